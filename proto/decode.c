@@ -157,6 +157,7 @@ static void read_model(struct weft_msgpack_reader *rd, struct weft_model_info *m
     model->n_threads = read_count(rd, "n_threads", WEFT_THREADS_MAX);
     model->weight_bytes = weft_msgpack_read_u64(rd, "weight_bytes");
     model->kv_bytes = weft_msgpack_read_u64(rd, "kv_bytes");
+    model->long_prompt = weft_msgpack_read_u32(rd, "long_prompt", UINT32_MAX);
     weft_msgpack_read_close(rd, "model", n_more);
 }
 
@@ -456,6 +457,8 @@ static void read_snapshot(struct weft_msgpack_reader *rd, struct weft_msg_snapsh
     snap->n_blocks = weft_msgpack_read_u32(rd, "n_blocks", WEFT_KV_BLOCKS_MAX * WEFT_WORKERS_MAX);
     snap->n_blocks_free =
         weft_msgpack_read_u32(rd, "n_blocks_free", WEFT_KV_BLOCKS_MAX * WEFT_WORKERS_MAX);
+    snap->n_blocks_cached =
+        weft_msgpack_read_u32(rd, "n_blocks_cached", WEFT_KV_BLOCKS_MAX * WEFT_WORKERS_MAX);
     snap->max_queue = weft_msgpack_read_u32(rd, "max_queue", WEFT_QUEUE_MAX);
     read_counters(rd, snap);
     snap->sched_resident_bytes = weft_msgpack_read_u64(rd, "sched_resident_bytes");
@@ -466,6 +469,9 @@ static void read_snapshot(struct weft_msgpack_reader *rd, struct weft_msg_snapsh
     if (snap->n_blocks_free > snap->n_blocks)
         weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "n_blocks_free", "is %u of %u",
                                  snap->n_blocks_free, snap->n_blocks);
+    if (snap->n_blocks_cached > snap->n_blocks)
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "n_blocks_cached", "is %u of %u",
+                                 snap->n_blocks_cached, snap->n_blocks);
     if (snap->n_workers_serving > snap->n_workers)
         weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "n_workers_serving", "is %u of %u",
                                  snap->n_workers_serving, snap->n_workers);

@@ -45,6 +45,7 @@ static void put_model(struct weft_buf *buf, const struct weft_model_info *model)
     weft_msgpack_add_uint(buf, model->n_threads);
     weft_msgpack_add_uint(buf, model->weight_bytes);
     weft_msgpack_add_uint(buf, model->kv_bytes);
+    weft_msgpack_add_uint(buf, model->long_prompt);
 }
 
 static void put_sampling(struct weft_buf *buf, const struct weft_sampling *sampling) {
@@ -191,6 +192,7 @@ static void put_snapshot(struct weft_buf *buf, const struct weft_msg_snapshot *s
     weft_msgpack_add_uint(buf, snap->n_running);
     weft_msgpack_add_uint(buf, snap->n_blocks);
     weft_msgpack_add_uint(buf, snap->n_blocks_free);
+    weft_msgpack_add_uint(buf, snap->n_blocks_cached);
     weft_msgpack_add_uint(buf, snap->max_queue);
 #define VALUE(name, ...) snap->name,
     const uint64_t counters[] = {WEFT_COUNTER_LIST(VALUE, VALUE)};

@@ -74,6 +74,8 @@ struct weft_model_info {
     uint32_t n_vocab, n_blocks, block_size;
     uint32_t max_model_len, max_seqs, max_batched_tokens, n_threads;
     uint64_t weight_bytes, kv_bytes;
+    uint32_t long_prompt; /* prompts of more tokens share no keys and values with shorter ones; 0:
+                             all share */
 };
 
 struct weft_msg_worker_hello {
@@ -123,7 +125,8 @@ struct weft_msg_snapshot {
     bool has_model;
     struct weft_model_info model;  /* if has_model */
     uint32_t n_waiting, n_running; /* requests */
-    uint32_t n_blocks, n_blocks_free;
+    uint32_t n_blocks, n_blocks_free; /* free, or the prefix cache's alone */
+    uint32_t n_blocks_cached;         /* in the prefix cache, used or not */
     uint32_t max_queue;
     WEFT_COUNTER_LIST(WEFT_COUNTER_FIELD, WEFT_COUNTER_FIELD)
     uint64_t iter_tokens[WEFT_ITER_BUCKETS]; /* not cumulative */

@@ -17,7 +17,7 @@
 #define WEFTI_PROTO_F_ACCEPTED 3
 #define WEFTI_PROTO_F_REJECTED 6
 #define WEFTI_PROTO_F_EVENTS 2
-#define WEFTI_PROTO_F_SNAPSHOT 17 /* that every snapshot has; then those of its activity */
+#define WEFTI_PROTO_F_SNAPSHOT 18 /* that every snapshot has; then those of its activity */
 #define WEFTI_PROTO_F_WORKER_HELLO 5
 #define WEFTI_PROTO_F_RESULT 7
 #define WEFTI_PROTO_F_HEARTBEAT 4
@@ -26,7 +26,7 @@
 #define WEFTI_PROTO_F_RESET_CACHE 1
 
 /* Fields of nested structs. */
-#define WEFTI_PROTO_F_MODEL 13
+#define WEFTI_PROTO_F_MODEL 14
 #define WEFTI_PROTO_ONE_MORE(...) +1
 #define WEFTI_PROTO_F_SAMPLING (3 WEFT_SAMPLING_LIST(WEFTI_PROTO_ONE_MORE, WEFTI_PROTO_ONE_MORE))
 #define WEFTI_PROTO_F_CHOICE 2

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/minmax.h"
+#include "base/rand.h"
 #include "common/actor.h"
 #include "common/link_config.h"
 #include "common/signals.h"
@@ -65,6 +66,8 @@ static weft_err make_sched(struct wefti_actor *a, struct wefti_group *g,
         .policy = policy(&a->config),
         .max_queued_tokens = (a->config.max_queued_tokens + a->n_groups - 1) / a->n_groups,
         .prefix_cache = !a->config.no_prefix_cache,
+        .cache_seed = weft_rand_seed(),
+        .long_prompt = model->long_prompt,
         .queue_timeout_us = a->config.queue_timeout_ms * 1000ull,
         .run_timeout_us = a->config.run_timeout_ms * 1000ull,
     };

@@ -69,6 +69,7 @@ static void model_info(const struct weft_eng_info *info, struct weft_model_info 
         .n_threads = info->n_threads,
         .weight_bytes = info->weight_bytes,
         .kv_bytes = info->kv_bytes,
+        .long_prompt = info->long_prompt,
     };
     copy_text(out->model_name, sizeof out->model_name, info->model_name);
     copy_text(out->arch, sizeof out->arch, info->arch);

@@ -308,101 +308,60 @@ weft_err weft_kv_prefix_use(weft_kv_prefix_cache *cache, const struct weft_kv_sp
     }
     table->n = n;
     *chain = (struct weft_kv_chain){.space = *space, .n = n};
-    if (n > 0) chain->last = blocks[n - 1];
     return WEFT_OK;
-}
-
-/* The node of the chain's first n, and in *n_out how many that are. */
-static weft_kv_block node_at(const weft_kv_prefix_cache *cache, const struct weft_kv_chain *chain,
-                             uint32_t n, uint32_t *n_out) {
-    weft_kv_block node = chain->last;
-    *n_out = n < chain->n ? n : chain->n;
-    for (uint32_t i = chain->n; i > *n_out; i--)
-        node = cache->nodes[node].parent;
-    return node;
 }
 
 weft_err weft_kv_prefix_fork(weft_kv_prefix_cache *cache, const struct weft_kv_table *parent,
                              const struct weft_kv_chain *parent_chain, uint32_t n,
                              struct weft_kv_table *child, struct weft_kv_chain *child_chain) {
-    uint32_t n_nodes;
-    weft_kv_block last = node_at(cache, parent_chain, n, &n_nodes), node = last;
-    for (uint32_t i = n_nodes; i > 0; i--, node = cache->nodes[node].parent) {
-        if (weft_kv_holders(cache->pool, node) == WEFT_KV_HOLDERS_MAX) return WEFT_E_FULL;
-    }
     weft_err err = weft_kv_table_fork(cache->pool, parent, n, child);
     if (err) return err;
-    node = last;
-    for (uint32_t i = n_nodes; i > 0; i--, node = cache->nodes[node].parent) {
-        if (parent->blocks[i - 1] != node) hold(cache, node);
-    }
     *child_chain = *parent_chain;
-    child_chain->n = n_nodes;
-    child_chain->last = last;
+    if (child_chain->n > n) child_chain->n = n;
     return WEFT_OK;
 }
 
 /* ------------------------------------------------------------------------------ publishing --- */
 
-bool weft_kv_prefix_publish(weft_kv_prefix_cache *cache, struct weft_kv_chain *chain,
-                            const uint32_t *tokens, weft_kv_block block) {
+static void add_node(weft_kv_prefix_cache *cache, weft_kv_block block, const struct place *place,
+                     uint64_t hash, const uint32_t *tokens) {
+    struct node *node = &cache->nodes[block];
+    WEFT_ASSERT(!node->is_node && weft_kv_holders(cache->pool, block) >= 1);
+    *node = (struct node){.space = place->space,
+                          .hash = hash,
+                          .parent = (weft_kv_block)place->parent,
+                          .first_child = WEFT_KV_NONE,
+                          .is_node = true};
+    memcpy(tokens_of(cache, block), tokens, cache->block_size * sizeof *tokens);
+    table_add(cache, block);
+    link_child(cache, block);
+    cache->n_nodes++;
+}
+
+bool weft_kv_prefix_publish(weft_kv_prefix_cache *cache, const struct weft_kv_table *table,
+                            struct weft_kv_chain *chain, const uint32_t *tokens) {
     if (chain->is_closed) return false;
-    struct place place = place_below(&chain->space, chain->n ? chain->last : WEFT_KV_NONE);
+    WEFT_ASSERT(chain->n < table->n);
+    weft_kv_block block = table->blocks[chain->n];
+    struct place place =
+        place_below(&chain->space, chain->n ? table->blocks[chain->n - 1] : WEFT_KV_NONE);
     uint64_t hash = hash_of(cache, &place, tokens);
     weft_kv_block there = look_up(cache, hash, &place, tokens);
     bool is_new = there == WEFT_KV_NONE;
-    if (is_new) {
-        struct node *node = &cache->nodes[block];
-        WEFT_ASSERT(!node->is_node && weft_kv_holders(cache->pool, block) >= 1);
-        weft_err err = weft_kv_share(cache->pool, block); /* the cache's own */
-        if (err) return false;
-        *node = (struct node){.space = place.space,
-                              .hash = hash,
-                              .parent = (weft_kv_block)place.parent,
-                              .first_child = WEFT_KV_NONE,
-                              .is_node = true};
-        memcpy(tokens_of(cache, block), tokens, cache->block_size * sizeof *tokens);
-        table_add(cache, block);
-        link_child(cache, block);
-        cache->n_nodes++;
-        there = block;
-    } else {
-        if (there != block && weft_kv_holders(cache->pool, there) == WEFT_KV_HOLDERS_MAX)
-            return false;
-        if (there != block) hold(cache, there);
-    }
-    chain->last = there;
+    if (is_new && !weft_kv_share(cache->pool, block)) /* the cache's own holder */
+        add_node(cache, block, &place, hash, tokens);
+    else if (there != block) /* a sibling that shares the block may have published it */
+        chain->is_closed = true;
+    if (chain->is_closed) return false;
     chain->n++;
     return is_new;
 }
 
-void weft_kv_prefix_close(weft_kv_prefix_cache *cache, const struct weft_kv_table *table,
-                          struct weft_kv_chain *chain) {
-    weft_kv_block node = chain->last;
-    WEFT_ASSERT(chain->n <= table->n);
-    for (; chain->n > 0; chain->n--) {
-        weft_kv_block parent = cache->nodes[node].parent;
-        if (table->blocks[chain->n - 1] != node) let_go(cache, node);
-        node = parent;
-    }
-    chain->is_closed = true;
-}
-
 void weft_kv_prefix_release(weft_kv_prefix_cache *cache, struct weft_kv_table *table,
                             struct weft_kv_chain *chain) {
-    weft_kv_prefix_close(cache, table, chain);
+    *chain = (struct weft_kv_chain){0};
     while (table->n > 0)
         let_go(cache, table->blocks[--table->n]);
-}
-
-uint32_t weft_kv_prefix_n_beside(const weft_kv_prefix_cache *cache,
-                                 const struct weft_kv_table *table,
-                                 const struct weft_kv_chain *chain) {
-    weft_kv_block node = chain->last;
-    uint32_t n = 0;
-    for (uint32_t i = chain->n; i > 0; i--, node = cache->nodes[node].parent)
-        n += table->blocks[i - 1] != node;
-    return n;
 }
 
 /* ------------------------------------------------------------------------------------ room --- */
@@ -433,7 +392,7 @@ weft_err weft_kv_prefix_grow(weft_kv_prefix_cache *cache, struct weft_kv_table *
 /* The source is held meanwhile, so that it is not what gets evicted. */
 weft_err weft_kv_prefix_append_copy(weft_kv_prefix_cache *cache, weft_kv_block from,
                                     struct weft_kv_table *table, struct weft_kv_copy *copy_out) {
-    WEFT_ASSERT(cache->nodes[from].is_node);
+    WEFT_ASSERT(weft_kv_holders(cache->pool, from) > 0);
     if (weft_kv_holders(cache->pool, from) == WEFT_KV_HOLDERS_MAX) return WEFT_E_FULL;
     hold(cache, from);
     weft_err err = weft_kv_prefix_grow(cache, table, table->n + 1);
@@ -471,6 +430,17 @@ static void check_node(const weft_kv_prefix_cache *cache, weft_kv_block block) {
     if (node->parent == WEFT_KV_NONE) return;
     WEFT_ASSERT(cache->nodes[node->parent].is_node);
     WEFT_ASSERT(is_idle(cache, block) || !is_idle(cache, node->parent));
+}
+
+void weft_kv_prefix_check_chain(const weft_kv_prefix_cache *cache,
+                                const struct weft_kv_table *table,
+                                const struct weft_kv_chain *chain) {
+    WEFT_ASSERT(chain->n <= table->n);
+    for (uint32_t i = 0; i < chain->n; i++) {
+        const struct node *node = &cache->nodes[table->blocks[i]];
+        WEFT_ASSERT(node->is_node);
+        WEFT_ASSERT(node->parent == (i ? table->blocks[i - 1] : WEFT_KV_NONE));
+    }
 }
 
 void weft_kv_prefix_check(const weft_kv_prefix_cache *cache) {

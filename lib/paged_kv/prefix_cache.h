@@ -8,9 +8,9 @@
  *          only the cache holds is idle. Idle nodes without children can be evicted, the one that
  *          became idle first before others. Whoever holds a node holds those above it, so all idle
  *          nodes can be had in the end.
- * Chains   A sequence publishes its blocks in order, through its chain. If another one published the
- *          same tokens before, the sequence keeps its own block, and its chain holds the other's node
- *          and goes on below it. A block that came from a sibling's table may be that node itself.
+ * Chains   A sequence publishes its blocks in order, through its chain, whose nodes are its table's
+ *          first blocks. If another one published the same tokens before, the chain ends there: the
+ *          sequence goes on with its own block, and the cache with the other's.
  * Cost     O(1) for each block looked up, published, used, let go or evicted; no allocation.
  * Threads  One owner, that of the pool. Memory: in the storage given to init.
  * Source   Hash chains of blocks: vLLM's automatic prefix caching; a tree, evicted from its leaves: Zheng
@@ -35,9 +35,8 @@ struct weft_kv_space {
 /* What a sequence has published. Zeroes: nothing yet, in the space that it names. */
 struct weft_kv_chain {
     struct weft_kv_space space;
-    weft_kv_block last; /* the node that the next one comes below; meaningful if n > 0 */
-    uint32_t n;         /* nodes, `last` included: the table's first blocks, or in their place */
-    bool is_closed;     /* it publishes no more */
+    uint32_t n;     /* nodes: the table's first blocks */
+    bool is_closed; /* it publishes no more */
 };
 
 struct weft_kv_match {
@@ -76,8 +75,8 @@ WEFT_MUST_CHECK weft_err weft_kv_prefix_fork(weft_kv_prefix_cache *cache,
                                              struct weft_kv_table *child,
                                              struct weft_kv_chain *child_chain);
 
-/* Appends a block of the table's own, into which the tokens of a node that was found are to be copied
- * (a match's partial block, whose first tokens are wanted). Evicts for it if need be. WEFT_E_FULL: no
+/* Appends a block of the table's own, into which the tokens of a held one are to be copied: a match's
+ * partial block, or a sibling's last. Evicts for it if need be. WEFT_E_FULL: no
  * change. */
 WEFT_MUST_CHECK weft_err weft_kv_prefix_append_copy(weft_kv_prefix_cache *cache, weft_kv_block from,
                                                     struct weft_kv_table *table,
@@ -88,15 +87,11 @@ WEFT_MUST_CHECK weft_err weft_kv_prefix_grow(weft_kv_prefix_cache *cache,
                                              struct weft_kv_table *table, uint32_t n_wanted);
 
 /* Publishes a table's block chain->n, which holds these `block_size` tokens. False: the same tokens
- * are there already, or the chain is closed. */
-bool weft_kv_prefix_publish(weft_kv_prefix_cache *cache, struct weft_kv_chain *chain,
-                            const uint32_t *tokens, weft_kv_block block);
+ * are there already, in another block, and the chain is closed; or it was before. */
+bool weft_kv_prefix_publish(weft_kv_prefix_cache *cache, const struct weft_kv_table *table,
+                            struct weft_kv_chain *chain, const uint32_t *tokens);
 
-/* Ends a chain: it lets go of what it holds beside the table, and publishes no more. */
-void weft_kv_prefix_close(weft_kv_prefix_cache *cache, const struct weft_kv_table *table,
-                          struct weft_kv_chain *chain);
-
-/* Drops a table's blocks, in place of weft_kv_table_release, and ends its chain. What was published
+/* Drops a table's blocks, in place of weft_kv_table_release, and clears its chain. What was published
  * stays, until it is evicted. */
 void weft_kv_prefix_release(weft_kv_prefix_cache *cache, struct weft_kv_table *table,
                             struct weft_kv_chain *chain);
@@ -105,16 +100,17 @@ void weft_kv_prefix_release(weft_kv_prefix_cache *cache, struct weft_kv_table *t
 uint32_t weft_kv_prefix_n_idle(const weft_kv_prefix_cache *cache);
 uint32_t weft_kv_prefix_n_nodes(const weft_kv_prefix_cache *cache);
 uint64_t weft_kv_prefix_n_evicted(const weft_kv_prefix_cache *cache); /* ever */
-/* Nodes that a chain holds beside its table. Walks the chain: for checks. */
-uint32_t weft_kv_prefix_n_beside(const weft_kv_prefix_cache *cache,
-                                 const struct weft_kv_table *table,
-                                 const struct weft_kv_chain *chain);
 
 /* Evicts until the pool has `n_free` free blocks. WEFT_E_FULL: it cannot; no change. */
 WEFT_MUST_CHECK weft_err weft_kv_prefix_make_room(weft_kv_prefix_cache *cache, uint32_t n_free);
 
-/* Forgets everything. Blocks in use stay with those who use them. All chains were closed before. */
+/* Forgets everything. Blocks in use stay with those who use them. The caller closes all chains. */
 void weft_kv_prefix_reset(weft_kv_prefix_cache *cache);
+
+/* Asserts that a chain's nodes are its table's first blocks, each below the one before. */
+void weft_kv_prefix_check_chain(const weft_kv_prefix_cache *cache,
+                                const struct weft_kv_table *table,
+                                const struct weft_kv_chain *chain);
 
 /* Walks everything and asserts: tree, table of hashes, list of idle leaves and holders agree. */
 void weft_kv_prefix_check(const weft_kv_prefix_cache *cache);

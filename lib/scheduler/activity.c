@@ -68,6 +68,14 @@ static bool is_before(const struct heap_item *a, const struct heap_item *b) {
     return a->key != b->key ? a->key < b->key : a->tie < b->tie;
 }
 
+static void add_followers(struct list *list) {
+    const struct request *req = NULL;
+    LIST_FOREACH(req, &list->sched->followers, following.link) {
+        if (list->n == list->n_max) return;
+        add_waiting(list, req);
+    }
+}
+
 /* The heap's items from its top, without changing it: the next one is always a child of one that
  * was taken. Each brings at least one sequence, so the candidates are few however many wait. */
 static void add_queue(struct list *list) {
@@ -95,6 +103,7 @@ uint32_t weft_sched_list(const weft_sched *sched, uint64_t now_us, struct weft_a
     for (uint32_t i = 0; i < sched->n_running; i++)
         add(&list, sched->running[i]);
     add_parked(&list);
+    add_followers(&list);
     add_queue(&list);
     return list.n;
 }

@@ -8,70 +8,22 @@
  * parked until all its tokens but the last are planned, then fork: they share the full blocks below
  * it, copy the block that holds its position, and recompute the last token alone, whose logits they
  * need. The copy is executed before the rows of its plan, and after all plans before; the source
- * therefore is a sequence whose rows in earlier plans cover the prompt. */
+ * therefore is a sequence whose rows in earlier plans cover the prompt. Requests share with others
+ * through the prefix cache (prefix.c), and may wait for that (follow.c). */
 #include "scheduler_internal.h"
 
 #include <string.h>
 
 #include "base/check.h"
 
-enum outcome { READY, BLOCKED, PARK };
-
-/* While prompt log-probabilities are on their way nobody forks: were the sequence that computes
- * them cancelled, another one would have to start from the prompt. */
-static bool can_be_forked(const struct seq *seq) {
-    const struct request *req = seq->req;
-    return seq->state == SEQ_RUNNING && seq->n_planned + 1 >= req->n_prompt &&
-           !wefti_sched_prompt_logprobs_pending(req);
-}
-
-/* A sequence started in this very plan (the worker knows none of its blocks yet) is no source: the
- * block it copied is not complete before the copies of the plan are through. */
-static const struct seq *find_source(const struct request *req) {
-    for (uint32_t i = 0; i < req->n_choices; i++) {
-        const struct seq *seq = &req->seqs[i];
-        if (can_be_forked(seq) && seq->n_granted > 0) return seq;
-    }
-    return NULL;
-}
+enum outcome { READY, BLOCKED, PARK, LEFT };
 
 void wefti_sched_wake_parked(weft_sched *sched) {
     for (uint32_t i = 0; i < sched->n_running; i++) {
         const struct seq *seq = sched->running[i];
-        if (seq->req->parked && can_be_forked(seq)) wefti_sched_request_unpark(sched, seq->req);
+        if (seq->req->parked && wefti_sched_seq_can_be_forked(seq))
+            wefti_sched_request_unpark(sched, seq->req);
     }
-}
-
-/* ---------------------------------------------------------------------------------- blocks --- */
-
-/* Own blocks only; shared ones cost nothing. */
-static bool has_room(const weft_sched *sched, uint32_t n_tokens, uint32_t n_cached) {
-    uint32_t n_shared = n_cached / sched->options.block_size;
-    uint32_t n_wanted = wefti_sched_blocks_for(sched, n_tokens) - n_shared;
-    return weft_kv_n_free(sched->pool) >= n_wanted + sched->n_running;
-}
-
-static void share_prompt(weft_sched *sched, const struct seq *source, uint32_t n_cached,
-                         struct weft_kv_table *table) {
-    uint32_t n_blocks = wefti_sched_blocks_for(sched, n_cached);
-    weft_err err = weft_kv_table_fork(sched->pool, &source->table, n_blocks, table);
-    WEFT_ASSERT(!err); /* fewer holders than slots */
-    if (n_cached % sched->options.block_size == 0) return;
-    struct weft_kv_copy copy;
-    err = weft_kv_table_own(sched->pool, table, n_blocks - 1, &copy);
-    WEFT_ASSERT(!err && copy.from != WEFT_KV_NONE);
-    sched->copies[sched->plan.n_copies++] =
-        (struct weft_step_copy){.from = copy.from, .to = copy.to};
-}
-
-static void fill_table(weft_sched *sched, struct seq *seq, const struct seq *source,
-                       uint32_t n_tokens, uint32_t n_cached) {
-    weft_kv_block *storage = sched->table_blocks + (size_t)seq->slot * sched->table_cap;
-    weft_kv_table_init(&seq->table, storage, sched->table_cap);
-    if (source) share_prompt(sched, source, n_cached, &seq->table);
-    weft_err err =
-        weft_kv_table_grow(sched->pool, &seq->table, wefti_sched_blocks_for(sched, n_tokens));
-    WEFT_ASSERT(!err); /* has_room looked */
 }
 
 /* ----------------------------------------------------------------------------------- start --- */
@@ -98,12 +50,14 @@ static bool fits_plan(const weft_sched *sched, const struct seq *seq) {
 
 void wefti_sched_seq_plan_start(weft_sched *sched, uint64_t now_us, struct seq *seq) {
     struct request *req = seq->req;
-    const struct seq *source = find_source(req);
     uint32_t n_tokens = req->n_prompt + seq->n_output;
-    uint32_t n_cached = source ? req->n_prompt - 1 : 0;
+    struct prefix prefix;
+    wefti_sched_prefix_find(sched, seq, &prefix);
+    bool has_room = wefti_sched_prefix_has_room(sched, &prefix, n_tokens);
+    WEFT_ASSERT(has_room); /* examine looked */
     wefti_sched_seq_start(sched, seq);
-    fill_table(sched, seq, source, n_tokens, n_cached);
-    seq->n_planned = n_cached;
+    wefti_sched_prefix_fill(sched, seq, &prefix, n_tokens);
+    seq->n_planned = prefix.n_cached;
     seq->n_granted = seq->chunk = 0;
     seq->put_off = false;
     seq->ration = 0;
@@ -117,23 +71,30 @@ void wefti_sched_seq_plan_start(weft_sched *sched, uint64_t now_us, struct seq *
         .tokens = join_tokens(sched, seq),
         .n_tokens = n_tokens,
         .n_prompt = req->n_prompt,
-        .n_cached = n_cached,
+        .n_cached = prefix.n_cached,
         .n_prompt_logprobs_done = req->n_prompt_logprobs_done,
         .sampling = req->sampling,
     };
     req->last_start_plan = sched->n_plans;
-    if (req->first_plan_us == UINT64_MAX) req->first_plan_us = now_us;
+    req->following = (struct following){0};
+    if (!prefix.source) sched->n_cache_hit_tokens += prefix.n_cached;
+    if (req->first_plan_us != UINT64_MAX) return;
+    req->first_plan_us = now_us;
+    req->n_prompt_cached = prefix.n_cached < req->n_prompt ? prefix.n_cached : req->n_prompt;
 }
 
 /* A sequence whose last row is still out waits for its token, and so does everybody after it: the
  * blocks it gave up are not for younger ones. */
-static enum outcome examine(const weft_sched *sched, const struct seq *seq) {
+static enum outcome examine(const weft_sched *sched, const struct seq *seq,
+                            struct prefix *prefix_out) {
     const struct request *req = seq->req;
-    const struct seq *source = find_source(req);
     if (seq->n_rows_out > 0 || sched->n_running == sched->running_max) return BLOCKED;
-    if (!source && req->n_running > 0 && req->n_prompt > 1) return PARK;
-    uint32_t n_cached = source ? req->n_prompt - 1 : 0;
-    if (!has_room(sched, req->n_prompt + seq->n_output, n_cached)) return BLOCKED;
+    wefti_sched_prefix_find(sched, seq, prefix_out);
+    if (!prefix_out->source && req->n_running > 0 && req->n_prompt > 1 &&
+        prefix_out->n_cached + 1 < req->n_prompt)
+        return PARK;
+    if (!wefti_sched_prefix_has_room(sched, prefix_out, req->n_prompt + seq->n_output))
+        return BLOCKED;
     return fits_plan(sched, seq) ? READY : BLOCKED;
 }
 
@@ -147,14 +108,17 @@ static struct seq *first_waiting(struct request *req) {
 struct seq *wefti_sched_next_in_line(const weft_sched *sched) {
     struct request *req = wefti_sched_heap_top(&sched->waiting);
     struct seq *seq = req ? first_waiting(req) : NULL;
-    return seq && examine(sched, seq) == READY ? seq : NULL;
+    struct prefix prefix;
+    return seq && examine(sched, seq, &prefix) == READY ? seq : NULL;
 }
 
 static enum outcome admit_request(weft_sched *sched, uint64_t now_us, struct request *req) {
     for (uint32_t i = 0; i < req->n_choices; i++) {
         if (req->seqs[i].state != SEQ_WAITING) continue;
-        enum outcome outcome = examine(sched, &req->seqs[i]);
+        struct prefix prefix;
+        enum outcome outcome = examine(sched, &req->seqs[i], &prefix);
         if (outcome != READY) return outcome;
+        if (wefti_sched_follow(sched, &req->seqs[i], prefix.n_cached)) return LEFT;
         if (wefti_sched_seq_is_suspect(&req->seqs[i]))
             return BLOCKED; /* a plan of its own: suspects.c */
         wefti_sched_seq_plan_start(sched, now_us, &req->seqs[i]);

@@ -6,7 +6,7 @@
 static void check_running_seq(const weft_sched *sched, const struct seq *seq) {
     WEFT_ASSERT(seq->state == SEQ_RUNNING);
     WEFT_ASSERT(seq->slot < sched->options.max_seqs);
-    WEFT_ASSERT(sched->slot_gen[seq->slot] == seq->gen);
+    WEFT_ASSERT(sched->slot_gen[seq->slot] == seq->gen && sched->by_slot[seq->slot] == seq);
     WEFT_ASSERT(seq->table.n > 0 && seq->table.n <= seq->table.cap);
     WEFT_ASSERT(seq->n_granted <= seq->table.n);
     WEFT_ASSERT(seq->n_planned <= seq->table.n * sched->options.block_size);
@@ -14,19 +14,21 @@ static void check_running_seq(const weft_sched *sched, const struct seq *seq) {
                 wefti_sched_seq_len(seq)); /* something is left, or its token is out */
 }
 
-/* Every block a running sequence holds is held, and nobody else holds any. */
+/* Every block a running sequence holds is held, and nobody else but the prefix cache holds any. */
 static void check_blocks(const weft_sched *sched) {
     uint64_t n_in_tables = 0, n_holders = 0;
     weft_kv_pool_check(sched->pool);
     for (uint32_t i = 0; i < sched->n_running; i++) {
         const struct weft_kv_table *table = &sched->running[i]->table;
         n_in_tables += table->n;
+        weft_kv_prefix_check_chain(sched->cache, table, &sched->running[i]->chain);
         for (uint32_t b = 0; b < table->n; b++)
             WEFT_ASSERT(weft_kv_holders(sched->pool, table->blocks[b]) > 0);
     }
     for (uint32_t b = 0; b < sched->options.n_blocks; b++)
         n_holders += weft_kv_holders(sched->pool, b);
-    WEFT_ASSERT(n_in_tables == n_holders);
+    WEFT_ASSERT(n_in_tables + weft_kv_prefix_n_nodes(sched->cache) == n_holders);
+    weft_kv_prefix_check(sched->cache);
 }
 
 static void check_running(const weft_sched *sched) {
@@ -63,7 +65,8 @@ static void check_request(const weft_sched *sched, const struct request *req) {
     WEFT_ASSERT(req->n_live == req->n_waiting + req->n_running && req->n_live > 0);
     WEFT_ASSERT(!req->parked || req->n_running > 0); /* somebody will wake it */
     bool queued = req->heap_pos[HEAP_WAITING] != NOT_IN_HEAP;
-    WEFT_ASSERT(queued == (req->n_waiting > 0 && !req->parked));
+    WEFT_ASSERT(queued == (req->n_waiting > 0 && !req->parked && !req->follows));
+    WEFT_ASSERT(!req->follows || (req->n_running == 0 && !req->parked));
     WEFT_ASSERT((req->heap_pos[HEAP_DEADLINE] != NOT_IN_HEAP) == (req->deadline_us != UINT64_MAX));
 }
 

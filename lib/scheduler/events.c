@@ -41,7 +41,7 @@ void wefti_sched_event_push(weft_sched *sched, const struct seq *seq,
         .attempt = req->key.attempt,
         .choice = seq->choice,
         .end = end,
-        .n_prompt_cached = 0,
+        .n_prompt_cached = req->n_prompt_cached,
         .queued_us = was_planned ? req->first_plan_us - req->arrival_us : 0,
     };
     if (out) add_out(&event, out);

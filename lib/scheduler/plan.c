@@ -35,7 +35,7 @@ static bool plan_decode(weft_sched *sched) {
                      !seq->put_off;
         uint32_t n_blocks = wefti_sched_blocks_for(sched, seq->n_planned + 1);
         seq->chunk = wants ? 1 : 0;
-        if (!wants || !weft_kv_table_grow(sched->pool, &seq->table, n_blocks)) {
+        if (!wants || !weft_kv_prefix_grow(sched->cache, &seq->table, n_blocks)) {
             i++;
             continue;
         }
@@ -94,6 +94,7 @@ static void emit_row(weft_sched *sched, struct seq *seq, struct plan_out *out) {
         out->n_decode++;
     else
         out->n_prompt += n_tokens;
+    if (n_tokens > 1) sched->n_planned_tokens += n_tokens;
 }
 
 static void emit(weft_sched *sched) {
@@ -142,6 +143,8 @@ bool weft_sched_plan(weft_sched *sched, uint64_t now_us, const struct weft_step_
     *plan_out = NULL;
     if (sched->n_out == WEFT_SCHED_PLANS_MAX) return false;
     begin(sched);
+    wefti_sched_publish_all(sched);
+    wefti_sched_wake_followers(sched);
     wefti_sched_wake_parked(sched);
     struct seq *suspect = wefti_sched_find_suspect(sched);
     if (suspect && sched->n_out > 0) return false;

@@ -67,6 +67,7 @@ struct request *wefti_sched_request_new(uint32_t router, const struct weft_submi
     req->n_prompt_logprobs_done = submit->n_prompt_logprobs_done;
     req->sampling = submit->sampling;
     req->first_plan_us = UINT64_MAX;
+    req->salt = (struct weft_kv_space){.hi = submit->cache_salt.hi, .lo = submit->cache_salt.lo};
     for (uint32_t i = 0; i < HEAP_COUNT; i++)
         req->heap_pos[i] = NOT_IN_HEAP;
     copy_arrays(req, submit);

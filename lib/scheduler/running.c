@@ -43,7 +43,8 @@ static void give_back(weft_sched *sched, struct seq *seq) {
     sched->pending[sched->n_pending++] =
         (struct weft_step_release){.slot = seq->slot, .gen = seq->gen};
     sched->free_slots[sched->n_free_slots++] = seq->slot;
-    weft_kv_table_release(sched->pool, &seq->table);
+    sched->by_slot[seq->slot] = NULL;
+    weft_kv_prefix_release(sched->cache, &seq->table, &seq->chain);
     running_erase(sched, seq);
     seq->n_planned = seq->n_granted = seq->chunk = 0;
 }
@@ -73,6 +74,7 @@ static void count_not_waiting(weft_sched *sched, struct request *req) {
     sched->n_seqs_waiting--;
     if (--req->n_waiting > 0) return;
     req->parked = false;
+    wefti_sched_unfollow(sched, req);
     wefti_sched_heap_remove(&sched->waiting, req);
 }
 
@@ -98,6 +100,7 @@ void wefti_sched_request_enqueue(weft_sched *sched, struct request *req) {
 
 void wefti_sched_request_dequeue(weft_sched *sched, struct request *req) {
     WEFT_ASSERT(req->n_running == 0 && req->n_waiting > 0 && !req->parked);
+    wefti_sched_unfollow(sched, req);
     wefti_sched_heap_remove(&sched->waiting, req);
     wefti_sched_heap_remove(&sched->deadlines, req);
     wefti_sched_index_remove(&sched->index, req);
@@ -113,6 +116,7 @@ void wefti_sched_seq_start(weft_sched *sched, struct seq *seq) {
     seq->state = SEQ_RUNNING;
     seq->slot = sched->free_slots[--sched->n_free_slots];
     seq->gen = ++sched->slot_gen[seq->slot];
+    sched->by_slot[seq->slot] = seq;
     running_insert(sched, seq);
     count_running(sched, seq->req);
     count_not_waiting(sched, seq->req);
@@ -120,6 +124,7 @@ void wefti_sched_seq_start(weft_sched *sched, struct seq *seq) {
 
 void wefti_sched_seq_preempt(weft_sched *sched, struct seq *seq) {
     WEFT_ASSERT(seq->state == SEQ_RUNNING);
+    wefti_sched_publish(sched, seq, seq->n_planned);
     give_back(sched, seq);
     seq->state = SEQ_WAITING;
     seq->req->n_waiting++;
@@ -163,11 +168,19 @@ void wefti_sched_request_free_borrowed(weft_sched *sched) {
     }
 }
 
+/* Tokens in the cache once all plans that are out have run. If the worker ended the sequence, rows
+ * after its last token are no-ops, so that one was never computed. */
+static uint32_t n_computed(const struct seq *seq, bool ended) {
+    uint32_t n_known = seq->req->n_prompt + seq->n_output;
+    return ended && seq->n_planned >= n_known ? n_known - 1 : seq->n_planned;
+}
+
 void wefti_sched_seq_leave(weft_sched *sched, struct seq *seq, bool ended) {
     struct request *req = seq->req;
     WEFT_ASSERT(seq->state != SEQ_DONE);
     forget_rows(sched, seq, ended);
     if (seq->state == SEQ_RUNNING) {
+        wefti_sched_publish(sched, seq, n_computed(seq, ended));
         give_back(sched, seq);
         count_not_running(sched, req);
     } else {

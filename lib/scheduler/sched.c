@@ -45,6 +45,18 @@ static weft_err make_pool(weft_sched *sched) {
     return weft_kv_pool_init(sched->pool_mem, n_bytes, sched->options.n_blocks, &sched->pool);
 }
 
+static weft_err make_cache(weft_sched *sched) {
+    const struct weft_sched_options *options = &sched->options;
+    size_t n_bytes = weft_kv_prefix_bytes(options->n_blocks, options->block_size);
+    n_bytes = (n_bytes + POOL_ALIGN - 1) / POOL_ALIGN * POOL_ALIGN;
+    sched->cache_mem = aligned_alloc(POOL_ALIGN, n_bytes);
+    sched->found_blocks = calloc(sched->table_cap, sizeof *sched->found_blocks);
+    sched->found_tokens = calloc(options->max_model_len, sizeof *sched->found_tokens);
+    if (!sched->cache_mem || !sched->found_blocks || !sched->found_tokens) return WEFT_E_NOMEM;
+    return weft_kv_prefix_init(sched->cache_mem, n_bytes, sched->pool, options->block_size,
+                               options->cache_seed, &sched->cache);
+}
+
 /* The slots bound all that a plan can hold: each has at most one release, start, copy, grant
  * and row in it. */
 static weft_err make_tables(weft_sched *sched) {
@@ -53,6 +65,7 @@ static weft_err make_tables(weft_sched *sched) {
     sched->free_slots = calloc(n, sizeof *sched->free_slots);
     sched->table_blocks = calloc(n, sched->table_cap * sizeof *sched->table_blocks);
     sched->running = calloc(n, sizeof(struct seq *));
+    sched->by_slot = calloc(n, sizeof(struct seq *));
     sched->candidates = calloc(n, sizeof(struct seq *));
     sched->pending = calloc(n, sizeof *sched->pending);
     sched->releases = calloc(n, sizeof *sched->releases);
@@ -62,8 +75,9 @@ static weft_err make_tables(weft_sched *sched) {
     sched->rows = calloc(n, sizeof *sched->rows);
     sched->start_tokens = calloc(sched->options.max_model_len, sizeof *sched->start_tokens);
     bool all = sched->slot_gen && sched->free_slots && sched->table_blocks && sched->running &&
-               sched->candidates && sched->pending && sched->releases && sched->starts &&
-               sched->copies && sched->grants && sched->rows && sched->start_tokens;
+               sched->by_slot && sched->candidates && sched->pending && sched->releases &&
+               sched->starts && sched->copies && sched->grants && sched->rows &&
+               sched->start_tokens;
     for (uint32_t i = 0; i < WEFT_SCHED_PLANS_MAX; i++) {
         sched->out[i].rows = calloc(n, sizeof(struct row));
         all = all && sched->out[i].rows;
@@ -101,6 +115,7 @@ weft_err weft_sched_new(const struct weft_sched_options *options, weft_sched **s
     if (!sched) goto no_memory;
     init_sizes(sched, options);
     err = make_pool(sched);
+    if (!err) err = make_cache(sched);
     if (!err) err = make_tables(sched);
     if (!err) err = wefti_sched_index_init(&sched->index);
     if (err) goto no_memory;
@@ -143,10 +158,14 @@ void weft_sched_free(weft_sched *sched) {
     free(sched->releases);
     free(sched->pending);
     free(sched->candidates);
+    free(sched->by_slot);
     free(sched->running);
     free(sched->table_blocks);
     free(sched->free_slots);
     free(sched->slot_gen);
+    free(sched->found_tokens);
+    free(sched->found_blocks);
+    free(sched->cache_mem);
     free(sched->pool_mem);
     free(sched);
 }
@@ -176,6 +195,7 @@ void weft_sched_new_epoch(weft_sched *sched, uint64_t now_us, uint64_t epoch) {
     while (sched->n_running > 0)
         wefti_sched_seq_preempt(sched, sched->running[sched->n_running - 1]);
     sched->n_pending = 0; /* the worker drops everything by itself */
+    weft_sched_reset_cache(sched);
     sched->epoch = epoch;
     sched->step = 0;
 }
@@ -193,7 +213,8 @@ void weft_sched_stats(const weft_sched *sched, struct weft_sched_stats *stats_ou
         .n_running_seqs = sched->n_running,
         .n_waiting_seqs = sched->n_seqs_waiting,
         .n_blocks = sched->options.n_blocks,
-        .n_blocks_free = weft_kv_n_free(sched->pool),
+        .n_blocks_free = weft_kv_n_free(sched->pool) + weft_kv_prefix_n_idle(sched->cache),
+        .n_blocks_cached = weft_kv_prefix_n_nodes(sched->cache),
         .n_plans_out = sched->n_out,
     };
 #define COPY(name, ...) stats_out->name = sched->name;
@@ -201,6 +222,7 @@ void weft_sched_stats(const weft_sched *sched, struct weft_sched_stats *stats_ou
     WEFT_COUNTER_LIST(COPY, PASS_OVER)
 #undef PASS_OVER
 #undef COPY
+    stats_out->n_cache_evictions = weft_kv_prefix_n_evicted(sched->cache);
 }
 
 bool weft_sched_has(const weft_sched *sched, uint32_t router, uint64_t request_id) {

@@ -56,9 +56,12 @@ struct weft_sched_options {
     uint32_t step_logprob_bytes; /* of log-probabilities a step may yield; at least those of one
                                     token with the whole vocabulary. 0: the ceiling,
                                     WEFT_STEP_LOGPROB_BYTES_MAX */
+    bool prefix_cache;   /* requests share what was computed for others */
+    uint64_t cache_seed; /* of its hashes: drawn by the caller, so that nobody can make them
+                            collide */
+    uint32_t long_prompt; /* prompts of more tokens have keys and values of their own; 0: none do */
     enum weft_sched_policy policy;
     uint64_t max_queued_tokens; /* of requests that wait; 0: derived from the rest */
-    bool prefix_cache;          /* prefixes computed before are not computed again */
     uint64_t queue_timeout_us;  /* to wait for a place at most; 0: no bound */
     uint64_t run_timeout_us;    /* from the first place on; 0: no bound */
 };
@@ -98,6 +101,9 @@ void weft_sched_drain(weft_sched *sched);
 
 /* -------------------------------------------------------------------------------- stepping --- */
 
+/* The prefix cache forgets everything. Requests that run keep what they share. */
+void weft_sched_reset_cache(weft_sched *sched);
+
 /* Makes the next plan. False: nothing to do now, or enough plans are out. *plan_out is the
  * scheduler's, valid until the next call of weft_sched_plan. */
 bool weft_sched_plan(weft_sched *sched, uint64_t now_us, const struct weft_step_plan **plan_out);
@@ -132,7 +138,8 @@ void weft_sched_new_epoch(weft_sched *sched, uint64_t now_us, uint64_t epoch);
 struct weft_sched_stats {
     uint32_t n_waiting, n_running; /* requests; running: at least one sequence holds a slot */
     uint32_t n_running_seqs, n_waiting_seqs;
-    uint32_t n_blocks, n_blocks_free;
+    uint32_t n_blocks, n_blocks_free; /* free, or the prefix cache's alone */
+    uint32_t n_blocks_cached;         /* in the prefix cache, used or not */
     uint32_t n_plans_out;
     WEFT_COUNTER_LIST(WEFT_COUNTER_FIELD, WEFT_COUNTER_NO_FIELD)
 };

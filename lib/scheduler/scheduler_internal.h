@@ -29,6 +29,7 @@
 #include <sys/queue.h>
 
 #include "paged_kv/paged_kv.h"
+#include "paged_kv/prefix_cache.h"
 #include "scheduler/scheduler.h"
 
 #define NO_ROW UINT32_MAX
@@ -54,6 +55,7 @@ struct seq {
     uint64_t turn;      /* its last one, or its start: see ration.c */
     uint64_t start_step;
     struct weft_kv_table table;
+    struct weft_kv_chain chain; /* the table's blocks that the prefix cache has */
 
     /* Workers lost over it since it last got something new done; see suspects.c. */
     uint32_t n_losses;
@@ -69,6 +71,14 @@ enum heap_id { HEAP_WAITING, HEAP_DEADLINE, HEAP_COUNT };
 
 LIST_HEAD(request_list, request);
 
+/* Whom a request follows, and how long. */
+struct following {
+    LIST_ENTRY(request) link; /* in `followers` */
+    uint32_t slot, gen;       /* the leader's */
+    uint32_t n_shared;        /* tokens: once so many are planned, the wait is over */
+    uint64_t until_tokens;    /* or once the plans had so many tokens in all */
+};
+
 struct request {
     struct weft_sched_key key;
     LIST_ENTRY(request) link; /* in a bucket of the index, or in `borrowed` */
@@ -82,7 +92,11 @@ struct request {
     uint32_t n_live, n_running, n_waiting; /* sequences; live = running + waiting */
     uint32_t n_prompt_logprobs_done;       /* prompt positions [0, done) need no more */
     uint32_t n_prompt_computed;            /* prompt tokens computed at least once */
+    uint32_t n_prompt_cached;              /* found in the prefix cache when it first started */
+    struct weft_kv_space salt;             /* of whoever wants its cache apart; zeroes: of nobody */
     bool parked;
+    bool follows; /* it waits for another's prompt: see follow.c */
+    struct following following;
     struct weft_sampling sampling;
     const uint32_t *prompt;
     struct seq seqs[]; /* [n_choices], then the prompt, stop tokens and biases */
@@ -161,13 +175,18 @@ struct weft_sched {
     uint32_t table_cap;   /* blocks of the longest sequence */
     bool draining;
 
-    void *pool_mem;
+    void *pool_mem, *cache_mem;
     weft_kv_pool *pool;
+    weft_kv_prefix_cache *cache;
+    weft_kv_block *found_blocks; /* [table_cap] and */
+    uint32_t *found_tokens;      /* [max_model_len] scratch of prefix.c */
 
     /* Requests. */
     struct index index;
     struct heap waiting, deadlines;
-    struct request_list borrowed; /* ended, but the last plan borrows from them */
+    struct request_list borrowed;  /* ended, but the last plan borrows from them */
+    struct request_list followers; /* see follow.c */
+    uint32_t n_followers;
     uint64_t n_submitted;
     uint32_t n_requests_waiting, n_requests_running;
     uint32_t n_seqs_waiting;
@@ -178,14 +197,16 @@ struct weft_sched {
     weft_kv_block *table_blocks; /* [max_seqs][table_cap] */
     uint32_t n_free_slots;
     struct seq **running; /* [max_seqs] oldest first */
+    struct seq **by_slot; /* [max_seqs] NULL: free */
     uint32_t n_running;
     struct weft_step_release *pending; /* [max_seqs] for the next plan */
     uint32_t n_pending;
 
     /* The plan being made, or made last. */
-    uint64_t epoch, step; /* of the next plan */
-    uint64_t n_plans;     /* over all epochs */
-    uint64_t n_turns;     /* see ration.c */
+    uint64_t epoch, step;      /* of the next plan */
+    uint64_t n_plans;          /* over all epochs */
+    uint64_t n_planned_tokens; /* likewise */
+    uint64_t n_turns;          /* see ration.c */
     struct weft_step_plan plan;
     struct weft_step_release *releases; /* these five: [max_seqs] */
     struct weft_step_start *starts;
@@ -257,6 +278,44 @@ void wefti_sched_request_dequeue(weft_sched *sched,
 void wefti_sched_request_unpark(weft_sched *sched, struct request *req);
 void wefti_sched_request_park(weft_sched *sched, struct request *req);
 void wefti_sched_request_free_borrowed(weft_sched *sched);
+
+/* ---------------------------------------------------------------------------------- prefix --- */
+
+/* What a waiting sequence need not compute. */
+struct prefix {
+    const struct seq *source; /* a sibling whose table it forks; NULL: the cache's blocks */
+    uint32_t n_blocks;        /* whole ones that it shares */
+    weft_kv_block partial;    /* a cached block to be copied, NONE: none */
+    uint32_t n_cached;        /* tokens */
+};
+
+/* Looks for the longest one. Its blocks are in found_blocks until the next call. */
+void wefti_sched_prefix_find(const weft_sched *sched, const struct seq *seq,
+                             struct prefix *prefix_out);
+/* Whether there are blocks for the rest of n_tokens, and one more for each running sequence; gives up
+ * the partial block if it would cost the room. */
+bool wefti_sched_prefix_has_room(const weft_sched *sched, struct prefix *prefix, uint32_t n_tokens);
+/* Fills the table of a sequence that starts, and adds what is to be copied to the plan. */
+void wefti_sched_prefix_fill(weft_sched *sched, struct seq *seq, const struct prefix *prefix,
+                             uint32_t n_tokens);
+/* Publishes the full blocks that were computed, as far as their tokens are known: of a sequence, of
+ * all that run. `n_computed`: tokens in the cache once all plans that are out have run. */
+void wefti_sched_publish(weft_sched *sched, struct seq *seq, uint32_t n_computed);
+void wefti_sched_publish_all(weft_sched *sched);
+/* Whether its prompt's blocks may be shared with siblings now. */
+bool wefti_sched_seq_can_be_forked(const struct seq *seq);
+/* Whether what one of them computes is of use to the other. */
+bool wefti_sched_same_space(const weft_sched *sched, const struct request *a,
+                            const struct request *b);
+
+/* ---------------------------------------------------------------------------------- follow --- */
+
+/* Whether a request that could start should rather wait for a running one that computes a prompt
+ * which begins alike; it is taken out of the queue then. `n_cached`: what it would find now. */
+bool wefti_sched_follow(weft_sched *sched, const struct seq *seq, uint32_t n_cached);
+/* Puts those back whose wait is over. */
+void wefti_sched_wake_followers(weft_sched *sched);
+void wefti_sched_unfollow(weft_sched *sched, struct request *req); /* no-op: it does not */
 
 /* ------------------------------------------------------------------------------------ rest --- */
 

@@ -155,10 +155,12 @@ static void publish(struct world *world, struct seq *seq) {
     weft_kv_block block = seq->table.blocks[k];
     uint64_t space = seq->chain.space.hi;
     weft_kv_block before = model_find(world, space, seq->tokens, (k + 1) * BLOCK);
-    bool is_new = weft_kv_prefix_publish(world->cache, &seq->chain, seq->tokens + k * BLOCK, block);
-    if (seq->chain.n == k) return; /* a reset ended its chain */
-    WEFT_ASSERT(is_new == (before == WEFT_KV_NONE));
-    WEFT_ASSERT(seq->chain.last == (is_new ? block : before));
+    bool was_closed = seq->chain.is_closed;
+    bool is_new = weft_kv_prefix_publish(world->cache, &seq->table, &seq->chain,
+                                         seq->tokens + (size_t)k * BLOCK);
+    WEFT_ASSERT(is_new == (before == WEFT_KV_NONE && !was_closed));
+    WEFT_ASSERT(seq->chain.is_closed == (was_closed || (!is_new && before != block)));
+    WEFT_ASSERT(seq->chain.n == k + !seq->chain.is_closed);
     if (!is_new) return;
     struct known *known = &world->known[block];
     *known = (struct known){.is_there = true, .space = space, .n_tokens = (k + 1) * BLOCK};
@@ -175,7 +177,7 @@ static void end(struct world *world, struct seq *seq) {
 static void reset(struct world *world) {
     for (uint32_t i = 0; i < N_SEQS; i++) {
         struct seq *seq = &world->seqs[i];
-        if (seq->runs) weft_kv_prefix_close(world->cache, &seq->table, &seq->chain);
+        seq->chain = (struct weft_kv_chain){.space = seq->chain.space, .is_closed = true};
     }
     weft_kv_prefix_reset(world->cache);
     for (weft_kv_block b = 0; b < world->n_blocks; b++)
@@ -190,7 +192,7 @@ static void compare(const struct world *world) {
         const struct seq *seq = &world->seqs[i];
         if (!seq->runs) continue;
         n_held += seq->table.n;
-        n_held += weft_kv_prefix_n_beside(world->cache, &seq->table, &seq->chain);
+        weft_kv_prefix_check_chain(world->cache, &seq->table, &seq->chain);
     }
     for (weft_kv_block b = 0; b < world->n_blocks; b++)
         n_holders += weft_kv_holders(world->pool, b);

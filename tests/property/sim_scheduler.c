@@ -66,7 +66,8 @@ struct client {
 
 struct odds { /* per ten thousand turns */
     uint32_t burst, cancel, resubmit, worker_loss, sched_loss, router_loss, hostile;
-    uint32_t deadly; /* of newcomers */
+    uint32_t deadly, alike; /* of newcomers */
+    uint32_t reset;         /* of the prefix cache */
 };
 
 struct slot_user {
@@ -92,6 +93,7 @@ struct totals {
         n_sched_losses;
     uint64_t n_queue_full, n_too_long, n_deadlines, n_cancels, n_forks, n_hostile_refused;
     uint64_t n_deadly, n_given_up, n_innocent;
+    uint64_t n_hit_tokens, n_evictions;
     double bound_used_max; /* of the steps within which a request must end */
 };
 
@@ -193,14 +195,30 @@ static void draw_sampling(struct world *world, struct client *client) {
     sampling->bias = client->bias;
 }
 
+/* Often it begins as another's did, or goes on after what that one was answered. */
+static void draw_prompt(struct world *world, struct client *client) {
+    uint32_t n = 0;
+    const struct client *other = &world->clients[dice(world, CLIENTS_MAX)];
+    if (other != client && other->n_prompt > 0 && chance(world, world->odds.alike)) {
+        const struct stream *answer = &other->streams[dice(world, other->n_choices)];
+        bool goes_on = chance(world, 5000);
+        for (; n < client->n_prompt && n < other->n_prompt; n++)
+            client->prompt[n] = other->prompt[n];
+        for (uint32_t i = 0; goes_on && n < client->n_prompt && i < answer->n; i++)
+            client->prompt[n++] = answer->tokens[i];
+        if (n > 0 && chance(world, 5000)) n = dice(world, n);
+    }
+    for (; n < client->n_prompt; n++)
+        client->prompt[n] = dice(world, N_VOCAB);
+}
+
 static void draw_client(struct world *world, struct client *client) {
     memset(client, 0, sizeof *client);
     client->key = (struct weft_sched_key){.router = dice(world, N_ROUTERS),
                                           .request_id = ++world->last_request_id};
     uint32_t longest = world->options.max_model_len + (chance(world, 500) ? 2 : 0);
     client->n_prompt = between(world, 1, chance(world, 7000) && longest > 24 ? 24 : longest);
-    for (uint32_t i = 0; i < client->n_prompt; i++)
-        client->prompt[i] = dice(world, N_VOCAB);
+    draw_prompt(world, client);
     client->n_choices =
         chance(world, 7500) ? 1 : between(world, 2, chance(world, 1000) ? CHOICES_MAX : 5);
     client->arrived_us = world->now_us;
@@ -353,6 +371,8 @@ static void stop_actors(struct world *world) {
     struct weft_sched_stats stats;
     weft_sched_stats(world->sched, &stats);
     totals.n_preemptions += stats.n_preemptions;
+    totals.n_hit_tokens += stats.n_cache_hit_tokens;
+    totals.n_evictions += stats.n_cache_evictions;
     weft_sched_free(world->sched);
     sim_worker_free(world->worker);
 }
@@ -638,6 +658,9 @@ static void draw_world(struct world *world) {
     o->n_vocab = N_VOCAB;
     o->max_queue = between(world, 1, 60);
     o->step_target_us = chance(world, 5000) ? 0 : between(world, 1000, 100000);
+    o->prefix_cache = chance(world, 7500);
+    o->long_prompt = chance(world, 7000) ? 0 : between(world, 1, o->max_model_len);
+    o->cache_seed = world->rand;
     /* At least one token with the whole vocabulary; often too little for everybody. */
     o->step_logprob_bytes = chance(world, 5000) ? 0 : between(world, 12 + 8 * N_VOCAB, 2000);
     world->odds = (struct odds){
@@ -649,6 +672,8 @@ static void draw_world(struct world *world) {
         .router_loss = chance(world, 5000) ? 0 : between(world, 0, 20),
         .hostile = chance(world, 5000) ? 0 : between(world, 0, 1000),
         .deadly = chance(world, 7000) ? 0 : between(world, 0, 500),
+        .alike = chance(world, 3000) ? 0 : between(world, 0, 9000),
+        .reset = chance(world, 7000) ? 0 : between(world, 0, 200),
     };
 }
 
@@ -666,6 +691,7 @@ static void disturb(struct world *world) {
         renew_bounds(world);
     }
     if (chance(world, odds->worker_loss)) lose_worker(world);
+    if (chance(world, odds->reset)) weft_sched_reset_cache(world->sched);
     if (chance(world, odds->sched_loss)) lose_scheduler(world);
     if (chance(world, odds->router_loss)) lose_router(world);
     hand_in_again(world, 1000);
@@ -676,6 +702,10 @@ static void check_drained(struct world *world) {
     weft_sched_stats(world->sched, &stats);
     WEFT_ASSERT(weft_sched_idle(world->sched));
     WEFT_ASSERT(stats.n_blocks_free == stats.n_blocks);
+    WEFT_ASSERT(stats.n_blocks_cached == 0 || world->options.prefix_cache);
+    weft_sched_reset_cache(world->sched);
+    weft_sched_stats(world->sched, &stats);
+    WEFT_ASSERT(stats.n_blocks_free == stats.n_blocks && stats.n_blocks_cached == 0);
     WEFT_ASSERT(stats.n_waiting == 0 && stats.n_running == 0);
     WEFT_ASSERT(stats.n_waiting_seqs == 0 && stats.n_running_seqs == 0);
     for (uint32_t i = 0; i < CLIENTS_MAX; i++)
@@ -741,6 +771,8 @@ static void report(void) {
     printf("%" PRIu64 " requests were deadly, %" PRIu64 " of them given up, and %" PRIu64
            " harmless ones\n",
            totals.n_deadly, totals.n_given_up, totals.n_innocent);
+    printf("%" PRIu64 " tokens found in the prefix cache, %" PRIu64 " of its blocks evicted\n",
+           totals.n_hit_tokens, totals.n_evictions);
     printf("the slowest request took %.0f %% of the steps it may take\n",
            totals.bound_used_max * 100.0);
 }

@@ -247,7 +247,9 @@ static void add_token(struct sim_worker *worker, struct slot *slot, uint32_t tok
     WEFT_ASSERT(token < worker->options.n_vocab);
     uint32_t i = slot->n_tokens++;
     slot->tokens[i] = token;
-    slot->history[i] = mix(i ? slot->history[i - 1] : 1, token + 1);
+    uint32_t long_prompt = worker->options.long_prompt;
+    uint64_t first = long_prompt > 0 && slot->n_prompt > long_prompt ? 2 : 1;
+    slot->history[i] = mix(i ? slot->history[i - 1] : first, token + 1);
 }
 
 static void check_sampling(const struct sim_worker *worker, const struct weft_sampling *sampling) {
@@ -291,11 +293,11 @@ static void start(struct sim_worker *worker, const struct weft_step_start *start
                                                   i - start->n_prompt, worker->options.n_vocab));
 }
 
-/* The target is nobody's yet, the source somebody's. */
+/* The target is nobody's yet. The source may be nobody's, too: it holds what somebody computed. */
 static void copy(struct sim_worker *worker, const struct weft_step_copy *copy) {
     uint32_t block_size = worker->options.block_size;
     WEFT_ASSERT(copy->from < worker->options.n_blocks && copy->to < worker->options.n_blocks);
-    WEFT_ASSERT(worker->block_users[copy->from] > 0 && worker->block_users[copy->to] == 0);
+    WEFT_ASSERT(worker->block_users[copy->to] == 0);
     memcpy(worker->contents + (size_t)copy->to * block_size,
            worker->contents + (size_t)copy->from * block_size, block_size * sizeof(uint64_t));
 }

@@ -32,7 +32,7 @@ static bool same_model(const struct weft_model_info *a, const struct weft_model_
            a->block_size == b->block_size && a->max_model_len == b->max_model_len &&
            a->max_seqs == b->max_seqs && a->max_batched_tokens == b->max_batched_tokens &&
            a->n_threads == b->n_threads && a->weight_bytes == b->weight_bytes &&
-           a->kv_bytes == b->kv_bytes;
+           a->kv_bytes == b->kv_bytes && a->long_prompt == b->long_prompt;
 }
 
 static bool same_sampling(const struct weft_sampling *a, const struct weft_sampling *b) {
@@ -262,7 +262,8 @@ static void fill_model(struct weft_model_info *model, bool max) {
                                           .max_batched_tokens = 512,
                                           .n_threads = 2,
                                           .weight_bytes = 12345678,
-                                          .kv_bytes = 16 << 20};
+                                          .kv_bytes = 16 << 20,
+                                          .long_prompt = UINT32_MAX};
         return;
     }
     memset(model->arch, 'a', sizeof model->arch - 1);
@@ -279,6 +280,7 @@ static void fill_model(struct weft_model_info *model, bool max) {
     model->n_threads = WEFT_THREADS_MAX;
     model->weight_bytes = UINT64_MAX;
     model->kv_bytes = UINT64_MAX;
+    model->long_prompt = UINT32_MAX;
 }
 
 static void fill_sampling(struct weft_sampling *sampling, bool max) {
@@ -402,6 +404,7 @@ static void fill_snapshot(struct weft_msg_snapshot *snap, bool max) {
     snap->n_running = 4096;
     snap->n_blocks = WEFT_KV_BLOCKS_MAX * WEFT_WORKERS_MAX;
     snap->n_blocks_free = 12345;
+    snap->n_blocks_cached = 4321;
     snap->max_queue = WEFT_QUEUE_MAX;
     uint64_t n = 1;
 #define COUNT(name, ...) snap->name = n++;
@@ -657,6 +660,7 @@ static void random_model(uint64_t *rand, struct weft_model_info *model) {
     model->n_threads = 1 + number(rand, WEFT_THREADS_MAX - 1);
     model->weight_bytes = number64(rand);
     model->kv_bytes = number64(rand);
+    model->long_prompt = number(rand, UINT32_MAX);
 }
 
 static float between(uint64_t *rand, float low, float high) {
@@ -859,6 +863,7 @@ static void random_snapshot(uint64_t *rand, struct weft_msg_snapshot *snap) {
     snap->n_running = number(rand, UINT32_MAX);
     snap->n_blocks = number(rand, WEFT_KV_BLOCKS_MAX);
     snap->n_blocks_free = number(rand, snap->n_blocks);
+    snap->n_blocks_cached = number(rand, snap->n_blocks);
     snap->max_queue = number(rand, WEFT_QUEUE_MAX);
 #define RANDOM(name, ...) snap->name = number64(rand);
     WEFT_COUNTER_LIST(RANDOM, RANDOM)

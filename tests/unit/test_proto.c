@@ -616,6 +616,10 @@ static void hellos_and_snapshots_are_checked(void **state) {
     msg.snapshot.n_blocks_free = msg.snapshot.n_blocks;
     msg.snapshot.n_blocks--;
     assert_refused(fix, &msg, WEFT_E_PROTO, "n_blocks_free");
+    msg = sample(WEFT_MSG_SNAPSHOT, true);
+    msg.snapshot.n_blocks = 20000;
+    msg.snapshot.n_blocks_cached = 20001;
+    assert_refused(fix, &msg, WEFT_E_PROTO, "n_blocks_cached");
     msg = sample(WEFT_MSG_CANCEL, false);
     msg.cancel.choice = WEFT_CHOICES_MAX;
     assert_refused(fix, &msg, WEFT_E_PROTO, "choice is 128");

@@ -70,7 +70,7 @@ static void write_counts(const struct weft_api_state *api, struct weft_writer *w
     write_number(w, "connections", m->n_open_connections);
     write_number(w, "kv_blocks", s->n_blocks);
     write_number(w, "kv_blocks_used", s->n_blocks - s->n_blocks_free);
-    write_number(w, "kv_blocks_cached", 0); /* there is no prefix cache */
+    write_number(w, "kv_blocks_cached", s->n_blocks_cached);
     write_number(w, "kv_blocks_free", s->n_blocks_free);
     write_number(w, "num_preemptions", m->carried.n_preemptions);
     write_number(w, "steps", m->carried.n_steps);

@@ -40,7 +40,13 @@
     ACTOR(iter_tokens_sum, NULL, "", 1, NULL)   /* the histogram of tokens per step: */            \
     ACTOR(iter_tokens_count, NULL, "", 1, NULL) /* its sum and its count */                        \
     SCHED(n_solitary_steps, "scheduler_solitary_steps_total", "", 1,                               \
-          "Steps that one request had to itself, because workers were lost over it.")
+          "Steps that one request had to itself, because workers were lost over it.")              \
+    SCHED(n_cache_hit_tokens, "prefix_cache_reused_tokens_total", "", 1,                           \
+          "Tokens that starting sequences found in the prefix cache, preempted ones included.")    \
+    SCHED(n_cache_resets, "prefix_cache_resets_total", "", 1,                                      \
+          "Times the prefix cache began empty: with a new worker or scheduler, or as asked for.")  \
+    SCHED(n_cache_evictions, "prefix_cache_evicted_blocks_total", "", 1,                           \
+          "Blocks of the prefix cache given up for others.")
 
 /* For lists of fields in a struct: both kinds, one, none. */
 #define WEFT_COUNTER_FIELD(name, ...) uint64_t name;

@@ -1,0 +1,171 @@
+/* What a sequence that starts need not compute, since others did: blocks of the prefix cache, or of
+ * a sibling's table.
+ *
+ * The last known token is always computed: its logits are what the sequence goes on with. A sequence
+ * whose prompt log-probabilities are still wanted finds nothing, for these need the logits of every
+ * token.
+ *
+ * A block is published by the first plan after the one that fills it. The worker executes plans in
+ * order, so whoever is told of it then reads what was written. Its tokens must be known by then; so
+ * an output token's block waits for the result. What a plan copies is read before the plan's rows
+ * write anything, and in the order of the copies: a block may be a copy's source and be granted
+ * anew in one plan. */
+#include "scheduler_internal.h"
+
+#include <string.h>
+
+#include "base/check.h"
+
+/* --------------------------------------------------------------------------------- finding --- */
+
+/* K and V depend on the tokens before, and on nothing else but this. Salts are digests, so a bit of
+ * theirs can be had for the rest. */
+static struct weft_kv_space space_of(const weft_sched *sched, const struct request *req) {
+    uint32_t long_prompt = sched->options.long_prompt;
+    uint64_t is_long = long_prompt > 0 && req->n_prompt > long_prompt;
+    return (struct weft_kv_space){.hi = req->salt.hi, .lo = (req->salt.lo & ~1ull) | is_long};
+}
+
+bool wefti_sched_same_space(const weft_sched *sched, const struct request *a,
+                            const struct request *b) {
+    struct weft_kv_space of_a = space_of(sched, a), of_b = space_of(sched, b);
+    return of_a.hi == of_b.hi && of_a.lo == of_b.lo;
+}
+
+static const uint32_t *tokens_of(const weft_sched *sched, const struct seq *seq) {
+    const struct request *req = seq->req;
+    if (seq->n_output == 0) return req->prompt;
+    memcpy(sched->found_tokens, req->prompt, req->n_prompt * sizeof *req->prompt);
+    memcpy(sched->found_tokens + req->n_prompt, seq->output, seq->n_output * sizeof *seq->output);
+    return sched->found_tokens;
+}
+
+/* While prompt log-probabilities are on their way nobody forks: were the sequence that computes
+ * them cancelled, another one would have to start from the prompt. */
+bool wefti_sched_seq_can_be_forked(const struct seq *seq) {
+    const struct request *req = seq->req;
+    return seq->state == SEQ_RUNNING && seq->n_planned + 1 >= req->n_prompt &&
+           !wefti_sched_prompt_logprobs_pending(req);
+}
+
+/* A sequence started in this very plan (the worker knows none of its blocks yet) is no source: the
+ * block it copied is not complete before the copies of the plan are through. */
+static const struct seq *find_source(const struct request *req) {
+    for (uint32_t i = 0; i < req->n_choices; i++) {
+        const struct seq *seq = &req->seqs[i];
+        if (wefti_sched_seq_can_be_forked(seq) && seq->n_granted > 0) return seq;
+    }
+    return NULL;
+}
+
+static void find_cached(const weft_sched *sched, const struct seq *seq, struct prefix *prefix) {
+    uint32_t n_tokens = seq->req->n_prompt + seq->n_output;
+    struct weft_kv_space space = space_of(sched, seq->req);
+    struct weft_kv_match match;
+    if (!sched->options.prefix_cache || wefti_sched_prompt_logprobs_pending(seq->req)) return;
+    weft_kv_prefix_find(sched->cache, &space, tokens_of(sched, seq), n_tokens - 1,
+                        sched->found_blocks, sched->table_cap, &match);
+    prefix->n_blocks = match.n_blocks;
+    prefix->partial = match.partial;
+    prefix->n_cached = match.n_blocks * sched->options.block_size + match.n_partial;
+}
+
+void wefti_sched_prefix_find(const weft_sched *sched, const struct seq *seq,
+                             struct prefix *prefix_out) {
+    const struct seq *source = find_source(seq->req);
+    *prefix_out = (struct prefix){.partial = WEFT_KV_NONE};
+    find_cached(sched, seq, prefix_out);
+    uint32_t n_shared = seq->req->n_prompt - 1;
+    if (!source || n_shared <= prefix_out->n_cached) return;
+    *prefix_out = (struct prefix){.source = source,
+                                  .n_blocks = n_shared / sched->options.block_size,
+                                  .partial = WEFT_KV_NONE,
+                                  .n_cached = n_shared};
+    if (n_shared % sched->options.block_size)
+        prefix_out->partial = source->table.blocks[prefix_out->n_blocks];
+}
+
+/* ------------------------------------------------------------------------------------ room --- */
+
+static bool is_idle(const weft_sched *sched, const struct prefix *prefix, weft_kv_block block) {
+    return !prefix->source && weft_kv_holders(sched->pool, block) == 1;
+}
+
+bool wefti_sched_prefix_has_room(const weft_sched *sched, struct prefix *prefix,
+                                 uint32_t n_tokens) {
+    uint32_t n_wanted = wefti_sched_blocks_for(sched, n_tokens) - prefix->n_blocks;
+    uint64_t n_there = (uint64_t)weft_kv_n_free(sched->pool) + weft_kv_prefix_n_idle(sched->cache);
+    for (uint32_t i = 0; !prefix->source && i < prefix->n_blocks; i++)
+        n_there -= is_idle(sched, prefix, sched->found_blocks[i]);
+    if (n_there < (uint64_t)n_wanted + sched->n_running) return false;
+    bool is_last = prefix->partial != WEFT_KV_NONE && n_there == 1;
+    if (is_last &&
+        is_idle(sched, prefix, prefix->partial)) { /* it cannot be both, source and copy */
+        prefix->partial = WEFT_KV_NONE;
+        prefix->n_cached = prefix->n_blocks * sched->options.block_size;
+    }
+    return true;
+}
+
+static void add_copy(weft_sched *sched, struct seq *seq, weft_kv_block from) {
+    struct weft_kv_copy copy;
+    weft_err err = weft_kv_prefix_append_copy(sched->cache, from, &seq->table, &copy);
+    WEFT_ASSERT(!err); /* prefix_has_room looked */
+    sched->copies[sched->plan.n_copies++] =
+        (struct weft_step_copy){.from = copy.from, .to = copy.to};
+}
+
+void wefti_sched_prefix_fill(weft_sched *sched, struct seq *seq, const struct prefix *prefix,
+                             uint32_t n_tokens) {
+    weft_kv_block *storage = sched->table_blocks + (size_t)seq->slot * sched->table_cap;
+    struct weft_kv_space space = space_of(sched, seq->req);
+    weft_err err;
+    weft_kv_table_init(&seq->table, storage, sched->table_cap);
+    if (prefix->source)
+        err = weft_kv_prefix_fork(sched->cache, &prefix->source->table, &prefix->source->chain,
+                                  prefix->n_blocks, &seq->table, &seq->chain);
+    else
+        err = weft_kv_prefix_use(sched->cache, &space, sched->found_blocks, prefix->n_blocks,
+                                 &seq->table, &seq->chain);
+    WEFT_ASSERT(!err); /* fewer holders than slots */
+    if (prefix->partial != WEFT_KV_NONE) add_copy(sched, seq, prefix->partial);
+    err = weft_kv_prefix_grow(sched->cache, &seq->table, wefti_sched_blocks_for(sched, n_tokens));
+    WEFT_ASSERT(!err); /* prefix_has_room looked */
+}
+
+/* ------------------------------------------------------------------------------ publishing --- */
+
+/* The tokens of a block: where they lie, or gathered from prompt and output. */
+static const uint32_t *block_tokens(const weft_sched *sched, const struct seq *seq, uint32_t idx,
+                                    uint32_t storage[WEFT_BLOCK_SIZE_MAX]) {
+    uint32_t n = sched->options.block_size, n_prompt = seq->req->n_prompt;
+    uint64_t first = (uint64_t)idx * n;
+    if (first + n <= n_prompt) return seq->req->prompt + first;
+    if (first >= n_prompt) return seq->output + (first - n_prompt);
+    for (uint32_t i = 0; i < n; i++)
+        storage[i] =
+            first + i < n_prompt ? seq->req->prompt[first + i] : seq->output[first + i - n_prompt];
+    return storage;
+}
+
+void wefti_sched_publish(weft_sched *sched, struct seq *seq, uint32_t n_computed) {
+    if (!sched->options.prefix_cache || seq->chain.is_closed) return;
+    uint32_t n_known = seq->req->n_prompt + seq->n_output;
+    uint32_t n = (n_computed < n_known ? n_computed : n_known) / sched->options.block_size;
+    uint32_t storage[WEFT_BLOCK_SIZE_MAX];
+    while (seq->chain.n < n && !seq->chain.is_closed)
+        (void)weft_kv_prefix_publish(sched->cache, &seq->table, &seq->chain,
+                                     block_tokens(sched, seq, seq->chain.n, storage));
+}
+
+void wefti_sched_publish_all(weft_sched *sched) {
+    for (uint32_t i = 0; i < sched->n_running; i++)
+        wefti_sched_publish(sched, sched->running[i], sched->running[i]->n_planned);
+}
+
+void weft_sched_reset_cache(weft_sched *sched) {
+    for (uint32_t i = 0; i < sched->n_running; i++)
+        sched->running[i]->chain = (struct weft_kv_chain){.is_closed = true};
+    weft_kv_prefix_reset(sched->cache);
+    sched->n_cache_resets++;
+}
