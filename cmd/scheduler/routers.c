@@ -88,6 +88,14 @@ static void cancel(struct wefti_actor *a, uint32_t peer, const struct weft_msg_c
     }
 }
 
+static void reset_cache(struct wefti_actor *a, uint32_t peer) {
+    weft_info("router %u: cached prefixes are forgotten", peer);
+    for (uint32_t i = 0; i < a->n_groups; i++) {
+        weft_sched *sched = a->groups[i].replica->sched;
+        if (sched) weft_sched_reset_cache(sched);
+    }
+}
+
 static weft_err keep(struct wefti_actor *a, const struct weft_link_event *event,
                      uint64_t request_id, bool resume) {
     struct wefti_pending_item head = {.arrived_us = weft_now_us(),
@@ -296,6 +304,9 @@ static weft_err take_message(struct wefti_actor *a, const struct weft_link_event
         } else {
             keep_cancel(a, event, &msg.cancel);
         }
+        return WEFT_OK;
+    case WEFT_MSG_RESET_CACHE:
+        reset_cache(a, event->peer);
         return WEFT_OK;
     default:
         return weft_err_set(why, WEFT_E_PROTO, "a router sends no %s",

@@ -630,6 +630,20 @@ static void cancelled_requests_leave_and_others_go_on(void **state) {
     cluster_free(c);
 }
 
+static void forgetting_the_cache_changes_no_token(void **state) {
+    (void)state;
+    struct cluster *c = cluster_started();
+    struct weft_msg msg = {.type = WEFT_MSG_RESET_CACHE};
+    make_streams(c);
+    PUMP_UNTIL(c, c->n_tokens >= tokens_at(10), 60);
+    send_message(c, &msg);
+    PUMP_UNTIL(c, all_over(c), 60);
+    expect_undisturbed(c);
+    assert_int_equal(c->n_sessions, 1);
+    expect_empty(c);
+    cluster_free(c);
+}
+
 static void what_a_lost_router_asked_for_is_dropped(void **state) {
     (void)state;
     struct cluster *c = cluster_started();
@@ -820,6 +834,7 @@ int main(void) {
         cmocka_unit_test(a_worker_with_less_memory_is_planned_for_anew),
         cmocka_unit_test(another_model_in_the_middle_of_it_all_is_refused),
         cmocka_unit_test(cancelled_requests_leave_and_others_go_on),
+        cmocka_unit_test(forgetting_the_cache_changes_no_token),
         cmocka_unit_test(what_a_lost_router_asked_for_is_dropped),
         cmocka_unit_test(nonsense_costs_its_sender_the_session_and_nobody_else),
         cmocka_unit_test(draining_refuses_new_requests_and_finishes_old_ones),
