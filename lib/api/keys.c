@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/utf8.h"
+#include "codec/digest.h"
 
 #define BLANKS " \t"
 #define LINE_END "\r\n"
@@ -42,6 +43,8 @@ static weft_err add(struct weft_api_keys *keys, const struct weft_api_key *key, 
     *own = *key;
     own->text = strndup(key->text, len);
     if (!own->text) return weft_err_set(why, WEFT_E_NOMEM, "out of memory");
+    own->tenant = own->name[0] ? weft_digest_u64("tenant", own->name, strlen(own->name))
+                               : weft_digest_u64("key", own->text, len);
     keys->n++;
     return WEFT_OK;
 }

@@ -2,6 +2,8 @@
  *
  * Lines    KEY [name=TEXT] [weight=N], separated by spaces or tabs. A name is printable text of at most
  *          WEFT_API_KEY_NAME_BYTES_MAX bytes; a weight is from 1 to WEFT_API_KEY_WEIGHT_MAX (1).
+ * Tenants  Keys of one name are one tenant, so that a tenant may change its key; one without a name is
+ *          a tenant by itself.
  * Memory   The keys are copied; the struct is the caller's, zeroed at first.
  * Threads  One.
  * Checked in tests/unit/test_api_keys.c.
@@ -22,6 +24,8 @@ struct weft_api_key {
     char *text;                                 /* owned */
     char name[WEFT_API_KEY_NAME_BYTES_MAX + 1]; /* "": it has none */
     uint32_t weight;
+    uint64_t
+        tenant; /* who pays: the same for every router, and for all keys of one name; never 0 */
 };
 
 struct weft_api_keys {

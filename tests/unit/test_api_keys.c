@@ -47,6 +47,27 @@ static void lines_name_and_weigh_keys(void **state) {
     assert_int_equal(find("gamma")->weight, 1000);
 }
 
+/* Routers must agree, before and after a reload: so the number is written out. */
+static void keys_of_one_name_are_one_tenant(void **state) {
+    (void)state;
+    assert_int_equal(weft_api_keys_add_lines(&keys,
+                                             "old name=team\nnew name=team weight=2\n"
+                                             "alone\nother name=alone\nteam",
+                                             NULL),
+                     WEFT_OK);
+    assert_true(find("old")->tenant == UINT64_C(0xb1621c62f873050a));
+    assert_true(find("new")->tenant == find("old")->tenant);
+    for (uint32_t i = 1; i < keys.n; i++) {
+        assert_true(keys.keys[i].tenant != 0);
+        for (uint32_t k = 1; k < i; k++)
+            assert_true(keys.keys[i].tenant != keys.keys[k].tenant);
+    }
+    uint64_t tenant = find("alone")->tenant;
+    weft_api_keys_fini(&keys);
+    assert_int_equal(weft_api_keys_add_lines(&keys, "first\nalone", NULL), WEFT_OK);
+    assert_true(find("alone")->tenant == tenant);
+}
+
 static void only_whole_keys_are_found(void **state) {
     (void)state;
     assert_int_equal(weft_api_keys_add(&keys, "sesame", 6, NULL), WEFT_OK);
@@ -91,6 +112,7 @@ static void one_key_too_many_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(lines_name_and_weigh_keys, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(keys_of_one_name_are_one_tenant, set_up, tear_down),
         cmocka_unit_test_setup_teardown(only_whole_keys_are_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(faulty_lines_are_named_and_keys_are_not, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_key_too_many_is_refused, set_up, tear_down),
