@@ -31,6 +31,9 @@ enum weft_api_call_state {
     WEFT_API_CALL_FAILED, /* weft_api_call_error says why */
 };
 
+/* The number by which a user is told from others. */
+uint64_t weft_api_flow(const char *name, size_t len);
+
 struct weft_api_call_request {
     const weft_api_kind *kind;
     struct weft_buf *body;  /* moved into the call, with its share of the budget */

@@ -6,12 +6,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/limits.h"
 #include "tokenizer/tokenizer.h"
 
 /* A request is at most this many prompts, each with n choices; a client that wants more sends more
  * requests. Bounds the memory a single small body can claim. */
 #define WEFT_API_PROMPTS_MAX 2048
 #define WEFT_API_CALL_CHOICES_MAX 4096
+
+/* A time that a request wishes for; what is not 0 stays so. */
+#define WEFT_API_SLO_MS_MAX ((double)WEFT_SLO_US_MAX / 1000)
+
+static inline uint64_t weft_api_us_of_ms(double ms) {
+    uint64_t us = (uint64_t)(ms * 1000);
+    return us == 0 && ms > 0 ? 1 : us;
+}
 
 /* What the server allows; const during a request. */
 struct weft_api_limits {

@@ -44,6 +44,14 @@ static weft_err paper_send(void *context, const void *bytes, size_t len) {
     sent->n_lps_done = s->n_prompt_logprobs_done;
     sent->resume = s->resume;
     sent->seed = s->sampling.seed;
+    sent->deadline_us = s->deadline_us;
+    sent->priority = s->priority;
+    sent->ttft_us = s->ttft_us;
+    sent->tpot_us = s->tpot_us;
+    sent->tenant = s->tenant;
+    sent->flow = s->flow;
+    sent->weight = s->weight;
+    sent->cache_salt = s->cache_salt;
     for (uint32_t i = 0; i < s->n_choices && i < 4; i++) {
         sent->finished[i] = s->choices[i].finished;
         sent->n_output[i] = s->choices[i].n_output;

@@ -32,7 +32,11 @@ struct sent {
     uint64_t id;
     uint32_t attempt, choice, n_prompt, n_choices, n_output[4], output[4][32], n_lps_done;
     bool finished[4], resume;
-    uint64_t seed;
+    uint64_t seed, deadline_us;
+    int32_t priority;
+    uint64_t ttft_us, tpot_us, tenant, flow;
+    uint32_t weight;
+    struct weft_digest cache_salt;
 };
 
 struct paper {

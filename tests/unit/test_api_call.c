@@ -72,6 +72,35 @@ static void a_deadline_ends_a_request_wherever_it_is(void **state) {
     weft_api_call_drop(call);
 }
 
+static void the_scheduler_hears_how_a_request_is_to_be_served(void **state) {
+    (void)state;
+    weft_api_call *call = begin("{\"prompt\":\"a\",\"priority\":3,\"slo_ttft_ms\":5,"
+                                "\"slo_tpot_ms\":6,\"user\":\"me\",\"cache_salt\":\"s\","
+                                "\"timeout\":2}");
+    const struct sent *sent = last_sent();
+    assert_int_equal(sent->priority, 3);
+    assert_int_equal(sent->ttft_us, 5000);
+    assert_int_equal(sent->tpot_us, 6000);
+    assert_true(sent->flow == weft_api_flow("me", 2));
+    assert_true(sent->cache_salt.hi == call->params.service.cache_salt.hi && sent->cache_salt.hi);
+    assert_true(sent->tenant == 0 && sent->weight == 1); /* there are no keys */
+    assert_int_equal(sent->deadline_us, 2000000);
+    weft_api_call_drop(call);
+}
+
+/* The shorter of the two holds, whichever it is. */
+static void a_clients_own_timeout_ends_its_request(void **state) {
+    (void)state;
+    api.settings.request_timeout_ms = 1000;
+    weft_api_call *call = begin("{\"prompt\":\"a\",\"timeout\":0.5}");
+    assert_int_equal(last_sent()->deadline_us, 500000);
+    weft_api_call_drop(call);
+    call = begin("{\"prompt\":\"a\",\"timeout\":3}");
+    assert_int_equal(last_sent()->deadline_us, 1000000);
+    weft_api_call_drop(call);
+    api.settings.request_timeout_ms = 0;
+}
+
 /* One of two prompts kills every worker: the whole request ends, and the other prompt with it. */
 static void a_request_that_cannot_be_computed_ends_with_an_error(void **state) {
     (void)state;
@@ -239,6 +268,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(one_prompt_may_finish_before_another_is_accepted),
         CASE(a_deadline_ends_a_request_wherever_it_is),
+        CASE(the_scheduler_hears_how_a_request_is_to_be_served),
+        CASE(a_clients_own_timeout_ends_its_request),
         CASE(a_request_that_cannot_be_computed_ends_with_an_error),
         CASE(a_request_from_before_the_model_was_known_is_asked_to_come_again),
         CASE(a_call_in_a_threads_hands_outlives_its_deadline),

@@ -59,6 +59,8 @@ struct row {
     const char *param; /* of the error */
 };
 
+#define CHAT(fields) "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]," fields "}"
+
 static const struct row rows[] = {
     {CALL_COMPLETION, "{\"prompt\":\"a\"}", 0, ""},
     {CALL_COMPLETION, "{\"prompt\":[\"a\",\"b\"],\"n\":3}", 0, ""},
@@ -186,7 +188,21 @@ static const struct row rows[] = {
      "response_format"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"guided_json\":{}}", 400, "guided_json"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"tools\":[{}]}", 400, "tools"},
-    {CALL_COMPLETION, "{\"prompt\":\"a\",\"priority\":1}", 400, "priority"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"priority\":-2147483648}", 0, ""},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"priority\":2147483648}", 400, "priority"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"priority\":\"1\"}", 400, "priority"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"timeout\":0}", 400, "timeout"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"timeout\":86401}", 400, "timeout"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"timeout\":true}", 400, "timeout"},
+    {CALL_CHAT, CHAT("\"slo_ttft_ms\":-1"), 400, "slo_ttft_ms"},
+    {CALL_CHAT, CHAT("\"slo_tpot_ms\":86400001"), 400, "slo_tpot_ms"},
+    {CALL_CHAT, CHAT("\"slo_tpot_ms\":\"5\""), 400, "slo_tpot_ms"},
+    {CALL_CHAT, CHAT("\"slo_ttft_ms\":0,\"slo_tpot_ms\":0.5"), 0, ""},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"fairness_id\":[]}", 400, "fairness_id"},
+    {CALL_GENERATE, "{\"prompt\":\"a\",\"cache_salt\":\"\"}", 400, "cache_salt"},
+    {CALL_GENERATE, "{\"prompt\":\"a\",\"cache_salt\":5}", 400, "cache_salt"},
+    {CALL_GENERATE, "{\"prompt\":\"a\",\"user\":\"\",\"fairness_id\":\"\"}", 0, ""},
+    {CALL_TOKENIZE, "{\"prompt\":\"a\",\"priority\":\"high\"}", 0, ""},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"truncate_prompt_tokens\":3}", 400,
      "truncate_prompt_tokens"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"use_beam_search\":true}", 400, "use_beam_search"},
@@ -361,6 +377,32 @@ static void fields_arrive_as_they_were_given(void **state) {
     struct weft_errmsg why;
     assert_int_equal(weft_sampling_check(&p.sampling, 100, &why), WEFT_OK);
     wefti_api_params_fini(&p);
+}
+
+static void how_to_serve_a_request_arrives_as_it_was_given(void **state) {
+    (void)state;
+    struct params one, other;
+    struct weft_api_error error;
+    assert_true(parse("{\"prompt\":\"a\",\"priority\":-7,\"timeout\":1.5,\"slo_ttft_ms\":200,"
+                      "\"slo_tpot_ms\":0.0001,\"cache_salt\":\"s\",\"user\":\"me\"}",
+                      CALL_COMPLETION, 3, &one, &error));
+    assert_int_equal(one.service.priority, -7);
+    assert_int_equal(one.service.timeout_us, 1500000);
+    assert_int_equal(one.service.ttft_us, 200000);
+    assert_int_equal(one.service.tpot_us, 1); /* too short to be kept, but no "none" */
+    assert_true(one.service.flow == weft_api_flow("me", 2) && one.service.flow != 0);
+    assert_true(one.service.cache_salt.hi != 0 && one.service.cache_salt.lo != 0);
+    assert_true(parse("{\"prompt\":\"a\",\"user\":\"them\",\"fairness_id\":\"me\","
+                      "\"cache_salt\":\"s\\u0000\"}",
+                      CALL_LLAMA, 3, &other, &error));
+    assert_true(other.service.flow == one.service.flow);
+    assert_true(other.service.cache_salt.hi != one.service.cache_salt.hi);
+    wefti_api_params_fini(&other);
+    wefti_api_params_fini(&one);
+    assert_true(parse("{\"prompt\":\"a\"}", CALL_GENERATE, 3, &one, &error));
+    static const struct service nothing;
+    assert_memory_equal(&one.service, &nothing, sizeof nothing);
+    wefti_api_params_fini(&one);
 }
 
 static void sixty_four_strings_may_stop_a_request_and_no_more(void **state) {
@@ -715,6 +757,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_body_is_taken_or_names_the_field),
         cmocka_unit_test(fields_arrive_as_they_were_given),
+        cmocka_unit_test(how_to_serve_a_request_arrives_as_it_was_given),
         cmocka_unit_test(sixty_four_strings_may_stop_a_request_and_no_more),
         cmocka_unit_test(unknown_fields_are_refused_where_that_is_wanted),
         cmocka_unit_test(a_wrong_model_is_told_which_there_are),

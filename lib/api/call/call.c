@@ -9,6 +9,7 @@
 #include "api/call.h"
 #include "base/check.h"
 #include "base/rand.h"
+#include "codec/digest.h"
 #include "kinds/kind.h"
 
 static const struct weft_api_upstream_job_ops job_ops;
@@ -78,6 +79,10 @@ static bool push_logprobs(weft_api_call *call, struct logprob_store *store, uint
 
 static void wake(weft_api_call *call) {
     if (!call->is_abandoned) call->wake(call);
+}
+
+uint64_t weft_api_flow(const char *name, size_t len) {
+    return weft_digest_u64("flow", name, len);
 }
 
 weft_api_call *weft_api_call_new(struct weft_api_state *api,
@@ -355,12 +360,21 @@ static bool settle(weft_api_call *call) {
     return true;
 }
 
+/* The client's own "timeout" counts from its arrival, as --request-timeout does. */
+static void note_timeout(weft_api_call *call) {
+    uint64_t timeout_us = call->params.service.timeout_us;
+    if (!timeout_us) return;
+    uint64_t until_us = call->arrived_us + timeout_us;
+    if (!call->deadline_us || until_us < call->deadline_us) call->deadline_us = until_us;
+}
+
 void weft_api_call_start(weft_api_call *call, uint64_t now_us) {
     WEFT_ASSERT(call->state == WEFT_API_CALL_PREPARING && !call->in_thread);
     if (call->is_abandoned) {
         call_free(call);
         return;
     }
+    note_timeout(call);
     if (!call->error.status && !settle(call)) weft_api_error_no_room(&call->error);
     if (call->error.status) {
         call->state = WEFT_API_CALL_FAILED;
@@ -590,6 +604,7 @@ static void describe_job(const struct weft_api_upstream_job *upstream, uint64_t 
                          struct weft_submit_choice *choices, struct weft_submit *out) {
     const struct job *job = const_job_of(upstream);
     const weft_api_call *call = job->call;
+    const struct service *service = &call->params.service;
     for (uint32_t i = 0; i < job->n_choices; i++) {
         const struct choice *choice = &job->choices[i];
         choices[i] = (struct weft_submit_choice){.output = choice->tokens,
@@ -606,7 +621,12 @@ static void describe_job(const struct weft_api_upstream_job *upstream, uint64_t 
         .resume = job->accepted,
         .age_us = now_us - call->arrived_us,
         .sampling = call->params.sampling,
+        .priority = service->priority,
+        .ttft_us = service->ttft_us,
+        .tpot_us = service->tpot_us,
+        .flow = service->flow,
         .weight = 1,
+        .cache_salt = service->cache_salt,
     };
     if (call->deadline_us) out->deadline_us = call->deadline_us - now_us;
     out->sampling.seed = job->seed;

@@ -39,7 +39,6 @@ static void parse(const struct reader *r, const struct weft_api_limits *limits,
     wefti_api_params_read_max_tokens(r, "max_tokens", params);
     wefti_api_params_read_max_tokens(r, "max_completion_tokens", params);
     wefti_api_params_read_llama_names(r, params);
-    wefti_api_params_read_user(r);
 }
 
 /* --------------------------------------------------------------------------------- the body --- */

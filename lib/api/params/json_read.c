@@ -136,8 +136,8 @@ bool wefti_api_json_get_int(const struct reader *r, const char *name, int64_t mi
     return true;
 }
 
-bool wefti_api_json_get_float(const struct reader *r, const char *name, double min, double max,
-                              float *out) {
+bool wefti_api_json_get_double(const struct reader *r, const char *name, double min, double max,
+                               double *out) {
     WEFT_ASSERT(min < max);
     const json_t *value = wefti_api_json_get(r, name);
     if (!value) return false;
@@ -151,6 +151,14 @@ bool wefti_api_json_get_float(const struct reader *r, const char *name, double m
                            "'%s' must be between %.9g and %.9g, got %.15g", name, min, max, number);
         return false;
     }
+    *out = number;
+    return true;
+}
+
+bool wefti_api_json_get_float(const struct reader *r, const char *name, double min, double max,
+                              float *out) {
+    double number = 0;
+    if (!wefti_api_json_get_double(r, name, min, max, &number)) return false;
     *out = (float)number;
     if (*out == 0 && number != 0) *out = number > 0 ? FLT_MIN : -FLT_MIN; /* 0 may mean "off" */
     return true;

@@ -53,6 +53,8 @@ void wefti_api_json_note(const struct reader *r, const char *name);
 bool wefti_api_json_get_bool(const struct reader *r, const char *name, bool *out);
 bool wefti_api_json_get_int(const struct reader *r, const char *name, int64_t min, int64_t max,
                             int64_t *out);
+bool wefti_api_json_get_double(const struct reader *r, const char *name, double min, double max,
+                               double *out);
 bool wefti_api_json_get_float(const struct reader *r, const char *name, double min, double max,
                               float *out);
 

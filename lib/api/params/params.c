@@ -57,6 +57,7 @@ bool wefti_api_params_parse(json_t *json, const weft_api_kind *kind,
     weft_buf_init(&unknown.names, UNKNOWN_BYTES_MAX);
     wefti_api_params_check_model(&r, "model", limits, kind->takes_tags);
     kind->parse(&r, limits, params);
+    if (kind->generates) wefti_api_params_read_service(&r, params);
     wefti_api_params_note_ignored(&r);
     wefti_api_json_look_for_unknown(&r, "");
     if (unknown.n > 0)

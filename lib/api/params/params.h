@@ -18,6 +18,7 @@
 #include "api/call.h"
 #include "api/error.h"
 #include "api/limits.h"
+#include "base/request.h"
 #include "base/sampling.h"
 #include "template/template.h"
 #include "tokenizer/tokenizer.h"
@@ -28,6 +29,14 @@ struct prompt {
     uint32_t *ids; /* owned */
     size_t n_ids;
     char *echo; /* owned copy of the text when it is to be echoed, else NULL; text_len long */
+};
+
+/* How, and for whom, a request is to be served. 0: nothing is wished for, nobody named. */
+struct service {
+    int32_t priority;
+    uint64_t timeout_us, ttft_us, tpot_us;
+    uint64_t flow;
+    struct weft_digest cache_salt;
 };
 
 struct params {
@@ -54,6 +63,8 @@ struct params {
     uint32_t n;
     int32_t logprobs;        /* as asked for; -1: none */
     int32_t prompt_logprobs; /* as asked for by that name; -1: none */
+
+    struct service service;
 
     char **stops; /* and each of them */
     size_t *stop_lens;

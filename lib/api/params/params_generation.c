@@ -361,8 +361,3 @@ void wefti_api_params_read_llama_names(const struct reader *r, struct params *pa
         weft_api_error_set(r->error, 400, "n_predict", NULL, "'n_predict' must not be 0 here");
     wefti_api_json_get_float(r, "repeat_penalty", 1e-3, 1e3, &params->sampling.repetition_penalty);
 }
-
-void wefti_api_params_read_user(const struct reader *r) {
-    const json_t *user = wefti_api_json_get(r, "user");
-    if (user && !json_is_string(user)) wefti_api_json_wrong_type(r, "user", "a string", user);
-}

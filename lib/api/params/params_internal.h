@@ -100,6 +100,8 @@ void wefti_api_params_read_max_tokens(const struct reader *r, const char *name,
 /* llama-server's names for two of these, which go before OpenAI's: "n_predict", where -1 means until
  * the context is full, and "repeat_penalty". */
 void wefti_api_params_read_llama_names(const struct reader *r, struct params *params);
-void wefti_api_params_read_user(const struct reader *r);
+
+/* "priority", "timeout", "user", ...: of every kind that generates. */
+void wefti_api_params_read_service(const struct reader *r, struct params *params);
 
 #endif

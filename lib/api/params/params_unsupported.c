@@ -26,7 +26,6 @@ static const struct refused_field unsupported[] = {
     {"bad_words", IF_EMPTY},
     {"allowed_token_ids", IF_NULL},
     {"truncate_prompt_tokens", IF_NULL},
-    {"priority", IF_ZERO},
     {"chat_template", IF_NULL},
     {"chat_template_kwargs", IF_EMPTY},
     {"documents", IF_EMPTY},
@@ -66,9 +65,15 @@ static const char *const ignored[] = {
     "safety_identifier",
     "prompt_cache_key",
     "prompt_cache_retention",
-    "user",
-    "cache_salt",
     "request_id",
+    /* about how to serve it, where nothing is generated */
+    "user",
+    "fairness_id",
+    "cache_salt",
+    "priority",
+    "timeout",
+    "slo_ttft_ms",
+    "slo_tpot_ms",
     /* of MessagePack-RPC, read by the connection */
     "api_key",
     /* of llama-server */

@@ -1,0 +1,51 @@
+/* How, and for whom, a request is to be served: the scheduler decides by these, and no token
+ * changes with them. */
+#include "codec/digest.h"
+#include "params/params_internal.h"
+
+#define SALT_BYTES_MAX 1024
+#define TIMEOUT_S_MIN 0.001
+#define TIMEOUT_S_MAX 86400.0 /* a day */
+
+/* A wished time in milliseconds; 0 asks for nothing. */
+static void read_wish(const struct reader *r, const char *name, uint64_t *us_out) {
+    double ms = 0;
+    if (wefti_api_json_get_double(r, name, 0, WEFT_API_SLO_MS_MAX, &ms))
+        *us_out = weft_api_us_of_ms(ms);
+}
+
+/* A user is told from others by the text, which nobody keeps. Empty: nobody is named. */
+static void read_flow(const struct reader *r, const char *name, uint64_t *flow_out) {
+    const json_t *value = wefti_api_json_get(r, name);
+    if (value && !json_is_string(value)) wefti_api_json_wrong_type(r, name, "a string", value);
+    if (json_string_length(value) > 0)
+        *flow_out = weft_api_flow(json_string_value(value), json_string_length(value));
+}
+
+static void read_salt(const struct reader *r, struct service *service) {
+    const json_t *value = wefti_api_json_get(r, "cache_salt");
+    if (!value) return;
+    size_t len = json_string_length(value);
+    if (!json_is_string(value))
+        wefti_api_json_wrong_type(r, "cache_salt", "a string", value);
+    else if (len == 0 || len > SALT_BYTES_MAX)
+        weft_api_error_set(r->error, 400, "cache_salt", NULL,
+                           "'cache_salt' must have 1 to %d bytes, got %zu", SALT_BYTES_MAX, len);
+    else
+        service->cache_salt = weft_digest_of("cache_salt", json_string_value(value), len);
+}
+
+void wefti_api_params_read_service(const struct reader *r, struct params *params) {
+    struct service *service = &params->service;
+    int64_t priority = 0;
+    double timeout_s = 0;
+    wefti_api_json_get_int(r, "priority", INT32_MIN, INT32_MAX, &priority);
+    service->priority = (int32_t)priority;
+    if (wefti_api_json_get_double(r, "timeout", TIMEOUT_S_MIN, TIMEOUT_S_MAX, &timeout_s))
+        service->timeout_us = weft_api_us_of_ms(timeout_s * 1000);
+    read_wish(r, "slo_ttft_ms", &service->ttft_us);
+    read_wish(r, "slo_tpot_ms", &service->tpot_us);
+    read_flow(r, "user", &service->flow);
+    read_flow(r, "fairness_id", &service->flow); /* goes before it */
+    read_salt(r, service);
+}
