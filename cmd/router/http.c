@@ -259,6 +259,7 @@ static void start_call(struct http *h) {
         .kind = h->request.route.kind,
         .body = &h->request.body,
         .request_id = weft_api_http_request_id(&h->request),
+        .asker = h->request.asks,
         .free_bytes = WEFT_API_SMALL_BYTES,
         .wake = on_wake,
         .owner = h,

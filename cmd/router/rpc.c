@@ -55,7 +55,8 @@ struct rpc {
     bool is_skipping;       /* it was refused, and its bytes are discarded */
     bool is_admitted;       /* gave an API key, or none is needed, */
     uint32_t n_key_changes; /* when there had been so many of them, */
-    char key_name[WEFT_API_KEY_NAME_BYTES_MAX + 1]; /* and this is its name */
+    char key_name[WEFT_API_KEY_NAME_BYTES_MAX + 1]; /* and this is its name, */
+    struct weft_api_asker asker;                    /* and this is whose it is */
     bool has_ended;                                 /* sent nonsense: nothing more is read */
 };
 
@@ -272,6 +273,7 @@ static struct rpc_call *make_call(struct rpc *rpc, const struct weft_api_rpc_req
         .is_msgpack = true,
         .is_rpc = true,
         .request_id = request_id,
+        .asker = rpc->asker,
         .free_bytes = left < WEFT_API_SMALL_BYTES ? left : WEFT_API_SMALL_BYTES,
         .wake = on_wake,
         .owner = rc,
@@ -357,6 +359,7 @@ static void look_at_keys(struct rpc *rpc) {
     if (rpc->n_key_changes == api->n_key_changes) return;
     rpc->n_key_changes = api->n_key_changes;
     rpc->is_admitted = api->keys.n == 0;
+    rpc->asker = (struct weft_api_asker){0};
     rpc->opened_ms = weft_now_ms();
 }
 
@@ -366,6 +369,8 @@ static bool is_admitted(struct rpc *rpc, const struct weft_api_rpc_request *requ
     if (rpc->is_admitted) return true;
     rpc->is_admitted = weft_api_rpc_has_key(api_of(rpc), request, &key);
     (void)snprintf(rpc->key_name, sizeof rpc->key_name, "%s", key ? key->name : "");
+    rpc->asker =
+        (struct weft_api_asker){.tenant = key ? key->tenant : 0, .weight = key ? key->weight : 0};
     return rpc->is_admitted;
 }
 

@@ -34,13 +34,22 @@ enum weft_api_call_state {
 /* The number by which a user is told from others. */
 uint64_t weft_api_flow(const char *name, size_t len);
 
+/* Who asks, and what goes before the same wish in the body. 0: nobody, nothing. */
+struct weft_api_asker {
+    uint64_t tenant; /* of the API key, with its weight */
+    uint32_t weight;
+    uint64_t flow;
+    uint64_t ttft_us, tpot_us;
+};
+
 struct weft_api_call_request {
     const weft_api_kind *kind;
     struct weft_buf *body;  /* moved into the call, with its share of the budget */
     bool is_msgpack;        /* the body is; else JSON */
     bool is_rpc;            /* the answer is MessagePack-RPC's; else HTTP's */
     const char *request_id; /* copied; over HTTP part of the response's id */
-    uint64_t free_bytes;    /* the first bytes of output, which cost no budget */
+    struct weft_api_asker asker;
+    uint64_t free_bytes; /* the first bytes of output, which cost no budget */
     void (*wake)(weft_api_call *call);
     void *owner;
     uint64_t now_us;

@@ -81,6 +81,7 @@ struct weft_api_http { /* one request; the spans point into `head` */
     struct weft_api_head_scan scan;
     struct weft_api_span path, field, authorization, content_type, origin, expect, wanted_headers;
     struct weft_api_span content_encoding, transfer_encoding, given_id, query, accept;
+    struct weft_api_span ttft, tpot, fairness_id;
     uint32_t n_headers, n_hosts;
     bool head_done, message_done, keep_alive, is_http10, is_head_method;
     uint8_t method;
@@ -90,6 +91,7 @@ struct weft_api_http { /* one request; the spans point into `head` */
     uint64_t body_raw_bytes;
     char request_id[WEFT_REQUEST_ID_BYTES_MAX + 1]; /* see weft_api_http_request_id; "": none yet */
     char key_name[WEFT_API_KEY_NAME_BYTES_MAX + 1]; /* of the API key; "": none */
+    struct weft_api_asker asks;                     /* its tenant, and what headers say */
     uint64_t now_ms;                                /* when these bytes came */
 
     bool is_chunked; /* the response */

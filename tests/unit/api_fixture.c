@@ -10,6 +10,7 @@ struct paper paper;
 struct weft_api_state api;
 uint64_t now_us;
 uint32_t n_wakes, max_queue = 1000;
+struct weft_api_asker asker;
 const char *fingerprint = "fp";
 
 /* --------------------------------------------------------------------------- the paper link --- */
@@ -187,6 +188,7 @@ weft_api_call *new_call(struct weft_buf *body, const weft_api_kind *kind, const 
         .kind = kind,
         .body = body,
         .request_id = request_id ? request_id : "over-http",
+        .asker = asker,
         .is_rpc = request_id != NULL,
         .free_bytes = WEFT_API_SMALL_BYTES,
         .wake = on_wake,

@@ -54,6 +54,7 @@ extern uint32_t n_wakes;
 /* In snapshots. A case that changes them puts them back. */
 extern uint32_t max_queue;
 extern const char *fingerprint;
+extern struct weft_api_asker asker; /* of calls to come. A case that changes it puts it back. */
 
 /* A scheduler that serves; at the end nothing may be held or open. */
 int set_up(void **state);

@@ -115,6 +115,7 @@ weft_api_call *weft_api_call_new(struct weft_api_state *api,
     else
         (void)snprintf(call->id, sizeof call->id, "%.23s-%s", request->kind->id_prefix,
                        call->request_id);
+    call->asker = request->asker;
     call->created_s = request->now_s;
     call->arrived_us = request->now_us;
     uint64_t timeout_us = (uint64_t)api->settings.request_timeout_ms * 1000;
@@ -605,6 +606,7 @@ static void describe_job(const struct weft_api_upstream_job *upstream, uint64_t 
     const struct job *job = const_job_of(upstream);
     const weft_api_call *call = job->call;
     const struct service *service = &call->params.service;
+    const struct weft_api_asker *asker = &call->asker;
     for (uint32_t i = 0; i < job->n_choices; i++) {
         const struct choice *choice = &job->choices[i];
         choices[i] = (struct weft_submit_choice){.output = choice->tokens,
@@ -622,10 +624,11 @@ static void describe_job(const struct weft_api_upstream_job *upstream, uint64_t 
         .age_us = now_us - call->arrived_us,
         .sampling = call->params.sampling,
         .priority = service->priority,
-        .ttft_us = service->ttft_us,
-        .tpot_us = service->tpot_us,
-        .flow = service->flow,
-        .weight = 1,
+        .ttft_us = asker->ttft_us ? asker->ttft_us : service->ttft_us,
+        .tpot_us = asker->tpot_us ? asker->tpot_us : service->tpot_us,
+        .tenant = asker->tenant,
+        .flow = asker->flow ? asker->flow : service->flow,
+        .weight = asker->weight ? asker->weight : 1,
         .cache_salt = service->cache_salt,
     };
     if (call->deadline_us) out->deadline_us = call->deadline_us - now_us;

@@ -93,6 +93,7 @@ struct weft_api_call {
     char request_id[WEFT_REQUEST_ID_BYTES_MAX + 1];
     int64_t created_s;
     uint64_t arrived_us, deadline_us; /* 0: none */
+    struct weft_api_asker asker;
 
     struct job *jobs;
     struct choice *choices;         /* of all jobs; job i has [i * n, (i + 1) * n) */

@@ -16,6 +16,10 @@ size_t wefti_api_http_scan(struct weft_api_head_scan *scan, const char *bytes, s
 /* After the head is parsed: finds the route, and refuses what can be refused without the body. */
 void wefti_api_http_check(struct weft_api_http *http);
 
+/* Reads the headers that say how, and for whom, the request is to be served: into `asks`, or the
+ * refusal. */
+void wefti_api_http_read_wishes(struct weft_api_http *http);
+
 /* The methods of a route, for an Allow header. */
 const char *wefti_api_route_allow(const struct weft_api_route *route);
 

@@ -112,6 +112,9 @@ static int on_header_value(llhttp_t *parser, const char *at, size_t len) {
         {"expect", &h->expect},
         {"access-control-request-headers", &h->wanted_headers},
         {"x-request-id", &h->given_id},
+        {"x-llm-d-slo-ttft-ms", &h->ttft},
+        {"x-llm-d-slo-tpot-ms", &h->tpot},
+        {"x-llm-d-inference-fairness-id", &h->fairness_id},
     };
     while (len && (at[len - 1] == ' ' || at[len - 1] == '\t'))
         len--;

@@ -269,7 +269,11 @@ static bool take_key(struct weft_api_http *h) {
         key = (struct weft_api_span){"", 0};
     }
     bool is_admitted = weft_api_admits(h->api, key.at, key.len, &used);
-    if (used) (void)snprintf(h->key_name, sizeof h->key_name, "%s", used->name);
+    if (used) {
+        (void)snprintf(h->key_name, sizeof h->key_name, "%s", used->name);
+        h->asks.tenant = used->tenant;
+        h->asks.weight = used->weight;
+    }
     return is_admitted;
 }
 
@@ -315,6 +319,7 @@ void wefti_api_http_check(struct weft_api_http *h) {
                            "the body must be sent as Content-Type: application/json");
         return;
     }
+    if (route->kind && route->kind->generates) wefti_api_http_read_wishes(h);
     const char *why = route->needs_model ? weft_api_why_not(h->api, h->now_ms) : NULL;
     if (why && !no->status && !weft_api_is_back_soon(h->api, h->now_ms)) {
         weft_api_error_set(no, 503, NULL, "not_serving", "%s", why);

@@ -1,0 +1,90 @@
+/* Headers that say how, and for whom, a request is to be served, on their way to the scheduler. */
+#include <stdio.h>
+#include <string.h>
+
+#include "api/http.h"
+#include "unit/api_fixture.h"
+
+/* A request with these header lines. */
+static struct weft_api_http head_of(const char *path, const char *lines) {
+    struct weft_api_http http;
+    char head[1024];
+    int n = snprintf(head, sizeof head,
+                     "POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n%s\r\n", path, lines);
+    weft_api_http_init(&http, &api);
+    assert_int_equal(weft_api_http_take(&http, head, (size_t)n, now_us / 1000), n);
+    weft_api_http_fini(&http);
+    return http;
+}
+
+static void headers_say_who_asks_and_how_soon(void **state) {
+    (void)state;
+    struct weft_api_http http = head_of("/v1/completions", "X-LLM-D-SLO-TTFT-MS: 200\r\n"
+                                                           "x-llm-d-slo-tpot-ms: 12.5 \r\n"
+                                                           "x-llm-d-inference-fairness-id: me\r\n");
+    assert_int_equal(http.status, WEFT_API_HTTP_WHOLE);
+    assert_int_equal(http.asks.ttft_us, 200000);
+    assert_int_equal(http.asks.tpot_us, 12500);
+    assert_true(http.asks.flow == weft_api_flow("me", 2));
+    assert_true(http.asks.tenant == 0);
+    http = head_of("/api/chat", "x-llm-d-slo-ttft-ms: 0\r\nx-llm-d-inference-fairness-id:\r\n");
+    assert_int_equal(http.status, WEFT_API_HTTP_WHOLE);
+    assert_true(http.asks.ttft_us == 0 && http.asks.flow == 0);
+}
+
+static void a_header_that_is_no_time_is_refused_by_name(void **state) {
+    (void)state;
+    static const char *const values[] = {
+        "-1",       "soon",
+        "86400001", "1e300",
+        "nan",      "1 2",
+        "0x10",     "1234567890123456789012345678901234567890123456789012345678901234567890"};
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        char line[128];
+        (void)snprintf(line, sizeof line, "x-llm-d-slo-tpot-ms: %s\r\n", values[i]);
+        struct weft_api_http http = head_of("/completion", line);
+        assert_int_equal(http.status, WEFT_API_HTTP_REFUSED);
+        assert_int_equal(http.refusal.status, 400);
+        assert_string_equal(http.refusal.param, "x-llm-d-slo-tpot-ms");
+        assert_non_null(strstr(http.refusal.message, "milliseconds between 0 and 86400000"));
+        http = head_of("/tokenize", line); /* nothing is served there */
+        assert_int_equal(http.refusal.status, 0);
+    }
+}
+
+static void a_key_says_who_pays(void **state) {
+    (void)state;
+    struct weft_api_keys keys = {0}, none = {0};
+    assert_int_equal(weft_api_keys_add_lines(&keys, "one name=team weight=7\ntwo", NULL), WEFT_OK);
+    uint64_t tenants[] = {keys.keys[0].tenant, keys.keys[1].tenant};
+    weft_api_set_keys(&api, &keys);
+    struct weft_api_http http = head_of("/v1/completions", "Authorization: Bearer one\r\n");
+    assert_true(http.asks.tenant == tenants[0] && http.asks.weight == 7);
+    http = head_of("/v1/completions", "Authorization: Bearer two\r\n");
+    assert_true(http.asks.tenant == tenants[1] && http.asks.weight == 1);
+    weft_api_set_keys(&api, &none);
+}
+
+static void what_headers_say_goes_before_the_body(void **state) {
+    (void)state;
+    asker = (struct weft_api_asker){.tenant = 5, .weight = 3, .flow = 6, .ttft_us = 7};
+    weft_api_call *call =
+        begin("{\"prompt\":\"a\",\"user\":\"me\",\"slo_ttft_ms\":1,\"slo_tpot_ms\":2}");
+    const struct sent *sent = last_sent();
+    assert_true(sent->tenant == 5 && sent->weight == 3);
+    assert_int_equal(sent->flow, 6);
+    assert_int_equal(sent->ttft_us, 7);
+    assert_int_equal(sent->tpot_us, 2000);
+    weft_api_call_drop(call);
+    asker = (struct weft_api_asker){0};
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        CASE(headers_say_who_asks_and_how_soon),
+        CASE(a_header_that_is_no_time_is_refused_by_name),
+        CASE(a_key_says_who_pays),
+        CASE(what_headers_say_goes_before_the_body),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
