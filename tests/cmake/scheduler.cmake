@@ -16,6 +16,9 @@ foreach(name test_scheduler test_scheduler_queue test_scheduler_choices test_sch
             LINKS weft_scheduler LABELS unit TIMEOUT 60)
 endforeach()
 
+weft_test(test_scheduler_cost SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_scheduler_cost.c
+          LINKS weft_scheduler LABELS unit TIMEOUT 30)
+
 target_link_libraries(test_scheduler_nomem PRIVATE weft_alloc) # its counters
 foreach(symbol malloc calloc realloc aligned_alloc)
   target_link_options(test_scheduler_nomem PRIVATE -Wl,--wrap=${symbol})
