@@ -209,6 +209,20 @@ static void commit(weft_sched *sched, uint64_t now_us, const struct row *row,
     wefti_sched_seq_leave(sched, seq, true);
 }
 
+/* What the step took teaches the model. */
+static void learn(weft_sched *sched, const struct plan_out *plan,
+                  const struct weft_step_result *result) {
+    struct weft_sched_work work = {0};
+    for (uint32_t i = 0; i < plan->n_rows; i++) {
+        const struct row *row = &plan->rows[i];
+        const struct weft_step_out *out = &result->outs[i];
+        if (!out->ran) continue;
+        weft_sched_work_add(&work, row->first, row->n_tokens,
+                            out->sampled + out->n_prompt_logprobs);
+    }
+    weft_sched_cost_learn(&sched->cost, &work, result->busy_us);
+}
+
 weft_err weft_sched_result(weft_sched *sched, uint64_t now_us,
                            const struct weft_step_result *result, struct weft_errmsg *why) {
     if (result->epoch < sched->epoch) return WEFT_OK; /* from before a restart: nobody waits */
@@ -221,7 +235,7 @@ weft_err weft_sched_result(weft_sched *sched, uint64_t now_us,
     for (uint32_t i = 0; i < plan->n_rows; i++) {
         if (plan->rows[i].seq) commit(sched, now_us, &plan->rows[i], &result->outs[i]);
     }
-    wefti_sched_pace_learn(&sched->pace, plan->n_decode, plan->n_prompt, result->busy_us);
+    learn(sched, plan, result);
     sched->last_step = (struct weft_activity_step){
         .busy_us = result->busy_us,
         .n_prompt_tokens = plan->n_decode + plan->n_prompt - plan->n_decode_tokens,

@@ -52,7 +52,8 @@ struct weft_sched_options {
     uint32_t n_vocab;
     uint32_t max_queue;          /* requests that wait for a place in the running set, beside as
                                     many as it has places free; WEFT_QUEUE_MAX at most */
-    uint32_t step_target_us;     /* a step's estimated time stays below this; 0: no such bound */
+    uint32_t itl_target_us;      /* prompts do not make a step of streams longer, by estimate;
+                                    0: no such bound; or WEFT_SCHED_ITL_AUTO (step_cost.h) */
     uint32_t step_logprob_bytes; /* of log-probabilities a step may yield; at least those of one
                                     token with the whole vocabulary. 0: the ceiling,
                                     WEFT_STEP_LOGPROB_BYTES_MAX */

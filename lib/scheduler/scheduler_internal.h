@@ -31,6 +31,7 @@
 #include "paged_kv/paged_kv.h"
 #include "paged_kv/prefix_cache.h"
 #include "scheduler/scheduler.h"
+#include "scheduler/step_cost.h"
 
 #define NO_ROW UINT32_MAX
 #define NOT_IN_HEAP UINT32_MAX
@@ -137,20 +138,6 @@ void wefti_sched_index_remove(struct index *index, struct request *req);
 struct request *wefti_sched_index_find(const struct index *index, uint32_t router,
                                        uint64_t request_id);
 
-/* ------------------------------------------------------------------------------------ pace --- */
-
-/* The cost of a step, learned from results; see pace.c. */
-struct pace {
-    uint64_t base_ns;           /* a step of decode rows alone; 0: not known yet */
-    uint64_t prompt_token_ns;   /* each prompt token on top; 0: not known yet */
-    uint32_t prompt_tokens_max; /* the largest number of prompt tokens measured in one step */
-};
-
-/* How many fit into a step of target_us (0: no bound) beside its decode rows. */
-uint32_t wefti_sched_pace_prompt_tokens(const struct pace *pace, uint32_t target_us);
-void wefti_sched_pace_learn(struct pace *pace, uint32_t n_decode, uint32_t n_prompt,
-                            uint32_t busy_us);
-
 /* ----------------------------------------------------------------------------------- state --- */
 
 struct row {
@@ -226,7 +213,7 @@ struct weft_sched {
     size_t n_events, events_cap;
 
     struct weft_activity_step last_step;
-    struct pace pace;
+    struct weft_sched_cost cost;
     uint64_t departure_interval_us; /* between requests that leave, smoothed */
     uint64_t last_departure_us;
     WEFT_COUNTER_LIST(WEFT_COUNTER_FIELD, WEFT_COUNTER_NO_FIELD)

@@ -11,6 +11,7 @@
 #include "scheduler_internal.h"
 
 #include "base/check.h"
+#include "base/minmax.h"
 
 static bool shorter(const struct seq *a, const struct seq *b) {
     uint32_t left_a = wefti_sched_seq_left(a), left_b = wefti_sched_seq_left(b);
@@ -58,18 +59,24 @@ static uint32_t give(weft_sched *sched, struct seq *seq, uint32_t n_tokens) {
     return given;
 }
 
-/* Everybody with tokens to compute and no row yet, oldest first, shares the rest of the step. */
+/* Everybody with tokens to compute and no row yet, oldest first, shares the rest of the step: as
+ * much as fits into its time. The oldest one's place stands for all. */
 static uint32_t collect(weft_sched *sched, uint32_t *budget_out) {
-    uint32_t n = 0, n_decode = 0;
+    uint32_t n = 0;
+    struct weft_sched_work decode = {0};
     for (uint32_t i = 0; i < sched->n_running; i++) {
         struct seq *seq = sched->running[i];
-        n_decode += seq->chunk;
+        if (seq->chunk > 0) weft_sched_work_add(&decode, seq->n_planned, seq->chunk, 1);
         if (seq->chunk > 0 || seq->put_off || wefti_sched_seq_complete(sched, seq)) continue;
         sched->candidates[n++] = seq;
     }
-    uint32_t room = sched->options.max_batched_tokens - n_decode;
-    uint32_t timely = wefti_sched_pace_prompt_tokens(&sched->pace, sched->options.step_target_us);
-    *budget_out = room < timely ? room : timely;
+    *budget_out = sched->options.max_batched_tokens - decode.n_tokens;
+    if (n == 0) return 0;
+    uint32_t bound_us =
+        weft_sched_cost_bound(&sched->cost, &decode, n, sched->options.itl_target_us);
+    uint32_t timely = weft_sched_cost_prompt_tokens(&sched->cost, &decode,
+                                                    sched->candidates[0]->n_planned, bound_us);
+    *budget_out = weft_min_u32(*budget_out, timely);
     return n;
 }
 

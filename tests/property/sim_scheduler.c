@@ -28,6 +28,7 @@
 #include "base/rand.h"
 #include "property/sim_worker.h"
 #include "scheduler/scheduler.h"
+#include "scheduler/step_cost.h"
 
 #define STEPS 1000000u
 #define WORLD_STEPS 2500u
@@ -657,7 +658,9 @@ static void draw_world(struct world *world) {
     o->max_batched_tokens = chance(world, 2000) ? between(world, 1, 8) : between(world, 8, 96);
     o->n_vocab = N_VOCAB;
     o->max_queue = between(world, 1, 60);
-    o->step_target_us = chance(world, 5000) ? 0 : between(world, 1000, 100000);
+    o->itl_target_us = chance(world, 5000)   ? 0
+                       : chance(world, 5000) ? WEFT_SCHED_ITL_AUTO
+                                             : between(world, 1000, 100000);
     o->prefix_cache = chance(world, 7500);
     o->long_prompt = chance(world, 7000) ? 0 : between(world, 1, o->max_model_len);
     o->cache_seed = world->rand;

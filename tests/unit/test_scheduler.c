@@ -218,7 +218,7 @@ static void chunks_adapt_to_the_target_time_of_a_step(void **state) {
     options.max_batched_tokens = 512;
     options.max_model_len = 1000;
     options.n_blocks = 300;
-    options.step_target_us = 100000;
+    options.itl_target_us = 100000;
     struct bench *bench = remake(state, &options);
     sim_worker_costs(bench->worker, 10000, 1000); /* 90 tokens fit */
     bench_submit(bench, 1, 900, 1);
@@ -241,7 +241,7 @@ static void a_chunk_leaves_time_for_the_running_streams(void **state) {
     options.max_batched_tokens = 512;
     options.max_model_len = 1000;
     options.n_blocks = 300;
-    options.step_target_us = 100000;
+    options.itl_target_us = 100000;
     struct bench *bench = remake(state, &options);
     sim_worker_costs(bench->worker, 60000, 1000); /* 60 ms for a step as such: 40 tokens fit */
     bench_submit(bench, 1, 4, 100);
