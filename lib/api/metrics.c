@@ -143,11 +143,24 @@ static void carry(uint64_t *carried, uint64_t *seen, uint64_t value) {
     *seen = value;
 }
 
+/* Sums add up over groups of workers and outlive schedulers, so the ratio is made of these here. */
+#define STEP_ERROR_SECONDS 10
+
+static void smooth_step_error(struct weft_api_metrics *m, const struct weft_counters *before) {
+    double actual = (double)(m->carried.step_actual_us - before->step_actual_us);
+    double error = (double)(m->carried.step_error_us - before->step_error_us);
+    if (actual <= 0) return;
+    double weight = actual * 1e-6 / STEP_ERROR_SECONDS;
+    m->step_error += (error / actual - m->step_error) * (weight < 1 ? weight : 1);
+}
+
 void weft_api_metrics_snapshot(struct weft_api_metrics *m, const struct weft_msg_snapshot *s,
                                uint64_t now_ms) {
+    const struct weft_counters before = m->carried;
 #define CARRY(name, ...) carry(&m->carried.name, &m->seen.name, s->name);
     WEFT_COUNTER_LIST(CARRY, CARRY)
 #undef CARRY
+    smooth_step_error(m, &before);
     for (uint32_t i = 0; i < WEFT_ITER_BUCKETS; i++)
         carry(&m->carried_iter_tokens[i], &m->seen_iter_tokens[i], s->iter_tokens[i]);
     weft_api_rates_add(&m->rates, now_ms, m->carried.n_prompt_tokens, m->carried.n_output_tokens);
@@ -384,6 +397,9 @@ static void render_scheduler(const struct writer *w, const struct weft_api_metri
     sample(w, "kv_blocks", ",state=\"used\"", n_used);
     sample(w, "kv_blocks", ",state=\"free\"", s->n_blocks - n_used);
     render_counters(w, &m->carried);
+    gauge(w, "step_time_model_error_ratio",
+          "How far predictions of a step's time are off, smoothed, as a part of it.",
+          m->step_error);
     head(w, "workers", "gauge", "Workers by whether they serve.");
     sample(w, "workers", ",state=\"serving\"", s->n_workers_serving);
     sample(w, "workers", ",state=\"absent\"", s->n_workers - s->n_workers_serving);

@@ -69,6 +69,7 @@ struct weft_api_metrics {
     uint32_t n_open_connections;
     /* A new scheduler counts from 0; counts of earlier ones are kept here, so ours only grow. */
     struct weft_counters carried, seen;
+    double step_error; /* of predictions of steps' times, relative, smoothed over time computed */
     uint64_t carried_iter_tokens[WEFT_ITER_BUCKETS], seen_iter_tokens[WEFT_ITER_BUCKETS];
     struct weft_expert_rows experts;
     struct weft_api_recent recent_ttft, recent_inter_token;

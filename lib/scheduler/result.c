@@ -5,6 +5,7 @@
 #include <inttypes.h>
 
 #include "base/check.h"
+#include "base/minmax.h"
 
 /* ----------------------------------------------------------------------------------- check --- */
 
@@ -209,7 +210,7 @@ static void commit(weft_sched *sched, uint64_t now_us, const struct row *row,
     wefti_sched_seq_leave(sched, seq, true);
 }
 
-/* What the step took teaches the model. */
+/* What the step took teaches the model; what it was expected to take, before that, is counted. */
 static void learn(weft_sched *sched, const struct plan_out *plan,
                   const struct weft_step_result *result) {
     struct weft_sched_work work = {0};
@@ -219,6 +220,13 @@ static void learn(weft_sched *sched, const struct plan_out *plan,
         if (!out->ran) continue;
         weft_sched_work_add(&work, row->first, row->n_tokens,
                             out->sampled + out->n_prompt_logprobs);
+    }
+    uint32_t predicted_us = weft_sched_cost_predict(&sched->cost, &work);
+    if (predicted_us > 0) {
+        sched->step_predicted_us += predicted_us;
+        sched->step_actual_us += result->busy_us;
+        sched->step_error_us += weft_max_u32(predicted_us, result->busy_us) -
+                                weft_min_u32(predicted_us, result->busy_us);
     }
     weft_sched_cost_learn(&sched->cost, &work, result->busy_us);
 }

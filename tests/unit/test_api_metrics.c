@@ -108,6 +108,31 @@ static void counters_never_fall_when_a_scheduler_starts_anew(void **state) {
 }
 
 /* `n_layers` of them with a thousand experts each, all counters at their largest. */
+static void the_model_of_a_step_s_time_tells_its_error(void **state) {
+    (void)state;
+    struct weft_api_metrics m;
+    struct weft_buf out;
+    struct weft_msg_snapshot s = snapshot();
+    weft_api_metrics_init(&m);
+    s.step_predicted_us = 18000000;
+    s.step_actual_us = 20000000;
+    s.step_error_us = 4000000;
+    weft_api_metrics_snapshot(&m, &s, 0);
+    render(&m, &s, "weft_", &out);
+    has_line(&out, "weft_step_time_model_error_ratio" LABELS "} 0.2");
+    has_line(&out, "weft_step_predicted_seconds_total" LABELS "} 18");
+    has_line(&out, "weft_step_actual_seconds_total" LABELS "} 20");
+    has_line(&out, "weft_step_prediction_error_seconds_total" LABELS "} 4");
+    weft_buf_fini(&out);
+    s.step_actual_us += 5000000; /* without an error: half of what counts */
+    weft_api_metrics_snapshot(&m, &s, 0);
+    weft_api_metrics_snapshot(&m, &s, 0); /* nothing was computed */
+    render(&m, &s, "weft_", &out);
+    has_line(&out, "weft_step_time_model_error_ratio" LABELS "} 0.1");
+    weft_buf_fini(&out);
+    weft_api_metrics_fini(&m);
+}
+
 static void carry_many_experts(struct weft_api_metrics *m, uint32_t n_layers) {
     uint32_t layers[64];
     uint64_t *rows = calloc((size_t)n_layers * 1000, sizeof *rows);
@@ -338,6 +363,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_stand_under_vllm_s_names),
         cmocka_unit_test(counters_never_fall_when_a_scheduler_starts_anew),
+        cmocka_unit_test(the_model_of_a_step_s_time_tells_its_error),
         cmocka_unit_test(experts_have_a_line_each),
         cmocka_unit_test(the_most_experts_with_the_longest_names_fit),
         cmocka_unit_test(responses_are_counted_by_route_and_by_status),

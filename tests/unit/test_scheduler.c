@@ -255,6 +255,23 @@ static void a_chunk_leaves_time_for_the_running_streams(void **state) {
     }
 }
 
+static void what_a_step_takes_is_predicted_and_counted(void **state) {
+    struct bench *bench = *state;
+    sim_worker_costs(bench->worker, 10000, 1000);
+    bench_submit(bench, 1, 60, 40);
+    bench_step(bench);
+    struct weft_sched_stats stats = bench_stats(bench);
+    assert_int_equal(stats.step_predicted_us, 0); /* nothing was known of the first one */
+    assert_int_equal(stats.step_actual_us, 0);
+    uint64_t begin_us = bench->now_us;
+    bench_run_until_idle(bench, true);
+    stats = bench_stats(bench);
+    assert_int_equal(stats.step_actual_us, bench->now_us - begin_us);
+    assert_in_range(stats.step_predicted_us, stats.step_actual_us * 9 / 10,
+                    stats.step_actual_us * 11 / 10);
+    assert_true(stats.step_error_us > 0 && stats.step_error_us < stats.step_actual_us / 10);
+}
+
 /* --------------------------------------------------------------------------------- overlap --- */
 
 static void two_plans_may_be_out_and_no_third(void **state) {
@@ -483,6 +500,7 @@ int main(void) {
         CASE(a_token_budget_below_the_slots_bounds_the_running_set),
         CASE(chunks_adapt_to_the_target_time_of_a_step),
         CASE(a_chunk_leaves_time_for_the_running_streams),
+        CASE(what_a_step_takes_is_predicted_and_counted),
         CASE(two_plans_may_be_out_and_no_third),
         CASE(nothing_is_planned_beyond_a_length_that_is_known),
         CASE(a_row_planned_before_the_end_was_known_is_a_no_op),

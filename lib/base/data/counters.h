@@ -46,7 +46,12 @@
     SCHED(n_cache_resets, "prefix_cache_resets_total", "", 1,                                      \
           "Times the prefix cache began empty: with a new worker or scheduler, or as asked for.")  \
     SCHED(n_cache_evictions, "prefix_cache_evicted_blocks_total", "", 1,                           \
-          "Blocks of the prefix cache given up for others.")
+          "Blocks of the prefix cache given up for others.")                                       \
+    SCHED(step_predicted_us, "step_predicted_seconds_total", "", 1e-6,                             \
+          "Time that steps were expected to take.")                                                \
+    SCHED(step_actual_us, "step_actual_seconds_total", "", 1e-6, "Time that these steps took.")    \
+    SCHED(step_error_us, "step_prediction_error_seconds_total", "", 1e-6,                          \
+          "How far the one was from the other, step by step.")
 
 /* For lists of fields in a struct: both kinds, one, none. */
 #define WEFT_COUNTER_FIELD(name, ...) uint64_t name;
