@@ -17,6 +17,10 @@ static weft_err bad_value(const struct wefti_config_setting *s, const char *call
     if (s->kind == WEFTI_CONFIG_SIZE)
         return weft_err_set(why, WEFT_E_INVAL, "%s: \"%s\" is not a size such as 512MiB, in range",
                             called, text);
+    if (s->kind == WEFTI_CONFIG_AUTO)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "%s: \"%s\" is neither auto nor a number from %.15g to %.15g", called,
+                            text, s->min, s->max);
     return weft_err_set(why, WEFT_E_INVAL, "%s: \"%s\" is not a number from %.15g to %.15g", called,
                         text, s->min, s->max);
 }
@@ -94,7 +98,12 @@ weft_err wefti_config_set(struct weft_config *config, const struct wefti_config_
                                 text);
         *(uint64_t *)(void *)at = u;
         return WEFT_OK;
+    case WEFTI_CONFIG_AUTO:
     case WEFTI_CONFIG_U32:
+        if (s->kind == WEFTI_CONFIG_AUTO && !strcmp(text, "auto")) {
+            *(uint32_t *)(void *)at = WEFT_CONFIG_AUTO;
+            return WEFT_OK;
+        }
         err = weft_parse_u64(text, (uint64_t)s->max, &u);
         if (err || (double)u < s->min) return bad_value(s, called, text, why);
         *(uint32_t *)(void *)at = (uint32_t)u;
@@ -302,8 +311,12 @@ static char *print_setting(const struct weft_config *config, const struct wefti_
     case WEFTI_CONFIG_TEXT:
         n = asprintf(&arg, "--%s=%s", s->name, text_of(config, s));
         break;
+    case WEFTI_CONFIG_AUTO:
     case WEFTI_CONFIG_U32:
-        n = asprintf(&arg, "--%s=%u", s->name, *(const uint32_t *)(const void *)at);
+        if (s->kind == WEFTI_CONFIG_AUTO && *(const uint32_t *)(const void *)at == WEFT_CONFIG_AUTO)
+            n = asprintf(&arg, "--%s=auto", s->name);
+        else
+            n = asprintf(&arg, "--%s=%u", s->name, *(const uint32_t *)(const void *)at);
         break;
     case WEFTI_CONFIG_I32:
     case WEFTI_CONFIG_FD:

@@ -54,7 +54,6 @@ struct weft_config {
     const char *model;  /* the positional MODEL, or URL of weft bench-serve; NULL when the program
                            takes none */
     const char *out;    /* weft pack: the positional OUT */
-    uint32_t n_workers; /* what `workers` says; 0: one per NUMA node */
     enum weft_program program; /* from whose command line it was read: */
     int argc;
     char **argv;

@@ -5,9 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/limits.h"
-#include "base/parse.h"
-
 /* What Prometheus takes for a name's beginning. */
 static bool is_metric_prefix(const char *text) {
     for (const char *p = text; *p; p++) {
@@ -31,17 +28,6 @@ static bool is_origin_list(const char *text) {
         if (*text && *text++ != ',') return false;
     }
     return true;
-}
-
-static weft_err take_workers(struct weft_config *c, struct weft_errmsg *why) {
-    if (!c->workers || !strcmp(c->workers, "auto")) return WEFT_OK;
-    uint64_t n = 0;
-    if (weft_parse_u64(c->workers, WEFT_WORKERS_MAX, &n) || n == 0)
-        return weft_err_set(why, WEFT_E_INVAL,
-                            "--workers: \"%s\" is neither auto nor a number from 1 to %d",
-                            c->workers, WEFT_WORKERS_MAX);
-    c->n_workers = (uint32_t)n;
-    return WEFT_OK;
 }
 
 static bool ends_with(const char *text, size_t len, const char *end) {
@@ -132,5 +118,5 @@ weft_err wefti_config_check(const struct wefti_config_program *program, struct w
         return weft_err_set(why, WEFT_E_INVAL, "--layout is replica, not \"%s\"", c->layout);
     if (program->bit & (WEFT_PROG_SERVE | WEFT_PROG_ROUTER) && !c->served_model_name)
         c->served_model_name = one_name(name_of(c->model));
-    return take_workers(c, why);
+    return WEFT_OK;
 }

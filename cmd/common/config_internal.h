@@ -15,6 +15,7 @@ enum wefti_config_kind {
     WEFTI_CONFIG_TEXT,
     WEFTI_CONFIG_WORD,
     WEFTI_CONFIG_U32,
+    WEFTI_CONFIG_AUTO,
     WEFTI_CONFIG_U64,
     WEFTI_CONFIG_SIZE,
     WEFTI_CONFIG_I32,
@@ -89,7 +90,7 @@ WEFT_MUST_CHECK weft_err wefti_config_read_file(enum weft_program program, const
                                                 struct weft_config *config,
                                                 struct weft_errmsg *why);
 
-/* Words, relations and what is required; sets n_workers, and served_model_name where nobody did. */
+/* Words, relations and what is required; sets served_model_name where nobody did. */
 WEFT_MUST_CHECK weft_err wefti_config_check(const struct wefti_config_program *program,
                                             struct weft_config *config, struct weft_errmsg *why);
 

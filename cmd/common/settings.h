@@ -3,8 +3,8 @@
  * setting is a row here, and what uses its field.
  *
  * X(field, kind, name, programs, least, most, value, arg, help)
- *   kind      TEXT, WORD (one of a few), U32, U64, SIZE (as "512MiB"), I32, FD, F32 or FLAG; its type
- *             in C is below
+ *   kind      TEXT, WORD (one of a few), U32, AUTO (a U32, or "auto"), U64, SIZE (as "512MiB"), I32,
+ *             FD, F32 or FLAG; its type in C is below
  *   name      "max-num-seqs": flag --max-num-seqs, variable WEFT_MAX_NUM_SEQS, the same in files
  *   programs  bits of enum weft_program, without WEFT_PROG_, or groups of them (config.c)
  *   least, most   of numbers; a U64 may be any
@@ -28,10 +28,13 @@
 #define WEFT_BENCH_REPS_MAX 100 /* --reps: their rates are kept until the medians are known */
 #define WEFT_SETTING_MS_MAX 86400000.0 /* a day */
 
+#define WEFT_CONFIG_AUTO UINT32_MAX
+
 /* Kinds in C. */
 #define WEFT_SETTING_TEXT const char * /* borrowed, or kept for the process's life */
 #define WEFT_SETTING_WORD const char * /* the same */
 #define WEFT_SETTING_U32 uint32_t
+#define WEFT_SETTING_AUTO uint32_t /* WEFT_CONFIG_AUTO, or a number below */
 #define WEFT_SETTING_U64 uint64_t
 #define WEFT_SETTING_SIZE uint64_t
 #define WEFT_SETTING_I32 int32_t
@@ -118,7 +121,7 @@
     X(served_model_name, TEXT, "served-model-name", FRONT, 0, 0, NULL, "NAME,...",                 \
       "the model's names in the API, comma-separated: requests may use any, answers carry the "    \
       "first (default: MODEL without folders and ending)")                                                \
-    X(workers, TEXT, "workers", SERVE | WORKER, 0, 0, "auto", "N",                                 \
+    X(n_workers, AUTO, "workers", SERVE | WORKER, 1, WEFT_WORKERS_MAX, "auto", "N",                \
       "worker processes that share this machine, 1 to 32; auto: one per NUMA node")                \
     X(layout, TEXT, "layout", SERVE, 0, 0, "replica", "NAME",                                      \
       "replica: each worker computes by itself with all of the model (tp is not there yet)")       \

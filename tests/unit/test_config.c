@@ -430,7 +430,7 @@ static void settings_that_exclude_each_other_are_refused(void **state) {
     ASSERT_REFUSED(WEFT_E_INVAL, "--link is abstract, ipc, tcp or tls, not \"pigeon\"",
                    WEFT_PROG_SERVE, "m", "--link=pigeon");
     ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--workers=auto");
-    assert_int_equal(config.n_workers, 0);
+    assert_int_equal(config.n_workers, WEFT_CONFIG_AUTO);
     ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--workers=2", "--layout=replica");
     assert_int_equal(config.n_workers, 2);
     ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--workers=1", "--log-format=json", "--log-level=debug");

@@ -65,11 +65,10 @@ static weft_err set_up_workers(struct supervisor *sup, struct weft_errmsg *why) 
     uint32_t nodes[WEFT_WORKERS_MAX];
     weft_placement_read(&placement);
     uint32_t n = sup->config.n_workers, n_threads = sup->config.threads;
-    if (n == 0) n = weft_placement_n_nodes(&placement);
+    if (n == WEFT_CONFIG_AUTO) n = weft_placement_n_nodes(&placement);
     sup->n_workers = n < WEFT_WORKERS_MAX ? n : WEFT_WORKERS_MAX;
     sup->n_children = FIRST_WORKER + sup->n_workers;
-    (void)snprintf(sup->n_workers_text, sizeof sup->n_workers_text, "%u", sup->n_workers);
-    sup->config.workers = sup->n_workers_text;
+    sup->config.n_workers = sup->n_workers;
     if (sup->n_workers > 1 && sup->n_workers * (n_threads ? n_threads : 1) > placement.n_cpus)
         weft_warn("%u workers with %u or more threads each have %u CPUs to share", sup->n_workers,
                   n_threads ? n_threads : 1, placement.n_cpus);

@@ -57,7 +57,6 @@ struct supervisor {
     struct weft_restart restart;
     char bin_dir[512];
     struct weft_addresses addresses; /* of links */
-    char n_workers_text[12];
     int packed_fd;       /* that file; -1: it is not one */
     char model_path[32]; /* of that file, by descriptor */
     int signal_fd;
