@@ -132,6 +132,17 @@ static weft_err set_defaults(enum weft_program program, struct weft_config *conf
     return err;
 }
 
+/* Of its name, or else of the one it had once; *name_out is the variable's. NULL: neither is there. */
+static const char *find_variable(const struct wefti_config_setting *s,
+                                 char name_out[WEFTI_CONFIG_NAME_BYTES]) {
+    const char *former = wefti_config_former(s);
+    wefti_config_variable(s->name, name_out);
+    const char *text = getenv(name_out);
+    if (text || !former) return text;
+    wefti_config_variable(former, name_out);
+    return getenv(name_out);
+}
+
 static weft_err set_from_env(enum weft_program program, struct weft_config *config,
                              struct weft_errmsg *why) {
     for (size_t i = 0; i < wefti_config_n_settings; i++) {
@@ -139,8 +150,7 @@ static weft_err set_from_env(enum weft_program program, struct weft_config *conf
         char name[WEFTI_CONFIG_NAME_BYTES];
         /* Descriptors mean something to one supervisor and its child only. */
         if (!(s->programs & program) || s->kind == WEFTI_CONFIG_FD) continue;
-        wefti_config_variable(s, name);
-        const char *text = getenv(name);
+        const char *text = find_variable(s, name);
         if (!text || (wefti_config_is_number(s) && wefti_config_is_service_url(text))) continue;
         weft_err err = wefti_config_set(config, s, name, text, why);
         if (err) return err;
@@ -152,7 +162,7 @@ static weft_err set_from_env(enum weft_program program, struct weft_config *conf
 static const char *full_name(enum weft_program program, const char *typed, size_t *name_len) {
     *name_len = strcspn(typed, "=");
     for (const struct wefti_config_alias *a = wefti_config_aliases; a->typed; a++) {
-        if (a->program == program && strlen(a->typed) == *name_len &&
+        if (a->programs & program && strlen(a->typed) == *name_len &&
             !memcmp(a->typed, typed, *name_len))
             return a->full;
     }
@@ -184,7 +194,7 @@ static weft_err unknown_flag(const struct args *args, const char *typed, size_t 
         weft_nearest_offer(&nearest, flag);
     }
     for (const struct wefti_config_alias *a = wefti_config_aliases; a->typed; a++) {
-        if (a->program == args->program->bit) weft_nearest_offer(&nearest, a->typed);
+        if (a->programs & args->program->bit) weft_nearest_offer(&nearest, a->typed);
     }
     weft_nearest_offer(&nearest, "--config");
     weft_nearest_offer(&nearest, "--help");

@@ -51,16 +51,22 @@ static bool is_of_service(const char *name, size_t len) {
     return false;
 }
 
+static bool is_variable(const char *of, const char *name, size_t len) {
+    char known[WEFTI_CONFIG_NAME_BYTES];
+    wefti_config_variable(of, known);
+    return strlen(known) == len && !memcmp(known, name, len);
+}
+
 static bool is_known(const char *name, size_t len) {
     for (const char *const *other = others; *other; other++) {
         if (strlen(*other) == len && !memcmp(*other, name, len)) return true;
     }
     if (!strncmp(name, "WEFT_TEST_", 10)) return true;
     for (size_t i = 0; i < wefti_config_n_settings; i++) {
-        char known[WEFTI_CONFIG_NAME_BYTES];
         if (!wefti_config_settings[i].name) continue;
-        wefti_config_variable(&wefti_config_settings[i], known);
-        if (strlen(known) == len && !memcmp(known, name, len)) return true;
+        const char *former = wefti_config_former(&wefti_config_settings[i]);
+        if (is_variable(wefti_config_settings[i].name, name, len)) return true;
+        if (former && is_variable(former, name, len)) return true;
     }
     return false;
 }
@@ -73,7 +79,7 @@ static void warn_of(const char *name, size_t len) {
         char known[WEFTI_CONFIG_NAME_BYTES];
         if (!wefti_config_settings[i].name || wefti_config_settings[i].kind == WEFTI_CONFIG_FD)
             continue;
-        wefti_config_variable(&wefti_config_settings[i], known);
+        wefti_config_variable(wefti_config_settings[i].name, known);
         weft_nearest_offer(&nearest, known + 5);
     }
     weft_nearest_offer(&nearest, "CONFIG");

@@ -128,7 +128,7 @@ static void put_setting(const struct page *page, const struct wefti_config_progr
     (void)snprintf(flag, sizeof flag, "--%s", s->name);
     left[0] = '\0';
     for (const struct wefti_config_alias *a = wefti_config_aliases; a->typed; a++) {
-        if (a->program == program->bit && !strcmp(a->full, flag))
+        if (a->programs & program->bit && !strcmp(a->full, flag))
             n += (size_t)snprintf(left + n, sizeof left - n, "%s, ", a->typed);
     }
     (void)snprintf(left + n, sizeof left - n, "%s%s%s", flag, s->arg ? " " : "",
@@ -159,7 +159,7 @@ static void put_sources(const struct page *page, const struct wefti_config_progr
     const struct wefti_config_setting *s =
         wefti_config_find(program->bit, (struct weft_str){name, strlen(name)});
     char variable[WEFTI_CONFIG_NAME_BYTES], text[256];
-    wefti_config_variable(s, variable);
+    wefti_config_variable(s->name, variable);
     (void)snprintf(
         text, sizeof text,
         "Each setting can also stand in the environment, --%s as %s, or in the file that "

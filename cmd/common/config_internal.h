@@ -56,17 +56,20 @@ const struct wefti_config_program *wefti_config_program(enum weft_program bit);
 /* In the order of `weft --help`; NULL behind the last. */
 const struct wefti_config_program *wefti_config_command(size_t idx);
 
-/* Short and second names people type, up to one of which `typed` is NULL. */
+/* Short and second names people type, up to one of which `typed` is NULL. Those of a setting that
+ * was once called so are names in files and of variables, too. */
 struct wefti_config_alias {
-    enum weft_program program;
+    unsigned programs; /* bits of enum weft_program */
     const char *typed, *full;
+    bool is_former;
 };
 extern const struct wefti_config_alias wefti_config_aliases[];
 
 #define WEFTI_CONFIG_NAME_BYTES 64
 /* "WEFT_MAX_NUM_SEQS" of max-num-seqs. */
-void wefti_config_variable(const struct wefti_config_setting *setting,
-                           char name_out[WEFTI_CONFIG_NAME_BYTES]);
+void wefti_config_variable(const char *name, char name_out[WEFTI_CONFIG_NAME_BYTES]);
+/* The name that the setting had once; NULL: none. */
+const char *wefti_config_former(const struct wefti_config_setting *setting);
 /* No text: what Kubernetes puts into a variable of its name cannot be meant for it. */
 bool wefti_config_is_number(const struct wefti_config_setting *setting);
 /* "tcp://10.0.0.1:8080", as Kubernetes writes it to WEFT_PORT beside a Service called weft. */
@@ -75,7 +78,7 @@ bool wefti_config_is_service_url(const char *text);
 /* A copy of `text` for the life of the process; NULL: no memory. */
 const char *wefti_config_keep(const char *text);
 
-/* NULL: none of these programs (bits) knows it. */
+/* By its name, or the one it had once. NULL: none of these programs (bits) knows it. */
 const struct wefti_config_setting *wefti_config_find(unsigned programs, struct weft_str name);
 
 /* Converts `text`, which is kept where it is a text. `called` is how messages name the setting: as

@@ -153,15 +153,24 @@ static const struct wefti_config_program programs[] = {
 };
 
 const struct wefti_config_alias wefti_config_aliases[] = {
-    {WEFT_PROG_RUN, "-p", "--prompt"},
-    {WEFT_PROG_RUN, "-n", "--n-predict"},
-    {WEFT_PROG_RUN, "--max-tokens", "--n-predict"},
-    {WEFT_PROG_CHAT, "-n", "--n-predict"},
-    {WEFT_PROG_CHAT, "--max-tokens", "--n-predict"},
-    {WEFT_PROG_BENCH, "--prompt", "--bench-prompt"},
-    {WEFT_PROG_BENCH, "--rounds", "--reps"},
-    {0, NULL, NULL},
+    {WEFT_PROG_RUN, "-p", "--prompt", false},
+    {WEFT_PROG_RUN, "-n", "--n-predict", false},
+    {WEFT_PROG_RUN, "--max-tokens", "--n-predict", false},
+    {WEFT_PROG_CHAT, "-n", "--n-predict", false},
+    {WEFT_PROG_CHAT, "--max-tokens", "--n-predict", false},
+    {WEFT_PROG_BENCH, "--prompt", "--bench-prompt", false},
+    {WEFT_PROG_BENCH, "--rounds", "--reps", false},
+    {SERVE | SCHEDULER, "--step-target", "--itl-target-ms", true},
+    {0, NULL, NULL, false},
 };
+
+const char *wefti_config_former(const struct wefti_config_setting *s) {
+    for (const struct wefti_config_alias *a = wefti_config_aliases; a->typed; a++) {
+        if (a->is_former && a->programs & s->programs && !strcmp(a->full + 2, s->name))
+            return a->typed + 2;
+    }
+    return NULL;
+}
 
 const struct wefti_config_program *wefti_config_program(enum weft_program bit) {
     const struct wefti_config_program *program = programs;
@@ -192,19 +201,22 @@ bool weft_config_command(const char *name, enum weft_program *program_out,
     return false;
 }
 
+static bool is_name(const char *known, struct weft_str name) {
+    return strlen(known) == name.len && !memcmp(known, name.data, name.len);
+}
+
 const struct wefti_config_setting *wefti_config_find(unsigned wanted, struct weft_str name) {
     for (size_t i = 0; i < wefti_config_n_settings; i++) {
         const struct wefti_config_setting *s = &wefti_config_settings[i];
-        if ((s->programs & wanted) && strlen(s->name) == name.len &&
-            !memcmp(s->name, name.data, name.len))
-            return s;
+        if (!(s->programs & wanted)) continue;
+        const char *former = wefti_config_former(s);
+        if (is_name(s->name, name) || (former && is_name(former, name))) return s;
     }
     return NULL;
 }
 
-void wefti_config_variable(const struct wefti_config_setting *s,
-                           char name_out[WEFTI_CONFIG_NAME_BYTES]) {
-    int n = snprintf(name_out, WEFTI_CONFIG_NAME_BYTES, "WEFT_%s", s->name);
+void wefti_config_variable(const char *name, char name_out[WEFTI_CONFIG_NAME_BYTES]) {
+    int n = snprintf(name_out, WEFTI_CONFIG_NAME_BYTES, "WEFT_%s", name);
     WEFT_ASSERT(n > 0 && n < WEFTI_CONFIG_NAME_BYTES);
     for (char *p = name_out; *p; p++)
         *p = *p == '-' ? '_' : (char)toupper((unsigned char)*p);

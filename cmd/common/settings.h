@@ -164,8 +164,9 @@
       WEFT_BATCHED_TOKENS_MAX, "512", "N", "tokens per step")                                      \
     X(max_queue, U32, "max-queue", FRONT | SCHEDULER, 1, WEFT_QUEUE_MAX, "1024", "N",              \
       "requests that may wait; more are answered 429")                                             \
-    X(step_target_ms, U32, "step-target", SERVE | SCHEDULER, 0, 60000, "100", "MS",                \
-      "longest estimated step; 0: no such bound")                                                  \
+    X(itl_target_ms, AUTO, "itl-target-ms", SERVE | SCHEDULER, 0, 60000, "auto", "MS",             \
+      "prompts make no step of running streams longer, by estimate; auto: by two fifths of what "   \
+      "the streams take, more where many prompts wait for few streams; 0: no such bound")                                                  \
     X(scheduling_policy, WORD, "scheduling-policy", SERVE | SCHEDULER, 0, 0, "fcfs",               \
       "fcfs|priority|edf",                                                                         \
       "who goes first: who came first, the lowest priority, or the earliest deadline")             \

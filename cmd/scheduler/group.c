@@ -24,6 +24,7 @@
 #include "common/link_config.h"
 #include "common/signals.h"
 #include "common/status.h"
+#include "scheduler/step_cost.h"
 
 #define WORKER_NAME "weft-worker"
 
@@ -62,7 +63,9 @@ static weft_err make_sched(struct wefti_actor *a, struct wefti_group *g,
         .max_model_len = model->max_model_len,
         .n_vocab = model->n_vocab,
         .max_queue = (a->config.max_queue + a->n_groups - 1) / a->n_groups,
-        .itl_target_us = a->config.step_target_ms * 1000u,
+        .itl_target_us = a->config.itl_target_ms == WEFT_CONFIG_AUTO
+                             ? WEFT_SCHED_ITL_AUTO
+                             : a->config.itl_target_ms * 1000u,
         .policy = policy(&a->config),
         .max_queued_tokens = (a->config.max_queued_tokens + a->n_groups - 1) / a->n_groups,
         .prefix_cache = !a->config.no_prefix_cache,

@@ -104,7 +104,7 @@ def live_batch():
 
 
 def test_a_long_prompt_is_seen_chunk_by_chunk():
-    with Server("--max-num-batched-tokens", "128", "--step-target", "0") as server:
+    with Server("--max-num-batched-tokens", "128", "--itl-target-ms", "0") as server:
         n = server.complete(prompt="a b" * 250, max_tokens=1)["usage"]["prompt_tokens"]
 
         def chunks():

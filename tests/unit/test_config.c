@@ -129,7 +129,7 @@ static void defaults_are_what_help_tells(void **state) {
     assert_int_equal(config.max_num_seqs, 64);
     assert_int_equal(config.max_num_batched_tokens, 512);
     assert_int_equal(config.max_queue, 1024);
-    assert_int_equal(config.step_target_ms, 100);
+    assert_int_equal(config.itl_target_ms, WEFT_CONFIG_AUTO);
     assert_string_equal(config.scheduling_policy, "fcfs");
     assert_int_equal(config.max_queued_tokens, 0);
     assert_false(config.no_prefix_cache);
@@ -773,7 +773,7 @@ static void origins_are_what_browsers_send(void **state) {
 
 static void one_file_serves_all_programs(void **state) {
     (void)state;
-    write_config("host = 10.0.0.1\nmax-num-seqs = 9\nstep-target = 50\nthreads = 3\n"
+    write_config("host = 10.0.0.1\nmax-num-seqs = 9\nitl-target-ms = 50\nthreads = 3\n"
                  "scheduler-url = abstract://s\nworker-url = abstract://w\nprompt = hello\n"
                  "bench-prompt = 64,8\nlog-format = json\n");
     ASSERT_PARSES(WEFT_PROG_SERVE, "m");
@@ -787,7 +787,7 @@ static void one_file_serves_all_programs(void **state) {
     ASSERT_PARSES(WEFT_PROG_SCHEDULER, "--max-num-seqs=10");
     assert_null(config.host);
     assert_int_equal(config.max_num_seqs, 10);
-    assert_int_equal(config.step_target_ms, 50);
+    assert_int_equal(config.itl_target_ms, 50);
     assert_string_equal(config.worker_url, "abstract://w");
     ASSERT_PARSES(WEFT_PROG_WORKER, "m");
     assert_int_equal(config.threads, 3);
@@ -799,6 +799,30 @@ static void one_file_serves_all_programs(void **state) {
     assert_null(config.prompt);
     assert_string_equal(config.bench_prompt, "64,8");
     assert_string_equal(config.log_format, "json");
+}
+
+/* --step-target was the name of --itl-target-ms; whoever has it written down need not change it. */
+static void a_setting_keeps_the_name_it_had(void **state) {
+    (void)state;
+    write_config("step_target = 50\n");
+    ASSERT_PARSES(WEFT_PROG_SCHEDULER, "--max-num-seqs=10");
+    assert_int_equal(config.itl_target_ms, 50);
+    assert_true(config.given.itl_target_ms);
+    set_env("WEFT_STEP_TARGET", "60");
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m");
+    assert_int_equal(config.itl_target_ms, 60);
+    set_env("WEFT_ITL_TARGET_MS", "auto"); /* the new name wins */
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m");
+    assert_int_equal(config.itl_target_ms, WEFT_CONFIG_AUTO);
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--step-target", "0");
+    assert_int_equal(config.itl_target_ms, 0);
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--itl-target-ms=7", "--step-target=8"); /* the last flag */
+    assert_int_equal(config.itl_target_ms, 8);
+    ASSERT_REFUSED(WEFT_E_INVAL,
+                   "--itl-target-ms: \"x\" is neither auto nor a number from 0 to 60000",
+                   WEFT_PROG_SERVE, "m", "--step-target=x");
+    ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag --step-target (try --help)", WEFT_PROG_RUN, "m",
+                   "--step-target=8");
 }
 
 static void assert_file_refused(const char *text, const char *message) {
@@ -914,7 +938,7 @@ static struct weft_config supervisor_config(void) {
     ASSERT_PARSES(WEFT_PROG_SERVE, "the model", "--host=::", "--port=1", "--rpc-port=2", "--no-rpc",
                   "--served-model-name= a \"name\" = b ", "--api-key-file=-keys",
                   "--max-body=64KiB", "--max-logprob-bytes=1TB", "--max-num-seqs=3",
-                  "--max-num-batched-tokens=4", "--max-queue=5", "--step-target=6", "--dtype=q8",
+                  "--max-num-batched-tokens=4", "--max-queue=5", "--itl-target-ms=6", "--dtype=q8",
                   "--scheduling-policy=edf", "--max-queued-tokens=4000000000", "--no-prefix-cache",
                   "--queue-timeout=7", "--run-timeout=8", "--activations=f32", "--kv-dtype=f16",
                   "--kv-memory=999999999999999", "--block-size=32", "--max-model-len=77",
@@ -958,7 +982,7 @@ static void a_scheduler_gets_the_supervisors_settings(void **state) {
     assert_int_equal(config.max_num_seqs, 3);
     assert_int_equal(config.max_num_batched_tokens, 4);
     assert_int_equal(config.max_queue, 5);
-    assert_int_equal(config.step_target_ms, 6);
+    assert_int_equal(config.itl_target_ms, 6);
     assert_string_equal(config.scheduling_policy, "edf");
     assert_true(config.max_queued_tokens == 4000000000u);
     assert_true(config.no_prefix_cache);
@@ -1085,6 +1109,7 @@ int main(void) {
         CASE(one_port_cannot_be_both),
         CASE(origins_are_what_browsers_send),
         CASE(one_file_serves_all_programs),
+        CASE(a_setting_keeps_the_name_it_had),
         CASE(a_faulty_line_is_named_by_file_and_number),
         CASE(a_line_may_be_long_but_not_endless),
         CASE(bytes_that_are_no_text_are_refused),
