@@ -64,10 +64,6 @@ static void add_parked(struct list *list) {
     }
 }
 
-static bool is_before(const struct heap_item *a, const struct heap_item *b) {
-    return a->key != b->key ? a->key < b->key : a->tie < b->tie;
-}
-
 static void add_followers(struct list *list) {
     const struct request *req = NULL;
     LIST_FOREACH(req, &list->sched->followers, following.link) {
@@ -84,11 +80,11 @@ static void add_queue(struct list *list) {
     while (n > 0 && list->n < list->n_max) {
         uint32_t best = 0;
         for (uint32_t i = 1; i < n; i++) {
-            if (is_before(&heap->items[at[i]], &heap->items[at[best]])) best = i;
+            if (wefti_sched_heap_before(heap->nodes[at[i]], heap->nodes[at[best]])) best = i;
         }
         uint32_t pos = at[best];
         at[best] = at[--n];
-        add_waiting(list, heap->items[pos].req);
+        add_waiting(list, WEFTI_SCHED_OWNER(heap->nodes[pos], request, by_age));
         for (uint32_t child = 2 * pos + 1; child <= 2 * pos + 2 && child < heap->n; child++) {
             WEFT_ASSERT(n <= WEFT_ACTIVITY_SEQS_MAX);
             at[n++] = child;

@@ -1,4 +1,5 @@
-/* Starts waiting sequences in order of age; nobody overtakes one that lacks room.
+/* Starts waiting sequences in the order of the queue (queue.c), one by one, since each start moves
+ * its tenant back; nobody overtakes one that lacks room.
  *
  * A sequence takes the blocks of all tokens it has at once, so that a prompt half done never runs
  * out of them, and leaves one free block for every running sequence to grow into: starting a
@@ -16,7 +17,7 @@
 
 #include "base/check.h"
 
-enum outcome { READY, BLOCKED, PARK, LEFT };
+enum outcome { READY, BLOCKED, PARK };
 
 void wefti_sched_wake_parked(weft_sched *sched) {
     for (uint32_t i = 0; i < sched->n_running; i++) {
@@ -77,9 +78,11 @@ void wefti_sched_seq_plan_start(weft_sched *sched, uint64_t now_us, struct seq *
     };
     req->last_start_plan = sched->n_plans;
     req->following = (struct following){0};
+    req->was_preempted = false;
     if (!prefix.source) sched->n_cache_hit_tokens += prefix.n_cached;
     if (req->first_plan_us != UINT64_MAX) return;
     req->first_plan_us = now_us;
+    wefti_sched_charge_prompt(sched, req, n_tokens - prefix.n_cached);
     req->n_prompt_cached = prefix.n_cached < req->n_prompt ? prefix.n_cached : req->n_prompt;
 }
 
@@ -106,32 +109,53 @@ static struct seq *first_waiting(struct request *req) {
 }
 
 struct seq *wefti_sched_next_in_line(const weft_sched *sched) {
-    struct request *req = wefti_sched_heap_top(&sched->waiting);
+    struct request *req = wefti_sched_queue_top(sched);
     struct seq *seq = req ? first_waiting(req) : NULL;
     struct prefix prefix;
     return seq && examine(sched, seq, &prefix) == READY ? seq : NULL;
 }
 
-static enum outcome admit_request(weft_sched *sched, uint64_t now_us, struct request *req) {
-    for (uint32_t i = 0; i < req->n_choices; i++) {
-        if (req->seqs[i].state != SEQ_WAITING) continue;
-        struct prefix prefix;
-        enum outcome outcome = examine(sched, &req->seqs[i], &prefix);
-        if (outcome != READY) return outcome;
-        if (wefti_sched_follow(sched, &req->seqs[i], prefix.n_cached)) return LEFT;
-        if (wefti_sched_seq_is_suspect(&req->seqs[i]))
-            return BLOCKED; /* a plan of its own: suspects.c */
-        wefti_sched_seq_plan_start(sched, now_us, &req->seqs[i]);
+/* One request must not hold every place: beyond half of them it waits while others do. */
+static bool has_its_share(const weft_sched *sched, const struct request *req) {
+    return sched->waiting.n > 1 && req->n_running > 0 && req->n_running >= sched->running_max / 2;
+}
+
+static bool is_late(const weft_sched *sched, const struct request *req, uint64_t now_us) {
+    return sched->options.policy == WEFT_SCHED_EDF && !req->is_late && !req->was_preempted &&
+           req->first_plan_us == UINT64_MAX && now_us > wefti_sched_due_us(req);
+}
+
+/* Starts one sequence. READY: somebody's turn may be next, this request's or another's. */
+static enum outcome admit_one(weft_sched *sched, uint64_t now_us, struct request *req) {
+    struct seq *seq = first_waiting(req);
+    struct prefix prefix;
+    enum outcome outcome = examine(sched, seq, &prefix);
+    if (outcome == PARK) wefti_sched_request_park(sched, req);
+    if (outcome != READY) return outcome;
+    if (wefti_sched_follow(sched, seq, prefix.n_cached)) return READY;
+    if (wefti_sched_seq_is_suspect(seq)) return BLOCKED; /* a plan of its own: suspects.c */
+    if (is_late(sched, req, now_us)) {
+        req->is_late = true;
+        wefti_sched_queue_rerank(sched, req);
+    } else if (has_its_share(sched, req)) {
+        wefti_sched_request_set_aside(sched, req);
+    } else {
+        wefti_sched_seq_plan_start(sched, now_us, seq);
     }
     return READY;
 }
 
+static void call_back_asides(weft_sched *sched) {
+    struct request *req = NULL;
+    while ((req = LIST_FIRST(&sched->asides)))
+        wefti_sched_request_unpark(sched, req); /* back into the queue */
+}
+
 void wefti_sched_admit(weft_sched *sched, uint64_t now_us) {
+    call_back_asides(sched);
     for (;;) {
-        struct request *req = wefti_sched_heap_top(&sched->waiting);
-        if (!req) return;
-        enum outcome outcome = admit_request(sched, now_us, req);
-        if (outcome == BLOCKED) return;
-        if (outcome == PARK) wefti_sched_request_park(sched, req);
+        struct request *req = wefti_sched_queue_top(sched);
+        if (req && !wefti_sched_may_run_more(sched, req)) req = wefti_sched_queue_newcomer(sched);
+        if (!req || admit_one(sched, now_us, req) == BLOCKED) return;
     }
 }

@@ -15,6 +15,7 @@ void wefti_sched_request_drop(weft_sched *sched, struct request *req) {
 
 void weft_sched_cancel(weft_sched *sched, uint64_t now_us, const struct weft_sched_key *key,
                        uint32_t choice) {
+    sched->now_us = now_us;
     struct request *req = wefti_sched_index_find(&sched->index, key->router, key->request_id);
     if (!req || key->attempt < req->key.attempt) return; /* gone, or resubmitted since */
     if (choice != UINT32_MAX) {
@@ -30,6 +31,7 @@ void weft_sched_cancel(weft_sched *sched, uint64_t now_us, const struct weft_sch
 }
 
 void weft_sched_router_lost(weft_sched *sched, uint64_t now_us, uint32_t router) {
+    sched->now_us = now_us;
     for (uint32_t i = 0; i < sched->index.n_buckets; i++) {
         for (struct request *req = LIST_FIRST(&sched->index.buckets[i]), *next; req; req = next) {
             next = LIST_NEXT(req, link); /* dropping a request changes its own links only */
@@ -53,9 +55,12 @@ bool wefti_sched_request_end(weft_sched *sched, uint64_t now_us, struct request 
 }
 
 void weft_sched_tick(weft_sched *sched, uint64_t now_us) {
+    sched->now_us = now_us;
+    wefti_sched_payers_trim(sched, now_us);
     for (;;) {
-        struct request *req = wefti_sched_heap_top(&sched->deadlines);
-        if (!req || req->deadline_us > now_us) return;
+        struct heap_node *top = wefti_sched_heap_top(&sched->deadlines);
+        if (!top || top->key > now_us) return;
+        struct request *req = WEFTI_SCHED_OWNER(top, request, by_deadline);
         if (!wefti_sched_request_end(sched, now_us, req, WEFT_END_DEADLINE))
             return; /* no memory: at the next tick */
         sched->n_timed_out++;

@@ -64,10 +64,11 @@ static void check_request(const weft_sched *sched, const struct request *req) {
     WEFT_ASSERT(n_in_state[SEQ_RUNNING] == req->n_running);
     WEFT_ASSERT(req->n_live == req->n_waiting + req->n_running && req->n_live > 0);
     WEFT_ASSERT(!req->parked || req->n_running > 0); /* somebody will wake it */
-    bool queued = req->heap_pos[HEAP_WAITING] != NOT_IN_HEAP;
-    WEFT_ASSERT(queued == (req->n_waiting > 0 && !req->parked && !req->follows));
+    bool queued = req->by_turn.pos > 0;
+    bool waits_apart = req->parked || req->follows || req->is_aside;
+    WEFT_ASSERT(queued == (req->n_waiting > 0 && !waits_apart));
     WEFT_ASSERT(!req->follows || (req->n_running == 0 && !req->parked));
-    WEFT_ASSERT((req->heap_pos[HEAP_DEADLINE] != NOT_IN_HEAP) == (req->deadline_us != UINT64_MAX));
+    WEFT_ASSERT((req->by_deadline.pos > 0) == (req->deadline_us != UINT64_MAX));
 }
 
 static void check_requests(const weft_sched *sched) {
@@ -93,7 +94,7 @@ void weft_sched_check(const weft_sched *sched) {
     check_running(sched);
     check_blocks(sched);
     check_requests(sched);
-    wefti_sched_heap_check(&sched->waiting);
+    wefti_sched_queue_check(sched);
     wefti_sched_heap_check(&sched->deadlines);
     uint64_t n_left = sched->n_finished + sched->n_cancelled + sched->n_timed_out +
                       sched->n_given_up + sched->n_moved;

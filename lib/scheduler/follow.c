@@ -64,7 +64,7 @@ bool wefti_sched_follow(weft_sched *sched, const struct seq *seq, uint32_t n_cac
     if (f->until_tokens == 0) f->until_tokens = sched->n_planned_tokens + (n_shared - n_cached);
     LIST_INSERT_HEAD(&sched->followers, req, following.link);
     sched->n_followers++;
-    wefti_sched_heap_remove(&sched->waiting, req);
+    wefti_sched_queue_remove(sched, req);
     req->follows = true;
     return true;
 }

@@ -1,89 +1,100 @@
-/* A binary heap of requests, smallest (key, tie) on top. Each request knows its position, so that
- * it can leave from anywhere in O(log n), as a cancel in a queue of a million must. */
+/* A binary heap of things that embed a node, smallest (key, tie) on top. Each node knows its
+ * position, so that it can leave from anywhere in O(log n), as a cancel in a queue of a million
+ * must. */
 #include "scheduler_internal.h"
 
 #include <stdlib.h>
 
 #include "base/check.h"
 
-#define FIRST_CAP 64u
+#define FIRST_CAP 8u
 
-weft_err wefti_sched_heap_reserve(struct heap *heap, uint32_t n_items) {
-    if (n_items <= heap->cap) return WEFT_OK;
+weft_err wefti_sched_heap_reserve(struct heap *heap, uint32_t n_nodes) {
+    if (n_nodes <= heap->cap) return WEFT_OK;
     uint32_t cap = heap->cap ? heap->cap : FIRST_CAP;
-    while (cap < n_items)
-        cap *= 2; /* n_items is bounded by REQUESTS_MAX in submit.c */
-    struct heap_item *items = realloc(heap->items, cap * sizeof *items);
-    if (!items) return WEFT_E_NOMEM;
-    heap->items = items;
+    while (cap < n_nodes)
+        cap *= 2; /* n_nodes is bounded by REQUESTS_MAX in submit.c */
+    struct heap_node **nodes = realloc(heap->nodes, cap * sizeof(struct heap_node *));
+    if (!nodes) return WEFT_E_NOMEM;
+    heap->nodes = nodes;
     heap->cap = cap;
     return WEFT_OK;
 }
 
 void wefti_sched_heap_fini(struct heap *heap) {
-    free(heap->items);
-    heap->items = NULL;
-    heap->n = heap->cap = 0;
+    free(heap->nodes);
+    *heap = (struct heap){0};
 }
 
-static bool before(const struct heap_item *a, const struct heap_item *b) {
-    return a->key != b->key ? a->key < b->key : a->tie < b->tie;
+bool wefti_sched_heap_before(const struct heap_node *a, const struct heap_node *b) {
+    if (a->key != b->key) return a->key < b->key;
+    return a->minor != b->minor ? a->minor < b->minor : a->tie < b->tie;
 }
 
-static void put(struct heap *heap, uint32_t pos, struct heap_item item) {
-    heap->items[pos] = item;
-    item.req->heap_pos[heap->id] = pos;
+static void put(struct heap *heap, uint32_t at, struct heap_node *node) {
+    heap->nodes[at] = node;
+    node->pos = at + 1;
 }
 
-static void sift_up(struct heap *heap, uint32_t pos, struct heap_item item) {
-    while (pos > 0) {
-        uint32_t parent = (pos - 1) / 2;
-        if (!before(&item, &heap->items[parent])) break;
-        put(heap, pos, heap->items[parent]);
-        pos = parent;
+static void sift_up(struct heap *heap, uint32_t at, struct heap_node *node) {
+    while (at > 0) {
+        uint32_t parent = (at - 1) / 2;
+        if (!wefti_sched_heap_before(node, heap->nodes[parent])) break;
+        put(heap, at, heap->nodes[parent]);
+        at = parent;
     }
-    put(heap, pos, item);
+    put(heap, at, node);
 }
 
-static void sift_down(struct heap *heap, uint32_t pos, struct heap_item item) {
+static void sift_down(struct heap *heap, uint32_t at, struct heap_node *node) {
     for (;;) {
-        uint32_t child = 2 * pos + 1;
+        uint32_t child = 2 * at + 1;
         if (child >= heap->n) break;
-        if (child + 1 < heap->n && before(&heap->items[child + 1], &heap->items[child])) child++;
-        if (!before(&heap->items[child], &item)) break;
-        put(heap, pos, heap->items[child]);
-        pos = child;
+        if (child + 1 < heap->n &&
+            wefti_sched_heap_before(heap->nodes[child + 1], heap->nodes[child]))
+            child++;
+        if (!wefti_sched_heap_before(heap->nodes[child], node)) break;
+        put(heap, at, heap->nodes[child]);
+        at = child;
     }
-    put(heap, pos, item);
+    put(heap, at, node);
 }
 
-void wefti_sched_heap_push(struct heap *heap, struct request *req, uint64_t key) {
-    WEFT_ASSERT(heap->n < heap->cap);
-    WEFT_ASSERT(req->heap_pos[heap->id] == NOT_IN_HEAP);
-    sift_up(heap, heap->n++, (struct heap_item){.key = key, .tie = req->order, .req = req});
-}
-
-void wefti_sched_heap_remove(struct heap *heap, struct request *req) {
-    uint32_t pos = req->heap_pos[heap->id];
-    if (pos == NOT_IN_HEAP) return;
-    WEFT_ASSERT(pos < heap->n && heap->items[pos].req == req);
-    req->heap_pos[heap->id] = NOT_IN_HEAP;
-    struct heap_item last = heap->items[--heap->n];
-    if (pos == heap->n) return;
-    if (pos > 0 && before(&last, &heap->items[(pos - 1) / 2]))
-        sift_up(heap, pos, last);
+static void settle(struct heap *heap, uint32_t at, struct heap_node *node) {
+    if (at > 0 && wefti_sched_heap_before(node, heap->nodes[(at - 1) / 2]))
+        sift_up(heap, at, node);
     else
-        sift_down(heap, pos, last);
+        sift_down(heap, at, node);
 }
 
-struct request *wefti_sched_heap_top(const struct heap *heap) {
-    return heap->n ? heap->items[0].req : NULL;
+void wefti_sched_heap_push(struct heap *heap, struct heap_node *node) {
+    WEFT_ASSERT(heap->n < heap->cap);
+    WEFT_ASSERT(node->pos == 0);
+    uint32_t at = heap->n++;
+    sift_up(heap, at, node);
+}
+
+void wefti_sched_heap_remove(struct heap *heap, struct heap_node *node) {
+    if (node->pos == 0) return;
+    uint32_t at = node->pos - 1;
+    WEFT_ASSERT(at < heap->n && heap->nodes[at] == node);
+    node->pos = 0;
+    struct heap_node *last = heap->nodes[--heap->n];
+    if (at < heap->n) settle(heap, at, last);
+}
+
+void wefti_sched_heap_update(struct heap *heap, struct heap_node *node) {
+    if (node->pos > 0) settle(heap, node->pos - 1, node);
+}
+
+struct heap_node *wefti_sched_heap_top(const struct heap *heap) {
+    return heap->n ? heap->nodes[0] : NULL;
 }
 
 void wefti_sched_heap_check(const struct heap *heap) {
     WEFT_ASSERT(heap->n <= heap->cap);
     for (uint32_t i = 0; i < heap->n; i++) {
-        WEFT_ASSERT(heap->items[i].req->heap_pos[heap->id] == i);
-        WEFT_ASSERT(i == 0 || !before(&heap->items[i], &heap->items[(i - 1) / 2]));
+        WEFT_ASSERT(heap->nodes[i]->pos == i + 1);
+        WEFT_ASSERT(i == 0 || !wefti_sched_heap_before(heap->nodes[i], heap->nodes[(i - 1) / 2]));
     }
 }

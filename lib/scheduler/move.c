@@ -8,7 +8,9 @@ bool wefti_sched_request_move(weft_sched *from, struct request *req, weft_sched 
                               uint64_t now_us) {
     WEFT_ASSERT(from != to && req->n_running == 0);
     WEFT_ASSERT(!wefti_sched_index_find(&to->index, req->key.router, req->key.request_id));
-    if (!wefti_sched_request_fits(to, req) || !wefti_sched_request_reserve(to)) return false;
+    if (!wefti_sched_request_fits(to, req)) return false;
+    struct payer *flow = wefti_sched_request_reserve(to, req->tenant, req->flow, req->weight);
+    if (!flow) return false;
     wefti_sched_request_dequeue(from, req);
     from->n_moved++;
     req->order = to->n_submitted++;
@@ -16,7 +18,7 @@ bool wefti_sched_request_move(weft_sched *from, struct request *req, weft_sched 
     for (uint32_t i = 0; i < req->n_choices; i++)
         req->seqs[i].lost_epoch = UINT64_MAX;
     if (to->index.n == 0) to->last_departure_us = now_us;
-    wefti_sched_request_enqueue(to, req);
+    wefti_sched_request_enqueue(to, req, flow);
     to->n_accepted++;
     return true;
 }

@@ -140,6 +140,7 @@ static bool has_rows(const weft_sched *sched) {
  * of releases alone tidies up a worker that has nothing else to do. A suspect's plan is the only
  * one out, so that a loss has one cause. */
 bool weft_sched_plan(weft_sched *sched, uint64_t now_us, const struct weft_step_plan **plan_out) {
+    sched->now_us = now_us;
     *plan_out = NULL;
     if (sched->n_out == WEFT_SCHED_PLANS_MAX) return false;
     begin(sched);

@@ -68,8 +68,12 @@ struct request *wefti_sched_request_new(uint32_t router, const struct weft_submi
     req->sampling = submit->sampling;
     req->first_plan_us = UINT64_MAX;
     req->salt = (struct weft_kv_space){.hi = submit->cache_salt.hi, .lo = submit->cache_salt.lo};
-    for (uint32_t i = 0; i < HEAP_COUNT; i++)
-        req->heap_pos[i] = NOT_IN_HEAP;
+    req->tenant = submit->tenant;
+    req->flow = submit->flow;
+    req->weight = submit->weight;
+    req->priority = submit->priority;
+    req->ttft_us = submit->ttft_us;
+    req->tpot_us = submit->tpot_us;
     copy_arrays(req, submit);
     for (uint32_t i = 0; i < submit->n_choices; i++) {
         const struct weft_submit_choice *resumed = submit->choices ? &submit->choices[i] : NULL;

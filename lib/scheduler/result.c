@@ -199,6 +199,7 @@ static void commit(weft_sched *sched, uint64_t now_us, const struct row *row,
     if (out->sampled) {
         seq->output[seq->n_output++] = out->token;
         sched->n_output_tokens++;
+        wefti_sched_charge_output(sched, req);
     }
     bool tells = out->sampled || out->n_prompt_logprobs > 0;
     if (tells || out->finish) wefti_sched_event_push(sched, seq, tells ? out : NULL, out->finish);
@@ -233,6 +234,7 @@ static void learn(weft_sched *sched, const struct plan_out *plan,
 
 weft_err weft_sched_result(weft_sched *sched, uint64_t now_us,
                            const struct weft_step_result *result, struct weft_errmsg *why) {
+    sched->now_us = now_us;
     if (result->epoch < sched->epoch) return WEFT_OK; /* from before a restart: nobody waits */
     weft_err err = check_head(sched, result, why);
     if (err) return err;

@@ -52,6 +52,8 @@ static void give_back(weft_sched *sched, struct seq *seq) {
 /* ---------------------------------------------------------------------- counters and queue --- */
 
 static void count_running(weft_sched *sched, struct request *req) {
+    for (struct payer *payer = req->payer; payer; payer = payer->parent)
+        payer->n_running++;
     if (req->n_running++ > 0) return;
     sched->n_requests_waiting--;
     sched->n_requests_running++;
@@ -59,14 +61,20 @@ static void count_running(weft_sched *sched, struct request *req) {
 
 static void count_not_running(weft_sched *sched, struct request *req) {
     WEFT_ASSERT(req->n_running > 0);
+    for (struct payer *payer = req->payer; payer; payer = payer->parent)
+        payer->n_running--;
     if (--req->n_running > 0) return;
     sched->n_requests_running--;
     sched->n_requests_waiting++;
 }
 
 static void queue(weft_sched *sched, struct request *req) {
-    if (req->n_waiting == 0 || req->heap_pos[HEAP_WAITING] != NOT_IN_HEAP) return;
-    wefti_sched_heap_push(&sched->waiting, req, req->arrival_us);
+    if (req->n_waiting > 0 && req->by_turn.pos == 0) wefti_sched_queue_push(sched, req);
+}
+
+static void call_back(struct request *req) {
+    if (req->is_aside) LIST_REMOVE(req, aside_link);
+    req->is_aside = false;
 }
 
 static void count_not_waiting(weft_sched *sched, struct request *req) {
@@ -75,24 +83,35 @@ static void count_not_waiting(weft_sched *sched, struct request *req) {
     if (--req->n_waiting > 0) return;
     req->parked = false;
     wefti_sched_unfollow(sched, req);
-    wefti_sched_heap_remove(&sched->waiting, req);
+    call_back(req);
+    wefti_sched_queue_remove(sched, req);
 }
 
 void wefti_sched_request_park(weft_sched *sched, struct request *req) {
     WEFT_ASSERT(req->n_running > 0 && req->n_waiting > 0);
-    wefti_sched_heap_remove(&sched->waiting, req);
+    wefti_sched_queue_remove(sched, req);
     req->parked = true;
+}
+
+void wefti_sched_request_set_aside(weft_sched *sched, struct request *req) {
+    WEFT_ASSERT(req->n_running > 0 && req->n_waiting > 0 && !req->is_aside);
+    wefti_sched_queue_remove(sched, req);
+    LIST_INSERT_HEAD(&sched->asides, req, aside_link);
+    req->is_aside = true;
 }
 
 void wefti_sched_request_unpark(weft_sched *sched, struct request *req) {
     req->parked = false;
+    call_back(req);
     queue(sched, req);
 }
 
-void wefti_sched_request_enqueue(weft_sched *sched, struct request *req) {
+void wefti_sched_request_enqueue(weft_sched *sched, struct request *req, struct payer *flow) {
     wefti_sched_index_add(&sched->index, req);
-    if (req->deadline_us != UINT64_MAX)
-        wefti_sched_heap_push(&sched->deadlines, req, req->deadline_us);
+    wefti_sched_payer_join(sched, req, flow);
+    req->by_deadline.key = req->deadline_us;
+    req->by_deadline.tie = req->order;
+    if (req->deadline_us != UINT64_MAX) wefti_sched_heap_push(&sched->deadlines, &req->by_deadline);
     sched->n_requests_waiting++;
     sched->n_seqs_waiting += req->n_waiting;
     queue(sched, req);
@@ -101,8 +120,9 @@ void wefti_sched_request_enqueue(weft_sched *sched, struct request *req) {
 void wefti_sched_request_dequeue(weft_sched *sched, struct request *req) {
     WEFT_ASSERT(req->n_running == 0 && req->n_waiting > 0 && !req->parked);
     wefti_sched_unfollow(sched, req);
-    wefti_sched_heap_remove(&sched->waiting, req);
-    wefti_sched_heap_remove(&sched->deadlines, req);
+    wefti_sched_queue_remove(sched, req);
+    wefti_sched_payer_leave(sched, req);
+    wefti_sched_heap_remove(&sched->deadlines, &req->by_deadline);
     wefti_sched_index_remove(&sched->index, req);
     sched->n_requests_waiting--;
     sched->n_seqs_waiting -= req->n_waiting;
@@ -129,6 +149,7 @@ void wefti_sched_seq_preempt(weft_sched *sched, struct seq *seq) {
     seq->state = SEQ_WAITING;
     seq->req->n_waiting++;
     sched->n_seqs_waiting++;
+    seq->req->was_preempted = true;
     count_not_running(sched, seq->req);
     wefti_sched_request_unpark(sched, seq->req); /* a parked sibling may have waited for this one */
 }
@@ -150,7 +171,8 @@ static void forget_rows(weft_sched *sched, struct seq *seq, bool ended) {
  * valid until the next one is made, so such a request outlives its end until then. */
 static void remove_request(weft_sched *sched, struct request *req) {
     WEFT_ASSERT(req->n_running == 0 && req->n_waiting == 0);
-    wefti_sched_heap_remove(&sched->deadlines, req);
+    wefti_sched_payer_leave(sched, req);
+    wefti_sched_heap_remove(&sched->deadlines, &req->by_deadline);
     wefti_sched_index_remove(&sched->index, req);
     sched->n_requests_waiting--; /* it is not running */
     if (req->last_start_plan == sched->n_plans && sched->n_plans > 0) {

@@ -66,6 +66,7 @@ static weft_err make_tables(weft_sched *sched) {
     sched->table_blocks = calloc(n, sched->table_cap * sizeof *sched->table_blocks);
     sched->running = calloc(n, sizeof(struct seq *));
     sched->by_slot = calloc(n, sizeof(struct seq *));
+    sched->payers = calloc(PAYER_BUCKETS, sizeof *sched->payers);
     sched->candidates = calloc(n, sizeof(struct seq *));
     sched->pending = calloc(n, sizeof *sched->pending);
     sched->releases = calloc(n, sizeof *sched->releases);
@@ -75,8 +76,8 @@ static weft_err make_tables(weft_sched *sched) {
     sched->rows = calloc(n, sizeof *sched->rows);
     sched->start_tokens = calloc(sched->options.max_model_len, sizeof *sched->start_tokens);
     bool all = sched->slot_gen && sched->free_slots && sched->table_blocks && sched->running &&
-               sched->by_slot && sched->candidates && sched->pending && sched->releases &&
-               sched->starts && sched->copies && sched->grants && sched->rows &&
+               sched->by_slot && sched->payers && sched->candidates && sched->pending &&
+               sched->releases && sched->starts && sched->copies && sched->grants && sched->rows &&
                sched->start_tokens;
     for (uint32_t i = 0; i < WEFT_SCHED_PLANS_MAX; i++) {
         sched->out[i].rows = calloc(n, sizeof(struct row));
@@ -100,8 +101,7 @@ static void init_sizes(weft_sched *sched, const struct weft_sched_options *optio
                              : options->max_batched_tokens;
     uint32_t longest = wefti_sched_blocks_for(sched, options->max_model_len);
     sched->table_cap = longest < options->n_blocks ? longest : options->n_blocks;
-    sched->waiting.id = HEAP_WAITING;
-    sched->deadlines.id = HEAP_DEADLINE;
+    TAILQ_INIT(&sched->idle_payers);
 }
 
 weft_err weft_sched_new(const struct weft_sched_options *options, weft_sched **sched_out,
@@ -145,6 +145,7 @@ static void free_requests(weft_sched *sched) {
 void weft_sched_free(weft_sched *sched) {
     if (!sched) return;
     free_requests(sched);
+    wefti_sched_payers_fini(sched);
     wefti_sched_heap_fini(&sched->waiting);
     wefti_sched_heap_fini(&sched->deadlines);
     for (uint32_t i = 0; i < WEFT_SCHED_PLANS_MAX; i++)
@@ -190,6 +191,7 @@ static void forget_plans(weft_sched *sched) {
  * go on: a slot's never returns. */
 void weft_sched_new_epoch(weft_sched *sched, uint64_t now_us, uint64_t epoch) {
     WEFT_ASSERT(epoch > sched->epoch);
+    sched->now_us = now_us;
     wefti_sched_note_losses(sched, now_us);
     forget_plans(sched);
     while (sched->n_running > 0)

@@ -57,8 +57,8 @@ struct weft_sched_options {
     uint32_t step_logprob_bytes; /* of log-probabilities a step may yield; at least those of one
                                     token with the whole vocabulary. 0: the ceiling,
                                     WEFT_STEP_LOGPROB_BYTES_MAX */
-    bool prefix_cache;   /* requests share what was computed for others */
-    uint64_t cache_seed; /* of its hashes: drawn by the caller, so that nobody can make them
+    bool prefix_cache;           /* requests share what was computed for others */
+    uint64_t cache_seed;         /* of its hashes: drawn by the caller, so that nobody can make them
                             collide */
     uint32_t long_prompt; /* prompts of more tokens have keys and values of their own; 0: none do */
     enum weft_sched_policy policy;

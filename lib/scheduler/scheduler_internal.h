@@ -34,7 +34,34 @@
 #include "scheduler/step_cost.h"
 
 #define NO_ROW UINT32_MAX
-#define NOT_IN_HEAP UINT32_MAX
+
+/* ------------------------------------------------------------------------------------ heap --- */
+
+struct heap_node {
+    uint64_t key, minor, tie; /* compared in this order */
+    uint32_t pos;             /* 1..n; 0: it is in no heap */
+};
+
+struct heap {
+    struct heap_node **nodes;
+    uint32_t n, cap;
+};
+
+WEFT_MUST_CHECK weft_err wefti_sched_heap_reserve(struct heap *heap, uint32_t n_nodes);
+void wefti_sched_heap_fini(struct heap *heap);
+void wefti_sched_heap_push(struct heap *heap, struct heap_node *node);   /* reserved before */
+void wefti_sched_heap_remove(struct heap *heap, struct heap_node *node); /* no-op if absent */
+void wefti_sched_heap_update(struct heap *heap,
+                             struct heap_node *node);            /* likewise: keys changed */
+struct heap_node *wefti_sched_heap_top(const struct heap *heap); /* NULL: empty */
+bool wefti_sched_heap_before(const struct heap_node *a, const struct heap_node *b);
+void wefti_sched_heap_check(const struct heap *heap);
+
+/* The struct of `type` whose `member` a node is. */
+#define WEFTI_SCHED_OWNER(node, type, member)                                                      \
+    ((struct type *)(void *)((char *)(node)-offsetof(struct type, member)))
+
+/* ------------------------------------------------------------------- requests and sequences --- */
 
 enum seq_state { SEQ_WAITING, SEQ_RUNNING, SEQ_DONE };
 
@@ -68,8 +95,6 @@ struct seq {
     uint32_t row[WEFT_SCHED_PLANS_MAX]; /* its row in each plan, or NO_ROW */
 };
 
-enum heap_id { HEAP_WAITING, HEAP_DEADLINE, HEAP_COUNT };
-
 LIST_HEAD(request_list, request);
 
 /* Whom a request follows, and how long. */
@@ -80,6 +105,29 @@ struct following {
     uint64_t until_tokens;    /* or once the plans had so many tokens in all */
 };
 
+/* Whoever is served: a tenant, or (with a parent) one of its flows; see queue.c. */
+struct payer {
+    LIST_ENTRY(payer) link; /* in a bucket */
+    TAILQ_ENTRY(payer) idle_link;
+    struct payer *parent;
+    uint64_t id;
+    uint64_t left_us;      /* if idle: since when */
+    struct heap_node node; /* among those with somebody waiting; its key: what it was served */
+    uint64_t remainder;    /* of the last charge, below one unit of the key */
+    uint64_t turn;         /* the key of the child that was in the heap last */
+    struct heap children;  /* a tenant's flows, a flow's requests, those that wait */
+    uint32_t weight, active_weight;
+    uint32_t n_requests; /* all of them, those that run included */
+    uint32_t n_flows;    /* that are known, */
+    uint32_t n_active;   /* and that have requests */
+    uint32_t n_running;  /* sequences */
+    bool is_idle;        /* in `idle_payers`: it has no requests */
+};
+
+LIST_HEAD(payer_list, payer);
+TAILQ_HEAD(payer_queue, payer);
+#define PAYER_BUCKETS 4096u
+
 struct request {
     struct weft_sched_key key;
     LIST_ENTRY(request) link; /* in a bucket of the index, or in `borrowed` */
@@ -88,7 +136,12 @@ struct request {
     uint64_t deadline_us; /* UINT64_MAX: none */
     uint64_t first_plan_us;
     uint64_t last_start_plan; /* number of the plan whose starts borrow from this request */
-    uint32_t heap_pos[HEAP_COUNT];
+    uint64_t tenant, flow;    /* of whoever pays, */
+    uint32_t weight;          /* with the tenant's share */
+    struct payer *payer;      /* the flow */
+    int32_t priority;
+    uint64_t ttft_us, tpot_us; /* wished times; 0: none */
+    struct heap_node by_turn, by_age, by_deadline;
     uint32_t n_prompt, n_choices;
     uint32_t n_live, n_running, n_waiting; /* sequences; live = running + waiting */
     uint32_t n_prompt_logprobs_done;       /* prompt positions [0, done) need no more */
@@ -96,33 +149,16 @@ struct request {
     uint32_t n_prompt_cached;              /* found in the prefix cache when it first started */
     struct weft_kv_space salt;             /* of whoever wants its cache apart; zeroes: of nobody */
     bool parked;
+    bool was_preempted; /* since it last started: it is at the front of its class */
+    bool is_late;       /* its deadline for a first token passed while it waited */
+    bool is_aside;      /* it has its share of places while others wait: see admit.c */
+    LIST_ENTRY(request) aside_link;
     bool follows; /* it waits for another's prompt: see follow.c */
     struct following following;
     struct weft_sampling sampling;
     const uint32_t *prompt;
     struct seq seqs[]; /* [n_choices], then the prompt, stop tokens and biases */
 };
-
-/* ------------------------------------------------------------------------------------ heap --- */
-
-struct heap_item {
-    uint64_t key, tie;
-    struct request *req;
-};
-
-struct heap {
-    enum heap_id id;
-    struct heap_item *items;
-    uint32_t n, cap;
-};
-
-WEFT_MUST_CHECK weft_err wefti_sched_heap_reserve(struct heap *heap, uint32_t n_items);
-void wefti_sched_heap_fini(struct heap *heap);
-void wefti_sched_heap_push(struct heap *heap, struct request *req,
-                           uint64_t key);                             /* reserved before */
-void wefti_sched_heap_remove(struct heap *heap, struct request *req); /* no-op if absent */
-struct request *wefti_sched_heap_top(const struct heap *heap);        /* NULL: empty */
-void wefti_sched_heap_check(const struct heap *heap);
 
 /* ----------------------------------------------------------------------------------- index --- */
 
@@ -170,7 +206,15 @@ struct weft_sched {
 
     /* Requests. */
     struct index index;
-    struct heap waiting, deadlines;
+    struct heap waiting; /* by age, all that are in the queue */
+    struct heap deadlines;
+    struct heap tenants;       /* the queue: see queue.c */
+    struct payer_list *payers; /* [PAYER_BUCKETS] */
+    struct payer_queue idle_payers;
+    uint32_t n_idle_payers, n_tenants; /* tenants: all that are known */
+    uint64_t turn, active_weight;      /* of all tenants with requests */
+    uint64_t now_us;                   /* of the call under way */
+    struct request_list asides;
     struct request_list borrowed;  /* ended, but the last plan borrows from them */
     struct request_list followers; /* see follow.c */
     uint32_t n_followers;
@@ -259,12 +303,43 @@ void wefti_sched_seq_start(weft_sched *sched, struct seq *seq);   /* its table i
 void wefti_sched_seq_preempt(weft_sched *sched, struct seq *seq); /* RUNNING -> WAITING */
 /* -> DONE. ended: the worker said so. When it is the last one, the request is gone as well. */
 void wefti_sched_seq_leave(weft_sched *sched, struct seq *seq, bool ended);
-void wefti_sched_request_enqueue(weft_sched *sched, struct request *req); /* takes a new one in */
+void wefti_sched_request_enqueue(weft_sched *sched, struct request *req,
+                                 struct payer *flow); /* takes a new one in */
 void wefti_sched_request_dequeue(weft_sched *sched,
                                  struct request *req); /* the reverse: all of it waits */
 void wefti_sched_request_unpark(weft_sched *sched, struct request *req);
 void wefti_sched_request_park(weft_sched *sched, struct request *req);
+void wefti_sched_request_set_aside(weft_sched *sched, struct request *req);
 void wefti_sched_request_free_borrowed(weft_sched *sched);
+
+/* ----------------------------------------------------------------------------------- queue --- */
+
+/* The payer of a request to come, with room for it in all heaps. NULL: no memory. */
+struct payer *wefti_sched_payer_reserve(weft_sched *sched, uint64_t tenant, uint64_t flow,
+                                        uint32_t weight);
+void wefti_sched_payer_join(weft_sched *sched, struct request *req, struct payer *flow);
+void wefti_sched_payer_leave(weft_sched *sched, struct request *req); /* it left the queue before */
+void wefti_sched_payers_trim(weft_sched *sched, uint64_t now_us);     /* forgets those long gone */
+void wefti_sched_payers_fini(weft_sched *sched);
+
+void wefti_sched_queue_push(weft_sched *sched, struct request *req);
+void wefti_sched_queue_remove(weft_sched *sched, struct request *req); /* no-op if absent */
+void wefti_sched_queue_rerank(weft_sched *sched, struct request *req);
+struct request *wefti_sched_queue_top(const weft_sched *sched); /* NULL: empty */
+void wefti_sched_queue_check(const weft_sched *sched);
+
+/* When its first token is due: as wished, or by its deadline, or after WEFTI_SCHED_PATIENCE_US. */
+#define WEFTI_SCHED_PATIENCE_US 60000000ull
+uint64_t wefti_sched_due_us(const struct request *req);
+
+/* What was done for it: tokens of its prompt, one token of its output. */
+void wefti_sched_charge_prompt(weft_sched *sched, const struct request *req, uint32_t n_tokens);
+void wefti_sched_charge_output(weft_sched *sched, const struct request *req);
+
+/* Of those who have nothing running, whose turn is first; NULL: there is none. */
+struct request *wefti_sched_queue_newcomer(const weft_sched *sched);
+/* Whether it may have another place: see queue.c. */
+bool wefti_sched_may_run_more(const weft_sched *sched, const struct request *req);
 
 /* ---------------------------------------------------------------------------------- prefix --- */
 
@@ -334,8 +409,9 @@ WEFT_MUST_CHECK weft_err wefti_sched_events_reserve(weft_sched *sched, size_t n_
 void wefti_sched_event_push(weft_sched *sched, const struct seq *seq,
                             const struct weft_step_out *out, enum weft_end end);
 
-/* Room for one more request in all tables. False: too many, or no memory. */
-bool wefti_sched_request_reserve(weft_sched *sched);
+/* Room in all tables for one more request of this payer. NULL: too many, or no memory. */
+struct payer *wefti_sched_request_reserve(weft_sched *sched, uint64_t tenant, uint64_t flow,
+                                          uint32_t weight);
 /* Whether lengths and blocks of another scheduler of the same model hold it. */
 bool wefti_sched_request_fits(const weft_sched *sched, const struct request *req);
 /* Hands over a request without anything running or out. False: it does not fit, or there is no

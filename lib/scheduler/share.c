@@ -4,7 +4,8 @@
  * fewest missing tokens first; the oldest also gets what they do not need. So the oldest prompt is
  * never starved, each in turn becomes the oldest, and a short question that comes after a
  * 100k-token document is answered within a few steps, before the document is through. Plain first
- * come, first served would make it wait for all of that.
+ * come, first served would make it wait for all of that. Of several tenants or users, those that were
+ * served least come before the shortest. Under the other policies prompts go in their order alone.
  *
  * Order is by age and never by phase: a chunk's size does not change what is computed
  * (docs/architecture.md#batch-invariance). */
@@ -13,7 +14,25 @@
 #include "base/check.h"
 #include "base/minmax.h"
 
+/* -1, 1: the tenant of one of them, or else its user, was served less; 0: no difference. */
+static int served_less(const struct seq *a, const struct seq *b) {
+    const struct payer *flow_a = a->req->payer, *flow_b = b->req->payer;
+    if (flow_a->parent != flow_b->parent)
+        return wefti_sched_heap_before(&flow_a->parent->node, &flow_b->parent->node) ? -1 : 1;
+    if (flow_a == flow_b) return 0;
+    return wefti_sched_heap_before(&flow_a->node, &flow_b->node) ? -1 : 1;
+}
+
+static bool ranks_first(const struct seq *a, const struct seq *b) {
+    int order = served_less(a, b);
+    if (order) return order < 0;
+    return a->req == b->req ? a->choice < b->choice
+                            : wefti_sched_heap_before(&a->req->by_turn, &b->req->by_turn);
+}
+
 static bool shorter(const struct seq *a, const struct seq *b) {
+    int order = served_less(a, b);
+    if (order) return order < 0;
     uint32_t left_a = wefti_sched_seq_left(a), left_b = wefti_sched_seq_left(b);
     return left_a != left_b ? left_a < left_b : wefti_sched_seq_older(a, b);
 }
@@ -85,12 +104,14 @@ void wefti_sched_share_out(weft_sched *sched) {
     uint32_t n = collect(sched, &budget);
     if (n == 0) return;
     WEFT_ASSERT(budget > 0); /* the running set is no larger than the token budget */
+    bool is_fcfs = sched->options.policy == WEFT_SCHED_FCFS;
+    wefti_sched_seq_before *before = is_fcfs ? shorter : ranks_first;
     struct seq *oldest = sched->candidates[0];
-    struct seq **others = sched->candidates + 1;
-    n--;
-    budget -= give(sched, oldest, n ? budget - budget / 2 : budget);
-    wefti_sched_seq_heapify(others, n, shorter);
+    struct seq **others = sched->candidates + is_fcfs;
+    n -= is_fcfs;
+    if (is_fcfs) budget -= give(sched, oldest, n ? budget - budget / 2 : budget);
+    wefti_sched_seq_heapify(others, n, before);
     while (n && budget)
-        budget -= give(sched, wefti_sched_seq_heap_pop(others, &n, shorter), budget);
-    (void)give(sched, oldest, budget);
+        budget -= give(sched, wefti_sched_seq_heap_pop(others, &n, before), budget);
+    if (is_fcfs) (void)give(sched, oldest, budget);
 }

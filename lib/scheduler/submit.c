@@ -130,15 +130,17 @@ static uint32_t waiting_max(const weft_sched *sched) {
     return sched->options.max_queue + (sched->running_max - sched->n_running);
 }
 
-bool wefti_sched_request_reserve(weft_sched *sched) {
+struct payer *wefti_sched_request_reserve(weft_sched *sched, uint64_t tenant, uint64_t flow,
+                                          uint32_t weight) {
     uint32_t n_requests = sched->index.n + 1;
-    return n_requests <= REQUESTS_MAX && !wefti_sched_heap_reserve(&sched->waiting, n_requests) &&
-           !wefti_sched_heap_reserve(&sched->deadlines, n_requests);
+    if (n_requests > REQUESTS_MAX || wefti_sched_heap_reserve(&sched->waiting, n_requests) ||
+        wefti_sched_heap_reserve(&sched->deadlines, n_requests))
+        return NULL;
+    return wefti_sched_payer_reserve(sched, tenant, flow, weight);
 }
 
 static struct request *make_request(weft_sched *sched, uint64_t now_us, uint32_t router,
                                     const struct weft_submit *submit) {
-    if (!wefti_sched_request_reserve(sched)) return NULL;
     struct request *req = wefti_sched_request_new(router, submit);
     if (!req) return NULL;
     req->arrival_us = submit->age_us < now_us ? now_us - submit->age_us : 0;
@@ -165,7 +167,9 @@ static enum weft_reject take(weft_sched *sched, uint64_t now_us, uint32_t router
                            sched->n_requests_waiting);
         return WEFT_REJECT_QUEUE_FULL;
     }
-    struct request *req = make_request(sched, now_us, router, submit);
+    struct payer *payer =
+        wefti_sched_request_reserve(sched, submit->tenant, submit->flow, submit->weight);
+    struct request *req = payer ? make_request(sched, now_us, router, submit) : NULL;
     if (!req) {
         *retry_ms_out = RETRY_MIN_MS;
         (void)weft_err_set(why, WEFT_E_NOMEM, "no memory for a request of %u tokens",
@@ -177,7 +181,7 @@ static enum weft_reject take(weft_sched *sched, uint64_t now_us, uint32_t router
         wefti_sched_request_drop(sched, old);
     }
     if (sched->index.n == 0) sched->last_departure_us = now_us;
-    wefti_sched_request_enqueue(sched, req);
+    wefti_sched_request_enqueue(sched, req, payer);
     return WEFT_REJECT_NONE;
 }
 
@@ -185,6 +189,7 @@ enum weft_reject weft_sched_submit(weft_sched *sched, uint64_t now_us, uint32_t 
                                    const struct weft_submit *submit, uint32_t *retry_after_ms_out,
                                    struct weft_errmsg *why) {
     *retry_after_ms_out = 0;
+    sched->now_us = now_us;
     enum weft_reject reject = take(sched, now_us, router, submit, retry_after_ms_out, why);
     if (reject)
         sched->n_rejected++;

@@ -59,6 +59,9 @@ struct client {
     uint32_t logprobs_done; /* prompt positions [0, done) */
     uint32_t deadly_len;    /* no worker survives having so much of it in the cache; 0: harmless */
     uint32_t n_killed;      /* workers, since it was handed in */
+    uint32_t tenant, flow;
+    int32_t priority;
+    uint64_t ttft_us;
     uint32_t stop_tokens[3];
     struct weft_logit_bias bias[1];
     struct weft_sampling sampling;
@@ -78,6 +81,7 @@ struct slot_user {
 
 struct world {
     uint64_t rand, now_us;
+    bool is_plain; /* first come, first served: nobody may overtake, so each has its own bound */
     struct weft_sched_options options;
     struct odds odds;
     weft_sched *sched;
@@ -227,6 +231,10 @@ static void draw_client(struct world *world, struct client *client) {
     if (chance(world, 1000)) client->deadline_us = world->now_us + dice(world, 2000000) + 1;
     if (chance(world, world->odds.deadly))
         client->deadly_len = between(world, 1, client->n_prompt + 4);
+    client->tenant = world->is_plain || chance(world, 7000) ? 0 : dice(world, 4);
+    client->flow = world->is_plain || chance(world, 7000) ? 0 : dice(world, 20);
+    client->priority = (int32_t)dice(world, 5) - 2;
+    client->ttft_us = chance(world, 3000) ? between(world, 1, 5000000) : 0;
     draw_sampling(world, client);
     client->prompt_hash = sim_prompt_hash(client->prompt, client->n_prompt, client->sampling.seed);
 }
@@ -261,6 +269,11 @@ static enum weft_reject submit(struct world *world, struct client *client, bool 
         .age_us = world->now_us - client->arrived_us,
         .deadline_us = has_deadline ? client->deadline_us - world->now_us : 0,
         .sampling = client->sampling,
+        .tenant = client->tenant,
+        .flow = client->flow,
+        .weight = 1 + client->tenant,
+        .priority = client->priority,
+        .ttft_us = client->ttft_us,
     };
     struct weft_errmsg why;
     uint32_t retry_after_ms;
@@ -297,6 +310,7 @@ static void arrive(struct world *world) {
     client->live = client->submitted = true;
     client->since_step = world->n_steps;
     client->end_by_step = world->n_steps + steps_bound(world);
+    if (!world->is_plain) renew_bounds(world);
 }
 
 static void resubmit(struct world *world, struct client *client) {
@@ -661,6 +675,8 @@ static void draw_world(struct world *world) {
     o->itl_target_us = chance(world, 5000)   ? 0
                        : chance(world, 5000) ? WEFT_SCHED_ITL_AUTO
                                              : between(world, 1000, 100000);
+    world->is_plain = chance(world, 3000);
+    if (!world->is_plain) o->policy = (enum weft_sched_policy)dice(world, WEFT_SCHED_POLICY_COUNT);
     o->prefix_cache = chance(world, 7500);
     o->long_prompt = chance(world, 7000) ? 0 : between(world, 1, o->max_model_len);
     o->cache_seed = world->rand;

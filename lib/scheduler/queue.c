@@ -1,0 +1,325 @@
+/* Whose turn it is among those that wait.
+ *
+ * Three levels, each a heap: tenants, a tenant's flows (its users), a flow's requests. The tenant
+ * that was served least, for its weight, comes first, and of it the flow that was served least;
+ * within a flow the policy decides (rank_of). What was served counts in tokens: those of a prompt
+ * that had to be computed, when its request first starts, and generated ones, twice as much, when
+ * they come. Recomputation is not the client's fault, and is free.
+ *
+ * Who comes with nothing waiting begins no lower than the one whose turn it is, so that an hour of
+ * silence is no credit. Those that go are remembered for a minute, so that leaving pays no debts.
+ *
+ * Under the policy of priorities users of one tenant are one flow: a priority is worth something
+ * only among the requests that it is compared with.
+ *
+ * Source: virtual token counters, Sheng et al., "Fairness in Serving Large Language Models", OSDI
+ * 2024. The weights, the two levels and the free recomputation are ours. */
+#include "scheduler_internal.h"
+
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/rand.h"
+
+#define PROMPT_TOKEN_COST 1u
+#define OUTPUT_TOKEN_COST 2u
+/* Of a token for weight 1. 2^40 tokens, 35 years of 1000 a second, fit the counters. */
+#define UNIT (1ull << 24)
+/* Tenants and flows without requests are remembered so long, and so many of them. */
+#define IDLE_US 60000000ull
+#define IDLE_MAX 4096u
+
+/* -------------------------------------------------------------------------------- payers --- */
+
+static struct payer *payer_of(struct heap_node *node) {
+    return WEFTI_SCHED_OWNER(node, payer, node);
+}
+
+static struct payer_list *bucket_of(struct weft_sched *sched, uint64_t tenant, uint64_t flow,
+                                    bool is_flow) {
+    uint64_t state = tenant;
+    state = weft_rand_next(&state) ^ flow;
+    state = weft_rand_next(&state) + is_flow;
+    return &sched->payers[state % PAYER_BUCKETS];
+}
+
+static struct payer *find(struct payer_list *bucket, const struct payer *parent, uint64_t id) {
+    struct payer *payer = NULL;
+    LIST_FOREACH(payer, bucket, link) {
+        if (payer->parent == parent && payer->id == id) return payer;
+    }
+    return NULL;
+}
+
+static void forget(struct weft_sched *sched, struct payer *payer) {
+    WEFT_ASSERT(payer->n_requests == 0 && payer->n_flows == 0 && payer->node.pos == 0);
+    if (payer->is_idle) {
+        TAILQ_REMOVE(&sched->idle_payers, payer, idle_link);
+        sched->n_idle_payers--;
+    }
+    if (payer->parent)
+        payer->parent->n_flows--;
+    else
+        sched->n_tenants--;
+    LIST_REMOVE(payer, link);
+    wefti_sched_heap_fini(&payer->children);
+    free(payer);
+}
+
+/* The oldest first; a tenant stays as long as one of its flows does. */
+void wefti_sched_payers_trim(weft_sched *sched, uint64_t now_us) {
+    struct payer *payer = TAILQ_FIRST(&sched->idle_payers);
+    while (payer && (sched->n_idle_payers > IDLE_MAX || now_us - payer->left_us > IDLE_US)) {
+        struct payer *next = TAILQ_NEXT(payer, idle_link);
+        if (payer->n_flows == 0) forget(sched, payer);
+        payer = next;
+    }
+}
+
+static void set_idle(struct weft_sched *sched, struct payer *payer, bool is_idle) {
+    if (payer->is_idle == is_idle) return;
+    payer->is_idle = is_idle;
+    if (is_idle) {
+        payer->left_us = sched->now_us;
+        TAILQ_INSERT_TAIL(&sched->idle_payers, payer, idle_link);
+        sched->n_idle_payers++;
+    } else {
+        TAILQ_REMOVE(&sched->idle_payers, payer, idle_link);
+        sched->n_idle_payers--;
+    }
+}
+
+static struct payer *find_or_make(struct weft_sched *sched, struct payer *parent, uint64_t tenant,
+                                  uint64_t flow) {
+    struct payer_list *bucket = bucket_of(sched, tenant, flow, parent != NULL);
+    uint64_t id = parent ? flow : tenant;
+    struct payer *payer = find(bucket, parent, id);
+    if (payer) return payer;
+    payer = calloc(1, sizeof *payer);
+    if (!payer) return NULL;
+    payer->id = id;
+    payer->parent = parent;
+    payer->weight = 1;
+    LIST_INSERT_HEAD(bucket, payer, link);
+    if (parent)
+        parent->n_flows++;
+    else
+        sched->n_tenants++;
+    set_idle(sched, payer, true);
+    return payer;
+}
+
+struct payer *wefti_sched_payer_reserve(weft_sched *sched, uint64_t tenant_id, uint64_t flow_id,
+                                        uint32_t weight) {
+    if (sched->options.policy == WEFT_SCHED_PRIORITY) flow_id = 0;
+    struct payer *tenant = find_or_make(sched, NULL, tenant_id, 0);
+    if (!tenant) return NULL;
+    struct payer *flow = find_or_make(sched, tenant, tenant_id, flow_id);
+    if (!flow || wefti_sched_heap_reserve(&sched->tenants, sched->n_tenants) ||
+        wefti_sched_heap_reserve(&tenant->children, tenant->n_flows) ||
+        wefti_sched_heap_reserve(&flow->children, flow->n_requests + 1))
+        return NULL; /* what was made is idle, and goes in time */
+    tenant->weight = weight ? weight : 1;
+    return flow;
+}
+
+void wefti_sched_payer_join(weft_sched *sched, struct request *req, struct payer *flow) {
+    req->payer = flow;
+    for (struct payer *payer = flow; payer; payer = payer->parent) {
+        payer->n_requests++;
+        set_idle(sched, payer, false);
+    }
+    struct payer *tenant = flow->parent;
+    tenant->n_active += flow->n_requests == 1;
+    if (tenant->n_requests == 1) {
+        tenant->active_weight = tenant->weight;
+        sched->active_weight += tenant->weight;
+    }
+}
+
+void wefti_sched_payer_leave(weft_sched *sched, struct request *req) {
+    struct payer *flow = req->payer;
+    WEFT_ASSERT(req->by_turn.pos == 0);
+    req->payer = NULL;
+    for (struct payer *payer = flow; payer; payer = payer->parent) {
+        WEFT_ASSERT(payer->n_requests > 0);
+        if (--payer->n_requests == 0) set_idle(sched, payer, true);
+    }
+    flow->parent->n_active -= flow->n_requests == 0;
+    if (flow->parent->n_requests == 0) sched->active_weight -= flow->parent->active_weight;
+}
+
+void wefti_sched_payers_fini(weft_sched *sched) {
+    for (uint32_t i = 0; sched->payers && i < PAYER_BUCKETS; i++) {
+        struct payer *payer = NULL;
+        while ((payer = LIST_FIRST(&sched->payers[i]))) {
+            LIST_REMOVE(payer, link);
+            wefti_sched_heap_fini(&payer->children);
+            free(payer);
+        }
+    }
+    free(sched->payers);
+    wefti_sched_heap_fini(&sched->tenants);
+}
+
+/* -------------------------------------------------------------------------------- the turn --- */
+
+uint64_t wefti_sched_due_us(const struct request *req) {
+    if (req->ttft_us > 0) return req->arrival_us + req->ttft_us;
+    if (req->deadline_us != UINT64_MAX) return req->deadline_us;
+    return req->arrival_us + WEFTI_SCHED_PATIENCE_US;
+}
+
+/* The smaller comes first. Whoever was preempted is at the front of its class. Once a deadline for
+ * the first token has passed, it does not matter how late that comes: those that can still be in time
+ * go first, but for WEFTI_SCHED_PATIENCE_US only. */
+static void rank(const weft_sched *sched, struct request *req) {
+    bool was_preempted = req->was_preempted;
+    req->by_turn.tie = req->order;
+    switch (sched->options.policy) {
+    case WEFT_SCHED_PRIORITY:
+        req->by_turn.key = (uint64_t)((int64_t)req->priority - INT32_MIN);
+        req->by_turn.minor = was_preempted ? 0 : req->arrival_us;
+        break;
+    case WEFT_SCHED_EDF:
+        req->by_turn.key = was_preempted ? 0 : 1;
+        req->by_turn.minor = wefti_sched_due_us(req);
+        if (req->is_late) req->by_turn.minor += WEFTI_SCHED_PATIENCE_US;
+        break;
+    default:
+        req->by_turn.key = req->arrival_us;
+        req->by_turn.minor = 0;
+        break;
+    }
+}
+
+/* No credit for having been away: the counter begins where the next one's stands. */
+static void wait_in(struct heap *heap, struct payer *payer, uint64_t *turn) {
+    if (payer->node.pos > 0) return;
+    const struct heap_node *top = wefti_sched_heap_top(heap);
+    uint64_t least = top ? top->key : *turn;
+    if (payer->node.key < least) payer->node.key = least;
+    payer->node.tie = payer->id;
+    wefti_sched_heap_push(heap, &payer->node);
+}
+
+void wefti_sched_queue_push(weft_sched *sched, struct request *req) {
+    struct payer *flow = req->payer, *tenant = flow->parent;
+    rank(sched, req);
+    wefti_sched_heap_push(&flow->children, &req->by_turn);
+    wait_in(&tenant->children, flow, &tenant->turn);
+    wait_in(&sched->tenants, tenant, &sched->turn);
+    req->by_age.key = req->arrival_us;
+    req->by_age.tie = req->order;
+    wefti_sched_heap_push(&sched->waiting, &req->by_age);
+}
+
+void wefti_sched_queue_remove(weft_sched *sched, struct request *req) {
+    struct payer *flow = req->payer, *tenant = flow->parent;
+    if (req->by_turn.pos == 0) return;
+    wefti_sched_heap_remove(&flow->children, &req->by_turn);
+    wefti_sched_heap_remove(&sched->waiting, &req->by_age);
+    if (flow->children.n > 0) return;
+    wefti_sched_heap_remove(&tenant->children, &flow->node);
+    tenant->turn = flow->node.key;
+    if (tenant->children.n > 0) return;
+    wefti_sched_heap_remove(&sched->tenants, &tenant->node);
+    sched->turn = tenant->node.key;
+}
+
+void wefti_sched_queue_rerank(weft_sched *sched, struct request *req) {
+    rank(sched, req);
+    wefti_sched_heap_update(&req->payer->children, &req->by_turn);
+}
+
+struct request *wefti_sched_queue_top(const weft_sched *sched) {
+    struct heap_node *tenant = wefti_sched_heap_top(&sched->tenants);
+    if (!tenant) return NULL;
+    struct heap_node *flow = wefti_sched_heap_top(&payer_of(tenant)->children);
+    WEFT_ASSERT(flow);
+    struct heap_node *req = wefti_sched_heap_top(&payer_of(flow)->children);
+    WEFT_ASSERT(req);
+    return WEFTI_SCHED_OWNER(req, request, by_turn);
+}
+
+/* The child that was served least of those with nothing running; NULL: all have. */
+static struct payer *newcomer(const struct heap *heap) {
+    struct payer *best = NULL;
+    for (uint32_t i = 0; i < heap->n; i++) {
+        struct payer *payer = payer_of(heap->nodes[i]);
+        if (payer->n_running > 0) continue;
+        if (!best || wefti_sched_heap_before(&payer->node, &best->node)) best = payer;
+    }
+    return best;
+}
+
+struct request *wefti_sched_queue_newcomer(const weft_sched *sched) {
+    struct heap_node *top = wefti_sched_heap_top(&sched->tenants);
+    struct payer *tenant = newcomer(&sched->tenants);
+    struct payer *flow = tenant ? payer_of(wefti_sched_heap_top(&tenant->children))
+                         : top  ? newcomer(&payer_of(top)->children)
+                                : NULL;
+    if (!flow) return NULL;
+    return WEFTI_SCHED_OWNER(wefti_sched_heap_top(&flow->children), request, by_turn);
+}
+
+/* Where others are known that have nothing running, an eighth of the places is kept for them, or for
+ * their users: a newcomer must not have to wait until one of a flood is through. */
+bool wefti_sched_may_run_more(const weft_sched *sched, const struct request *req) {
+    const struct payer *flow = req->payer, *tenant = flow->parent;
+    uint32_t n_kept = sched->running_max / 8;
+    if (n_kept == 0 && sched->running_max >= 4) n_kept = 1;
+    if (sched->n_running + n_kept < sched->running_max) return true;
+    bool others = sched->n_tenants > 1 && tenant->n_running > 0;
+    bool other_users = tenant->n_flows > 1 && flow->n_running > 0;
+    return !others && !other_users;
+}
+
+/* -------------------------------------------------------------------------------- charging --- */
+
+static void charge(struct heap *heap, struct payer *payer, uint64_t n_units, uint32_t weight) {
+    uint64_t sum = n_units * UNIT + payer->remainder;
+    payer->node.key += sum / weight;
+    payer->remainder = sum % weight;
+    wefti_sched_heap_update(heap, &payer->node);
+}
+
+static void charge_all(weft_sched *sched, const struct request *req, uint64_t n_units) {
+    struct payer *flow = req->payer, *tenant = flow->parent;
+    charge(&tenant->children, flow, n_units, 1);
+    charge(&sched->tenants, tenant, n_units, tenant->weight);
+}
+
+void wefti_sched_charge_prompt(weft_sched *sched, const struct request *req, uint32_t n_tokens) {
+    charge_all(sched, req, (uint64_t)n_tokens * PROMPT_TOKEN_COST);
+}
+
+void wefti_sched_charge_output(weft_sched *sched, const struct request *req) {
+    charge_all(sched, req, OUTPUT_TOKEN_COST);
+}
+
+/* ----------------------------------------------------------------------------------- check --- */
+
+void wefti_sched_queue_check(const weft_sched *sched) {
+    uint32_t n_waiting = 0, n_requests = 0, n_idle = 0;
+    uint64_t weight = 0;
+    wefti_sched_heap_check(&sched->tenants);
+    wefti_sched_heap_check(&sched->waiting);
+    for (uint32_t i = 0; i < PAYER_BUCKETS; i++) {
+        const struct payer *payer = NULL;
+        LIST_FOREACH(payer, &sched->payers[i], link) {
+            wefti_sched_heap_check(&payer->children);
+            WEFT_ASSERT((payer->node.pos > 0) == (payer->children.n > 0));
+            WEFT_ASSERT(payer->is_idle == (payer->n_requests == 0));
+            n_idle += payer->is_idle;
+            if (!payer->parent) {
+                weight += payer->n_requests ? payer->active_weight : 0;
+                continue;
+            }
+            n_waiting += payer->children.n;
+            n_requests += payer->n_requests;
+        }
+    }
+    WEFT_ASSERT(n_waiting == sched->waiting.n && n_requests == sched->index.n);
+    WEFT_ASSERT(weight == sched->active_weight && n_idle == sched->n_idle_payers);
+}
