@@ -241,7 +241,7 @@ static void begin_live(struct http *h) {
     weft_api_error_set(&error, 503, NULL, "too_many_streams",
                        "%d clients watch the server's figures already, try again later",
                        WEFT_API_LIVE_STREAMS_MAX);
-    error.retry_after = 1;
+    error.retry_after_ms = WEFT_API_RETRY_MS;
     refuse(h, &error);
 }
 
@@ -315,7 +315,7 @@ static void use_spare_place(struct http *h) {
     if (request->route.is_watched) return;
     struct weft_api_error *no = &request->refusal;
     weft_api_error_set(no, 503, NULL, "too_many_connections", "too many connections");
-    no->retry_after = 1;
+    no->retry_after_ms = WEFT_API_RETRY_MS;
     request->status = WEFT_API_HTTP_REFUSED;
     h->conn->server->api.metrics.n_connections_refused++;
 }

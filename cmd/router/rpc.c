@@ -250,9 +250,9 @@ static bool is_crowded(const struct rpc *rpc, uint64_t small_bytes) {
 
 static void refuse_call(struct rpc *rpc, uint32_t msgid) {
     struct weft_api_error error = {0};
-    weft_api_error_set(&error, 429, NULL, NULL,
+    weft_api_error_set(&error, 429, NULL, "too_many_calls",
                        "too many requests are under way on this connection, try again later");
-    error.retry_after = 1;
+    error.retry_after_ms = WEFT_API_RETRY_MS;
     respond_failure(rpc, msgid, &error);
 }
 

@@ -46,7 +46,7 @@ void weft_api_quote(const char *bytes, size_t len, char *out, size_t cap) {
 void weft_api_error_no_room(struct weft_api_error *error) {
     weft_api_error_set(error, 503, NULL, "too_many_bytes",
                        "the server holds too many large requests, try again later");
-    error->retry_after = 1;
+    error->retry_after_ms = WEFT_API_RETRY_MS;
 }
 
 void weft_api_error_late(struct weft_api_error *error) {
@@ -55,7 +55,7 @@ void weft_api_error_late(struct weft_api_error *error) {
 
 void weft_api_error_leaving(struct weft_api_error *error) {
     weft_api_error_set(error, 503, NULL, "shutting_down", "the server is shutting down");
-    error->retry_after = 1;
+    error->retry_after_ms = WEFT_API_RETRY_MS;
 }
 
 const char *weft_api_error_type(int status) {

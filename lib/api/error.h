@@ -10,12 +10,15 @@
 #include "base/buf.h"
 #include "base/err.h"
 
+/* Where nobody knows better when to try again. */
+#define WEFT_API_RETRY_MS 1000
+
 struct weft_api_error {
-    int status;           /* HTTP; 0: no error */
-    uint32_t retry_after; /* seconds; 0: no such header */
-    const char *code;     /* static text or NULL */
-    char param[64];       /* the field; "" for none */
-    char message[512];    /* UTF-8, cut to fit */
+    int status;              /* HTTP; 0: no error */
+    uint32_t retry_after_ms; /* 0: trying again helps nobody */
+    const char *code;        /* static text or NULL */
+    char param[64];          /* the field; "" for none */
+    char message[512];       /* UTF-8, cut to fit */
 };
 
 /* Fills in an error unless there is one already: the first error is the one reported. `param` and

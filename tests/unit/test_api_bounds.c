@@ -61,7 +61,7 @@ static void large_requests_pay_for_what_is_kept_of_them(void **state) {
     assert_true(weft_api_hold(&api, 1000));
     weft_api_call_start(call, now_us);
     assert_int_equal(call->error.status, 503);
-    assert_true(call->error.retry_after > 0);
+    assert_true(call->error.retry_after_ms > 0);
     weft_api_call_drop(call);
     weft_api_call *small = in_hand("{\"prompt\":\"Once\"}", CALL_TOKENIZE); /* always has room */
     weft_api_call_prepare(small);
@@ -239,7 +239,7 @@ static void one_greedy_call_fails_and_small_ones_go_on(void **state) {
     assert_true(n < 950);
     assert_int_equal(greedy[0]->state, WEFT_API_CALL_RUNNING);
     assert_int_equal(greedy[1]->error.status, 503);
-    assert_int_equal(greedy[1]->error.retry_after, 1);
+    assert_int_equal(greedy[1]->error.retry_after_ms, 1000);
     struct weft_buf out;
     weft_buf_init(&out, 4 << 20);
     while (weft_api_render_stream(greedy[1], &out, 64) == WEFT_API_RENDER_MORE) {

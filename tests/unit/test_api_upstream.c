@@ -79,12 +79,19 @@ static void refusals_become_http_errors(void **state) {
         enum weft_reject reason;
         uint32_t ms;
         int status;
-        uint32_t retry_s;
+        uint32_t retry_ms;
+        const char *code;
     } rows[] = {
-        {WEFT_REJECT_QUEUE_FULL, 1500, 429, 2}, {WEFT_REJECT_QUEUE_FULL, 0, 429, 1},
-        {WEFT_REJECT_TOO_LONG, 0, 400, 0},      {WEFT_REJECT_INVALID, 0, 400, 0},
-        {WEFT_REJECT_DRAINING, 0, 503, 1},      {WEFT_REJECT_NO_MEMORY, 0, 400, 0},
-        {WEFT_REJECT_NO_MEMORY, 10, 503, 1},
+        {WEFT_REJECT_QUEUE_FULL, 1500, 429, 1500, "queue_full"},
+        {WEFT_REJECT_QUEUE_FULL, 0, 429, 1000, "queue_full"},
+        {WEFT_REJECT_TOO_LONG, 0, 400, 0, "context_length_exceeded"},
+        {WEFT_REJECT_INVALID, 0, 400, 0, NULL},
+        {WEFT_REJECT_DRAINING, 0, 503, 1000, "draining"},
+        {WEFT_REJECT_NO_MEMORY, 0, 400, 0, "no_memory"},
+        {WEFT_REJECT_NO_MEMORY, 10, 503, 10, "no_memory"},
+        {WEFT_REJECT_OVERLOADED, 7001, 503, 7001, "overloaded"},
+        {WEFT_REJECT_DEADLINE, 60000, 503, 60000, "deadline"},
+        {WEFT_REJECT_TENANT_FULL, 1, 429, 1, "tenant_full"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         weft_api_call *call = begin("{\"prompt\":[\"a\",\"b\"],\"stream\":true}");
@@ -93,7 +100,11 @@ static void refusals_become_http_errors(void **state) {
         put_rejected(&second, rows[i].reason, rows[i].ms);
         assert_int_equal(call->state, WEFT_API_CALL_FAILED);
         assert_int_equal(call->error.status, rows[i].status);
-        assert_int_equal(call->error.retry_after, rows[i].retry_s);
+        assert_int_equal(call->error.retry_after_ms, rows[i].retry_ms);
+        if (rows[i].code)
+            assert_string_equal(call->error.code, rows[i].code);
+        else
+            assert_null(call->error.code);
         assert_int_equal(last_sent()->type, WEFT_MSG_CANCEL); /* of the other prompt */
         weft_api_call_drop(call);
     }
@@ -104,7 +115,7 @@ static void nothing_is_taken_in_while_nothing_serves(void **state) {
     put_snapshot(false);
     weft_api_call *call = begin("{\"prompt\":\"Once\"}");
     assert_int_equal(call->error.status, 503);
-    assert_int_equal(call->error.retry_after, 1);
+    assert_int_equal(call->error.retry_after_ms, 1000);
     weft_api_call_drop(call);
     put_snapshot(true);
     now_us += 2000000; /* the scheduler went silent */
@@ -180,7 +191,7 @@ static void nobody_waits_for_longer_than_the_grace(void **state) {
     now_us += 100000; /* counted from when it could serve last */
     put_snapshot(false);
     assert_int_equal(n_wakes, 1);
-    assert_int_equal(call->error.retry_after, 1);
+    assert_int_equal(call->error.retry_after_ms, 1000);
     expect_refusal(call, 503, "being loaded");
     expect_refusal(begin("{\"prompt\":\"Once\"}"), 503, "being loaded"); /* no more patience */
     put_snapshot(true);

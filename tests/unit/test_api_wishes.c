@@ -1,8 +1,10 @@
-/* Headers that say how, and for whom, a request is to be served, on their way to the scheduler. */
+/* Headers that say how, and for whom, a request is to be served, on their way to the scheduler; and
+ * those that say why it was not. */
 #include <stdio.h>
 #include <string.h>
 
 #include "api/http.h"
+#include "api/rpc.h"
 #include "unit/api_fixture.h"
 
 /* A request with these header lines. */
@@ -79,11 +81,46 @@ static void what_headers_say_goes_before_the_body(void **state) {
     asker = (struct weft_api_asker){0};
 }
 
+static void expect_refused(const struct weft_api_error *error, const char *want) {
+    struct weft_api_http http;
+    struct weft_buf out;
+    weft_buf_init(&out, 1 << 16);
+    weft_api_http_init(&http, &api);
+    weft_api_http_refuse(&http, error, 1, &out);
+    if (!strstr(weft_buf_cstr(&out), want)) fail_msg("no \"%s\": %s", want, weft_buf_cstr(&out));
+    weft_api_http_fini(&http);
+    weft_buf_fini(&out);
+}
+
+static void a_refusal_says_when_to_come_again_and_why(void **state) {
+    (void)state;
+    struct weft_api_error error = {0};
+    weft_api_error_set(&error, 429, NULL, "tenant_full", "no");
+    error.retry_after_ms = 1001;
+    expect_refused(&error, "\r\nRetry-After: 2\r\nretry-after-ms: 1001\r\n"
+                           "x-llm-d-request-dropped-reason: tenant_full\r\n");
+    expect_refused(&error, "\"code\":\"tenant_full\"");
+    error.status = 503;
+    error.retry_after_ms = UINT32_MAX;
+    expect_refused(&error, "\r\nRetry-After: 4294968\r\nretry-after-ms: 4294967295\r\n");
+    struct weft_buf out;
+    weft_buf_init(&out, 1 << 16);
+    weft_api_rpc_refuse(1, &error, &out);
+    static const char want[] = "no (reason: tenant_full, retry_after_ms: 4294967295)";
+    assert_non_null(memmem(out.data, out.len, want, sizeof want - 1));
+    weft_buf_clear(&out);
+    error.code = NULL;
+    weft_api_rpc_refuse(1, &error, &out);
+    assert_non_null(memmem(out.data, out.len, "no (retry_after_ms: ", 20));
+    weft_buf_fini(&out);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(headers_say_who_asks_and_how_soon),
         CASE(a_header_that_is_no_time_is_refused_by_name),
         CASE(a_key_says_who_pays),
+        CASE(a_refusal_says_when_to_come_again_and_why),
         CASE(what_headers_say_goes_before_the_body),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,11 +25,11 @@ static const struct job *const_job_of(const struct weft_api_upstream_job *upstre
 
 /* ---------------------------------------------------------------------------------- budgets --- */
 
-static void fail(weft_api_call *call, int status, uint32_t retry_after, const char *code,
+static void fail(weft_api_call *call, int status, uint32_t retry_after_ms, const char *code,
                  const char *message);
 
 static void fail_for_room(weft_api_call *call) {
-    fail(call, 503, 1, "too_many_bytes",
+    fail(call, 503, WEFT_API_RETRY_MS, "too_many_bytes",
          "the requests under way hold too much output, try again later");
 }
 
@@ -221,12 +221,12 @@ void weft_api_call_return(weft_api_call *call, uint64_t now_us) {
     if (has_owner) wake(call); /* the owner looks again */
 }
 
-static void fail(weft_api_call *call, int status, uint32_t retry_after, const char *code,
+static void fail(weft_api_call *call, int status, uint32_t retry_after_ms, const char *code,
                  const char *message) {
     WEFT_ASSERT(!call->in_thread); /* params and error are that thread's */
     if (call->state == WEFT_API_CALL_FAILED || call->state == WEFT_API_CALL_DONE) return;
     weft_api_error_set(&call->error, status, NULL, code, "%s", message);
-    call->error.retry_after = retry_after;
+    call->error.retry_after_ms = retry_after_ms;
     count_open_choices(call, WEFT_END_ERROR);
     withdraw(call);
     call->state = WEFT_API_CALL_FAILED;
@@ -304,7 +304,7 @@ static void park(weft_api_call *call) {
     struct weft_api_state *api = call->api;
     WEFT_ASSERT(!call->is_parked && call->n_jobs == 0);
     if (api->n_parked_prompts + call->params.n_prompts > api->settings.max_queue) {
-        fail(call, 429, 1, "queue_full",
+        fail(call, 429, WEFT_API_RETRY_MS, "queue_full",
              "too many requests wait for the server to be back, try again later");
         return;
     }
@@ -323,13 +323,14 @@ static void submit(weft_api_call *call, uint64_t now_us) {
     }
     if (!why && call->limits.n_vocab == 0) why = "the model was being loaded";
     if (why) {
-        fail(call, 503, 1, "not_serving", why);
+        fail(call, 503, WEFT_API_RETRY_MS, "not_serving", why);
         return;
     }
     (void)snprintf(call->fingerprint, sizeof call->fingerprint, "%s",
                    api->upstream.snapshot.model.fingerprint);
     if (api->upstream.n_open + call->params.n_prompts > WEFT_API_OPEN_JOBS_MAX) {
-        fail(call, 429, 1, "queue_full", "too many requests are open, try again later");
+        fail(call, 429, WEFT_API_RETRY_MS, "queue_full",
+             "too many requests are open, try again later");
         return;
     }
     if (!make_jobs(call)) {
@@ -413,26 +414,36 @@ static void job_accepted(struct weft_api_upstream_job *upstream) {
     wake(call);
 }
 
+/* In HTTP's terms. */
+static const struct {
+    int status;
+    bool is_for_now; /* another try may do better */
+    const char *code;
+} rejections[WEFT_REJECT_COUNT] = {
+    [WEFT_REJECT_NONE] = {500, false, NULL}, /* never sent */
+    [WEFT_REJECT_QUEUE_FULL] = {429, true, "queue_full"},
+    [WEFT_REJECT_TOO_LONG] = {400, false, "context_length_exceeded"},
+    [WEFT_REJECT_INVALID] = {400, false, NULL},
+    [WEFT_REJECT_DRAINING] = {503, true, "draining"},
+    [WEFT_REJECT_NO_MEMORY] = {503, true, "no_memory"},
+    [WEFT_REJECT_OVERLOADED] = {503, true, "overloaded"},
+    [WEFT_REJECT_DEADLINE] = {503, true, "deadline"},
+    [WEFT_REJECT_TENANT_FULL] = {429, true, "tenant_full"},
+};
+
 static void job_rejected(struct weft_api_upstream_job *upstream, const struct weft_rejection *msg) {
     const struct job *job = job_of(upstream);
-    uint32_t retry_s = (msg->retry_after_ms + 999) / 1000;
     const char *text = msg->text && msg->text[0] ? msg->text : "the request was refused";
-    switch (msg->reason) {
-    case WEFT_REJECT_QUEUE_FULL:
-        fail(job->call, 429, retry_s ? retry_s : 1, "queue_full", text);
-        return;
-    case WEFT_REJECT_TOO_LONG:
-        fail(job->call, 400, 0, "context_length_exceeded", text);
-        return;
-    case WEFT_REJECT_INVALID:
-        fail(job->call, 400, 0, NULL, text);
-        return;
-    case WEFT_REJECT_NO_MEMORY: /* it never fits, unless a retry is suggested */
-        fail(job->call, retry_s ? 503 : 400, retry_s, "no_memory", text);
-        return;
-    default:
-        fail(job->call, 503, retry_s ? retry_s : 1, "not_serving", text);
-    }
+    uint32_t retry_ms = msg->retry_after_ms;
+    WEFT_ASSERT((unsigned)msg->reason < WEFT_REJECT_COUNT);
+    int status = rejections[msg->reason].status;
+    const char *code = rejections[msg->reason].code;
+    if (msg->reason == WEFT_REJECT_NO_MEMORY && retry_ms == 0)
+        fail(job->call, 400, 0, code, text); /* there never will be so much */
+    else if (rejections[msg->reason].is_for_now)
+        fail(job->call, status, retry_ms ? retry_ms : WEFT_API_RETRY_MS, code, text);
+    else
+        fail(job->call, status, 0, code, text);
 }
 
 /* Takes entries of any choice: all are of the same prompt. */
@@ -585,7 +596,8 @@ static void job_failed(struct weft_api_upstream_job *upstream,
         fail(call, 413, 0, NULL, "the request is too large");
         return;
     case WEFT_API_UPSTREAM_MODEL_CHANGED:
-        fail(call, 503, 1, "model_changed", "the model behind the server was exchanged");
+        fail(call, 503, WEFT_API_RETRY_MS, "model_changed",
+             "the model behind the server was exchanged");
         return;
     }
 }
@@ -689,7 +701,7 @@ uint64_t weft_api_call_result_cost(const weft_api_call *call, size_t n) {
 
 bool weft_api_call_end(weft_api_call *call, const struct weft_api_error *error) {
     if (call->in_thread) return false;
-    fail(call, error->status, error->retry_after, error->code, error->message);
+    fail(call, error->status, error->retry_after_ms, error->code, error->message);
     return true;
 }
 

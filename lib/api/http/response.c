@@ -12,6 +12,11 @@
 
 #define ERROR_BYTES_MAX (1u << 16)
 
+/* Scripts of other origins may read these. */
+#define EXPOSED                                                                                    \
+    "Access-Control-Expose-Headers: Retry-After, retry-after-ms, "                                 \
+    "x-llm-d-request-dropped-reason, X-Request-Id\r\n"
+
 static const char *status_text(int status) {
     static const struct {
         int status;
@@ -76,8 +81,7 @@ static void add_cors(const struct weft_api_http *h, struct weft_buf *out) {
     const char *list = h->api->settings.allowed_origins;
     if (!h->origin.at || !list) return;
     if (strcmp(list, "*") == 0) {
-        weft_buf_add_str(out, "Access-Control-Allow-Origin: *\r\n"
-                              "Access-Control-Expose-Headers: Retry-After, X-Request-Id\r\n");
+        weft_buf_add_str(out, "Access-Control-Allow-Origin: *\r\n" EXPOSED);
         return;
     }
     for (const char *p = list; *p;) {
@@ -92,8 +96,7 @@ static void add_cors(const struct weft_api_http *h, struct weft_buf *out) {
         if (n == h->origin.len && strncasecmp(p, h->origin.at, n) == 0) {
             weft_buf_add_str(out, "Access-Control-Allow-Origin: ");
             weft_buf_add(out, h->origin.at, h->origin.len);
-            weft_buf_add_str(out, "\r\nAccess-Control-Expose-Headers: Retry-After, X-Request-Id\r\n"
-                                  "Vary: Origin\r\n");
+            weft_buf_add_str(out, "\r\n" EXPOSED "Vary: Origin\r\n");
             return;
         }
         p = next;
@@ -128,22 +131,35 @@ void weft_api_http_respond(struct weft_api_http *h, const struct weft_api_respon
     if (!h->is_head_method && len > 0) weft_buf_add(out, body, len);
 }
 
+/* When to try again, in whole seconds for everybody and exactly for those who know that header; and
+ * why the server has dropped a request that it might have served at another time. */
+static void add_retry(const struct weft_api_error *error, struct weft_buf *extra) {
+    uint32_t ms = error->retry_after_ms;
+    if (ms > 0)
+        weft_buf_printf(extra, "Retry-After: %u\r\nretry-after-ms: %u\r\n",
+                        ms / 1000 + (ms % 1000 > 0), ms);
+    if ((error->status == 429 || error->status == 503) && error->code)
+        weft_buf_printf(extra, "x-llm-d-request-dropped-reason: %s\r\n", error->code);
+}
+
 void weft_api_http_refuse(struct weft_api_http *h, const struct weft_api_error *error,
                           int64_t now_s, struct weft_buf *out) {
     struct weft_buf body;
-    char extra[64] = "";
+    struct weft_buf extra;
     WEFT_ASSERT(error->status >= 400);
     weft_buf_init(&body, ERROR_BYTES_MAX);
     weft_api_error_write(error, weft_api_http_request_id(h), h->path.at, h->path.len, &body);
-    if (error->retry_after)
-        (void)snprintf(extra, sizeof extra, "Retry-After: %u\r\n", error->retry_after);
-    if (error->status == 401) (void)snprintf(extra, sizeof extra, "WWW-Authenticate: Bearer\r\n");
+    weft_buf_init(&extra, ERROR_BYTES_MAX);
+    add_retry(error, &extra);
+    if (error->status == 401) weft_buf_add_str(&extra, "WWW-Authenticate: Bearer\r\n");
     if (error->status == 405 && h->route.path)
-        (void)snprintf(extra, sizeof extra, "Allow: %s\r\n", wefti_api_route_allow(&h->route));
+        weft_buf_printf(&extra, "Allow: %s\r\n", wefti_api_route_allow(&h->route));
     /* If the request was not read to its end, the start of the next one is unknown. */
     if (!h->message_done) h->keep_alive = false;
-    const struct weft_api_response response = {error->status, "application/json", extra};
+    const struct weft_api_response response = {error->status, "application/json",
+                                               weft_buf_cstr(&extra)};
     weft_api_http_respond(h, &response, body.data, body.len, now_s, out);
+    weft_buf_fini(&extra);
     weft_buf_fini(&body);
 }
 

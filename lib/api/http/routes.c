@@ -323,7 +323,7 @@ void wefti_api_http_check(struct weft_api_http *h) {
     const char *why = route->needs_model ? weft_api_why_not(h->api, h->now_ms) : NULL;
     if (why && !no->status && !weft_api_is_back_soon(h->api, h->now_ms)) {
         weft_api_error_set(no, 503, NULL, "not_serving", "%s", why);
-        no->retry_after = 1;
+        no->retry_after_ms = WEFT_API_RETRY_MS;
     }
 }
 

@@ -181,14 +181,15 @@ void weft_api_rpc_error(uint32_t msgid, const char *type, const char *message,
 }
 
 void weft_api_rpc_refuse(uint32_t msgid, const struct weft_api_error *error, struct weft_buf *out) {
-    char text[sizeof error->message + 64];
+    char text[sizeof error->message + 96];
     const char *type = weft_api_error_type(error->status);
     WEFT_ASSERT(error->status != 0);
-    if (error->retry_after == 0) {
+    if (error->retry_after_ms == 0) {
         weft_api_rpc_error(msgid, type, error->message, out);
         return;
     }
-    (void)snprintf(text, sizeof text, "%s (retry_after_ms: %" PRIu64 ")", error->message,
-                   (uint64_t)error->retry_after * 1000);
+    (void)snprintf(text, sizeof text, "%s (%s%s%sretry_after_ms: %" PRIu32 ")", error->message,
+                   error->code ? "reason: " : "", error->code ? error->code : "",
+                   error->code ? ", " : "", error->retry_after_ms);
     weft_api_rpc_error(msgid, type, text, out);
 }
