@@ -391,6 +391,15 @@ static int dispatch_request(struct rpc *rpc, const struct weft_api_rpc_request *
     }
     if (method->is_cancel) return cancel(rpc, request);
     if (method->kind) return start_call(rpc, request, method->kind);
+    if (method->act) {
+        struct weft_api_error error;
+        weft_api_rpc_act(api_of(rpc), method, request->msgid, &error, &rpc->conn->out);
+        if (error.status)
+            respond_failure(rpc, request->msgid, &error);
+        else
+            count_success(rpc);
+        return error.status ? error.status : 200;
+    }
     if (method->answer) {
         const struct weft_api_moment moment = {weft_now_ms(), weft_mem_resident_bytes()};
         weft_api_rpc_answer(api_of(rpc), method, request->msgid, &moment, &rpc->conn->out);

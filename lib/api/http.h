@@ -48,7 +48,8 @@ struct weft_api_route {
     bool needs_model;          /* 503 while nothing is served */
     bool is_live;              /* also as server-sent events: live.h */
     bool is_watched;           /* for probes and metrics: answered in a spare place, too */
-    const weft_api_kind *kind; /* of the call that answers; NULL: `answer` does */
+    const weft_api_kind *kind; /* of the call that answers; NULL: `act` or `answer` does */
+    void (*act)(struct weft_api_state *api, struct weft_api_error *error); /* 200 without a body */
     void (*answer)(const struct weft_api_state *api, const struct weft_api_span *path,
                    const struct weft_api_moment *moment, struct weft_api_answer *out);
 };

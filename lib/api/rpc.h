@@ -46,9 +46,10 @@ struct weft_api_rpc_method {
     bool is_guarded;           /* by the API key */
     const weft_api_kind *kind; /* of the call that answers */
     void (*answer)(const struct weft_api_state *api, const struct weft_api_moment *moment,
-                   struct weft_writer *w); /* without a call */
-    bool is_cancel;                        /* answered by the connection */
-    const char *refusal;                   /* what is not there yet */
+                   struct weft_writer *w);                                 /* without a call */
+    void (*act)(struct weft_api_state *api, struct weft_api_error *error); /* the result is {} */
+    bool is_cancel;      /* answered by the connection */
+    const char *refusal; /* what is not there yet */
 };
 
 /* False: no such method. */
@@ -64,10 +65,12 @@ bool weft_api_rpc_has_key(const struct weft_api_state *api,
 bool weft_api_rpc_request_id(const struct weft_api_rpc_request *request,
                              char id_out[WEFT_REQUEST_ID_BYTES_MAX + 1]);
 
-/* Append a response, whole. */
+/* Append a response, whole; of an act that fails, nothing. */
 void weft_api_rpc_answer(const struct weft_api_state *api, const struct weft_api_rpc_method *method,
                          uint32_t msgid, const struct weft_api_moment *moment,
                          struct weft_buf *out);
+void weft_api_rpc_act(struct weft_api_state *api, const struct weft_api_rpc_method *method,
+                      uint32_t msgid, struct weft_api_error *error_out, struct weft_buf *out);
 void weft_api_rpc_cancelled(uint32_t msgid, bool was_found, struct weft_buf *out);
 void weft_api_rpc_error(uint32_t msgid, const char *type, const char *message,
                         struct weft_buf *out);

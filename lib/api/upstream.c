@@ -102,6 +102,12 @@ void weft_api_upstream_cancel(struct weft_api_state *api, struct weft_api_upstre
     if (err) weft_debug("cancel not sent: %s", weft_err_text(err));
 }
 
+weft_err weft_api_upstream_reset_cache(struct weft_api_state *api) {
+    struct weft_api_upstream *upstream = &api->upstream;
+    const struct weft_msg msg = {.type = WEFT_MSG_RESET_CACHE};
+    return upstream->is_up ? send_msg(upstream, &msg) : WEFT_E_STATE;
+}
+
 static weft_err send_submit(struct weft_api_upstream *upstream, struct weft_api_upstream_job *job,
                             uint64_t now_us) {
     struct weft_submit_choice choices[WEFT_CHOICES_MAX];

@@ -132,6 +132,9 @@ void weft_api_upstream_cancel(struct weft_api_state *api, struct weft_api_upstre
 /* Closes an open job; cancels nothing. */
 void weft_api_upstream_close(struct weft_api_state *api, struct weft_api_upstream_job *job);
 
+/* Tells the scheduler to forget cached prefixes. STATE: none is linked. */
+WEFT_MUST_CHECK weft_err weft_api_upstream_reset_cache(struct weft_api_state *api);
+
 /* Starts over with a scheduler that has said nothing for WEFT_API_UPSTREAM_SILENT_MS: its host may
  * have gone without closing the stream. Call it every 50-250 ms; a silence in which nobody called
  * does not count. */

@@ -115,12 +115,50 @@ static void a_refusal_says_when_to_come_again_and_why(void **state) {
     weft_buf_fini(&out);
 }
 
+static void the_cache_is_reset_where_a_scheduler_is_there(void **state) {
+    (void)state;
+    struct weft_api_http http;
+    struct weft_api_answer answer = {0};
+    const struct weft_api_moment moment = {.now_ms = now_us / 1000};
+    static const char head[] = "POST /reset_prefix_cache HTTP/1.1\r\nHost: a\r\n\r\n";
+    struct weft_buf out;
+    weft_buf_init(&out, 1 << 16);
+    weft_api_http_init(&http, &api);
+    assert_int_equal(weft_api_http_take(&http, head, sizeof head - 1, 1), sizeof head - 1);
+    weft_api_http_answer(&http, &moment, &answer);
+    assert_int_equal(answer.status, 200);
+    assert_int_equal(answer.body.len, 0);
+    assert_int_equal(last_sent()->type, WEFT_MSG_RESET_CACHE);
+    weft_api_http_respond_with(&http, &answer, 1, &out);
+    assert_non_null(strstr(weft_buf_cstr(&out), "Content-Length: 0\r\n\r\n"));
+
+    const struct weft_api_rpc_request request = {.name = "reset_prefix_cache", .name_len = 18};
+    struct weft_api_rpc_method method;
+    struct weft_api_error error;
+    assert_true(weft_api_rpc_find(&request, &method) && method.is_guarded);
+    weft_buf_clear(&out);
+    weft_api_rpc_act(&api, &method, 7, &error, &out);
+    assert_int_equal(out.len, 5);
+    assert_memory_equal(out.data, "\x94\x01\x07\xc0\x80", 5);
+    put_link(false);
+    weft_buf_clear(&out);
+    weft_api_rpc_act(&api, &method, 7, &error, &out);
+    assert_true(error.status == 503 && error.retry_after_ms > 0 && out.len == 0);
+    weft_api_http_answer(&http, &moment, &answer);
+    assert_int_equal(answer.error.status, 503);
+    weft_api_http_respond_with(&http, &answer, 1, &out);
+    weft_api_http_fini(&http);
+    weft_buf_fini(&out);
+    put_link(true);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(headers_say_who_asks_and_how_soon),
         CASE(a_header_that_is_no_time_is_refused_by_name),
         CASE(a_key_says_who_pays),
         CASE(a_refusal_says_when_to_come_again_and_why),
+        CASE(the_cache_is_reset_where_a_scheduler_is_there),
         CASE(what_headers_say_goes_before_the_body),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,3 +51,9 @@ void wefti_api_write_health(const struct weft_api_state *api, const struct weft_
     }
     weft_write_end(w);
 }
+
+void wefti_api_reset_prefix_cache(struct weft_api_state *api, struct weft_api_error *error) {
+    if (weft_api_upstream_reset_cache(api) == WEFT_OK) return;
+    weft_api_error_set(error, 503, NULL, "not_serving", "no scheduler is there to be told");
+    error->retry_after_ms = WEFT_API_RETRY_MS;
+}

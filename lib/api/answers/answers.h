@@ -28,4 +28,7 @@ void wefti_api_write_ollama_tags(const struct weft_api_state *api, struct weft_w
 void wefti_api_write_ollama_ps(const struct weft_api_state *api, struct weft_writer *w);
 void wefti_api_write_ollama_details(const struct weft_api_state *api, struct weft_writer *w);
 
+/* What is done and has nothing to tell; or the error says why it was not. */
+void wefti_api_reset_prefix_cache(struct weft_api_state *api, struct weft_api_error *error);
+
 #endif

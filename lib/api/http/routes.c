@@ -208,6 +208,10 @@ static void post_embeddings(const struct weft_api_state *api, const struct weft_
 /* Routes beside those of calls (kinds/kind.h). */
 static const struct weft_api_route routes[] = {
     {.path = "/v1/embeddings", .is_post = true, .is_guarded = true, .answer = post_embeddings},
+    {.path = "/reset_prefix_cache",
+     .is_post = true,
+     .is_guarded = true,
+     .act = wefti_api_reset_prefix_cache},
     {.path = "/v1/models", .is_guarded = true, .answer = get_models},
     {.path = "/v1/models/", .is_guarded = true, .answer = get_models},
     {.path = "/v1/models/", .is_prefix = true, .is_guarded = true, .answer = get_model},
@@ -383,6 +387,11 @@ void weft_api_http_answer(const struct weft_api_http *h, const struct weft_api_m
     weft_buf_init(&out->extra, 2 * WEFT_API_HEAD_BYTES_MAX);
     if (h->method == HTTP_OPTIONS) {
         answer_options(h, out);
+        return;
+    }
+    if (h->route.act) {
+        out->status = 200;
+        h->route.act(h->api, &out->error);
         return;
     }
     WEFT_ASSERT(h->route.answer && !h->route.kind);

@@ -107,6 +107,7 @@ bool weft_api_rpc_request_id(const struct weft_api_rpc_request *request,
 static const struct weft_api_rpc_method methods[] = {
     {.name = "embed", .is_guarded = true, .refusal = "this server does not compute embeddings yet"},
     {.name = "cancel", .is_guarded = true, .is_cancel = true},
+    {.name = "reset_prefix_cache", .is_guarded = true, .act = wefti_api_reset_prefix_cache},
     {.name = "models", .is_guarded = true, .answer = wefti_api_write_models},
     {.name = "health", .answer = wefti_api_write_health},
     {.name = "stats", .is_guarded = true, .answer = wefti_api_write_stats},
@@ -156,6 +157,19 @@ void weft_api_rpc_answer(const struct weft_api_state *api, const struct weft_api
     weft_writer_init(&w, WEFT_WRITE_MSGPACK, out);
     method->answer(api, moment, &w);
     WEFT_ASSERT(w.depth == 0);
+}
+
+void weft_api_rpc_act(struct weft_api_state *api, const struct weft_api_rpc_method *method,
+                      uint32_t msgid, struct weft_api_error *error_out, struct weft_buf *out) {
+    struct weft_writer w;
+    WEFT_ASSERT(method->act);
+    memset(error_out, 0, sizeof *error_out);
+    method->act(api, error_out);
+    if (error_out->status) return;
+    weft_api_rpc_begin_result(msgid, out);
+    weft_writer_init(&w, WEFT_WRITE_MSGPACK, out);
+    weft_write_map(&w);
+    weft_write_end(&w);
 }
 
 void weft_api_rpc_cancelled(uint32_t msgid, bool was_found, struct weft_buf *out) {
