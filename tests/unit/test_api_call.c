@@ -101,6 +101,73 @@ static void a_clients_own_timeout_ends_its_request(void **state) {
     api.settings.request_timeout_ms = 0;
 }
 
+static void put_likely_token(const struct sent *sent, uint32_t choice, uint32_t idx, uint32_t token,
+                             float logprob, enum weft_end end) {
+    struct weft_event event = {.request_id = sent->id,
+                               .attempt = sent->attempt,
+                               .choice = choice,
+                               .sampled = true,
+                               .token = token,
+                               .output_idx = idx,
+                               .end = end,
+                               .has_logprobs = true};
+    event.logprobs = (struct weft_logprobs){.logprob = logprob, .rank = 1};
+    put_event(&event);
+}
+
+static void expect_texts(weft_api_call *call, const uint32_t *tokens, size_t n, int64_t n_output) {
+    json_t *body = body_of(call, 64);
+    assert_int_equal(json_array_size(json_object_get(body, "choices")), n);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *choice = choice_of(body, i);
+        struct weft_buf text;
+        struct weft_detok detok;
+        weft_buf_init(&text, 1 << 10);
+        weft_detok_init(&detok, api.tok, true);
+        weft_detok_push(&detok, tokens[i], &text);
+        weft_detok_finish(&detok, &text);
+        assert_non_null(strstr(text_of(choice, "text"), weft_buf_cstr(&text)));
+        assert_int_equal(json_integer_value(json_object_get(choice, "index")), i);
+        assert_true(json_is_null(json_object_get(choice, "logprobs")));
+        weft_buf_fini(&text);
+    }
+    const json_t *usage = json_object_get(body, "usage");
+    assert_int_equal(json_integer_value(json_object_get(usage, "completion_tokens")), n_output);
+    json_decref(body);
+}
+
+/* Each choice yields its own token, twice at most: so the text tells which it was. */
+static void the_likeliest_choices_are_shown_and_all_are_counted(void **state) {
+    (void)state;
+    weft_api_call *call =
+        begin("{\"prompt\":[\"a\",\"b\"],\"n\":2,\"best_of\":4,\"max_tokens\":2}");
+    struct sent second = *last_sent(), first = paper.sent[paper.n_sent - 2];
+    assert_int_equal(first.n_choices, 4);
+    put_accepted(&first);
+    put_accepted(&second);
+    static const float second_prompt[4] = {-3.0f, -1.0f, -2.0f, -1.0f};
+    for (uint32_t k = 0; k < 4; k++)
+        put_likely_token(&second, k, 0, 50 + k, second_prompt[k], WEFT_END_LENGTH);
+    /* By the token, not by the sum: -1 and -1 are better than -1.5 alone. */
+    put_likely_token(&first, 0, 0, 40, -1.5f, WEFT_END_LENGTH);
+    put_likely_token(&first, 1, 0, 41, -1.0f, WEFT_END_NONE);
+    put_likely_token(&first, 2, 0, 42, -0.5f, WEFT_END_NONE);
+    put_link(false); /* what has come so far counts after a break, too */
+    put_link(true);
+    put_snapshot(true);
+    struct sent again = *last_sent();
+    assert_int_equal(again.id, first.id);
+    assert_true(again.resume && again.finished[0] && again.n_output[1] == 1);
+    put_accepted(&again);
+    put_likely_token(&again, 1, 1, 41, -1.0f, WEFT_END_LENGTH);
+    put_likely_token(&again, 2, 1, 42, -2.6f, WEFT_END_LENGTH);
+    put_likely_token(&again, 3, 0, 43, -9.0f, WEFT_END_LENGTH);
+    assert_int_equal(call->state, WEFT_API_CALL_DONE);
+    static const uint32_t want[4] = {41, 40, 51, 53};
+    expect_texts(call, want, 4, 6 + 4);
+    weft_api_call_drop(call);
+}
+
 /* One of two prompts kills every worker: the whole request ends, and the other prompt with it. */
 static void a_request_that_cannot_be_computed_ends_with_an_error(void **state) {
     (void)state;
@@ -270,6 +337,7 @@ int main(void) {
         CASE(a_deadline_ends_a_request_wherever_it_is),
         CASE(the_scheduler_hears_how_a_request_is_to_be_served),
         CASE(a_clients_own_timeout_ends_its_request),
+        CASE(the_likeliest_choices_are_shown_and_all_are_counted),
         CASE(a_request_that_cannot_be_computed_ends_with_an_error),
         CASE(a_request_from_before_the_model_was_known_is_asked_to_come_again),
         CASE(a_call_in_a_threads_hands_outlives_its_deadline),

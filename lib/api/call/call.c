@@ -1,6 +1,7 @@
 #include "call/call_internal.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "api/call.h"
 #include "base/check.h"
 #include "base/rand.h"
+#include "call/rank.h"
 #include "codec/digest.h"
 #include "kinds/kind.h"
 
@@ -275,26 +277,27 @@ static uint64_t seed_of(const weft_api_call *call) {
 
 static bool make_jobs(weft_api_call *call) {
     const struct params *p = &call->params;
-    uint64_t n_choices = (uint64_t)p->n_prompts * p->n;
+    uint64_t n_choices = (uint64_t)p->n_prompts * p->n_run;
     if (!hold_ahead(call, n_choices) || !compile_stops(call)) return false;
     call->jobs = calloc(p->n_prompts, sizeof *call->jobs);
     call->choices = calloc(n_choices, sizeof *call->choices);
     if (!call->jobs || !call->choices) return false;
     call->n_jobs = p->n_prompts;
     call->n_choices = (uint32_t)n_choices;
+    call->n_shown = p->n_prompts * p->n;
     for (uint32_t i = 0; i < call->n_jobs; i++) {
         struct job *job = &call->jobs[i];
         job->upstream.ops = &job_ops;
         job->call = call;
         job->prompt = &p->prompts[i];
-        job->choices = call->choices + (size_t)i * p->n;
-        job->n_choices = p->n;
+        job->choices = call->choices + (size_t)i * p->n_run;
+        job->n_choices = p->n_run;
         job->prompt_lps.k =
             p->sampling.n_prompt_logprobs > 0 ? (uint32_t)p->sampling.n_prompt_logprobs : 0;
         job->seed = seed_of(call);
         struct weft_detok detok = wefti_api_scan_detok(job);
-        for (uint32_t k = 0; k < p->n; k++) {
-            if (!init_choice(&job->choices[k], job, k, i * p->n + k, &detok)) return false;
+        for (uint32_t k = 0; k < p->n_run; k++) {
+            if (!init_choice(&job->choices[k], job, k, i * p->n_run + k, &detok)) return false;
         }
     }
     return true;
@@ -483,6 +486,7 @@ static bool push_token(struct choice *choice, const struct weft_event *event) {
                        event->has_logprobs ? &event->logprobs : NULL))
         return false;
     choice->tokens[choice->n_tokens++] = event->token;
+    choice->logprob_sum += event->has_logprobs ? event->logprobs.logprob : NAN;
     return true;
 }
 
@@ -521,7 +525,9 @@ static void end_choice(struct choice *choice, uint64_t now_us) {
     wefti_api_scan_fini(&choice->scan);
     if (++job->n_ended < job->n_choices) return;
     weft_api_upstream_close(call->api, &job->upstream);
-    if (++call->n_jobs_ended == call->n_jobs) call->state = WEFT_API_CALL_DONE;
+    if (++call->n_jobs_ended < call->n_jobs) return;
+    wefti_api_rank_choices(call);
+    call->state = WEFT_API_CALL_DONE;
 }
 
 static void note_start(struct job *job, const struct weft_event *event) {

@@ -39,6 +39,7 @@ struct choice {
     uint32_t *tokens; /* output; at most max_tokens */
     uint32_t n_tokens, cap_tokens;
     struct logprob_store lps;
+    double logprob_sum; /* of its tokens; no number where the scheduler was not asked for them */
     enum weft_end end;
     uint32_t stop_idx; /* WEFT_END_STOP_STRING: which */
     struct choice_scan scan;
@@ -96,9 +97,11 @@ struct weft_api_call {
     struct weft_api_asker asker;
 
     struct job *jobs;
-    struct choice *choices;         /* of all jobs; job i has [i * n, (i + 1) * n) */
+    struct choice *choices;         /* of all jobs; job i has [i * n_run, (i + 1) * n_run), until
+                                       they are ranked: then [i * n, (i + 1) * n) are shown */
     struct weft_stop_set *stop_set; /* all matchers borrow it; NULL: no stop strings */
     uint32_t n_jobs, n_accepted, n_jobs_ended, n_choices;
+    uint32_t n_shown; /* of n_choices, those in the answer: the first of them, once it is done */
     struct choices unrendered;       /* choices of a stream with something to render */
     struct weft_buf chunk_head;      /* how each chunk of its stream begins, */
     struct weft_writer chunk_writer; /* and the writer after that */

@@ -11,14 +11,6 @@
 
 /* ---------------------------------------------------------------------------------- parsing --- */
 
-static void read_best_of(const struct reader *r, const struct params *params) {
-    int64_t best_of = 0;
-    if (wefti_api_json_get_int(r, "best_of", 0, INT32_MAX, &best_of) && best_of != params->n &&
-        best_of != 0)
-        weft_api_error_set(r->error, 400, "best_of", "unsupported_parameter",
-                           "'best_of' is only supported where it equals 'n'");
-}
-
 static void parse(const struct reader *r, const struct weft_api_limits *limits,
                   struct params *params) {
     int64_t n_logprobs = -1;
@@ -36,7 +28,7 @@ static void parse(const struct reader *r, const struct weft_api_limits *limits,
     wefti_api_json_get_int(r, "logprobs", 0, limits->max_logprobs, &n_logprobs);
     wefti_api_params_read_logprobs(r, limits, n_logprobs, params);
     wefti_api_params_read_choices(r, params);
-    read_best_of(r, params);
+    wefti_api_params_read_best_of(r, params);
     wefti_api_params_read_max_tokens(r, "max_tokens", params);
     wefti_api_params_read_llama_names(r, params);
 }

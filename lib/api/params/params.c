@@ -57,6 +57,7 @@ bool wefti_api_params_parse(json_t *json, const weft_api_kind *kind,
     weft_buf_init(&unknown.names, UNKNOWN_BYTES_MAX);
     wefti_api_params_check_model(&r, "model", limits, kind->takes_tags);
     kind->parse(&r, limits, params);
+    if (params->n_run < params->n) params->n_run = params->n;
     if (kind->generates) wefti_api_params_read_service(&r, params);
     wefti_api_params_note_ignored(&r);
     wefti_api_json_look_for_unknown(&r, "");
@@ -104,11 +105,12 @@ static uint64_t entry_bytes(int32_t n_logprobs) {
  * each alternative. */
 static uint64_t logprob_bytes(const struct params *params, uint64_t n_prompt_tokens) {
     const struct weft_sampling *s = &params->sampling;
-    uint64_t of_prompt = entry_bytes(s->n_prompt_logprobs), of_token = entry_bytes(s->n_logprobs);
+    uint64_t of_prompt = entry_bytes(s->n_prompt_logprobs),
+             of_token = entry_bytes(params->logprobs);
     if (params->drops_sent_logprobs) return of_prompt > of_token ? of_prompt : of_token;
     uint64_t bytes = n_prompt_tokens * of_prompt;
     if (params->has_max_tokens || !params->is_open_ended)
-        bytes += (uint64_t)params->n_prompts * params->n * s->max_tokens * of_token;
+        bytes += (uint64_t)params->n_prompts * params->n_run * s->max_tokens * of_token;
     return bytes;
 }
 

@@ -59,8 +59,9 @@ struct params {
     uint32_t usual_max_tokens; /* or until so many tokens; 0: no such number */
     /* Set before wefti_api_params_fit: log-probabilities are kept only until they are sent. */
     bool drops_sent_logprobs;
-    uint64_t logprob_bytes; /* the most that those sure to be kept take */
-    uint32_t n;
+    uint64_t logprob_bytes;  /* the most that those sure to be kept take */
+    uint32_t n;              /* choices of each prompt that are shown, */
+    uint32_t n_run;          /* and that are computed: best_of */
     int32_t logprobs;        /* as asked for; -1: none */
     int32_t prompt_logprobs; /* as asked for by that name; -1: none */
 

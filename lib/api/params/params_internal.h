@@ -93,6 +93,9 @@ void wefti_api_params_read_logprobs(const struct reader *r, const struct weft_ap
 /* "n", which is bounded together with the number of prompts. */
 void wefti_api_params_read_choices(const struct reader *r, struct params *params);
 
+/* "best_of", after "n", "stream" and log-probabilities. */
+void wefti_api_params_read_best_of(const struct reader *r, struct params *params);
+
 /* Reads the field `name`, after echo and log-probabilities, which decide whether 0 makes sense. */
 void wefti_api_params_read_max_tokens(const struct reader *r, const char *name,
                                       struct params *params);

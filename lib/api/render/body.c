@@ -93,7 +93,7 @@ bool wefti_api_spell_part(const struct body_piece *at) {
 /* The part to be written next; NULL at the end. */
 static body_part current_part(const weft_api_call *call) {
     const struct render *r = &call->render;
-    if (r->choice < call->n_choices) return call->kind->choice_parts[r->part];
+    if (r->choice < call->n_shown) return call->kind->choice_parts[r->part];
     return call->kind->end_parts[r->part];
 }
 
@@ -101,7 +101,7 @@ static void next_part(weft_api_call *call) {
     struct render *r = &call->render;
     r->pos = 0;
     r->part++;
-    if (r->choice == call->n_choices || current_part(call)) return;
+    if (r->choice == call->n_shown || current_part(call)) return;
     r->part = 0;
     r->choice++;
 }
@@ -120,8 +120,8 @@ enum weft_api_render weft_api_render_body(weft_api_call *call, struct weft_buf *
     r->writer.out = out;
     for (body_part part; (part = current_part(call)); next_part(call)) {
         if (out->len >= at.limit) return WEFT_API_RENDER_MORE;
-        if (call->n_choices > 0)
-            at.choice = &call->choices[r->choice < call->n_choices ? r->choice : 0];
+        if (call->n_shown > 0)
+            at.choice = &call->choices[r->choice < call->n_shown ? r->choice : 0];
         if (!part(&at)) return WEFT_API_RENDER_MORE;
     }
     WEFT_ASSERT(r->writer.depth == 0);
