@@ -102,6 +102,45 @@ static void llamas_answer_has_its_fields_however_it_is_cut(void **state) {
     weft_api_call_drop(call);
 }
 
+/* Wherever an answer has a place for them. */
+static void tokens_found_in_the_cache_are_told(void **state) {
+    (void)state;
+    static const struct {
+        const weft_api_kind *kind;
+        const char *json, *want;
+    } rows[] = {
+        {CALL_COMPLETION, "{\"prompt\":[1,2,3,4]}",
+         "\"prompt_tokens_details\":{\"cached_tokens\":3}"},
+        {CALL_COMPLETION,
+         "{\"prompt\":[1,2,3,4],\"stream\":true,\"stream_options\":{\"include_usage\":true}}",
+         "\"prompt_tokens_details\":{\"cached_tokens\":3}"},
+        {CALL_COMPLETION,
+         "{\"prompt\":[1,2,3,4],\"stream\":true,\"stream_options\":{\"continuous_usage_stats\":"
+         "true}}",
+         "\"prompt_tokens_details\":{\"cached_tokens\":3}"},
+        {CALL_LLAMA, "{\"prompt\":[1,2,3,4]}",
+         "\"tokens_cached\":3,\"timings\":{\"cache_n\":3,\"prompt_n\":1,"},
+        {CALL_LLAMA, "{\"prompt\":[1,2,3,4],\"stream\":true}",
+         "\"tokens_cached\":3,\"timings\":{\"cache_n\":3,\"prompt_n\":1,"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        weft_api_call *call = begin_kind(rows[i].kind, rows[i].json);
+        struct sent submit = *last_sent();
+        put_accepted(&submit);
+        struct weft_event event = {.request_id = submit.id,
+                                   .attempt = submit.attempt,
+                                   .sampled = true,
+                                   .token = 40,
+                                   .end = WEFT_END_LENGTH,
+                                   .n_prompt_cached = 3};
+        put_event(&event);
+        char *text = rendered(call, 1 << 16);
+        if (!strstr(text, rows[i].want)) fail_msg("%s lacks %s", text, rows[i].want);
+        free(text);
+        weft_api_call_drop(call);
+    }
+}
+
 static void llamas_stream_names_all_tokens_and_ends_with_the_facts(void **state) {
     (void)state;
     static const char *const probs[] = {"", ",\"n_probs\":1"};
@@ -383,6 +422,7 @@ static void ollamas_show_knows_the_context(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(llamas_answer_has_its_fields_however_it_is_cut),
+        CASE(tokens_found_in_the_cache_are_told),
         CASE(llamas_stream_names_all_tokens_and_ends_with_the_facts),
         CASE(a_seed_that_llamas_endpoint_draws_has_32_bits),
         CASE(a_stream_knows_when_an_event_is_sent_in_part),

@@ -321,7 +321,8 @@ static void write_pace(const char *const keys[4], uint32_t n, uint64_t us, struc
 }
 
 /* The prompt's time ends with the first token, and leaves out what the request waited for a place;
- * that of the output goes from the first token to the last. */
+ * its tokens are those that were computed. That of the output goes from the first token to the
+ * last. */
 static bool timings_part(const struct body_piece *at) {
     static const char *const prompt_keys[4] = {"prompt_n", "prompt_ms", "prompt_per_token_ms",
                                                "prompt_per_second"};
@@ -330,9 +331,12 @@ static bool timings_part(const struct body_piece *at) {
     const struct choice *choice = at->choice;
     uint64_t begun_us = at->call->arrived_us + choice->job->queued_us, first_us = choice->first_us;
     WEFT_ASSERT(choice->last_us >= first_us);
+    uint32_t n_prompt = (uint32_t)choice->job->prompt->n_ids, n_cached = choice->job->n_cached;
     weft_write_key(at->w, "timings");
     weft_write_map(at->w);
-    write_pace(prompt_keys, (uint32_t)choice->job->prompt->n_ids,
+    weft_write_key(at->w, "cache_n");
+    weft_write_uint(at->w, n_cached);
+    write_pace(prompt_keys, n_prompt > n_cached ? n_prompt - n_cached : 0,
                first_us > begun_us ? first_us - begun_us : 0, at->w);
     write_pace(output_keys, choice->n_tokens, choice->last_us - first_us, at->w);
     weft_write_end(at->w);
