@@ -12,6 +12,8 @@ def packed(value):
         return {None: b"\xc0", True: b"\xc3", False: b"\xc2"}[value]
     if isinstance(value, int):
         return struct.pack(">Bq", 0xD3, value)
+    if isinstance(value, float):
+        return struct.pack(">Bd", 0xCB, value)
     if isinstance(value, (str, bytes)):
         text = value.encode() if isinstance(value, str) else value
         return struct.pack(">BI", 0xDB, len(text)) + text
