@@ -1,7 +1,7 @@
 #include "codec/digest.h"
 
 #include <mbedtls/md.h>
-#include <string.h>
+#include <stdio.h>
 
 #include "base/check.h"
 
@@ -26,9 +26,8 @@ static uint64_t take_u64(const unsigned char *bytes) {
 /* The hash of a use's name and of the text's own hash: both have their length. */
 struct weft_digest weft_digest_of(const char *what, const char *text, size_t len) {
     unsigned char both[WHAT_BYTES_MAX + HASH_BYTES] = {0}, hash[HASH_BYTES];
-    size_t n_what = strlen(what);
-    WEFT_ASSERT(n_what < WHAT_BYTES_MAX);
-    memcpy(both, what, n_what);
+    int n_what = snprintf((char *)both, WHAT_BYTES_MAX, "%s", what);
+    WEFT_ASSERT(n_what > 0 && n_what < WHAT_BYTES_MAX);
     sha256(text, len, both + WHAT_BYTES_MAX);
     sha256(both, sizeof both, hash);
     struct weft_digest digest = {take_u64(hash), take_u64(hash + 8)};
