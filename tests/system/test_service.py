@@ -123,5 +123,36 @@ def test_the_prefix_cache_is_reset_by_whoever_has_a_key():
         assert reply.status == 200, reply.text
 
 
+def cached(answer):
+    return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def test_what_is_cached_is_told_everywhere_and_kept_apart_by_salts():
+    prompt = list(range(100, 164))
+    with Server() as server, Rpc(server) as rpc:
+        def ask(**more):
+            return cached(server.complete(prompt=prompt, max_tokens=1, **more))
+        assert ask() == 0 and ask() > 0
+        assert ask(cache_salt="a") == 0 and ask(cache_salt="a") > 0 and ask(cache_salt="b") == 0
+        n = ask()
+        events = server.stream("/v1/completions", {"prompt": prompt, "max_tokens": 1,
+                                                   "stream_options": {"include_usage": True}})
+        assert cached(events[-1]) == n, events[-1]
+        llama = server.post("/completion", {"prompt": prompt, "n_predict": 1}).json
+        assert llama["tokens_cached"] == llama["timings"]["cache_n"] == n, llama
+        assert llama["timings"]["prompt_n"] == len(prompt) - n, llama
+        assert cached(rpc.call(1, "generate", {"prompt": prompt, "max_tokens": 1})[1]) == n
+        body = {"messages": [{"role": "user", "content": "Tell me about the sea. " * 8}], "max_tokens": 1}
+        n_chat = (cached(server.chat(**body)), cached(server.chat(**body)))
+        assert n_chat[0] < n_chat[1], n_chat
+        events = server.stream("/v1/chat/completions", {**body, "stream_options": {"include_usage": True}})
+        assert cached(events[-1]) == n_chat[1] == cached(rpc.call(2, "chat", body)[1]), n_chat
+        assert server.post("/reset_prefix_cache", b"").status == 200
+        assert ask() == 0 and ask() == n
+    with Server("--no-prefix-cache") as server:
+        for _ in range(2):
+            assert cached(server.complete(prompt=prompt, max_tokens=1)) == 0
+
+
 if __name__ == "__main__":
     harness.main()
