@@ -55,6 +55,7 @@ static const double usual[N] = {1, 16, 16, 16, 16, 8, 32};
 #define AUTO_STEP_US 100000u   /* newcomers look for a place this often */
 #define AUTO_PART_OF_DECODE 40 /* percent on top, for one prompt to AUTO_STREAMS streams */
 #define AUTO_STREAMS 4
+#define AUTO_DEAR 2 /* a step that pays for what is dear about its first prompt tokens takes more */
 #define PART_ALWAYS 8 /* an eighth on top, whatever the target */
 
 /* -------------------------------------------------------------------------------- features --- */
@@ -220,6 +221,18 @@ void weft_sched_cost_learn(struct weft_sched_cost *cost, const struct weft_sched
 
 /* ------------------------------------------------------------------------------- deciding --- */
 
+/* What the next tokens cost more than the ones after them, all together: where each of the first ones
+ * brings experts of its own. */
+static double dear_us(const struct weft_sched_cost *cost, uint32_t n_tokens) {
+    double us = 0;
+    for (int i = 0; i + 1 < N_PARTS; i++) {
+        uint32_t from = i ? weft_max_u32(n_tokens, ends[i - 1]) : n_tokens;
+        double more = cost->coef[1 + i] - cost->coef[N_PARTS];
+        if (from < ends[i] && more > 0) us += more * (ends[i] - from);
+    }
+    return us;
+}
+
 uint32_t weft_sched_cost_bound(const struct weft_sched_cost *cost,
                                const struct weft_sched_work *decode, uint32_t n_prompts,
                                uint32_t itl_target_us) {
@@ -232,13 +245,13 @@ uint32_t weft_sched_cost_bound(const struct weft_sched_cost *cost,
         return to_us(bound > least ? bound : least);
     }
     if (decode->n_tokens == 0) return AUTO_STEP_US;
-    double part = alone * AUTO_PART_OF_DECODE / 100, bound = alone + part;
+    double most = alone + alone * AUTO_PART_OF_DECODE / 100;
+    if (most < AUTO_STEP_US) most = AUTO_STEP_US;
     double rivals = (double)n_prompts * AUTO_STREAMS / decode->n_tokens;
-    if (rivals > 1) {
-        double wanted = alone + part * rivals;
-        double most = bound > AUTO_STEP_US ? bound : AUTO_STEP_US;
-        bound = wanted < most ? wanted : most;
-    }
+    double part = alone * AUTO_PART_OF_DECODE / 100 * (rivals > 1 ? rivals : 1);
+    double dear = AUTO_DEAR * dear_us(cost, decode->n_tokens);
+    double bound = alone + (part > dear ? part : dear);
+    if (bound > most) bound = most;
     return to_us(bound > AUTO_GAP_US ? bound : AUTO_GAP_US);
 }
 

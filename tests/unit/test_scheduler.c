@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 
+#include "scheduler/step_cost.h"
 #include "unit/sched_bench.h"
 
 static int make_bench(void **state) {
@@ -255,6 +256,44 @@ static void a_chunk_leaves_time_for_the_running_streams(void **state) {
     }
 }
 
+/* The longest step of 8 streams while a prompt of 900 tokens is computed beside them, in us. A step
+ * takes 30 ms and 2 ms for each token, so 46 ms without it. */
+static uint64_t longest_step_beside_streams(void **state, uint32_t itl_target_us) {
+    struct weft_sched_options options = bench_options();
+    options.max_seqs = 16;
+    options.max_batched_tokens = 512;
+    options.max_model_len = 1000;
+    options.n_blocks = 1000;
+    options.itl_target_us = itl_target_us;
+    struct bench *bench = remake(state, &options);
+    sim_worker_costs(bench->worker, 30000, 2000);
+    for (uint64_t id = 1; id <= 8; id++)
+        bench_submit(bench, id, 20, 900);
+    for (uint32_t i = 0; i < 40; i++)
+        bench_step(bench);
+    bench_submit(bench, 9, 900, 1);
+    uint64_t longest_us = 0;
+    while (bench_end(bench, 9, 0) == WEFT_END_NONE) {
+        uint64_t begin_us = bench->now_us;
+        bench_step(bench);
+        if (bench->now_us - begin_us > longest_us) longest_us = bench->now_us - begin_us;
+    }
+    for (uint64_t id = 1; id <= 8; id++)
+        bench_cancel(bench, id);
+    bench_run_until_idle(bench, false);
+    return longest_us;
+}
+
+static void a_target_holds_for_steps_with_streams_and_a_prompt(void **state) {
+    assert_in_range(longest_step_beside_streams(state, 60000), 54000, 66000);
+    assert_in_range(longest_step_beside_streams(state, 80000), 70000, 88000);
+    assert_in_range(longest_step_beside_streams(state, 10000), 48000, 54000); /* it must advance */
+}
+
+static void without_a_target_a_prompt_adds_less_than_half_of_a_step(void **state) {
+    assert_in_range(longest_step_beside_streams(state, WEFT_SCHED_ITL_AUTO), 58000, 69000);
+}
+
 static void what_a_step_takes_is_predicted_and_counted(void **state) {
     struct bench *bench = *state;
     sim_worker_costs(bench->worker, 10000, 1000);
@@ -500,6 +539,8 @@ int main(void) {
         CASE(a_token_budget_below_the_slots_bounds_the_running_set),
         CASE(chunks_adapt_to_the_target_time_of_a_step),
         CASE(a_chunk_leaves_time_for_the_running_streams),
+        CASE(a_target_holds_for_steps_with_streams_and_a_prompt),
+        CASE(without_a_target_a_prompt_adds_less_than_half_of_a_step),
         CASE(what_a_step_takes_is_predicted_and_counted),
         CASE(two_plans_may_be_out_and_no_third),
         CASE(nothing_is_planned_beyond_a_length_that_is_known),

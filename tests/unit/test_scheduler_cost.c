@@ -319,6 +319,79 @@ static void without_a_target_many_prompts_take_more(void **state) {
     assert_true(us > 85000 && us < 110000); /* nobody waits but who may come yet */
 }
 
+/* Clients in a closed loop: each sends a prompt, reads its answer and sends the next. Prompts are
+ * computed in the order in which they come. */
+static double tokens_per_s(machine *of, uint32_t n_clients, uint32_t n_prompt, uint32_t n_output,
+                           uint32_t target_us) {
+    struct {
+        uint32_t done; /* tokens */
+        uint32_t turn; /* when its prompt came */
+    } clients[64] = {{0}};
+    assert_true(n_clients <= 64);
+    struct run run = new_run(of);
+    uint64_t us = 0, n_tokens = 0;
+    uint32_t n_turns = 0;
+    for (uint32_t i = 0; i < n_clients; i++)
+        clients[i].turn = n_turns++;
+    for (uint32_t step = 0; step < 6000; step++) {
+        struct weft_sched_work work = {0};
+        uint32_t n_prompts = 0, oldest = UINT32_MAX;
+        for (uint32_t i = 0; i < n_clients; i++) {
+            if (clients[i].done >= n_prompt) {
+                weft_sched_work_add(&work, clients[i].done++, 1, 1);
+                n_tokens += step >= 1000;
+                continue;
+            }
+            n_prompts++;
+            if (oldest == UINT32_MAX || clients[i].turn < clients[oldest].turn) oldest = i;
+        }
+        uint32_t bound = weft_sched_cost_bound(&run.cost, &work, n_prompts, target_us);
+        uint32_t first = n_prompts ? clients[oldest].done : 0;
+        uint32_t n = weft_sched_cost_prompt_tokens(&run.cost, &work, first, bound);
+        while (n > 0 && oldest != UINT32_MAX) {
+            uint32_t left = n_prompt - clients[oldest].done, given = n < left ? n : left;
+            weft_sched_work_add(&work, clients[oldest].done, given, given == left);
+            clients[oldest].done += given;
+            n -= given;
+            oldest = UINT32_MAX;
+            for (uint32_t i = 0; i < n_clients; i++) {
+                if (clients[i].done < n_prompt &&
+                    (oldest == UINT32_MAX || clients[i].turn < clients[oldest].turn))
+                    oldest = i;
+            }
+        }
+        for (uint32_t i = 0; i < n_clients; i++) {
+            if (clients[i].done < n_prompt + n_output) continue;
+            clients[i].done = 0;
+            clients[i].turn = n_turns++;
+        }
+        if (step >= 1000) us += (uint64_t)of(&work);
+        take(&run, &work);
+    }
+    return (double)n_tokens * 1e6 / (double)us;
+}
+
+/* Beside steps of 100 ms whatever runs. */
+static void automatic_steps_cost_little_throughput(void **state) {
+    (void)state;
+    static const uint32_t loads[][3] = {{16, 128, 64},  {4, 128, 64},  {16, 512, 16},
+                                        {8, 1900, 200}, {32, 32, 200}, {1, 500, 50}};
+    double sum = 0;
+    uint32_t n = 0;
+    for (size_t i = 0; i < N_MACHINES; i++) {
+        for (size_t k = 0; k < sizeof loads / sizeof loads[0]; k++, n++) {
+            const uint32_t *l = loads[k];
+            double most = tokens_per_s(machines[i], l[0], l[1], l[2], 100000);
+            double is = tokens_per_s(machines[i], l[0], l[1], l[2], WEFT_SCHED_ITL_AUTO);
+            if (is < 0.8 * most)
+                fail_msg("machine %zu, %u clients with %u in and %u out: %.1f tokens/s, not %.1f",
+                         i, l[0], l[1], l[2], is, most);
+            sum += is / most;
+        }
+    }
+    assert_true(sum / n > 0.95);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_new_model_knows_nothing),
@@ -333,6 +406,7 @@ int main(void) {
         cmocka_unit_test(noise_is_left_room_below_a_target),
         cmocka_unit_test(without_a_target_few_prompts_take_a_part_of_what_streams_take),
         cmocka_unit_test(without_a_target_many_prompts_take_more),
+        cmocka_unit_test(automatic_steps_cost_little_throughput),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
