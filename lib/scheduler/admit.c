@@ -49,7 +49,7 @@ static bool fits_plan(const weft_sched *sched, const struct seq *seq) {
     return seq->n_output == 0 || n_tokens <= sched->options.max_model_len - sched->n_start_tokens;
 }
 
-void wefti_sched_seq_plan_start(weft_sched *sched, uint64_t now_us, struct seq *seq) {
+void wefti_sched_seq_plan_start(weft_sched *sched, struct seq *seq) {
     struct request *req = seq->req;
     uint32_t n_tokens = req->n_prompt + seq->n_output;
     struct prefix prefix;
@@ -81,7 +81,8 @@ void wefti_sched_seq_plan_start(weft_sched *sched, uint64_t now_us, struct seq *
     req->was_preempted = false;
     if (!prefix.source) sched->n_cache_hit_tokens += prefix.n_cached;
     if (req->first_plan_us != UINT64_MAX) return;
-    req->first_plan_us = now_us;
+    wefti_sched_request_first_start(sched, req);
+    wefti_sched_forecast_started(sched, req);
     wefti_sched_charge_prompt(sched, req, n_tokens - prefix.n_cached);
     req->n_prompt_cached = prefix.n_cached < req->n_prompt ? prefix.n_cached : req->n_prompt;
 }
@@ -120,13 +121,13 @@ static bool has_its_share(const weft_sched *sched, const struct request *req) {
     return sched->waiting.n > 1 && req->n_running > 0 && req->n_running >= sched->running_max / 2;
 }
 
-static bool is_late(const weft_sched *sched, const struct request *req, uint64_t now_us) {
+static bool is_late(const weft_sched *sched, const struct request *req) {
     return sched->options.policy == WEFT_SCHED_EDF && !req->is_late && !req->was_preempted &&
-           req->first_plan_us == UINT64_MAX && now_us > wefti_sched_due_us(req);
+           req->first_plan_us == UINT64_MAX && sched->now_us > wefti_sched_due_us(req);
 }
 
 /* Starts one sequence. READY: somebody's turn may be next, this request's or another's. */
-static enum outcome admit_one(weft_sched *sched, uint64_t now_us, struct request *req) {
+static enum outcome admit_one(weft_sched *sched, struct request *req) {
     struct seq *seq = first_waiting(req);
     struct prefix prefix;
     enum outcome outcome = examine(sched, seq, &prefix);
@@ -134,13 +135,13 @@ static enum outcome admit_one(weft_sched *sched, uint64_t now_us, struct request
     if (outcome != READY) return outcome;
     if (wefti_sched_follow(sched, seq, prefix.n_cached)) return READY;
     if (wefti_sched_seq_is_suspect(seq)) return BLOCKED; /* a plan of its own: suspects.c */
-    if (is_late(sched, req, now_us)) {
+    if (is_late(sched, req)) {
         req->is_late = true;
         wefti_sched_queue_rerank(sched, req);
     } else if (has_its_share(sched, req)) {
         wefti_sched_request_set_aside(sched, req);
     } else {
-        wefti_sched_seq_plan_start(sched, now_us, seq);
+        wefti_sched_seq_plan_start(sched, seq);
     }
     return READY;
 }
@@ -151,11 +152,11 @@ static void call_back_asides(weft_sched *sched) {
         wefti_sched_request_unpark(sched, req); /* back into the queue */
 }
 
-void wefti_sched_admit(weft_sched *sched, uint64_t now_us) {
+void wefti_sched_admit(weft_sched *sched) {
     call_back_asides(sched);
     for (;;) {
         struct request *req = wefti_sched_queue_top(sched);
         if (req && !wefti_sched_may_run_more(sched, req)) req = wefti_sched_queue_newcomer(sched);
-        if (!req || admit_one(sched, now_us, req) == BLOCKED) return;
+        if (!req || admit_one(sched, req) == BLOCKED) return;
     }
 }

@@ -15,7 +15,7 @@ void wefti_sched_request_drop(weft_sched *sched, struct request *req) {
 
 void weft_sched_cancel(weft_sched *sched, uint64_t now_us, const struct weft_sched_key *key,
                        uint32_t choice) {
-    sched->now_us = now_us;
+    wefti_sched_forecast_advance(sched, now_us);
     struct request *req = wefti_sched_index_find(&sched->index, key->router, key->request_id);
     if (!req || key->attempt < req->key.attempt) return; /* gone, or resubmitted since */
     if (choice != UINT32_MAX) {
@@ -26,42 +26,38 @@ void weft_sched_cancel(weft_sched *sched, uint64_t now_us, const struct weft_sch
         }
     }
     sched->n_cancelled++;
-    wefti_sched_note_departure(sched, now_us);
     wefti_sched_request_drop(sched, req);
 }
 
 void weft_sched_router_lost(weft_sched *sched, uint64_t now_us, uint32_t router) {
-    sched->now_us = now_us;
+    wefti_sched_forecast_advance(sched, now_us);
     for (uint32_t i = 0; i < sched->index.n_buckets; i++) {
         for (struct request *req = LIST_FIRST(&sched->index.buckets[i]), *next; req; req = next) {
             next = LIST_NEXT(req, link); /* dropping a request changes its own links only */
             if (req->key.router != router) continue;
             sched->n_cancelled++;
-            wefti_sched_note_departure(sched, now_us);
             wefti_sched_request_drop(sched, req);
         }
     }
 }
 
-bool wefti_sched_request_end(weft_sched *sched, uint64_t now_us, struct request *req,
-                             enum weft_end end) {
+bool wefti_sched_request_end(weft_sched *sched, struct request *req, enum weft_end end) {
     if (wefti_sched_events_reserve(sched, req->n_live)) return false;
     for (uint32_t i = 0; i < req->n_choices; i++) {
         if (req->seqs[i].state != SEQ_DONE) wefti_sched_event_push(sched, &req->seqs[i], NULL, end);
     }
-    wefti_sched_note_departure(sched, now_us);
     wefti_sched_request_drop(sched, req);
     return true;
 }
 
 void weft_sched_tick(weft_sched *sched, uint64_t now_us) {
-    sched->now_us = now_us;
+    wefti_sched_forecast_advance(sched, now_us);
     wefti_sched_payers_trim(sched, now_us);
     for (;;) {
         struct heap_node *top = wefti_sched_heap_top(&sched->deadlines);
         if (!top || top->key > now_us) return;
         struct request *req = WEFTI_SCHED_OWNER(top, request, by_deadline);
-        if (!wefti_sched_request_end(sched, now_us, req, WEFT_END_DEADLINE))
+        if (!wefti_sched_request_end(sched, req, WEFT_END_DEADLINE))
             return; /* no memory: at the next tick */
         sched->n_timed_out++;
     }

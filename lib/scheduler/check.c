@@ -68,7 +68,8 @@ static void check_request(const weft_sched *sched, const struct request *req) {
     bool waits_apart = req->parked || req->follows || req->is_aside;
     WEFT_ASSERT(queued == (req->n_waiting > 0 && !waits_apart));
     WEFT_ASSERT(!req->follows || (req->n_running == 0 && !req->parked));
-    WEFT_ASSERT((req->by_deadline.pos > 0) == (req->deadline_us != UINT64_MAX));
+    WEFT_ASSERT(req->by_deadline.pos > 0 || req->deadline_us == UINT64_MAX);
+    WEFT_ASSERT(req->by_deadline.pos == 0 || req->by_deadline.key <= req->deadline_us);
 }
 
 static void check_requests(const weft_sched *sched) {

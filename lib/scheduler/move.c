@@ -17,7 +17,7 @@ bool wefti_sched_request_move(weft_sched *from, struct request *req, weft_sched 
     req->last_start_plan = 0; /* of `from`, and its worker is gone */
     for (uint32_t i = 0; i < req->n_choices; i++)
         req->seqs[i].lost_epoch = UINT64_MAX;
-    if (to->index.n == 0) to->last_departure_us = now_us;
+    wefti_sched_forecast_advance(to, now_us);
     wefti_sched_request_enqueue(to, req, flow);
     to->n_accepted++;
     return true;

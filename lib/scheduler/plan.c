@@ -140,7 +140,7 @@ static bool has_rows(const weft_sched *sched) {
  * of releases alone tidies up a worker that has nothing else to do. A suspect's plan is the only
  * one out, so that a loss has one cause. */
 bool weft_sched_plan(weft_sched *sched, uint64_t now_us, const struct weft_step_plan **plan_out) {
-    sched->now_us = now_us;
+    wefti_sched_forecast_advance(sched, now_us);
     *plan_out = NULL;
     if (sched->n_out == WEFT_SCHED_PLANS_MAX) return false;
     begin(sched);
@@ -149,11 +149,10 @@ bool weft_sched_plan(weft_sched *sched, uint64_t now_us, const struct weft_step_
     wefti_sched_wake_parked(sched);
     struct seq *suspect = wefti_sched_find_suspect(sched);
     if (suspect && sched->n_out > 0) return false;
-    if (suspect && suspect->state == SEQ_WAITING)
-        wefti_sched_seq_plan_start(sched, now_us, suspect);
+    if (suspect && suspect->state == SEQ_WAITING) wefti_sched_seq_plan_start(sched, suspect);
     wefti_sched_ration(sched, suspect);
     bool preempted = plan_decode(sched);
-    if (!preempted && !suspect) wefti_sched_admit(sched, now_us);
+    if (!preempted && !suspect) wefti_sched_admit(sched);
     wefti_sched_share_out(sched);
     if (!has_rows(sched)) {
         WEFT_ASSERT(sched->plan.n_starts == 0); /* whoever starts is given something to do */

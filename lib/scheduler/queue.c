@@ -35,7 +35,7 @@ static struct payer *payer_of(struct heap_node *node) {
     return WEFTI_SCHED_OWNER(node, payer, node);
 }
 
-static struct payer_list *bucket_of(struct weft_sched *sched, uint64_t tenant, uint64_t flow,
+static struct payer_list *bucket_of(const struct weft_sched *sched, uint64_t tenant, uint64_t flow,
                                     bool is_flow) {
     uint64_t state = tenant;
     state = weft_rand_next(&state) ^ flow;
@@ -121,6 +121,24 @@ struct payer *wefti_sched_payer_reserve(weft_sched *sched, uint64_t tenant_id, u
         return NULL; /* what was made is idle, and goes in time */
     tenant->weight = weight ? weight : 1;
     return flow;
+}
+
+const struct payer *wefti_sched_tenant_find(const weft_sched *sched, uint64_t tenant) {
+    return find(bucket_of(sched, tenant, 0, false), NULL, tenant);
+}
+
+bool wefti_sched_has_share_left(const weft_sched *sched, const struct weft_submit *submit) {
+    const struct payer *tenant = wefti_sched_tenant_find(sched, submit->tenant);
+    const struct payer *flow =
+        tenant ? find(bucket_of(sched, submit->tenant, submit->flow, true), tenant, submit->flow)
+               : NULL;
+    uint64_t weight = submit->weight ? submit->weight : 1, all = sched->active_weight;
+    uint32_t n_flows = tenant ? tenant->n_active : 0;
+    if (!tenant || tenant->n_requests == 0) all += weight;
+    if (!flow || flow->n_requests == 0) n_flows++;
+    if (all == weight && n_flows == 1) return false; /* it has all of the queue */
+    uint64_t share = sched->options.max_queue * weight / all / n_flows;
+    return !flow || flow->n_queued < (share > 0 ? share : 1);
 }
 
 void wefti_sched_payer_join(weft_sched *sched, struct request *req, struct payer *flow) {
@@ -302,7 +320,7 @@ void wefti_sched_charge_output(weft_sched *sched, const struct request *req) {
 
 void wefti_sched_queue_check(const weft_sched *sched) {
     uint32_t n_waiting = 0, n_requests = 0, n_idle = 0;
-    uint64_t weight = 0;
+    uint64_t weight = 0, n_tokens = 0, n_queued = 0;
     wefti_sched_heap_check(&sched->tenants);
     wefti_sched_heap_check(&sched->waiting);
     for (uint32_t i = 0; i < PAYER_BUCKETS; i++) {
@@ -318,8 +336,11 @@ void wefti_sched_queue_check(const weft_sched *sched) {
             }
             n_waiting += payer->children.n;
             n_requests += payer->n_requests;
+            n_tokens += payer->n_queued_tokens;
+            n_queued += payer->n_queued;
         }
     }
     WEFT_ASSERT(n_waiting == sched->waiting.n && n_requests == sched->index.n);
+    WEFT_ASSERT(n_tokens == sched->n_queued_tokens && n_queued == sched->n_requests_waiting);
     WEFT_ASSERT(weight == sched->active_weight && n_idle == sched->n_idle_payers);
 }

@@ -68,6 +68,7 @@ struct request *wefti_sched_request_new(uint32_t router, const struct weft_submi
     req->sampling = submit->sampling;
     req->first_plan_us = UINT64_MAX;
     req->salt = (struct weft_kv_space){.hi = submit->cache_salt.hi, .lo = submit->cache_salt.lo};
+    req->is_resumed = submit->resume;
     req->tenant = submit->tenant;
     req->flow = submit->flow;
     req->weight = submit->weight;

@@ -186,8 +186,7 @@ static void count_tokens(weft_sched *sched, const struct row *row) {
     sched->n_recomputed_tokens += row->n_tokens - n_new;
 }
 
-static void commit(weft_sched *sched, uint64_t now_us, const struct row *row,
-                   const struct weft_step_out *out) {
+static void commit(weft_sched *sched, const struct row *row, const struct weft_step_out *out) {
     struct seq *seq = row->seq;
     struct request *req = seq->req;
     count_tokens(sched, row);
@@ -204,10 +203,7 @@ static void commit(weft_sched *sched, uint64_t now_us, const struct row *row,
     bool tells = out->sampled || out->n_prompt_logprobs > 0;
     if (tells || out->finish) wefti_sched_event_push(sched, seq, tells ? out : NULL, out->finish);
     if (!out->finish) return;
-    if (req->n_live == 1) {
-        sched->n_finished++;
-        wefti_sched_note_departure(sched, now_us);
-    }
+    if (req->n_live == 1) sched->n_finished++;
     wefti_sched_seq_leave(sched, seq, true);
 }
 
@@ -234,7 +230,7 @@ static void learn(weft_sched *sched, const struct plan_out *plan,
 
 weft_err weft_sched_result(weft_sched *sched, uint64_t now_us,
                            const struct weft_step_result *result, struct weft_errmsg *why) {
-    sched->now_us = now_us;
+    wefti_sched_forecast_advance(sched, now_us);
     if (result->epoch < sched->epoch) return WEFT_OK; /* from before a restart: nobody waits */
     weft_err err = check_head(sched, result, why);
     if (err) return err;
@@ -243,7 +239,7 @@ weft_err weft_sched_result(weft_sched *sched, uint64_t now_us,
     err = prepare(sched, plan, result, why);
     if (err) return err;
     for (uint32_t i = 0; i < plan->n_rows; i++) {
-        if (plan->rows[i].seq) commit(sched, now_us, &plan->rows[i], &result->outs[i]);
+        if (plan->rows[i].seq) commit(sched, &plan->rows[i], &result->outs[i]);
     }
     learn(sched, plan, result);
     sched->last_step = (struct weft_activity_step){
@@ -252,6 +248,7 @@ weft_err weft_sched_result(weft_sched *sched, uint64_t now_us,
         .n_decode_tokens = plan->n_decode_tokens,
         .n_seqs = plan->n_rows,
     };
+    wefti_sched_forecast_prompted(sched, sched->last_step.n_prompt_tokens);
     sched->n_out--;
     sched->n_steps++;
     return WEFT_OK;

@@ -51,11 +51,21 @@ static void give_back(weft_sched *sched, struct seq *seq) {
 
 /* ---------------------------------------------------------------------- counters and queue --- */
 
+/* Requests with nothing running count as queued: with the sign of `more`. */
+static void count_queued(weft_sched *sched, const struct request *req, bool more) {
+    sched->n_requests_waiting += more ? 1 : UINT32_MAX;
+    sched->n_queued_tokens += more ? req->n_prompt : 0ull - req->n_prompt;
+    for (struct payer *payer = req->payer; payer; payer = payer->parent) {
+        payer->n_queued += more ? 1 : UINT32_MAX;
+        payer->n_queued_tokens += more ? req->n_prompt : 0ull - req->n_prompt;
+    }
+}
+
 static void count_running(weft_sched *sched, struct request *req) {
     for (struct payer *payer = req->payer; payer; payer = payer->parent)
         payer->n_running++;
     if (req->n_running++ > 0) return;
-    sched->n_requests_waiting--;
+    count_queued(sched, req, false);
     sched->n_requests_running++;
 }
 
@@ -65,7 +75,7 @@ static void count_not_running(weft_sched *sched, struct request *req) {
         payer->n_running--;
     if (--req->n_running > 0) return;
     sched->n_requests_running--;
-    sched->n_requests_waiting++;
+    count_queued(sched, req, true);
 }
 
 static void queue(weft_sched *sched, struct request *req) {
@@ -106,13 +116,27 @@ void wefti_sched_request_unpark(weft_sched *sched, struct request *req) {
     queue(sched, req);
 }
 
+/* Ends it at its deadline, or so long after `from_us` (0: no such bound). */
+static void expire(weft_sched *sched, struct request *req, uint64_t from_us, uint64_t timeout_us) {
+    uint64_t at_us = req->deadline_us;
+    if (timeout_us > 0 && from_us + timeout_us < at_us) at_us = from_us + timeout_us;
+    wefti_sched_heap_remove(&sched->deadlines, &req->by_deadline);
+    req->by_deadline.key = at_us;
+    req->by_deadline.tie = req->order;
+    if (at_us != UINT64_MAX) wefti_sched_heap_push(&sched->deadlines, &req->by_deadline);
+}
+
+void wefti_sched_request_first_start(weft_sched *sched, struct request *req) {
+    req->first_plan_us = sched->now_us;
+    expire(sched, req, sched->now_us, sched->options.run_timeout_us);
+}
+
 void wefti_sched_request_enqueue(weft_sched *sched, struct request *req, struct payer *flow) {
     wefti_sched_index_add(&sched->index, req);
     wefti_sched_payer_join(sched, req, flow);
-    req->by_deadline.key = req->deadline_us;
-    req->by_deadline.tie = req->order;
-    if (req->deadline_us != UINT64_MAX) wefti_sched_heap_push(&sched->deadlines, &req->by_deadline);
-    sched->n_requests_waiting++;
+    bool waits_anew = !req->is_resumed && req->first_plan_us == UINT64_MAX;
+    expire(sched, req, req->arrival_us, waits_anew ? sched->options.queue_timeout_us : 0);
+    count_queued(sched, req, true);
     sched->n_seqs_waiting += req->n_waiting;
     queue(sched, req);
 }
@@ -121,10 +145,10 @@ void wefti_sched_request_dequeue(weft_sched *sched, struct request *req) {
     WEFT_ASSERT(req->n_running == 0 && req->n_waiting > 0 && !req->parked);
     wefti_sched_unfollow(sched, req);
     wefti_sched_queue_remove(sched, req);
+    count_queued(sched, req, false);
     wefti_sched_payer_leave(sched, req);
     wefti_sched_heap_remove(&sched->deadlines, &req->by_deadline);
     wefti_sched_index_remove(&sched->index, req);
-    sched->n_requests_waiting--;
     sched->n_seqs_waiting -= req->n_waiting;
 }
 
@@ -171,10 +195,10 @@ static void forget_rows(weft_sched *sched, struct seq *seq, bool ended) {
  * valid until the next one is made, so such a request outlives its end until then. */
 static void remove_request(weft_sched *sched, struct request *req) {
     WEFT_ASSERT(req->n_running == 0 && req->n_waiting == 0);
+    count_queued(sched, req, false); /* it is not running */
     wefti_sched_payer_leave(sched, req);
     wefti_sched_heap_remove(&sched->deadlines, &req->by_deadline);
     wefti_sched_index_remove(&sched->index, req);
-    sched->n_requests_waiting--; /* it is not running */
     if (req->last_start_plan == sched->n_plans && sched->n_plans > 0) {
         LIST_INSERT_HEAD(&sched->borrowed, req, link);
     } else {

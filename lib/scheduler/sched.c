@@ -191,8 +191,8 @@ static void forget_plans(weft_sched *sched) {
  * go on: a slot's never returns. */
 void weft_sched_new_epoch(weft_sched *sched, uint64_t now_us, uint64_t epoch) {
     WEFT_ASSERT(epoch > sched->epoch);
-    sched->now_us = now_us;
-    wefti_sched_note_losses(sched, now_us);
+    wefti_sched_forecast_advance(sched, now_us);
+    wefti_sched_note_losses(sched);
     forget_plans(sched);
     while (sched->n_running > 0)
         wefti_sched_seq_preempt(sched, sched->running[sched->n_running - 1]);

@@ -117,11 +117,13 @@ struct payer {
     uint64_t turn;         /* the key of the child that was in the heap last */
     struct heap children;  /* a tenant's flows, a flow's requests, those that wait */
     uint32_t weight, active_weight;
-    uint32_t n_requests; /* all of them, those that run included */
-    uint32_t n_flows;    /* that are known, */
-    uint32_t n_active;   /* and that have requests */
-    uint32_t n_running;  /* sequences */
-    bool is_idle;        /* in `idle_payers`: it has no requests */
+    uint32_t n_requests;      /* all of them, those that run included */
+    uint32_t n_flows;         /* that are known, */
+    uint32_t n_active;        /* and that have requests */
+    uint32_t n_running;       /* sequences */
+    uint32_t n_queued;        /* requests with nothing running, */
+    uint64_t n_queued_tokens; /* and the tokens of their prompts */
+    bool is_idle;             /* in `idle_payers`: it has no requests */
 };
 
 LIST_HEAD(payer_list, payer);
@@ -133,7 +135,7 @@ struct request {
     LIST_ENTRY(request) link; /* in a bucket of the index, or in `borrowed` */
     uint64_t arrival_us;
     uint64_t order;       /* of submission, breaks ties of age */
-    uint64_t deadline_us; /* UINT64_MAX: none */
+    uint64_t deadline_us; /* of the client; UINT64_MAX: none */
     uint64_t first_plan_us;
     uint64_t last_start_plan; /* number of the plan whose starts borrow from this request */
     uint64_t tenant, flow;    /* of whoever pays, */
@@ -149,6 +151,7 @@ struct request {
     uint32_t n_prompt_cached;              /* found in the prefix cache when it first started */
     struct weft_kv_space salt;             /* of whoever wants its cache apart; zeroes: of nobody */
     bool parked;
+    bool is_resumed;    /* it ran in another life of this server */
     bool was_preempted; /* since it last started: it is at the front of its class */
     bool is_late;       /* its deadline for a first token passed while it waited */
     bool is_aside;      /* it has its share of places while others wait: see admit.c */
@@ -173,6 +176,25 @@ void wefti_sched_index_add(struct index *index, struct request *req);
 void wefti_sched_index_remove(struct index *index, struct request *req);
 struct request *wefti_sched_index_find(const struct index *index, uint32_t router,
                                        uint64_t request_id);
+
+/* -------------------------------------------------------------------------------- forecast --- */
+
+/* What was done in the time in which there was something to do; see forecast.c. */
+#define RATE_SCALE 256u /* of the sums, so that halving them loses nothing */
+struct rate {
+    uint64_t n_tokens, n_requests, busy_us;
+};
+
+/* Time passed: before anything else changes. */
+void wefti_sched_forecast_advance(weft_sched *sched, uint64_t now_us);
+void wefti_sched_forecast_started(weft_sched *sched, const struct request *req); /* first */
+void wefti_sched_forecast_prompted(weft_sched *sched, uint32_t n_tokens);
+/* Until the queue has moved by so much, in us; 0: not known, UINT64_MAX: it does not move. */
+uint64_t wefti_sched_forecast_tokens_us(const weft_sched *sched, uint64_t n_tokens);
+uint64_t wefti_sched_forecast_requests_us(const weft_sched *sched, uint64_t n_requests);
+/* Until a request that comes now has its first token; likewise. */
+uint64_t wefti_sched_forecast_first_token_us(const weft_sched *sched,
+                                             const struct weft_submit *submit);
 
 /* ----------------------------------------------------------------------------------- state --- */
 
@@ -212,6 +234,7 @@ struct weft_sched {
     struct payer_list *payers; /* [PAYER_BUCKETS] */
     struct payer_queue idle_payers;
     uint32_t n_idle_payers, n_tenants; /* tenants: all that are known */
+    uint64_t n_queued_tokens;          /* of the prompts of requests with nothing running */
     uint64_t turn, active_weight;      /* of all tenants with requests */
     uint64_t now_us;                   /* of the call under way */
     struct request_list asides;
@@ -258,8 +281,8 @@ struct weft_sched {
 
     struct weft_activity_step last_step;
     struct weft_sched_cost cost;
-    uint64_t departure_interval_us; /* between requests that leave, smoothed */
-    uint64_t last_departure_us;
+    struct rate admitted, prompted;
+    bool has_prompts; /* some ran when the last plan was made */
     WEFT_COUNTER_LIST(WEFT_COUNTER_FIELD, WEFT_COUNTER_NO_FIELD)
 };
 
@@ -307,6 +330,8 @@ void wefti_sched_request_enqueue(weft_sched *sched, struct request *req,
                                  struct payer *flow); /* takes a new one in */
 void wefti_sched_request_dequeue(weft_sched *sched,
                                  struct request *req); /* the reverse: all of it waits */
+/* It starts for the first time: from now on its run is bounded, not its wait. */
+void wefti_sched_request_first_start(weft_sched *sched, struct request *req);
 void wefti_sched_request_unpark(weft_sched *sched, struct request *req);
 void wefti_sched_request_park(weft_sched *sched, struct request *req);
 void wefti_sched_request_set_aside(weft_sched *sched, struct request *req);
@@ -317,6 +342,11 @@ void wefti_sched_request_free_borrowed(weft_sched *sched);
 /* The payer of a request to come, with room for it in all heaps. NULL: no memory. */
 struct payer *wefti_sched_payer_reserve(weft_sched *sched, uint64_t tenant, uint64_t flow,
                                         uint32_t weight);
+/* A tenant that is known; NULL: it is not. */
+const struct payer *wefti_sched_tenant_find(const weft_sched *sched, uint64_t tenant);
+/* Whether a tenant's user may queue another request although the queue is full: less than its share
+ * of it is the user's. */
+bool wefti_sched_has_share_left(const weft_sched *sched, const struct weft_submit *submit);
 void wefti_sched_payer_join(weft_sched *sched, struct request *req, struct payer *flow);
 void wefti_sched_payer_leave(weft_sched *sched, struct request *req); /* it left the queue before */
 void wefti_sched_payers_trim(weft_sched *sched, uint64_t now_us);     /* forgets those long gone */
@@ -381,7 +411,7 @@ void wefti_sched_unfollow(weft_sched *sched, struct request *req); /* no-op: it 
 
 /* ------------------------------------------------------------------------------------ rest --- */
 
-void wefti_sched_admit(weft_sched *sched, uint64_t now_us);
+void wefti_sched_admit(weft_sched *sched);
 void wefti_sched_wake_parked(weft_sched *sched);
 void wefti_sched_share_out(weft_sched *sched);
 
@@ -399,11 +429,11 @@ void wefti_sched_ration(weft_sched *sched, const struct seq *alone);
 struct seq *wefti_sched_find_suspect(const weft_sched *sched);
 bool wefti_sched_seq_is_suspect(const struct seq *seq);
 /* Before an epoch's plans are forgotten: counts the loss, and ends requests that had too many. */
-void wefti_sched_note_losses(weft_sched *sched, uint64_t now_us);
+void wefti_sched_note_losses(weft_sched *sched);
 
 /* The sequence that wefti_sched_admit would start next; NULL: none waits, or it lacks room. */
 struct seq *wefti_sched_next_in_line(const weft_sched *sched);
-void wefti_sched_seq_plan_start(weft_sched *sched, uint64_t now_us, struct seq *seq);
+void wefti_sched_seq_plan_start(weft_sched *sched, struct seq *seq);
 
 WEFT_MUST_CHECK weft_err wefti_sched_events_reserve(weft_sched *sched, size_t n_more);
 void wefti_sched_event_push(weft_sched *sched, const struct seq *seq,
@@ -422,9 +452,6 @@ bool wefti_sched_request_move(weft_sched *from, struct request *req, weft_sched 
 /* Ends the whole request without an event. */
 void wefti_sched_request_drop(weft_sched *sched, struct request *req);
 /* Ends it with an event for each choice. False: no memory for these; nothing was done. */
-bool wefti_sched_request_end(weft_sched *sched, uint64_t now_us, struct request *req,
-                             enum weft_end end);
-/* Notes that a request left by itself or was dropped: feeds retry_after. */
-void wefti_sched_note_departure(weft_sched *sched, uint64_t now_us);
+bool wefti_sched_request_end(weft_sched *sched, struct request *req, enum weft_end end);
 
 #endif

@@ -90,6 +90,7 @@ static uint32_t collect(weft_sched *sched, uint32_t *budget_out) {
         sched->candidates[n++] = seq;
     }
     *budget_out = sched->options.max_batched_tokens - decode.n_tokens;
+    sched->has_prompts = n > 0;
     if (n == 0) return 0;
     uint32_t bound_us =
         weft_sched_cost_bound(&sched->cost, &decode, n, sched->options.itl_target_us);

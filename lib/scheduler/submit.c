@@ -9,7 +9,7 @@
 #define REQUESTS_MAX (2u * WEFT_QUEUE_MAX)
 
 #define RETRY_MIN_MS 1000u
-#define RETRY_MAX_MS 60000u
+#define RETRY_MAX_MS 600000u
 
 /* ---------------------------------------------------------------------------------- checks --- */
 
@@ -110,17 +110,8 @@ bool wefti_sched_request_fits(const weft_sched *sched, const struct request *req
 
 /* ----------------------------------------------------------------------------------- queue --- */
 
-/* Measured while there is something to do: a quiet hour says nothing about how fast the queue
- * moves. */
-void wefti_sched_note_departure(weft_sched *sched, uint64_t now_us) {
-    uint64_t interval_us = now_us - sched->last_departure_us;
-    sched->departure_interval_us = (sched->departure_interval_us * 7 + interval_us) / 8;
-    sched->last_departure_us = now_us;
-}
-
-/* The time in which half of the queue will have left, at the recent pace. */
-static uint32_t retry_after_ms(const weft_sched *sched) {
-    uint64_t ms = sched->departure_interval_us * (sched->n_requests_waiting / 2 + 1) / 1000;
+static uint32_t to_retry_ms(uint64_t us) {
+    uint64_t ms = us < UINT64_MAX - 999 ? (us + 999) / 1000 : RETRY_MAX_MS;
     if (ms < RETRY_MIN_MS) return RETRY_MIN_MS;
     return ms < RETRY_MAX_MS ? (uint32_t)ms : RETRY_MAX_MS;
 }
@@ -151,6 +142,62 @@ static struct request *make_request(weft_sched *sched, uint64_t now_us, uint32_t
     return req;
 }
 
+/* Tenants that have less than their share of a full queue may go on to it, so the queue has twice
+ * its length at most. */
+static enum weft_reject check_places(const weft_sched *sched, const struct weft_submit *submit,
+                                     uint32_t *retry_ms_out, struct weft_errmsg *why) {
+    uint32_t max = waiting_max(sched), n = sched->n_requests_waiting;
+    if (n < max || (n < 2 * max && wefti_sched_has_share_left(sched, submit)))
+        return WEFT_REJECT_NONE;
+    *retry_ms_out = to_retry_ms(wefti_sched_forecast_requests_us(sched, n - max + 1));
+    const struct payer *tenant = wefti_sched_tenant_find(sched, submit->tenant);
+    bool is_its_own =
+        tenant && tenant->n_requests > 0 && sched->active_weight > tenant->active_weight;
+    (void)weft_err_set(why, WEFT_E_FULL,
+                       is_its_own ? "%u requests are waiting, and your share of the queue is full"
+                                  : "%u requests are waiting, which is the limit",
+                       n);
+    return is_its_own ? WEFT_REJECT_TENANT_FULL : WEFT_REJECT_QUEUE_FULL;
+}
+
+static enum weft_reject check_tokens(const weft_sched *sched, const struct weft_submit *submit,
+                                     uint32_t *retry_ms_out, struct weft_errmsg *why) {
+    uint64_t max = sched->options.max_queued_tokens, n = sched->n_queued_tokens;
+    if (max == 0 || n == 0 || n + submit->n_prompt <= max) return WEFT_REJECT_NONE;
+    uint64_t n_over = n + submit->n_prompt - max;
+    *retry_ms_out = to_retry_ms(wefti_sched_forecast_tokens_us(sched, n_over < n ? n_over : n));
+    (void)weft_err_set(why, WEFT_E_FULL,
+                       "%" PRIu64
+                       " tokens of prompts are waiting; with these %u that would be more than "
+                       "the limit of %" PRIu64,
+                       n, submit->n_prompt, max);
+    return WEFT_REJECT_OVERLOADED;
+}
+
+static enum weft_reject check_deadline(const weft_sched *sched, const struct weft_submit *submit,
+                                       uint32_t *retry_ms_out, struct weft_errmsg *why) {
+    uint64_t left_us = UINT64_MAX;
+    if (submit->ttft_us > 0)
+        left_us = submit->ttft_us > submit->age_us ? submit->ttft_us - submit->age_us : 0;
+    if (submit->deadline_us > 0 && submit->deadline_us < left_us) left_us = submit->deadline_us;
+    if (left_us == UINT64_MAX) return WEFT_REJECT_NONE;
+    uint64_t wait_us = wefti_sched_forecast_first_token_us(sched, submit);
+    if (wait_us <= left_us) return WEFT_REJECT_NONE;
+    *retry_ms_out = to_retry_ms(wait_us - left_us);
+    (void)weft_err_set(why, WEFT_E_FULL,
+                       "its first token is due in %" PRIu64 " ms, but would come in %" PRIu64 " ms",
+                       left_us / 1000, wait_us < UINT64_MAX ? wait_us / 1000 : RETRY_MAX_MS);
+    return WEFT_REJECT_DEADLINE;
+}
+
+static enum weft_reject check_load(const weft_sched *sched, const struct weft_submit *submit,
+                                   uint32_t *retry_ms_out, struct weft_errmsg *why) {
+    enum weft_reject no = check_places(sched, submit, retry_ms_out, why);
+    if (!no) no = check_tokens(sched, submit, retry_ms_out, why);
+    if (!no) no = check_deadline(sched, submit, retry_ms_out, why);
+    return no;
+}
+
 static enum weft_reject take(weft_sched *sched, uint64_t now_us, uint32_t router,
                              const struct weft_submit *submit, uint32_t *retry_ms_out,
                              struct weft_errmsg *why) {
@@ -161,12 +208,9 @@ static enum weft_reject take(weft_sched *sched, uint64_t now_us, uint32_t router
     struct request *old = wefti_sched_index_find(&sched->index, router, submit->request_id);
     weft_err err = check_submit(sched, submit, old, why);
     if (err) return err == WEFT_E_TOOBIG ? WEFT_REJECT_TOO_LONG : WEFT_REJECT_INVALID;
-    if (!submit->resume && sched->n_requests_waiting >= waiting_max(sched)) {
-        *retry_ms_out = retry_after_ms(sched);
-        (void)weft_err_set(why, WEFT_E_FULL, "%u requests are waiting, which is the limit",
-                           sched->n_requests_waiting);
-        return WEFT_REJECT_QUEUE_FULL;
-    }
+    enum weft_reject no =
+        submit->resume ? WEFT_REJECT_NONE : check_load(sched, submit, retry_ms_out, why);
+    if (no) return no;
     struct payer *payer =
         wefti_sched_request_reserve(sched, submit->tenant, submit->flow, submit->weight);
     struct request *req = payer ? make_request(sched, now_us, router, submit) : NULL;
@@ -180,7 +224,6 @@ static enum weft_reject take(weft_sched *sched, uint64_t now_us, uint32_t router
         sched->n_cancelled++;
         wefti_sched_request_drop(sched, old);
     }
-    if (sched->index.n == 0) sched->last_departure_us = now_us;
     wefti_sched_request_enqueue(sched, req, payer);
     return WEFT_REJECT_NONE;
 }
@@ -189,7 +232,7 @@ enum weft_reject weft_sched_submit(weft_sched *sched, uint64_t now_us, uint32_t 
                                    const struct weft_submit *submit, uint32_t *retry_after_ms_out,
                                    struct weft_errmsg *why) {
     *retry_after_ms_out = 0;
-    sched->now_us = now_us;
+    wefti_sched_forecast_advance(sched, now_us);
     enum weft_reject reject = take(sched, now_us, router, submit, retry_after_ms_out, why);
     if (reject)
         sched->n_rejected++;

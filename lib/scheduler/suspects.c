@@ -51,22 +51,22 @@ static void count_losses(const weft_sched *sched, uint64_t oldest_step) {
 }
 
 /* Without memory for the events it gets another chance. */
-static bool give_up(weft_sched *sched, uint64_t now_us, const struct seq *seq) {
+static bool give_up(weft_sched *sched, const struct seq *seq) {
     if (!seq || seq->n_losses < WEFT_SEQ_LOSSES_MAX) return false;
-    bool ended = wefti_sched_request_end(sched, now_us, seq->req, WEFT_END_ERROR);
+    bool ended = wefti_sched_request_end(sched, seq->req, WEFT_END_ERROR);
     sched->n_given_up += ended;
     return ended;
 }
 
-void wefti_sched_note_losses(weft_sched *sched, uint64_t now_us) {
+void wefti_sched_note_losses(weft_sched *sched) {
     uint64_t oldest_step = sched->step - sched->n_out;
     if (sched->n_out == 0) return;
     count_losses(sched, oldest_step);
     for (uint64_t step = oldest_step; step < sched->step; step++) {
         const struct plan_out *plan = plan_at(sched, step);
         for (uint32_t i = 0; i < plan->n_rows; i++) /* rows of one that ended are nobody's */
-            (void)give_up(sched, now_us, plan->rows[i].seq);
+            (void)give_up(sched, plan->rows[i].seq);
     }
     for (uint32_t i = 0; i < sched->n_running;) /* ending one moves the others up */
-        i = give_up(sched, now_us, sched->running[i]) ? 0 : i + 1;
+        i = give_up(sched, sched->running[i]) ? 0 : i + 1;
 }
