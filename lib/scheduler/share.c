@@ -14,6 +14,11 @@
 #include "base/check.h"
 #include "base/minmax.h"
 
+/* While prompts come one after another the model would see mixed steps alone, and could not tell what
+ * the streams take without them, on which the automatic bound rests. So of so many steps one is
+ * left to the streams, but for the least that prompts always get. */
+#define PROBE_PLANS 16
+
 /* -1, 1: the tenant of one of them, or else its user, was served less; 0: no difference. */
 static int served_less(const struct seq *a, const struct seq *b) {
     const struct payer *flow_a = a->req->payer, *flow_b = b->req->payer;
@@ -92,8 +97,10 @@ static uint32_t collect(weft_sched *sched, uint32_t *budget_out) {
     *budget_out = sched->options.max_batched_tokens - decode.n_tokens;
     sched->has_prompts = n > 0;
     if (n == 0) return 0;
-    uint32_t bound_us =
-        weft_sched_cost_bound(&sched->cost, &decode, n, sched->options.itl_target_us);
+    uint32_t target_us = sched->options.itl_target_us;
+    bool is_probe =
+        decode.n_tokens && target_us == WEFT_SCHED_ITL_AUTO && sched->n_plans % PROBE_PLANS == 0;
+    uint32_t bound_us = is_probe ? 1 : weft_sched_cost_bound(&sched->cost, &decode, n, target_us);
     uint32_t timely = weft_sched_cost_prompt_tokens(&sched->cost, &decode,
                                                     sched->candidates[0]->n_planned, bound_us);
     *budget_out = weft_min_u32(*budget_out, timely);

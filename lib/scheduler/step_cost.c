@@ -55,6 +55,7 @@ static const double usual[N] = {1, 16, 16, 16, 16, 8, 32};
 #define AUTO_STEP_US 100000u   /* newcomers look for a place this often */
 #define AUTO_PART_OF_DECODE 40 /* percent on top, for one prompt to AUTO_STREAMS streams */
 #define AUTO_STREAMS 4
+#define DEAR 2      /* times the cost of a later token: less may be noise */
 #define AUTO_DEAR 2 /* a step that pays for what is dear about its first prompt tokens takes more */
 #define PART_ALWAYS 8 /* an eighth on top, whatever the target */
 
@@ -227,8 +228,9 @@ static double dear_us(const struct weft_sched_cost *cost, uint32_t n_tokens) {
     double us = 0;
     for (int i = 0; i + 1 < N_PARTS; i++) {
         uint32_t from = i ? weft_max_u32(n_tokens, ends[i - 1]) : n_tokens;
-        double more = cost->coef[1 + i] - cost->coef[N_PARTS];
-        if (from < ends[i] && more > 0) us += more * (ends[i] - from);
+        double later = cost->coef[N_PARTS];
+        if (from < ends[i] && cost->coef[1 + i] > DEAR * later)
+            us += (cost->coef[1 + i] - later) * (ends[i] - from);
     }
     return us;
 }

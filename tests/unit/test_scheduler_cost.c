@@ -392,6 +392,53 @@ static void automatic_steps_cost_little_throughput(void **state) {
     assert_true(sum / n > 0.95);
 }
 
+/* A prompt alone, then streams alone, then the machine slows down and a prompt comes beside them: how
+ * long steps with it are, on average, beside those without. */
+static double ratio_beside(machine *of, double noise, double slower, uint64_t seed) {
+    struct run run = new_run(of);
+    run.rand = seed;
+    run.noise = noise;
+    uint32_t n;
+    for (uint32_t done = 0; done < 1900; done += n) {
+        struct weft_sched_work work = {0};
+        uint32_t bound = weft_sched_cost_bound(&run.cost, &work, 1, WEFT_SCHED_ITL_AUTO);
+        n = weft_sched_cost_prompt_tokens(&run.cost, &work, done, bound);
+        weft_sched_work_add(&work, done, n, 0);
+        take(&run, &work);
+    }
+    for (uint32_t i = 0; i < 300; i++) {
+        if (i == 200) run.speed = slower;
+        struct weft_sched_work work = streams(8, 16 + i);
+        take(&run, &work);
+    }
+    double with = 0, without = 0;
+    for (uint32_t i = 0, done = 0; done < 1900; i++) {
+        struct weft_sched_work work = streams(8, 316 + i);
+        if (i == 30) run.speed = slower * 1.5;
+        without += of(&work);
+        uint32_t bound = weft_sched_cost_bound(&run.cost, &work, 1, WEFT_SCHED_ITL_AUTO);
+        n = weft_sched_cost_prompt_tokens(&run.cost, &work, done, bound);
+        weft_sched_work_add(&work, done, n, 0);
+        done += n;
+        with += of(&work);
+        take(&run, &work);
+    }
+    return with / without;
+}
+
+static void without_a_target_steps_keep_to_it_on_noisy_machines_that_slow_down(void **state) {
+    (void)state;
+    for (size_t i = 0; i < N_MACHINES; i++) {
+        if (machines[i] == tiny) continue; /* its gaps are below those that count */
+        for (uint64_t seed = 1; seed < 9; seed++) {
+            double steady = ratio_beside(machines[i], 0.1, 1, seed);
+            double slowed = ratio_beside(machines[i], 0.25, 2, seed);
+            if (steady > 1.5 || slowed > 1.6 || steady < 1.1 || slowed < 1.1)
+                fail_msg("machine %zu, seed %d: %.2f, %.2f", i, (int)seed, steady, slowed);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_new_model_knows_nothing),
@@ -406,6 +453,7 @@ int main(void) {
         cmocka_unit_test(noise_is_left_room_below_a_target),
         cmocka_unit_test(without_a_target_few_prompts_take_a_part_of_what_streams_take),
         cmocka_unit_test(without_a_target_many_prompts_take_more),
+        cmocka_unit_test(without_a_target_steps_keep_to_it_on_noisy_machines_that_slow_down),
         cmocka_unit_test(automatic_steps_cost_little_throughput),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
