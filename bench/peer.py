@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """weft's server beside llama-server on the same files, in turns, under the same streaming clients.
 
-    LLAMA_BIN=DIR bench/peer.py --model tl-Q8_0.gguf [--rows server,small,busy] [--rounds 5] [--threads 2]
+    LLAMA_BIN=DIR bench/peer.py --model tl-Q8_0.gguf [--rows server,small,busy,mixed] [--rounds 5] [--threads 2]
                                 [--requests 3] [--json FILE]
 
 LLAMA_BIN (or --llama-bin) names the folder of a build's llama-server. Without it only weft is measured: the npm
@@ -12,17 +12,22 @@ server  --model, --threads compute threads, 128 random tokens in, 64 out: 16 cli
 small   --small-model (fable-6m in Q8_0), one compute thread, 64 in, 64 out: 1, 8 and 32 clients; and the CPU time of
         weft's router and scheduler for each token that is streamed
 busy    --model again, 1 and 6 clients, with and without four processes at nice 10 that never sleep
+mixed   --model again, 8 streams: their gaps alone, and while prompts of 1900 tokens come in, one after another; with the
+        default of --itl-target-ms, with 60, and with 100, which is what --step-target had
 """
 
 import argparse
 import contextlib
+import http.client
 import json
 import os
+import random
 import signal
 import socket
 import statistics
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -43,10 +48,10 @@ def stop(proc):
 
 
 @contextlib.contextmanager
-def weft_server(args, model, threads, _n_slots):
+def weft_server(args, model, threads, _n_slots, *options):
     """Its URL, and the process ids of all but the worker."""
     proc = subprocess.Popen([os.path.join(args.bin, "weft"), "serve", model, "--port", "0", "--rpc-port", "0", "--threads",
-                             str(threads), "--log-level", "warn"], stderr=subprocess.PIPE, text=True)
+                             str(threads), "--log-level", "warn", *options], stderr=subprocess.PIPE, text=True)
     try:
         url = next((line.split()[-1] for line in proc.stderr if line.startswith("weft: ready on ")), None)
         if not url:
@@ -57,12 +62,13 @@ def weft_server(args, model, threads, _n_slots):
 
 
 @contextlib.contextmanager
-def llama_server(args, model, threads, n_slots):
+def llama_server(args, model, threads, n_slots, *options):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [os.path.join(args.llama_bin, "llama-server"), "-m", model, "--host", "127.0.0.1", "--port", str(port), "-t",
-               str(threads), "-tb", str(threads), "--parallel", str(n_slots), "-c", "8192", "-b", "2048", "-ub", "512"]
+               str(threads), "-tb", str(threads), "--parallel", str(n_slots), "-c", "8192", "-b", "2048", "-ub", "512",
+               *options]
     proc = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"
     try:
@@ -137,6 +143,8 @@ def measure_machine(args, model, threads):
 class Row:
     """One row of the table: which model, which clients, under which circumstances."""
 
+    keys = ("clients", "busy")  # what tells the results of one server apart
+
     def __init__(self, name, model, threads, clients, prompt, vocab, requests, n_slots, busy=(False,)):
         self.name, self.model, self.threads, self.clients, self.prompt = name, model, threads, clients, prompt
         self.vocab, self.requests, self.n_slots, self.busy = vocab, requests, n_slots, busy
@@ -158,6 +166,17 @@ class Row:
                         result["of_vnni_peak"] = result["all_decoding"]["tokens_per_s"] * ops / peak
                         results[clients, busy] = result
         return results
+
+    def summarise(self, rounds):
+        return summarise(self, rounds)
+
+    @staticmethod
+    def print_head():
+        print_head()
+
+    @staticmethod
+    def print_lines(lines):
+        print_lines(lines)
 
 
 def median(values):
@@ -200,6 +219,118 @@ def summarise(row, rounds):
     return lines
 
 
+class Stream:
+    """A completion that a thread of its own reads, and when its tokens came."""
+
+    def __init__(self, url, prompt, max_tokens):
+        self.times, self.is_over, self.begin = [], threading.Event(), time.monotonic()
+        self.connection = http.client.HTTPConnection(url.split("//")[1], timeout=LOAD_LIMIT_S)
+        self.body = json.dumps({"prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True,
+                                "stream": True, "logprobs": 0, "return_tokens_as_token_ids": True})
+        self.thread = threading.Thread(target=self.read, daemon=True)
+        self.thread.start()
+
+    def read(self):
+        try:
+            self.connection.request("POST", "/v1/completions", self.body, {"Content-Type": "application/json"})
+            reply = self.connection.getresponse()
+            for line in reply if reply.status == 200 else ():
+                if line.startswith(b"data: {"):
+                    self.times.append(time.monotonic())
+        except (OSError, http.client.HTTPException, ValueError, AttributeError):
+            pass  # it was closed from here
+        self.is_over.set()
+
+    def close(self):
+        with contextlib.suppress(OSError, AttributeError):
+            self.connection.sock.shutdown(socket.SHUT_RDWR)
+        self.thread.join(30)
+
+    def gaps(self, begin, end):
+        times = [t for t in self.times if begin <= t <= end]
+        return [1e3 * (b - a) for a, b in zip(times, times[1:])]
+
+
+class Mixed:
+    """Streams, and long prompts beside them."""
+
+    keys = ("target",)
+    N_STREAMS, N_PROMPT, ALONE_S = 8, 1900, 12
+    # What follows is the server's command line; the first key of each server is its default.
+    OPTIONS = {"weft": {"default": (), "60": ("--itl-target-ms", "60"), "100": ("--itl-target-ms", "100")},
+               "llama-server": {"default": ("-c", str((N_STREAMS + 1) * 2048))}}
+
+    def __init__(self, args):
+        self.name, self.model, self.threads = "mixed", args.model, args.threads
+        self.vocab, self.n_prompts = args.vocab, args.requests
+
+    def prompt(self, rng, n):
+        return [rng.randrange(300, self.vocab) for _ in range(n)]  # below are control tokens and bytes
+
+    def first_token_ms(self, url, rng):
+        stream = Stream(url, self.prompt(rng, self.N_PROMPT), 1)
+        if not stream.is_over.wait(LOAD_LIMIT_S) or not stream.times:
+            raise SystemExit("mixed: a prompt brought no token")
+        return 1e3 * (stream.times[0] - stream.begin)
+
+    def measure_one(self, url, rng):
+        alone_ms = [self.first_token_ms(url, rng) for _ in range(2)][-1]  # the first one warms
+        streams = [Stream(url, self.prompt(rng, 16), 2000) for _ in range(self.N_STREAMS)]
+        try:
+            while not all(len(s.times) > 8 for s in streams):
+                if any(s.is_over.is_set() for s in streams):
+                    raise SystemExit("mixed: a stream did not begin")
+                time.sleep(0.05)
+            begin = time.monotonic()
+            time.sleep(self.ALONE_S)
+            middle = time.monotonic()
+            first = [self.first_token_ms(url, rng) for _ in range(self.n_prompts)]
+            end = time.monotonic()
+            if any(s.is_over.is_set() for s in streams):
+                raise SystemExit("mixed: a stream ended before the prompts did: fewer --requests")
+        finally:
+            for s in streams:
+                s.close()
+        alone = sorted(gap for s in streams for gap in s.gaps(begin, middle))
+        beside = sorted(gap for s in streams for gap in s.gaps(middle, end))
+        return {"gap_alone_ms": percentiles(alone), "gap_with_prompts_ms": percentiles(beside),
+                "p99_ratio": percentiles(beside)["p99"] / percentiles(alone)["p99"],
+                "first_token_ms": statistics.median(first), "first_token_alone_ms": alone_ms}
+
+    def measure(self, args, server, _machine, seed):
+        name = "weft" if server is weft_server else "llama-server"
+        results = {}
+        for target, options in self.OPTIONS[name].items():
+            with server(args, self.model, self.threads, self.N_STREAMS + 1, *options) as (url, _):
+                results[target,] = self.measure_one(url, random.Random(seed))
+        return results
+
+    def summarise(self, rounds):
+        paths = ["gap_alone_ms.p50", "gap_alone_ms.p99", "gap_with_prompts_ms.p50", "gap_with_prompts_ms.p99", "p99_ratio",
+                 "first_token_ms", "first_token_alone_ms"]
+        return [{"row": self.name, "server": name, "target": key[0],
+                 **{path: median([field(r[name][key], path) for r in rounds]) for path in paths}}
+                for name in rounds[0] for key in rounds[0][name]]
+
+    @staticmethod
+    def print_head():
+        print("| row | server | target, ms | gap alone, ms | p99 | gap with prompts | p99 | p99, ratio | first token, ms "
+              "| without streams |")
+        print("|---|---|---|--:|--:|--:|--:|--:|--:|--:|", flush=True)
+
+    @staticmethod
+    def print_lines(lines):
+        for line in lines:
+            cells = [line["row"], line["server"], line["target"]]
+            cells += [shown(line[f"gap_{when}_ms.{p}"]) for when in ("alone", "with_prompts") for p in ("p50", "p99")]
+            cells += [shown(line["p99_ratio"], 2), shown(line["first_token_ms"], 0), shown(line["first_token_alone_ms"], 0)]
+            print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def percentiles(ordered):
+    return {f"p{p}": ordered[min(len(ordered) - 1, len(ordered) * p // 100)] for p in (50, 99)}
+
+
 def print_head():
     print("| row | clients | server | tokens/s | ratio | first token, ms | of 95 % | between tokens, ms | of 95 % "
           "| tokens/s, all decoding | of int8 peak | router + scheduler, us/token | lost |")
@@ -233,13 +364,14 @@ def make_rows(args):
 
     rows = {"server": Row("server", args.model, args.threads, (1, 16), 128, args.vocab, each, 16),
             "small": Row("small", args.small_model, 1, (1, 8, 32), 64, 4000, lambda n: max(100, 20 * n), 32),
-            "busy": Row("busy", args.model, args.threads, (1, 6), 128, args.vocab, lambda n: n, 16, (False, True))}
+            "busy": Row("busy", args.model, args.threads, (1, 6), 128, args.vocab, lambda n: n, 16, (False, True)),
+            "mixed": Mixed(args)}
     names = args.rows.split(",")
     unknown = [name for name in names if name not in rows]
     if unknown:
         raise SystemExit(f"no such row: {unknown[0]}; there are {', '.join(rows)}")
     if not args.model and names != ["small"]:
-        raise SystemExit("--model FILE.gguf is needed for the rows server and busy")
+        raise SystemExit("--model FILE.gguf is needed for the rows server, busy and mixed")
     return [rows[name] for name in names]
 
 
@@ -250,7 +382,7 @@ def main():
     parser.add_argument("--llama-bin", default=os.environ.get("LLAMA_BIN"))
     parser.add_argument("--rows", default="server,small,busy")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--requests", type=int, default=3, help="for each client of the row server")
+    parser.add_argument("--requests", type=int, default=3, help="for each client of the row server; prompts of mixed")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--vocab", type=int, default=32000, help="of --model")
     parser.add_argument("--bin", default=os.path.join(ROOT, "build/bin"))
@@ -263,8 +395,11 @@ def main():
         print("Only weft: a comparison of servers needs LLAMA_BIN, the folder of a llama-server.\n", file=sys.stderr)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # so that the servers are stopped
     lines, raw = [], []
-    print_head()
+    print_head_before = None
     for row in make_rows(args):
+        if row.print_head is not print_head_before:  # another table
+            row.print_head()
+        print_head_before = row.print_head
         rounds = []
         for number in range(args.rounds):
             machine = measure_machine(args, row.model, row.threads)
@@ -272,12 +407,12 @@ def main():
             of = {name: row.measure(args, servers[name], machine, number + 1) for name in order}
             rounds.append({name: of[name] for name in servers})
             raw.append({"row": row.name, "round": number, "machine": machine["machine"],
-                        "results": [{"server": name, "clients": key[0], "busy": key[1], **result}
+                        "results": [{"server": name, **dict(zip(row.keys, key)), **result}
                                     for name in servers for key, result in of[name].items()]})
             print(f"{row.name}: round {number + 1} of {args.rounds}", file=sys.stderr)
-        of_row = summarise(row, rounds)
+        of_row = row.summarise(rounds)
         lines += of_row
-        print_lines(of_row)
+        row.print_lines(of_row)
         write_json(args, lines, raw)
 
 
