@@ -153,6 +153,7 @@ int main(int argc, char **argv) {
         .request_timeout_ms = config->request_timeout_ms,
         .restart_grace_ms = config->restart_grace_ms,
         .max_queue = config->max_queue,
+        .prefix_cache = !config->no_prefix_cache,
         .started_s = (int64_t)time(NULL),
     };
     weft_api_init(api, &settings); /* before there are threads */

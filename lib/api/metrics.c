@@ -259,8 +259,8 @@ static void render_requests(const struct writer *w, const struct weft_api_metric
     sample(w, "prompt_tokens_by_source_total", ",source=\"external_kv_transfer\"", 0);
     counter(w, "prompt_tokens_cached_total", "Prompt tokens found in the prefix cache.",
             (double)m->n_cached_tokens);
-    /* Omitted before the first look-up: a dashboard shows no rate, not one of zero. */
-    counter(w, "prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", 0.0);
+    counter(w, "prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.",
+            (double)m->n_looked_up_tokens);
     counter(w, "prefix_cache_hits_total", "Prompt tokens found in the prefix cache.",
             (double)m->n_cached_tokens);
     counter(w, "generation_tokens_total", "Tokens generated.", (double)m->n_generation_tokens);
@@ -382,7 +382,7 @@ static void render_iterations(const struct writer *w, const struct weft_api_metr
 }
 
 static void render_scheduler(const struct writer *w, const struct weft_api_metrics *m,
-                             const struct weft_msg_snapshot *s) {
+                             const struct weft_msg_snapshot *s, bool has_prefix_cache) {
     uint32_t n_used = s->n_blocks > s->n_blocks_free ? s->n_blocks - s->n_blocks_free : 0;
     gauge(w, "num_requests_running", "Requests being computed.", s->n_running);
     gauge(w, "num_requests_waiting", "Requests that wait.", s->n_waiting);
@@ -407,8 +407,8 @@ static void render_scheduler(const struct writer *w, const struct weft_api_metri
     head(w, "cache_config_info", "gauge", "The KV cache's configuration, as labels.");
     char label[128];
     (void)snprintf(label, sizeof label,
-                   ",block_size=\"%u\",num_gpu_blocks=\"%u\",enable_prefix_caching=\"False\"",
-                   s->model.block_size, s->n_blocks);
+                   ",block_size=\"%u\",num_gpu_blocks=\"%u\",enable_prefix_caching=\"%s\"",
+                   s->model.block_size, s->n_blocks, has_prefix_cache ? "True" : "False");
     sample(w, "cache_config_info", label, 1);
 }
 
@@ -457,7 +457,7 @@ void weft_api_metrics_render(const struct weft_api_metrics *m,
     set_labels(&w, view->model_name);
     const struct weft_msg_snapshot *s = view->snapshot;
     gauge(&w, "serving", "1 when requests are taken and steps advance.", view->is_serving);
-    if (s) render_scheduler(&w, m, s);
+    if (s) render_scheduler(&w, m, s, view->has_prefix_cache);
     render_experts(&w, &m->experts);
     render_requests(&w, m);
     render_http(&w, m);

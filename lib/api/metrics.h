@@ -58,7 +58,7 @@ struct weft_api_metrics {
     struct weft_api_histogram ttft, inter_token, per_output_token, e2e, queue, inference, prefill,
         decode;
     struct weft_api_histogram prompt_tokens, generation_tokens, params_max_tokens, params_n;
-    uint64_t n_prompt_tokens, n_cached_tokens, n_generation_tokens;
+    uint64_t n_prompt_tokens, n_looked_up_tokens, n_cached_tokens, n_generation_tokens;
     uint64_t finished[WEFT_END_COUNT];
     struct weft_api_handler_counts
         handlers[WEFT_API_HANDLERS_MAX]; /* those seen; the first: other paths */
@@ -118,6 +118,7 @@ struct weft_api_metrics_view {
     const struct weft_process *process;           /* the router; NULL: left out */
     int64_t started_s;                            /* its wall clock then */
     uint64_t held_input_bytes, held_output_bytes; /* of the shared budgets */
+    bool has_prefix_cache;
     bool is_serving;
 };
 void weft_api_metrics_render(const struct weft_api_metrics *metrics,

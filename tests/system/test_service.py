@@ -149,6 +149,8 @@ def test_what_is_cached_is_told_everywhere_and_kept_apart_by_salts():
         assert cached(events[-1]) == n_chat[1] == cached(rpc.call(2, "chat", body)[1]), n_chat
         assert server.post("/reset_prefix_cache", b"").status == 200
         assert ask() == 0 and ask() == n
+        m = server.metrics()
+        assert 0 < m["weft_prefix_cache_hits_total"] < m["weft_prefix_cache_queries_total"] == m["weft_prompt_tokens_total"], m
     with Server("--no-prefix-cache") as server:
         for _ in range(2):
             assert cached(server.complete(prompt=prompt, max_tokens=1)) == 0

@@ -88,6 +88,40 @@ static void the_scheduler_hears_how_a_request_is_to_be_served(void **state) {
     weft_api_call_drop(call);
 }
 
+/* A scheduler that found more than there was is not believed. */
+static void cached_tokens_are_counted_where_prompts_are_looked_up(void **state) {
+    (void)state;
+    static const struct {
+        const char *json;
+        bool has_cache;
+        uint32_t n_cached, n_looked_up, n_found;
+    } rows[] = {
+        {"{\"prompt\":[1,2,3,4]}", true, 3, 4, 3},
+        {"{\"prompt\":[1,2,3,4]}", true, 5, 4, 4},
+        {"{\"prompt\":[1,2,3,4]}", false, 0, 0, 0},
+        {"{\"prompt\":[1,2,3,4],\"prompt_logprobs\":0}", true, 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        uint64_t n_looked_up = api.metrics.n_looked_up_tokens,
+                 n_found = api.metrics.n_cached_tokens;
+        api.settings.prefix_cache = rows[i].has_cache;
+        weft_api_call *call = begin(rows[i].json);
+        struct sent submit = *last_sent();
+        put_accepted(&submit);
+        struct weft_event event = {.request_id = submit.id,
+                                   .attempt = submit.attempt,
+                                   .sampled = true,
+                                   .token = 40,
+                                   .n_prompt_cached = rows[i].n_cached};
+        put_event(&event);
+        assert_int_equal(wefti_api_cached_tokens(call), rows[i].n_found);
+        assert_int_equal(api.metrics.n_looked_up_tokens - n_looked_up, rows[i].n_looked_up);
+        assert_int_equal(api.metrics.n_cached_tokens - n_found, rows[i].n_found);
+        weft_api_call_drop(call);
+    }
+    api.settings.prefix_cache = false;
+}
+
 /* The shorter of the two holds, whichever it is. */
 static void a_clients_own_timeout_ends_its_request(void **state) {
     (void)state;
@@ -336,6 +370,7 @@ int main(void) {
         CASE(one_prompt_may_finish_before_another_is_accepted),
         CASE(a_deadline_ends_a_request_wherever_it_is),
         CASE(the_scheduler_hears_how_a_request_is_to_be_served),
+        CASE(cached_tokens_are_counted_where_prompts_are_looked_up),
         CASE(a_clients_own_timeout_ends_its_request),
         CASE(the_likeliest_choices_are_shown_and_all_are_counted),
         CASE(a_request_that_cannot_be_computed_ends_with_an_error),

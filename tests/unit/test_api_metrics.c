@@ -34,6 +34,7 @@ static void render(const struct weft_api_metrics *m, const struct weft_msg_snaps
     struct weft_api_metrics_view view = {
         .prefix = prefix, .model_name = "a \"b\"\\c", .snapshot = s, .is_serving = true};
     view.held_output_bytes = 77;
+    view.has_prefix_cache = true;
     weft_buf_init(out, 1 << 20);
     weft_api_metrics_render(m, &view, out);
 }
@@ -86,6 +87,8 @@ static void values_stand_under_vllm_s_names(void **state) {
     has_line(&out, "weft_worker_idle_seconds_total" LABELS "} 1.5");
     has_line(&out, "weft_scheduler_solitary_steps_total" LABELS "} 9");
     has_line(&out, "weft_held_bytes" LABELS ",of=\"output\"} 77");
+    has_line(&out, "weft_cache_config_info" LABELS
+                   ",block_size=\"16\",num_gpu_blocks=\"10\",enable_prefix_caching=\"True\"} 1");
     weft_buf_fini(&out);
     render(&m, &s, "vllm:", &out);
     has_line(&out, "vllm:iteration_tokens_total_count" LABELS "} 8");

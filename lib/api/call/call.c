@@ -531,12 +531,17 @@ static void end_choice(struct choice *choice, uint64_t now_us) {
 }
 
 static void note_start(struct job *job, const struct weft_event *event) {
-    struct weft_api_metrics *metrics = &job->call->api->metrics;
+    const weft_api_call *call = job->call;
+    struct weft_api_metrics *metrics = &call->api->metrics;
     job->has_started = true;
-    job->n_cached = event->n_prompt_cached;
+    uint32_t n_prompt = (uint32_t)job->prompt->n_ids, n_cached = event->n_prompt_cached;
+    job->n_cached = n_cached < n_prompt ? n_cached : n_prompt;
     job->queued_us = event->queued_us;
-    metrics->n_prompt_tokens += job->prompt->n_ids;
-    metrics->n_cached_tokens += event->n_prompt_cached;
+    metrics->n_prompt_tokens += n_prompt;
+    metrics->n_cached_tokens += job->n_cached;
+    /* Who wants a prompt's log-probabilities wants them computed. */
+    if (call->api->settings.prefix_cache && call->params.sampling.n_prompt_logprobs < 0)
+        metrics->n_looked_up_tokens += n_prompt;
 }
 
 static void note_token(struct choice *choice, uint64_t now_us) {

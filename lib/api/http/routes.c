@@ -153,6 +153,7 @@ static void get_metrics(const struct weft_api_state *api, const struct weft_api_
         .started_s = api->settings.started_s,
         .held_input_bytes = api->held_bytes,
         .held_output_bytes = api->output_bytes,
+        .has_prefix_cache = api->settings.prefix_cache,
         .is_serving = !weft_api_why_ill(api, moment->now_ms),
     };
     out->status = 200;
