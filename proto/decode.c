@@ -158,6 +158,11 @@ static void read_model(struct weft_msgpack_reader *rd, struct weft_model_info *m
     model->weight_bytes = weft_msgpack_read_u64(rd, "weight_bytes");
     model->kv_bytes = weft_msgpack_read_u64(rd, "kv_bytes");
     model->long_prompt = weft_msgpack_read_u32(rd, "long_prompt", UINT32_MAX);
+    model->window = weft_msgpack_read_u32(rd, "window", WEFT_CONTEXT_MAX);
+    model->n_window_blocks = weft_msgpack_read_u32(rd, "n_window_blocks", WEFT_KV_BLOCKS_MAX);
+    if ((model->window > 0) != (model->n_window_blocks > 0))
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "n_window_blocks", "is %u for a window of %u",
+                                 model->n_window_blocks, model->window);
     weft_msgpack_read_close(rd, "model", n_more);
 }
 
@@ -491,6 +496,7 @@ static void read_start(weft_proto_decoder *dec, struct weft_step_start *start) {
     start->n_prompt_logprobs_done =
         weft_msgpack_read_u32(rd, "n_prompt_logprobs_done", WEFT_CONTEXT_MAX);
     read_sampling(dec, &start->sampling);
+    start->n_window_skipped = weft_msgpack_read_u32(rd, "n_window_skipped", WEFT_CONTEXT_MAX);
     weft_msgpack_read_close(rd, "start", n_more);
     if (start->n_tokens < start->n_prompt || start->n_cached >= start->n_tokens ||
         start->n_prompt_logprobs_done > start->n_prompt)
@@ -507,6 +513,11 @@ static void read_starts(weft_proto_decoder *dec, struct weft_step_plan *plan) {
         read_start(dec, &starts[i]);
     weft_msgpack_read_close(rd, "starts", 0);
     plan->starts = starts;
+}
+
+static void check_kind(struct weft_msgpack_reader *rd, const char *field, uint32_t kind) {
+    if (kind >= WEFT_KV_KINDS)
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, field, "blocks of kind %u", kind);
 }
 
 static void read_grants(weft_proto_decoder *dec, struct weft_step_plan *plan) {
@@ -527,7 +538,9 @@ static void read_grants(weft_proto_decoder *dec, struct weft_step_plan *plan) {
                                      n_blocks - used);
             return;
         }
-        grants[i] = (struct weft_step_grant){head.slot, head.gen, head.n_blocks, blocks + used};
+        check_kind(rd, "grants", head.kind);
+        grants[i] =
+            (struct weft_step_grant){head.slot, head.gen, head.kind, head.n_blocks, blocks + used};
         used += head.n_blocks;
     }
     if (used != n_blocks)
@@ -540,6 +553,7 @@ static void read_grants(weft_proto_decoder *dec, struct weft_step_plan *plan) {
 static void check_copies(struct weft_msgpack_reader *rd, const struct weft_step_plan *plan) {
     for (uint32_t i = 0; i < plan->n_copies; i++) {
         const struct weft_step_copy *copy = &plan->copies[i];
+        check_kind(rd, "copies", copy->kind);
         if (copy->from >= WEFT_KV_BLOCKS_MAX || copy->to >= WEFT_KV_BLOCKS_MAX ||
             copy->from == copy->to)
             weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "copies", "entry %u copies block %u to %u",

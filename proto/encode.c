@@ -46,6 +46,8 @@ static void put_model(struct weft_buf *buf, const struct weft_model_info *model)
     weft_msgpack_add_uint(buf, model->weight_bytes);
     weft_msgpack_add_uint(buf, model->kv_bytes);
     weft_msgpack_add_uint(buf, model->long_prompt);
+    weft_msgpack_add_uint(buf, model->window);
+    weft_msgpack_add_uint(buf, model->n_window_blocks);
 }
 
 static void put_sampling(struct weft_buf *buf, const struct weft_sampling *sampling) {
@@ -221,6 +223,7 @@ static void put_start(struct weft_buf *buf, const struct weft_step_start *start)
     weft_msgpack_add_uint(buf, start->n_cached);
     weft_msgpack_add_uint(buf, start->n_prompt_logprobs_done);
     put_sampling(buf, &start->sampling);
+    weft_msgpack_add_uint(buf, start->n_window_skipped);
 }
 
 static void put_grants(struct weft_buf *buf, const struct weft_step_grant *grants, uint32_t n) {
@@ -228,8 +231,9 @@ static void put_grants(struct weft_buf *buf, const struct weft_step_grant *grant
     WEFT_ASSERT(n <= WEFTI_PROTO_GRANTS_MAX);
     weft_msgpack_add_bin_head(buf, n * sizeof(struct wefti_proto_grant_head));
     for (uint32_t i = 0; i < n; i++) {
-        struct wefti_proto_grant_head head = {grants[i].slot, grants[i].gen, grants[i].n_blocks};
-        WEFT_ASSERT(head.n_blocks >= 1);
+        struct wefti_proto_grant_head head = {grants[i].slot, grants[i].gen, grants[i].kind,
+                                              grants[i].n_blocks};
+        WEFT_ASSERT(head.n_blocks >= 1 && head.kind < WEFT_KV_KINDS);
         weft_buf_add(buf, &head, sizeof head);
         n_blocks += head.n_blocks;
     }

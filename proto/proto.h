@@ -36,7 +36,7 @@
  *   5: a snapshot's counters are one vector, which may grow
  *   6: sampling parameters have top_n_sigma
  *   7: a submit has priority, wished times, tenant, flow, weight and cache_salt; three more reasons
- *      to reject; WEFT_MSG_RESET_CACHE */
+ *      to reject; WEFT_MSG_RESET_CACHE; blocks have a kind, a model a window and windowed blocks */
 #define WEFT_PROTO_VERSION 7
 
 enum weft_proto_type {
@@ -76,6 +76,7 @@ struct weft_model_info {
     uint64_t weight_bytes, kv_bytes;
     uint32_t long_prompt; /* prompts of more tokens share no keys and values with shorter ones; 0:
                              all share */
+    uint32_t window, n_window_blocks; /* both 0: all blocks are WEFT_KV_FULL */
 };
 
 struct weft_msg_worker_hello {
@@ -123,8 +124,8 @@ struct weft_msg_snapshot {
                        compute counter moved within two of them */
     bool draining;
     bool has_model;
-    struct weft_model_info model;  /* if has_model */
-    uint32_t n_waiting, n_running; /* requests */
+    struct weft_model_info model;     /* if has_model */
+    uint32_t n_waiting, n_running;    /* requests */
     uint32_t n_blocks, n_blocks_free; /* free, or the prefix cache's alone */
     uint32_t n_blocks_cached;         /* in the prefix cache, used or not */
     uint32_t max_queue;

@@ -26,14 +26,14 @@
 #define WEFTI_PROTO_F_RESET_CACHE 1
 
 /* Fields of nested structs. */
-#define WEFTI_PROTO_F_MODEL 14
+#define WEFTI_PROTO_F_MODEL 16
 #define WEFTI_PROTO_ONE_MORE(...) +1
 #define WEFTI_PROTO_F_SAMPLING (3 WEFT_SAMPLING_LIST(WEFTI_PROTO_ONE_MORE, WEFTI_PROTO_ONE_MORE))
 #define WEFTI_PROTO_F_CHOICE 2
 #define WEFTI_PROTO_F_LOGPROBS 3
 #define WEFTI_PROTO_F_EVENT 12
 #define WEFTI_PROTO_F_OUT 9
-#define WEFTI_PROTO_F_START 8
+#define WEFTI_PROTO_F_START 9
 #define WEFTI_PROTO_F_ACTIVITY 4
 #define WEFTI_PROTO_F_ACTIVITY_STEP 7
 #define WEFTI_PROTO_F_ACTIVITY_SEQ 11
@@ -44,14 +44,14 @@
 
 /* Records sent as they are in memory: no padding, little-endian. */
 _Static_assert(sizeof(struct weft_step_release) == 8, "slot, gen");
-_Static_assert(sizeof(struct weft_step_copy) == 8, "from, to");
+_Static_assert(sizeof(struct weft_step_copy) == 12, "from, to, kind");
 _Static_assert(sizeof(struct weft_step_row) == 12, "slot, gen, n_tokens");
 _Static_assert(sizeof(struct weft_logit_bias) == 8, "token, bias");
 
 struct wefti_proto_grant_head {
-    uint32_t slot, gen, n_blocks;
+    uint32_t slot, gen, kind, n_blocks;
 };
-_Static_assert(sizeof(struct wefti_proto_grant_head) == 12, "no padding");
+_Static_assert(sizeof(struct wefti_proto_grant_head) == 16, "no padding");
 
 struct wefti_proto_logprob_head {
     float logprob;
@@ -65,7 +65,8 @@ _Static_assert(sizeof(struct wefti_proto_logprob_head) == WEFT_LOGPROB_HEAD_BYTE
 #define WEFTI_PROTO_EVENTS_MAX (1u << 21) /* per message: a whole queue that expires, and a step */
 #define WEFTI_PROTO_LOGPROBS_MAX                                                                   \
     (WEFT_STEP_LOGPROB_BYTES_MAX / WEFT_LOGPROB_TOP_BYTES) /* per list */
-#define WEFTI_PROTO_GRANTS_MAX WEFT_SEQS_MAX /* a sequence gets at most one per plan */
+/* A sequence gets at most one per plan and kind. */
+#define WEFTI_PROTO_GRANTS_MAX (WEFT_KV_KINDS * WEFT_SEQS_MAX)
 
 _Static_assert(WEFT_COUNTERS <= WEFTI_PROTO_COUNTERS_MAX, "they fit");
 
@@ -78,13 +79,13 @@ _Static_assert(WEFT_STEP_LOGPROB_BYTES_MAX + WEFT_SEQS_MAX * WEFTI_PROTO_ROW_BYT
                    WEFT_MESSAGE_BYTES_MAX,
                "a step's result, and what it becomes for one router, are one message each");
 
-/* A start without its tokens and blocks (at most as many as tokens): numbers, stop tokens and
- * biases. */
+/* A start without its tokens and blocks (of each kind at most as many as tokens): numbers, stop
+ * tokens and biases. */
 #define WEFTI_PROTO_START_BYTES_MAX                                                                \
     (32u * 9u + WEFT_STOP_TOKENS_MAX * 4u + WEFT_LOGIT_BIAS_MAX * 8u)
-/* A release, a copy, a grant and one more block, a row. */
-#define WEFTI_PROTO_PLAN_SLOT_BYTES_MAX (8u + 8u + 12u + 4u + 12u)
-_Static_assert(2ull * 4u * WEFT_STEP_START_TOKENS_MAX +
+/* A release and a row; for each kind a copy, a grant and one more block. */
+#define WEFTI_PROTO_PLAN_SLOT_BYTES_MAX (8u + 12u + WEFT_KV_KINDS * (12u + 16u + 4u))
+_Static_assert((1ull + WEFT_KV_KINDS) * 4u * WEFT_STEP_START_TOKENS_MAX +
                        WEFT_SEQS_MAX *
                            (WEFTI_PROTO_START_BYTES_MAX + WEFTI_PROTO_PLAN_SLOT_BYTES_MAX) +
                        1024 <=

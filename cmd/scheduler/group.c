@@ -57,6 +57,8 @@ static weft_err make_sched(struct wefti_actor *a, struct wefti_group *g,
     g->limits = (struct weft_sched_options){
         .n_blocks = model->n_blocks,
         .block_size = model->block_size,
+        .window = model->window,
+        .n_window_blocks = model->n_window_blocks,
         .max_seqs = weft_min_u32(a->config.max_num_seqs, model->max_seqs),
         .max_batched_tokens =
             weft_min_u32(a->config.max_num_batched_tokens, model->max_batched_tokens),
@@ -93,13 +95,14 @@ static weft_err make_sched(struct wefti_actor *a, struct wefti_group *g,
 /* Another model: running requests could not continue with the same tokens. */
 static bool is_other_model(const struct weft_model_info *had, const struct weft_model_info *has) {
     return strcmp(had->fingerprint, has->fingerprint) != 0 || had->n_vocab != has->n_vocab ||
-           had->block_size != has->block_size;
+           had->block_size != has->block_size || had->window != has->window;
 }
 
 /* The same model with less room than planned: less memory was free at its start. */
 static bool is_smaller(const struct weft_sched_options *limits, const struct weft_model_info *has) {
-    return has->n_blocks < limits->n_blocks || has->max_model_len < limits->max_model_len ||
-           has->max_seqs < limits->max_seqs || has->max_batched_tokens < limits->max_batched_tokens;
+    return has->n_blocks < limits->n_blocks || has->n_window_blocks < limits->n_window_blocks ||
+           has->max_model_len < limits->max_model_len || has->max_seqs < limits->max_seqs ||
+           has->max_batched_tokens < limits->max_batched_tokens;
 }
 
 /* STATE: this worker cannot be used, and exit_status is set. */

@@ -33,6 +33,7 @@ struct chat {
     struct weft_conversation conversation;
     uint32_t *cached; /* [max_model_len] tokens whose keys and values lie in the KV cache */
     uint32_t n_cached;
+    uint32_t n_written;  /* no run since the cache was empty has written any later token */
     bool long_cached;    /* the prompt of that run was a long one */
     bool is_interactive; /* a person sits at both ends */
     bool has_failed;     /* a line got no answer */
@@ -84,7 +85,7 @@ static uint32_t n_reusable(const struct chat *chat, const uint32_t *prompt, uint
     if (is_long != chat->long_cached) return 0;
     while (n < chat->n_cached && n + 1 < n_prompt && chat->cached[n] == prompt[n])
         n++;
-    return n;
+    return weft_generate_reusable(chat->eng, chat->n_written, n);
 }
 
 /* Streams the answer to `prompt` into chat->answer. */
@@ -104,6 +105,7 @@ static weft_err generate(struct chat *chat, const uint32_t *prompt, uint32_t n_p
     weft_detok_init(&chat->detok, chat->tok, true);
     memcpy(chat->cached, prompt, n_prompt * sizeof *prompt);
     chat->n_cached = 0; /* until it is known what was computed */
+    if (n_cached == 0) chat->n_written = 0;
     weft_err err = weft_generate(chat->eng,
                                  &(struct weft_generate_request){.sampling = &chat->sampling,
                                                                  .prompt = prompt,
@@ -114,6 +116,7 @@ static weft_err generate(struct chat *chat, const uint32_t *prompt, uint32_t n_p
                                                                  .ctx = chat,
                                                                  .stop = &n_interrupts},
                                  &times, why);
+    if (n_prompt + chat->n_out > chat->n_written) chat->n_written = n_prompt + chat->n_out;
     if (err) return err;
     /* The last token was sampled, and not computed. */
     chat->n_cached = chat->n_out > 0 ? n_prompt + chat->n_out - 1 : n_cached;

@@ -8,9 +8,11 @@
 struct run {
     weft_eng *eng;
     uint32_t n_seqs, n_blocks_each;
+    uint32_t ring; /* windowed blocks of a sequence, used in turn as its window moves on; 0: none */
     uint64_t epoch, step;
-    uint32_t *blocks; /* 0, 1, 2, ...: sequence i has a run of n_blocks_each */
-    uint32_t *n_left; /* prompt tokens not computed yet, per sequence */
+    uint32_t *blocks;        /* 0, 1, 2, ...: sequence i has a run of n_blocks_each */
+    uint32_t *window_blocks; /* likewise, but every `ring` entries they come round */
+    uint32_t *n_left;        /* prompt tokens not computed yet, per sequence */
     bool *finished;
     struct weft_step_start *starts;
     struct weft_step_grant *grants;
@@ -19,11 +21,34 @@ struct run {
 
 static void run_fini(struct run *run) {
     free(run->blocks);
+    free(run->window_blocks);
     free(run->n_left);
     free(run->finished);
     free(run->starts);
     free(run->grants);
     free(run->rows);
+}
+
+/* Whether the blocks that a step's rows and their windows need are never more than the ring has. */
+static bool fits_ring(const struct run *run, const struct weft_eng_info *info) {
+    if (info->window == 0 || run->ring >= run->n_blocks_each) return true;
+    uint64_t n_seen = (uint64_t)info->window + info->max_batched_tokens;
+    return run->ring > (n_seen + info->block_size - 1) / info->block_size;
+}
+
+/* The blocks of sequence i. A run of one sequence finds those of the run before it. */
+static void fill_window_blocks(struct run *run, uint32_t i) {
+    uint32_t *blocks = run->window_blocks + (size_t)i * run->n_blocks_each;
+    for (uint32_t b = 0; b < run->n_blocks_each; b++)
+        blocks[b] = i * run->ring + b % run->ring;
+}
+
+uint32_t weft_generate_reusable(const weft_eng *eng, uint32_t n_written, uint32_t n) {
+    const struct weft_eng_info *info = weft_eng_info(eng);
+    if (n == 0 || info->window == 0) return n;
+    uint32_t low = n >= info->window ? n - info->window + 1 : 0;
+    uint32_t first = low / info->block_size, last = (n_written - 1) / info->block_size;
+    return last - first < info->n_window_blocks ? n : 0;
 }
 
 static weft_err run_init(struct run *run, weft_eng *eng,
@@ -43,23 +68,27 @@ static weft_err run_init(struct run *run, weft_eng *eng,
         return weft_err_set(why, WEFT_E_TOOBIG,
                             "the prompt has %u tokens; the model's length is %u", n_prompt,
                             info->max_model_len);
-    if (n_seqs > info->max_seqs || n_blocks > info->n_blocks)
+    run->ring = info->n_window_blocks / n_seqs;
+    if (n_seqs > info->max_seqs || n_blocks > info->n_blocks || !fits_ring(run, info))
         return weft_err_set(why, WEFT_E_TOOBIG,
                             "%u sequences of %llu tokens need %llu KV blocks, there are %u; try a "
                             "larger --kv-memory",
                             n_seqs, (unsigned long long)len, (unsigned long long)n_blocks,
                             info->n_blocks);
     run->blocks = calloc(n_blocks, sizeof *run->blocks);
+    run->window_blocks = calloc(run->ring > 0 ? n_blocks : 1, sizeof *run->window_blocks);
     run->n_left = calloc(n_seqs, sizeof *run->n_left);
     run->finished = calloc(n_seqs, sizeof *run->finished);
     run->starts = calloc(n_seqs, sizeof *run->starts);
-    run->grants = calloc(n_seqs, sizeof *run->grants);
+    run->grants = calloc(WEFT_KV_KINDS * (size_t)n_seqs, sizeof *run->grants);
     run->rows = calloc(n_seqs, sizeof *run->rows);
-    if (!run->blocks || !run->n_left || !run->finished || !run->starts || !run->grants ||
-        !run->rows)
+    if (!run->blocks || !run->window_blocks || !run->n_left || !run->finished || !run->starts ||
+        !run->grants || !run->rows)
         return WEFT_E_NOMEM;
     for (uint32_t i = 0; i < n_blocks; i++)
         run->blocks[i] = i;
+    for (uint32_t i = 0; i < n_seqs && run->ring > 0; i++)
+        fill_window_blocks(run, i);
     return WEFT_OK;
 }
 
@@ -109,12 +138,15 @@ weft_err weft_generate(weft_eng *eng, const struct weft_generate_request *reques
                                      .gen = 1,
                                      .n_blocks = run.n_blocks_each,
                                      .blocks = run.blocks + (size_t)i * run.n_blocks_each};
+        run.grants[n_seqs + i] = run.grants[i];
+        run.grants[n_seqs + i].kind = WEFT_KV_WINDOWED;
+        run.grants[n_seqs + i].blocks = run.window_blocks + (size_t)i * run.n_blocks_each;
         run.n_left[i] = n_prompt - request->n_cached;
     }
     struct weft_step_plan plan = {.epoch = run.epoch,
                                   .n_starts = n_seqs,
                                   .starts = run.starts,
-                                  .n_grants = n_seqs,
+                                  .n_grants = run.ring > 0 ? 2 * n_seqs : n_seqs,
                                   .grants = run.grants,
                                   .rows = run.rows};
     weft_eng_reset(eng, run.epoch);

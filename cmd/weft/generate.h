@@ -30,6 +30,11 @@ struct weft_generate_request {
     const volatile sig_atomic_t *stop; /* not 0: the run ends before its next step. May be NULL. */
 };
 
+/* How many of the `n` leading tokens that the next run of one sequence has in common with those
+ * before it are still in the cache, if none of them wrote a token from position `n_written` on: all,
+ * or none where windows have moved on so far that their blocks hold later tokens. */
+uint32_t weft_generate_reusable(const weft_eng *eng, uint32_t n_written, uint32_t n);
+
 /* Runs the request's sequences to their end. TOOBIG: they do not fit into the KV cache or the
  * model's length. */
 WEFT_MUST_CHECK weft_err weft_generate(weft_eng *eng, const struct weft_generate_request *request,

@@ -20,7 +20,8 @@ static void lay_out(weft_eng *eng, struct wefti_memory_layout *layout) {
     size_t n_tokens = eng->info.max_batched_tokens, n_seqs = eng->info.max_seqs;
     size_t n_vocab = eng->info.n_vocab, n_threads = eng->info.n_threads;
     eng->tokens = wefti_memory_reserve(layout, n_tokens, sizeof *eng->tokens);
-    eng->rows = wefti_memory_reserve(layout, n_tokens, sizeof *eng->rows);
+    for (uint32_t kind = 0; kind < WEFT_KV_KINDS; kind++)
+        eng->rows[kind] = wefti_memory_reserve(layout, n_tokens, sizeof *eng->rows[kind]);
     eng->is_long = wefti_memory_reserve(layout, n_tokens, sizeof *eng->is_long);
     eng->logit_rows = wefti_memory_reserve(layout, n_tokens, sizeof *eng->logit_rows);
     eng->jobs = wefti_memory_reserve(layout, n_tokens, sizeof *eng->jobs);

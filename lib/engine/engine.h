@@ -125,6 +125,9 @@ struct weft_eng_info {
     char isa[32];
     char fingerprint[32]; /* "fp_" + 16 hex digits: model hash, dtype, activations, KV type, ISA */
     uint32_t n_vocab, n_layers, n_blocks, block_size;
+    uint32_t window;          /* of the layers whose blocks are WEFT_KV_WINDOWED; 0: no such kind */
+    uint32_t n_window_blocks; /* of that kind; n_blocks are WEFT_KV_FULL, which take no memory where
+                                 all layers are windowed */
     uint32_t n_experts, n_experts_used; /* of a layer, and by a token there; 0: none */
     uint32_t max_model_len; /* lowered (with a warning in the log) if one sequence would not fit */
     uint32_t max_seqs, max_batched_tokens, n_threads;
@@ -250,7 +253,7 @@ uint32_t weft_eng_profile_spans(const weft_eng *eng, uint32_t thread_idx, struct
                                 uint32_t max);
 
 /* For tests and `weft perplexity`: raw logits of every position of `tokens` run as one sequence
- * from scratch (slots are left alone; takes blocks from the top of the pool, so the engine must be
+ * from scratch (slots are left alone; takes blocks from the top of the pools, so the engine must be
  * idle), in chunks of max_batched_tokens. `on_row` gets position, logits[n_vocab]. */
 WEFT_MUST_CHECK weft_err weft_eng_logits(weft_eng *eng, const uint32_t *tokens, uint32_t n_tokens,
                                          void (*on_row)(void *ctx, uint32_t pos,

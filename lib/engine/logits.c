@@ -40,24 +40,28 @@ weft_err weft_eng_logits(weft_eng *eng, const uint32_t *tokens, uint32_t n_token
                          struct weft_errmsg *why) {
     weft_err err = check_logits(eng, tokens, n_tokens, why);
     if (err) return err;
-    /* Nobody is in slot 0, so its table is free for the blocks from the top of the pool. */
-    uint32_t *table = eng->slots.slots[0].table;
-    for (uint32_t i = 0; i * eng->info.block_size < n_tokens; i++) {
-        table[i] = eng->info.n_blocks - 1 - i;
+    /* Nobody is in slot 0, so its tables are free for the blocks from the top of the pools. */
+    uint32_t *const *tables = eng->slots.slots[0].table, n_kinds = eng->slots.n_kinds;
+    for (uint32_t kind = 0; kind < n_kinds; kind++) {
+        uint32_t n_blocks = eng->slots.n_blocks[kind];
+        for (uint32_t i = 0; i * eng->info.block_size < n_tokens; i++) {
+            tables[kind][i] = n_blocks - 1 - i % n_blocks; /* round where a window moves on */
+        }
     }
     struct logits_run run = {.on_row = on_row, .ctx = ctx};
     while (run.first < n_tokens) {
         uint32_t n = weft_min_u32(eng->info.max_batched_tokens, n_tokens - run.first);
         for (uint32_t i = 0; i < n; i++) {
             eng->tokens[i] = tokens[run.first + i];
-            eng->rows[i] = (struct weft_attn_row){.block_table = table, .pos = run.first + i};
+            for (uint32_t kind = 0; kind < n_kinds; kind++)
+                eng->rows[kind][i] = (struct weft_attn_row){tables[kind], run.first + i};
             eng->is_long[i] = n_tokens > eng->long_prompt;
             eng->logit_rows[i] = i;
         }
         struct wefti_forward_batch batch = {
             .n_tokens = n,
             .tokens = eng->tokens,
-            .rows = eng->rows,
+            .rows = {eng->rows[WEFT_KV_FULL], eng->rows[WEFT_KV_WINDOWED]},
             .is_long = eng->is_long,
             .n_logit_rows = n,
             .logit_rows = eng->logit_rows,

@@ -46,16 +46,16 @@ struct weft_eng {
     struct weft_step_result result;
 
     /* One step's, sized by the limits. */
-    uint32_t *tokens;                       /* [max_batched_tokens] */
-    struct weft_attn_row *rows;             /* [max_batched_tokens] */
-    bool *is_long;                          /* [max_batched_tokens] */
-    uint32_t *logit_rows;                   /* [max_batched_tokens] */
-    struct wefti_engine_job *jobs;          /* [max_batched_tokens], one per logit row */
-    struct weft_logprobs *prompt_logprobs;  /* [max_batched_tokens] */
-    struct weft_step_out *outs;             /* [max_seqs] */
-    struct wefti_sampler_scratch *samplers; /* [n_threads] */
-    uint8_t *top;                           /* best tokens: ids, then values, row by row */
-    size_t top_bytes, top_used;             /* the most that a step may yield */
+    uint32_t *tokens;                          /* [max_batched_tokens] */
+    struct weft_attn_row *rows[WEFT_KV_KINDS]; /* [max_batched_tokens]; of kinds that are there */
+    bool *is_long;                             /* [max_batched_tokens] */
+    uint32_t *logit_rows;                      /* [max_batched_tokens] */
+    struct wefti_engine_job *jobs;             /* [max_batched_tokens], one per logit row */
+    struct weft_logprobs *prompt_logprobs;     /* [max_batched_tokens] */
+    struct weft_step_out *outs;                /* [max_seqs] */
+    struct wefti_sampler_scratch *samplers;    /* [n_threads] */
+    uint8_t *top;                              /* best tokens: ids, then values, row by row */
+    size_t top_bytes, top_used;                /* the most that a step may yield */
     void *map;
     size_t map_bytes;
 };

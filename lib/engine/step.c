@@ -82,7 +82,8 @@ static void gather_row(weft_eng *eng, struct step *step, const struct weft_step_
     out->prompt_logprobs = eng->prompt_logprobs + step->n_prompt_logprobs;
     for (uint32_t pos = first; pos < end; pos++, flat++) {
         eng->tokens[flat] = slot->tokens[pos];
-        eng->rows[flat] = (struct weft_attn_row){.block_table = slot->table, .pos = pos};
+        for (uint32_t kind = 0; kind < eng->slots.n_kinds; kind++)
+            eng->rows[kind][flat] = (struct weft_attn_row){slot->table[kind], pos};
         eng->is_long[flat] = slot->n_prompt > eng->long_prompt;
         if (pos + 1 < span.begin || pos + 1 >= span.end) continue;
         struct wefti_engine_job *job = add_job(eng, step, flat, out_idx);
@@ -146,7 +147,7 @@ static void compute(weft_eng *eng, const struct step *step) {
     struct wefti_forward_batch batch = {
         .n_tokens = step->n_tokens,
         .tokens = eng->tokens,
-        .rows = eng->rows,
+        .rows = {eng->rows[WEFT_KV_FULL], eng->rows[WEFT_KV_WINDOWED]},
         .is_long = eng->is_long,
         .n_logit_rows = step->n_jobs,
         .logit_rows = eng->logit_rows,

@@ -65,6 +65,11 @@ static void emit_grant(weft_sched *sched, struct seq *seq) {
         .n_blocks = seq->table.n - seq->n_granted,
         .blocks = seq->table.blocks + seq->n_granted,
     };
+    if (sched->options.window > 0) { /* in lockstep, with the same numbers */
+        struct weft_step_grant *grant = &sched->grants[sched->plan.n_grants++];
+        *grant = grant[-1];
+        grant->kind = WEFT_KV_WINDOWED;
+    }
     seq->n_granted = seq->table.n;
 }
 

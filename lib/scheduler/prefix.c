@@ -113,6 +113,9 @@ static void add_copy(weft_sched *sched, struct seq *seq, weft_kv_block from) {
     WEFT_ASSERT(!err); /* prefix_has_room looked */
     sched->copies[sched->plan.n_copies++] =
         (struct weft_step_copy){.from = copy.from, .to = copy.to};
+    if (sched->options.window == 0) return;
+    sched->copies[sched->plan.n_copies++] =
+        (struct weft_step_copy){.from = copy.from, .to = copy.to, .kind = WEFT_KV_WINDOWED};
 }
 
 void wefti_sched_prefix_fill(weft_sched *sched, struct seq *seq, const struct prefix *prefix,

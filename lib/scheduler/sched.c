@@ -57,8 +57,8 @@ static weft_err make_cache(weft_sched *sched) {
                                options->cache_seed, &sched->cache);
 }
 
-/* The slots bound all that a plan can hold: each has at most one release, start, copy, grant
- * and row in it. */
+/* The slots bound all that a plan can hold: each has at most one release, start and row in it, and
+ * one copy and grant for each kind of blocks. */
 static weft_err make_tables(weft_sched *sched) {
     size_t n = sched->options.max_seqs;
     sched->slot_gen = calloc(n, sizeof *sched->slot_gen);
@@ -71,8 +71,8 @@ static weft_err make_tables(weft_sched *sched) {
     sched->pending = calloc(n, sizeof *sched->pending);
     sched->releases = calloc(n, sizeof *sched->releases);
     sched->starts = calloc(n, sizeof *sched->starts);
-    sched->copies = calloc(n, sizeof *sched->copies);
-    sched->grants = calloc(n, sizeof *sched->grants);
+    sched->copies = calloc(WEFT_KV_KINDS * n, sizeof *sched->copies);
+    sched->grants = calloc(WEFT_KV_KINDS * n, sizeof *sched->grants);
     sched->rows = calloc(n, sizeof *sched->rows);
     sched->start_tokens = calloc(sched->options.max_model_len, sizeof *sched->start_tokens);
     bool all = sched->slot_gen && sched->free_slots && sched->table_blocks && sched->running &&

@@ -262,11 +262,11 @@ struct weft_sched {
     uint64_t n_planned_tokens; /* likewise */
     uint64_t n_turns;          /* see ration.c */
     struct weft_step_plan plan;
-    struct weft_step_release *releases; /* these five: [max_seqs] */
+    struct weft_step_release *releases; /* these three: [max_seqs] */
     struct weft_step_start *starts;
-    struct weft_step_copy *copies;
-    struct weft_step_grant *grants;
     struct weft_step_row *rows;
+    struct weft_step_copy *copies; /* these two: [WEFT_KV_KINDS * max_seqs] */
+    struct weft_step_grant *grants;
     uint32_t *start_tokens;  /* [max_model_len] prompt and output joined, of restarted sequences */
     uint32_t n_start_tokens; /* of these */
     uint32_t n_plan_tokens;  /* of all starts of the plan, those that borrow included */

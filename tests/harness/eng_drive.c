@@ -62,17 +62,24 @@ void drive_start(struct drive *drive, const struct weft_step_start *start) {
 
 void drive_copy(struct drive *drive, uint32_t from, uint32_t to) {
     assert_true(drive->n_copies < DRIVE_PARTS);
-    drive->copies[drive->n_copies++] = (struct weft_step_copy){from, to};
+    drive->copies[drive->n_copies++] = (struct weft_step_copy){.from = from, .to = to};
 }
 
 void drive_grant(struct drive *drive, uint32_t slot, uint32_t gen, const uint32_t *blocks,
                  uint32_t n_blocks) {
+    drive_grant_kind(drive, slot, gen, WEFT_KV_FULL, blocks, n_blocks);
+    if (weft_eng_info(drive->eng)->window > 0)
+        drive_grant_kind(drive, slot, gen, WEFT_KV_WINDOWED, blocks, n_blocks);
+}
+
+void drive_grant_kind(struct drive *drive, uint32_t slot, uint32_t gen, enum weft_kv_kind kind,
+                      const uint32_t *blocks, uint32_t n_blocks) {
     if (n_blocks == 0) return;
     assert_true(drive->n_grants < DRIVE_PARTS && n_blocks <= DRIVE_BLOCKS - drive->n_blocks);
     uint32_t *copy = drive->blocks + drive->n_blocks;
     memcpy(copy, blocks, n_blocks * sizeof *copy);
     drive->n_blocks += n_blocks;
-    drive->grants[drive->n_grants++] = (struct weft_step_grant){slot, gen, n_blocks, copy};
+    drive->grants[drive->n_grants++] = (struct weft_step_grant){slot, gen, kind, n_blocks, copy};
 }
 
 void drive_row(struct drive *drive, uint32_t slot, uint32_t gen, uint32_t n_tokens) {

@@ -42,8 +42,11 @@ void drive_release(struct drive *drive, uint32_t slot, uint32_t gen);
 /* `start` is copied; what it points to must live until drive_run. */
 void drive_start(struct drive *drive, const struct weft_step_start *start);
 void drive_copy(struct drive *drive, uint32_t from, uint32_t to);
+/* Blocks of each kind that there is, by the same ids; or of one. */
 void drive_grant(struct drive *drive, uint32_t slot, uint32_t gen, const uint32_t *blocks,
                  uint32_t n_blocks);
+void drive_grant_kind(struct drive *drive, uint32_t slot, uint32_t gen, enum weft_kv_kind kind,
+                      const uint32_t *blocks, uint32_t n_blocks);
 void drive_row(struct drive *drive, uint32_t slot, uint32_t gen, uint32_t n_tokens);
 
 /* The plan as it stands. */

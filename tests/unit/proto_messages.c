@@ -32,7 +32,8 @@ static bool same_model(const struct weft_model_info *a, const struct weft_model_
            a->block_size == b->block_size && a->max_model_len == b->max_model_len &&
            a->max_seqs == b->max_seqs && a->max_batched_tokens == b->max_batched_tokens &&
            a->n_threads == b->n_threads && a->weight_bytes == b->weight_bytes &&
-           a->kv_bytes == b->kv_bytes && a->long_prompt == b->long_prompt;
+           a->kv_bytes == b->kv_bytes && a->long_prompt == b->long_prompt &&
+           a->window == b->window && a->n_window_blocks == b->n_window_blocks;
 }
 
 static bool same_sampling(const struct weft_sampling *a, const struct weft_sampling *b) {
@@ -153,7 +154,7 @@ static bool same_start(const struct weft_step_start *a, const struct weft_step_s
            same_items(a->tokens, a->n_tokens, b->tokens, b->n_tokens, sizeof *a->tokens) &&
            a->n_prompt == b->n_prompt && a->n_cached == b->n_cached &&
            a->n_prompt_logprobs_done == b->n_prompt_logprobs_done &&
-           same_sampling(&a->sampling, &b->sampling);
+           a->n_window_skipped == b->n_window_skipped && same_sampling(&a->sampling, &b->sampling);
 }
 
 static bool same_plan(const struct weft_step_plan *a, const struct weft_step_plan *b) {
@@ -168,7 +169,7 @@ static bool same_plan(const struct weft_step_plan *a, const struct weft_step_pla
     }
     for (uint32_t i = 0; i < a->n_grants; i++) {
         const struct weft_step_grant *x = &a->grants[i], *y = &b->grants[i];
-        if (x->slot != y->slot || x->gen != y->gen ||
+        if (x->slot != y->slot || x->gen != y->gen || x->kind != y->kind ||
             !same_items(x->blocks, x->n_blocks, y->blocks, y->n_blocks, sizeof *x->blocks))
             return false;
     }
@@ -281,6 +282,8 @@ static void fill_model(struct weft_model_info *model, bool max) {
     model->weight_bytes = UINT64_MAX;
     model->kv_bytes = UINT64_MAX;
     model->long_prompt = UINT32_MAX;
+    model->window = WEFT_CONTEXT_MAX;
+    model->n_window_blocks = WEFT_KV_BLOCKS_MAX;
 }
 
 static void fill_sampling(struct weft_sampling *sampling, bool max) {
@@ -452,9 +455,11 @@ static void fill_result(struct weft_step_result *result, bool max) {
 
 static void fill_plan(struct weft_step_plan *plan, bool max) {
     static const struct weft_step_release releases[] = {{0, 1}, {WEFT_SEQS_MAX - 1, UINT32_MAX}};
-    static const struct weft_step_copy copies[] = {{1, 2}, {WEFT_KV_BLOCKS_MAX - 1, 0}};
+    static const struct weft_step_copy copies[] = {{1, 2, WEFT_KV_FULL},
+                                                   {WEFT_KV_BLOCKS_MAX - 1, 0, WEFT_KV_WINDOWED}};
     static const uint32_t blocks[] = {5, 6, 7, WEFT_KV_BLOCKS_MAX - 1};
-    static const struct weft_step_grant grants[] = {{3, 9, 1, blocks}, {4, 1, 3, blocks + 1}};
+    static const struct weft_step_grant grants[] = {{3, 9, WEFT_KV_FULL, 1, blocks},
+                                                    {4, 1, WEFT_KV_WINDOWED, 3, blocks + 1}};
     static const struct weft_step_row rows[] = {
         {3, 9, 1}, {4, 1, 1}, {WEFT_SEQS_MAX - 1, UINT32_MAX, WEFT_BATCHED_TOKENS_MAX - 2}};
     static struct weft_step_start starts[2];
@@ -469,6 +474,7 @@ static void fill_plan(struct weft_step_plan *plan, bool max) {
                                          .n_tokens = 4,
                                          .n_prompt = 2,
                                          .n_cached = 3,
+                                         .n_window_skipped = WEFT_CONTEXT_MAX,
                                          .n_prompt_logprobs_done = 2};
     fill_sampling(&starts[1].sampling, true);
     *plan = (struct weft_step_plan){.epoch = 1, .step = 1001, .n_rows = 2, .rows = rows};
@@ -661,6 +667,9 @@ static void random_model(uint64_t *rand, struct weft_model_info *model) {
     model->weight_bytes = number64(rand);
     model->kv_bytes = number64(rand);
     model->long_prompt = number(rand, UINT32_MAX);
+    if (coin(rand)) return;
+    model->window = 1 + number(rand, WEFT_CONTEXT_MAX - 1);
+    model->n_window_blocks = 1 + number(rand, WEFT_KV_BLOCKS_MAX - 1);
 }
 
 static float between(uint64_t *rand, float low, float high) {
@@ -780,6 +789,7 @@ static void random_start(uint64_t *rand, struct weft_step_start *start) {
     start->n_prompt = 1 + weft_rand_below(rand, start->n_tokens);
     start->n_cached = weft_rand_below(rand, start->n_tokens);
     start->n_prompt_logprobs_done = weft_rand_below(rand, start->n_prompt + 1);
+    start->n_window_skipped = number(rand, WEFT_CONTEXT_MAX);
     random_sampling(rand, &start->sampling);
 }
 
@@ -802,12 +812,14 @@ static void random_plan(uint64_t *rand, struct weft_step_plan *plan) {
     for (uint32_t i = 0; i < plan->n_copies; i++) {
         copies[i].from = number(rand, WEFT_KV_BLOCKS_MAX - 2);
         copies[i].to = copies[i].from + 1;
+        copies[i].kind = weft_rand_below(rand, WEFT_KV_KINDS);
     }
     struct weft_step_grant *grants = take(plan->n_grants, sizeof *grants);
     for (uint32_t i = 0; i < plan->n_grants; i++) {
         uint32_t n = 1 + count(rand, 50);
-        grants[i] = (struct weft_step_grant){number(rand, WEFT_SEQS_MAX - 1),
-                                             number(rand, UINT32_MAX), n, tokens(rand, n)};
+        grants[i] =
+            (struct weft_step_grant){number(rand, WEFT_SEQS_MAX - 1), number(rand, UINT32_MAX),
+                                     weft_rand_below(rand, WEFT_KV_KINDS), n, tokens(rand, n)};
     }
     struct weft_step_row *rows = take(plan->n_rows, sizeof *rows);
     for (uint32_t i = 0; i < plan->n_rows; i++)

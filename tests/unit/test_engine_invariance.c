@@ -1,7 +1,7 @@
 /* The engine through weft_eng_step: the output of a sequence depends on nothing but itself.
  *
  * A small scheduler runs a set of sequences in many ways (alone, together, in chunks, preempted and
- * recomputed, on other block sizes and thread counts) and every record must be bit-equal to the one
+ * recomputed, with windowed blocks that others get at once, on other block sizes and thread counts) and every record must be bit-equal to the one
  * the sequence made alone. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,6 +43,7 @@ struct sequence {
     /* While it runs. */
     bool running, done;
     uint32_t slot, gen, n_computed, n_blocks, blocks[SEQ_BLOCKS_MAX];
+    uint32_t n_window_gone, window_blocks[SEQ_BLOCKS_MAX]; /* n_blocks; the first are given back */
     uint32_t tokens[PROMPT_MAX + OUTPUT_MAX];
 };
 
@@ -51,11 +52,13 @@ struct manner {
     bool alone;
     uint32_t chunk_max;      /* 0: a fresh random one for each row */
     uint32_t preempt_chance; /* in percent, per sequence and step */
+    bool keeps_all; /* else windowed blocks go to others once no later position sees them */
 };
 
 struct bench { /* an engine with its free slots and blocks */
     struct drive drive;
     uint32_t next_gen, n_free_blocks, free_blocks[DRIVE_BLOCKS];
+    uint32_t n_free_window, free_window[DRIVE_BLOCKS]; /* a stack: the last one goes first */
     bool slot_used[SEQS];
     uint64_t rng;
 };
@@ -109,6 +112,11 @@ static void init_bench(struct bench *bench, weft_eng *eng, uint64_t seed) {
     for (uint32_t i = 0; i < bench->n_free_blocks; i++) {
         bench->free_blocks[i] = i;
     }
+    bench->n_free_window = weft_eng_info(eng)->n_window_blocks;
+    if (bench->n_free_window > DRIVE_BLOCKS) bench->n_free_window = DRIVE_BLOCKS;
+    for (uint32_t i = 0; i < bench->n_free_window; i++) {
+        bench->free_window[i] = i;
+    }
 }
 
 static uint32_t take_block(struct bench *bench) {
@@ -128,7 +136,7 @@ static void start_sequence(struct bench *bench, struct sequence *seq) {
     seq->slot = slot;
     seq->gen = ++bench->next_gen;
     seq->running = true;
-    seq->n_computed = seq->n_blocks = 0;
+    seq->n_computed = seq->n_blocks = seq->n_window_gone = 0;
     struct weft_step_start start = {
         .slot = slot,
         .gen = seq->gen,
@@ -141,30 +149,49 @@ static void start_sequence(struct bench *bench, struct sequence *seq) {
     drive_start(&bench->drive, &start);
 }
 
+/* The windowed blocks below entry `end`. */
+static void give_window_back(struct bench *bench, struct sequence *seq, uint32_t end) {
+    if (weft_eng_info(bench->drive.eng)->window == 0) return;
+    for (; seq->n_window_gone < end; seq->n_window_gone++) {
+        bench->free_window[bench->n_free_window++] = seq->window_blocks[seq->n_window_gone];
+    }
+}
+
 static void stop_sequence(struct bench *bench, struct sequence *seq) {
     drive_release(&bench->drive, seq->slot, seq->gen);
     bench->slot_used[seq->slot] = false;
     for (uint32_t i = 0; i < seq->n_blocks; i++) {
         bench->free_blocks[bench->n_free_blocks++] = seq->blocks[i];
     }
+    give_window_back(bench, seq, seq->n_blocks);
     seq->running = false;
 }
 
-static void plan_row(struct bench *bench, struct sequence *seq, uint32_t chunk_max,
+static void plan_row(struct bench *bench, struct sequence *seq, const struct manner *manner,
                      uint32_t *budget) {
+    const struct weft_eng_info *info = weft_eng_info(bench->drive.eng);
+    uint32_t chunk_max = manner->chunk_max;
     uint32_t left = seq->request->n_prompt + seq->n_output - seq->n_computed;
     if (chunk_max == 0) chunk_max = 1 + weft_rand_below(&bench->rng, 40);
     uint32_t n = left < chunk_max ? left : chunk_max;
     if (n > *budget) n = *budget;
     if (n == 0) return;
-    uint32_t block_size = weft_eng_info(bench->drive.eng)->block_size;
+    if (!manner->keeps_all && info->window > 0 && seq->n_computed >= info->window)
+        give_window_back(bench, seq, (seq->n_computed - info->window + 1) / info->block_size);
     uint32_t first_new = seq->n_blocks;
-    while (seq->n_blocks * block_size < seq->n_computed + n) {
+    while (seq->n_blocks * info->block_size < seq->n_computed + n) {
         assert_true(seq->n_blocks < SEQ_BLOCKS_MAX);
+        if (info->window > 0) {
+            assert_true(bench->n_free_window > 0);
+            seq->window_blocks[seq->n_blocks] = bench->free_window[--bench->n_free_window];
+        }
         seq->blocks[seq->n_blocks++] = take_block(bench);
     }
-    drive_grant(&bench->drive, seq->slot, seq->gen, seq->blocks + first_new,
-                seq->n_blocks - first_new);
+    drive_grant_kind(&bench->drive, seq->slot, seq->gen, WEFT_KV_FULL, seq->blocks + first_new,
+                     seq->n_blocks - first_new);
+    if (info->window > 0)
+        drive_grant_kind(&bench->drive, seq->slot, seq->gen, WEFT_KV_WINDOWED,
+                         seq->window_blocks + first_new, seq->n_blocks - first_new);
     drive_row(&bench->drive, seq->slot, seq->gen, n);
     seq->n_computed += n;
     *budget -= n;
@@ -205,7 +232,7 @@ static bool plan_step(struct bench *bench, struct sequence *seqs, uint32_t n,
             stop_sequence(bench, seq);
             continue;
         }
-        plan_row(bench, seq, manner->chunk_max, &budget);
+        plan_row(bench, seq, manner, &budget);
     }
     return any_left;
 }
@@ -243,11 +270,11 @@ static void run_manner(weft_eng *eng, struct sequence *seqs, const struct manner
 
 static void check_invariance(const char *model, enum weft_eng_act act, enum weft_eng_kv kv) {
     static const struct manner manners[] = {
-        {false, 1000, 0}, {false, 0, 10}, {false, 7, 0},
-        {false, 16, 0},   {false, 1, 0},  {true, 5, 5},
+        {false, 1000, 0, false}, {false, 0, 10, false}, {false, 7, 0, false},
+        {false, 16, 0, true},    {false, 1, 0, false},  {true, 5, 5, false},
     };
     static const struct { uint32_t n_threads, block_size; } engines[] = {{1, 16}, {2, 16}, {3, 48}};
-    static const struct manner reference = {true, 1000, 0};
+    static const struct manner reference = {true, 1000, 0, true};
     uint64_t seed = weft_rand_test_seed();
     struct engine_request requests[SEQS];
     struct sequence *seqs = calloc(2 * SEQS, sizeof *seqs), *want = seqs + SEQS;

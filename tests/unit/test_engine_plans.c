@@ -115,12 +115,17 @@ static void spoil_sampling(struct fuzz *fuzz, struct weft_sampling *sampling) {
 }
 
 static void spoil_start(struct fuzz *fuzz, struct weft_step_start *start) {
-    uint32_t *const fields[] = {&start->slot,     &start->gen,      &start->n_tokens,
-                                &start->n_prompt, &start->n_cached, &start->n_prompt_logprobs_done};
-    uint32_t which = below(fuzz, 8);
-    if (which == 6) {
+    uint32_t *const fields[] = {&start->slot,
+                                &start->gen,
+                                &start->n_tokens,
+                                &start->n_prompt,
+                                &start->n_cached,
+                                &start->n_prompt_logprobs_done,
+                                &start->n_window_skipped};
+    uint32_t which = below(fuzz, 9);
+    if (which == 7) {
         spoil_sampling(fuzz, &start->sampling);
-    } else if (which == 7) {
+    } else if (which == 8) {
         fuzz->tokens[0][below(fuzz, 8)] = odd_number(fuzz);
     } else {
         uint32_t value = odd_number(fuzz);
@@ -134,7 +139,7 @@ static void spoil_start(struct fuzz *fuzz, struct weft_step_start *start) {
 static void spoil_plan(struct fuzz *fuzz, struct weft_step_plan *plan) {
     struct drive *b = &fuzz->b;
     uint32_t value = odd_number(fuzz);
-    switch (below(fuzz, 7)) {
+    switch (below(fuzz, 8)) {
     case 0:
         plan->step += 1 + value;
         break;
@@ -151,10 +156,16 @@ static void spoil_plan(struct fuzz *fuzz, struct weft_step_plan *plan) {
         if (b->n_grants) b->grants[below(fuzz, b->n_grants)].gen = value;
         break;
     case 5:
+        if (b->n_grants) b->grants[below(fuzz, b->n_grants)].kind = value;
+        break;
+    case 6:
         if (b->n_starts) spoil_start(fuzz, &b->starts[below(fuzz, b->n_starts)]);
         break;
     default:
-        if (b->n_copies) b->copies[0].to = value;
+        if (b->n_copies && below(fuzz, 2))
+            b->copies[0].kind = value;
+        else if (b->n_copies)
+            b->copies[0].to = value;
         if (b->n_releases) b->releases[0].gen = value;
         break;
     }
@@ -211,8 +222,7 @@ static void fuzz_once(struct fuzz *fuzz) {
     fuzz->n_taken++;
 }
 
-static void refused_plans_change_nothing(void **state) {
-    (void)state;
+static void check_refused_plans(const char *model) {
     struct fuzz *fuzz = calloc(1, sizeof *fuzz);
     assert_non_null(fuzz);
     struct weft_eng_options options;
@@ -223,9 +233,9 @@ static void refused_plans_change_nothing(void **state) {
     options.max_model_len = 100;
     options.kv_memory_bytes = 1u << 20;
     fuzz->rng = weft_rand_test_seed();
-    drive_init(&fuzz->a, drive_open(drive_fixture(ENGINE_TIED), &options));
-    drive_init(&fuzz->b, drive_open(drive_fixture(ENGINE_TIED), &options));
-    uint32_t n_rounds = engine_short_run ? 1000 : 4000;
+    drive_init(&fuzz->a, drive_open(drive_fixture(model), &options));
+    drive_init(&fuzz->b, drive_open(drive_fixture(model), &options));
+    uint32_t n_rounds = engine_short_run ? 500 : 2000;
     for (uint32_t i = 0; i < n_rounds; i++) {
         fuzz_once(fuzz);
     }
@@ -234,6 +244,12 @@ static void refused_plans_change_nothing(void **state) {
     weft_eng_free(fuzz->a.eng);
     weft_eng_free(fuzz->b.eng);
     free(fuzz);
+}
+
+static void refused_plans_change_nothing(void **state) {
+    (void)state;
+    check_refused_plans(ENGINE_TIED);
+    check_refused_plans(ENGINE_WINDOWED);
 }
 
 static void epochs_drop_sequences_and_old_ones_are_stale(void **state) {
@@ -318,12 +334,81 @@ static void logprobs_of_a_step_are_bounded(void **state) {
     weft_eng_free(eng);
 }
 
+static void expect_refusal(struct drive *drive, const char *sentence) {
+    const struct weft_step_result *result;
+    struct weft_step_plan plan = drive_plan(drive);
+    struct weft_errmsg why = {{0}};
+    assert_int_equal(weft_eng_step(drive->eng, &plan, &result, &why), WEFT_E_PROTO);
+    if (!strstr(why.text, sentence)) fail_msg("%s", why.text);
+}
+
+static void blocks_of_kinds_that_do_not_fit_are_refused(void **state) {
+    (void)state;
+    weft_eng *eng = engine_open_small(ENGINE_WINDOWED, WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO, 1, 16);
+    struct drive *drive = malloc(sizeof *drive);
+    assert_non_null(drive);
+    drive_init(drive, eng);
+    const struct weft_eng_info *info = weft_eng_info(eng);
+    uint32_t tokens[100] = {0}, blocks[64] = {0};
+    assert_int_equal(info->window, 16);
+    struct weft_step_start start = {.gen = 1, .tokens = tokens, .n_tokens = 100, .n_prompt = 100};
+    weft_sampling_init(&start.sampling);
+
+    drive_start(drive, &start);
+    drive_grant_kind(drive, 0, 1, WEFT_KV_FULL, blocks, 2);
+    drive_row(drive, 0, 1, 20);
+    expect_refusal(drive, "slot 0 has blocks of windowed layers for 0 tokens, its row ends at 20");
+    drive_grant_kind(drive, 0, 1, WEFT_KV_WINDOWED, blocks, 1);
+    expect_refusal(drive, "slot 0 has blocks of windowed layers for 16 tokens, its row ends at 20");
+    drive->grants[1].kind = WEFT_KV_KINDS;
+    expect_refusal(drive, "a grant of blocks of kind 2, there are 2");
+    drive->grants[1].kind = WEFT_KV_WINDOWED;
+    drive->blocks[2] = info->n_window_blocks;
+    expect_refusal(drive, "of windowed layers");
+    drive->blocks[2] = 0;
+    drive_grant_kind(drive, 0, 1, WEFT_KV_WINDOWED, blocks, 20);
+    expect_refusal(drive, "slot 0 is granted 20 blocks on top of 1, 20 fit");
+
+    drive_clear(drive); /* position 32 sees 17 and those after it: block 1 */
+    start.n_cached = 32;
+    start.n_window_skipped = 2;
+    drive_start(drive, &start);
+    expect_refusal(drive, "a start skips 2 windowed blocks, but position 32 sees what is in them");
+    drive_copy(drive, 0, 1);
+    drive->starts[0].n_window_skipped = 1;
+    drive->copies[0].kind = WEFT_KV_KINDS;
+    expect_refusal(drive, "a copy of blocks of kind 2, there are 2");
+    drive->copies[0] = (struct weft_step_copy){0, info->n_window_blocks, WEFT_KV_WINDOWED};
+    expect_refusal(drive, "a copy from block 0 to");
+    drive->copies[0].to = 1;
+    drive_grant_kind(drive, 0, 1, WEFT_KV_FULL, blocks, 3);
+    drive_grant_kind(drive, 0, 1, WEFT_KV_WINDOWED, blocks, 1);
+    drive_row(drive, 0, 1, 16);
+    expect_refusal(drive, "slot 0 has blocks of windowed layers for 32 tokens, its row ends at 48");
+    drive->grants[1].n_blocks = 2;
+    (void)drive_run(drive);
+    weft_eng_free(eng);
+
+    eng = engine_open_small(ENGINE_TIED, WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO, 1, 16);
+    drive_init(drive, eng);
+    assert_int_equal(weft_eng_info(eng)->window, 0);
+    start.n_cached = 80; /* a model without windows has nothing to skip, and one kind */
+    drive_start(drive, &start);
+    expect_refusal(drive, "a start skips 2 windowed blocks");
+    drive->starts[0].n_window_skipped = 0;
+    drive_grant_kind(drive, 0, 1, WEFT_KV_WINDOWED, blocks, 1);
+    expect_refusal(drive, "a grant of blocks of kind 1, there are 1");
+    free(drive);
+    weft_eng_free(eng);
+}
+
 int main(int argc, char **argv) {
     if (!engine_test_begin("test_engine_plans", argc, argv)) return 77;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(epochs_drop_sequences_and_old_ones_are_stale),
         cmocka_unit_test(logprobs_of_a_step_are_bounded),
         cmocka_unit_test(refused_plans_change_nothing),
+        cmocka_unit_test(blocks_of_kinds_that_do_not_fit_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -141,6 +141,10 @@ static void check_copies(const char *model) {
     drive_copy(drive, 0, 11);
     drive_copy(drive, 11, 10);
     drive_copy(drive, 2, 12);
+    for (uint32_t i = 0; i < 3 && weft_eng_info(eng)->window > 0; i++) {
+        drive->copies[drive->n_copies] = drive->copies[i];
+        drive->copies[drive->n_copies++].kind = WEFT_KV_WINDOWED;
+    }
     (void)drive_run(drive);
     struct weft_step_start other = start;
     other.slot = 2;
@@ -165,6 +169,63 @@ static void copied_and_shared_blocks_hold_the_same_tokens(void **state) {
     (void)state;
     check_copies(ENGINE_DRAFT);
     check_copies("tests/data/zoo/deepseek_v2"); /* of one plane */
+    check_copies("tests/data/zoo/gemma3");      /* of two kinds */
+}
+
+/* A sequence of 100 tokens ends in a window's blocks; another begins after 96 of them, without the
+ * windowed blocks that none of its positions sees. */
+static void check_skipped(const char *model) {
+    weft_eng *eng = engine_open_small(model, WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO, 2, 16);
+    struct drive *drive = malloc(sizeof *drive);
+    assert_non_null(drive);
+    drive_init(drive, eng);
+    uint32_t tokens[100], window = weft_eng_info(eng)->window;
+    assert_in_range(window, 16, 48);
+    for (uint32_t i = 0; i < 100; i++) {
+        tokens[i] = 100 + i * 3;
+    }
+    const uint32_t blocks[] = {0, 1, 2, 3, 4, 5, 6}, others[] = {10, 11, 12, 13, 14, 15, 16};
+    struct weft_step_start start = {.gen = 1, .tokens = tokens, .n_tokens = 100, .n_prompt = 100};
+    weft_sampling_init(&start.sampling);
+    start.sampling.max_tokens = 2;
+    start.sampling.n_logprobs = 3;
+    drive_start(drive, &start);
+    drive_grant(drive, 0, 1, blocks, 7);
+    drive_row(drive, 0, 1, 100);
+    struct weft_step_out want = drive_run(drive)->outs[0];
+    uint32_t want_bits = engine_float_bits(want.logprobs.logprob);
+
+    /* Meanwhile a third sequence writes over all that may be gone. */
+    struct weft_step_start third = start;
+    uint32_t n_skipped = (96 - window + 1) / 16, n_kept = 6 - n_skipped;
+    third.slot = 2;
+    third.n_tokens = third.n_prompt = 16 * n_skipped;
+    drive_start(drive, &third);
+    drive_grant_kind(drive, 2, 1, WEFT_KV_FULL, others, n_skipped);
+    drive_grant_kind(drive, 2, 1, WEFT_KV_WINDOWED, blocks, n_skipped);
+    drive_row(drive, 2, 1, 16 * n_skipped);
+    start.slot = 1;
+    start.n_cached = 96;
+    start.n_window_skipped = n_skipped;
+    drive_start(drive, &start);
+    drive_grant_kind(drive, 1, 1, WEFT_KV_FULL, blocks, 6);
+    drive_grant_kind(drive, 1, 1, WEFT_KV_FULL, others + 6, 1);
+    drive_grant_kind(drive, 1, 1, WEFT_KV_WINDOWED, blocks + n_skipped, n_kept);
+    drive_grant_kind(drive, 1, 1, WEFT_KV_WINDOWED, others + 6, 1);
+    drive_row(drive, 1, 1, 4);
+    struct weft_step_out got = drive_run(drive)->outs[1];
+    assert_int_equal(got.token, want.token);
+    assert_int_equal(engine_float_bits(got.logprobs.logprob), want_bits);
+    free(drive);
+    weft_eng_free(eng);
+}
+
+static void a_cached_prefix_needs_only_the_windowed_blocks_that_are_seen(void **state) {
+    (void)state;
+    check_skipped(ENGINE_WINDOWED);
+    check_skipped("tests/data/zoo/gemma3");
+    check_skipped("tests/data/zoo/gemma2");
+    check_skipped("tests/data/zoo/phi3");
 }
 
 /* ------------------------------------------------------------------------ progress and heap --- */
@@ -341,6 +402,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(sequences_end_where_they_should),
         cmocka_unit_test(a_prompt_of_the_full_length_ends_without_a_token),
         cmocka_unit_test(copied_and_shared_blocks_hold_the_same_tokens),
+        cmocka_unit_test(a_cached_prefix_needs_only_the_windowed_blocks_that_are_seen),
         cmocka_unit_test(progress_moves_with_every_step),
         cmocka_unit_test(a_step_takes_nothing_from_the_heap_on_any_thread),
         cmocka_unit_test(logprobs_of_the_whole_vocabulary_add_up),

@@ -524,32 +524,38 @@ static void a_plan_that_contradicts_itself_is_refused(void **state) {
     assert_refused(fix, &msg, WEFT_E_TOOBIG, "releases");
 
     msg = sample(WEFT_MSG_PLAN, false);
-    struct weft_step_copy copy = {5, 5};
+    struct weft_step_copy copy = {5, 5, WEFT_KV_FULL};
     msg.plan.copies = &copy;
     msg.plan.n_copies = 1;
     assert_refused(fix, &msg, WEFT_E_PROTO, "copies block 5 to 5");
     copy.to = WEFT_KV_BLOCKS_MAX;
     assert_refused(fix, &msg, WEFT_E_PROTO, "copies block 5 to");
+    copy = (struct weft_step_copy){5, 6, WEFT_KV_KINDS};
+    assert_refused(fix, &msg, WEFT_E_PROTO, "blocks of kind 2");
 
     msg = sample(WEFT_MSG_PLAN, false);
     uint32_t blocks[] = {1, WEFT_KV_BLOCKS_MAX};
-    struct weft_step_grant grant = {0, 1, 2, blocks};
+    struct weft_step_grant grant = {0, 1, WEFT_KV_FULL, 2, blocks};
     msg.plan.grants = &grant;
     msg.plan.n_grants = 1;
     assert_refused(fix, &msg, WEFT_E_TOOBIG, "blocks holds");
     grant.n_blocks = 1;
     encode(fix, &msg);
-    char *head = memmem(fix->buf.data, fix->buf.len, "\0\0\0\0\1\0\0\0\1\0\0\0", 12);
+    char *head = memmem(fix->buf.data, fix->buf.len, "\0\0\0\0\1\0\0\0\0\0\0\0\1\0\0\0", 16);
     assert_non_null(head);
-    head[8] = 2; /* wants more than there are */
+    head[12] = 2; /* wants more than there are */
     assert_int_equal(decode(fix, fix->buf.data, fix->buf.len), WEFT_E_PROTO);
-    head[8] = 0;
+    head[12] = 0;
+    assert_int_equal(decode(fix, fix->buf.data, fix->buf.len), WEFT_E_PROTO);
+    head[12] = 1;
+    assert_int_equal(decode(fix, fix->buf.data, fix->buf.len), WEFT_OK);
+    head[8] = WEFT_KV_KINDS;
     assert_int_equal(decode(fix, fix->buf.data, fix->buf.len), WEFT_E_PROTO);
 
     msg = sample(WEFT_MSG_PLAN, true);
     encode(fix, &msg);
     /* The first start: slot 4, gen 1, choice 0, bin 16, ..., n_prompt 4, n_cached 0, told 0. */
-    char *start = memmem(fix->buf.data, fix->buf.len, "\x98\x04\x01\x00\xc4\x10", 6);
+    char *start = memmem(fix->buf.data, fix->buf.len, "\x99\x04\x01\x00\xc4\x10", 6);
     assert_non_null(start);
     static const char wrong[][3] = {{0, 0, 0}, {5, 0, 0}, {4, 4, 0}, {4, 0, 5}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {

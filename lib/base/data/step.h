@@ -7,6 +7,11 @@
  *          tokens are its prompt, then its output. It has `n_computed` tokens in the KV cache. A
  *          row computes n_tokens more; when it reaches the last known token the worker samples the
  *          next one and appends it.
+ * Blocks   Layers whose window is shorter than sequences may get have blocks of their own kind, in a
+ *          pool with ids of its own. A sequence has a table per kind; entry i holds the tokens from
+ *          i * block_size on. The scheduler takes back windowed blocks without a word, once no later
+ *          position sees them: a worker reads nothing below what the window of the position it
+ *          computes begins with, and what stands in the table there means nothing any more.
  * Order    Within a plan: releases, starts, copies, grants, rows.
  * Memory   Everything behind a pointer is borrowed from whoever made the struct.
  */
@@ -19,6 +24,9 @@
 #include "base/end.h"
 #include "base/sampling.h"
 
+/* Which layers a block belongs to. Where there are no windowed ones, all are FULL. */
+enum weft_kv_kind { WEFT_KV_FULL, WEFT_KV_WINDOWED, WEFT_KV_KINDS };
+
 struct weft_step_start {
     uint32_t slot, gen;
     uint32_t choice;        /* 0..n-1: keys the generator together with the seed */
@@ -26,18 +34,22 @@ struct weft_step_start {
     uint32_t n_tokens;      /* >= n_prompt */
     uint32_t n_prompt;      /* >= 1 */
     uint32_t n_cached; /* leading tokens whose KV is already in the granted blocks; < n_tokens */
+    uint32_t n_window_skipped; /* entries that the windowed table begins without; no later position
+                                  sees them */
     uint32_t n_prompt_logprobs_done; /* prompt positions whose log-probabilities were delivered */
     struct weft_sampling sampling;
 };
 
-struct weft_step_grant { /* blocks appended to the sequence's table */
+struct weft_step_grant { /* blocks appended to one of the sequence's tables */
     uint32_t slot, gen;
+    uint32_t kind; /* enum weft_kv_kind */
     uint32_t n_blocks;
     const uint32_t *blocks;
 };
 
-struct weft_step_copy { /* the whole block, all layers; before any row of the plan runs */
+struct weft_step_copy { /* the whole block, all layers of its kind; before any row of the plan */
     uint32_t from, to;
+    uint32_t kind; /* enum weft_kv_kind */
 };
 
 struct weft_step_release { /* the slot is free; its generation never comes back */

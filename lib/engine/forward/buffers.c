@@ -54,9 +54,8 @@ static void lay_out(struct wefti_forward *f, struct wefti_memory_layout *layout)
     for (uint32_t kind = 0; kind < f->n_kinds; kind++) {
         f->rope[kind] = wefti_memory_reserve(layout, rows * f->rope_stride, sizeof(float));
         f->tiles[kind] = wefti_memory_reserve(layout, rows, sizeof(struct wefti_forward_attn_tile));
-        f->last_tiles[kind] =
-            wefti_memory_reserve(layout, rows, sizeof(struct wefti_forward_attn_tile));
     }
+    f->last_tiles = wefti_memory_reserve(layout, rows, sizeof(struct wefti_forward_attn_tile));
     f->x = wefti_memory_reserve(layout, rows * f->x_stride, sizeof *f->x);
     if (f->moe.n_experts > 0) lay_out_experts(f, layout);
     if (f->adds_apart || f->moe.n_ffn_shared > 0)
@@ -219,6 +218,8 @@ weft_err wefti_forward_new(const struct wefti_forward_config *config,
             weft_model_rope(model, turns_locally(model, f, kind), is_long,
                             &f->ropes[kind][is_long]);
     }
+    for (uint32_t i = 0; i < f->n_layers; i++)
+        f->block_kinds[wefti_forward_layer_kind(f, i)] = wefti_kv_cache_kind(f->kv, i);
     *forward_out = f;
     return WEFT_OK;
 }

@@ -26,8 +26,7 @@
 struct wefti_forward_pass {
     struct wefti_forward *forward;
     const struct wefti_forward_batch *batch;
-    struct wefti_forward_attn_work attention[WEFTI_FORWARD_KINDS],
-        last_attention[WEFTI_FORWARD_KINDS];
+    struct wefti_forward_attn_work attention[WEFTI_FORWARD_KINDS], last_attention;
     bool narrows; /* the last layer goes on with the logit rows alone */
 };
 
@@ -68,8 +67,8 @@ static void begin_pass(const struct wefti_forward_thread *thread) {
                             f->x + row * f->x_stride);
         if (f->embed_scale != 1) scale_row(f->x + row * f->x_stride, f->n_hidden, f->embed_scale);
         for (uint32_t kind = 0; kind < f->n_kinds; kind++)
-            fill_rope(&f->ropes[kind][batch->is_long[row]], f->rope_dim, batch->rows[row].pos,
-                      f->rope[kind] + row * f->rope_stride);
+            fill_rope(&f->ropes[kind][batch->is_long[row]], f->rope_dim,
+                      batch->rows[WEFT_KV_FULL][row].pos, f->rope[kind] + row * f->rope_stride);
     }
     wefti_forward_end_phase(thread);
 }
@@ -110,14 +109,14 @@ static void finish_q_and_k(const struct wefti_forward *f, uint32_t layer_idx, ui
 static void rope_and_cache(const struct wefti_forward_thread *thread, uint32_t layer) {
     const struct wefti_forward *f = thread->forward;
     const struct wefti_forward_batch *batch = thread->pass->batch;
+    const struct weft_attn_row *rows = batch->rows[wefti_forward_block_kind(f, layer)];
     uint32_t per_task = batch->n_tokens > 4 * f->n_threads ? WEFTI_FORWARD_ROWS_PER_TASK : 1;
     uint32_t begin, end;
     while (wefti_forward_take_rows(thread, batch->n_tokens, per_task, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++) {
             finish_q_and_k(f, layer, row);
-            f->kern->kv_write(&f->kv->layers[layer], batch->rows[row].block_table,
-                              batch->rows[row].pos, f->k + row * f->kv_stride,
-                              f->v + row * f->kv_stride);
+            f->kern->kv_write(&f->kv->layers[layer], rows[row].block_table, rows[row].pos,
+                              f->k + row * f->kv_stride, f->v + row * f->kv_stride);
         }
     }
     wefti_forward_end_phase(thread);
@@ -207,7 +206,7 @@ static void layer_attention(const struct wefti_forward_thread *thread, uint32_t 
         if (*n_rows == 0) return;
         wefti_forward_mark(thread, WEFT_ENG_OP_ATTENTION);
         move_logit_rows_to_front(thread);
-        work = &thread->pass->last_attention[kind];
+        work = &thread->pass->last_attention;
     }
     wefti_forward_mark(thread, WEFT_ENG_OP_ATTENTION);
     wefti_forward_attend(thread, layer_idx, work);
@@ -332,9 +331,10 @@ static void note_pass(const struct wefti_forward *f, const struct wefti_forward_
         uint32_t kind = wefti_forward_layer_kind(f, i), window = f->windows[kind];
         if (narrows && i + 1 == f->n_layers) {
             costs.n_seen += wefti_forward_attn_seen(window, f->last_rows, batch->n_logit_rows);
-            costs.n_read += wefti_forward_attn_read(f, &pass->last_attention[kind]);
+            costs.n_read += wefti_forward_attn_read(f, &pass->last_attention);
         } else {
-            costs.n_seen += wefti_forward_attn_seen(window, batch->rows, batch->n_tokens);
+            costs.n_seen +=
+                wefti_forward_attn_seen(window, batch->rows[WEFT_KV_FULL], batch->n_tokens);
             costs.n_read += wefti_forward_attn_read(f, &pass->attention[kind]);
         }
     }
@@ -358,17 +358,18 @@ void wefti_forward_run(struct wefti_forward *f, const struct wefti_forward_batch
     WEFT_ASSERT(batch->n_tokens <= f->max_rows && batch->n_logit_rows <= batch->n_tokens);
     struct wefti_forward_pass pass = {.forward = f, .batch = batch};
     for (uint32_t kind = 0; kind < f->n_kinds; kind++)
-        pass.attention[kind] = wefti_forward_attn_plan(f, f->windows[kind], batch->rows,
-                                                       batch->n_tokens, f->tiles[kind]);
+        pass.attention[kind] =
+            wefti_forward_attn_plan(f, f->windows[kind], batch->rows[f->block_kinds[kind]],
+                                    batch->n_tokens, f->tiles[kind]);
     bool narrows = batch->n_logit_rows < batch->n_tokens;
     pass.narrows = narrows;
     if (narrows) {
+        uint32_t kind = wefti_forward_layer_kind(f, f->n_layers - 1);
         for (uint32_t i = 0; i < batch->n_logit_rows; i++) {
-            f->last_rows[i] = batch->rows[batch->logit_rows[i]];
+            f->last_rows[i] = batch->rows[f->block_kinds[kind]][batch->logit_rows[i]];
         }
-        for (uint32_t kind = 0; kind < f->n_kinds; kind++)
-            pass.last_attention[kind] = wefti_forward_attn_plan(
-                f, f->windows[kind], f->last_rows, batch->n_logit_rows, f->last_tiles[kind]);
+        pass.last_attention = wefti_forward_attn_plan(f, f->windows[kind], f->last_rows,
+                                                      batch->n_logit_rows, f->last_tiles);
     }
     if (f->profile) note_pass(f, &pass, narrows);
     wefti_pool_run(f->pool, run_thread, &pass);

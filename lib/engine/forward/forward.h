@@ -1,7 +1,7 @@
 /* engine/forward — the forward pass over a flat batch.
  *
  * Model    All tokens of a batch go through the layers at once. Each reads the keys and values of
- *          its own sequence through its block table, after all rows of the batch have written
+ *          its own sequence through its block tables, after all rows of the batch have written
  *          theirs.
  * Contract A row's logits depend on its sequence alone (docs/architecture.md, "Batch invariance").
  * Threads  One owner runs passes; inside, the threads of the pool share the work by output tiles.
@@ -25,9 +25,11 @@ typedef void wefti_forward_logits_fn(void *ctx, uint32_t i, float *logits, uint3
 
 struct wefti_forward_batch {
     uint32_t n_tokens;
-    const uint32_t *tokens;           /* [n_tokens] */
-    const struct weft_attn_row *rows; /* [n_tokens]; rows of a sequence together, ascending */
-    const bool *is_long;              /* [n_tokens] its sequence has a long prompt (LongRoPE) */
+    const uint32_t *tokens; /* [n_tokens] */
+    /* [n_tokens] by kind of blocks (the first is always there): rows of a sequence together,
+     * ascending. */
+    const struct weft_attn_row *rows[WEFT_KV_KINDS];
+    const bool *is_long; /* [n_tokens] its sequence has a long prompt (LongRoPE) */
     uint32_t n_logit_rows;
     const uint32_t *logit_rows; /* indices of rows that need logits, ascending */
     wefti_forward_logits_fn *on_logits;

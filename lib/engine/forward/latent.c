@@ -127,6 +127,7 @@ static void finish_row(const struct wefti_forward *f, uint32_t layer_idx,
 static void finish_queries(const struct wefti_forward_thread *thread, uint32_t layer_idx,
                            const struct wefti_forward_batch *batch) {
     const struct wefti_forward *f = thread->forward;
+    const struct weft_attn_row *rows = batch->rows[wefti_forward_block_kind(f, layer_idx)];
     const struct head_product product = {
         .heads = &f->weights->layers[layer_idx].up_k,
         .from = {f->heads, f->heads_stride, f->nope_dim + f->rope_dim},
@@ -139,7 +140,7 @@ static void finish_queries(const struct wefti_forward_thread *thread, uint32_t l
         multiply_task(thread, &product, task);
     wefti_forward_mark(thread, WEFT_ENG_OP_ROPE_KV);
     for (; task < n_tasks; task = wefti_forward_take_task(thread))
-        finish_row(f, layer_idx, &batch->rows[task - n_products], task - n_products);
+        finish_row(f, layer_idx, &rows[task - n_products], task - n_products);
     wefti_forward_end_phase(thread);
 }
 

@@ -82,7 +82,8 @@ struct wefti_forward {
     bool rope_interleaved, gelu, qk_norm_all;
     bool adds_apart; /* the output of halves of layers first goes to `added` */
     uint32_t no_rope[WEFT_LAYERS_MAX / 32], no_window[WEFT_LAYERS_MAX / 32];
-    uint32_t n_kinds; /* how many of them the model has */
+    uint32_t n_kinds;                                   /* how many of them the model has */
+    enum weft_kv_kind block_kinds[WEFTI_FORWARD_KINDS]; /* what their blocks are */
     bool uses[WEFT_ACT_COUNT];
     size_t act_bytes[WEFT_ACT_COUNT]; /* of the widest row */
     size_t x_stride, q_stride, out_stride, kv_stride, ffn_stride, logit_stride, rope_stride;
@@ -102,8 +103,8 @@ struct wefti_forward {
     uint8_t *shared[WEFT_ACT_COUNT]; /* [rows] converted activations */
     float *logits;                   /* [WEFTI_FORWARD_HEAD_ROWS][logit_stride] */
     struct weft_attn_row *last_rows; /* [rows] the rows that go on in the last layer */
-    struct wefti_forward_attn_tile *tiles[WEFTI_FORWARD_KINDS];      /* [rows] */
-    struct wefti_forward_attn_tile *last_tiles[WEFTI_FORWARD_KINDS]; /* [rows] of last_rows */
+    struct wefti_forward_attn_tile *tiles[WEFTI_FORWARD_KINDS]; /* [rows] */
+    struct wefti_forward_attn_tile *last_tiles;                 /* [rows] of last_rows */
     float *parts; /* [parts_max] sums of a row and span */
     size_t parts_max;
     struct wefti_forward_scratch *threads; /* [n_threads] */
@@ -144,6 +145,12 @@ static inline void wefti_forward_mark(const struct wefti_forward_thread *thread,
 static inline uint32_t wefti_forward_layer_kind(const struct wefti_forward *f, uint32_t layer) {
     return f->n_kinds == 1 || weft_model_bit(f->no_window, layer) ? WEFTI_FORWARD_FULL
                                                                   : WEFTI_FORWARD_WINDOWED;
+}
+
+/* The kind of the blocks that a layer reads and writes. */
+static inline enum weft_kv_kind wefti_forward_block_kind(const struct wefti_forward *f,
+                                                         uint32_t layer) {
+    return f->block_kinds[wefti_forward_layer_kind(f, layer)];
 }
 
 /* The next task of a phase. */

@@ -1,6 +1,6 @@
 /* One mapping holds the blocks of all layers: layer by layer a plane of keys and one of values, or
- * one of latents alone. Block b of a plane is at b * block_bytes, so a block id is all that a table
- * needs. The mapping is address space from the start and becomes resident as blocks are written. */
+ * one of latents alone, of as many blocks as the layer's kind has. Block b of a plane is at
+ * b * block_bytes, so a block id is all that a table needs. The mapping is address space from the start and becomes resident as blocks are written. */
 #include "runtime/kv_cache.h"
 
 #include <inttypes.h>
@@ -62,8 +62,20 @@ static weft_err size_blocks(const struct weft_eng_options *options, uint64_t tak
                             memory, bytes_per_block);
     if (n_blocks < blocks_per_seq) info->max_model_len = (uint32_t)(n_blocks * info->block_size);
     info->n_blocks = (uint32_t)n_blocks;
+    info->n_window_blocks = info->window > 0 ? info->n_blocks : 0;
     info->kv_bytes = n_blocks * bytes_per_block;
     return WEFT_OK;
+}
+
+/* A window that no sequence outgrows gives nothing back. */
+static void set_kinds(struct wefti_kv_cache *cache, const struct weft_model_params *params,
+                      struct weft_eng_info *info) {
+    if (params->window == 0 || params->window >= info->max_model_len) return;
+    for (uint32_t i = 0; i < params->n_layers; i++) {
+        if (weft_model_bit(params->no_window, i)) continue;
+        cache->windowed[i / 32] |= 1u << i % 32;
+        info->window = params->window;
+    }
 }
 
 weft_err wefti_kv_cache_open(struct wefti_kv_cache *cache, const struct weft_model_params *params,
@@ -78,9 +90,11 @@ weft_err wefti_kv_cache_open(struct wefti_kv_cache *cache, const struct weft_mod
                                      .n_layers = params->n_layers,
                                      .block_bytes = weft_kv_block_bytes(&layer)};
     uint64_t bytes_per_block = (uint64_t)cache->n_planes * cache->n_layers * cache->block_bytes;
+    set_kinds(cache, params, info);
     weft_err err = size_blocks(options, taken_bytes, bytes_per_block, info, why);
     if (err) return err;
-    cache->n_blocks = info->n_blocks;
+    cache->n_blocks[WEFT_KV_FULL] = info->n_blocks;
+    cache->n_blocks[WEFT_KV_WINDOWED] = info->n_window_blocks;
     cache->map_bytes = (size_t)info->kv_bytes;
     cache->layers = calloc(cache->n_layers, sizeof *cache->layers);
     cache->map = cache->layers ? wefti_memory_map(cache->map_bytes) : NULL;
@@ -89,12 +103,13 @@ weft_err wefti_kv_cache_open(struct wefti_kv_cache *cache, const struct weft_mod
                             cache->map_bytes);
     if (cache->map_bytes >= HUGE_CACHE_BYTES)
         (void)madvise(cache->map, cache->map_bytes, MADV_HUGEPAGE);
-    size_t plane_bytes = cache->block_bytes * cache->n_blocks;
+    uint8_t *at = cache->map;
     for (uint32_t i = 0; i < cache->n_layers; i++) {
-        uint8_t *base = (uint8_t *)cache->map + i * cache->n_planes * plane_bytes;
-        layer.k = base;
-        if (cache->n_planes > 1) layer.v = base + plane_bytes;
+        size_t plane_bytes = cache->block_bytes * cache->n_blocks[wefti_kv_cache_kind(cache, i)];
+        layer.k = at;
+        if (cache->n_planes > 1) layer.v = at + plane_bytes;
         cache->layers[i] = layer;
+        at += cache->n_planes * plane_bytes;
     }
     return WEFT_OK;
 }
@@ -110,6 +125,7 @@ void wefti_kv_cache_copy(const struct wefti_kv_cache *cache, uint32_t layer,
     WEFT_ASSERT(layer < cache->n_layers);
     uint8_t *k = cache->layers[layer].k, *v = cache->layers[layer].v; /* NULL: there is none */
     for (uint32_t i = 0; i < n_copies; i++) {
+        if (copies[i].kind != wefti_kv_cache_kind(cache, layer)) continue;
         size_t from = copies[i].from * cache->block_bytes, to = copies[i].to * cache->block_bytes;
         if (from == to) continue;
         memcpy(k + to, k + from, cache->block_bytes);

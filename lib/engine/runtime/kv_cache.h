@@ -1,30 +1,39 @@
 /* engine/runtime/kv_cache — the physical blocks of keys and values, all layers in one mapping.
  *
- * The scheduler decides who holds which block (lib/paged_kv); here they are memory. */
+ * The scheduler decides who holds which block (lib/paged_kv); here they are memory. A block of a
+ * kind is one of each layer of that kind. */
 #ifndef WEFT_ENGINE_KV_CACHE_H
 #define WEFT_ENGINE_KV_CACHE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/limits.h"
+#include "base/step.h"
 #include "engine/engine.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
 
 struct wefti_kv_cache {
     struct weft_kv_layer *layers; /* [n_layers] */
-    uint32_t n_layers, n_blocks;
-    uint32_t n_planes;  /* per layer: K and V, or latents alone */
-    size_t block_bytes; /* in one plane of one layer */
+    uint32_t n_layers, n_blocks[WEFT_KV_KINDS];
+    uint32_t windowed[WEFT_LAYERS_MAX / 32]; /* a bit per layer: its blocks are of that kind */
+    uint32_t n_planes;                       /* per layer: K and V, or latents alone */
+    size_t block_bytes;                      /* in one plane of one layer */
     void *map;
     size_t map_bytes;
 };
 
+static inline enum weft_kv_kind wefti_kv_cache_kind(const struct wefti_kv_cache *cache,
+                                                    uint32_t layer) {
+    return weft_model_bit(cache->windowed, layer) ? WEFT_KV_WINDOWED : WEFT_KV_FULL;
+}
+
 /* The element type by the options. */
 enum weft_kv_dtype wefti_kv_cache_dtype(const struct weft_eng_options *options);
 
-/* Sizes the cache and maps it. Writes n_blocks and kv_bytes of `info`, and lowers max_model_len
- * where no sequence of that length fits. `taken_bytes`: what others will take of the memory that is
+/* Sizes the cache and maps it. Writes n_blocks, window, n_window_blocks and kv_bytes of `info`, and
+ * lowers max_model_len where no sequence of that length fits. `taken_bytes`: what others will take of the memory that is
  * free now. INVAL: not even one block fits into the memory asked for. NOMEM. In any case `cache` is
  * to be closed. */
 WEFT_MUST_CHECK weft_err wefti_kv_cache_open(struct wefti_kv_cache *cache,
@@ -34,7 +43,7 @@ WEFT_MUST_CHECK weft_err wefti_kv_cache_open(struct wefti_kv_cache *cache,
                                              struct weft_errmsg *why);
 void wefti_kv_cache_close(struct wefti_kv_cache *cache); /* accepts zeroed ones */
 
-/* Copies blocks within one layer, in the order of the list. */
+/* Copies blocks within one layer, those of its kind, in the order of the list. */
 void wefti_kv_cache_copy(const struct wefti_kv_cache *cache, uint32_t layer,
                          const struct weft_step_copy *copies, uint32_t n_copies);
 

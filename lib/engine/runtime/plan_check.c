@@ -6,9 +6,11 @@
 #include "runtime/plan_check.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/limits.h"
 #include "base/minmax.h"
+#include "kernels/kernels.h"
 
 struct check {
     struct wefti_slots *slots;
@@ -30,7 +32,7 @@ static struct wefti_slot_shadow *shadow_of(const struct check *check, uint32_t s
     shadow->gen_known = slot->gen_known;
     shadow->finished = slot->finish != WEFT_END_NONE;
     shadow->gen = slot->gen;
-    shadow->n_table = slot->n_table;
+    memcpy(shadow->n_table, slot->n_table, sizeof shadow->n_table);
     shadow->seq = wefti_slot_seq(check->slots, slot);
     return shadow;
 }
@@ -66,6 +68,13 @@ static weft_err check_start_lengths(const struct check *check,
     if (start->n_cached >= start->n_tokens)
         return weft_err_set(check->why, WEFT_E_PROTO, "a start has %u of %u tokens cached",
                             start->n_cached, start->n_tokens);
+    uint32_t skipped = start->n_window_skipped,
+             low = weft_attn_low(start->n_cached, check->slots->window);
+    if (skipped > 0 && (check->slots->window == 0 || skipped > low / check->slots->block_size))
+        return weft_err_set(
+            check->why, WEFT_E_PROTO,
+            "a start skips %u windowed blocks, but position %u sees what is in them", skipped,
+            start->n_cached);
     /* The logits of a cached token are never computed, so nothing that depends on them is known. */
     uint32_t next = weft_max_u32(start->n_prompt_logprobs_done, 1);
     if (start->sampling.n_prompt_logprobs >= 0 && next < start->n_prompt && start->n_cached >= next)
@@ -101,6 +110,7 @@ static weft_err check_start(const struct check *check, const struct weft_step_st
         .gen_known = true,
         .finished = finish != WEFT_END_NONE,
         .gen = start->gen,
+        .n_table = {[WEFT_KV_WINDOWED] = start->n_window_skipped},
         .seq = {.sampling = &start->sampling,
                 .n_vocab = check->slots->n_vocab,
                 .n_prompt = start->n_prompt,
@@ -119,13 +129,25 @@ static weft_err check_starts(const struct check *check) {
     return WEFT_OK;
 }
 
+static const char *of_kind(uint32_t kind) {
+    return kind == WEFT_KV_WINDOWED ? " of windowed layers" : "";
+}
+
+static weft_err check_kind(const struct check *check, const char *part, uint32_t kind) {
+    if (kind < check->slots->n_kinds) return WEFT_OK;
+    return weft_err_set(check->why, WEFT_E_PROTO, "a %s of blocks of kind %u, there are %u", part,
+                        kind, check->slots->n_kinds);
+}
+
 static weft_err check_copies(const struct check *check) {
-    uint32_t n_blocks = check->slots->n_blocks;
     for (uint32_t i = 0; i < check->plan->n_copies; i++) {
         const struct weft_step_copy *copy = &check->plan->copies[i];
+        weft_err err = check_kind(check, "copy", copy->kind);
+        if (err) return err;
+        uint32_t n_blocks = check->slots->n_blocks[copy->kind];
         if (copy->from < n_blocks && copy->to < n_blocks) continue;
-        return weft_err_set(check->why, WEFT_E_PROTO, "a copy from block %u to %u, there are %u",
-                            copy->from, copy->to, n_blocks);
+        return weft_err_set(check->why, WEFT_E_PROTO, "a copy from block %u to %u, there are %u%s",
+                            copy->from, copy->to, n_blocks, of_kind(copy->kind));
     }
     return WEFT_OK;
 }
@@ -136,17 +158,20 @@ static weft_err check_grants(const struct check *check) {
         const struct weft_step_grant *grant = &check->plan->grants[i];
         struct wefti_slot_shadow *shadow = sequence_of(check, "grant", grant->slot, grant->gen);
         if (!shadow) return WEFT_E_PROTO;
-        if (grant->n_blocks > slots->table_cap - shadow->n_table)
+        weft_err err = check_kind(check, "grant", grant->kind);
+        if (err) return err;
+        uint32_t *n_table = &shadow->n_table[grant->kind], n_blocks = slots->n_blocks[grant->kind];
+        if (grant->n_blocks > slots->table_cap - *n_table)
             return weft_err_set(check->why, WEFT_E_PROTO,
                                 "slot %u is granted %u blocks on top of %u, %u fit", grant->slot,
-                                grant->n_blocks, shadow->n_table, slots->table_cap);
+                                grant->n_blocks, *n_table, slots->table_cap);
         for (uint32_t b = 0; b < grant->n_blocks; b++) {
-            if (grant->blocks[b] < slots->n_blocks) continue;
+            if (grant->blocks[b] < n_blocks) continue;
             return weft_err_set(check->why, WEFT_E_PROTO,
-                                "slot %u is granted block %u, there are %u", grant->slot,
-                                grant->blocks[b], slots->n_blocks);
+                                "slot %u is granted block %u, there are %u%s", grant->slot,
+                                grant->blocks[b], n_blocks, of_kind(grant->kind));
         }
-        shadow->n_table += grant->n_blocks;
+        *n_table += grant->n_blocks;
     }
     return WEFT_OK;
 }
@@ -165,11 +190,13 @@ static weft_err check_row(struct check *check, const struct weft_step_row *row) 
         return weft_err_set(check->why, WEFT_E_PROTO,
                             "slot %u has a row of %u tokens, %u are known and %u computed",
                             row->slot, row->n_tokens, n_known, n_computed);
-    uint64_t room = (uint64_t)shadow->n_table * check->slots->block_size;
-    if ((uint64_t)n_computed + row->n_tokens > room)
+    for (uint32_t kind = 0; kind < check->slots->n_kinds; kind++) {
+        uint64_t room = (uint64_t)shadow->n_table[kind] * check->slots->block_size;
+        if ((uint64_t)n_computed + row->n_tokens <= room) continue;
         return weft_err_set(check->why, WEFT_E_PROTO,
-                            "slot %u has blocks for %" PRIu64 " tokens, its row ends at %u",
-                            row->slot, room, n_computed + row->n_tokens);
+                            "slot %u has blocks%s for %" PRIu64 " tokens, its row ends at %u",
+                            row->slot, of_kind(kind), room, n_computed + row->n_tokens);
+    }
     check->logprob_bytes += weft_step_logprob_bytes(&shadow->seq, row->n_tokens);
     return WEFT_OK;
 }

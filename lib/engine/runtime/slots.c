@@ -1,4 +1,4 @@
-/* The sequences a worker holds: tokens, block table, sampling parameters and how far each has come.
+/* The sequences a worker holds: tokens, block tables, sampling parameters and how far each has come.
  * A slot's memory is address space from the start and becomes resident as tokens arrive. */
 #include "runtime/slots.h"
 
@@ -14,11 +14,12 @@ static void lay_out(struct wefti_slots *s, struct wefti_memory_layout *layout) {
     for (uint32_t i = 0; i < s->n_slots; i++) {
         struct wefti_slot slot = {
             .tokens = wefti_memory_reserve(layout, s->max_model_len, sizeof(uint32_t)),
-            .table = wefti_memory_reserve(layout, s->table_cap, sizeof(uint32_t)),
             .stop_tokens = wefti_memory_reserve(layout, WEFT_STOP_TOKENS_MAX, sizeof(uint32_t)),
             .bias =
                 wefti_memory_reserve(layout, WEFT_LOGIT_BIAS_MAX, sizeof(struct weft_logit_bias)),
         };
+        for (uint32_t kind = 0; kind < s->n_kinds; kind++)
+            slot.table[kind] = wefti_memory_reserve(layout, s->table_cap, sizeof(uint32_t));
         if (layout->base) s->slots[i] = slot;
     }
 }
@@ -29,7 +30,9 @@ weft_err wefti_slots_init(struct wefti_slots *slots, const struct weft_eng_info 
         .n_slots = info->max_seqs,
         .max_model_len = info->max_model_len,
         .block_size = info->block_size,
-        .n_blocks = info->n_blocks,
+        .n_kinds = info->window > 0 ? 2 : 1,
+        .n_blocks = {info->n_blocks, info->n_window_blocks},
+        .window = info->window,
         .n_vocab = info->n_vocab,
         .max_batched_tokens = info->max_batched_tokens,
         /* One more than a full sequence needs: blocks are granted a step ahead. */
@@ -86,7 +89,10 @@ void wefti_slot_start(struct wefti_slots *slots, const struct weft_step_start *s
     slot->n_prompt = start->n_prompt;
     slot->n_known = start->n_tokens;
     slot->n_computed = start->n_cached;
-    slot->n_table = 0;
+    slot->n_table[WEFT_KV_FULL] = 0;
+    slot->n_table[WEFT_KV_WINDOWED] = start->n_window_skipped;
+    if (start->n_window_skipped > 0) /* attention finds the tile that it then masks out */
+        memset(slot->table[WEFT_KV_WINDOWED], 0, start->n_window_skipped * sizeof(uint32_t));
     slot->n_prompt_logprobs_done = start->n_prompt_logprobs_done;
     memcpy(slot->tokens, start->tokens, (size_t)start->n_tokens * sizeof *slot->tokens);
     slot->sampling = *from;
@@ -105,10 +111,12 @@ void wefti_slot_start(struct wefti_slots *slots, const struct weft_step_start *s
 
 void wefti_slot_grant(struct wefti_slots *slots, const struct weft_step_grant *grant) {
     struct wefti_slot *slot = &slots->slots[grant->slot];
-    WEFT_ASSERT(slot->used && grant->n_blocks <= slots->table_cap - slot->n_table);
+    WEFT_ASSERT(slot->used && grant->kind < slots->n_kinds);
+    uint32_t *n_table = &slot->n_table[grant->kind];
+    WEFT_ASSERT(grant->n_blocks <= slots->table_cap - *n_table);
     if (grant->n_blocks == 0) return;
-    memcpy(slot->table + slot->n_table, grant->blocks, grant->n_blocks * sizeof(uint32_t));
-    slot->n_table += grant->n_blocks;
+    memcpy(slot->table[grant->kind] + *n_table, grant->blocks, grant->n_blocks * sizeof(uint32_t));
+    *n_table += grant->n_blocks;
 }
 
 void wefti_slot_release(struct wefti_slots *slots, const struct weft_step_release *release) {

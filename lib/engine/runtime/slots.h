@@ -1,4 +1,4 @@
-/* engine/runtime/slots — the sequences a worker holds: tokens, block table, sampling parameters,
+/* engine/runtime/slots — the sequences a worker holds: tokens, block tables, sampling parameters,
  * and how far each has come.
  *
  * Model    A slot holds one sequence or none; (slot, generation) names it. It has n_known tokens,
@@ -18,15 +18,16 @@
 struct wefti_slot {
     bool used, gen_known; /* gen_known: `gen` is that of the last sequence here, even if !used */
     uint32_t gen, choice;
-    uint32_t n_prompt, n_known, n_computed, n_table;
+    uint32_t n_prompt, n_known, n_computed;
+    uint32_t n_table[WEFT_KV_KINDS];
     uint32_t n_prompt_logprobs_done;
     enum weft_end finish; /* != NONE: later rows are no-ops */
     struct weft_sampling sampling;
-    uint32_t *tokens;             /* [max_model_len] */
-    uint32_t *table;              /* [table_cap] */
-    uint32_t *stop_tokens;        /* [WEFT_STOP_TOKENS_MAX], what sampling.stop_tokens and
+    uint32_t *tokens;               /* [max_model_len] */
+    uint32_t *table[WEFT_KV_KINDS]; /* [table_cap]; of kinds that are not there NULL */
+    uint32_t *stop_tokens;          /* [WEFT_STOP_TOKENS_MAX], what sampling.stop_tokens and
                                      .masked_tokens point into */
-    struct weft_logit_bias *bias; /* [WEFT_LOGIT_BIAS_MAX] */
+    struct weft_logit_bias *bias;   /* [WEFT_LOGIT_BIAS_MAX] */
 };
 
 /* A slot after the parts of a plan that have been checked so far. */
@@ -34,12 +35,14 @@ struct wefti_slot_shadow {
     uint64_t stamp; /* the plan's that it belongs to */
     bool used, gen_known, finished, has_row;
     uint32_t gen;
-    uint32_t n_table;
+    uint32_t n_table[WEFT_KV_KINDS];
     struct weft_step_seq seq;
 };
 
 struct wefti_slots {
-    uint32_t n_slots, max_model_len, block_size, n_blocks, n_vocab, max_batched_tokens;
+    uint32_t n_slots, max_model_len, block_size, n_vocab, max_batched_tokens;
+    uint32_t n_kinds, n_blocks[WEFT_KV_KINDS]; /* kinds of blocks: WEFT_KV_FULL first */
+    uint32_t window;                           /* of WEFT_KV_WINDOWED */
     uint32_t table_cap;
     struct wefti_slot *slots;
     struct wefti_slot_shadow *shadows; /* [n_slots], plan_check.c's */
