@@ -14,6 +14,7 @@ struct node {
     struct weft_kv_space space; /* of a root; else zero */
     uint64_t hash;
     uint64_t idle_since;                           /* a count of such events */
+    uint64_t birth;                                /* likewise */
     weft_kv_block parent, first_child, next, prev; /* siblings, the newest first */
     weft_kv_block older, newer;                    /* in the list of idle leaves */
     bool is_node, is_listed;
@@ -21,6 +22,7 @@ struct node {
 
 struct weft_kv_prefix_cache {
     weft_kv_pool *pool;
+    weft_kv_windows *windows; /* NULL: nodes have no twins */
     uint32_t n_blocks, block_size;
     uint64_t seed, clock, n_evicted;
     uint32_t n_nodes, n_idle;
@@ -80,6 +82,10 @@ weft_err weft_kv_prefix_init(void *mem, size_t mem_bytes, weft_kv_pool *pool, ui
     _Static_assert(WEFT_KV_NONE == UINT32_MAX, "all bits set is an empty slot");
     *cache_out = cache;
     return WEFT_OK;
+}
+
+void weft_kv_prefix_pair(weft_kv_prefix_cache *cache, weft_kv_windows *windows) {
+    cache->windows = windows;
 }
 
 /* ------------------------------------------------------------------------- table of hashes --- */
@@ -238,6 +244,7 @@ static void evict_one(weft_kv_prefix_cache *cache) {
     unlist(cache, block);
     table_remove(cache, block);
     unlink_child(cache, block);
+    if (cache->windows) weft_kv_windows_forget(cache->windows, block);
     node->is_node = false;
     cache->n_nodes--;
     cache->n_idle--;
@@ -329,6 +336,7 @@ static void add_node(weft_kv_prefix_cache *cache, weft_kv_block block, const str
     WEFT_ASSERT(!node->is_node && weft_kv_holders(cache->pool, block) >= 1);
     *node = (struct node){.space = place->space,
                           .hash = hash,
+                          .birth = ++cache->clock,
                           .parent = (weft_kv_block)place->parent,
                           .first_child = WEFT_KV_NONE,
                           .is_node = true};
@@ -355,6 +363,18 @@ bool weft_kv_prefix_publish(weft_kv_prefix_cache *cache, const struct weft_kv_ta
     if (chain->is_closed) return false;
     chain->n++;
     return is_new;
+}
+
+weft_kv_block weft_kv_prefix_child(const weft_kv_prefix_cache *cache,
+                                   const struct weft_kv_space *space, weft_kv_block parent,
+                                   const uint32_t *tokens) {
+    struct place place = place_below(space, parent);
+    return look_up(cache, hash_of(cache, &place, tokens), &place, tokens);
+}
+
+uint64_t weft_kv_prefix_birth(const weft_kv_prefix_cache *cache, weft_kv_block block) {
+    const struct node *node = &cache->nodes[block];
+    return node->is_node ? node->birth : 0;
 }
 
 void weft_kv_prefix_release(weft_kv_prefix_cache *cache, struct weft_kv_table *table,
@@ -409,6 +429,7 @@ void weft_kv_prefix_reset(weft_kv_prefix_cache *cache) {
     for (weft_kv_block block = 0; block < cache->n_blocks; block++) {
         if (!cache->nodes[block].is_node) continue;
         cache->nodes[block].is_node = cache->nodes[block].is_listed = false;
+        if (cache->windows) weft_kv_windows_forget(cache->windows, block);
         weft_kv_drop(cache->pool, block);
     }
     memset(cache->table, 0xff, ((size_t)cache->table_mask + 1) * sizeof *cache->table);

@@ -25,6 +25,7 @@
 
 #include "base/err.h"
 #include "paged_kv/paged_kv.h"
+#include "paged_kv/windows.h"
 
 typedef struct weft_kv_prefix_cache weft_kv_prefix_cache;
 
@@ -53,6 +54,9 @@ size_t weft_kv_prefix_bytes(uint32_t n_blocks, uint32_t block_size);
 WEFT_MUST_CHECK weft_err weft_kv_prefix_init(void *mem, size_t mem_bytes, weft_kv_pool *pool,
                                              uint32_t block_size, uint64_t seed,
                                              weft_kv_prefix_cache **cache_out);
+
+/* From here on nodes may have twins there, which go with them. */
+void weft_kv_prefix_pair(weft_kv_prefix_cache *cache, weft_kv_windows *windows);
 
 /* The longest prefix of the tokens that is there: its blocks, at most `cap`, into blocks_out. */
 void weft_kv_prefix_find(const weft_kv_prefix_cache *cache, const struct weft_kv_space *space,
@@ -90,6 +94,14 @@ WEFT_MUST_CHECK weft_err weft_kv_prefix_grow(weft_kv_prefix_cache *cache,
  * are there already, in another block, and the chain is closed; or it was before. */
 bool weft_kv_prefix_publish(weft_kv_prefix_cache *cache, const struct weft_kv_table *table,
                             struct weft_kv_chain *chain, const uint32_t *tokens);
+
+/* The node of these tokens below `parent`, a node, or NONE: at the root of the space. NONE: there is
+ * none. */
+weft_kv_block weft_kv_prefix_child(const weft_kv_prefix_cache *cache,
+                                   const struct weft_kv_space *space, weft_kv_block parent,
+                                   const uint32_t *tokens);
+/* A number that no other node has, before or after; 0: the block is no node. */
+uint64_t weft_kv_prefix_birth(const weft_kv_prefix_cache *cache, weft_kv_block block);
 
 /* Drops a table's blocks, in place of weft_kv_table_release, and clears its chain. What was published
  * stays, until it is evicted. */
