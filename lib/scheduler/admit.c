@@ -73,6 +73,7 @@ void wefti_sched_seq_plan_start(weft_sched *sched, struct seq *seq) {
         .n_tokens = n_tokens,
         .n_prompt = req->n_prompt,
         .n_cached = prefix.n_cached,
+        .n_window_skipped = seq->windowed.first,
         .n_prompt_logprobs_done = req->n_prompt_logprobs_done,
         .sampling = req->sampling,
     };
@@ -94,7 +95,7 @@ static enum outcome examine(const weft_sched *sched, const struct seq *seq,
     const struct request *req = seq->req;
     if (seq->n_rows_out > 0 || sched->n_running == sched->running_max) return BLOCKED;
     wefti_sched_prefix_find(sched, seq, prefix_out);
-    if (!prefix_out->source && req->n_running > 0 && req->n_prompt > 1 &&
+    if (!prefix_out->source && wefti_sched_prefix_awaited(req) &&
         prefix_out->n_cached + 1 < req->n_prompt)
         return PARK;
     if (!wefti_sched_prefix_has_room(sched, prefix_out, req->n_prompt + seq->n_output))

@@ -24,18 +24,25 @@ static struct seq *choose_victim(const weft_sched *sched) {
     return victim;
 }
 
-/* A row of one token for everybody who lacks just one, oldest first, and the block it is written
- * to. Prompts have their blocks since they started. True: somebody was preempted for it. */
+/* The blocks that a sequence's next token is written to. WEFT_E_FULL. */
+static weft_err grow_for_token(weft_sched *sched, struct seq *seq) {
+    uint32_t n_blocks = wefti_sched_blocks_for(sched, seq->n_planned + 1);
+    weft_err err = weft_kv_prefix_grow(sched->cache, &seq->table, n_blocks);
+    return err ? err : wefti_sched_window_grow(sched, seq, 1);
+}
+
+/* A row of one token for everybody who lacks just one, oldest first, and the blocks it is written
+ * to. Prompts have their blocks since they started, but for windowed ones, of which they get those
+ * of one token. True: somebody was preempted for it. */
 static bool plan_decode(weft_sched *sched) {
     bool preempted = false;
     uint32_t i = 0;
     while (i < sched->n_running) {
         struct seq *seq = sched->running[i];
-        bool wants = wefti_sched_seq_left(seq) == 1 && !wefti_sched_seq_complete(sched, seq) &&
-                     !seq->put_off;
-        uint32_t n_blocks = wefti_sched_blocks_for(sched, seq->n_planned + 1);
-        seq->chunk = wants ? 1 : 0;
-        if (!wants || !weft_kv_prefix_grow(sched->cache, &seq->table, n_blocks)) {
+        uint32_t left = wefti_sched_seq_left(seq);
+        bool wants = left > 0 && !wefti_sched_seq_complete(sched, seq) && !seq->put_off;
+        seq->chunk = wants && left == 1 ? 1 : 0;
+        if (!wants || !grow_for_token(sched, seq)) {
             i++;
             continue;
         }
@@ -57,6 +64,18 @@ static void emit_releases(weft_sched *sched) {
     sched->n_pending = 0;
 }
 
+static void emit_window_grant(weft_sched *sched, struct seq *seq) {
+    if (seq->n_window_granted == seq->windowed.n) return;
+    sched->grants[sched->plan.n_grants++] = (struct weft_step_grant){
+        .slot = seq->slot,
+        .gen = seq->gen,
+        .kind = WEFT_KV_WINDOWED,
+        .n_blocks = seq->windowed.n - seq->n_window_granted,
+        .blocks = seq->windowed.blocks + seq->n_window_granted,
+    };
+    seq->n_window_granted = seq->windowed.n;
+}
+
 static void emit_grant(weft_sched *sched, struct seq *seq) {
     if (seq->n_granted == seq->table.n) return;
     sched->grants[sched->plan.n_grants++] = (struct weft_step_grant){
@@ -65,11 +84,6 @@ static void emit_grant(weft_sched *sched, struct seq *seq) {
         .n_blocks = seq->table.n - seq->n_granted,
         .blocks = seq->table.blocks + seq->n_granted,
     };
-    if (sched->options.window > 0) { /* in lockstep, with the same numbers */
-        struct weft_step_grant *grant = &sched->grants[sched->plan.n_grants++];
-        *grant = grant[-1];
-        grant->kind = WEFT_KV_WINDOWED;
-    }
     seq->n_granted = seq->table.n;
 }
 
@@ -111,6 +125,7 @@ static void emit(weft_sched *sched) {
     for (uint32_t i = 0; i < sched->n_running; i++) {
         struct seq *seq = sched->running[i];
         emit_grant(sched, seq);
+        emit_window_grant(sched, seq);
         if (seq->chunk) emit_row(sched, seq, out);
     }
     WEFT_ASSERT(out->n_decode + out->n_prompt <= sched->options.max_batched_tokens);
@@ -150,6 +165,7 @@ bool weft_sched_plan(weft_sched *sched, uint64_t now_us, const struct weft_step_
     if (sched->n_out == WEFT_SCHED_PLANS_MAX) return false;
     begin(sched);
     wefti_sched_publish_all(sched);
+    wefti_sched_window_move_all(sched);
     wefti_sched_wake_followers(sched);
     wefti_sched_wake_parked(sched);
     struct seq *suspect = wefti_sched_find_suspect(sched);

@@ -50,12 +50,24 @@ bool wefti_sched_seq_can_be_forked(const struct seq *seq) {
 
 /* A sequence started in this very plan (the worker knows none of its blocks yet) is no source: the
  * block it copied is not complete before the copies of the plan are through. */
-static const struct seq *find_source(const struct request *req) {
+static const struct seq *find_source(const weft_sched *sched, const struct request *req) {
     for (uint32_t i = 0; i < req->n_choices; i++) {
         const struct seq *seq = &req->seqs[i];
-        if (wefti_sched_seq_can_be_forked(seq) && seq->n_granted > 0) return seq;
+        if (wefti_sched_seq_can_be_forked(seq) && seq->n_granted > 0 &&
+            wefti_sched_window_can_fork(sched, seq))
+            return seq;
     }
     return NULL;
+}
+
+/* Those that can be forked, but are no source, have moved on from their prompt's window. */
+bool wefti_sched_prefix_awaited(const struct request *req) {
+    for (uint32_t i = 0; i < req->n_choices && req->n_prompt > 1; i++) {
+        const struct seq *seq = &req->seqs[i];
+        bool is_ready = wefti_sched_seq_can_be_forked(seq) && seq->n_granted > 0;
+        if (seq->state == SEQ_RUNNING && !is_ready) return true;
+    }
+    return false;
 }
 
 static void find_cached(const weft_sched *sched, const struct seq *seq, struct prefix *prefix) {
@@ -68,11 +80,12 @@ static void find_cached(const weft_sched *sched, const struct seq *seq, struct p
     prefix->n_blocks = match.n_blocks;
     prefix->partial = match.partial;
     prefix->n_cached = match.n_blocks * sched->options.block_size + match.n_partial;
+    wefti_sched_window_limit(sched, prefix);
 }
 
 void wefti_sched_prefix_find(const weft_sched *sched, const struct seq *seq,
                              struct prefix *prefix_out) {
-    const struct seq *source = find_source(seq->req);
+    const struct seq *source = find_source(sched, seq->req);
     *prefix_out = (struct prefix){.partial = WEFT_KV_NONE};
     find_cached(sched, seq, prefix_out);
     uint32_t n_shared = seq->req->n_prompt - 1;
@@ -83,6 +96,7 @@ void wefti_sched_prefix_find(const weft_sched *sched, const struct seq *seq,
                                   .n_cached = n_shared};
     if (n_shared % sched->options.block_size)
         prefix_out->partial = source->table.blocks[prefix_out->n_blocks];
+    wefti_sched_window_limit(sched, prefix_out);
 }
 
 /* ------------------------------------------------------------------------------------ room --- */
@@ -98,6 +112,7 @@ bool wefti_sched_prefix_has_room(const weft_sched *sched, struct prefix *prefix,
     for (uint32_t i = 0; !prefix->source && i < prefix->n_blocks; i++)
         n_there -= is_idle(sched, prefix, sched->found_blocks[i]);
     if (n_there < (uint64_t)n_wanted + sched->n_running) return false;
+    if (!wefti_sched_window_has_room(sched, prefix, n_tokens)) return false;
     bool is_last = prefix->partial != WEFT_KV_NONE && n_there == 1;
     if (is_last &&
         is_idle(sched, prefix, prefix->partial)) { /* it cannot be both, source and copy */
@@ -113,9 +128,6 @@ static void add_copy(weft_sched *sched, struct seq *seq, weft_kv_block from) {
     WEFT_ASSERT(!err); /* prefix_has_room looked */
     sched->copies[sched->plan.n_copies++] =
         (struct weft_step_copy){.from = copy.from, .to = copy.to};
-    if (sched->options.window == 0) return;
-    sched->copies[sched->plan.n_copies++] =
-        (struct weft_step_copy){.from = copy.from, .to = copy.to, .kind = WEFT_KV_WINDOWED};
 }
 
 void wefti_sched_prefix_fill(weft_sched *sched, struct seq *seq, const struct prefix *prefix,
@@ -131,6 +143,8 @@ void wefti_sched_prefix_fill(weft_sched *sched, struct seq *seq, const struct pr
         err = weft_kv_prefix_use(sched->cache, &space, sched->found_blocks, prefix->n_blocks,
                                  &seq->table, &seq->chain);
     WEFT_ASSERT(!err); /* fewer holders than slots */
+    seq->beside = (struct beside){0};
+    wefti_sched_window_fill(sched, seq, prefix); /* while what was found is sure to be there */
     if (prefix->partial != WEFT_KV_NONE) add_copy(sched, seq, prefix->partial);
     err = weft_kv_prefix_grow(sched->cache, &seq->table, wefti_sched_blocks_for(sched, n_tokens));
     WEFT_ASSERT(!err); /* prefix_has_room looked */
@@ -151,14 +165,43 @@ static const uint32_t *block_tokens(const weft_sched *sched, const struct seq *s
     return storage;
 }
 
+/* Where another one has published the same tokens, its nodes may lack their twins: windowed blocks
+ * go before others, and then a prefix is computed again. So the closed chain is followed through
+ * the nodes of the other, and they get this sequence's windowed blocks. Nobody holds them for that:
+ * it ends when one is gone. */
+static void lend_twins(weft_sched *sched, struct seq *seq, uint32_t n) {
+    uint32_t storage[WEFT_BLOCK_SIZE_MAX];
+    struct beside *beside = &seq->beside;
+    if (beside->n < seq->chain.n) {
+        beside->n = seq->chain.n;
+        beside->node = seq->table.blocks[beside->n - 1];
+        beside->birth = weft_kv_prefix_birth(sched->cache, beside->node);
+    }
+    while (beside->n < n && !beside->is_over) {
+        weft_kv_block parent = beside->n > 0 ? beside->node : WEFT_KV_NONE, child = WEFT_KV_NONE;
+        if (beside->n == 0 || weft_kv_prefix_birth(sched->cache, parent) == beside->birth)
+            child = weft_kv_prefix_child(sched->cache, &seq->chain.space, parent,
+                                         block_tokens(sched, seq, beside->n, storage));
+        beside->is_over = child == WEFT_KV_NONE;
+        if (beside->is_over) return;
+        wefti_sched_window_keep(sched, seq, beside->n++, child);
+        beside->node = child;
+        beside->birth = weft_kv_prefix_birth(sched->cache, child);
+    }
+}
+
 void wefti_sched_publish(weft_sched *sched, struct seq *seq, uint32_t n_computed) {
-    if (!sched->options.prefix_cache || seq->chain.is_closed) return;
+    if (!sched->options.prefix_cache) return;
     uint32_t n_known = seq->req->n_prompt + seq->n_output;
     uint32_t n = (n_computed < n_known ? n_computed : n_known) / sched->options.block_size;
     uint32_t storage[WEFT_BLOCK_SIZE_MAX];
-    while (seq->chain.n < n && !seq->chain.is_closed)
+    while (seq->chain.n < n && !seq->chain.is_closed) {
+        uint32_t idx = seq->chain.n;
         (void)weft_kv_prefix_publish(sched->cache, &seq->table, &seq->chain,
-                                     block_tokens(sched, seq, seq->chain.n, storage));
+                                     block_tokens(sched, seq, idx, storage));
+        if (!seq->chain.is_closed) wefti_sched_window_keep(sched, seq, idx, seq->table.blocks[idx]);
+    }
+    if (seq->chain.is_closed && sched->options.window > 0) lend_twins(sched, seq, n);
 }
 
 void wefti_sched_publish_all(weft_sched *sched) {
@@ -167,8 +210,10 @@ void wefti_sched_publish_all(weft_sched *sched) {
 }
 
 void weft_sched_reset_cache(weft_sched *sched) {
-    for (uint32_t i = 0; i < sched->n_running; i++)
+    for (uint32_t i = 0; i < sched->n_running; i++) {
         sched->running[i]->chain = (struct weft_kv_chain){.is_closed = true};
+        sched->running[i]->beside.is_over = true;
+    }
     weft_kv_prefix_reset(sched->cache);
     sched->n_cache_resets++;
 }

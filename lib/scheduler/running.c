@@ -45,6 +45,7 @@ static void give_back(weft_sched *sched, struct seq *seq) {
     sched->free_slots[sched->n_free_slots++] = seq->slot;
     sched->by_slot[seq->slot] = NULL;
     weft_kv_prefix_release(sched->cache, &seq->table, &seq->chain);
+    wefti_sched_window_release(sched, seq);
     running_erase(sched, seq);
     seq->n_planned = seq->n_granted = seq->chunk = 0;
 }

@@ -25,6 +25,7 @@ static weft_err check_options(const struct weft_sched_options *o, struct weft_er
         err =
             check_range(o->max_batched_tokens, WEFT_BATCHED_TOKENS_MAX, "max_batched_tokens", why);
     if (!err) err = check_range(o->max_model_len, WEFT_CONTEXT_MAX, "max_model_len", why);
+    if (!err) err = wefti_sched_window_check_options(o, why);
     if (!err) err = check_range(o->n_vocab, WEFT_VOCAB_MAX, "n_vocab", why);
     if (!err) err = check_range(o->max_queue, WEFT_QUEUE_MAX, "max_queue", why);
     if (err || o->step_logprob_bytes == 0) return err;
@@ -116,6 +117,7 @@ weft_err weft_sched_new(const struct weft_sched_options *options, weft_sched **s
     init_sizes(sched, options);
     err = make_pool(sched);
     if (!err) err = make_cache(sched);
+    if (!err) err = wefti_sched_window_init(sched);
     if (!err) err = make_tables(sched);
     if (!err) err = wefti_sched_index_init(&sched->index);
     if (err) goto no_memory;
@@ -166,6 +168,7 @@ void weft_sched_free(weft_sched *sched) {
     free(sched->slot_gen);
     free(sched->found_tokens);
     free(sched->found_blocks);
+    wefti_sched_window_fini(sched);
     free(sched->cache_mem);
     free(sched->pool_mem);
     free(sched);
@@ -217,6 +220,8 @@ void weft_sched_stats(const weft_sched *sched, struct weft_sched_stats *stats_ou
         .n_blocks = sched->options.n_blocks,
         .n_blocks_free = weft_kv_n_free(sched->pool) + weft_kv_prefix_n_idle(sched->cache),
         .n_blocks_cached = weft_kv_prefix_n_nodes(sched->cache),
+        .n_window_blocks = sched->options.n_window_blocks,
+        .n_window_blocks_free = wefti_sched_window_n_there(sched),
         .n_plans_out = sched->n_out,
     };
 #define COPY(name, ...) stats_out->name = sched->name;

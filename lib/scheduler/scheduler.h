@@ -140,8 +140,9 @@ void weft_sched_new_epoch(weft_sched *sched, uint64_t now_us, uint64_t epoch);
 struct weft_sched_stats {
     uint32_t n_waiting, n_running; /* requests; running: at least one sequence holds a slot */
     uint32_t n_running_seqs, n_waiting_seqs;
-    uint32_t n_blocks, n_blocks_free; /* free, or the prefix cache's alone */
-    uint32_t n_blocks_cached;         /* in the prefix cache, used or not */
+    uint32_t n_blocks, n_blocks_free;               /* free, or the prefix cache's alone */
+    uint32_t n_blocks_cached;                       /* in the prefix cache, used or not */
+    uint32_t n_window_blocks, n_window_blocks_free; /* likewise, of windowed layers */
     uint32_t n_plans_out;
     WEFT_COUNTER_LIST(WEFT_COUNTER_FIELD, WEFT_COUNTER_NO_FIELD)
 };

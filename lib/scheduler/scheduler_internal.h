@@ -65,6 +65,14 @@ void wefti_sched_heap_check(const struct heap *heap);
 
 enum seq_state { SEQ_WAITING, SEQ_RUNNING, SEQ_DONE };
 
+/* The nodes of others with a sequence's tokens, where its own chain is closed: see prefix.c. */
+struct beside {
+    weft_kv_block node; /* the last one seen, if n > 0; it may be gone */
+    uint64_t birth;     /* of that node: not if it was */
+    uint32_t n;
+    bool is_over;
+};
+
 struct seq {
     struct request *req;
     uint32_t choice;
@@ -84,6 +92,9 @@ struct seq {
     uint64_t start_step;
     struct weft_kv_table table;
     struct weft_kv_chain chain; /* the table's blocks that the prefix cache has */
+    struct beside beside;
+    struct weft_kv_window_table windowed; /* see windows.c */
+    uint32_t n_window_granted;            /* entries that the worker knows of, or went without */
 
     /* Workers lost over it since it last got something new done; see suspects.c. */
     uint32_t n_losses;
@@ -223,8 +234,12 @@ struct weft_sched {
     void *pool_mem, *cache_mem;
     weft_kv_pool *pool;
     weft_kv_prefix_cache *cache;
-    weft_kv_block *found_blocks; /* [table_cap] and */
-    uint32_t *found_tokens;      /* [max_model_len] scratch of prefix.c */
+    void *window_pool_mem, *windows_mem;
+    weft_kv_pool *window_pool; /* NULL, and the next two, too: there are no windowed layers */
+    weft_kv_windows *windows;
+    weft_kv_block *window_table_blocks; /* [max_seqs][table_cap] */
+    weft_kv_block *found_blocks;        /* [table_cap] and */
+    uint32_t *found_tokens;             /* [max_model_len] scratch of prefix.c */
 
     /* Requests. */
     struct index index;
@@ -379,6 +394,7 @@ struct prefix {
     uint32_t n_blocks;        /* whole ones that it shares */
     weft_kv_block partial;    /* a cached block to be copied, NONE: none */
     uint32_t n_cached;        /* tokens */
+    uint32_t window_first;    /* the windowed blocks from here on come with it */
 };
 
 /* Looks for the longest one. Its blocks are in found_blocks until the next call. */
@@ -394,11 +410,41 @@ void wefti_sched_prefix_fill(weft_sched *sched, struct seq *seq, const struct pr
  * all that run. `n_computed`: tokens in the cache once all plans that are out have run. */
 void wefti_sched_publish(weft_sched *sched, struct seq *seq, uint32_t n_computed);
 void wefti_sched_publish_all(weft_sched *sched);
+/* Whether a sibling that runs may yet share its prompt's blocks. */
+bool wefti_sched_prefix_awaited(const struct request *req);
 /* Whether its prompt's blocks may be shared with siblings now. */
 bool wefti_sched_seq_can_be_forked(const struct seq *seq);
 /* Whether what one of them computes is of use to the other. */
 bool wefti_sched_same_space(const weft_sched *sched, const struct request *a,
                             const struct request *b);
+
+/* --------------------------------------------------------------------------------- windows --- */
+
+/* At the start of a plan: everybody gives up what no later row sees. */
+void wefti_sched_window_move_all(weft_sched *sched);
+/* The blocks for its next n_tokens. WEFT_E_FULL. */
+WEFT_MUST_CHECK weft_err wefti_sched_window_grow(weft_sched *sched, struct seq *seq,
+                                                 uint32_t n_tokens);
+/* The same as far as blocks can be had that nobody else needs next: for how many tokens. */
+uint32_t wefti_sched_window_room(weft_sched *sched, struct seq *seq, uint32_t n_tokens);
+/* Whether it still holds what a sibling that begins after the prompt sees. */
+bool wefti_sched_window_can_fork(const weft_sched *sched, const struct seq *source);
+/* Takes from a prefix what cannot be used, as windowed blocks are gone. */
+void wefti_sched_window_limit(const weft_sched *sched, struct prefix *prefix);
+/* What prefix_has_room and prefix_fill say of the other blocks. */
+bool wefti_sched_window_has_room(const weft_sched *sched, struct prefix *prefix, uint32_t n_tokens);
+void wefti_sched_window_fill(weft_sched *sched, struct seq *seq, const struct prefix *prefix);
+/* The windowed block of the same entry becomes the node's twin, if it is still there. */
+void wefti_sched_window_keep(weft_sched *sched, const struct seq *seq, uint32_t idx,
+                             weft_kv_block node);
+void wefti_sched_window_release(weft_sched *sched, struct seq *seq);
+WEFT_MUST_CHECK weft_err wefti_sched_window_check_options(const struct weft_sched_options *options,
+                                                          struct weft_errmsg *why);
+WEFT_MUST_CHECK weft_err wefti_sched_window_init(weft_sched *sched); /* after the cache */
+void wefti_sched_window_fini(weft_sched *sched);
+void wefti_sched_window_check(const weft_sched *sched);
+/* Windowed blocks that are free, or the prefix cache's alone. */
+uint32_t wefti_sched_window_n_there(const weft_sched *sched);
 
 /* ---------------------------------------------------------------------------------- follow --- */
 

@@ -72,9 +72,10 @@ struct seq *wefti_sched_seq_heap_pop(struct seq **heap, uint32_t *n,
  * ration, then in the unclaimed rest. */
 static uint32_t give(weft_sched *sched, struct seq *seq, uint32_t n_tokens) {
     uint32_t wanted = wefti_sched_seq_left(seq) - seq->chunk;
+    if (wanted > n_tokens) wanted = n_tokens;
+    wanted = wefti_sched_window_room(sched, seq, seq->chunk + wanted) - seq->chunk;
     struct weft_step_seq view = wefti_sched_seq_view(sched, seq, seq->chunk);
-    uint32_t given = weft_step_tokens_within(&view, wanted < n_tokens ? wanted : n_tokens,
-                                             seq->ration + sched->logprob_room);
+    uint32_t given = weft_step_tokens_within(&view, wanted, seq->ration + sched->logprob_room);
     uint64_t bytes = weft_step_logprob_bytes(&view, given);
     uint64_t own = bytes < seq->ration ? bytes : seq->ration;
     seq->ration -= own;

@@ -699,6 +699,12 @@ static void draw_world(struct world *world) {
     o->prefix_cache = chance(world, 7500);
     o->long_prompt = chance(world, 7000) ? 0 : between(world, 1, o->max_model_len);
     o->cache_seed = world->rand;
+    if (chance(world, 6000)) {
+        o->window = between(world, 1, chance(world, 7000) ? 24 : o->max_model_len);
+        uint32_t least = (o->window + o->block_size) / o->block_size + 1;
+        if (least > longest) least = longest;
+        o->n_window_blocks = between(world, least, least * between(world, 1, 6));
+    }
     /* At least one token with the whole vocabulary; often too little for everybody. */
     o->step_logprob_bytes = chance(world, 5000) ? 0 : between(world, 12 + 8 * N_VOCAB, 2000);
     world->odds = (struct odds){
@@ -741,6 +747,7 @@ static void check_drained(struct world *world) {
     WEFT_ASSERT(weft_sched_idle(world->sched));
     WEFT_ASSERT(stats.n_blocks_free == stats.n_blocks);
     WEFT_ASSERT(stats.n_blocks_cached == 0 || world->options.prefix_cache);
+    WEFT_ASSERT(stats.n_window_blocks_free == stats.n_window_blocks);
     weft_sched_reset_cache(world->sched);
     weft_sched_stats(world->sched, &stats);
     WEFT_ASSERT(stats.n_blocks_free == stats.n_blocks && stats.n_blocks_cached == 0);

@@ -18,6 +18,8 @@ struct slot {
     uint64_t *history; /* [max_model_len] hash of tokens[0..i] */
     uint32_t *blocks;  /* [table_cap] */
     uint32_t n_blocks;
+    uint32_t *window_blocks; /* [table_cap], from `n_window_skipped` on */
+    uint32_t n_window_skipped, n_window_blocks;
 };
 
 /* A plan in storage of its own, as if it had come through a socket. */
@@ -31,8 +33,10 @@ struct sim_worker {
     struct weft_sched_options options;
     uint32_t table_cap;
     struct slot *slots;
-    uint32_t *block_users; /* tables each block stands in */
-    uint64_t *contents;    /* [n_blocks][block_size] */
+    uint32_t *block_users;      /* tables each block stands in */
+    uint64_t *contents;         /* [n_blocks][block_size] */
+    uint64_t *window_contents;  /* [n_window_blocks][block_size] */
+    uint32_t n_window_held_max; /* windowed blocks that a sequence could still see, at most */
     uint64_t epoch, next_step;
     struct message queue[SIM_PLANS_MAX];
     uint32_t queue_head, n_queued, last_sent;
@@ -85,10 +89,13 @@ struct sim_worker *sim_worker_new(const struct weft_sched_options *options) {
         slot->tokens = need(calloc(options->max_model_len, sizeof *slot->tokens));
         slot->history = need(calloc(options->max_model_len, sizeof *slot->history));
         slot->blocks = need(calloc(worker->table_cap, sizeof *slot->blocks));
+        slot->window_blocks = need(calloc(worker->table_cap, sizeof *slot->window_blocks));
     }
     size_t n_entries = (size_t)options->n_blocks * options->block_size;
     worker->block_users = need(calloc(options->n_blocks, sizeof *worker->block_users));
     worker->contents = need(calloc(n_entries, sizeof *worker->contents));
+    size_t n_window_entries = (size_t)options->n_window_blocks * options->block_size;
+    worker->window_contents = need(calloc(n_window_entries + 1, sizeof *worker->window_contents));
     worker->outs = need(calloc(options->max_seqs, sizeof *worker->outs));
     worker->prompt_logprobs =
         need(calloc(options->max_batched_tokens, sizeof *worker->prompt_logprobs));
@@ -105,12 +112,14 @@ void sim_worker_free(struct sim_worker *worker) {
         free(worker->slots[i].tokens);
         free(worker->slots[i].history);
         free(worker->slots[i].blocks);
+        free(worker->slots[i].window_blocks);
     }
     for (uint32_t i = 0; i < SIM_PLANS_MAX; i++)
         free(worker->queue[i].bytes);
     free(worker->slots);
     free(worker->block_users);
     free(worker->contents);
+    free(worker->window_contents);
     free(worker->outs);
     free(worker->prompt_logprobs);
     free(worker->top_ids);
@@ -128,6 +137,8 @@ void sim_worker_reset(struct sim_worker *worker, uint64_t epoch) {
     size_t n_entries = (size_t)worker->options.n_blocks * worker->options.block_size;
     memset(worker->block_users, 0, worker->options.n_blocks * sizeof *worker->block_users);
     memset(worker->contents, 0, n_entries * sizeof *worker->contents);
+    n_entries = (size_t)worker->options.n_window_blocks * worker->options.block_size;
+    memset(worker->window_contents, 0, n_entries * sizeof *worker->window_contents);
     worker->n_queued = 0;
     worker->epoch = epoch;
     worker->next_step = 0;
@@ -259,6 +270,28 @@ static void check_sampling(const struct sim_worker *worker, const struct weft_sa
     WEFT_ASSERT(sampling->n_prompt_logprobs <= (int32_t)SIM_TOP_MAX);
 }
 
+/* The first windowed block that a position sees. */
+static uint32_t first_seen(const struct sim_worker *worker, uint32_t pos) {
+    uint32_t window = worker->options.window;
+    return window == 0 || pos < window ? 0 : (pos - window + 1) / worker->options.block_size;
+}
+
+/* Whether a sequence still sees a windowed block, the first or the next after that. */
+static bool sees(const struct sim_worker *worker, const struct slot *slot, uint32_t block) {
+    if (!slot->used || slot->finish != WEFT_END_NONE) return false;
+    for (uint32_t i = first_seen(worker, slot->n_computed); i < slot->n_window_blocks; i++) {
+        if (slot->window_blocks[i] == block) return true;
+    }
+    return false;
+}
+
+static uint32_t n_who_see(const struct sim_worker *worker, uint32_t block) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < worker->options.max_seqs; i++)
+        n += sees(worker, &worker->slots[i], block);
+    return n;
+}
+
 static void start(struct sim_worker *worker, const struct weft_step_start *start) {
     WEFT_ASSERT(start->slot < worker->options.max_seqs);
     struct slot *slot = &worker->slots[start->slot];
@@ -281,6 +314,8 @@ static void start(struct sim_worker *worker, const struct weft_step_start *start
     slot->n_computed = start->n_cached;
     slot->n_logprobs_done = start->n_prompt_logprobs_done;
     slot->n_tokens = slot->n_blocks = 0;
+    slot->n_window_skipped = slot->n_window_blocks = start->n_window_skipped;
+    WEFT_ASSERT(start->n_window_skipped <= first_seen(worker, slot->n_computed));
     slot->sampling = start->sampling;
     memcpy(slot->stop_tokens, start->sampling.stop_tokens,
            start->sampling.n_stop_tokens * sizeof(uint32_t));
@@ -296,16 +331,44 @@ static void start(struct sim_worker *worker, const struct weft_step_start *start
 /* The target is nobody's yet. The source may be nobody's, too: it holds what somebody computed. */
 static void copy(struct sim_worker *worker, const struct weft_step_copy *copy) {
     uint32_t block_size = worker->options.block_size;
+    if (copy->kind == WEFT_KV_WINDOWED) {
+        WEFT_ASSERT(copy->from < worker->options.n_window_blocks);
+        WEFT_ASSERT(copy->to < worker->options.n_window_blocks);
+        WEFT_ASSERT(n_who_see(worker, copy->to) == 0);
+        memcpy(worker->window_contents + (size_t)copy->to * block_size,
+               worker->window_contents + (size_t)copy->from * block_size,
+               block_size * sizeof(uint64_t));
+        return;
+    }
+    WEFT_ASSERT(copy->kind == WEFT_KV_FULL);
     WEFT_ASSERT(copy->from < worker->options.n_blocks && copy->to < worker->options.n_blocks);
     WEFT_ASSERT(worker->block_users[copy->to] == 0);
     memcpy(worker->contents + (size_t)copy->to * block_size,
            worker->contents + (size_t)copy->from * block_size, block_size * sizeof(uint64_t));
 }
 
+/* Nobody is told when windowed blocks are taken back: only those that are still seen matter. */
+static void grant_windowed(struct sim_worker *worker, struct slot *slot,
+                           const struct weft_step_grant *grant) {
+    for (uint32_t i = 0; i < grant->n_blocks; i++) {
+        uint32_t block = grant->blocks[i];
+        WEFT_ASSERT(block < worker->options.n_window_blocks);
+        WEFT_ASSERT(slot->n_window_blocks < worker->table_cap);
+        bool read_only =
+            (slot->n_window_blocks + 1) * worker->options.block_size <= slot->n_computed;
+        WEFT_ASSERT(n_who_see(worker, block) == 0 || read_only);
+        slot->window_blocks[slot->n_window_blocks++] = block;
+    }
+}
+
 /* A block that others use may only be granted below what is cached already, where nobody writes. */
 static void grant(struct sim_worker *worker, const struct weft_step_grant *grant) {
     struct slot *slot = used_slot(worker, grant->slot, grant->gen);
-    WEFT_ASSERT(grant->n_blocks > 0);
+    WEFT_ASSERT(grant->n_blocks > 0 && grant->kind < WEFT_KV_KINDS);
+    if (grant->kind == WEFT_KV_WINDOWED) {
+        grant_windowed(worker, slot, grant);
+        return;
+    }
     for (uint32_t i = 0; i < grant->n_blocks; i++) {
         uint32_t block = grant->blocks[i];
         WEFT_ASSERT(block < worker->options.n_blocks);
@@ -325,6 +388,28 @@ static uint64_t *content(struct sim_worker *worker, const struct slot *slot, uin
                              pos % worker->options.block_size];
 }
 
+static uint64_t *window_content(struct sim_worker *worker, const struct slot *slot, uint32_t pos) {
+    uint32_t block = slot->window_blocks[pos / worker->options.block_size];
+    return &worker->window_contents[(size_t)block * worker->options.block_size +
+                                    pos % worker->options.block_size];
+}
+
+/* Positions first..end are written; the first of them sees the most of those before. */
+static void compute_windowed(struct sim_worker *worker, struct slot *slot, uint32_t first,
+                             uint32_t end) {
+    uint32_t block_size = worker->options.block_size, window = worker->options.window;
+    WEFT_ASSERT(end <= slot->n_window_blocks * block_size);
+    for (uint32_t pos = first < window ? 0 : first - window + 1; pos < first; pos++)
+        WEFT_ASSERT(*window_content(worker, slot, pos) == slot->history[pos]);
+    for (uint32_t pos = first; pos < end; pos++) {
+        if (pos == first || pos % block_size == 0)
+            WEFT_ASSERT(n_who_see(worker, slot->window_blocks[pos / block_size]) == 1);
+        *window_content(worker, slot, pos) = slot->history[pos];
+    }
+    uint32_t n_held = slot->n_window_blocks - first_seen(worker, first);
+    if (n_held > worker->n_window_held_max) worker->n_window_held_max = n_held;
+}
+
 static void compute(struct sim_worker *worker, struct slot *slot, uint32_t n_tokens) {
     uint32_t end = slot->n_computed + n_tokens;
     WEFT_ASSERT(end <= slot->n_tokens);
@@ -335,6 +420,7 @@ static void compute(struct sim_worker *worker, struct slot *slot, uint32_t n_tok
         WEFT_ASSERT(worker->block_users[slot->blocks[pos / worker->options.block_size]] == 1);
         *content(worker, slot, pos) = slot->history[pos];
     }
+    if (worker->options.window > 0) compute_windowed(worker, slot, slot->n_computed, end);
     slot->n_computed = end;
 }
 
@@ -483,6 +569,10 @@ struct weft_step_result *sim_worker_run(struct sim_worker *worker) {
         worker->slots[plan->rows[i].slot].has_row = false;
     worker->result.busy_us = worker->step_us + worker->token_us * worker->result.n_tokens;
     return &worker->result;
+}
+
+uint32_t sim_worker_n_window_held_max(const struct sim_worker *worker) {
+    return worker->n_window_held_max;
 }
 
 uint32_t sim_worker_n_slots_used(const struct sim_worker *worker) {

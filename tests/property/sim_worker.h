@@ -2,7 +2,7 @@
  *
  * It keeps tokens, tables and generations as an engine would, and in place of keys and values it
  * writes into each block, for each token, a hash of the sequence's history up to there. A row first
- * reads its whole history back: a block that was overwritten, handed out twice, copied too early or
+ * reads its whole history back, of windowed blocks what its window sees: a block that was overwritten, handed out twice, copied too early or
  * never computed does not hold what it should. Every breach of the contract aborts.
  *
  * Tokens come from sim_token, a function of prompt, seed, choice and position, so that anybody can
@@ -39,6 +39,8 @@ struct weft_step_result *sim_worker_run(struct sim_worker *worker);
 /* The next result's busy_us: a base, and an amount per token. */
 void sim_worker_costs(struct sim_worker *worker, uint32_t step_us, uint32_t token_us);
 uint32_t sim_worker_n_slots_used(const struct sim_worker *worker);
+/* Windowed blocks that a sequence could see or write to while a row of it ran, at most so far. */
+uint32_t sim_worker_n_window_held_max(const struct sim_worker *worker);
 
 uint64_t sim_prompt_hash(const uint32_t *prompt, uint32_t n_prompt, uint64_t seed);
 uint32_t sim_token(uint64_t prompt_hash, uint32_t choice, uint32_t output_idx, uint32_t n_vocab);
