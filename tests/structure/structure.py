@@ -25,7 +25,7 @@ TIERS = [
     ["lib/base"],
     ["lib/codec"],
     ["lib/tokenizer", "lib/template", "lib/paged_kv", "lib/kernels", "lib/model", "proto"],
-    ["lib/api", "lib/scheduler", "lib/engine", "lib/link", "lib/restart"],
+    ["lib/api", "lib/scheduler", "lib/engine", "lib/link", "lib/restart", "lib/traffic"],
     ["cmd/common", "cmd/router", "cmd/scheduler", "cmd/worker", "cmd/weft"],
 ]
 FOLDER_FILES_MAX = 25
