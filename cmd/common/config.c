@@ -51,6 +51,20 @@ static weft_err check_word(const struct wefti_config_setting *s, const char *cal
     return weft_err_set(why, WEFT_E_INVAL, "%s is %s, not \"%s\"", called, words, text);
 }
 
+/* Behind the lines that are there, whatever source they came from. */
+static weft_err add_line(const char **lines, const char *text, const char *called,
+                         struct weft_errmsg *why) {
+    char *both = NULL;
+    if (*lines) {
+        if (asprintf(&both, "%s\n%s", *lines, text) < 0) both = NULL;
+        text = both ? wefti_config_keep(both) : NULL;
+        free(both);
+    }
+    if (!text) return weft_err_set(why, WEFT_E_NOMEM, "%s: no memory", called);
+    *lines = text;
+    return WEFT_OK;
+}
+
 weft_err wefti_config_set(struct weft_config *config, const struct wefti_config_setting *s,
                           const char *called, const char *text, struct weft_errmsg *why) {
     char *at = (char *)config + s->offset;
@@ -68,6 +82,8 @@ weft_err wefti_config_set(struct weft_config *config, const struct wefti_config_
     case WEFTI_CONFIG_TEXT:
         *(const char **)(void *)at = text;
         return WEFT_OK;
+    case WEFTI_CONFIG_TEXTS:
+        return add_line((const char **)(void *)at, text, called, why);
     case WEFTI_CONFIG_FLAG:
         if (weft_parse_bool(text, &flag))
             return weft_err_set(why, WEFT_E_INVAL, "%s: \"%s\" is neither true nor false", called,
@@ -303,7 +319,8 @@ weft_err weft_config_parse(enum weft_program bit, int argc, char **argv, struct 
 }
 
 static bool is_text(const struct wefti_config_setting *s) {
-    return s->kind == WEFTI_CONFIG_TEXT || s->kind == WEFTI_CONFIG_WORD;
+    return s->kind == WEFTI_CONFIG_TEXT || s->kind == WEFTI_CONFIG_TEXTS ||
+           s->kind == WEFTI_CONFIG_WORD;
 }
 
 static const char *text_of(const struct weft_config *config, const struct wefti_config_setting *s) {
@@ -319,6 +336,7 @@ static char *print_setting(const struct weft_config *config, const struct wefti_
     switch (s->kind) {
     case WEFTI_CONFIG_WORD:
     case WEFTI_CONFIG_TEXT:
+    case WEFTI_CONFIG_TEXTS:
         n = asprintf(&arg, "--%s=%s", s->name, text_of(config, s));
         break;
     case WEFTI_CONFIG_AUTO:

@@ -13,6 +13,7 @@
 /* As in the list, by the types that it gives them. */
 enum wefti_config_kind {
     WEFTI_CONFIG_TEXT,
+    WEFTI_CONFIG_TEXTS,
     WEFTI_CONFIG_WORD,
     WEFTI_CONFIG_U32,
     WEFTI_CONFIG_AUTO,

@@ -105,7 +105,10 @@ static const struct wefti_config_program programs[] = {
      .name = "bench-serve",
      .usage = "weft bench-serve URL [--concurrency N] [--requests N] [options]",
      .about = "Loads a server of OpenAI's API with streaming clients: rates and waiting times.",
-     .examples = {"weft bench-serve http://127.0.0.1:8080 --concurrency 32"},
+     .examples = {"weft bench-serve http://127.0.0.1:8080 --concurrency 32",
+                  "weft bench-serve http://127.0.0.1:8080 --rate 5 --requests 300 --goodput "
+                  "ttft:2000,itl:200",
+                  "weft bench-serve http://127.0.0.1:8080 --turns 8 --svg turns.svg"},
      .words = {{"URL", offsetof(struct weft_config, model)}}},
     {.bit = WEFT_PROG_PERPLEXITY,
      .name = "perplexity",
@@ -223,5 +226,6 @@ void wefti_config_variable(const char *name, char name_out[WEFTI_CONFIG_NAME_BYT
 }
 
 bool wefti_config_is_number(const struct wefti_config_setting *s) {
-    return s->kind != WEFTI_CONFIG_TEXT && s->kind != WEFTI_CONFIG_WORD;
+    return s->kind != WEFTI_CONFIG_TEXT && s->kind != WEFTI_CONFIG_TEXTS &&
+           s->kind != WEFTI_CONFIG_WORD;
 }

@@ -3,8 +3,8 @@
  * setting is a row here, and what uses its field.
  *
  * X(field, kind, name, programs, least, most, value, arg, help)
- *   kind      TEXT, WORD (one of a few), U32, AUTO (a U32, or "auto"), U64, SIZE (as "512MiB"), I32,
- *             FD, F32 or FLAG; its type in C is below
+ *   kind      TEXT, TEXTS (may be given again: a line for each), WORD (one of a few), U32, AUTO (a
+ *             U32, or "auto"), U64, SIZE (as "512MiB"), I32, FD, F32 or FLAG; its type in C is below
  *   name      "max-num-seqs": flag --max-num-seqs, variable WEFT_MAX_NUM_SEQS, the same in files
  *   programs  bits of enum weft_program, without WEFT_PROG_, or groups of them (config.c)
  *   least, most   of numbers; a U64 may be any
@@ -31,8 +31,9 @@
 #define WEFT_CONFIG_AUTO UINT32_MAX
 
 /* Kinds in C. */
-#define WEFT_SETTING_TEXT const char * /* borrowed, or kept for the process's life */
-#define WEFT_SETTING_WORD const char * /* the same */
+#define WEFT_SETTING_TEXT const char *  /* borrowed, or kept for the process's life */
+#define WEFT_SETTING_TEXTS const char * /* the same */
+#define WEFT_SETTING_WORD const char *  /* the same */
 #define WEFT_SETTING_U32 uint32_t
 #define WEFT_SETTING_AUTO uint32_t /* WEFT_CONFIG_AUTO, or a number below */
 #define WEFT_SETTING_U64 uint64_t
@@ -101,15 +102,53 @@
                                                                                                    \
     HEAD("Load")                                                                                   \
     X(load_concurrency, U32, "concurrency", BENCH_SERVE, 1, 4096, "16", "N",                       \
-      "clients, each with one request at a time")                                                  \
+      "clients, each with one request or conversation at a time; with --rate or --trace there "    \
+      "are as many as it takes, or at most so many if this is given")                              \
     X(load_requests, U32, "requests", BENCH_SERVE, 0, 1e6, "0", "N",                               \
-      "of all clients together; 0: three for each")                                                \
+      "of all clients together; 0: three for each, all --turns of one, or all of --trace")         \
     X(load_prompt_tokens, U32, "prompt-tokens", BENCH_SERVE, 1, WEFT_CONTEXT_MAX, "128", "N",      \
       "random token ids in a prompt")                                                              \
     X(load_max_tokens, U32, "max-tokens", BENCH_SERVE, 1, WEFT_CONTEXT_MAX, "64", "N",             \
       "tokens that a request asks for")                                                            \
     X(load_vocab, U32, "vocab", BENCH_SERVE, 1, WEFT_VOCAB_MAX, "1000", "N",                       \
       "token ids of prompts are below it")                                                         \
+    X(load_arrivals, WORD, "arrivals", BENCH_SERVE, 0, 0, "auto",                                  \
+      "auto|closed|poisson|gamma|fixed|trace",                                                     \
+      "when requests come; auto: as --trace has it, or gamma at --rate, or closed: whenever a "    \
+      "client is free")                                                                            \
+    X(load_rate, F32, "rate", BENCH_SERVE, 0, 1e6, "0", "X",                                       \
+      "requests (or conversations) per second; beside --trace, its speed is changed to that; 0: "  \
+      "none")                                                                                      \
+    X(load_burstiness, F32, "burstiness", BENCH_SERVE, 0.001, 1000, "1", "X",                      \
+      "shape of the gaps' gamma distribution; 1: Poisson, less: bursts, more: even gaps")          \
+    X(load_trace, TEXT, "trace", BENCH_SERVE, 0, 0, NULL, "FILE",                                  \
+      "recorded requests: Azure's CSV or Mooncake's JSON lines")                                   \
+    X(load_scale, U32, "scale", BENCH_SERVE, 1, 1000000, "1", "N",                                 \
+      "divide the trace's lengths, and its blocks of equal tokens")                                \
+    X(load_output_scale, U32, "output-scale", BENCH_SERVE, 0, 1000000, "0", "N",                   \
+      "divide the lengths of its answers; 0: as --scale")                                          \
+    X(load_min_output, U32, "min-output", BENCH_SERVE, 1, WEFT_CONTEXT_MAX, "1", "N",              \
+      "least length of them")                                                                      \
+    X(load_turns, U32, "turns", BENCH_SERVE, 1, 1000, "1", "N",                                    \
+      "turns of a conversation; each sends all that was said before")                              \
+    X(load_turn_tokens, U32, "turn-tokens", BENCH_SERVE, 0, WEFT_CONTEXT_MAX, "0", "N",            \
+      "what each turn after the first adds; 0: --prompt-tokens")                                   \
+    X(load_chat, FLAG, "chat", BENCH_SERVE, 0, 0, NULL, NULL,                                      \
+      "messages of words to /v1/chat/completions, instead of token ids")                           \
+    X(load_goodput, TEXT, "goodput", BENCH_SERVE, 0, 0, NULL, "BOUNDS",                            \
+      "count the requests within bounds in ms, such as ttft:2000,itl:200; itl is for 99 % of a "   \
+      "request's times between tokens, tpot their mean, e2el the whole")                           \
+    X(load_ttft_deadlines, TEXT, "ttft-deadlines", BENCH_SERVE, 0, 0, NULL, "LIST",                \
+      "milliseconds; each request draws one, sends it as x-llm-d-slo-ttft-ms, and has it as its "  \
+      "ttft bound")                                                                                \
+    X(load_header, TEXTS, "header", BENCH_SERVE, 0, 0, NULL, "NAME:VALUE",                         \
+      "send this header; may be given several times")                                              \
+    X(load_extra, TEXT, "extra", BENCH_SERVE, 0, 0, NULL, "JSON",                                  \
+      "an object with fields for each request, such as {\"model\":\"x\"}")                         \
+    X(load_timeout_ms, U32, "request-timeout", BENCH_SERVE, 0, WEFT_SETTING_MS_MAX, "0", "MS",     \
+      "give up requests that take longer; 0: never")                                               \
+    X(load_svg, TEXT, "svg", BENCH_SERVE, 0, 0, NULL, "FILE",                                      \
+      "plot the times over the run")                                                               \
                                                                                                    \
     HEAD("Serving")                                                                                \
     X(host, TEXT, "host", FRONT, 0, 0, "127.0.0.1", "ADDR",                                        \

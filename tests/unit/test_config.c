@@ -1069,6 +1069,20 @@ static void argv_is_whole_or_not_at_all(void **state) {
         free(args[--n]);
 }
 
+static void some_texts_may_be_given_again_and_get_a_line_each(void **state) {
+    (void)state;
+    ASSERT_PARSES(WEFT_PROG_BENCH_SERVE, "http://h");
+    assert_null(config.load_header);
+    set_env("WEFT_HEADER", "a: 1");
+    ASSERT_PARSES(WEFT_PROG_BENCH_SERVE, "http://h", "--header", "b: 2", "--header=c: 3");
+    assert_string_equal(config.load_header, "a: 1\nb: 2\nc: 3");
+    char *args[ARGS_MAX];
+    uint32_t n = weft_config_argv(&config, WEFT_PROG_BENCH_SERVE, args, ARGS_MAX);
+    assert_true(has_arg(args, n, "--header=a: 1\nb: 2\nc: 3"));
+    while (n > 0)
+        free(args[--n]);
+}
+
 int main(void) {
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, clean_environment, clean_up)
     const struct CMUnitTest tests[] = {
@@ -1122,6 +1136,7 @@ int main(void) {
         CASE(fractions_keep_every_bit),
         CASE(a_key_never_stands_in_argv),
         CASE(argv_is_whole_or_not_at_all),
+        CASE(some_texts_may_be_given_again_and_get_a_line_each),
     };
     return cmocka_run_group_tests_name("config", tests, NULL, NULL);
 }
