@@ -4,7 +4,7 @@ import contextlib
 import json
 
 import harness
-from harness import Server
+from harness import Call, Server, Void
 from rpc import Rpc
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
@@ -109,6 +109,25 @@ def test_best_of_shows_the_likeliest_choices_and_counts_all():
         for wrong in ({"n": 2, "best_of": 1}, {"best_of": 129}, {"best_of": 2, "stream": True}):
             reply = server.post("/v1/completions", {"prompt": "a", **wrong})
             assert reply.status == 400 and reply.json["error"]["param"] == "best_of", reply.text
+
+
+def test_best_of_survives_the_loss_of_worker_and_scheduler():
+    with Server() as server:
+        body = {"prompt": "Once upon a time", "n": 2, "best_of": 4, "max_tokens": 400, "seed": 7, "ignore_eos": True}
+        want = server.complete(**body)
+        harness.attempt(lambda: lose_both(server, body, want))
+
+
+def lose_both(server, body, want):
+    server.wait_idle()
+    n_before = server.metric("weft_generation_tokens_total")
+    call = Call(lambda: server.complete(**body))
+    harness.wait_until("its first tokens", lambda: server.metric("weft_generation_tokens_total") > n_before + 20)
+    server.kill("worker", "scheduler")
+    if call.is_done:
+        raise Void("it had ended before anything was lost")
+    answer = call.result()
+    assert answer["choices"] == want["choices"] and answer["usage"]["completion_tokens"] == 1600, (answer, want)
 
 
 def test_the_prefix_cache_is_reset_by_whoever_has_a_key():
