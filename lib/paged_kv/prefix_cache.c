@@ -386,6 +386,10 @@ void weft_kv_prefix_release(weft_kv_prefix_cache *cache, struct weft_kv_table *t
 
 /* ------------------------------------------------------------------------------------ room --- */
 
+bool weft_kv_prefix_is_own(const weft_kv_prefix_cache *cache, weft_kv_block block) {
+    return weft_kv_holders(cache->pool, block) == 1u + cache->nodes[block].is_node;
+}
+
 uint32_t weft_kv_prefix_n_idle(const weft_kv_prefix_cache *cache) {
     return cache->n_idle;
 }

@@ -108,6 +108,10 @@ uint64_t weft_kv_prefix_birth(const weft_kv_prefix_cache *cache, weft_kv_block b
 void weft_kv_prefix_release(weft_kv_prefix_cache *cache, struct weft_kv_table *table,
                             struct weft_kv_chain *chain);
 
+/* Whether one table alone holds this block, beside the cache. In a table such blocks come after all
+ * others: whoever shares a block shares those before it. */
+bool weft_kv_prefix_is_own(const weft_kv_prefix_cache *cache, weft_kv_block block);
+
 /* Blocks that make_room could make free. */
 uint32_t weft_kv_prefix_n_idle(const weft_kv_prefix_cache *cache);
 uint32_t weft_kv_prefix_n_nodes(const weft_kv_prefix_cache *cache);

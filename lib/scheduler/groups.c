@@ -86,6 +86,7 @@ struct candidate {
     struct weft_sched_group *group;
     bool may_hold, advances;
     uint64_t load;
+    uint32_t n_cached; /* tokens of the request's prompt; 0 if it is much busier than others */
 };
 
 /* A group's work as it counts for the next request: as in vLLM, a waiting one counts like
@@ -97,13 +98,30 @@ static uint64_t load_of(const struct weft_sched_group *g) {
 static bool is_preferred(const struct candidate *a, const struct candidate *b) {
     if (a->may_hold != b->may_hold) return a->may_hold;
     if (a->advances != b->advances) return a->advances;
+    if (a->n_cached != b->n_cached) return a->n_cached > b->n_cached;
     return a->load < b->load;
 }
 
-/* All groups with a scheduler, the best prospects first. */
+/* A cached prefix is worth waiting for, but not behind more than twice as many. */
+#define MUCH_BUSIER 8u
+
+static uint64_t load_allowed(const struct weft_sched_groups *gs, uint64_t now_ms) {
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < gs->n; i++) {
+        const struct weft_sched_group *g = &gs->groups[i];
+        if (!g->sched || !may_hold(gs, g) || !weft_sched_group_advances(g, now_ms)) continue;
+        if (load_of(g) < least) least = load_of(g);
+    }
+    return least < UINT64_MAX / 2 ? 2 * least + MUCH_BUSIER : UINT64_MAX;
+}
+
+/* All groups with a scheduler, the best prospects first; of a request that runs nowhere yet, or of
+ * one that moves (NULL). */
 static uint32_t rank(struct weft_sched_groups *gs, uint64_t now_ms,
+                     const struct weft_submit *submit,
                      struct candidate candidates[WEFT_WORKERS_MAX]) {
     uint32_t n = 0;
+    uint64_t allowed = load_allowed(gs, now_ms);
     for (uint32_t i = 0; i < gs->n; i++) {
         struct weft_sched_group *g = &gs->groups[i];
         if (!g->sched) continue;
@@ -113,6 +131,8 @@ static uint32_t rank(struct weft_sched_groups *gs, uint64_t now_ms,
             .advances = g->is_serving && weft_sched_group_advances(g, now_ms),
             .load = load_of(g),
         };
+        if (submit && gs->n > 1 && candidate.load <= allowed)
+            candidate.n_cached = wefti_sched_prefix_peek(g->sched, submit);
         uint32_t at = n++;
         for (; at > 0 && is_preferred(&candidate, &candidates[at - 1]); at--)
             candidates[at] = candidates[at - 1];
@@ -145,7 +165,7 @@ enum weft_reject weft_sched_groups_submit(struct weft_sched_groups *gs, uint64_t
     if (home)
         return weft_sched_submit(home->sched, now_us, router, submit, retry_after_ms_out, why);
     struct candidate candidates[WEFT_WORKERS_MAX];
-    uint32_t n = rank(gs, now_us / 1000, candidates);
+    uint32_t n = rank(gs, now_us / 1000, submit, candidates);
     WEFT_ASSERT(n > 0);
     bool was_full = false;
     uint32_t full_retry_ms = 0;
@@ -181,7 +201,7 @@ static bool is_due(const struct weft_sched_groups *gs, const struct weft_sched_g
 static bool move(struct weft_sched_groups *gs, uint64_t now_us, weft_sched *from,
                  struct request *req) {
     struct candidate candidates[WEFT_WORKERS_MAX];
-    uint32_t n = rank(gs, now_us / 1000, candidates);
+    uint32_t n = rank(gs, now_us / 1000, NULL, candidates);
     for (uint32_t i = 0; i < n && candidates[i].may_hold; i++) {
         if (wefti_sched_request_move(from, req, candidates[i].group->sched, now_us)) return true;
     }

@@ -4,7 +4,8 @@
  *          Groups know nothing of each other; a request is in one of them. Its worker comes, sends
  *          heartbeats and results, and goes: the caller reports that, with the time.
  * Placing  A new request goes to the group with the best prospects: one whose worker advances
- *          before one whose worker is silent, among equals the one with the least to do. A
+ *          before one whose worker is silent, among equals the one that has most of its prompt in the
+ *          prefix cache, unless it is much busier, and then the one with the least to do. A
  *          group whose worker is gone gets nothing while another's is there, unless the request
  *          fits nowhere else.
  * Moving   By the same rule such a group keeps nothing either: once its worker has been gone for

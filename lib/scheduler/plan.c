@@ -5,11 +5,55 @@
 
 #include "base/check.h"
 
+#define COST_SCALE 1024u  /* so that a part of a microsecond counts */
+#define TOKENS_BESIDE 64u /* recomputing is part of some step that others pay for as such */
+
 /* ------------------------------------------------------------------------------ preemption --- */
 
-/* The running sequence that is cheapest to recompute; of equals the youngest. The oldest request
- * is spared; when nobody else runs, its oldest sequence. The oldest thus always advances, ends and
- * hands its rank on: no sequence can be preempted for ever. */
+static uint32_t n_own_blocks(const weft_sched *sched, const struct weft_kv_table *table) {
+    uint32_t low = 0, high = table->n; /* the first own one */
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (weft_kv_prefix_is_own(sched->cache, table->blocks[middle]))
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return table->n - low;
+}
+
+/* What it would cost to compute again what a victim has for itself, for each block that this frees:
+ * each of them may be taken before the victim is back. */
+static uint64_t cost_per_block(const weft_sched *sched, const struct seq *seq) {
+    uint32_t n_blocks = n_own_blocks(sched, &seq->table);
+    uint32_t n_shared = (seq->table.n - n_blocks) * sched->options.block_size;
+    if (n_blocks == 0 || seq->n_planned < n_shared) return UINT64_MAX;
+    uint32_t n_tokens = seq->n_planned - n_shared;
+    struct weft_sched_work others = {.n_tokens = TOKENS_BESIDE}, work = others;
+    weft_sched_work_add(&work, n_shared, n_tokens, 0);
+    uint64_t us = weft_sched_cost_predict(&sched->cost, &work) -
+                  weft_sched_cost_predict(&sched->cost, &others);
+    return (us > 0 ? us : n_tokens) * COST_SCALE / n_blocks;
+}
+
+static bool is_protected(const struct seq *seq) {
+    return seq->n_preempted >= WEFTI_SCHED_PREEMPTED_MAX;
+}
+
+/* Whether `a` should rather go than `b`, whom it comes after. */
+static bool is_better_victim(const weft_sched *sched, const struct seq *a, uint64_t cost_a,
+                             const struct seq *b, uint64_t cost_b) {
+    bool by_priority = sched->options.policy == WEFT_SCHED_PRIORITY;
+    if (is_protected(a) != is_protected(b)) return is_protected(b);
+    if (by_priority && a->req->priority != b->req->priority)
+        return a->req->priority > b->req->priority;
+    return cost_a <= cost_b;
+}
+
+/* The running sequence that is cheapest to recompute for what it frees; of equals the youngest. One
+ * that was preempted some times and got nothing new done since goes last. The oldest request is
+ * spared; when nobody else runs, its oldest sequence. docs/scheduling.md has the proof that all
+ * come to their ends. */
 static struct seq *choose_victim(const weft_sched *sched) {
     const struct request *oldest = sched->running[0]->req;
     uint32_t first = 1;
@@ -18,8 +62,12 @@ static struct seq *choose_victim(const weft_sched *sched) {
     if (first == sched->n_running) first = 1;
     WEFT_ASSERT(first < sched->n_running); /* one sequence alone fits: checked at submission */
     struct seq *victim = sched->running[first];
+    uint64_t victim_cost = cost_per_block(sched, victim);
     for (uint32_t i = first + 1; i < sched->n_running; i++) {
-        if (sched->running[i]->n_planned <= victim->n_planned) victim = sched->running[i];
+        uint64_t cost = cost_per_block(sched, sched->running[i]);
+        if (!is_better_victim(sched, sched->running[i], cost, victim, victim_cost)) continue;
+        victim = sched->running[i];
+        victim_cost = cost;
     }
     return victim;
 }
@@ -48,6 +96,7 @@ static bool plan_decode(weft_sched *sched) {
         }
         struct seq *victim = choose_victim(sched);
         bool moved_up = wefti_sched_seq_older(victim, seq);
+        victim->n_preempted++;
         wefti_sched_seq_preempt(sched, victim);
         sched->n_preemptions++;
         preempted = true;

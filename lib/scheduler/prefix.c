@@ -20,10 +20,25 @@
 
 /* K and V depend on the tokens before, and on nothing else but this. Salts are digests, so a bit of
  * theirs can be had for the rest. */
-static struct weft_kv_space space_of(const weft_sched *sched, const struct request *req) {
+static struct weft_kv_space make_space(const weft_sched *sched, uint32_t n_prompt, uint64_t hi,
+                                       uint64_t lo) {
     uint32_t long_prompt = sched->options.long_prompt;
-    uint64_t is_long = long_prompt > 0 && req->n_prompt > long_prompt;
-    return (struct weft_kv_space){.hi = req->salt.hi, .lo = (req->salt.lo & ~1ull) | is_long};
+    uint64_t is_long = long_prompt > 0 && n_prompt > long_prompt;
+    return (struct weft_kv_space){.hi = hi, .lo = (lo & ~1ull) | is_long};
+}
+
+static struct weft_kv_space space_of(const weft_sched *sched, const struct request *req) {
+    return make_space(sched, req->n_prompt, req->salt.hi, req->salt.lo);
+}
+
+uint32_t wefti_sched_prefix_peek(const weft_sched *sched, const struct weft_submit *submit) {
+    if (!sched->options.prefix_cache || submit->n_prompt > sched->options.max_model_len) return 0;
+    struct weft_kv_space space =
+        make_space(sched, submit->n_prompt, submit->cache_salt.hi, submit->cache_salt.lo);
+    struct weft_kv_match match;
+    weft_kv_prefix_find(sched->cache, &space, submit->prompt, submit->n_prompt, sched->found_blocks,
+                        sched->table_cap, &match);
+    return match.n_blocks * sched->options.block_size;
 }
 
 bool wefti_sched_same_space(const weft_sched *sched, const struct request *a,

@@ -182,6 +182,7 @@ static void count_tokens(weft_sched *sched, const struct row *row) {
     if (end > seq->n_computed_max) {
         seq->n_computed_max = end;
         seq->n_losses = 0; /* it got past the cause of those */
+        seq->n_preempted = 0;
     }
     sched->n_recomputed_tokens += row->n_tokens - n_new;
 }

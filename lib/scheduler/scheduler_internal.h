@@ -34,6 +34,8 @@
 #include "scheduler/step_cost.h"
 
 #define NO_ROW UINT32_MAX
+/* Preempted so often without progress, a sequence is no victim while there are others. */
+#define WEFTI_SCHED_PREEMPTED_MAX 2
 
 /* ------------------------------------------------------------------------------------ heap --- */
 
@@ -95,6 +97,8 @@ struct seq {
     struct beside beside;
     struct weft_kv_window_table windowed; /* see windows.c */
     uint32_t n_window_granted;            /* entries that the worker knows of, or went without */
+
+    uint32_t n_preempted;     /* for want of blocks, since it last got something new done */
 
     /* Workers lost over it since it last got something new done; see suspects.c. */
     uint32_t n_losses;
@@ -387,6 +391,9 @@ struct request *wefti_sched_queue_newcomer(const weft_sched *sched);
 bool wefti_sched_may_run_more(const weft_sched *sched, const struct request *req);
 
 /* ---------------------------------------------------------------------------------- prefix --- */
+
+/* How many tokens of a prompt to come are cached. */
+uint32_t wefti_sched_prefix_peek(const weft_sched *sched, const struct weft_submit *submit);
 
 /* What a waiting sequence need not compute. */
 struct prefix {

@@ -84,6 +84,20 @@ static uint32_t give(weft_sched *sched, struct seq *seq, uint32_t n_tokens) {
     return given;
 }
 
+/* The shortest time per token that a stream of this step wishes for, or what they take alone with a
+ * little on top, if that is longer. */
+static uint32_t wish_of_streams(const weft_sched *sched, const struct weft_sched_work *decode) {
+    uint64_t wish_us = UINT32_MAX;
+    for (uint32_t i = 0; i < sched->n_running; i++) {
+        const struct seq *seq = sched->running[i];
+        uint64_t tpot_us = seq->req->tpot_us;
+        if (seq->chunk > 0 && tpot_us > 0 && tpot_us < wish_us) wish_us = tpot_us;
+    }
+    uint32_t alone_us = weft_sched_cost_predict(&sched->cost, decode);
+    uint64_t least_us = (uint64_t)alone_us + alone_us / 8;
+    return wish_us < least_us ? (uint32_t)least_us : (uint32_t)wish_us;
+}
+
 /* Everybody with tokens to compute and no row yet, oldest first, shares the rest of the step: as
  * much as fits into its time. The oldest one's place stands for all. */
 static uint32_t collect(weft_sched *sched, uint32_t *budget_out) {
@@ -102,6 +116,7 @@ static uint32_t collect(weft_sched *sched, uint32_t *budget_out) {
     bool is_probe =
         decode.n_tokens && target_us == WEFT_SCHED_ITL_AUTO && sched->n_plans % PROBE_PLANS == 0;
     uint32_t bound_us = is_probe ? 1 : weft_sched_cost_bound(&sched->cost, &decode, n, target_us);
+    bound_us = weft_min_u32(bound_us, wish_of_streams(sched, &decode));
     uint32_t timely = weft_sched_cost_prompt_tokens(&sched->cost, &decode,
                                                     sched->candidates[0]->n_planned, bound_us);
     *budget_out = weft_min_u32(*budget_out, timely);

@@ -263,7 +263,7 @@ static uint64_t longest_step_beside_streams(void **state, uint32_t itl_target_us
     options.max_seqs = 16;
     options.max_batched_tokens = 512;
     options.max_model_len = 1000;
-    options.n_blocks = 1000;
+    options.n_blocks = 4000; /* nobody is preempted */
     options.itl_target_us = itl_target_us;
     struct bench *bench = remake(state, &options);
     sim_worker_costs(bench->worker, 30000, 2000);

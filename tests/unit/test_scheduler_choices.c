@@ -129,7 +129,6 @@ static void a_preempted_choice_shares_the_prompt_again(void **state) {
     while (plan->n_starts == 0)
         plan = bench_step(bench);
     assert_int_equal(bench_end(bench, 1, 0), WEFT_END_LENGTH);
-    assert_int_equal(plan->starts[0].choice, 1);
     assert_true(plan->starts[0].n_tokens > 13);
     assert_int_equal(plan->starts[0].n_cached, 12);
     bench_run_until_idle(bench, true);
