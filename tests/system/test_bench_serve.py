@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import tempfile
@@ -340,12 +341,34 @@ def test_all_of_it_works_with_our_server():
         r = numbers(url, "--turns", "3", "--concurrency", "2", "--prompt-tokens", "20", "--turn-tokens", "5",
                     "--max-tokens", "8")
         assert [t["prompt_tokens"] for t in r["by_turn"]] == [40, 66, 92] and r["tokens"] == 48, r
+        first, *later = (t["cached_tokens"] for t in r["by_turn"])
+        assert first == 0 and all(n >= 2 * 16 for n in later), r  # the history's first block at least, of both
         r = numbers(url, "--chat", "--turns", "2", "--concurrency", "1", "--prompt-tokens", "5", "--max-tokens", "8")
         assert r["failed"] == 0 and r["tokens"] == 16, r
         r = numbers(url, "--rate", "100", "--requests", "10", "--max-tokens", "4")
         assert r["failed"] == 0 and r["tokens"] == 40, r
         table = bench(url, "--rate", "100", "--requests", "4", "--max-tokens", "4", "--goodput", "ttft:60000")
         assert "goodput: " in table.stdout and "poisson" in table.stdout and not table.stderr, table
+
+
+def test_an_open_loop_goes_on_when_idle_connections_are_closed():
+    for close_after in (1, 2):
+        with FakeServer(WHOLE, close_after=close_after) as fake:
+            r = numbers(fake.url, "--rate", "400", "--burstiness", "0.2", "--requests", "60")
+            assert r["failed"] == 0 and r["tokens"] == 180 and len(fake.requests) == 60, r
+
+
+def test_an_interrupt_reports_what_has_come():
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with FakeServer(WHOLE) as fake, \
+                subprocess.Popen([WEFT, "bench-serve", fake.url, "--json", "--rate", "0.01", "--requests", "9"],
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+            harness.wait_until("a request is there", lambda: fake.requests)
+            run.send_signal(number)
+            out, why = run.communicate(timeout=harness.LIMIT_S)
+            r = json.loads(out)
+            assert run.returncode == 1 and "interrupted after" in why and r["not_sent"] >= 8, (r, why)
+            assert r["failed"] == 0 and r["tokens"] in (0, 3), r
 
 
 def test_who_sits_at_a_terminal_sees_how_far_it_is():

@@ -192,6 +192,9 @@ static weft_err report(struct bench *b) {
                                             .clients = &b->clients};
     (b->config->json ? weft_report_json : weft_report_table)(&facts, &b->result);
     weft_err err = draw(b);
+    if (!err && b->result.is_interrupted)
+        return weft_err_set(b->why, WEFT_E_CLOSED, "interrupted after %u of %u requests",
+                            tally->n_done + tally->n_failed, b->workload.n_requests);
     if (err || tally->n_failed == 0) return err;
     return weft_err_set(b->why, WEFT_E_IO, "%u of %u requests failed, the first because: %s",
                         tally->n_failed, b->workload.n_requests, tally->why.text);

@@ -4,6 +4,7 @@
 #include "clients.h"
 
 #include <llhttp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +71,7 @@ struct load {
     struct weft_clients_result *result;
     uv_loop_t loop;
     uv_timer_t look, arrival;
+    uv_signal_t on_int, on_term;
     struct weft_target target;
     struct client *clients, *idle;
     uint32_t n_made, n_busy, n_in_request, n_decoding;
@@ -466,15 +468,14 @@ static struct client *take_client(struct load *load) {
     return c;
 }
 
-static void close_timer(uv_timer_t *timer) {
-    if (!uv_is_closing((uv_handle_t *)timer)) uv_close((uv_handle_t *)timer, NULL);
-}
-
 /* Nothing runs and nothing will: the loop ends with its handles. */
 static void finish(struct load *load) {
+    WEFT_ASSERT(!load->is_finished);
     load->is_finished = true;
-    close_timer(&load->look);
-    close_timer(&load->arrival);
+    uv_handle_t *own[] = {(uv_handle_t *)&load->look, (uv_handle_t *)&load->arrival,
+                          (uv_handle_t *)&load->on_int, (uv_handle_t *)&load->on_term};
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        uv_close(own[i], NULL);
     for (uint32_t i = 0; i < load->n_made; i++) {
         if (load->clients[i].is_open) drop_connection(&load->clients[i]);
     }
@@ -564,11 +565,43 @@ static void on_look(uv_timer_t *timer) {
     }
 }
 
+/* What has come so far is worth a report; a second signal ends the process. */
+static void on_signal(uv_signal_t *signal, int number) {
+    struct load *load = signal->data;
+    uint64_t now = weft_now_ns();
+    (void)number;
+    (void)uv_signal_stop(&load->on_int);
+    (void)uv_signal_stop(&load->on_term);
+    load->is_over = load->result->is_interrupted = true;
+    load->end_ns = now;
+    for (uint32_t i = 0; i < load->n_made; i++) {
+        struct client *c = &load->clients[i];
+        if (!c->has_job) continue;
+        stop_decoding(c, now);
+        load->n_in_request -= c->in_request;
+        c->in_request = c->has_job = false;
+        load->n_busy--;
+        if (c->is_open) drop_connection(c);
+    }
+    begin_jobs(load); /* which begins none, and ends the loop */
+}
+
+/* Whoever started this with the signal ignored, as shells do with jobs in the background, meant it. */
+static void watch(struct load *load, uv_signal_t *handle, int number) {
+    struct sigaction before;
+    (void)uv_signal_init(&load->loop, handle);
+    handle->data = load;
+    if (sigaction(number, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+        (void)uv_signal_start(handle, on_signal, number);
+}
+
 static void run_loop(struct load *load) {
     load->begin_ns = load->end_ns = load->heard_ns = weft_now_ns();
     (void)uv_timer_init(&load->loop, &load->look);
     (void)uv_timer_init(&load->loop, &load->arrival);
     load->look.data = load->arrival.data = load;
+    watch(load, &load->on_int, SIGINT);
+    watch(load, &load->on_term, SIGTERM);
     (void)uv_timer_start(&load->look, on_look, LOOK_MS, LOOK_MS);
     uv_update_time(&load->loop);
     begin_jobs(load);

@@ -12,6 +12,7 @@
 #ifndef WEFT_CMD_WEFT_CLIENTS_H
 #define WEFT_CMD_WEFT_CLIENTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -49,7 +50,8 @@ struct weft_clients_result {
     /* While every client was between its first and its last token: nothing but decoding. */
     double decoding_seconds;
     uint64_t n_decoding_events;
-    double cpu_seconds; /* of this process, for all of this */
+    double cpu_seconds;  /* of this process, for all of this */
+    bool is_interrupted; /* by SIGINT or SIGTERM: what ran was left, and counts nowhere */
 };
 
 /* Runs them all. Requests that fail are counted; errors only mean that the load cannot run at all:
