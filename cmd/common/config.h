@@ -51,9 +51,9 @@ struct weft_config {
     } given;
 
     /* What is no setting: */
-    const char *model;  /* the positional MODEL, or URL of weft bench-serve; NULL when the program
+    const char *model; /* the positional MODEL, or URL of weft bench-serve; NULL when the program
                            takes none */
-    const char *out;    /* weft pack: the positional OUT */
+    const char *out;   /* weft pack: the positional OUT */
     enum weft_program program; /* from whose command line it was read: */
     int argc;
     char **argv;

@@ -57,8 +57,8 @@ struct supervisor {
     struct weft_restart restart;
     char bin_dir[512];
     struct weft_addresses addresses; /* of links */
-    int packed_fd;       /* that file; -1: it is not one */
-    char model_path[32]; /* of that file, by descriptor */
+    int packed_fd;                   /* that file; -1: it is not one */
+    char model_path[32];             /* of that file, by descriptor */
     int signal_fd;
     enum phase phase;
     uint64_t phase_until_ms; /* then the next measure */
