@@ -516,6 +516,76 @@ static void each_scheme_has_its_own_fingerprint(void **state) {
     weft_eng_free(eng);
 }
 
+/* ----------------------------------------------------------------------------------- kinds --- */
+
+static void open_windowed(const char *model, uint64_t kv_bytes, uint32_t len,
+                          struct weft_eng_info *info) {
+    struct weft_eng_options options;
+    weft_eng_options_init(&options);
+    options.n_threads = 1;
+    options.max_seqs = 8;
+    options.max_batched_tokens = 32;
+    options.max_model_len = len;
+    options.kv_memory_bytes = kv_bytes;
+    weft_eng *eng = drive_open(drive_fixture(model), &options);
+    *info = *weft_eng_info(eng);
+    assert_true(kv_bytes == 0 || info->kv_bytes <= kv_bytes);
+    weft_eng_free(eng);
+}
+
+/* gemma3: window 16, 6 of 7 layers are windowed. A sequence holds 3 blocks for what a step of 32
+ * tokens sees, and one. */
+static void windowed_layers_have_as_many_blocks_as_their_windows_need(void **state) {
+    (void)state;
+    struct weft_eng_info info;
+    open_windowed("tests/data/zoo/gemma3", 0, 1024, &info);
+    assert_int_equal(info.window, 16);
+    assert_int_equal(info.max_model_len, 1024);
+    assert_int_equal(info.n_blocks, 8 * 64);
+    assert_int_equal(info.n_window_blocks, 8 * 4);
+    uint64_t all = info.kv_bytes, unit = all / (8 * 64 + 6 * 8 * 4); /* a block of one layer */
+    assert_int_equal(all, unit * (8 * 64 + 6 * 8 * 4));
+
+    open_windowed("tests/data/zoo/gemma3", 3 * all, 1024, &info); /* room for cached prefixes */
+    assert_int_equal(info.n_blocks, 3 * 8 * 64);
+    assert_int_equal(info.n_window_blocks, 3 * 8 * 4);
+    open_windowed("tests/data/zoo/gemma3", all / 2, 1024, &info);
+    assert_int_equal(info.max_model_len, 1024);
+    assert_true(info.n_blocks >= 64 && info.n_window_blocks >= 4);
+    assert_true(info.n_blocks > info.n_window_blocks);
+    assert_true(info.kv_bytes + 7 * unit > all / 2); /* hardly anything is left over */
+    open_windowed("tests/data/zoo/gemma3", unit * (64 + 6 * 4), 1024, &info); /* just one */
+    assert_int_equal(info.max_model_len, 1024);
+    assert_int_equal(info.n_blocks, 64);
+    assert_int_equal(info.n_window_blocks, 4);
+    open_windowed("tests/data/zoo/gemma3", unit * (50 + 6 * 4), 1024, &info); /* a shorter one */
+    assert_int_equal(info.max_model_len, 50 * 16);
+    assert_int_equal(info.n_window_blocks, 4);
+    open_windowed("tests/data/zoo/gemma3", unit * 7, 1024, &info);
+    assert_int_equal(info.max_model_len, 16);
+    assert_int_equal(info.n_window_blocks, 1);
+
+    open_windowed("tests/data/zoo/gemma3", 0, 16, &info); /* no sequence outgrows the window */
+    assert_int_equal(info.window, 0);
+    assert_int_equal(info.n_window_blocks, 0);
+}
+
+static void where_all_layers_are_windowed_other_blocks_take_nothing(void **state) {
+    (void)state;
+    struct weft_eng_info info;
+    open_windowed(ENGINE_WINDOWED, 0, 1024, &info);
+    assert_int_equal(info.n_window_blocks, 8 * 4);
+    assert_int_equal(info.kv_bytes % info.n_window_blocks, 0);
+    uint64_t unit = info.kv_bytes / info.n_window_blocks;
+    assert_true(info.n_blocks >= 8 * 64);
+    open_windowed(ENGINE_WINDOWED, 5 * unit, 1024, &info);
+    assert_int_equal(info.max_model_len, 1024);
+    assert_int_equal(info.n_window_blocks, 5);
+    assert_true(info.n_blocks >= 5 * 64); /* five sequences hold a window each, at most */
+    open_windowed(ENGINE_WINDOWED, 3 * unit, 1024, &info);
+    assert_int_equal(info.max_model_len, 3 * 16);
+}
+
 int main(int argc, char **argv) {
     if (!engine_test_begin("test_engine_open", argc, argv)) return 77;
     const struct CMUnitTest tests[] = {
@@ -533,6 +603,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(every_dtype_runs_and_stays_near_the_file),
         cmocka_unit_test(schemes_that_a_dtype_does_not_have_are_refused),
         cmocka_unit_test(each_scheme_has_its_own_fingerprint),
+        cmocka_unit_test(windowed_layers_have_as_many_blocks_as_their_windows_need),
+        cmocka_unit_test(where_all_layers_are_windowed_other_blocks_take_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/cpu.h"
 #include "base/limits.h"
+#include "base/minmax.h"
 #include "runtime/memory.h"
 
 enum {
@@ -35,35 +36,111 @@ enum weft_kv_dtype wefti_kv_cache_dtype(const struct weft_eng_options *options) 
     return options->activations == WEFT_ENG_ACT_F32 ? WEFT_KV_F32 : WEFT_KV_BF16;
 }
 
-/* Never none: whether one block is too much is for the sum of everything to say. */
-static uint64_t default_memory(const struct weft_eng_options *options, uint64_t taken_bytes,
-                               uint64_t usable_bytes, uint64_t bytes_per_block) {
-    uint64_t available = weft_mem_available_bytes();
-    uint64_t left = available > taken_bytes ? available - taken_bytes : 0;
-    uint64_t memory = weft_min_u64(left / 2 / options->n_sharers, usable_bytes);
-    return memory > bytes_per_block ? memory : bytes_per_block;
+/* ----------------------------------------------------------------------------------- sizes --- */
+
+/* What blocks of each kind take, all layers of the kind together, and how many are of use. */
+struct sizes {
+    uint64_t bytes[WEFT_KV_KINDS];   /* of a block; 0: there are no such layers */
+    uint64_t one_seq[WEFT_KV_KINDS]; /* blocks that a sequence of full length can come to hold */
+    uint64_t all_seqs[WEFT_KV_KINDS];
+};
+
+static uint64_t blocks_for(const struct weft_eng_info *info, uint64_t n_tokens) {
+    return (n_tokens + info->block_size - 1) / info->block_size;
 }
 
-/* How many blocks, and whether one sequence of full length fits into them. */
-static weft_err size_blocks(const struct weft_eng_options *options, uint64_t taken_bytes,
-                            uint64_t bytes_per_block, struct weft_eng_info *info,
-                            struct weft_errmsg *why) {
-    WEFT_ASSERT(bytes_per_block > 0);
-    uint64_t blocks_per_seq =
-        ((uint64_t)info->max_model_len + info->block_size - 1) / info->block_size;
+static struct sizes sizes_of(const struct wefti_kv_cache *cache, const struct weft_eng_info *info) {
+    struct sizes s = {.one_seq = {blocks_for(info, info->max_model_len)}};
+    uint64_t seen = blocks_for(info, (uint64_t)info->window + info->max_batched_tokens) + 1;
+    if (info->window > 0) s.one_seq[WEFT_KV_WINDOWED] = weft_min_u64(s.one_seq[0], seen);
+    for (uint32_t i = 0; i < cache->n_layers; i++)
+        s.bytes[wefti_kv_cache_kind(cache, i)] += cache->n_planes * cache->block_bytes;
+    for (uint32_t kind = 0; kind < WEFT_KV_KINDS; kind++)
+        s.all_seqs[kind] = s.one_seq[kind] * info->max_seqs;
+    return s;
+}
+
+static uint64_t sum(const struct sizes *s, uint64_t n_full, uint64_t n_windowed) {
+    return n_full * s->bytes[WEFT_KV_FULL] + n_windowed * s->bytes[WEFT_KV_WINDOWED];
+}
+
+/* Never none: whether one block is too much is for the sum of everything to say. */
+static uint64_t default_memory(const struct weft_eng_options *options, uint64_t taken_bytes,
+                               const struct sizes *s) {
+    uint64_t available = weft_mem_available_bytes();
+    uint64_t left = available > taken_bytes ? available - taken_bytes : 0;
+    uint64_t usable = sum(s, s->all_seqs[WEFT_KV_FULL], s->all_seqs[WEFT_KV_WINDOWED]);
+    uint64_t memory = weft_min_u64(left / 2 / options->n_sharers, usable);
+    return weft_max_u64(memory, sum(s, 1, 1));
+}
+
+/* Both kinds have layers, and there is memory for more than one sequence of full length. Short
+ * sequences need as many blocks of either kind, long ones more of the full kind: what is good for
+ * sequences that are twice as long as their windowed blocks reach is a fair part for both. With
+ * memory for all, the rest goes to cached prefixes, which need both kinds as sequences do. */
+static void divide(const struct sizes *s, uint64_t memory, uint64_t n_out[WEFT_KV_KINDS]) {
+    const uint64_t *one = s->one_seq, *all = s->all_seqs;
+    uint64_t b_full = s->bytes[WEFT_KV_FULL], b_windowed = s->bytes[WEFT_KV_WINDOWED];
+    if (memory >= sum(s, all[WEFT_KV_FULL], all[WEFT_KV_WINDOWED])) {
+        uint64_t n_seqs = memory / sum(s, one[WEFT_KV_FULL], one[WEFT_KV_WINDOWED]);
+        for (uint32_t kind = 0; kind < WEFT_KV_KINDS; kind++)
+            n_out[kind] = weft_max_u64(n_seqs * one[kind], all[kind]);
+        return;
+    }
+    uint64_t n_windowed = one[WEFT_KV_WINDOWED];
+    uint64_t pair = sum(s, weft_min_u64(one[WEFT_KV_FULL], 2 * n_windowed), n_windowed);
+    n_windowed = weft_max_u64(n_windowed, memory / (pair / n_windowed + 1));
+    n_windowed = weft_min_u64(n_windowed, all[WEFT_KV_WINDOWED]);
+    uint64_t n_full = (memory - n_windowed * b_windowed) / b_full;
+    n_full = weft_min_u64(weft_max_u64(n_full, one[WEFT_KV_FULL]), all[WEFT_KV_FULL]);
+    n_out[WEFT_KV_FULL] = n_full;
+    n_out[WEFT_KV_WINDOWED] =
+        weft_min_u64((memory - n_full * b_full) / b_windowed, all[WEFT_KV_WINDOWED]);
+}
+
+/* Where no layer is full, those blocks are but numbers, and never the ones that lack: a sequence
+ * holds no more of them than one of full length does for as many windowed ones, and each cached
+ * windowed block stands beside one. */
+static uint64_t count_mere_numbers(const struct sizes *s, const struct weft_eng_info *info,
+                                   uint64_t n_windowed) {
+    uint64_t per_seq = weft_max_u64(info->window / info->block_size, 1);
+    uint64_t n_seqs = weft_min_u64(n_windowed / per_seq + 1, info->max_seqs);
+    return n_seqs * s->one_seq[WEFT_KV_FULL] + n_windowed;
+}
+
+/* The most blocks of one sequence; 0: not even one fits. */
+static uint64_t count_of_one(const struct sizes *s, uint64_t memory) {
+    uint64_t n_windowed = s->one_seq[WEFT_KV_WINDOWED], n = memory / sum(s, 1, 1);
+    if (s->bytes[WEFT_KV_FULL] == 0) return n < n_windowed ? n : s->one_seq[WEFT_KV_FULL];
+    if (n >= n_windowed) n = (memory - sum(s, 0, n_windowed)) / s->bytes[WEFT_KV_FULL];
+    return n;
+}
+
+/* How many blocks of each kind. One sequence of full length always fits into them: it may have to be
+ * a shorter one. */
+static weft_err size_blocks(const struct wefti_kv_cache *cache,
+                            const struct weft_eng_options *options, uint64_t taken_bytes,
+                            struct weft_eng_info *info, struct weft_errmsg *why) {
+    struct sizes s = sizes_of(cache, info);
     uint64_t memory = options->kv_memory_bytes;
-    if (memory == 0)
-        memory = default_memory(options, taken_bytes,
-                                blocks_per_seq * info->max_seqs * bytes_per_block, bytes_per_block);
-    uint64_t n_blocks = weft_min_u64(memory / bytes_per_block, WEFT_KV_BLOCKS_MAX);
-    if (n_blocks == 0)
+    if (memory == 0) memory = default_memory(options, taken_bytes, &s);
+    uint64_t n[WEFT_KV_KINDS] = {count_of_one(&s, memory)};
+    n[WEFT_KV_WINDOWED] = weft_min_u64(n[WEFT_KV_FULL], s.one_seq[WEFT_KV_WINDOWED]);
+    if (n[WEFT_KV_FULL] == 0)
         return weft_err_set(why, WEFT_E_INVAL,
                             "%" PRIu64 " bytes of KV memory hold no block: one takes %" PRIu64,
-                            memory, bytes_per_block);
-    if (n_blocks < blocks_per_seq) info->max_model_len = (uint32_t)(n_blocks * info->block_size);
-    info->n_blocks = (uint32_t)n_blocks;
-    info->n_window_blocks = info->window > 0 ? info->n_blocks : 0;
-    info->kv_bytes = n_blocks * bytes_per_block;
+                            memory, sum(&s, 1, 1));
+    if (n[WEFT_KV_FULL] < s.one_seq[WEFT_KV_FULL]) {
+        info->max_model_len = (uint32_t)(n[WEFT_KV_FULL] * info->block_size);
+    } else if (s.bytes[WEFT_KV_FULL] == 0) {
+        n[WEFT_KV_WINDOWED] = memory / s.bytes[WEFT_KV_WINDOWED];
+        n[WEFT_KV_FULL] = count_mere_numbers(&s, info, n[WEFT_KV_WINDOWED]);
+    } else if (info->window > 0) {
+        divide(&s, memory, n);
+    }
+    info->n_blocks = (uint32_t)weft_min_u64(n[WEFT_KV_FULL], WEFT_KV_BLOCKS_MAX);
+    info->n_window_blocks = (uint32_t)weft_min_u64(n[WEFT_KV_WINDOWED], WEFT_KV_BLOCKS_MAX);
+    info->kv_bytes = sum(&s, info->n_blocks, info->n_window_blocks);
     return WEFT_OK;
 }
 
@@ -89,9 +166,8 @@ weft_err wefti_kv_cache_open(struct wefti_kv_cache *cache, const struct weft_mod
     *cache = (struct wefti_kv_cache){.n_planes = weft_kv_n_planes(&layer),
                                      .n_layers = params->n_layers,
                                      .block_bytes = weft_kv_block_bytes(&layer)};
-    uint64_t bytes_per_block = (uint64_t)cache->n_planes * cache->n_layers * cache->block_bytes;
     set_kinds(cache, params, info);
-    weft_err err = size_blocks(options, taken_bytes, bytes_per_block, info, why);
+    weft_err err = size_blocks(cache, options, taken_bytes, info, why);
     if (err) return err;
     cache->n_blocks[WEFT_KV_FULL] = info->n_blocks;
     cache->n_blocks[WEFT_KV_WINDOWED] = info->n_window_blocks;
