@@ -464,6 +464,10 @@ static void read_snapshot(struct weft_msgpack_reader *rd, struct weft_msg_snapsh
         weft_msgpack_read_u32(rd, "n_blocks_free", WEFT_KV_BLOCKS_MAX * WEFT_WORKERS_MAX);
     snap->n_blocks_cached =
         weft_msgpack_read_u32(rd, "n_blocks_cached", WEFT_KV_BLOCKS_MAX * WEFT_WORKERS_MAX);
+    snap->n_window_blocks =
+        weft_msgpack_read_u32(rd, "n_window_blocks", WEFT_KV_BLOCKS_MAX * WEFT_WORKERS_MAX);
+    snap->n_window_blocks_free =
+        weft_msgpack_read_u32(rd, "n_window_blocks_free", WEFT_KV_BLOCKS_MAX * WEFT_WORKERS_MAX);
     snap->max_queue = weft_msgpack_read_u32(rd, "max_queue", WEFT_QUEUE_MAX);
     read_counters(rd, snap);
     snap->sched_resident_bytes = weft_msgpack_read_u64(rd, "sched_resident_bytes");
@@ -474,6 +478,9 @@ static void read_snapshot(struct weft_msgpack_reader *rd, struct weft_msg_snapsh
     if (snap->n_blocks_free > snap->n_blocks)
         weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "n_blocks_free", "is %u of %u",
                                  snap->n_blocks_free, snap->n_blocks);
+    if (snap->n_window_blocks_free > snap->n_window_blocks)
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "n_window_blocks_free", "is %u of %u",
+                                 snap->n_window_blocks_free, snap->n_window_blocks);
     if (snap->n_blocks_cached > snap->n_blocks)
         weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "n_blocks_cached", "is %u of %u",
                                  snap->n_blocks_cached, snap->n_blocks);

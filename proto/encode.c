@@ -195,6 +195,8 @@ static void put_snapshot(struct weft_buf *buf, const struct weft_msg_snapshot *s
     weft_msgpack_add_uint(buf, snap->n_blocks);
     weft_msgpack_add_uint(buf, snap->n_blocks_free);
     weft_msgpack_add_uint(buf, snap->n_blocks_cached);
+    weft_msgpack_add_uint(buf, snap->n_window_blocks);
+    weft_msgpack_add_uint(buf, snap->n_window_blocks_free);
     weft_msgpack_add_uint(buf, snap->max_queue);
 #define VALUE(name, ...) snap->name,
     const uint64_t counters[] = {WEFT_COUNTER_LIST(VALUE, VALUE)};

@@ -19,6 +19,19 @@ static void print_experts(const struct weft_model_params *p) {
     printf("\n");
 }
 
+/* What a token takes, and how much of that it gives back when windows have moved on. */
+static void print_kv(const struct weft_model_params *p) {
+    uint64_t per_layer = (uint64_t)p->n_kv_heads * p->head_dim * 2 * (p->kv_lora > 0 ? 1 : 2);
+    uint32_t n_windowed = 0;
+    for (uint32_t i = 0; i < p->n_layers && p->window > 0 && p->window < p->n_context; i++)
+        n_windowed += !weft_model_bit(p->no_window, i);
+    printf("kv per token    %" PRIu64 " bytes in bf16", p->n_layers * per_layer);
+    if (n_windowed > 0)
+        printf(", %" PRIu64 " of them only for the last %u tokens", n_windowed * per_layer,
+               p->window);
+    printf("\n");
+}
+
 static void print_window(const struct weft_model_params *p) {
     uint32_t n_windowed = p->n_layers;
     for (uint32_t i = 0; i < p->n_layers; i++)
@@ -69,8 +82,8 @@ static void print_params(const weft_model *model) {
     else if (p->rope_scaling != WEFT_ROPE_NONE)
         printf(" by %g", p->rope_factor);
     if (p->rope_dim < p->head_dim) printf(", of %u elements of a head", p->rope_dim);
-    printf("\nkv per token    %" PRIu64 " bytes in bf16\n",
-           (uint64_t)p->n_layers * p->n_kv_heads * p->head_dim * 2 * (p->kv_lora > 0 ? 1 : 2));
+    printf("\n");
+    print_kv(p);
 }
 
 static void print_tensors(const weft_model *model) {

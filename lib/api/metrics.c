@@ -383,7 +383,10 @@ static void render_iterations(const struct writer *w, const struct weft_api_metr
 
 static void render_scheduler(const struct writer *w, const struct weft_api_metrics *m,
                              const struct weft_msg_snapshot *s, bool has_prefix_cache) {
-    uint32_t n_used = s->n_blocks > s->n_blocks_free ? s->n_blocks - s->n_blocks_free : 0;
+    uint32_t n_used = s->n_blocks - s->n_blocks_free;
+    uint32_t n_window_used = s->n_window_blocks - s->n_window_blocks_free;
+    double usage = s->n_blocks ? (double)n_used / s->n_blocks : 0;
+    double window_usage = s->n_window_blocks ? (double)n_window_used / s->n_window_blocks : 0;
     gauge(w, "num_requests_running", "Requests being computed.", s->n_running);
     gauge(w, "num_requests_waiting", "Requests that wait.", s->n_waiting);
     head(w, "num_requests_waiting_by_reason", "gauge", "Requests that wait, by what for.");
@@ -392,10 +395,15 @@ static void render_scheduler(const struct writer *w, const struct weft_api_metri
     sample(w, "num_requests_waiting_by_reason", ",reason=\"deferred\"",
            s->serving ? 0 : s->n_waiting);
     gauge(w, "kv_cache_usage_perc", "KV blocks in use; 1 is all of them.",
-          s->n_blocks ? (double)n_used / s->n_blocks : 0);
+          usage > window_usage ? usage : window_usage);
     head(w, "kv_blocks", "gauge", "KV blocks by state.");
     sample(w, "kv_blocks", ",state=\"used\"", n_used);
     sample(w, "kv_blocks", ",state=\"free\"", s->n_blocks - n_used);
+    if (s->n_window_blocks > 0) {
+        head(w, "kv_window_blocks", "gauge", "KV blocks of windowed layers by state.");
+        sample(w, "kv_window_blocks", ",state=\"used\"", n_window_used);
+        sample(w, "kv_window_blocks", ",state=\"free\"", s->n_window_blocks_free);
+    }
     render_counters(w, &m->carried);
     gauge(w, "step_time_model_error_ratio",
           "How far predictions of a step's time are off, smoothed, as a part of it.",

@@ -408,6 +408,8 @@ static void fill_snapshot(struct weft_msg_snapshot *snap, bool max) {
     snap->n_blocks = WEFT_KV_BLOCKS_MAX * WEFT_WORKERS_MAX;
     snap->n_blocks_free = 12345;
     snap->n_blocks_cached = 4321;
+    snap->n_window_blocks = WEFT_KV_BLOCKS_MAX * WEFT_WORKERS_MAX;
+    snap->n_window_blocks_free = 54321;
     snap->max_queue = WEFT_QUEUE_MAX;
     uint64_t n = 1;
 #define COUNT(name, ...) snap->name = n++;
@@ -876,6 +878,8 @@ static void random_snapshot(uint64_t *rand, struct weft_msg_snapshot *snap) {
     snap->n_blocks = number(rand, WEFT_KV_BLOCKS_MAX);
     snap->n_blocks_free = number(rand, snap->n_blocks);
     snap->n_blocks_cached = number(rand, snap->n_blocks);
+    snap->n_window_blocks = number(rand, WEFT_KV_BLOCKS_MAX);
+    snap->n_window_blocks_free = number(rand, snap->n_window_blocks);
     snap->max_queue = number(rand, WEFT_QUEUE_MAX);
 #define RANDOM(name, ...) snap->name = number64(rand);
     WEFT_COUNTER_LIST(RANDOM, RANDOM)

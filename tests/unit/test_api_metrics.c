@@ -68,6 +68,7 @@ static void values_stand_under_vllm_s_names(void **state) {
     has_line(&out, "weft_num_requests_running" LABELS "} 3");
     has_line(&out, "weft_num_requests_waiting" LABELS "} 2");
     has_line(&out, "weft_kv_cache_usage_perc" LABELS "} 0.6");
+    assert_null(strstr(out.data, "kv_window_blocks"));
     has_line(&out, "weft_num_preemptions_total" LABELS "} 5");
     has_line(&out, "weft_time_to_first_token_seconds_bucket" LABELS ",le=\"0.01\"} 0");
     has_line(&out, "weft_time_to_first_token_seconds_bucket" LABELS ",le=\"0.02\"} 1");
@@ -362,6 +363,23 @@ static void tokens_and_waiting_requests_are_told_apart_as_vllm_does(void **state
     weft_buf_fini(&out);
 }
 
+static void windowed_blocks_are_told_and_count_if_they_are_fewer(void **state) {
+    (void)state;
+    struct weft_api_metrics m;
+    struct weft_buf out;
+    struct weft_msg_snapshot s = snapshot();
+    weft_buf_init(&out, 1 << 20);
+    weft_api_metrics_init(&m);
+    s.n_window_blocks = 4;
+    s.n_window_blocks_free = 1;
+    render(&m, &s, "weft_", &out);
+    has_line(&out, "weft_kv_cache_usage_perc" LABELS "} 0.75");
+    has_line(&out, "weft_kv_blocks" LABELS ",state=\"used\"} 6");
+    has_line(&out, "weft_kv_window_blocks" LABELS ",state=\"used\"} 3");
+    has_line(&out, "weft_kv_window_blocks" LABELS ",state=\"free\"} 1");
+    weft_buf_fini(&out);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_stand_under_vllm_s_names),
@@ -375,6 +393,7 @@ int main(void) {
         cmocka_unit_test(times_of_responses_are_kept_by_route_and_method),
         cmocka_unit_test(the_process_has_prometheus_own_names),
         cmocka_unit_test(tokens_and_waiting_requests_are_told_apart_as_vllm_does),
+        cmocka_unit_test(windowed_blocks_are_told_and_count_if_they_are_fewer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -624,6 +624,10 @@ static void hellos_and_snapshots_are_checked(void **state) {
     assert_refused(fix, &msg, WEFT_E_PROTO, "n_blocks_free");
     msg = sample(WEFT_MSG_SNAPSHOT, true);
     msg.snapshot.n_blocks = 20000;
+    msg.snapshot.n_window_blocks = 5;
+    msg.snapshot.n_window_blocks_free = 6;
+    assert_refused(fix, &msg, WEFT_E_PROTO, "n_window_blocks_free");
+    msg.snapshot.n_window_blocks_free = 5;
     msg.snapshot.n_blocks_cached = 20001;
     assert_refused(fix, &msg, WEFT_E_PROTO, "n_blocks_cached");
     msg = sample(WEFT_MSG_CANCEL, false);

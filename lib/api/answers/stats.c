@@ -72,6 +72,10 @@ static void write_counts(const struct weft_api_state *api, struct weft_writer *w
     write_number(w, "kv_blocks_used", s->n_blocks - s->n_blocks_free);
     write_number(w, "kv_blocks_cached", s->n_blocks_cached);
     write_number(w, "kv_blocks_free", s->n_blocks_free);
+    if (s->n_window_blocks > 0) {
+        write_number(w, "kv_window_blocks", s->n_window_blocks);
+        write_number(w, "kv_window_blocks_free", s->n_window_blocks_free);
+    }
     write_number(w, "num_preemptions", m->carried.n_preemptions);
     write_number(w, "steps", m->carried.n_steps);
     write_number(w, "prompt_tokens", m->n_prompt_tokens);
