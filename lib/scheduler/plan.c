@@ -155,14 +155,15 @@ static void emit_row(weft_sched *sched, struct seq *seq, struct plan_out *out) {
     };
     seq->row[out->step % WEFT_SCHED_PLANS_MAX] = row_idx;
     seq->n_rows_out++;
-    out->n_decode_tokens += n_tokens == 1 && seq->n_planned >= seq->req->n_prompt;
+    bool is_decode = n_tokens == 1 && seq->n_planned >= seq->req->n_prompt;
+    out->n_decode_tokens += is_decode;
+    if (!is_decode) sched->n_planned_tokens += n_tokens;
     seq->n_planned += n_tokens;
     seq->n_samples_out += samples;
     if (n_tokens == 1)
         out->n_decode++;
     else
         out->n_prompt += n_tokens;
-    if (n_tokens > 1) sched->n_planned_tokens += n_tokens;
 }
 
 static void emit(weft_sched *sched) {

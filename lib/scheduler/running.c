@@ -216,10 +216,11 @@ void wefti_sched_request_free_borrowed(weft_sched *sched) {
 }
 
 /* Tokens in the cache once all plans that are out have run. If the worker ended the sequence, rows
- * after its last token are no-ops, so that one was never computed. */
+ * after its last token are no-ops, so that one was never computed; without any output it was. */
 static uint32_t n_computed(const struct seq *seq, bool ended) {
     uint32_t n_known = seq->req->n_prompt + seq->n_output;
-    return ended && seq->n_planned >= n_known ? n_known - 1 : seq->n_planned;
+    bool misses_last = ended && seq->n_output > 0 && seq->n_planned >= n_known;
+    return misses_last ? n_known - 1 : seq->n_planned;
 }
 
 void wefti_sched_seq_leave(weft_sched *sched, struct seq *seq, bool ended) {
