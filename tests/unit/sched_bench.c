@@ -58,6 +58,7 @@ struct weft_submit bench_request(struct bench *bench, uint64_t id, uint32_t n_pr
 enum weft_reject bench_try(struct bench *bench, const struct weft_submit *submit) {
     struct weft_errmsg why;
     uint32_t retry_after_ms;
+    bench->prompts[submit->request_id] = submit->prompt;
     bench->n_prompt[submit->request_id] = submit->n_prompt;
     return weft_sched_submit(bench->sched, bench->now_us, bench->router, submit, &retry_after_ms,
                              &why);
@@ -79,7 +80,7 @@ void bench_cancel(struct bench *bench, uint64_t id) {
 
 static void check_token(struct bench *bench, uint64_t id, uint32_t choice,
                         const struct weft_event *out) {
-    uint64_t hash = sim_prompt_hash(bench->prompt, bench->n_prompt[id], id);
+    uint64_t hash = sim_prompt_hash(bench->prompts[id], bench->n_prompt[id], id);
     uint32_t idx = bench->n_output[id][choice]++;
     WEFT_ASSERT(out->output_idx == idx);
     WEFT_ASSERT(out->token == sim_token(hash, choice, idx, bench->options.n_vocab));
@@ -99,6 +100,7 @@ static void log_event(struct bench *bench, const struct weft_event *event) {
     entry->sampled = event->sampled;
     entry->output_idx = event->output_idx;
     entry->n_prompt_logprobs = event->n_prompt_logprobs;
+    entry->n_prompt_cached = event->n_prompt_cached;
     if (event->n_prompt_logprobs) check_logprobs(bench, id, event);
     if (event->sampled) check_token(bench, id, event->choice, event);
 }
@@ -152,6 +154,11 @@ void bench_run_until_idle(struct bench *bench, bool two_plans) {
 void bench_lose_worker(struct bench *bench) {
     weft_sched_new_epoch(bench->sched, bench->now_us, ++bench->epoch);
     sim_worker_reset(bench->worker, bench->epoch);
+}
+
+uint32_t bench_token(const struct bench *bench, uint64_t id, uint32_t idx) {
+    uint64_t hash = sim_prompt_hash(bench->prompts[id], bench->n_prompt[id], id);
+    return sim_token(hash, 0, idx, bench->options.n_vocab);
 }
 
 uint32_t bench_n_tokens(const struct bench *bench, uint64_t id) {

@@ -15,7 +15,7 @@ struct bench_event { /* in order of arrival */
     uint64_t request_id;
     uint32_t choice, output_idx;
     bool sampled;
-    uint32_t n_prompt_logprobs;
+    uint32_t n_prompt_logprobs, n_prompt_cached;
     enum weft_end end;
 };
 
@@ -28,7 +28,8 @@ struct bench {
     struct bench_event events[BENCH_EVENTS_MAX];
     uint32_t n_events;
     uint32_t prompt[BENCH_PROMPT_MAX];
-    uint32_t n_prompt[BENCH_REQUESTS_MAX]; /* by request id */
+    const uint32_t *prompts[BENCH_REQUESTS_MAX]; /* by request id: the submitter's, and */
+    uint32_t n_prompt[BENCH_REQUESTS_MAX];       /* how long they are */
     uint32_t n_output[BENCH_REQUESTS_MAX][WEFT_CHOICES_MAX];
     uint32_t n_logprobs_done[BENCH_REQUESTS_MAX];
 };
@@ -38,7 +39,8 @@ struct weft_sched_options bench_options(void);
 struct bench *bench_new(const struct weft_sched_options *options);
 void bench_free(struct bench *bench);
 
-/* Request `id` (1..63) of router 0; prompts of one length are the same. Seed: the id. */
+/* Request `id` (1..63) of router 0; prompts of one length are the same, unless the caller sets one of
+ * its own. Seed: the id. */
 struct weft_submit bench_request(struct bench *bench, uint64_t id, uint32_t n_prompt,
                                  uint32_t max_tokens);
 enum weft_reject bench_try(struct bench *bench, const struct weft_submit *submit);
@@ -55,6 +57,7 @@ void bench_collect(struct bench *bench);                        /* events withou
 void bench_lose_worker(struct bench *bench);
 
 /* Of the log. */
+uint32_t bench_token(const struct bench *bench, uint64_t id, uint32_t idx); /* choice 0's */
 uint32_t bench_n_tokens(const struct bench *bench, uint64_t id);
 uint32_t bench_first_event(const struct bench *bench, uint64_t id); /* its place, or UINT32_MAX */
 enum weft_end bench_end(const struct bench *bench, uint64_t id, uint32_t choice);
