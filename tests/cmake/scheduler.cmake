@@ -8,6 +8,8 @@ weft_test(prop_prefix_cache SOURCES ${CMAKE_SOURCE_DIR}/tests/property/prop_pref
           LINKS weft_paged_kv LABELS property TIMEOUT 60)
 weft_test(sim_scheduler SOURCES ${CMAKE_SOURCE_DIR}/tests/property/sim_scheduler.c ${WEFT_SIM_WORKER}
           LINKS weft_scheduler LABELS property TIMEOUT 120)
+weft_test(sim_prefix SOURCES ${CMAKE_SOURCE_DIR}/tests/property/sim_prefix.c
+          LINKS weft_scheduler LABELS property TIMEOUT 60)
 set(WEFT_SCHED_BENCH ${WEFT_SIM_WORKER} ${CMAKE_SOURCE_DIR}/tests/unit/sched_bench.c)
 foreach(name test_scheduler test_scheduler_queue test_scheduler_choices test_scheduler_result
              test_scheduler_ration test_scheduler_suspects test_scheduler_groups test_scheduler_activity
