@@ -58,6 +58,9 @@ static void check_request(const weft_sched *sched, const struct request *req) {
     for (uint32_t i = 0; i < req->n_choices; i++) {
         WEFT_ASSERT(req->seqs[i].req == req && req->seqs[i].choice == i);
         n_in_state[req->seqs[i].state]++;
+        /* Who has a plan for itself, or waits for windowed blocks, may preempt anybody. */
+        if (sched->options.window == 0 && sched->n_solitary_steps == 0)
+            WEFT_ASSERT(req->seqs[i].n_preempted <= WEFTI_SCHED_PREEMPTED_MAX);
         check_seq_rows(sched, &req->seqs[i]);
     }
     WEFT_ASSERT(n_in_state[SEQ_WAITING] == req->n_waiting);

@@ -50,10 +50,9 @@ static bool is_better_victim(const weft_sched *sched, const struct seq *a, uint6
     return cost_a <= cost_b;
 }
 
-/* The running sequence that is cheapest to recompute for what it frees; of equals the youngest. One
- * that was preempted some times and got nothing new done since goes last. The oldest request is
- * spared; when nobody else runs, its oldest sequence. docs/scheduling.md has the proof that all
- * come to their ends. */
+/* The running sequence that is cheapest to recompute for what it frees; of equals the youngest. The
+ * oldest request is spared; when nobody else runs, its oldest sequence. docs/scheduling.md has the
+ * proof that all come to their ends. */
 static struct seq *choose_victim(const weft_sched *sched) {
     const struct request *oldest = sched->running[0]->req;
     uint32_t first = 1;
@@ -72,6 +71,13 @@ static struct seq *choose_victim(const weft_sched *sched) {
     return victim;
 }
 
+/* One that was preempted before, again and again without progress, is left alone until it has got
+ * something done: it has the blocks for that. Whoever lacks one waits so long. Not so one that is
+ * protected itself (it lacks a windowed block), or has the plan for itself. */
+static bool may_preempt(const struct seq *seq, const struct seq *victim, const struct seq *alone) {
+    return !is_protected(victim) || is_protected(seq) || seq == alone || seq == victim;
+}
+
 /* The blocks that a sequence's next token is written to. WEFT_E_FULL. */
 static weft_err grow_for_token(weft_sched *sched, struct seq *seq) {
     uint32_t n_blocks = wefti_sched_blocks_for(sched, seq->n_planned + 1);
@@ -81,8 +87,8 @@ static weft_err grow_for_token(weft_sched *sched, struct seq *seq) {
 
 /* A row of one token for everybody who lacks just one, oldest first, and the blocks it is written
  * to. Prompts have their blocks since they started, but for windowed ones, of which they get those
- * of one token. True: somebody was preempted for it. */
-static bool plan_decode(weft_sched *sched) {
+ * of one token. True: somebody was preempted for it, or waits for blocks. */
+static bool plan_decode(weft_sched *sched, const struct seq *alone) {
     bool preempted = false;
     uint32_t i = 0;
     while (i < sched->n_running) {
@@ -95,6 +101,13 @@ static bool plan_decode(weft_sched *sched) {
             continue;
         }
         struct seq *victim = choose_victim(sched);
+        if (!may_preempt(seq, victim, alone)) {
+            seq->put_off = true;
+            seq->chunk = 0;
+            preempted = true;
+            i++;
+            continue;
+        }
         bool moved_up = wefti_sched_seq_older(victim, seq);
         victim->n_preempted++;
         wefti_sched_seq_preempt(sched, victim);
@@ -222,7 +235,7 @@ bool weft_sched_plan(weft_sched *sched, uint64_t now_us, const struct weft_step_
     if (suspect && sched->n_out > 0) return false;
     if (suspect && suspect->state == SEQ_WAITING) wefti_sched_seq_plan_start(sched, suspect);
     wefti_sched_ration(sched, suspect);
-    bool preempted = plan_decode(sched);
+    bool preempted = plan_decode(sched, suspect);
     if (!preempted && !suspect) wefti_sched_admit(sched);
     wefti_sched_share_out(sched);
     if (!has_rows(sched)) {
