@@ -164,6 +164,26 @@ static void noise_and_stalls_do_not_mislead_it(void **state) {
     }
 }
 
+/* It reads the model's file, say. */
+static void a_slow_first_step_misleads_for_a_few_steps_only(void **state) {
+    (void)state;
+    for (size_t i = 0; i < N_MACHINES; i++) {
+        struct run run = new_run(machines[i]);
+        run.noise = 0.05;
+        struct weft_sched_work work = {0};
+        weft_sched_work_add(&work, 0, 32, 1);
+        run.speed = 100;
+        take(&run, &work);
+        run.speed = 1;
+        take(&run, &work);
+        uint32_t us = (uint32_t)machines[i](&work);
+        assert_in_range(weft_sched_cost_predict(&run.cost, &work), us * 8 / 10, us * 13 / 10);
+        serve(&run, 48);
+        serve(&run, 48);
+        assert_error_below(&run, 0.12);
+    }
+}
+
 static void a_machine_that_becomes_slower_is_noticed(void **state) {
     (void)state;
     for (size_t i = 0; i < N_MACHINES; i++) {
@@ -444,6 +464,7 @@ int main(void) {
         cmocka_unit_test(a_new_model_knows_nothing),
         cmocka_unit_test(a_few_dozen_steps_teach_any_machine),
         cmocka_unit_test(noise_and_stalls_do_not_mislead_it),
+        cmocka_unit_test(a_slow_first_step_misleads_for_a_few_steps_only),
         cmocka_unit_test(a_machine_that_becomes_slower_is_noticed),
         cmocka_unit_test(what_prompts_cost_is_not_forgotten_while_none_come),
         cmocka_unit_test(any_numbers_keep_it_within_bounds),

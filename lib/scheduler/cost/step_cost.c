@@ -9,7 +9,9 @@
  *
  * A result counts as no further from its prediction than three standard deviations. A stall of a
  * second is then a small bump, and it takes RUN_LONG results in a row on one side to be believed to
- * the full: these widen the uncertainty.
+ * the full: these widen the uncertainty. One below half of its prediction is believed at once, since
+ * nothing makes a step faster than it can be: a first step that had to read the model's file
+ * misleads for one step.
  *
  * Negative coefficients are set to zero, which the others learn through their covariances. */
 #include "scheduler/step_cost.h"
@@ -55,7 +57,7 @@ static const double usual[N] = {1, 16, 16, 16, 16, 8, 32};
 #define AUTO_STEP_US 100000u   /* newcomers look for a place this often */
 #define AUTO_PART_OF_DECODE 40 /* percent on top, for one prompt to AUTO_STREAMS streams */
 #define AUTO_STREAMS 4
-#define DEAR 2      /* times the cost of a later token: less may be noise */
+#define DEAR 3      /* times the cost of a later token far into its prompt: less may be noise */
 #define AUTO_DEAR 2 /* a step that pays for what is dear about its first prompt tokens takes more */
 #define PART_ALWAYS 8 /* an eighth on top, whatever the target */
 
@@ -124,12 +126,18 @@ static void begin(struct weft_sched_cost *cost, double busy_us) {
     }
 }
 
-/* Before each measurement: what was known is a step older. */
-static void drift(struct weft_sched_cost *cost) {
-    double speed = cost->run >= RUN_LONG || cost->run <= -RUN_LONG ? RUN_DRIFT : SPEED_DRIFT;
+static void drift_speed(struct weft_sched_cost *cost, double variance) {
     for (int i = 0; i < N; i++) {
         for (int k = 0; k < N; k++)
-            cost->cov[i][k] += speed * cost->coef[i] * cost->coef[k];
+            cost->cov[i][k] += variance * cost->coef[i] * cost->coef[k];
+    }
+}
+
+/* Before each measurement: what was known is a step older. */
+static void drift(struct weft_sched_cost *cost) {
+    bool has_changed = cost->run >= RUN_LONG || cost->run <= -RUN_LONG;
+    drift_speed(cost, has_changed ? RUN_DRIFT : SPEED_DRIFT);
+    for (int i = 0; i < N; i++) {
         cost->cov[i][i] += PART_DRIFT * square(cost->coef[i]);
         cost->cov[i][i] += UNKNOWN_DRIFT * variance_max(cost, i);
     }
@@ -186,21 +194,28 @@ static void judge(struct weft_sched_cost *cost, double predicted, double busy_us
     if (cost->margin > MARGIN_MAX) cost->margin = MARGIN_MAX;
 }
 
+static double variance_of(const struct weft_sched_cost *cost, const double x[N]) {
+    double sum = 0;
+    for (int i = 0; i < N; i++)
+        sum += x[i] * dot(cost->cov[i], x);
+    return sum > 0 ? sum : 0; /* rounding */
+}
+
 void weft_sched_cost_learn(struct weft_sched_cost *cost, const struct weft_sched_work *work,
                            uint32_t busy_us) {
     if (work->n_tokens == 0) return;
-    double x[N], spread = 0, busy = busy_us ? busy_us : 1;
+    double x[N], busy = busy_us ? busy_us : 1;
     features(work, x);
     bool is_first = cost->n_learned++ == 0;
     if (is_first) begin(cost, busy);
     double predicted = dot(cost->coef, x);
     if (!is_first) judge(cost, predicted, busy);
     drift(cost);
-    for (int i = 0; i < N; i++)
-        spread += x[i] * dot(cost->cov[i], x);
-    double about = is_first ? busy : predicted;
-    if (spread < 0) spread = 0; /* rounding */
-    double variance = spread + cost->noise2 * square(about) + square(TIMER_US);
+    /* No stall makes a step faster: a prediction of more than twice the time was wrong. */
+    bool is_wrong = predicted > 2 * busy;
+    if (is_wrong) drift_speed(cost, square((predicted - busy) / predicted));
+    double about = is_first || is_wrong ? busy : predicted;
+    double variance = variance_of(cost, x) + cost->noise2 * square(about) + square(TIMER_US);
     double surprise = busy - predicted, most = DEVIATIONS_MAX * sqrt(variance);
     bool is_high = surprise > most, is_low = surprise < -most;
     cost->run = is_high  ? (cost->run > 0 ? cost->run : 0) + 1
@@ -211,8 +226,9 @@ void weft_sched_cost_learn(struct weft_sched_cost *cost, const struct weft_sched
     update(cost, x, variance, surprise);
     if (work->n_tokens > cost->tokens_max) cost->tokens_max = work->n_tokens;
     if (is_first) return;
+    if (is_wrong) surprise = 0; /* that was no noise */
     double deviation2 = square(surprise) / square(about > 1 ? about : 1);
-    if (cost->run && deviation2 > 4 * cost->noise2) deviation2 = 4 * cost->noise2;
+    if ((is_high || is_low) && deviation2 > 4 * cost->noise2) deviation2 = 4 * cost->noise2;
     cost->noise2 += (deviation2 - cost->noise2) * SLOWLY;
     if (cost->noise2 < NOISE2_MIN) cost->noise2 = NOISE2_MIN;
     if (cost->noise2 > NOISE2_MAX) cost->noise2 = NOISE2_MAX;
@@ -228,7 +244,7 @@ static double dear_us(const struct weft_sched_cost *cost, uint32_t n_tokens) {
     double us = 0;
     for (int i = 0; i + 1 < N_PARTS; i++) {
         uint32_t from = i ? weft_max_u32(n_tokens, ends[i - 1]) : n_tokens;
-        double later = cost->coef[N_PARTS];
+        double later = cost->coef[N_PARTS] + 2 * cost->coef[N - 1]; /* it looks at 2048 */
         if (from < ends[i] && cost->coef[1 + i] > DEAR * later)
             us += (cost->coef[1 + i] - later) * (ends[i] - from);
     }

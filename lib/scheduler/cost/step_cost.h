@@ -5,7 +5,7 @@
  *          memory is the bound, and more where each brings experts of its own), for each row that
  *          ends in logits, and for each position that attention looks at. Five coefficients, none
  *          negative. What a step will take is their sum; all it needs is known when it is planned.
- * Fitting  A Kalman filter: see step_cost.c. One outlier moves it by three deviations at most.
+ * Fitting  A Kalman filter: see step_cost.c. One stall moves it by three deviations at most.
  * Pure     No clock: the same results give the same predictions. Doubles, but only sums, products,
  *          quotients and square roots in a fixed order, which IEEE 754 rounds alike everywhere.
  * Threads  One owner. Memory: the caller's; all zero is a model that knows nothing.
