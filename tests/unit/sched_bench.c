@@ -28,6 +28,8 @@ struct bench *bench_new(const struct weft_sched_options *options) {
     bench->worker = sim_worker_new(options);
     weft_sched_new_epoch(bench->sched, bench->now_us, bench->epoch);
     sim_worker_reset(bench->worker, bench->epoch);
+    for (uint32_t i = 0; i < BENCH_REQUESTS_MAX; i++)
+        bench->prompts[i] = bench->prompt;
     for (uint32_t i = 0; i < BENCH_PROMPT_MAX; i++)
         bench->prompt[i] = (i * 7 + 3) % options->n_vocab;
     return bench;
