@@ -290,7 +290,8 @@ class Server:
             m = self.metrics()
             if "weft_kv_cache_usage_perc" not in m:
                 return False  # a new router, which the scheduler has not reported to yet
-            is_old = m["weft_computed_prompt_tokens_total"] < m["weft_prompt_tokens_total"]
+            n_computed = m["weft_prompt_tokens_total"] - m["weft_prompt_tokens_cached_total"]
+            is_old = m["weft_computed_prompt_tokens_total"] < n_computed
             return (m["weft_serving"] == 1 and load(m) == 0 and m["weft_kv_cache_usage_perc"] == 0
                     and not (is_old and time.monotonic() < patience_end))
         wait_until("the server to be healthy, all requests to leave and all blocks to be free", idle)
