@@ -74,28 +74,37 @@ static uint64_t default_memory(const struct weft_eng_options *options, uint64_t 
     return weft_max_u64(memory, sum(s, 1, 1));
 }
 
-/* Both kinds have layers, and there is memory for more than one sequence of full length. Short
- * sequences need as many blocks of either kind, long ones more of the full kind: what is good for
- * sequences that are twice as long as their windowed blocks reach is a fair part for both. With
- * memory for all, the rest goes to cached prefixes, which need both kinds as sequences do. */
+/* What is good for sequences that are twice as long as their windowed blocks reach: a fair part for
+ * short ones, which need as many blocks of either kind, and for long ones. */
+static uint64_t full_beside(const struct sizes *s, uint64_t n_windowed) {
+    uint64_t one_full = s->one_seq[WEFT_KV_FULL], one_windowed = s->one_seq[WEFT_KV_WINDOWED];
+    uint64_t n = n_windowed * weft_min_u64(one_full, 2 * one_windowed) / one_windowed;
+    return weft_max_u64(n, one_full);
+}
+
+/* Both kinds have layers, and there is memory for one sequence of full length at least. With memory
+ * for all, the rest goes to cached prefixes, which need both kinds as sequences do. A worker that is
+ * replaced gets as much memory as the blocks took, and divides it the same way again. */
 static void divide(const struct sizes *s, uint64_t memory, uint64_t n_out[WEFT_KV_KINDS]) {
     const uint64_t *one = s->one_seq, *all = s->all_seqs;
-    uint64_t b_full = s->bytes[WEFT_KV_FULL], b_windowed = s->bytes[WEFT_KV_WINDOWED];
     if (memory >= sum(s, all[WEFT_KV_FULL], all[WEFT_KV_WINDOWED])) {
         uint64_t n_seqs = memory / sum(s, one[WEFT_KV_FULL], one[WEFT_KV_WINDOWED]);
         for (uint32_t kind = 0; kind < WEFT_KV_KINDS; kind++)
-            n_out[kind] = weft_max_u64(n_seqs * one[kind], all[kind]);
+            n_out[kind] = n_seqs * one[kind];
         return;
     }
-    uint64_t n_windowed = one[WEFT_KV_WINDOWED];
-    uint64_t pair = sum(s, weft_min_u64(one[WEFT_KV_FULL], 2 * n_windowed), n_windowed);
-    n_windowed = weft_max_u64(n_windowed, memory / (pair / n_windowed + 1));
-    n_windowed = weft_min_u64(n_windowed, all[WEFT_KV_WINDOWED]);
-    uint64_t n_full = (memory - n_windowed * b_windowed) / b_full;
-    n_full = weft_min_u64(weft_max_u64(n_full, one[WEFT_KV_FULL]), all[WEFT_KV_FULL]);
+    uint64_t low = one[WEFT_KV_WINDOWED], high = all[WEFT_KV_WINDOWED];
+    while (low < high) { /* the most windowed ones that fit, with what belongs beside them */
+        uint64_t mid = low + (high - low + 1) / 2;
+        if (sum(s, full_beside(s, mid), mid) <= memory)
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    uint64_t n_full = full_beside(s, low);
+    if (low == all[WEFT_KV_WINDOWED]) n_full = (memory - sum(s, 0, low)) / s->bytes[WEFT_KV_FULL];
     n_out[WEFT_KV_FULL] = n_full;
-    n_out[WEFT_KV_WINDOWED] =
-        weft_min_u64((memory - n_full * b_full) / b_windowed, all[WEFT_KV_WINDOWED]);
+    n_out[WEFT_KV_WINDOWED] = low;
 }
 
 /* Where no layer is full, those blocks are but numbers, and never the ones that lack: a sequence
