@@ -436,7 +436,7 @@ def test_clients_that_vanish_free_their_blocks_though_others_go_on():
         def run():
             still = server.about_to_stop()
             other = begin_stream(server, prompt="Stay", max_tokens=1000)
-            socks = [begin_stream(server, prompt=[300] * 800, max_tokens=220) for _ in range(8)]
+            socks = [begin_stream(server, prompt=[300 + i] * 800, max_tokens=220) for i in range(8)]  # none in common
             before = vanish_in_mid_step(server, still, socks, "closed")
             steps = before["weft_scheduler_steps_total"] + 2
             with other:
