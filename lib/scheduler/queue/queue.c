@@ -109,9 +109,14 @@ static struct payer *find_or_make(struct weft_sched *sched, struct payer *parent
     return payer;
 }
 
+/* Under priorities users are one flow. */
+static uint64_t known_flow(const struct weft_sched *sched, uint64_t flow) {
+    return sched->options.policy == WEFT_SCHED_PRIORITY ? 0 : flow;
+}
+
 struct payer *wefti_sched_payer_reserve(weft_sched *sched, uint64_t tenant_id, uint64_t flow_id,
                                         uint32_t weight) {
-    if (sched->options.policy == WEFT_SCHED_PRIORITY) flow_id = 0;
+    flow_id = known_flow(sched, flow_id);
     struct payer *tenant = find_or_make(sched, NULL, tenant_id, 0);
     if (!tenant) return NULL;
     struct payer *flow = find_or_make(sched, tenant, tenant_id, flow_id);
@@ -129,9 +134,9 @@ const struct payer *wefti_sched_tenant_find(const weft_sched *sched, uint64_t te
 
 bool wefti_sched_has_share_left(const weft_sched *sched, const struct weft_submit *submit) {
     const struct payer *tenant = wefti_sched_tenant_find(sched, submit->tenant);
+    uint64_t id = known_flow(sched, submit->flow);
     const struct payer *flow =
-        tenant ? find(bucket_of(sched, submit->tenant, submit->flow, true), tenant, submit->flow)
-               : NULL;
+        tenant ? find(bucket_of(sched, submit->tenant, id, true), tenant, id) : NULL;
     uint64_t weight = submit->weight ? submit->weight : 1, all = sched->active_weight;
     uint32_t n_flows = tenant ? tenant->n_active : 0;
     if (!tenant || tenant->n_requests == 0) all += weight;
