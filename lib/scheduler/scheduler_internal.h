@@ -138,6 +138,7 @@ struct payer {
     uint32_t n_running;       /* sequences */
     uint32_t n_queued;        /* requests with nothing running, */
     uint64_t n_queued_tokens; /* and the tokens of their prompts */
+    uint64_t n_owed;          /* tokens of prompts that are charged and not planned yet */
     bool is_idle;             /* in `idle_payers`: it has no requests */
 };
 
@@ -164,6 +165,7 @@ struct request {
     uint32_t n_prompt_logprobs_done;       /* prompt positions [0, done) need no more */
     uint32_t n_prompt_computed;            /* prompt tokens computed at least once */
     uint32_t n_prompt_cached;              /* found in the prefix cache when it first started */
+    uint32_t n_owed;                       /* prompt tokens that are charged and not planned yet */
     struct weft_kv_space salt;             /* of whoever wants its cache apart; zeroes: of nobody */
     bool parked;
     bool is_resumed;    /* it ran in another life of this server */
@@ -382,7 +384,11 @@ void wefti_sched_queue_check(const weft_sched *sched);
 uint64_t wefti_sched_due_us(const struct request *req);
 
 /* What was done for it: tokens of its prompt, one token of its output. */
-void wefti_sched_charge_prompt(weft_sched *sched, const struct request *req, uint32_t n_tokens);
+void wefti_sched_charge_prompt(weft_sched *sched, struct request *req, uint32_t n_tokens);
+/* So many of these are planned. */
+void wefti_sched_note_prompt(struct request *req, uint32_t n_tokens);
+/* -1, 1: the tenant of one of them, or else its user, was served less; 0: it is the same user. */
+int wefti_sched_served_less(const struct request *a, const struct request *b);
 void wefti_sched_charge_output(weft_sched *sched, const struct request *req);
 
 /* Of those who have nothing running, whose turn is first; NULL: there is none. */

@@ -177,6 +177,7 @@ static void emit_row(weft_sched *sched, struct seq *seq, struct plan_out *out) {
         out->n_decode++;
     else
         out->n_prompt += n_tokens;
+    wefti_sched_note_prompt(seq->req, n_tokens);
 }
 
 static void emit(weft_sched *sched) {

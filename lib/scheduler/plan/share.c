@@ -5,7 +5,8 @@
  * never starved, each in turn becomes the oldest, and a short question that comes after a
  * 100k-token document is answered within a few steps, before the document is through. Plain first
  * come, first served would make it wait for all of that. Of several tenants or users, those that were
- * served least come before the shortest. Under the other policies prompts go in their order alone.
+ * served least come first: the oldest is the oldest of theirs, and shares its half with theirs alone.
+ * Under the other policies prompts go in their order alone.
  *
  * Order is by age and never by phase: a chunk's size does not change what is computed
  * (docs/architecture.md#batch-invariance). */
@@ -19,24 +20,15 @@
  * left to the streams, but for the least that prompts always get. */
 #define PROBE_PLANS 16
 
-/* -1, 1: the tenant of one of them, or else its user, was served less; 0: no difference. */
-static int served_less(const struct seq *a, const struct seq *b) {
-    const struct payer *flow_a = a->req->payer, *flow_b = b->req->payer;
-    if (flow_a->parent != flow_b->parent)
-        return wefti_sched_heap_before(&flow_a->parent->node, &flow_b->parent->node) ? -1 : 1;
-    if (flow_a == flow_b) return 0;
-    return wefti_sched_heap_before(&flow_a->node, &flow_b->node) ? -1 : 1;
-}
-
 static bool ranks_first(const struct seq *a, const struct seq *b) {
-    int order = served_less(a, b);
+    int order = wefti_sched_served_less(a->req, b->req);
     if (order) return order < 0;
     return a->req == b->req ? a->choice < b->choice
                             : wefti_sched_heap_before(&a->req->by_turn, &b->req->by_turn);
 }
 
 static bool shorter(const struct seq *a, const struct seq *b) {
-    int order = served_less(a, b);
+    int order = wefti_sched_served_less(a->req, b->req);
     if (order) return order < 0;
     uint32_t left_a = wefti_sched_seq_left(a), left_b = wefti_sched_seq_left(b);
     return left_a != left_b ? left_a < left_b : wefti_sched_seq_older(a, b);
@@ -123,6 +115,17 @@ static uint32_t collect(weft_sched *sched, uint32_t *budget_out) {
     return n;
 }
 
+/* The oldest one of whoever was served least becomes the first. */
+static void put_oldest_first(struct seq **seqs, uint32_t n) {
+    uint32_t first = 0;
+    for (uint32_t i = 1; i < n; i++) {
+        if (wefti_sched_served_less(seqs[i]->req, seqs[first]->req) < 0) first = i;
+    }
+    struct seq *seq = seqs[0];
+    seqs[0] = seqs[first];
+    seqs[first] = seq;
+}
+
 void wefti_sched_share_out(weft_sched *sched) {
     uint32_t budget;
     uint32_t n = collect(sched, &budget);
@@ -130,12 +133,17 @@ void wefti_sched_share_out(weft_sched *sched) {
     WEFT_ASSERT(budget > 0); /* the running set is no larger than the token budget */
     bool is_fcfs = sched->options.policy == WEFT_SCHED_FCFS;
     wefti_sched_seq_before *before = is_fcfs ? shorter : ranks_first;
+    if (is_fcfs) put_oldest_first(sched->candidates, n);
     struct seq *oldest = sched->candidates[0];
     struct seq **others = sched->candidates + is_fcfs;
     n -= is_fcfs;
     if (is_fcfs) budget -= give(sched, oldest, n ? budget - budget / 2 : budget);
     wefti_sched_seq_heapify(others, n, before);
-    while (n && budget)
-        budget -= give(sched, wefti_sched_seq_heap_pop(others, &n, before), budget);
+    while (n && budget) {
+        struct seq *seq = wefti_sched_seq_heap_pop(others, &n, before);
+        bool is_next_user = is_fcfs && wefti_sched_served_less(oldest->req, seq->req) < 0;
+        if (is_next_user) budget -= give(sched, oldest, budget);
+        if (budget) budget -= give(sched, seq, budget);
+    }
     if (is_fcfs) (void)give(sched, oldest, budget);
 }

@@ -4,7 +4,8 @@
  * that was served least, for its weight, comes first, and of it the flow that was served least;
  * within a flow the policy decides (rank_of). What was served counts in tokens: those of a prompt
  * that had to be computed, when its request first starts, and generated ones, twice as much, when
- * they come. Recomputation is not the client's fault, and is free.
+ * they come. Recomputation is not the client's fault, and is free. Among prompts that run, what is
+ * charged and not yet computed does not count: whoever begins a long prompt has had nothing so far.
  *
  * Who comes with nothing waiting begins no lower than the one whose turn it is, so that an hour of
  * silence is no credit. Those that go are remembered for a minute, so that leaving pays no debts.
@@ -163,6 +164,7 @@ void wefti_sched_payer_join(weft_sched *sched, struct request *req, struct payer
 void wefti_sched_payer_leave(weft_sched *sched, struct request *req) {
     struct payer *flow = req->payer;
     WEFT_ASSERT(req->by_turn.pos == 0);
+    wefti_sched_note_prompt(req, UINT32_MAX);
     req->payer = NULL;
     for (struct payer *payer = flow; payer; payer = payer->parent) {
         WEFT_ASSERT(payer->n_requests > 0);
@@ -216,12 +218,20 @@ static void rank(const weft_sched *sched, struct request *req) {
     }
 }
 
+/* The counter without what is charged, but not computed. */
+static uint64_t received(const struct payer *payer) {
+    uint32_t weight = payer->parent ? 1 : payer->weight;
+    uint64_t owed = payer->n_owed * PROMPT_TOKEN_COST * UNIT / weight;
+    return payer->node.key > owed ? payer->node.key - owed : 0;
+}
+
 /* No credit for having been away: the counter begins where the next one's stands. */
 static void wait_in(struct heap *heap, struct payer *payer, uint64_t *turn) {
     if (payer->node.pos > 0) return;
-    const struct heap_node *top = wefti_sched_heap_top(heap);
-    uint64_t least = top ? top->key : *turn;
-    if (payer->node.key < least) payer->node.key = least;
+    struct heap_node *top = wefti_sched_heap_top(heap);
+    uint64_t least = top ? received(payer_of(top)) : *turn;
+    uint64_t got = received(payer);
+    if (got < least) payer->node.key += least - got;
     payer->node.tie = payer->id;
     wefti_sched_heap_push(heap, &payer->node);
 }
@@ -244,10 +254,10 @@ void wefti_sched_queue_remove(weft_sched *sched, struct request *req) {
     wefti_sched_heap_remove(&sched->waiting, &req->by_age);
     if (flow->children.n > 0) return;
     wefti_sched_heap_remove(&tenant->children, &flow->node);
-    tenant->turn = flow->node.key;
+    tenant->turn = received(flow);
     if (tenant->children.n > 0) return;
     wefti_sched_heap_remove(&sched->tenants, &tenant->node);
-    sched->turn = tenant->node.key;
+    sched->turn = received(tenant);
 }
 
 void wefti_sched_queue_rerank(weft_sched *sched, struct request *req) {
@@ -313,8 +323,29 @@ static void charge_all(weft_sched *sched, const struct request *req, uint64_t n_
     charge(&sched->tenants, tenant, n_units, tenant->weight);
 }
 
-void wefti_sched_charge_prompt(weft_sched *sched, const struct request *req, uint32_t n_tokens) {
+void wefti_sched_charge_prompt(weft_sched *sched, struct request *req, uint32_t n_tokens) {
     charge_all(sched, req, (uint64_t)n_tokens * PROMPT_TOKEN_COST);
+    req->n_owed += n_tokens;
+    for (struct payer *payer = req->payer; payer; payer = payer->parent)
+        payer->n_owed += n_tokens;
+}
+
+void wefti_sched_note_prompt(struct request *req, uint32_t n_tokens) {
+    if (n_tokens > req->n_owed) n_tokens = req->n_owed;
+    req->n_owed -= n_tokens;
+    for (struct payer *payer = req->payer; payer; payer = payer->parent)
+        payer->n_owed -= n_tokens;
+}
+
+int wefti_sched_served_less(const struct request *a, const struct request *b) {
+    const struct payer *flow_a = a->payer, *flow_b = b->payer;
+    if (flow_a == flow_b) return 0;
+    const struct payer *tenant_a = flow_a->parent, *tenant_b = flow_b->parent;
+    bool same_tenant = tenant_a == tenant_b;
+    uint64_t got_a = received(same_tenant ? flow_a : tenant_a);
+    uint64_t got_b = received(same_tenant ? flow_b : tenant_b);
+    if (got_a != got_b) return got_a < got_b ? -1 : 1;
+    return (same_tenant ? flow_a->id < flow_b->id : tenant_a->id < tenant_b->id) ? -1 : 1;
 }
 
 void wefti_sched_charge_output(weft_sched *sched, const struct request *req) {
