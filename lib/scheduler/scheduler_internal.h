@@ -393,6 +393,8 @@ void wefti_sched_charge_output(weft_sched *sched, const struct request *req);
 
 /* Of those who have nothing running, whose turn is first; NULL: there is none. */
 struct request *wefti_sched_queue_newcomer(const weft_sched *sched);
+/* How many places newcomers find although somebody could use them now. */
+uint32_t wefti_sched_places_kept(const weft_sched *sched);
 /* Whether it may have another place: see queue.c. */
 bool wefti_sched_may_run_more(const weft_sched *sched, const struct request *req);
 

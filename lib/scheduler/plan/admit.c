@@ -117,9 +117,12 @@ struct seq *wefti_sched_next_in_line(const weft_sched *sched) {
     return seq && examine(sched, seq, &prefix) == READY ? seq : NULL;
 }
 
-/* One request must not hold every place: beyond half of them it waits while others do. */
+/* One request must not hold every place: beyond half of them it waits while others do, and the last
+ * ones stay free for whoever comes, who would else have to wait until one of its choices ends. */
 static bool has_its_share(const weft_sched *sched, const struct request *req) {
-    return sched->waiting.n > 1 && req->n_running > 0 && req->n_running >= sched->running_max / 2;
+    uint32_t n = req->n_running;
+    if (n > 0 && n + wefti_sched_places_kept(sched) >= sched->running_max) return true;
+    return sched->waiting.n > 1 && n > 0 && n >= sched->running_max / 2;
 }
 
 static bool is_late(const weft_sched *sched, const struct request *req) {

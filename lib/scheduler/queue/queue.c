@@ -296,13 +296,16 @@ struct request *wefti_sched_queue_newcomer(const weft_sched *sched) {
     return WEFTI_SCHED_OWNER(wefti_sched_heap_top(&flow->children), request, by_turn);
 }
 
+uint32_t wefti_sched_places_kept(const weft_sched *sched) {
+    uint32_t n_kept = sched->running_max / 8;
+    return n_kept == 0 && sched->running_max >= 4 ? 1 : n_kept;
+}
+
 /* Where others are known that have nothing running, an eighth of the places is kept for them, or for
  * their users: a newcomer must not have to wait until one of a flood is through. */
 bool wefti_sched_may_run_more(const weft_sched *sched, const struct request *req) {
     const struct payer *flow = req->payer, *tenant = flow->parent;
-    uint32_t n_kept = sched->running_max / 8;
-    if (n_kept == 0 && sched->running_max >= 4) n_kept = 1;
-    if (sched->n_running + n_kept < sched->running_max) return true;
+    if (sched->n_running + wefti_sched_places_kept(sched) < sched->running_max) return true;
     bool others = sched->n_tenants > 1 && tenant->n_running > 0;
     bool other_users = tenant->n_flows > 1 && flow->n_running > 0;
     return !others && !other_users;
