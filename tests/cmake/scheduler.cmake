@@ -25,3 +25,10 @@ target_link_libraries(test_scheduler_nomem PRIVATE weft_alloc) # its counters
 foreach(symbol malloc calloc realloc aligned_alloc)
   target_link_options(test_scheduler_nomem PRIVATE -Wl,--wrap=${symbol})
 endforeach()
+
+# On a virtual clock, at the cost of a real machine.
+set(WEFT_SIM_MACHINE ${CMAKE_SOURCE_DIR}/tests/property/sim_machine.c)
+foreach(name sim_fairness)
+  weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/property/${name}.c ${WEFT_SIM_MACHINE}
+            LINKS weft_scheduler m LABELS property TIMEOUT 120)
+endforeach()
