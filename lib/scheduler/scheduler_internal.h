@@ -98,7 +98,7 @@ struct seq {
     struct weft_kv_window_table windowed; /* see windows.c */
     uint32_t n_window_granted;            /* entries that the worker knows of, or went without */
 
-    uint32_t n_preempted;     /* for want of blocks, since it last got something new done */
+    uint32_t n_preempted; /* for want of blocks, since it last got something new done */
 
     /* Workers lost over it since it last got something new done; see suspects.c. */
     uint32_t n_losses;

@@ -147,31 +147,34 @@ bool wefti_sched_has_share_left(const weft_sched *sched, const struct weft_submi
     return !flow || flow->n_queued < (share > 0 ? share : 1);
 }
 
+/* One request more or less, of a tenant or one of its flows. */
+static void count_request(weft_sched *sched, struct payer *payer, bool more) {
+    WEFT_ASSERT(more || payer->n_requests > 0);
+    payer->n_requests += more ? 1 : UINT32_MAX;
+    set_idle(sched, payer, payer->n_requests == 0);
+}
+
 void wefti_sched_payer_join(weft_sched *sched, struct request *req, struct payer *flow) {
-    req->payer = flow;
-    for (struct payer *payer = flow; payer; payer = payer->parent) {
-        payer->n_requests++;
-        set_idle(sched, payer, false);
-    }
     struct payer *tenant = flow->parent;
+    WEFT_ASSERT(tenant != NULL);
+    req->payer = flow;
+    count_request(sched, flow, true);
+    count_request(sched, tenant, true);
     tenant->n_active += flow->n_requests == 1;
-    if (tenant->n_requests == 1) {
-        tenant->active_weight = tenant->weight;
-        sched->active_weight += tenant->weight;
-    }
+    if (tenant->n_requests > 1) return;
+    tenant->active_weight = tenant->weight;
+    sched->active_weight += tenant->weight;
 }
 
 void wefti_sched_payer_leave(weft_sched *sched, struct request *req) {
-    struct payer *flow = req->payer;
-    WEFT_ASSERT(req->by_turn.pos == 0);
+    struct payer *flow = req->payer, *tenant = flow->parent;
+    WEFT_ASSERT(tenant != NULL && req->by_turn.pos == 0);
     wefti_sched_note_prompt(req, UINT32_MAX);
     req->payer = NULL;
-    for (struct payer *payer = flow; payer; payer = payer->parent) {
-        WEFT_ASSERT(payer->n_requests > 0);
-        if (--payer->n_requests == 0) set_idle(sched, payer, true);
-    }
-    flow->parent->n_active -= flow->n_requests == 0;
-    if (flow->parent->n_requests == 0) sched->active_weight -= flow->parent->active_weight;
+    count_request(sched, flow, false);
+    count_request(sched, tenant, false);
+    tenant->n_active -= flow->n_requests == 0;
+    if (tenant->n_requests == 0) sched->active_weight -= tenant->active_weight;
 }
 
 void wefti_sched_payers_fini(weft_sched *sched) {
