@@ -76,7 +76,7 @@ static void check_request(const weft_sched *sched, const struct request *req) {
 }
 
 static void check_requests(const weft_sched *sched) {
-    uint32_t n = 0, n_running = 0, n_running_seqs = 0, n_waiting_seqs = 0;
+    uint32_t n = 0, n_running = 0, n_running_seqs = 0, n_waiting_seqs = 0, n_followers = 0;
     for (uint32_t i = 0; i < sched->index.n_buckets; i++) {
         const struct request *req = NULL;
         LIST_FOREACH(req, &sched->index.buckets[i], link) {
@@ -85,6 +85,7 @@ static void check_requests(const weft_sched *sched) {
             n_running += req->n_running > 0;
             n_running_seqs += req->n_running;
             n_waiting_seqs += req->n_waiting;
+            n_followers += req->follows;
         }
     }
     WEFT_ASSERT(n == sched->index.n);
@@ -92,6 +93,7 @@ static void check_requests(const weft_sched *sched) {
     WEFT_ASSERT(n - n_running == sched->n_requests_waiting);
     WEFT_ASSERT(n_running_seqs == sched->n_running);
     WEFT_ASSERT(n_waiting_seqs == sched->n_seqs_waiting);
+    WEFT_ASSERT(n_followers == sched->n_followers); /* nobody left without leaving the list */
 }
 
 void weft_sched_check(const weft_sched *sched) {

@@ -170,6 +170,22 @@ static void one_that_still_runs_is_shared_with(void **state) {
     bench_run_until_idle(bench, true);
 }
 
+/* With two plans out, the later one computes a token that nobody knows yet. */
+static void a_block_is_not_published_before_its_tokens_are_known(void **state) {
+    struct bench *bench = *state;
+    bench_submit(bench, 1, 4, 20);
+    assert_non_null(bench_plan(bench));
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_non_null(bench_plan(bench));
+        bench_run(bench);
+    }
+    assert_non_null(bench_plan(bench)); /* of 8 tokens planned, 7 are known */
+    assert_int_equal(bench_n_tokens(bench, 1), 3);
+    bench_cancel(bench, 1);
+    assert_int_equal(bench_stats(bench).n_blocks_cached, 1);
+    bench_run_until_idle(bench, true);
+}
+
 static void a_block_that_begins_alike_is_copied(void **state) {
     struct bench *bench = *state;
     uint32_t prompt[16];
@@ -462,6 +478,45 @@ static void idle_blocks_go_before_anybody_is_preempted(void **state) {
     assert_true(bench_stats(bench).n_cache_evictions > 30);
 }
 
+/* Of the bench's prompt: what a request for the beginning of it would find. */
+static uint32_t n_left(struct bench *bench, uint64_t id, uint32_t n_prompt) {
+    bench_submit(bench, id, n_prompt, 0);
+    uint32_t n_cached = n_cached_at_start(bench, id);
+    bench_run_until_idle(bench, true);
+    return n_cached;
+}
+
+static void the_prompt_that_was_idle_longest_is_evicted_first(void **state) {
+    struct bench *bench = remake(state, with_blocks(10));
+    uint32_t old[13], want[28];
+    submit_prompt(bench, 1, prompt_like(bench, old, 0, 13, 1), 13, 1);
+    bench_run_until_idle(bench, true);
+    bench_submit(bench, 2, 13, 1);
+    bench_run_until_idle(bench, true);
+    assert_int_equal(bench_stats(bench).n_blocks_cached, 6);
+    submit_prompt(bench, 3, prompt_like(bench, want, 0, 28, 2), 28,
+                  0); /* 4 are free: 3 are missing */
+    bench_run_until_idle(bench, true);
+    assert_int_equal(bench_stats(bench).n_cache_evictions, 3);
+    assert_int_equal(n_left(bench, 4, 13), 12);
+}
+
+static void a_beginning_is_as_young_as_its_last_use(void **state) {
+    struct bench *bench = remake(state, with_blocks(9));
+    uint32_t other[9], want[32];
+    bench_submit(bench, 1, 13, 1); /* three blocks */
+    bench_run_until_idle(bench, true);
+    submit_prompt(bench, 2, prompt_like(bench, other, 0, 9, 1), 9, 1); /* two */
+    bench_run_until_idle(bench, true);
+    assert_int_equal(n_left(bench, 3, 5), 4); /* uses the first of the three */
+    assert_int_equal(bench_stats(bench).n_blocks_cached, 5);
+    submit_prompt(bench, 4, prompt_like(bench, want, 0, 29, 2), 29,
+                  3); /* 4 are free: 4 are missing */
+    bench_run_until_idle(bench, true);
+    assert_int_equal(bench_stats(bench).n_cache_evictions, 4);
+    assert_int_equal(n_left(bench, 5, 5), 4);
+}
+
 static void what_a_newcomer_uses_is_not_evicted_for_it(void **state) {
     struct bench *bench = remake(state, with_blocks(6));
     uint32_t prompt[13];
@@ -513,6 +568,7 @@ int main(void) {
         CASE(an_answer_ends_the_same_with_two_plans_out),
         CASE(a_prompt_without_an_answer_is_there_to_its_end),
         CASE(one_that_still_runs_is_shared_with),
+        CASE(a_block_is_not_published_before_its_tokens_are_known),
         CASE(a_block_that_begins_alike_is_copied),
         CASE(two_that_come_together_compute_the_prompt_once),
         CASE(a_follower_starts_once_the_leader_has_what_they_share),
@@ -532,6 +588,8 @@ int main(void) {
         CASE(a_new_epoch_begins_with_nothing),
         CASE(a_preempted_sequence_finds_what_is_left_of_it),
         CASE(idle_blocks_go_before_anybody_is_preempted),
+        CASE(the_prompt_that_was_idle_longest_is_evicted_first),
+        CASE(a_beginning_is_as_young_as_its_last_use),
         CASE(what_a_newcomer_uses_is_not_evicted_for_it),
         CASE(a_source_may_be_granted_in_the_plan_that_copies_it),
         CASE(a_copy_is_given_up_where_its_source_is_the_only_room),
