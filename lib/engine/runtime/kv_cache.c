@@ -119,7 +119,9 @@ static uint64_t count_mere_numbers(const struct sizes *s, const struct weft_eng_
 
 /* The most blocks of one sequence; 0: not even one fits. */
 static uint64_t count_of_one(const struct sizes *s, uint64_t memory) {
-    uint64_t n_windowed = s->one_seq[WEFT_KV_WINDOWED], n = memory / sum(s, 1, 1);
+    uint64_t n_windowed = s->one_seq[WEFT_KV_WINDOWED], pair = sum(s, 1, 1);
+    WEFT_ASSERT(pair > 0);
+    uint64_t n = memory / pair;
     if (s->bytes[WEFT_KV_FULL] == 0) return n < n_windowed ? n : s->one_seq[WEFT_KV_FULL];
     if (n >= n_windowed) n = (memory - sum(s, 0, n_windowed)) / s->bytes[WEFT_KV_FULL];
     return n;
