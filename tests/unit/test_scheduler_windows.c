@@ -131,6 +131,23 @@ static void a_prefix_whose_window_is_gone_is_computed_again_and_kept(void **stat
         assert_int_equal(bench_n_tokens(bench, id), 8);
 }
 
+/* A conversation goes on where it ended, though a long prompt of another one went by meanwhile. */
+static void the_middle_of_a_prompt_is_evicted_before_the_end_of_another(void **state) {
+    struct weft_sched_options options = windowed_options(MOST + 6);
+    struct bench *bench = remake(state, &options);
+    bench_submit(bench, 1, 100, 1);
+    bench_run_until_idle(bench, true);
+    struct weft_submit other = bench_request(bench, 2, 300, 1);
+    other.cache_salt.hi = 7;
+    bench_take(bench, &other);
+    bench_run_until_idle(bench, true);
+    bench_submit(bench, 3, 140, 1); /* begins with the same 100 tokens */
+    const struct weft_step_plan *plan = bench_plan(bench);
+    assert_int_equal(plan->starts[0].n_cached, 100);
+    assert_int_equal(plan->starts[0].n_window_skipped, (100 - WINDOW + 1) / BLOCK);
+    bench_run_until_idle(bench, true);
+}
+
 static void choices_share_their_prompt_s_window(void **state) {
     struct bench *bench = *state;
     struct weft_submit submit = bench_request(bench, 1, 90, 40);
@@ -209,6 +226,7 @@ int main(void) {
         CASE(what_a_window_moved_on_from_is_granted_in_the_same_plan),
         CASE(a_cached_prefix_comes_with_its_last_window),
         CASE(a_prefix_whose_window_is_gone_is_computed_again_and_kept),
+        CASE(the_middle_of_a_prompt_is_evicted_before_the_end_of_another),
         CASE(choices_share_their_prompt_s_window),
         CASE(a_choice_that_comes_too_late_for_the_window_computes_by_itself),
         CASE(when_windowed_blocks_run_out_everybody_finishes_with_the_same_tokens),
