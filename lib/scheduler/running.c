@@ -235,6 +235,7 @@ void wefti_sched_seq_leave(weft_sched *sched, struct seq *seq, bool ended) {
         count_not_waiting(sched, req);
     }
     seq->state = SEQ_DONE;
+    wefti_sched_headroom_sufficed(sched);
     free(seq->output);
     seq->output = NULL;
     if (req->parked) wefti_sched_request_unpark(sched, req);

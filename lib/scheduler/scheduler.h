@@ -66,6 +66,8 @@ struct weft_sched_options {
     uint64_t max_queued_tokens; /* of requests that wait; 0: derived from the rest */
     uint64_t queue_timeout_us;  /* to wait for a place at most; 0: no bound */
     uint64_t run_timeout_us;    /* from the first place on; 0: no bound */
+    bool evict_last; /* for tests, to compare with: the victim is who was admitted last, whatever it
+                        costs to compute again, and whoever fits is admitted */
 };
 
 WEFT_MUST_CHECK weft_err weft_sched_new(const struct weft_sched_options *options,

@@ -303,6 +303,7 @@ struct weft_sched {
     struct weft_activity_step last_step;
     struct weft_sched_cost cost;
     struct rate admitted, prompted;
+    uint32_t headroom; /* likewise: beside one block for each running sequence, in 256ths */
     bool has_prompts; /* some ran when the last plan was made */
     WEFT_COUNTER_LIST(WEFT_COUNTER_FIELD, WEFT_COUNTER_NO_FIELD)
 };
@@ -473,6 +474,10 @@ void wefti_sched_unfollow(weft_sched *sched, struct request *req); /* no-op: it 
 /* ------------------------------------------------------------------------------------ rest --- */
 
 void wefti_sched_admit(weft_sched *sched);
+/* Blocks that who starts leaves free; somebody was preempted, somebody ended: see admit.c. */
+uint64_t wefti_sched_headroom(const weft_sched *sched);
+void wefti_sched_headroom_lacked(weft_sched *sched);
+void wefti_sched_headroom_sufficed(weft_sched *sched);
 void wefti_sched_wake_parked(weft_sched *sched);
 void wefti_sched_share_out(weft_sched *sched);
 

@@ -2,8 +2,8 @@
  * its tenant back; nobody overtakes one that lacks room.
  *
  * A sequence takes the blocks of all tokens it has at once, so that a prompt half done never runs
- * out of them, and leaves one free block for every running sequence to grow into: starting a
- * newcomer only to preempt it in the next step would be wasted work.
+ * out of them, and leaves at least one free block for every running sequence to grow into:
+ * starting a newcomer only to preempt it in the next step would be wasted work.
  *
  * The choices of a request share their prompt. The first to start computes it; the others are
  * parked until all its tokens but the last are planned, then fork: they share the full blocks below
@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/minmax.h"
 
 enum outcome { READY, BLOCKED, PARK };
 
@@ -116,6 +117,33 @@ struct seq *wefti_sched_next_in_line(const weft_sched *sched) {
     struct prefix prefix;
     return seq && examine(sched, seq, &prefix) == READY ? seq : NULL;
 }
+
+/* -------------------------------------------------------------------------------- headroom --- */
+
+/* Nobody knows how long answers become. Where starting sequences took all memory but a block for each
+ * that runs, those would soon be preempted, come back as soon as they fit, and push out others: a
+ * quarter of all work was recomputation. So each preemption makes newcomers leave free a quarter
+ * of a block more for every running sequence, and each end a 128th of one less: preemptions settle
+ * at about one in thirty ends. Where memory suffices nothing of this is felt. */
+#define HEADROOM_SCALE 256u
+#define HEADROOM_UP (HEADROOM_SCALE / 4)
+#define HEADROOM_DOWN (HEADROOM_SCALE / 128)
+
+uint64_t wefti_sched_headroom(const weft_sched *sched) {
+    return sched->n_running + (uint64_t)sched->n_running * sched->headroom / HEADROOM_SCALE;
+}
+
+void wefti_sched_headroom_lacked(weft_sched *sched) {
+    uint32_t most = sched->table_cap * HEADROOM_SCALE;
+    if (sched->options.evict_last) return;
+    sched->headroom = weft_min_u32(sched->headroom + HEADROOM_UP, most);
+}
+
+void wefti_sched_headroom_sufficed(weft_sched *sched) {
+    sched->headroom -= weft_min_u32(sched->headroom, HEADROOM_DOWN);
+}
+
+/* ----------------------------------------------------------------------------------- admit --- */
 
 /* One request must not hold every place: beyond half of them it waits while others do, and the last
  * ones stay free for whoever comes, who would else have to wait until one of its choices ends. */

@@ -43,6 +43,7 @@ static bool is_protected(const struct seq *seq) {
 /* Whether `a` should rather go than `b`, whom it comes after. */
 static bool is_better_victim(const weft_sched *sched, const struct seq *a, uint64_t cost_a,
                              const struct seq *b, uint64_t cost_b) {
+    if (sched->options.evict_last) return a->start_step >= b->start_step;
     bool by_priority = sched->options.policy == WEFT_SCHED_PRIORITY;
     if (is_protected(a) != is_protected(b)) return is_protected(b);
     if (by_priority && a->req->priority != b->req->priority)
@@ -112,6 +113,7 @@ static bool plan_decode(weft_sched *sched, const struct seq *alone) {
         victim->n_preempted++;
         wefti_sched_seq_preempt(sched, victim);
         sched->n_preemptions++;
+        wefti_sched_headroom_lacked(sched);
         preempted = true;
         if (moved_up) i--; /* seq stands one place further up now; it tries again */
     }

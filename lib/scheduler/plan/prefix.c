@@ -126,7 +126,7 @@ bool wefti_sched_prefix_has_room(const weft_sched *sched, struct prefix *prefix,
     uint64_t n_there = (uint64_t)weft_kv_n_free(sched->pool) + weft_kv_prefix_n_idle(sched->cache);
     for (uint32_t i = 0; !prefix->source && i < prefix->n_blocks; i++)
         n_there -= is_idle(sched, prefix, sched->found_blocks[i]);
-    if (n_there < (uint64_t)n_wanted + sched->n_running) return false;
+    if (n_there < (uint64_t)n_wanted + wefti_sched_headroom(sched)) return false;
     if (!wefti_sched_window_has_room(sched, prefix, n_tokens)) return false;
     bool is_last = prefix->partial != WEFT_KV_NONE && n_there == 1;
     if (is_last &&
