@@ -28,7 +28,7 @@ endforeach()
 
 # On a virtual clock, at the cost of a real machine.
 set(WEFT_SIM_MACHINE ${CMAKE_SOURCE_DIR}/tests/property/sim_machine.c)
-foreach(name sim_fairness)
+foreach(name sim_fairness sim_oversubscribed)
   weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/property/${name}.c ${WEFT_SIM_MACHINE}
             LINKS weft_scheduler m LABELS property TIMEOUT 120)
 endforeach()

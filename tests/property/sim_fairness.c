@@ -92,7 +92,7 @@ static struct light run_flood(double heavy_per_second, bool are_users,
     struct weft_sched_options options = sim_machine_options();
     options.policy = policy;
     struct sim_machine *machine = sim_machine_new(&options, &sim_tinyllama);
-    uint32_t n = draw(senders, 2, sim_is_slow() ? 600 : 4000, seed);
+    uint32_t n = draw(senders, 2, sim_is_slow() ? 2500 : 4000, seed);
     sim_machine_load(machine, requests, n);
     sim_machine_run(machine);
     sim_machine_free(machine);
