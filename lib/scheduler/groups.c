@@ -8,6 +8,7 @@
 
 void weft_sched_group_came(struct weft_sched_group *g, uint64_t now_ms) {
     g->is_serving = true;
+    if (g->sched) wefti_sched_forecast_back(g->sched);
     g->is_busy = false;
     g->progress = 0;
     g->progress_at_ms = g->heartbeat_at_ms = now_ms;

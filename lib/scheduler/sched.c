@@ -195,6 +195,7 @@ static void forget_plans(weft_sched *sched) {
 void weft_sched_new_epoch(weft_sched *sched, uint64_t now_us, uint64_t epoch) {
     WEFT_ASSERT(epoch > sched->epoch);
     wefti_sched_forecast_advance(sched, now_us);
+    wefti_sched_forecast_lost(sched);
     wefti_sched_note_losses(sched);
     forget_plans(sched);
     while (sched->n_running > 0)

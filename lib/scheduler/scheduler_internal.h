@@ -206,6 +206,8 @@ struct rate {
 void wefti_sched_forecast_advance(weft_sched *sched, uint64_t now_us);
 void wefti_sched_forecast_started(weft_sched *sched, const struct request *req); /* first */
 void wefti_sched_forecast_prompted(weft_sched *sched, uint32_t n_tokens);
+void wefti_sched_forecast_lost(weft_sched *sched); /* the worker; and there is another one: */
+void wefti_sched_forecast_back(weft_sched *sched);
 /* Until the queue has moved by so much, in us; 0: not known, UINT64_MAX: it does not move. */
 uint64_t wefti_sched_forecast_tokens_us(const weft_sched *sched, uint64_t n_tokens);
 uint64_t wefti_sched_forecast_requests_us(const weft_sched *sched, uint64_t n_requests);
@@ -303,8 +305,10 @@ struct weft_sched {
     struct weft_activity_step last_step;
     struct weft_sched_cost cost;
     struct rate admitted, prompted;
+    struct rate admitted_before, prompted_before; /* the worker was lost, */
+    bool is_rate_kept;                            /* as long as it is */
     uint32_t headroom; /* likewise: beside one block for each running sequence, in 256ths */
-    bool has_prompts; /* some ran when the last plan was made */
+    bool has_prompts;  /* some ran when the last plan was made */
     WEFT_COUNTER_LIST(WEFT_COUNTER_FIELD, WEFT_COUNTER_NO_FIELD)
 };
 

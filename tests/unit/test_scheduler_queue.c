@@ -149,6 +149,81 @@ static void the_time_to_come_back_is_when_the_queue_has_room_at_its_pace(void **
     bench_run_until_idle(bench, false);
 }
 
+static void what_would_come_too_late_is_refused_at_once(void **state) {
+    struct weft_sched_options options = bench_options();
+    options.max_seqs = 1;
+    struct bench *bench = remake(state, &options);
+    sim_worker_costs(bench->worker, 1000000, 0);
+    for (uint64_t id = 1; id <= 8; id++)
+        bench_submit(bench, id, 4, 1); /* a step of a second each */
+    for (uint32_t i = 0; i < 4; i++)
+        bench_step(bench);
+    struct weft_submit submit =
+        bench_request(bench, 9, 4, 1); /* four wait: it comes in five seconds */
+    submit.ttft_us = 3000000;
+    assert_in_range(refuses(bench, &submit, WEFT_REJECT_DEADLINE, "would come in"), 1000, 3500);
+    submit.deadline_us = 2000000;
+    assert_in_range(refuses(bench, &submit, WEFT_REJECT_DEADLINE, "due in 2000 ms"), 2000, 4500);
+    submit.deadline_us = 0;
+    submit.ttft_us = 8000000;
+    bench_take(bench, &submit);
+    bench_run_until_idle(bench, false);
+}
+
+static void where_nothing_is_to_do_a_bad_time_refuses_nobody(void **state) {
+    struct weft_sched_options options = bench_options();
+    options.max_seqs = 1;
+    struct bench *bench = remake(state, &options);
+    for (uint64_t id = 1; id <= 4; id++)
+        bench_submit(bench, id, 4, 1);
+    bench_step(bench);
+    bench_lose_worker(bench);
+    bench->now_us += 600000000; /* ten minutes without one */
+    bench_run_until_idle(bench, false);
+    struct weft_submit submit = bench_request(bench, 5, 4, 1);
+    submit.ttft_us = 1000000;
+    bench_take(bench, &submit);
+    bench_run_until_idle(bench, false);
+}
+
+static void too_many_tokens_do_not_wait(void **state) {
+    struct weft_sched_options options = bench_options();
+    options.max_seqs = 1;
+    options.max_queued_tokens = 100;
+    struct bench *bench = remake(state, &options);
+    bench_submit(bench, 1, 40, 20);
+    bench_step(bench);
+    bench_submit(bench, 2, 60, 1);
+    struct weft_submit submit = bench_request(bench, 3, 41, 1);
+    assert_true(refuses(bench, &submit, WEFT_REJECT_OVERLOADED, "limit of 100") >= 1000);
+    bench_submit(bench, 4, 40, 1);
+    bench_run_until_idle(bench, false);
+}
+
+static void who_waits_or_runs_too_long_is_ended(void **state) {
+    struct weft_sched_options options = bench_options();
+    options.max_seqs = 1;
+    options.queue_timeout_us = 5000000;
+    options.run_timeout_us = 20000000;
+    struct bench *bench = remake(state, &options);
+    sim_worker_costs(bench->worker, 1000000, 0);
+    bench_submit(bench, 1, 4, 100);
+    bench_submit(bench, 2, 4, 1);
+    for (uint32_t i = 0; i < 8; i++)
+        bench_step(bench);
+    weft_sched_tick(bench->sched, bench->now_us);
+    bench_collect(bench);
+    assert_int_equal(bench_end(bench, 2, 0), WEFT_END_DEADLINE);
+    assert_int_equal(bench_end(bench, 1, 0), WEFT_END_NONE);
+    for (uint32_t i = 0; i < 14; i++) {
+        bench_step(bench);
+        weft_sched_tick(bench->sched, bench->now_us);
+        bench_collect(bench);
+    }
+    assert_int_equal(bench_end(bench, 1, 0), WEFT_END_DEADLINE);
+    assert_in_range(bench_n_tokens(bench, 1), 18, 22);
+}
+
 static void who_drains_takes_resumed_requests_only(void **state) {
     struct bench *bench = *state;
     bench_submit(bench, 1, 10, 5);
@@ -375,6 +450,10 @@ int main(void) {
         CASE(malformed_resumptions_are_invalid),
         CASE(a_full_queue_says_when_to_come_back),
         CASE(the_time_to_come_back_is_when_the_queue_has_room_at_its_pace),
+        CASE(what_would_come_too_late_is_refused_at_once),
+        CASE(where_nothing_is_to_do_a_bad_time_refuses_nobody),
+        CASE(too_many_tokens_do_not_wait),
+        CASE(who_waits_or_runs_too_long_is_ended),
         CASE(who_drains_takes_resumed_requests_only),
         CASE(no_step_is_taken_for_what_was_refused),
         CASE(a_resumed_request_goes_on_where_it_was),

@@ -6,7 +6,7 @@
  * most: how fast the queue moves, in requests and in tokens of their prompts (whatever holds it up:
  * places, memory, or prompts being computed; prompts that are cached count like others, since the
  * next ones will be as well), and how fast prompts are computed. Time goes on while no result comes,
- * so a worker's death lowers both.
+ * so a worker's death lowers both; when the next one is there they are what they were before.
  *
  * A first token then comes after the queue's tokens that are served before, and after the prompts
  * that run and its own. Of the queue that is what is due earlier under EDF; else all of it, or what
@@ -34,7 +34,8 @@ static void pass(struct rate *rate, uint64_t dt_us) {
 void wefti_sched_forecast_advance(weft_sched *sched, uint64_t now_us) {
     uint64_t dt_us = now_us > sched->now_us ? now_us - sched->now_us : 0;
     if (sched->waiting.n > 0) pass(&sched->admitted, dt_us);
-    if (sched->waiting.n > 0 || sched->has_prompts) pass(&sched->prompted, dt_us);
+    bool has_prompts = sched->has_prompts && sched->n_running > 0;
+    if (sched->waiting.n > 0 || has_prompts) pass(&sched->prompted, dt_us);
     sched->now_us = now_us;
 }
 
@@ -45,6 +46,20 @@ void wefti_sched_forecast_started(weft_sched *sched, const struct request *req) 
 
 void wefti_sched_forecast_prompted(weft_sched *sched, uint32_t n_tokens) {
     sched->prompted.n_tokens += (uint64_t)n_tokens * RATE_SCALE;
+}
+
+void wefti_sched_forecast_lost(weft_sched *sched) {
+    if (sched->is_rate_kept) return; /* it was lost again before it was back */
+    sched->is_rate_kept = true;
+    sched->admitted_before = sched->admitted;
+    sched->prompted_before = sched->prompted;
+}
+
+void wefti_sched_forecast_back(weft_sched *sched) {
+    if (!sched->is_rate_kept) return;
+    sched->is_rate_kept = false;
+    sched->admitted = sched->admitted_before;
+    sched->prompted = sched->prompted_before;
 }
 
 /* In us; UINT64_MAX: never, at this rate; 0: it is not known. */
@@ -98,9 +113,18 @@ static uint64_t prompts_running(const weft_sched *sched) {
     return n;
 }
 
+/* Where nothing is to do rates say nothing: they may be of a bad time, and if nobody were let in they
+ * would never be measured again. */
+static uint64_t alone_us(const weft_sched *sched, uint32_t n_prompt) {
+    struct weft_sched_work work = {0};
+    weft_sched_work_add(&work, 0, n_prompt, 1);
+    return weft_sched_cost_predict(&sched->cost, &work);
+}
+
 uint64_t wefti_sched_forecast_first_token_us(const weft_sched *sched,
                                              const struct weft_submit *submit) {
     const struct rate *prompted = &sched->prompted;
+    if (sched->index.n == 0) return alone_us(sched, submit->n_prompt);
     uint64_t queue_us = wefti_sched_forecast_tokens_us(sched, queued_before(sched, submit));
     uint64_t prompt_us =
         time_for(prompts_running(sched) + submit->n_prompt, prompted->n_tokens, prompted->busy_us);

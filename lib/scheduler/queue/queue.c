@@ -20,6 +20,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/minmax.h"
 #include "base/rand.h"
 
 #define PROMPT_TOKEN_COST 1u
@@ -29,6 +30,8 @@
 /* Tenants and flows without requests are remembered so long, and so many of them. */
 #define IDLE_US 60000000ull
 #define IDLE_MAX 4096u
+#define SCANNED_MAX                                                                                \
+    1024u /* payers, for one with nothing running; those served least are among them */
 
 /* -------------------------------------------------------------------------------- payers --- */
 
@@ -281,7 +284,8 @@ struct request *wefti_sched_queue_top(const weft_sched *sched) {
 /* The child that was served least of those with nothing running; NULL: all have. */
 static struct payer *newcomer(const struct heap *heap) {
     struct payer *best = NULL;
-    for (uint32_t i = 0; i < heap->n; i++) {
+    uint32_t n = weft_min_u32(heap->n, SCANNED_MAX);
+    for (uint32_t i = 0; i < n; i++) {
         struct payer *payer = payer_of(heap->nodes[i]);
         if (payer->n_running > 0) continue;
         if (!best || wefti_sched_heap_before(&payer->node, &best->node)) best = payer;
