@@ -47,7 +47,7 @@ static void *need(void *mem) {
 
 static struct request *add_request(struct trace *trace, uint32_t n_prompt, uint32_t n_output,
                                    const uint32_t *ids, uint32_t n_ids) {
-    WEFT_ASSERT(n_prompt > 0 && n_output > 0);
+    WEFT_ASSERT(n_prompt > 0 && n_output > 0 && n_ids > 0);
     WEFT_ASSERT(n_ids == (n_prompt + BLOCK - 1) / BLOCK);
     if (trace->n == trace->cap) {
         trace->cap = trace->cap ? 2 * trace->cap : 1024;
@@ -423,6 +423,7 @@ static double percent(uint64_t part, uint64_t whole) {
 
 static void compare(const struct trace *trace, double least_of_belady) {
     struct weft_sched_stats stats;
+    WEFT_ASSERT(trace->n > 0 && trace->n_nodes > 0 && trace->len_max > 0);
     uint64_t ideal = ideal_hits(trace), all = cache_hits(trace, blocks_for_all(trace), &stats);
     WEFT_ASSERT(stats.n_cache_evictions == 0);
     uint32_t n_all = stats.n_blocks_cached, n_quarter = n_all / 4;
