@@ -157,9 +157,12 @@ static void check_nobody_starves(const struct world *world) {
 
 /* ------------------------------------------------------------------------------ submitting --- */
 
+/* Any of them: those that left lately are kept for a while, so that others go on after their answers. */
 static struct client *free_client(struct world *world) {
+    uint32_t first = dice(world, CLIENTS_MAX);
     for (uint32_t i = 0; i < CLIENTS_MAX; i++) {
-        if (!world->clients[i].live) return &world->clients[i];
+        struct client *client = &world->clients[(first + i) % CLIENTS_MAX];
+        if (!client->live) return client;
     }
     return NULL;
 }
