@@ -93,6 +93,7 @@ def main():
     parser.add_argument("options", nargs="*", help="options of weft serve, behind --")
     args = parser.parse_args()
     rng, servers = random.Random(1), {}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended early"))  # and with it the servers
     found = {name: [[] for _ in range(args.turns)] for name in ("on", "off")}
     try:
         servers = {"on": start(args)}
