@@ -127,7 +127,7 @@ struct weft_msg_snapshot {
     struct weft_model_info model;                   /* if has_model */
     uint32_t n_waiting, n_running;                  /* requests */
     uint32_t n_blocks, n_blocks_free;               /* free, or the prefix cache's alone */
-    uint32_t n_blocks_cached;                       /* in the prefix cache, used or not */
+    uint32_t n_blocks_cached;                       /* of the free ones: the prefix cache's */
     uint32_t n_window_blocks, n_window_blocks_free; /* likewise, of windowed layers */
     uint32_t max_queue;
     WEFT_COUNTER_LIST(WEFT_COUNTER_FIELD, WEFT_COUNTER_FIELD)

@@ -172,7 +172,7 @@ static void add_group(const struct wefti_group *g, struct weft_msg_snapshot *sna
     snap->n_running += stats.n_running;
     snap->n_blocks += stats.n_blocks;
     snap->n_blocks_free += stats.n_blocks_free;
-    snap->n_blocks_cached += stats.n_blocks_cached;
+    snap->n_blocks_cached += stats.n_blocks_idle;
     snap->n_window_blocks += stats.n_window_blocks;
     snap->n_window_blocks_free += stats.n_window_blocks_free;
 #define ADD(name, ...) snap->name += stats.name;

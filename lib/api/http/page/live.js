@@ -74,7 +74,7 @@ function drawShares(picture, parts, total, words) {
 function drawBlocks(picture, stats) {
   drawShares(picture, [["used", stats.kv_blocks_used], ["cached", stats.kv_blocks_cached]], stats.kv_blocks, [
     ["used", `${count(stats.kv_blocks_used)} used`], ["cached", `${count(stats.kv_blocks_cached)} cached`],
-    ["free", `${count(stats.kv_blocks_free)} free`],
+    ["free", `${count(stats.kv_blocks_free - stats.kv_blocks_cached)} free`],
     ["", `of ${count(stats.kv_blocks)} blocks of ${plural(stats.block_size, "token")}`],
   ]);
 }
