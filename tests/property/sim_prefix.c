@@ -438,6 +438,9 @@ static void compare(const struct trace *trace, double least_of_belady) {
            n_quarter, percent(quarter, trace->n_prompt_tokens),
            percent(belady, trace->n_prompt_tokens), percent(quarter, belady),
            stats.n_cache_evictions, stats.n_preemptions);
+    printf("  goals: 99 %% of the ideal: %s; 90 %% of Belady: %s (docs/decisions.md)\n",
+           percent(all, ideal) >= 99.0 ? "met" : "NOT MET",
+           percent(quarter, belady) >= 90.0 ? "met" : "NOT MET");
     (void)fflush(stdout); /* an abort must not swallow it */
     WEFT_ASSERT(percent(all, ideal) >= 99.0);
     WEFT_ASSERT(quarter <= belady + trace->n * (uint64_t)BLOCK); /* copies of parts of blocks */
