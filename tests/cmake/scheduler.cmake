@@ -36,3 +36,5 @@ foreach(name sim_fairness sim_oversubscribed)
   weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/property/${name}.c ${WEFT_SIM_MACHINE}
             LINKS weft_scheduler m LABELS property TIMEOUT 120)
 endforeach()
+weft_test(sim_deadlines SOURCES ${CMAKE_SOURCE_DIR}/tests/property/sim_deadlines.c ${WEFT_SIM_MACHINE}
+          LINKS weft_scheduler weft_traffic m LABELS property TIMEOUT 120)
