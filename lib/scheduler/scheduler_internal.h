@@ -211,6 +211,8 @@ void wefti_sched_forecast_back(weft_sched *sched);
 /* Until the queue has moved by so much, in us; 0: not known, UINT64_MAX: it does not move. */
 uint64_t wefti_sched_forecast_tokens_us(const weft_sched *sched, uint64_t n_tokens);
 uint64_t wefti_sched_forecast_requests_us(const weft_sched *sched, uint64_t n_requests);
+/* To compute so many tokens of prompts; likewise. */
+uint64_t wefti_sched_forecast_prompt_us(const weft_sched *sched, uint64_t n_tokens);
 /* Until a request that comes now has its first token; likewise. */
 uint64_t wefti_sched_forecast_first_token_us(const weft_sched *sched,
                                              const struct weft_submit *submit);
@@ -478,6 +480,9 @@ void wefti_sched_unfollow(weft_sched *sched, struct request *req); /* no-op: it 
 /* ------------------------------------------------------------------------------------ rest --- */
 
 void wefti_sched_admit(weft_sched *sched);
+/* Under EDF: sees whether a prompt can no longer be in time. */
+bool wefti_sched_becomes_late(const weft_sched *sched, const struct request *req,
+                              uint32_t n_tokens_left);
 /* Blocks that who starts leaves free; somebody was preempted, somebody ended: see admit.c. */
 uint64_t wefti_sched_headroom(const weft_sched *sched);
 void wefti_sched_headroom_lacked(weft_sched *sched);

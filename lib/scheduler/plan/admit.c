@@ -18,6 +18,8 @@
 #include "base/check.h"
 #include "base/minmax.h"
 
+#define PROMPTS_AHEAD 4u
+
 enum outcome { READY, BLOCKED, PARK };
 
 void wefti_sched_wake_parked(weft_sched *sched) {
@@ -153,9 +155,29 @@ static bool has_its_share(const weft_sched *sched, const struct request *req) {
     return sched->waiting.n > 1 && n > 0 && n >= sched->running_max / 2;
 }
 
+bool wefti_sched_becomes_late(const weft_sched *sched, const struct request *req,
+                              uint32_t n_tokens_left) {
+    if (sched->options.policy != WEFT_SCHED_EDF || req->is_late || req->was_preempted) return false;
+    uint64_t us = wefti_sched_forecast_prompt_us(sched, n_tokens_left);
+    return us == UINT64_MAX || sched->now_us + us > wefti_sched_due_us(req);
+}
+
 static bool is_late(const weft_sched *sched, const struct request *req) {
-    return sched->options.policy == WEFT_SCHED_EDF && !req->is_late && !req->was_preempted &&
-           req->first_plan_us == UINT64_MAX && sched->now_us > wefti_sched_due_us(req);
+    return req->first_plan_us == UINT64_MAX && wefti_sched_becomes_late(sched, req, req->n_prompt);
+}
+
+/* In the order of deadlines a prompt that starts behind others gets nothing of a step, but holds a
+ * place and memory that somebody more urgent may want soon. */
+static bool is_premature(const weft_sched *sched, const struct request *req) {
+    if (sched->options.policy != WEFT_SCHED_EDF) return false;
+    uint32_t n_before = 0;
+    for (uint32_t i = 0; i < sched->n_running; i++) {
+        const struct seq *seq = sched->running[i];
+        if (seq->n_planned >= seq->req->n_prompt) continue;
+        int order = wefti_sched_served_less(seq->req, req);
+        n_before += order ? order < 0 : wefti_sched_heap_before(&seq->req->by_turn, &req->by_turn);
+    }
+    return n_before >= PROMPTS_AHEAD;
 }
 
 /* Starts one sequence. READY: somebody's turn may be next, this request's or another's. */
@@ -167,6 +189,7 @@ static enum outcome admit_one(weft_sched *sched, struct request *req) {
     if (outcome != READY) return outcome;
     if (wefti_sched_follow(sched, seq, prefix.n_cached)) return READY;
     if (wefti_sched_seq_is_suspect(seq)) return BLOCKED; /* a plan of its own: suspects.c */
+    if (is_premature(sched, req)) return BLOCKED;
     if (is_late(sched, req)) {
         req->is_late = true;
         wefti_sched_queue_rerank(sched, req);

@@ -99,6 +99,11 @@ static uint32_t collect(weft_sched *sched, uint32_t *budget_out) {
         struct seq *seq = sched->running[i];
         if (seq->chunk > 0) weft_sched_work_add(&decode, seq->n_planned, seq->chunk, 1);
         if (seq->chunk > 0 || seq->put_off || wefti_sched_seq_complete(sched, seq)) continue;
+        bool is_first = seq->n_output == 0 && seq->req->n_running == 1;
+        if (is_first && wefti_sched_becomes_late(sched, seq->req, wefti_sched_seq_left(seq))) {
+            seq->req->is_late = true;
+            wefti_sched_queue_rerank(sched, seq->req);
+        }
         sched->candidates[n++] = seq;
     }
     *budget_out = sched->options.max_batched_tokens - decode.n_tokens;

@@ -9,8 +9,9 @@
  * so a worker's death lowers both; when the next one is there they are what they were before.
  *
  * A first token then comes after the queue's tokens that are served before, and after the prompts
- * that run and its own. Of the queue that is what is due earlier under EDF; else all of it, or what
- * its own tenant has waiting, at the tenant's share, if that is less. */
+ * that run and its own. That is all of the queue, or what its own tenant has waiting, at the tenant's
+ * share, if that is less. Under EDF it comes after what is due earlier, running or not; and if it
+ * would make others late it is refused, too: else one after the other would miss its deadline. */
 #include "scheduler_internal.h"
 
 #include "base/check.h"
@@ -78,18 +79,84 @@ uint64_t wefti_sched_forecast_requests_us(const weft_sched *sched, uint64_t n_re
     return time_for(n_requests, sched->admitted.n_requests, sched->admitted.busy_us);
 }
 
+uint64_t wefti_sched_forecast_prompt_us(const weft_sched *sched, uint64_t n_tokens) {
+    return time_for(n_tokens, sched->prompted.n_tokens, sched->prompted.busy_us);
+}
+
 /* ------------------------------------------------------------------------------- a newcomer --- */
 
-/* Tokens that are due before. Of a long queue a part stands for all: a heap's order says little about
- * when its nodes are due. */
-static uint64_t due_before(const weft_sched *sched, uint64_t due_us) {
+/* Prompt tokens that are yet to be computed, by when their first tokens are due: in slices of time,
+ * the last of which has all that is due later. */
+#define SLICES 256u
+#define SLICE_US 250000u
+
+struct agenda {
+    uint64_t n_tokens[SLICES];
+};
+
+static uint32_t slice_of(const weft_sched *sched, uint64_t due_us) {
+    uint64_t idx = due_us > sched->now_us ? (due_us - sched->now_us) / SLICE_US : 0;
+    return idx < SLICES ? (uint32_t)idx : SLICES - 1;
+}
+
+/* Of a long queue a part stands for all: a heap's order says little about when its nodes are due. Those
+ * that are too late already are due when they come before newcomers. */
+static void make_agenda(const weft_sched *sched, struct agenda *agenda) {
+    *agenda = (struct agenda){0};
     uint32_t n = weft_min_u32(sched->waiting.n, SCANNED_MAX);
-    uint64_t sum = 0;
     for (uint32_t i = 0; i < n; i++) {
         const struct request *req = WEFTI_SCHED_OWNER(sched->waiting.nodes[i], request, by_age);
-        if (wefti_sched_due_us(req) <= due_us) sum += req->n_prompt;
+        if (req->first_plan_us != UINT64_MAX) continue;
+        agenda->n_tokens[slice_of(sched, req->by_turn.minor)] += req->n_prompt;
     }
-    return n < sched->waiting.n ? sum * sched->waiting.n / n : sum;
+    for (uint32_t i = 0; n < sched->waiting.n && i < SLICES; i++)
+        agenda->n_tokens[i] = agenda->n_tokens[i] * sched->waiting.n / n;
+    for (uint32_t i = 0; i < sched->n_running; i++) {
+        const struct seq *seq = sched->running[i];
+        if (seq->n_planned >= seq->req->n_prompt) continue;
+        agenda->n_tokens[slice_of(sched, seq->req->by_turn.minor)] +=
+            seq->req->n_prompt - seq->n_planned;
+    }
+}
+
+/* Whether a request that comes in `at_us` has its first token in time, and nobody else misses theirs
+ * because of it. done_us: when what is due in a slice or before will have been computed. */
+static bool is_feasible(const struct agenda *agenda, const uint64_t done_us[SLICES], uint64_t at_us,
+                        uint64_t left_us, uint64_t own_us) {
+    uint64_t own = (at_us + left_us) / SLICE_US;
+    uint32_t first = own < SLICES ? (uint32_t)own : SLICES - 1;
+    uint64_t begin_us = done_us[first] > at_us ? done_us[first] : at_us;
+    if (begin_us + own_us > at_us + left_us) return false;
+    for (uint32_t i = first + 1; i + 1 < SLICES; i++) {
+        uint64_t due_us = (uint64_t)(i + 1) * SLICE_US;
+        bool is_there = agenda->n_tokens[i] > 0 && done_us[i] > at_us;
+        if (is_there && done_us[i] <= due_us && done_us[i] + own_us > due_us) return false;
+    }
+    return true;
+}
+
+/* Where prompts are computed in the order in which they are due. If it cannot be in time now, the
+ * answer is as much too late as it would have to come later, were it alone in that. */
+static uint64_t first_token_by_due_us(const weft_sched *sched, const struct weft_submit *submit) {
+    struct agenda agenda;
+    uint64_t done_us[SLICES], n_tokens = 0;
+    uint64_t left_us = submit->ttft_us > submit->age_us ? submit->ttft_us - submit->age_us : 0;
+    uint64_t own_us = wefti_sched_forecast_prompt_us(sched, submit->n_prompt);
+    if (own_us == UINT64_MAX) return own_us;
+    own_us += (uint64_t)sched->n_out * sched->last_step.busy_us; /* no plan changes any more */
+    make_agenda(sched, &agenda);
+    for (uint32_t i = 0; i < SLICES; i++) {
+        n_tokens += agenda.n_tokens[i];
+        done_us[i] = wefti_sched_forecast_prompt_us(sched, n_tokens);
+    }
+    uint64_t most_us = done_us[SLICES - 1]; /* it is idle then */
+    if (own_us > left_us || most_us == UINT64_MAX)
+        return most_us < UINT64_MAX - own_us ? most_us + own_us : UINT64_MAX;
+    uint64_t at_us = 0;
+    while (at_us < most_us && at_us < SLICES * (uint64_t)SLICE_US &&
+           !is_feasible(&agenda, done_us, at_us, left_us, own_us))
+        at_us += SLICE_US;
+    return at_us ? left_us + at_us : own_us;
 }
 
 static uint64_t queued_before(const weft_sched *sched, const struct weft_submit *submit) {
@@ -99,8 +166,6 @@ static uint64_t queued_before(const weft_sched *sched, const struct weft_submit 
     if (tenant && tenant->n_requests > 0) others -= tenant->active_weight;
     uint64_t at_its_share = own * ((others + weight) / weight);
     uint64_t all = sched->n_queued_tokens;
-    if (sched->options.policy == WEFT_SCHED_EDF && submit->ttft_us > 0)
-        all = due_before(sched, sched->now_us + submit->ttft_us - submit->age_us);
     return at_its_share < all && sched->n_tenants > 1 ? at_its_share : all;
 }
 
@@ -123,10 +188,11 @@ static uint64_t alone_us(const weft_sched *sched, uint32_t n_prompt) {
 
 uint64_t wefti_sched_forecast_first_token_us(const weft_sched *sched,
                                              const struct weft_submit *submit) {
-    const struct rate *prompted = &sched->prompted;
     if (sched->index.n == 0) return alone_us(sched, submit->n_prompt);
+    if (sched->options.policy == WEFT_SCHED_EDF && submit->ttft_us > 0 && sched->n_tenants <= 1)
+        return first_token_by_due_us(sched, submit);
     uint64_t queue_us = wefti_sched_forecast_tokens_us(sched, queued_before(sched, submit));
-    uint64_t prompt_us =
-        time_for(prompts_running(sched) + submit->n_prompt, prompted->n_tokens, prompted->busy_us);
-    return queue_us < UINT64_MAX - prompt_us ? queue_us + prompt_us : UINT64_MAX;
+    uint64_t own_us =
+        wefti_sched_forecast_prompt_us(sched, prompts_running(sched) + submit->n_prompt);
+    return queue_us < UINT64_MAX - own_us ? queue_us + own_us : UINT64_MAX;
 }
