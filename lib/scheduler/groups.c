@@ -152,11 +152,30 @@ static struct weft_sched_group *find_home(struct weft_sched_groups *gs, uint32_t
     return NULL;
 }
 
+/* Refused for what there is to do just now, so that it is worth coming again. */
+static bool is_for_load(enum weft_reject no) {
+    return no == WEFT_REJECT_QUEUE_FULL || no == WEFT_REJECT_TENANT_FULL ||
+           no == WEFT_REJECT_OVERLOADED || no == WEFT_REJECT_DEADLINE;
+}
+
 /* Whether to ask the next candidate. A request too long for one may fit another, whose worker had
  * more memory at its start; that is worth waiting for. A full queue is not. */
 static bool is_passed_on(enum weft_reject no, const struct candidate *next) {
-    if (no == WEFT_REJECT_TOO_LONG) return true;
-    return no == WEFT_REJECT_QUEUE_FULL && next->may_hold;
+    return no == WEFT_REJECT_TOO_LONG || (is_for_load(no) && next->may_hold);
+}
+
+/* Of several groups that refuse, the one that will take the request first. */
+struct refusal {
+    enum weft_reject no;
+    uint32_t retry_ms;
+    struct weft_errmsg why;
+};
+
+static void keep_soonest(struct refusal *soonest, enum weft_reject no, uint32_t retry_ms,
+                         const struct weft_errmsg *why) {
+    if (!is_for_load(no) || (soonest->no && soonest->retry_ms <= retry_ms)) return;
+    *soonest = (struct refusal){.no = no, .retry_ms = retry_ms};
+    if (why) soonest->why = *why;
 }
 
 enum weft_reject weft_sched_groups_submit(struct weft_sched_groups *gs, uint64_t now_us,
@@ -168,25 +187,20 @@ enum weft_reject weft_sched_groups_submit(struct weft_sched_groups *gs, uint64_t
     struct candidate candidates[WEFT_WORKERS_MAX];
     uint32_t n = rank(gs, now_us / 1000, submit, candidates);
     WEFT_ASSERT(n > 0);
-    bool was_full = false;
-    uint32_t full_retry_ms = 0;
-    struct weft_errmsg full_why = {""};
+    struct refusal soonest = {.no = WEFT_REJECT_NONE};
     for (uint32_t i = 0;; i++) {
         enum weft_reject no = weft_sched_submit(candidates[i].group->sched, now_us, router, submit,
                                                 retry_after_ms_out, why);
-        if (no == WEFT_REJECT_QUEUE_FULL) {
-            was_full = true;
-            full_retry_ms = *retry_after_ms_out;
-            full_why = *why;
-        }
+        keep_soonest(&soonest, no, *retry_after_ms_out, why);
         if (i + 1 < n && is_passed_on(no, &candidates[i + 1])) {
             gs->n_passed_on++;
             continue;
         }
-        if (no != WEFT_REJECT_TOO_LONG || !was_full) return no;
-        *retry_after_ms_out = full_retry_ms; /* too long for this one, but not for a full one */
-        *why = full_why;
-        return WEFT_REJECT_QUEUE_FULL;
+        bool is_final = no != WEFT_REJECT_TOO_LONG && !is_for_load(no);
+        if (is_final || !soonest.no) return no;
+        *retry_after_ms_out = soonest.retry_ms; /* too long for this one, but not for a full one */
+        if (why) *why = soonest.why;
+        return soonest.no;
     }
 }
 

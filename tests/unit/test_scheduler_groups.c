@@ -192,6 +192,42 @@ static void a_full_queue_spills_over_to_workers_that_are_there_alone(void **stat
     replicas_free(r);
 }
 
+static void a_request_goes_where_its_prefix_is_unless_that_is_much_busier(void **state) {
+    (void)state;
+    struct weft_sched_options options[N_GROUPS] = {bench_options(), bench_options()};
+    options[0].prefix_cache = options[1].prefix_cache = true;
+    struct replicas *r = replicas_of(options);
+    goes_to(r, 0, 1);
+    struct weft_submit submit = bench_request(r->benches[1], 2, 20, 4);
+    assert_int_equal(try_submit(r, &submit), WEFT_REJECT_NONE);
+    assert_true(is_in(r, 1, 2)); /* where less is to do */
+    bench_run_until_idle(r->benches[0], true);
+    bench_run_until_idle(r->benches[1], true);
+    for (uint64_t id = 3; id <= 6; id++) {
+        submit = bench_request(r->benches[1], id, 20, 4);
+        assert_int_equal(try_submit(r, &submit), WEFT_REJECT_NONE);
+        assert_true(is_in(r, id < 6, id)); /* three wait there now, and nobody here */
+    }
+    bench_run_until_idle(r->benches[0], true);
+    bench_run_until_idle(r->benches[1], true);
+    replicas_free(r);
+}
+
+static void what_is_too_much_for_one_worker_may_not_be_for_another(void **state) {
+    (void)state;
+    struct weft_sched_options options[N_GROUPS] = {bench_options(), bench_options()};
+    options[0].max_queued_tokens = 10;
+    options[1].max_queued_tokens = 20;
+    struct replicas *r = replicas_of(options);
+    goes_to(r, 0, 1);
+    goes_to(r, 1, 2);
+    goes_to(r, 1, 3); /* the other one has as little to do, but six tokens are waiting there */
+    assert_int_equal(r->groups.n_passed_on, 1);
+    bench_run_until_idle(r->benches[0], true);
+    bench_run_until_idle(r->benches[1], true);
+    replicas_free(r);
+}
+
 static void what_fits_nowhere_else_waits_for_a_worker_that_is_gone(void **state) {
     (void)state;
     struct weft_sched_options options[N_GROUPS] = {bench_options(), bench_options()};
@@ -406,6 +442,8 @@ int main(void) {
         cmocka_unit_test(a_silent_worker_is_better_than_one_that_is_gone),
         cmocka_unit_test(requests_wait_where_all_workers_are_gone),
         cmocka_unit_test(a_full_queue_spills_over_to_workers_that_are_there_alone),
+        cmocka_unit_test(a_request_goes_where_its_prefix_is_unless_that_is_much_busier),
+        cmocka_unit_test(what_is_too_much_for_one_worker_may_not_be_for_another),
         cmocka_unit_test(what_fits_nowhere_else_waits_for_a_worker_that_is_gone),
         cmocka_unit_test(what_fits_a_full_queue_alone_is_told_to_come_again),
         cmocka_unit_test(what_waits_for_a_worker_that_stays_away_moves_with_its_tokens),
