@@ -321,11 +321,12 @@ class Stream:
     """A completion streamed in the background. Its bytes are only stored as they come: parsing them then would keep
     this process so busy with a few streams that the server would finish before a test could act."""
 
-    def __init__(self, server, body, on_chunk=None):
+    def __init__(self, server, body, on_chunk=None, headers=None):
         self.on_chunk, self.chunks = on_chunk, []
         text = json.dumps({**body, "stream": True}).encode()
         self.sock = socket.create_connection(("127.0.0.1", server.port), timeout=LIMIT_S)
-        self.sock.sendall(b"POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\n"
+        more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items()).encode()
+        self.sock.sendall(b"POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\n" + more +
                           b"Content-Length: %d\r\n\r\n" % len(text) + text)
         self.reading = Call(self._read)
 
