@@ -86,8 +86,7 @@ class Crowd:
         ask = b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n"
         writer.write(ask)
         first, _ = await self.answer(reader)
-        await self.go.wait()
-        await asyncio.sleep(self.hold_s)
+        await asyncio.sleep(self.hold_s)  # from its own answer on: --idle-timeout counts from there, too
         writer.write(ask)
         second, _ = await self.answer(reader)
         return "answered twice" if first == second == 200 else f"lost: {first}, {second}"
