@@ -38,3 +38,5 @@ foreach(name sim_fairness sim_oversubscribed)
 endforeach()
 weft_test(sim_deadlines SOURCES ${CMAKE_SOURCE_DIR}/tests/property/sim_deadlines.c ${WEFT_SIM_MACHINE}
           LINKS weft_scheduler weft_traffic m LABELS property TIMEOUT 120)
+weft_test(prop_scheduler SOURCES ${CMAKE_SOURCE_DIR}/tests/property/prop_scheduler.c
+          LINKS weft_scheduler LABELS property TIMEOUT 60)
