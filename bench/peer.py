@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """weft's server beside llama-server on the same files, in turns, under the same streaming clients.
 
-    LLAMA_BIN=DIR bench/peer.py --model tl-Q8_0.gguf [--rows server,small,busy,mixed] [--rounds 5] [--threads 2]
-                                [--requests 3] [--json FILE]
+    LLAMA_BIN=DIR bench/peer.py --model tl-Q8_0.gguf [--rows server,small,busy,mixed,trace,turns,deadlines] [--rounds N]
+                                [--threads 2] [--requests 3] [--json FILE] [--trace FILE.csv]
 
-LLAMA_BIN (or --llama-bin) names the folder of a build's llama-server. Without it only weft is measured: the npm
-package has no server. Every round measures the machine and then both servers, first one and then the other; it prints
+LLAMA_BIN (or --llama-bin) names the folder of a build's llama-server. Without it the rows trace and turns have npm's
+node-llama-cpp behind a server of ours (bench/peer/llama_server.mjs, named `npm` in what is printed) beside weft, and the
+others weft alone. Every round measures the machine and then both servers, first one and then the other; it prints
 medians of the rounds, and ratios as medians of each round's ratio. `weft bench-serve` is the client of both.
 
 server  --model, --threads compute threads, 128 random tokens in, 64 out: 16 clients, and 1
@@ -14,6 +15,13 @@ small   --small-model (fable-6m in Q8_0), one compute thread, 64 in, 64 out: 1, 
 busy    --model again, 1 and 6 clients, with and without four processes at nice 10 that never sleep
 mixed   --model again, 8 streams: their gaps alone, and while prompts of 1900 tokens come in, one after another; with the
         default of --itl-target-ms, with 60, and with 100, which is what --step-target had
+trace   --model, AzureLLMInferenceTrace_code.csv with inputs / 16 and outputs / 2, at least 8: the rate is raised until
+        goodput (first token within 2 s, 99 % of the gaps under 200 ms) falls; then both at a load that both carry
+turns   --model, 16 conversations of 6 turns: tokens per second
+deadlines  weft alone, the same trace at 1.5 x what a closed loop of 32 clients reaches, half of the requests with 1 s to
+        their first token, half with 10 s: goodput with --scheduling-policy edf and with fcfs
+
+The rounds are 5, but 1 of trace, 3 of turns and 2 of deadlines: each of these rows takes under ten minutes.
 """
 
 import argparse
@@ -22,6 +30,7 @@ import http.client
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import statistics
@@ -76,6 +85,30 @@ def llama_server(args, model, threads, n_slots, *options):
         while not is_healthy(url):
             if proc.poll() is not None or time.monotonic() > end:
                 raise SystemExit("llama-server did not start")
+            time.sleep(0.1)
+        yield url, []
+    finally:
+        stop(proc)
+
+
+@contextlib.contextmanager
+def npm_server(args, model, threads, n_slots, *_options):
+    """llama.cpp as an npm package has it."""
+    sys.path.insert(0, os.path.join(ROOT, "tests/system"))
+    import npm_packages  # noqa: PLC0415 - only who has no llama-server needs it
+    folder = npm_packages.folder("llama", {"node-llama-cpp": "3.22.1"}, 20)
+    shutil.copy(os.path.join(ROOT, "bench/peer/llama_server.mjs"), folder)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    proc = subprocess.Popen(["node", "llama_server.mjs", os.path.abspath(model), str(port), str(n_slots), "1024",
+                             str(threads)], cwd=folder, stdout=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        end = time.monotonic() + START_LIMIT_S
+        while not is_healthy(url):
+            if proc.poll() is not None or time.monotonic() > end:
+                raise SystemExit("bench/peer/llama_server.mjs did not start")
             time.sleep(0.1)
         yield url, []
     finally:
@@ -327,6 +360,177 @@ class Mixed:
             print("| " + " | ".join(cells) + " |", flush=True)
 
 
+def bench_serve(args, url, seed, *options):
+    """Its JSON; requests may fail, the command may not."""
+    done = subprocess.run([os.path.join(args.bin, "weft"), "bench-serve", url, "--vocab", str(args.vocab), "--seed",
+                           str(seed), "--json", *map(str, options)], capture_output=True, text=True, timeout=LOAD_LIMIT_S,
+                          check=False)
+    if not done.stdout:
+        raise SystemExit(done.stderr.strip())
+    return json.loads(done.stdout)
+
+
+def told(is_met):
+    return "met" if is_met else "not met"
+
+
+class Judged:
+    """A row whose servers are measured one after the other, as `measure` of the row says, and judged by a goal."""
+
+    keys = ("what",)
+
+    def __init__(self, name, args):
+        self.name, self.args, self.model, self.threads = name, args, args.model, args.threads
+
+    @staticmethod
+    def trace(args):
+        return ("--trace", args.trace, "--scale", 16, "--output-scale", 2, "--min-output", 8)
+
+    @staticmethod
+    def print_head():
+        pass
+
+
+class Trace(Judged):
+    rounds = 1
+    SLO = "ttft:2000,itl:200"
+    RATES = [1.5**i for i in range(10)]
+    PROBE_S, EQUAL_S, N_SLOTS = 20, 60, 32
+
+    def probe(self, args, url, seed, rate, seconds):
+        r = bench_serve(args, url, seed, *self.trace(args), "--rate", rate, "--requests", max(8, round(rate * seconds)),
+                        "--goodput", self.SLO, "--request-timeout", 20000)
+        r["good"] = r["goodput"]["requests_per_s"]
+        return r
+
+    def measure(self, args, server, _machine, seed):
+        """Rates are raised until less than half of what is sent is good."""
+        results, name = {}, {weft_server: "weft"}.get(server, "peer")
+        with server(args, self.model, self.threads, self.N_SLOTS) as (url, _):
+            load(args, url, 1, 1, 64, args.vocab, 0)  # warm
+            for rate in self.RATES:
+                r = results[f"{rate:.2f}",] = self.probe(args, url, seed, rate, self.PROBE_S)
+                print(f"trace: {name} at {rate:.2f} requests/s: {r['good']:.2f} good, first token p99 "
+                      f"{r['first_token_ms']['p99']:.0f} ms, {r['failed']} failed", file=sys.stderr)
+                if r["goodput"]["requests"] < 0.5 * r["requests"]:
+                    break
+        return results
+
+    def equal(self, args, servers, rate):
+        """{server: p99 of the first token} at one rate"""
+        p99 = {}
+        for name, server in servers.items():
+            with server(args, self.model, self.threads, self.N_SLOTS) as (url, _):
+                load(args, url, 1, 1, 64, args.vocab, 0)
+                p99[name] = self.probe(args, url, 99, rate, self.EQUAL_S)["first_token_ms"]["p99"]
+        return p99
+
+    def summarise(self, rounds):
+        lines = []
+        for name in rounds[0]:
+            for key in sorted({k for r in rounds for k in r[name]}, key=lambda k: float(k[0])):
+                of = [r[name][key] for r in rounds if key in r[name]]
+                lines.append({"row": self.name, "server": name, "rate": float(key[0]), "good": median([r["good"] for r in of]),
+                              "first_token_p99_ms": median([r["first_token_ms"]["p99"] for r in of]),
+                              "part_good": median([r["goodput"]["requests"] / r["requests"] for r in of]),
+                              "failed": median([r["failed"] for r in of])})
+        return lines
+
+    def print_lines(self, lines):
+        print("| row | server | requests/s sent | good | first token, p99, ms | failed |\n|---|---|--:|--:|--:|--:|")
+        for line in lines:
+            print(f"| trace | {line['server']} | {line['rate']:.2f} | {line['good']:.2f} | {line['first_token_p99_ms']:.0f} | "
+                  f"{line['failed']:.0f} |")
+        best = {name: max(l["good"] for l in lines if l["server"] == name) for name in {l["server"] for l in lines}}
+        peer = next((name for name in best if name != "weft"), None)
+        print(f"\ngoodput of weft at its best rate: {best['weft']:.2f} requests/s")
+        if not peer:
+            return
+        ratio = best["weft"] / best[peer] if best[peer] else float("inf")
+        print(f"goodput of {peer} at its best rate: {best[peer]:.2f} requests/s; ratio {ratio:.2f}, goal 3: {told(ratio >= 3)}")
+        # What both carry: most of what is sent is good with each.
+        carried = [rate for rate in sorted({l["rate"] for l in lines})
+                   if all(any(l["rate"] == rate and l["server"] == n and l["part_good"] >= 0.9 for l in lines) for n in best)]
+        rate = 0.75 * max(carried) if carried else 0.5 * self.RATES[0]
+        p99 = self.equal(self.args, servers_of(self.args, True), rate)
+        part = p99["weft"] / p99[peer] if p99[peer] else float("inf")
+        print(f"at {rate:.2f} requests/s, first token p99: weft {p99['weft']:.0f} ms, {peer} {p99[peer]:.0f} ms; "
+              f"part {part:.2f}, goal 0.5: {told(part <= 0.5)}", flush=True)
+        lines.append({"row": self.name, "equal_rate": rate, "first_token_p99_ms": p99, "goodput_ratio": ratio})
+
+
+class Turns(Judged):
+    rounds = 3
+
+    def measure(self, args, server, _machine, seed):
+        # llama-server does not name tokens in this form: there the conversations are of words, with both.
+        chat = ("--chat",) if args.llama_bin else ()
+        with server(args, self.model, self.threads, 16) as (url, _):
+            return {("turns",): bench_serve(args, url, seed, "--turns", 6, "--concurrency", 16, "--requests", 96,
+                                            "--prompt-tokens", 128, "--turn-tokens", 32, "--max-tokens", 32, *chat)}
+
+    def summarise(self, rounds):
+        lines = []
+        for name in rounds[0]:
+            of = [r[name]["turns",] for r in rounds]
+            lines.append({"row": self.name, "server": name, "tokens_per_s": median([r["tokens_per_s"] for r in of]),
+                          "first_token_ms": median([r["first_token_ms"]["p50"] for r in of]),
+                          "cached": median([r["cached_tokens"] and r["cached_tokens"] / r["prompt_tokens_total"] for r in of]),
+                          "failed": sum(r["failed"] for r in of)})
+        peer = next((name for name in rounds[0] if name != "weft"), None)
+        if peer:
+            lines[0]["ratio"] = median([r["weft"]["turns",]["tokens_per_s"] / r[peer]["turns",]["tokens_per_s"] for r in rounds])
+        return lines
+
+    def print_lines(self, lines):
+        print("| row | server | tokens/s | first token, ms | of the prompts cached | failed |\n|---|---|--:|--:|--:|--:|")
+        for line in lines:
+            print(f"| turns | {line['server']} | {line['tokens_per_s']:.1f} | {line['first_token_ms']:.0f} | "
+                  f"{shown(line['cached'], 2)} | {line['failed']} |")
+        if "ratio" in lines[0]:
+            print(f"\n16 conversations, tokens/s: ratio {lines[0]['ratio']:.2f}, goal 3: {told(lines[0]['ratio'] >= 3)}", flush=True)
+
+
+class Deadlines(Judged):
+    rounds, LOAD_S, keys = 2, 60, ("policy",)
+
+    def measure(self, args, server, _machine, seed):
+        with server(args, self.model, self.threads, 0) as (url, _):
+            closed = bench_serve(args, url, seed, *self.trace(args), "--arrivals", "closed", "--concurrency", 32,
+                                 "--requests", 96)
+        rate, results = 1.5 * closed["requests_per_s"], {}
+        for policy in ("fcfs", "edf") if seed % 2 else ("edf", "fcfs"):
+            with server(args, self.model, self.threads, 0, "--scheduling-policy", policy) as (url, _):
+                load(args, url, 8, 16, 128, args.vocab, 0)  # so that it knows how fast it is
+                results[policy,] = bench_serve(args, url, seed, *self.trace(args), "--rate", rate, "--requests",
+                                               max(16, round(rate * self.LOAD_S)), "--ttft-deadlines", "1000,10000")
+        return results
+
+    def summarise(self, rounds):
+        def good(r, policy):
+            return r["weft"][policy,]["goodput"]["requests_per_s"]
+        lines = [{"row": self.name, "policy": policy, "rate": median([r["weft"][policy,]["rate"] for r in rounds]),
+                  "good": median([good(r, policy) for r in rounds]),
+                  "failed": median([r["weft"][policy,]["failed"] for r in rounds]),
+                  "requests": median([r["weft"][policy,]["requests"] for r in rounds])} for policy in ("fcfs", "edf")]
+        lines[1]["ratio"] = median([good(r, "edf") / max(1e-9, good(r, "fcfs")) for r in rounds])
+        return lines
+
+    def print_lines(self, lines):
+        print("| row | policy | requests/s sent | good | refused or failed | of |\n|---|---|--:|--:|--:|--:|")
+        for line in lines:
+            print(f"| deadlines | {line['policy']} | {line['rate']:.2f} | {line['good']:.2f} | {line['failed']:.0f} | "
+                  f"{line['requests']:.0f} |")
+        print(f"\ngoodput, edf to fcfs: ratio {lines[1]['ratio']:.2f}, goal 1.3: {told(lines[1]['ratio'] >= 1.3)}", flush=True)
+
+
+def servers_of(args, needs_peer):
+    """Who is measured. The npm package stands in only where a row would otherwise show nothing."""
+    if args.llama_bin:
+        return {"weft": weft_server, "llama-server": llama_server}
+    return {"weft": weft_server, "npm": npm_server} if needs_peer else {"weft": weft_server}
+
+
 def percentiles(ordered):
     return {f"p{p}": ordered[min(len(ordered) - 1, len(ordered) * p // 100)] for p in (50, 99)}
 
@@ -365,13 +569,14 @@ def make_rows(args):
     rows = {"server": Row("server", args.model, args.threads, (1, 16), 128, args.vocab, each, 16),
             "small": Row("small", args.small_model, 1, (1, 8, 32), 64, 4000, lambda n: max(100, 20 * n), 32),
             "busy": Row("busy", args.model, args.threads, (1, 6), 128, args.vocab, lambda n: n, 16, (False, True)),
-            "mixed": Mixed(args)}
+            "mixed": Mixed(args), "trace": Trace("trace", args), "turns": Turns("turns", args),
+            "deadlines": Deadlines("deadlines", args)}
     names = args.rows.split(",")
     unknown = [name for name in names if name not in rows]
     if unknown:
         raise SystemExit(f"no such row: {unknown[0]}; there are {', '.join(rows)}")
     if not args.model and names != ["small"]:
-        raise SystemExit("--model FILE.gguf is needed for the rows server, busy and mixed")
+        raise SystemExit("--model FILE.gguf is needed for all rows but small")
     return [rows[name] for name in names]
 
 
@@ -381,18 +586,17 @@ def main():
     parser.add_argument("--small-model", default=os.path.join(ROOT, "tests/data/fable-6m-q8_0.gguf"))
     parser.add_argument("--llama-bin", default=os.environ.get("LLAMA_BIN"))
     parser.add_argument("--rows", default="server,small,busy")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, help="instead of each row's own number")
+    parser.add_argument("--trace", default=os.path.join(ROOT, "../shared/traces/AzureLLMInferenceTrace_code.csv"))
     parser.add_argument("--requests", type=int, default=3, help="for each client of the row server; prompts of mixed")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--vocab", type=int, default=32000, help="of --model")
     parser.add_argument("--bin", default=os.path.join(ROOT, "build/bin"))
     parser.add_argument("--json", metavar="FILE", help="write medians and every round there")
     args = parser.parse_args()
-    servers = {"weft": weft_server}
-    if args.llama_bin:
-        servers["llama-server"] = llama_server
-    else:
-        print("Only weft: a comparison of servers needs LLAMA_BIN, the folder of a llama-server.\n", file=sys.stderr)
+    if not args.llama_bin:
+        print("LLAMA_BIN, the folder of a llama-server, is not set: rows are of weft alone, or beside npm's node-llama-cpp.\n",
+              file=sys.stderr)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # so that the servers are stopped
     lines, raw = [], []
     print_head_before = None
@@ -400,8 +604,11 @@ def main():
         if row.print_head is not print_head_before:  # another table
             row.print_head()
         print_head_before = row.print_head
-        rounds = []
-        for number in range(args.rounds):
+        rounds, n_rounds = [], args.rounds or getattr(row, "rounds", 5)
+        servers = servers_of(args, isinstance(row, (Trace, Turns)))
+        if isinstance(row, Deadlines):
+            servers = {"weft": weft_server}
+        for number in range(n_rounds):
             machine = measure_machine(args, row.model, row.threads)
             order = list(servers) if number % 2 == 0 else list(reversed(servers))
             of = {name: row.measure(args, servers[name], machine, number + 1) for name in order}
@@ -409,7 +616,7 @@ def main():
             raw.append({"row": row.name, "round": number, "machine": machine["machine"],
                         "results": [{"server": name, **dict(zip(row.keys, key)), **result}
                                     for name in servers for key, result in of[name].items()]})
-            print(f"{row.name}: round {number + 1} of {args.rounds}", file=sys.stderr)
+            print(f"{row.name}: round {number + 1} of {n_rounds}", file=sys.stderr)
         of_row = row.summarise(rounds)
         lines += of_row
         row.print_lines(of_row)
