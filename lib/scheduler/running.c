@@ -63,8 +63,7 @@ static void count_queued(weft_sched *sched, const struct request *req, bool more
 }
 
 static void count_running(weft_sched *sched, struct request *req) {
-    for (struct payer *payer = req->payer; payer; payer = payer->parent)
-        payer->n_running++;
+    wefti_sched_payer_runs(sched, req, true);
     if (req->n_running++ > 0) return;
     count_queued(sched, req, false);
     sched->n_requests_running++;
@@ -72,8 +71,7 @@ static void count_running(weft_sched *sched, struct request *req) {
 
 static void count_not_running(weft_sched *sched, struct request *req) {
     WEFT_ASSERT(req->n_running > 0);
-    for (struct payer *payer = req->payer; payer; payer = payer->parent)
-        payer->n_running--;
+    wefti_sched_payer_runs(sched, req, false);
     if (--req->n_running > 0) return;
     sched->n_requests_running--;
     count_queued(sched, req, true);

@@ -132,7 +132,8 @@ struct payer {
     uint64_t turn;         /* the key of the child that was in the heap last */
     struct heap children;  /* a tenant's flows, a flow's requests, those that wait */
     uint32_t weight, active_weight;
-    uint32_t n_requests;      /* all of them, those that run included */
+    uint32_t n_requests; /* all of them, those that run included */
+    uint32_t n_flows_running;
     uint32_t n_flows;         /* that are known, */
     uint32_t n_active;        /* and that have requests */
     uint32_t n_running;       /* sequences */
@@ -258,10 +259,10 @@ struct weft_sched {
     struct heap tenants;       /* the queue: see queue.c */
     struct payer_list *payers; /* [PAYER_BUCKETS] */
     struct payer_queue idle_payers;
-    uint32_t n_idle_payers, n_tenants; /* tenants: all that are known */
-    uint64_t n_queued_tokens;          /* of the prompts of requests with nothing running */
-    uint64_t turn, active_weight;      /* of all tenants with requests */
-    uint64_t now_us;                   /* of the call under way */
+    uint32_t n_idle_payers, n_tenants, n_tenants_running; /* tenants: all that are known */
+    uint64_t n_queued_tokens;     /* of the prompts of requests with nothing running */
+    uint64_t turn, active_weight; /* of all tenants with requests */
+    uint64_t now_us;              /* of the call under way */
     struct request_list asides;
     struct request_list borrowed;  /* ended, but the last plan borrows from them */
     struct request_list followers; /* see follow.c */
@@ -378,6 +379,8 @@ bool wefti_sched_has_share_left(const weft_sched *sched, const struct weft_submi
 void wefti_sched_payer_join(weft_sched *sched, struct request *req, struct payer *flow);
 void wefti_sched_payer_leave(weft_sched *sched, struct request *req); /* it left the queue before */
 void wefti_sched_payers_trim(weft_sched *sched, uint64_t now_us);     /* forgets those long gone */
+/* One of its sequences more, or less, runs. */
+void wefti_sched_payer_runs(weft_sched *sched, const struct request *req, bool more);
 void wefti_sched_payers_fini(weft_sched *sched);
 
 void wefti_sched_queue_push(weft_sched *sched, struct request *req);

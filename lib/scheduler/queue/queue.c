@@ -180,6 +180,17 @@ void wefti_sched_payer_leave(weft_sched *sched, struct request *req) {
     if (tenant->n_requests == 0) sched->active_weight -= tenant->active_weight;
 }
 
+void wefti_sched_payer_runs(weft_sched *sched, const struct request *req, bool more) {
+    for (struct payer *payer = req->payer; payer; payer = payer->parent) {
+        uint32_t *n_like_it =
+            payer->parent ? &payer->parent->n_flows_running : &sched->n_tenants_running;
+        WEFT_ASSERT(more || payer->n_running > 0);
+        *n_like_it -= payer->n_running > 0;
+        payer->n_running += more ? 1 : UINT32_MAX;
+        *n_like_it += payer->n_running > 0;
+    }
+}
+
 void wefti_sched_payers_fini(weft_sched *sched) {
     for (uint32_t i = 0; sched->payers && i < PAYER_BUCKETS; i++) {
         struct payer *payer = NULL;
@@ -308,13 +319,13 @@ uint32_t wefti_sched_places_kept(const weft_sched *sched) {
     return n_kept == 0 && sched->running_max >= 4 ? 1 : n_kept;
 }
 
-/* Where others are known that have nothing running, an eighth of the places is kept for them, or for
- * their users: a newcomer must not have to wait until one of a flood is through. */
+/* As long as others are known that have nothing running, an eighth of the places is kept for them, or
+ * for users of the tenant's: who comes back must not have to wait until one of a flood is through. */
 bool wefti_sched_may_run_more(const weft_sched *sched, const struct request *req) {
     const struct payer *flow = req->payer, *tenant = flow->parent;
     if (sched->n_running + wefti_sched_places_kept(sched) < sched->running_max) return true;
-    bool others = sched->n_tenants > 1 && tenant->n_running > 0;
-    bool other_users = tenant->n_flows > 1 && flow->n_running > 0;
+    bool others = sched->n_tenants > sched->n_tenants_running && tenant->n_running > 0;
+    bool other_users = tenant->n_flows > tenant->n_flows_running && flow->n_running > 0;
     return !others && !other_users;
 }
 
