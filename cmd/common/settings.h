@@ -210,7 +210,7 @@
       "fcfs|priority|edf",                                                                         \
       "who goes first: who came first, the lowest priority, or the earliest deadline")             \
     X(max_queued_tokens, U32, "max-queued-tokens", SERVE | SCHEDULER, 0, 4e9, "0", "N",            \
-      "tokens of requests that may wait; beyond them 503 is answered; 0: automatic")               \
+      "tokens of requests that may wait; beyond them 503 is answered; 0: no bound")                \
     X(no_prefix_cache, FLAG, "no-prefix-cache", FRONT | SCHEDULER, 0, 0, NULL, NULL,               \
       "compute each prompt anew, also where another began with the same tokens")                   \
     X(queue_timeout_ms, U32, "queue-timeout", SERVE | SCHEDULER, 0, WEFT_SETTING_MS_MAX, "0",      \

@@ -64,8 +64,13 @@ static void add_parked(struct list *list) {
     }
 }
 
-static void add_followers(struct list *list) {
+/* Requests that wait beside the queue: for another's prompt, or since they have their share. */
+static void add_others(struct list *list) {
     const struct request *req = NULL;
+    LIST_FOREACH(req, &list->sched->asides, aside_link) {
+        if (list->n == list->n_max) return;
+        add_waiting(list, req);
+    }
     LIST_FOREACH(req, &list->sched->followers, following.link) {
         if (list->n == list->n_max) return;
         add_waiting(list, req);
@@ -99,7 +104,7 @@ uint32_t weft_sched_list(const weft_sched *sched, uint64_t now_us, struct weft_a
     for (uint32_t i = 0; i < sched->n_running; i++)
         add(&list, sched->running[i]);
     add_parked(&list);
-    add_followers(&list);
+    add_others(&list);
     add_queue(&list);
     return list.n;
 }

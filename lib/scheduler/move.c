@@ -14,6 +14,7 @@ bool wefti_sched_request_move(weft_sched *from, struct request *req, weft_sched 
     wefti_sched_request_dequeue(from, req);
     from->n_moved++;
     req->order = to->n_submitted++;
+    req->following = (struct following){0};
     req->last_start_plan = 0; /* of `from`, and its worker is gone */
     for (uint32_t i = 0; i < req->n_choices; i++)
         req->seqs[i].lost_epoch = UINT64_MAX;

@@ -134,7 +134,10 @@ void wefti_sched_request_enqueue(weft_sched *sched, struct request *req, struct 
     wefti_sched_index_add(&sched->index, req);
     wefti_sched_payer_join(sched, req, flow);
     bool waits_anew = !req->is_resumed && req->first_plan_us == UINT64_MAX;
-    expire(sched, req, req->arrival_us, waits_anew ? sched->options.queue_timeout_us : 0);
+    if (req->first_plan_us != UINT64_MAX) /* it comes from another group, where it ran */
+        expire(sched, req, req->first_plan_us, sched->options.run_timeout_us);
+    else
+        expire(sched, req, req->arrival_us, waits_anew ? sched->options.queue_timeout_us : 0);
     count_queued(sched, req, true);
     sched->n_seqs_waiting += req->n_waiting;
     queue(sched, req);
@@ -143,6 +146,7 @@ void wefti_sched_request_enqueue(weft_sched *sched, struct request *req, struct 
 void wefti_sched_request_dequeue(weft_sched *sched, struct request *req) {
     WEFT_ASSERT(req->n_running == 0 && req->n_waiting > 0 && !req->parked);
     wefti_sched_unfollow(sched, req);
+    call_back(req);
     wefti_sched_queue_remove(sched, req);
     count_queued(sched, req, false);
     wefti_sched_payer_leave(sched, req);

@@ -63,7 +63,7 @@ struct weft_sched_options {
                             collide */
     uint32_t long_prompt; /* prompts of more tokens have keys and values of their own; 0: none do */
     enum weft_sched_policy policy;
-    uint64_t max_queued_tokens; /* of requests that wait; 0: derived from the rest */
+    uint64_t max_queued_tokens; /* of prompts that wait; 0: no bound */
     uint64_t queue_timeout_us;  /* to wait for a place at most; 0: no bound */
     uint64_t run_timeout_us;    /* from the first place on; 0: no bound */
     bool evict_last; /* for tests, to compare with: the victim is who was admitted last, whatever it

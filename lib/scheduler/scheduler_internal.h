@@ -509,8 +509,8 @@ bool wefti_sched_seq_is_suspect(const struct seq *seq);
 /* Before an epoch's plans are forgotten: counts the loss, and ends requests that had too many. */
 void wefti_sched_note_losses(weft_sched *sched);
 
-/* The sequence that wefti_sched_admit would start next; NULL: none waits, or it lacks room. */
-struct seq *wefti_sched_next_in_line(const weft_sched *sched);
+/* The sequence that wefti_sched_admit would start next, if it is a suspect and has room. */
+struct seq *wefti_sched_next_suspect(const weft_sched *sched);
 void wefti_sched_seq_plan_start(weft_sched *sched, struct seq *seq);
 
 WEFT_MUST_CHECK weft_err wefti_sched_events_reserve(weft_sched *sched, size_t n_more);

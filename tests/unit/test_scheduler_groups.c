@@ -297,6 +297,30 @@ static void what_waits_for_a_worker_that_stays_away_moves_with_its_tokens(void *
     replicas_free(r);
 }
 
+static void choices_that_were_set_aside_move_as_well(void **state) {
+    (void)state;
+    struct replicas *r = replicas_new();
+    struct weft_submit many = request(r, 1);
+    many.n_choices = 24;
+    assert_int_equal(try_submit(r, &many), WEFT_REJECT_NONE);
+    assert_true(is_in(r, 0, 1));
+    for (uint32_t i = 0; i < 4; i++)
+        assert_non_null(bench_step(r->benches[0]));
+    assert_int_equal(bench_stats(r->benches[0]).n_running_seqs, 7); /* a place is left to others */
+    const struct weft_sched_key key = {.request_id = 1};
+    for (uint32_t choice = 0; choice < 7; choice++)
+        weft_sched_cancel(r->benches[0]->sched, now_us(r), &key, choice);
+    go(r, 0);
+    pass(r, WEFT_SCHED_AWAY_MS, 1, 1);
+    assert_int_equal(move(r), 1);
+    weft_sched_check(r->benches[0]->sched);
+    weft_sched_check(r->benches[1]->sched);
+    bench_run_until_idle(r->benches[1], true);
+    for (uint32_t choice = 7; choice < 24; choice++)
+        assert_int_equal(bench_end(r->benches[1], 1, choice), WEFT_END_LENGTH);
+    replicas_free(r);
+}
+
 static void nothing_moves_to_a_worker_that_is_not_there(void **state) {
     (void)state;
     struct replicas *r = replicas_new();
@@ -447,6 +471,7 @@ int main(void) {
         cmocka_unit_test(what_fits_nowhere_else_waits_for_a_worker_that_is_gone),
         cmocka_unit_test(what_fits_a_full_queue_alone_is_told_to_come_again),
         cmocka_unit_test(what_waits_for_a_worker_that_stays_away_moves_with_its_tokens),
+        cmocka_unit_test(choices_that_were_set_aside_move_as_well),
         cmocka_unit_test(nothing_moves_to_a_worker_that_is_not_there),
         cmocka_unit_test(nobody_is_moved_twice_within_the_time_that_a_worker_may_be_away),
         cmocka_unit_test(a_silent_worker_that_is_left_alone_keeps_what_it_has),

@@ -186,6 +186,38 @@ static void where_nothing_is_to_do_a_bad_time_refuses_nobody(void **state) {
     bench_run_until_idle(bench, false);
 }
 
+static void a_cold_start_refuses_nobody(void **state) {
+    struct weft_sched_options options = bench_options();
+    options.max_batched_tokens = 8;
+    struct bench *bench = remake(state, &options);
+    bench_submit(bench, 1, 40, 4);
+    assert_non_null(bench_plan(bench));
+    bench->now_us += 60000000; /* the model is being read from a slow disk */
+    struct weft_submit submit = bench_request(bench, 2, 4, 1);
+    submit.ttft_us = 10000000;
+    bench_take(bench, &submit);
+    bench_run_until_idle(bench, false);
+}
+
+static void prompts_that_wait_for_places_make_no_prompt_slow(void **state) {
+    struct weft_sched_options options = bench_options();
+    options.max_seqs = 2;
+    struct bench *bench = remake(state, &options);
+    sim_worker_costs(bench->worker, 1000000, 0);
+    bench_submit(bench, 1, 4, 60);
+    bench_submit(bench, 2, 4, 60);
+    bench_submit(bench, 3, 4, 1);
+    for (uint32_t i = 0; i < 40; i++)
+        bench_step(bench);
+    bench_cancel(bench, 2);
+    bench_cancel(bench, 3);
+    struct weft_submit submit =
+        bench_request(bench, 4, 4, 1); /* a place is free, a step takes 1 s */
+    submit.ttft_us = 5000000;
+    bench_take(bench, &submit);
+    bench_run_until_idle(bench, false);
+}
+
 static void too_many_tokens_do_not_wait(void **state) {
     struct weft_sched_options options = bench_options();
     options.max_seqs = 1;
@@ -452,6 +484,8 @@ int main(void) {
         CASE(the_time_to_come_back_is_when_the_queue_has_room_at_its_pace),
         CASE(what_would_come_too_late_is_refused_at_once),
         CASE(where_nothing_is_to_do_a_bad_time_refuses_nobody),
+        CASE(a_cold_start_refuses_nobody),
+        CASE(prompts_that_wait_for_places_make_no_prompt_slow),
         CASE(too_many_tokens_do_not_wait),
         CASE(who_waits_or_runs_too_long_is_ended),
         CASE(who_drains_takes_resumed_requests_only),

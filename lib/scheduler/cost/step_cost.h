@@ -1,10 +1,9 @@
 /* step_cost — how long a step takes: a model fitted to the results as they come.
  *
  * Model    A step takes so long as such (weights are read however few rows there are), so long for
- *          each of its first 16 tokens and for each further one (the first ones cost less where
- *          memory is the bound, and more where each brings experts of its own), for each row that
- *          ends in logits, and for each position that attention looks at. Five coefficients, none
- *          negative. What a step will take is their sum; all it needs is known when it is planned.
+ *          each of its tokens, in four parts (the first ones cost less where memory is the bound, and
+ *          more where each brings experts of its own), for each row that ends in logits, and for each
+ *          position that attention looks at. Seven coefficients, none negative. What a step will take is their sum; all it needs is known when it is planned.
  * Fitting  A Kalman filter: see step_cost.c. One stall moves it by three deviations at most.
  * Pure     No clock: the same results give the same predictions. Doubles, but only sums, products,
  *          quotients and square roots in a fixed order, which IEEE 754 rounds alike everywhere.

@@ -113,11 +113,12 @@ static struct seq *first_waiting(struct request *req) {
     return NULL;
 }
 
-struct seq *wefti_sched_next_in_line(const weft_sched *sched) {
+struct seq *wefti_sched_next_suspect(const weft_sched *sched) {
     struct request *req = wefti_sched_queue_top(sched);
     struct seq *seq = req ? first_waiting(req) : NULL;
     struct prefix prefix;
-    return seq && examine(sched, seq, &prefix) == READY ? seq : NULL;
+    if (!seq || !wefti_sched_seq_is_suspect(seq)) return NULL; /* cheaper than the rest */
+    return examine(sched, seq, &prefix) == READY ? seq : NULL;
 }
 
 /* -------------------------------------------------------------------------------- headroom --- */
@@ -171,13 +172,17 @@ static bool is_late(const weft_sched *sched, const struct request *req) {
 static bool is_premature(const weft_sched *sched, const struct request *req) {
     if (sched->options.policy != WEFT_SCHED_EDF) return false;
     uint32_t n_before = 0;
+    uint64_t n_tokens = 0;
     for (uint32_t i = 0; i < sched->n_running; i++) {
         const struct seq *seq = sched->running[i];
         if (seq->n_planned >= seq->req->n_prompt) continue;
         int order = wefti_sched_served_less(seq->req, req);
-        n_before += order ? order < 0 : wefti_sched_heap_before(&seq->req->by_turn, &req->by_turn);
+        bool is_before =
+            order ? order < 0 : wefti_sched_heap_before(&seq->req->by_turn, &req->by_turn);
+        n_before += is_before;
+        n_tokens += is_before ? seq->req->n_prompt - seq->n_planned : 0;
     }
-    return n_before >= PROMPTS_AHEAD;
+    return n_before >= PROMPTS_AHEAD && n_tokens >= sched->options.max_batched_tokens;
 }
 
 /* Starts one sequence. READY: somebody's turn may be next, this request's or another's. */

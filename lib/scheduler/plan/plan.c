@@ -36,8 +36,13 @@ static uint64_t cost_per_block(const weft_sched *sched, const struct seq *seq) {
     return (us > 0 ? us : n_tokens) * COST_SCALE / n_blocks;
 }
 
+/* Something new is on its way, if not done yet. */
+static bool has_progressed(const struct seq *seq) {
+    return seq->n_planned > seq->n_computed_max;
+}
+
 static bool is_protected(const struct seq *seq) {
-    return seq->n_preempted >= WEFTI_SCHED_PREEMPTED_MAX;
+    return seq->n_preempted >= WEFTI_SCHED_PREEMPTED_MAX && !has_progressed(seq);
 }
 
 /* Whether `a` should rather go than `b`, whom it comes after. */
@@ -75,8 +80,10 @@ static struct seq *choose_victim(const weft_sched *sched) {
 /* One that was preempted before, again and again without progress, is left alone until it has got
  * something done: it has the blocks for that. Whoever lacks one waits so long. Not so one that is
  * protected itself (it lacks a windowed block), or has the plan for itself. */
-static bool may_preempt(const struct seq *seq, const struct seq *victim, const struct seq *alone) {
-    return !is_protected(victim) || is_protected(seq) || seq == alone || seq == victim;
+static bool may_preempt(const weft_sched *sched, const struct seq *seq, const struct seq *victim,
+                        const struct seq *alone) {
+    bool lacks_window = sched->options.window > 0 && is_protected(seq);
+    return !is_protected(victim) || lacks_window || seq == alone || seq == victim;
 }
 
 /* The blocks that a sequence's next token is written to. WEFT_E_FULL. */
@@ -102,7 +109,7 @@ static bool plan_decode(weft_sched *sched, const struct seq *alone) {
             continue;
         }
         struct seq *victim = choose_victim(sched);
-        if (!may_preempt(seq, victim, alone)) {
+        if (!may_preempt(sched, seq, victim, alone)) {
             seq->put_off = true;
             seq->chunk = 0;
             preempted = true;
@@ -110,7 +117,7 @@ static bool plan_decode(weft_sched *sched, const struct seq *alone) {
             continue;
         }
         bool moved_up = wefti_sched_seq_older(victim, seq);
-        victim->n_preempted++;
+        victim->n_preempted = has_progressed(victim) ? 1 : victim->n_preempted + 1;
         wefti_sched_seq_preempt(sched, victim);
         sched->n_preemptions++;
         wefti_sched_headroom_lacked(sched);

@@ -226,7 +226,8 @@ void wefti_sched_publish_all(weft_sched *sched) {
 
 void weft_sched_reset_cache(weft_sched *sched) {
     for (uint32_t i = 0; i < sched->n_running; i++) {
-        sched->running[i]->chain = (struct weft_kv_chain){.is_closed = true};
+        struct weft_kv_chain *chain = &sched->running[i]->chain;
+        *chain = (struct weft_kv_chain){.space = chain->space, .is_closed = true};
         sched->running[i]->beside.is_over = true;
     }
     weft_kv_prefix_reset(sched->cache);

@@ -76,8 +76,8 @@ static uint32_t give(weft_sched *sched, struct seq *seq, uint32_t n_tokens) {
     return given;
 }
 
-/* The shortest time per token that a stream of this step wishes for, or what they take alone with a
- * little on top, if that is longer. */
+/* The shortest time per token that a stream of this step wishes for. Others pay for that, so it is at
+ * least what the streams take alone and a quarter. */
 static uint32_t wish_of_streams(const weft_sched *sched, const struct weft_sched_work *decode) {
     uint64_t wish_us = UINT32_MAX;
     for (uint32_t i = 0; i < sched->n_running; i++) {
@@ -86,7 +86,7 @@ static uint32_t wish_of_streams(const weft_sched *sched, const struct weft_sched
         if (seq->chunk > 0 && tpot_us > 0 && tpot_us < wish_us) wish_us = tpot_us;
     }
     uint32_t alone_us = weft_sched_cost_predict(&sched->cost, decode);
-    uint64_t least_us = (uint64_t)alone_us + alone_us / 8;
+    uint64_t least_us = (uint64_t)alone_us + alone_us / 4;
     return wish_us < least_us ? (uint32_t)least_us : (uint32_t)wish_us;
 }
 

@@ -24,8 +24,7 @@ struct seq *wefti_sched_find_suspect(const weft_sched *sched) {
     for (uint32_t i = 0; i < sched->n_running; i++) {
         if (wefti_sched_seq_is_suspect(sched->running[i])) return sched->running[i];
     }
-    struct seq *next = wefti_sched_next_in_line(sched);
-    return next && wefti_sched_seq_is_suspect(next) ? next : NULL;
+    return wefti_sched_next_suspect(sched);
 }
 
 static void count_loss(const weft_sched *sched, struct seq *seq) {

@@ -36,7 +36,7 @@ void wefti_sched_forecast_advance(weft_sched *sched, uint64_t now_us) {
     uint64_t dt_us = now_us > sched->now_us ? now_us - sched->now_us : 0;
     if (sched->waiting.n > 0) pass(&sched->admitted, dt_us);
     bool has_prompts = sched->has_prompts && sched->n_running > 0;
-    if (sched->waiting.n > 0 || has_prompts) pass(&sched->prompted, dt_us);
+    if (has_prompts) pass(&sched->prompted, dt_us); /* others wait for places */
     sched->now_us = now_us;
 }
 
@@ -63,10 +63,9 @@ void wefti_sched_forecast_back(weft_sched *sched) {
     sched->prompted = sched->prompted_before;
 }
 
-/* In us; UINT64_MAX: never, at this rate; 0: it is not known. */
+/* In us; UINT64_MAX: never, at this rate; 0: it is not known, before anything was done. */
 static uint64_t time_for(uint64_t amount, uint64_t done, uint64_t busy_us) {
-    if (busy_us < KNOWN_US || amount == 0) return 0;
-    if (done == 0) return UINT64_MAX;
+    if (busy_us < KNOWN_US || amount == 0 || done == 0) return 0;
     double us = (double)amount * RATE_SCALE * (double)busy_us / (double)done;
     return us < 1e15 ? (uint64_t)us : UINT64_MAX;
 }
@@ -164,9 +163,9 @@ static uint64_t queued_before(const weft_sched *sched, const struct weft_submit 
     uint64_t own = tenant ? tenant->n_queued_tokens : 0;
     uint64_t weight = submit->weight ? submit->weight : 1, others = sched->active_weight;
     if (tenant && tenant->n_requests > 0) others -= tenant->active_weight;
-    uint64_t at_its_share = own * ((others + weight) / weight);
+    double at_its_share = (double)own * (double)(others + weight) / (double)weight;
     uint64_t all = sched->n_queued_tokens;
-    return at_its_share < all && sched->n_tenants > 1 ? at_its_share : all;
+    return sched->n_tenants > 1 && at_its_share < (double)all ? (uint64_t)at_its_share : all;
 }
 
 static uint64_t prompts_running(const weft_sched *sched) {
@@ -178,17 +177,11 @@ static uint64_t prompts_running(const weft_sched *sched) {
     return n;
 }
 
-/* Where nothing is to do rates say nothing: they may be of a bad time, and if nobody were let in they
- * would never be measured again. */
-static uint64_t alone_us(const weft_sched *sched, uint32_t n_prompt) {
-    struct weft_sched_work work = {0};
-    weft_sched_work_add(&work, 0, n_prompt, 1);
-    return weft_sched_cost_predict(&sched->cost, &work);
-}
-
 uint64_t wefti_sched_forecast_first_token_us(const weft_sched *sched,
                                              const struct weft_submit *submit) {
-    if (sched->index.n == 0) return alone_us(sched, submit->n_prompt);
+    /* Where nothing is to do, what was measured may be of a bad time; and if nobody were let in, it would
+     * never be measured again. */
+    if (sched->index.n == 0) return 0;
     if (sched->options.policy == WEFT_SCHED_EDF && submit->ttft_us > 0 && sched->n_tenants <= 1)
         return first_token_by_due_us(sched, submit);
     uint64_t queue_us = wefti_sched_forecast_tokens_us(sched, queued_before(sched, submit));

@@ -1,4 +1,4 @@
-/* A binary heap of things that embed a node, smallest (key, tie) on top. Each node knows its
+/* A binary heap of things that embed a node, smallest (key, minor, tie) on top. Each node knows its
  * position, so that it can leave from anywhere in O(log n), as a cancel in a queue of a million
  * must. */
 #include "scheduler_internal.h"

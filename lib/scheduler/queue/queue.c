@@ -41,7 +41,7 @@ static struct payer *payer_of(struct heap_node *node) {
 
 static struct payer_list *bucket_of(const struct weft_sched *sched, uint64_t tenant, uint64_t flow,
                                     bool is_flow) {
-    uint64_t state = tenant;
+    uint64_t state = tenant ^ sched->options.cache_seed; /* users choose their names */
     state = weft_rand_next(&state) ^ flow;
     state = weft_rand_next(&state) + is_flow;
     return &sched->payers[state % PAYER_BUCKETS];
