@@ -16,8 +16,10 @@ bool wefti_sched_request_move(weft_sched *from, struct request *req, weft_sched 
     req->order = to->n_submitted++;
     req->following = (struct following){0};
     req->last_start_plan = 0; /* of `from`, and its worker is gone */
-    for (uint32_t i = 0; i < req->n_choices; i++)
+    for (uint32_t i = 0; i < req->n_choices; i++) {
+        wefti_sched_spill_drop(from, &req->seqs[i]);
         req->seqs[i].lost_epoch = UINT64_MAX;
+    }
     wefti_sched_forecast_advance(to, now_us);
     wefti_sched_request_enqueue(to, req, flow);
     to->n_accepted++;

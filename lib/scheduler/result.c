@@ -219,14 +219,15 @@ static void learn(weft_sched *sched, const struct plan_out *plan,
         weft_sched_work_add(&work, row->first, row->n_tokens,
                             out->sampled + out->n_prompt_logprobs);
     }
+    uint32_t busy_us = result->busy_us - weft_min_u32(result->spill_us, result->busy_us);
     uint32_t predicted_us = weft_sched_cost_predict(&sched->cost, &work);
     if (predicted_us > 0) {
         sched->step_predicted_us += predicted_us;
-        sched->step_actual_us += result->busy_us;
-        sched->step_error_us += weft_max_u32(predicted_us, result->busy_us) -
-                                weft_min_u32(predicted_us, result->busy_us);
+        sched->step_actual_us += busy_us;
+        sched->step_error_us +=
+            weft_max_u32(predicted_us, busy_us) - weft_min_u32(predicted_us, busy_us);
     }
-    weft_sched_cost_learn(&sched->cost, &work, result->busy_us);
+    weft_sched_cost_learn(&sched->cost, &work, busy_us);
 }
 
 weft_err weft_sched_result(weft_sched *sched, uint64_t now_us,
@@ -242,6 +243,7 @@ weft_err weft_sched_result(weft_sched *sched, uint64_t now_us,
     for (uint32_t i = 0; i < plan->n_rows; i++) {
         if (plan->rows[i].seq) commit(sched, &plan->rows[i], &result->outs[i]);
     }
+    wefti_sched_spill_learn(sched, plan->n_moved, result->spill_us);
     learn(sched, plan, result);
     sched->last_step = (struct weft_activity_step){
         .busy_us = result->busy_us,

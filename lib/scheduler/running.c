@@ -236,6 +236,7 @@ void wefti_sched_seq_leave(weft_sched *sched, struct seq *seq, bool ended) {
     } else {
         count_not_waiting(sched, req);
     }
+    wefti_sched_spill_drop(sched, seq);
     seq->state = SEQ_DONE;
     wefti_sched_headroom_sufficed(sched);
     free(seq->output);

@@ -26,6 +26,9 @@ static weft_err check_options(const struct weft_sched_options *o, struct weft_er
             check_range(o->max_batched_tokens, WEFT_BATCHED_TOKENS_MAX, "max_batched_tokens", why);
     if (!err) err = check_range(o->max_model_len, WEFT_CONTEXT_MAX, "max_model_len", why);
     if (!err) err = wefti_sched_window_check_options(o, why);
+    if (!err && (o->n_spill_blocks > WEFT_KV_BLOCKS_MAX || (o->n_spill_blocks && o->window)))
+        return weft_err_set(why, WEFT_E_INVAL, "n_spill_blocks %u, at most %u and with no window",
+                            o->n_spill_blocks, WEFT_KV_BLOCKS_MAX);
     if (!err) err = check_range(o->n_vocab, WEFT_VOCAB_MAX, "n_vocab", why);
     if (!err) err = check_range(o->max_queue, WEFT_QUEUE_MAX, "max_queue", why);
     if (err || o->step_logprob_bytes == 0) return err;
@@ -118,6 +121,7 @@ weft_err weft_sched_new(const struct weft_sched_options *options, weft_sched **s
     err = make_pool(sched);
     if (!err) err = make_cache(sched);
     if (!err) err = wefti_sched_window_init(sched);
+    if (!err) err = wefti_sched_spill_init(sched);
     if (!err) err = make_tables(sched);
     if (!err) err = wefti_sched_index_init(&sched->index);
     if (err) goto no_memory;
@@ -168,6 +172,7 @@ void weft_sched_free(weft_sched *sched) {
     free(sched->slot_gen);
     free(sched->found_tokens);
     free(sched->found_blocks);
+    wefti_sched_spill_fini(sched);
     wefti_sched_window_fini(sched);
     free(sched->cache_mem);
     free(sched->pool_mem);
@@ -204,6 +209,7 @@ void weft_sched_new_epoch(weft_sched *sched, uint64_t now_us, uint64_t epoch) {
     weft_sched_reset_cache(sched);
     sched->epoch = epoch;
     sched->step = 0;
+    wefti_sched_spill_reset(sched);
 }
 
 void weft_sched_drain(weft_sched *sched) {
@@ -225,6 +231,7 @@ void weft_sched_stats(const weft_sched *sched, struct weft_sched_stats *stats_ou
         .n_window_blocks = sched->options.n_window_blocks,
         .n_window_blocks_free = wefti_sched_window_n_there(sched),
         .n_plans_out = sched->n_out,
+        .spill_bytes = (sched->n_spill_slots - sched->n_spill_free) * sched->options.block_bytes,
     };
 #define COPY(name, ...) stats_out->name = sched->name;
 #define PASS_OVER(...)

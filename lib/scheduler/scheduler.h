@@ -46,6 +46,8 @@ enum weft_sched_policy {
 struct weft_sched_options {
     uint32_t n_blocks, block_size;    /* of the worker */
     uint32_t window, n_window_blocks; /* of its windowed layers; 0: it has none */
+    uint32_t n_spill_blocks; /* that fit the worker's file; 0: it has none. Not with windowed layers */
+    uint64_t block_bytes;    /* of a block in that file */
     uint32_t max_seqs;                /* slots of the worker; the running set is at most
                                       min(max_seqs, max_batched_tokens) */
     uint32_t max_batched_tokens;
@@ -136,6 +138,9 @@ void weft_sched_events_clear(weft_sched *sched);
  * wait again at their place by age, with every token they had; the epoch grows. A request that took
  * part in too many such losses ends here (WEFT_END_ERROR). */
 void weft_sched_new_epoch(weft_sched *sched, uint64_t now_us, uint64_t epoch);
+/* Right after that: how many blocks the new worker's file takes, if other than n_spill_blocks. More
+ * than these are of no use. */
+void weft_sched_limit_spill(weft_sched *sched, uint32_t n_spill_blocks);
 
 /* ----------------------------------------------------------------------------------- state --- */
 
@@ -147,6 +152,7 @@ struct weft_sched_stats {
     uint32_t n_blocks_idle;                         /* and those that it alone holds */
     uint32_t n_window_blocks, n_window_blocks_free; /* likewise, of windowed layers */
     uint32_t n_plans_out;
+    uint64_t spill_bytes; /* in the worker's file */
     WEFT_COUNTER_LIST(WEFT_COUNTER_FIELD, WEFT_COUNTER_NO_FIELD)
 };
 

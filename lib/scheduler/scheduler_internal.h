@@ -75,6 +75,15 @@ struct beside {
     bool is_over;
 };
 
+/* What a preempted sequence has in the worker's file; see spill.c. */
+struct spilled {
+    uint64_t epoch;       /* of the worker that has the file */
+    uint32_t n;           /* blocks; 0: nothing */
+    uint32_t first_block; /* entry of the table that the first of them was */
+    uint32_t n_tokens;    /* that it had computed, those before the first block included */
+    uint32_t first_slot;  /* the others follow in `spill_next` */
+};
+
 struct seq {
     struct request *req;
     uint32_t choice;
@@ -99,6 +108,7 @@ struct seq {
     uint32_t n_window_granted;            /* entries that the worker knows of, or went without */
 
     uint32_t n_preempted; /* for want of blocks, since it last got something new done */
+    struct spilled spilled;
 
     /* Workers lost over it since it last got something new done; see suspects.c. */
     uint32_t n_losses;
@@ -233,6 +243,7 @@ struct plan_out {
     uint32_t n_rows, n_decode, n_prompt; /* rows; one-token rows; tokens of all other rows */
     uint32_t n_decode_tokens;            /* of rows that compute one output token alone */
     uint64_t logprob_bytes;
+    uint32_t n_moved; /* blocks spilled and restored */
     struct row *rows; /* [seqs_max] */
 };
 
@@ -291,13 +302,21 @@ struct weft_sched {
     struct weft_step_release *releases; /* these three: [max_seqs] */
     struct weft_step_start *starts;
     struct weft_step_row *rows;
-    struct weft_step_copy *copies; /* these two: [WEFT_KV_KINDS * max_seqs] */
+    struct weft_step_spill *spills, *restores; /* [WEFT_STEP_SPILLS_MAX] each, if there is a file */
+    struct weft_step_copy *copies;             /* these two: [WEFT_KV_KINDS * max_seqs] */
     struct weft_step_grant *grants;
     uint32_t *start_tokens;  /* [max_model_len] prompt and output joined, of restarted sequences */
     uint32_t n_start_tokens; /* of these */
     uint32_t n_plan_tokens;  /* of all starts of the plan, those that borrow included */
     uint64_t logprob_room;   /* bytes of log-probabilities that nobody claims yet */
     struct seq **candidates; /* [max_seqs] scratch of share.c and ration.c */
+
+    /* Slots of the worker's file; see spill.c. */
+    uint32_t *spill_next;   /* [options.n_spill_blocks] of a free slot, or of a sequence's */
+    uint32_t n_spill_slots; /* of this epoch's worker */
+    uint32_t n_spill_free, first_spill_free;
+    uint32_t n_spills; /* for the next plan that goes out */
+    uint64_t spill_ns; /* to move a block in one direction, by what was measured */
 
     struct plan_out out[WEFT_SCHED_PLANS_MAX]; /* a ring: step % WEFT_SCHED_PLANS_MAX */
     uint32_t n_out;
@@ -420,6 +439,7 @@ struct prefix {
     weft_kv_block partial;    /* a cached block to be copied, NONE: none */
     uint32_t n_cached;        /* tokens */
     uint32_t window_first;    /* the windowed blocks from here on come with it */
+    uint32_t n_restored;      /* blocks after the whole ones that are read back from the file */
 };
 
 /* Looks for the longest one. Its blocks are in found_blocks until the next call. */
@@ -470,6 +490,26 @@ void wefti_sched_window_fini(weft_sched *sched);
 void wefti_sched_window_check(const weft_sched *sched);
 /* Windowed blocks that are free, or the prefix cache's alone. */
 uint32_t wefti_sched_window_n_there(const weft_sched *sched);
+
+/* ----------------------------------------------------------------------------------- spill --- */
+
+/* One that is about to be preempted: what it has for itself goes to the file, if that pays. */
+void wefti_sched_spill(weft_sched *sched, struct seq *victim, uint32_t n_shared_blocks,
+                       uint64_t recompute_us);
+/* Lengthens a prefix by what the file has of a waiting sequence. */
+void wefti_sched_spill_extend(const weft_sched *sched, const struct seq *seq,
+                              struct prefix *prefix);
+/* Whether the plan has room for so many more restores. */
+bool wefti_sched_spill_fits(const weft_sched *sched, uint32_t n_restored);
+/* Into the table of a sequence that starts. */
+void wefti_sched_spill_restore(weft_sched *sched, const struct seq *seq,
+                               const struct prefix *prefix);
+void wefti_sched_spill_drop(weft_sched *sched, struct seq *seq); /* no-op: it has nothing there */
+void wefti_sched_spill_reset(weft_sched *sched); /* in a new epoch: the file is empty */
+void wefti_sched_spill_learn(weft_sched *sched, uint32_t n_moved, uint32_t spill_us);
+WEFT_MUST_CHECK weft_err wefti_sched_spill_init(weft_sched *sched);
+void wefti_sched_spill_fini(weft_sched *sched);
+void wefti_sched_spill_check(const weft_sched *sched);
 
 /* ---------------------------------------------------------------------------------- follow --- */
 

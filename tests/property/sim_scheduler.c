@@ -84,6 +84,7 @@ struct world {
     uint64_t rand, now_us;
     bool is_plain; /* first come, first served: nobody may overtake, so each has its own bound */
     struct weft_sched_options options;
+    uint32_t spill_block_us;
     struct odds odds;
     weft_sched *sched;
     struct sim_worker *worker;
@@ -98,6 +99,7 @@ struct totals {
     uint64_t n_worlds, n_steps, n_tokens, n_accepted, n_preemptions, n_worker_losses,
         n_sched_losses;
     uint64_t n_queue_full, n_too_long, n_deadlines, n_cancels, n_forks, n_hostile_refused;
+    uint64_t n_spills, n_restores;
     uint64_t n_deadly, n_given_up, n_innocent;
     uint64_t n_hit_tokens, n_evictions;
     uint64_t n_tenant_full, n_too_late, n_overloaded;
@@ -394,6 +396,7 @@ static void start_actors(struct world *world) {
     struct weft_errmsg why;
     WEFT_ASSERT(!weft_sched_new(&world->options, &world->sched, &why));
     world->worker = sim_worker_new(&world->options);
+    sim_worker_spill_cost(world->worker, world->spill_block_us);
     sim_worker_costs(world->worker, between(world, 100, 3000), between(world, 10, 3000));
     weft_sched_new_epoch(world->sched, world->now_us, ++world->epoch);
     sim_worker_reset(world->worker, world->epoch);
@@ -538,6 +541,12 @@ static void trace_plan(struct world *world, const struct weft_step_plan *plan) {
         trace(world, ((uint64_t)plan->releases[i].slot << 32) | plan->releases[i].gen);
     for (uint32_t i = 0; i < plan->n_starts; i++)
         trace(world, plan->starts[i].sampling.seed * 64 + plan->starts[i].n_cached);
+    for (uint32_t i = 0; i < plan->n_spills; i++)
+        trace(world, ((uint64_t)plan->spills[i].block << 32) | plan->spills[i].slot);
+    for (uint32_t i = 0; i < plan->n_restores; i++)
+        trace(world, ((uint64_t)plan->restores[i].block << 32) | plan->restores[i].slot);
+    totals.n_spills += plan->n_spills;
+    totals.n_restores += plan->n_restores;
     for (uint32_t i = 0; i < plan->n_copies; i++)
         trace(world, ((uint64_t)plan->copies[i].from << 32) | plan->copies[i].to);
     for (uint32_t i = 0; i < plan->n_grants; i++) {
@@ -708,6 +717,10 @@ static void draw_world(struct world *world) {
         uint32_t least = (o->window + o->block_size) / o->block_size + 1;
         if (least > longest) least = longest;
         o->n_window_blocks = between(world, least, least * between(world, 1, 6));
+    } else if (chance(world, 7000)) {
+        o->n_spill_blocks = between(world, 1, 2 * o->n_blocks);
+        o->block_bytes = between(world, 1, 200000);
+        world->spill_block_us = between(world, 0, 400);
     }
     /* At least one token with the whole vocabulary; often too little for everybody. */
     o->step_logprob_bytes = chance(world, 5000) ? 0 : between(world, 12 + 8 * N_VOCAB, 2000);
@@ -755,6 +768,7 @@ static void check_drained(struct world *world) {
     weft_sched_reset_cache(world->sched);
     weft_sched_stats(world->sched, &stats);
     WEFT_ASSERT(stats.n_blocks_free == stats.n_blocks && stats.n_blocks_cached == 0);
+    WEFT_ASSERT(stats.spill_bytes == 0);
     WEFT_ASSERT(stats.n_waiting == 0 && stats.n_running == 0);
     WEFT_ASSERT(stats.n_waiting_seqs == 0 && stats.n_running_seqs == 0);
     for (uint32_t i = 0; i < CLIENTS_MAX; i++)
@@ -826,6 +840,8 @@ static void report(void) {
            totals.n_tenant_full, totals.n_too_late, totals.n_overloaded);
     printf("%" PRIu64 " tokens found in the prefix cache, %" PRIu64 " of its blocks evicted\n",
            totals.n_hit_tokens, totals.n_evictions);
+    printf("%" PRIu64 " blocks spilled, %" PRIu64 " read back\n", totals.n_spills,
+           totals.n_restores);
     printf("the slowest request took %.0f %% of the steps it may take\n",
            totals.bound_used_max * 100.0);
 }

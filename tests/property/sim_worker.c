@@ -35,6 +35,7 @@ struct sim_worker {
     struct slot *slots;
     uint32_t *block_users;      /* tables each block stands in */
     uint64_t *contents;         /* [n_blocks][block_size] */
+    uint64_t *spilled;          /* [n_spill_blocks][block_size], the file */
     uint64_t *window_contents;  /* [n_window_blocks][block_size] */
     uint32_t n_window_held_max; /* windowed blocks that a sequence could still see, at most */
     uint64_t epoch, next_step;
@@ -46,7 +47,7 @@ struct sim_worker {
     uint32_t n_prompt_logprobs;
     uint32_t *top_ids;
     float *top_logprobs;
-    uint32_t step_us, token_us;
+    uint32_t step_us, token_us, block_us;
 };
 
 /* ------------------------------------------------------------------------------- reference --- */
@@ -94,6 +95,8 @@ struct sim_worker *sim_worker_new(const struct weft_sched_options *options) {
     size_t n_entries = (size_t)options->n_blocks * options->block_size;
     worker->block_users = need(calloc(options->n_blocks, sizeof *worker->block_users));
     worker->contents = need(calloc(n_entries, sizeof *worker->contents));
+    size_t n_spilled = (size_t)options->n_spill_blocks * options->block_size;
+    worker->spilled = need(calloc(n_spilled + 1, sizeof *worker->spilled));
     size_t n_window_entries = (size_t)options->n_window_blocks * options->block_size;
     worker->window_contents = need(calloc(n_window_entries + 1, sizeof *worker->window_contents));
     worker->outs = need(calloc(options->max_seqs, sizeof *worker->outs));
@@ -119,6 +122,7 @@ void sim_worker_free(struct sim_worker *worker) {
     free(worker->slots);
     free(worker->block_users);
     free(worker->contents);
+    free(worker->spilled);
     free(worker->window_contents);
     free(worker->outs);
     free(worker->prompt_logprobs);
@@ -139,6 +143,8 @@ void sim_worker_reset(struct sim_worker *worker, uint64_t epoch) {
     memset(worker->contents, 0, n_entries * sizeof *worker->contents);
     n_entries = (size_t)worker->options.n_window_blocks * worker->options.block_size;
     memset(worker->window_contents, 0, n_entries * sizeof *worker->window_contents);
+    n_entries = (size_t)worker->options.n_spill_blocks * worker->options.block_size;
+    memset(worker->spilled, 0, n_entries * sizeof *worker->spilled);
     worker->n_queued = 0;
     worker->epoch = epoch;
     worker->next_step = 0;
@@ -147,6 +153,10 @@ void sim_worker_reset(struct sim_worker *worker, uint64_t epoch) {
 void sim_worker_costs(struct sim_worker *worker, uint32_t step_us, uint32_t token_us) {
     worker->step_us = step_us;
     worker->token_us = token_us;
+}
+
+void sim_worker_spill_cost(struct sim_worker *worker, uint32_t block_us) {
+    worker->block_us = block_us;
 }
 
 /* ----------------------------------------------------------------------------- the message --- */
@@ -198,6 +208,8 @@ static void copy_plan(struct message *message, const struct weft_step_plan *plan
     size_t releases = append(message, plan->releases, plan->n_releases * sizeof *plan->releases);
     size_t starts = append(message, plan->starts, plan->n_starts * sizeof *plan->starts);
     size_t copies = append(message, plan->copies, plan->n_copies * sizeof *plan->copies);
+    size_t spills = append(message, plan->spills, plan->n_spills * sizeof *plan->spills);
+    size_t restores = append(message, plan->restores, plan->n_restores * sizeof *plan->restores);
     size_t grants = append(message, plan->grants, plan->n_grants * sizeof *plan->grants);
     size_t rows = append(message, plan->rows, plan->n_rows * sizeof *plan->rows);
     for (uint32_t i = 0; i < plan->n_starts; i++)
@@ -206,6 +218,8 @@ static void copy_plan(struct message *message, const struct weft_step_plan *plan
         copy_grant(message, grants + i * sizeof *plan->grants, &plan->grants[i]);
     copy->releases = rebase(message, as_pointer(releases));
     copy->copies = rebase(message, as_pointer(copies));
+    copy->spills = rebase(message, as_pointer(spills));
+    copy->restores = rebase(message, as_pointer(restores));
     copy->rows = rebase(message, as_pointer(rows));
     struct weft_step_start *start = rebase(message, as_pointer(starts));
     copy->starts = start;
@@ -345,6 +359,17 @@ static void copy(struct sim_worker *worker, const struct weft_step_copy *copy) {
     WEFT_ASSERT(worker->block_users[copy->to] == 0);
     memcpy(worker->contents + (size_t)copy->to * block_size,
            worker->contents + (size_t)copy->from * block_size, block_size * sizeof(uint64_t));
+}
+
+static void move(struct sim_worker *worker, const struct weft_step_spill *spill, bool is_restore) {
+    uint32_t block_size = worker->options.block_size;
+    WEFT_ASSERT(spill->block < worker->options.n_blocks);
+    WEFT_ASSERT(spill->slot < worker->options.n_spill_blocks);
+    uint64_t *in_memory = worker->contents + (size_t)spill->block * block_size;
+    uint64_t *in_file = worker->spilled + (size_t)spill->slot * block_size;
+    WEFT_ASSERT(!is_restore || worker->block_users[spill->block] == 0);
+    memcpy(is_restore ? in_memory : in_file, is_restore ? in_file : in_memory,
+           block_size * sizeof(uint64_t));
 }
 
 /* Nobody is told when windowed blocks are taken back: only those that are still seen matter. */
@@ -558,8 +583,12 @@ struct weft_step_result *sim_worker_run(struct sim_worker *worker) {
         release(worker, &plan->releases[i]);
     for (uint32_t i = 0; i < plan->n_starts; i++)
         start(worker, &plan->starts[i]);
+    for (uint32_t i = 0; i < plan->n_spills; i++)
+        move(worker, &plan->spills[i], false);
     for (uint32_t i = 0; i < plan->n_copies; i++)
         copy(worker, &plan->copies[i]);
+    for (uint32_t i = 0; i < plan->n_restores; i++)
+        move(worker, &plan->restores[i], true);
     for (uint32_t i = 0; i < plan->n_grants; i++)
         grant(worker, &plan->grants[i]);
     for (uint32_t i = 0; i < plan->n_rows; i++)
@@ -568,6 +597,8 @@ struct weft_step_result *sim_worker_run(struct sim_worker *worker) {
     for (uint32_t i = 0; i < plan->n_rows; i++)
         worker->slots[plan->rows[i].slot].has_row = false;
     worker->result.busy_us = worker->step_us + worker->token_us * worker->result.n_tokens;
+    worker->result.spill_us = worker->block_us * (plan->n_spills + plan->n_restores);
+    worker->result.busy_us += worker->result.spill_us;
     return &worker->result;
 }
 

@@ -38,6 +38,7 @@ struct weft_step_result *sim_worker_run(struct sim_worker *worker);
 
 /* The next result's busy_us: a base, and an amount per token. */
 void sim_worker_costs(struct sim_worker *worker, uint32_t step_us, uint32_t token_us);
+void sim_worker_spill_cost(struct sim_worker *worker, uint32_t block_us); /* 0 at first */
 uint32_t sim_worker_n_slots_used(const struct sim_worker *worker);
 /* Windowed blocks that a sequence could see or write to while a row of it ran, at most so far. */
 uint32_t sim_worker_n_window_held_max(const struct sim_worker *worker);

@@ -51,7 +51,11 @@
           "Time that steps were expected to take.")                                                \
     SCHED(step_actual_us, "step_actual_seconds_total", "", 1e-6, "Time that these steps took.")    \
     SCHED(step_error_us, "step_prediction_error_seconds_total", "", 1e-6,                          \
-          "How far the one was from the other, step by step.")
+          "How far the one was from the other, step by step.")                                     \
+    SCHED(n_spilled_blocks, "kv_spilled_blocks_total", "", 1,                                      \
+          "Blocks of preempted sequences written to the spill file.")                              \
+    SCHED(n_restored_blocks, "kv_restored_blocks_total", "", 1,                                    \
+          "Blocks of preempted sequences read back from there.")
 
 /* For lists of fields in a struct: both kinds, one, none. */
 #define WEFT_COUNTER_FIELD(name, ...) uint64_t name;

@@ -40,6 +40,10 @@
  * sequence, so each fits by itself; the others start with the next plan. */
 #define WEFT_STEP_START_TOKENS_MAX (1u << 24)
 
+/* Blocks that one plan writes to a worker's spill file, and as many that it reads back: 64 KiB in a
+ * plan's message. A sequence with more is not spilled. */
+#define WEFT_STEP_SPILLS_MAX 4096u
+
 /* Workers lost in a row over a sequence that got nothing done in between. From SUSPECT on it is
  * computed by itself, so that the next loss hits nobody else: three, because people kill workers,
  * too, and two such losses in a row are chance. At MAX its request is ended. Generous, since every

@@ -12,7 +12,11 @@
  *          i * block_size on. The scheduler takes back windowed blocks without a word, once no later
  *          position sees them: a worker reads nothing below what the window of the position it
  *          computes begins with, and what stands in the table there means nothing any more.
- * Order    Within a plan: releases, starts, copies, grants, rows.
+ * Spills   A worker may have a file with slots of one block each, all layers together. A spill writes
+ *          a block to a slot, a restore reads one back. Only where there are no windowed layers.
+ * Order    Within a plan: releases, starts, spills, copies, restores, grants, rows. So a spill finds
+ *          what earlier plans left in a block that this one gives away, and a restore may overwrite
+ *          a block that was just copied.
  * Memory   Everything behind a pointer is borrowed from whoever made the struct.
  */
 #ifndef WEFT_BASE_STEP_H
@@ -52,6 +56,11 @@ struct weft_step_copy { /* the whole block, all layers of its kind; before any r
     uint32_t kind; /* enum weft_kv_kind */
 };
 
+struct weft_step_spill { /* one block, between memory and the file */
+    uint32_t block;
+    uint32_t slot; /* of the file */
+};
+
 struct weft_step_release { /* the slot is free; its generation never comes back */
     uint32_t slot, gen;
 };
@@ -64,10 +73,12 @@ struct weft_step_row {
 struct weft_step_plan {
     uint64_t epoch; /* of the group: a higher one makes the worker drop all sequences */
     uint64_t step;  /* 0, 1, 2, ... within the epoch, no gaps */
-    uint32_t n_releases, n_starts, n_copies, n_grants, n_rows;
+    uint32_t n_releases, n_starts, n_spills, n_copies, n_restores, n_grants, n_rows;
     const struct weft_step_release *releases;
     const struct weft_step_start *starts;
+    const struct weft_step_spill *spills;
     const struct weft_step_copy *copies;
+    const struct weft_step_spill *restores;
     const struct weft_step_grant *grants;
     const struct weft_step_row *rows;
 };
@@ -102,6 +113,7 @@ struct weft_step_result {
     uint32_t
         idle_us; /* waiting for this plan since the step before ended; 0 if nothing ran before */
     uint32_t n_tokens; /* computed */
+    uint32_t spill_us; /* of busy_us: for the plan's spills and restores */
     uint32_t n_outs;
     const struct weft_step_out *outs;
 };

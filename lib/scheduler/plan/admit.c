@@ -83,7 +83,9 @@ void wefti_sched_seq_plan_start(weft_sched *sched, struct seq *seq) {
     req->last_start_plan = sched->n_plans;
     req->following = (struct following){0};
     req->was_preempted = false;
-    if (!prefix.source) sched->n_cache_hit_tokens += prefix.n_cached;
+    if (!prefix.source)
+        sched->n_cache_hit_tokens +=
+            prefix.n_restored > 0 ? prefix.n_blocks * sched->options.block_size : prefix.n_cached;
     if (req->first_plan_us != UINT64_MAX) return;
     wefti_sched_request_first_start(sched, req);
     wefti_sched_forecast_started(sched, req);
@@ -103,7 +105,8 @@ static enum outcome examine(const weft_sched *sched, const struct seq *seq,
         return PARK;
     if (!wefti_sched_prefix_has_room(sched, prefix_out, req->n_prompt + seq->n_output))
         return BLOCKED;
-    return fits_plan(sched, seq) ? READY : BLOCKED;
+    bool fits = fits_plan(sched, seq) && wefti_sched_spill_fits(sched, prefix_out->n_restored);
+    return fits ? READY : BLOCKED;
 }
 
 static struct seq *first_waiting(struct request *req) {

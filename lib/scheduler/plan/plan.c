@@ -22,18 +22,29 @@ static uint32_t n_own_blocks(const weft_sched *sched, const struct weft_kv_table
     return table->n - low;
 }
 
+/* What it would take to compute again what a sequence has after n_shared tokens; 0: not known. */
+static uint64_t recompute_us(const weft_sched *sched, const struct seq *seq, uint32_t n_shared) {
+    struct weft_sched_work others = {.n_tokens = TOKENS_BESIDE}, work = others;
+    weft_sched_work_add(&work, n_shared, seq->n_planned - n_shared, 0);
+    return weft_sched_cost_predict(&sched->cost, &work) -
+           weft_sched_cost_predict(&sched->cost, &others);
+}
+
 /* What it would cost to compute again what a victim has for itself, for each block that this frees:
  * each of them may be taken before the victim is back. */
 static uint64_t cost_per_block(const weft_sched *sched, const struct seq *seq) {
     uint32_t n_blocks = n_own_blocks(sched, &seq->table);
     uint32_t n_shared = (seq->table.n - n_blocks) * sched->options.block_size;
     if (n_blocks == 0 || seq->n_planned < n_shared) return UINT64_MAX;
-    uint32_t n_tokens = seq->n_planned - n_shared;
-    struct weft_sched_work others = {.n_tokens = TOKENS_BESIDE}, work = others;
-    weft_sched_work_add(&work, n_shared, n_tokens, 0);
-    uint64_t us = weft_sched_cost_predict(&sched->cost, &work) -
-                  weft_sched_cost_predict(&sched->cost, &others);
-    return (us > 0 ? us : n_tokens) * COST_SCALE / n_blocks;
+    uint64_t us = recompute_us(sched, seq, n_shared);
+    return (us > 0 ? us : seq->n_planned - n_shared) * COST_SCALE / n_blocks;
+}
+
+static void spill(weft_sched *sched, struct seq *victim) {
+    uint32_t n_blocks = victim->table.n - n_own_blocks(sched, &victim->table);
+    uint32_t n_shared = n_blocks * sched->options.block_size;
+    if (sched->n_spill_free == 0 || victim->n_planned <= n_shared) return;
+    wefti_sched_spill(sched, victim, n_blocks, recompute_us(sched, victim, n_shared));
 }
 
 /* Something new is on its way, if not done yet. */
@@ -117,6 +128,7 @@ static bool plan_decode(weft_sched *sched, const struct seq *alone) {
             continue;
         }
         bool moved_up = wefti_sched_seq_older(victim, seq);
+        spill(sched, victim);
         victim->n_preempted = has_progressed(victim) ? 1 : victim->n_preempted + 1;
         wefti_sched_seq_preempt(sched, victim);
         sched->n_preemptions++;
@@ -195,6 +207,9 @@ static void emit(weft_sched *sched) {
     out->n_rows = out->n_decode = out->n_prompt = out->n_decode_tokens = 0;
     out->logprob_bytes = 0;
     emit_releases(sched);
+    sched->plan.n_spills = sched->n_spills;
+    sched->n_spills = 0;
+    out->n_moved = sched->plan.n_spills + sched->plan.n_restores;
     for (uint32_t i = 0; i < sched->n_running; i++) {
         struct seq *seq = sched->running[i];
         emit_grant(sched, seq);
@@ -216,7 +231,9 @@ static void begin(weft_sched *sched) {
     sched->plan = (struct weft_step_plan){
         .releases = sched->releases,
         .starts = sched->starts,
+        .spills = sched->spills,
         .copies = sched->copies,
+        .restores = sched->restores,
         .grants = sched->grants,
         .rows = sched->rows,
     };

@@ -98,13 +98,9 @@ static void find_cached(const weft_sched *sched, const struct seq *seq, struct p
     wefti_sched_window_limit(sched, prefix);
 }
 
-void wefti_sched_prefix_find(const weft_sched *sched, const struct seq *seq,
-                             struct prefix *prefix_out) {
-    const struct seq *source = find_source(sched, seq->req);
-    *prefix_out = (struct prefix){.partial = WEFT_KV_NONE};
-    find_cached(sched, seq, prefix_out);
+static void find_forked(const weft_sched *sched, const struct seq *seq, const struct seq *source,
+                        struct prefix *prefix_out) {
     uint32_t n_shared = seq->req->n_prompt - 1;
-    if (!source || n_shared <= prefix_out->n_cached) return;
     *prefix_out = (struct prefix){.source = source,
                                   .n_blocks = n_shared / sched->options.block_size,
                                   .partial = WEFT_KV_NONE,
@@ -112,6 +108,16 @@ void wefti_sched_prefix_find(const weft_sched *sched, const struct seq *seq,
     if (n_shared % sched->options.block_size)
         prefix_out->partial = source->table.blocks[prefix_out->n_blocks];
     wefti_sched_window_limit(sched, prefix_out);
+}
+
+void wefti_sched_prefix_find(const weft_sched *sched, const struct seq *seq,
+                             struct prefix *prefix_out) {
+    const struct seq *source = find_source(sched, seq->req);
+    *prefix_out = (struct prefix){.partial = WEFT_KV_NONE};
+    find_cached(sched, seq, prefix_out);
+    if (source && seq->req->n_prompt - 1 > prefix_out->n_cached)
+        find_forked(sched, seq, source, prefix_out);
+    wefti_sched_spill_extend(sched, seq, prefix_out);
 }
 
 /* ------------------------------------------------------------------------------------ room --- */
@@ -163,6 +169,8 @@ void wefti_sched_prefix_fill(weft_sched *sched, struct seq *seq, const struct pr
     if (prefix->partial != WEFT_KV_NONE) add_copy(sched, seq, prefix->partial);
     err = weft_kv_prefix_grow(sched->cache, &seq->table, wefti_sched_blocks_for(sched, n_tokens));
     WEFT_ASSERT(!err); /* prefix_has_room looked */
+    if (prefix->n_restored > 0) wefti_sched_spill_restore(sched, seq, prefix);
+    wefti_sched_spill_drop(sched, seq);
 }
 
 /* ------------------------------------------------------------------------------ publishing --- */
