@@ -163,6 +163,10 @@ static void read_model(struct weft_msgpack_reader *rd, struct weft_model_info *m
     if ((model->window > 0) != (model->n_window_blocks > 0))
         weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "n_window_blocks", "is %u for a window of %u",
                                  model->n_window_blocks, model->window);
+    model->n_spill_blocks = weft_msgpack_read_u32(rd, "n_spill_blocks", WEFT_KV_BLOCKS_MAX);
+    if (model->window > 0 && model->n_spill_blocks > 0)
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "n_spill_blocks", "is %u for a window of %u",
+                                 model->n_spill_blocks, model->window);
     weft_msgpack_read_close(rd, "model", n_more);
 }
 
@@ -475,6 +479,7 @@ static void read_snapshot(struct weft_msgpack_reader *rd, struct weft_msg_snapsh
     snap->sched_pid = weft_msgpack_read_u32(rd, "sched_pid", UINT32_MAX);
     snap->n_workers = weft_msgpack_read_u32(rd, "n_workers", WEFT_WORKERS_MAX);
     snap->n_workers_serving = weft_msgpack_read_u32(rd, "n_workers_serving", WEFT_WORKERS_MAX);
+    snap->spill_bytes = weft_msgpack_read_u64(rd, "spill_bytes");
     if (snap->n_blocks_free > snap->n_blocks)
         weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "n_blocks_free", "is %u of %u",
                                  snap->n_blocks_free, snap->n_blocks);
@@ -583,6 +588,18 @@ static void check_rows(struct weft_msgpack_reader *rd, const struct weft_step_pl
     }
 }
 
+static const struct weft_step_spill *read_spills(weft_proto_decoder *dec, const char *field,
+                                                 uint32_t *n_out) {
+    const struct weft_step_spill *spills =
+        read_vector(dec, field, sizeof *spills, WEFT_STEP_SPILLS_MAX, n_out);
+    for (uint32_t i = 0; i < *n_out; i++) {
+        if (spills[i].block >= WEFT_KV_BLOCKS_MAX || spills[i].slot >= WEFT_KV_BLOCKS_MAX)
+            weft_msgpack_reader_fail(&dec->rd, WEFT_E_PROTO, field, "entry %u: block %u, slot %u",
+                                     i, spills[i].block, spills[i].slot);
+    }
+    return spills;
+}
+
 static void read_plan(weft_proto_decoder *dec, struct weft_step_plan *plan) {
     struct weft_msgpack_reader *rd = &dec->rd;
     plan->epoch = weft_msgpack_read_u64(rd, "epoch");
@@ -598,6 +615,8 @@ static void read_plan(weft_proto_decoder *dec, struct weft_step_plan *plan) {
     read_grants(dec, plan);
     plan->rows = read_vector(dec, "rows", sizeof *plan->rows, WEFT_SEQS_MAX, &plan->n_rows);
     check_rows(rd, plan);
+    plan->spills = read_spills(dec, "spills", &plan->n_spills);
+    plan->restores = read_spills(dec, "restores", &plan->n_restores);
 }
 
 static void read_out(weft_proto_decoder *dec, struct weft_step_out *out) {
@@ -631,6 +650,7 @@ static void read_result(weft_proto_decoder *dec, struct weft_step_result *result
         read_out(dec, &outs[i]);
     weft_msgpack_read_close(rd, "outs", 0);
     result->outs = outs;
+    result->spill_us = weft_msgpack_read_u32(rd, "spill_us", UINT32_MAX);
 }
 
 static void read_experts(weft_proto_decoder *dec, struct weft_msg_experts *experts) {

@@ -48,6 +48,7 @@ static void put_model(struct weft_buf *buf, const struct weft_model_info *model)
     weft_msgpack_add_uint(buf, model->long_prompt);
     weft_msgpack_add_uint(buf, model->window);
     weft_msgpack_add_uint(buf, model->n_window_blocks);
+    weft_msgpack_add_uint(buf, model->n_spill_blocks);
 }
 
 static void put_sampling(struct weft_buf *buf, const struct weft_sampling *sampling) {
@@ -208,6 +209,7 @@ static void put_snapshot(struct weft_buf *buf, const struct weft_msg_snapshot *s
     weft_msgpack_add_uint(buf, snap->sched_pid);
     weft_msgpack_add_uint(buf, snap->n_workers);
     weft_msgpack_add_uint(buf, snap->n_workers_serving);
+    weft_msgpack_add_uint(buf, snap->spill_bytes);
     put_activity(buf, &snap->activity);
 }
 
@@ -255,6 +257,8 @@ static void put_plan(struct weft_buf *buf, const struct weft_step_plan *plan) {
     put_bin(buf, plan->copies, plan->n_copies, sizeof *plan->copies);
     put_grants(buf, plan->grants, plan->n_grants);
     put_bin(buf, plan->rows, plan->n_rows, sizeof *plan->rows);
+    put_bin(buf, plan->spills, plan->n_spills, sizeof *plan->spills);
+    put_bin(buf, plan->restores, plan->n_restores, sizeof *plan->restores);
 }
 
 static void put_out(struct weft_buf *buf, const struct weft_step_out *out) {
@@ -282,6 +286,7 @@ static void put_result(struct weft_buf *buf, const struct weft_step_result *resu
     weft_msgpack_add_array(buf, result->n_outs);
     for (uint32_t i = 0; i < result->n_outs; i++)
         put_out(buf, &result->outs[i]);
+    weft_msgpack_add_uint(buf, result->spill_us);
 }
 
 static void put_experts(struct weft_buf *buf, const struct weft_msg_experts *experts) {

@@ -36,7 +36,7 @@
  *   5: a snapshot's counters are one vector, which may grow
  *   6: sampling parameters have top_n_sigma
  *   7: a submit has priority, wished times, tenant, flow, weight and cache_salt; three more reasons
- *      to reject; WEFT_MSG_RESET_CACHE; blocks have a kind, a model a window and windowed blocks */
+ *      to reject; WEFT_MSG_RESET_CACHE; blocks have a kind, a model a window and windowed blocks; spills */
 #define WEFT_PROTO_VERSION 7
 
 enum weft_proto_type {
@@ -76,6 +76,7 @@ struct weft_model_info {
     uint64_t weight_bytes, kv_bytes;
     uint32_t long_prompt; /* prompts of more tokens share no keys and values with shorter ones; 0:
                              all share */
+    uint32_t n_spill_blocks; /* that the worker's file takes; 0: it has none, or there is a window */
     uint32_t window, n_window_blocks; /* both 0: all blocks are WEFT_KV_FULL */
 };
 
@@ -130,6 +131,7 @@ struct weft_msg_snapshot {
     uint32_t n_blocks_cached;                       /* of the free ones: the prefix cache's */
     uint32_t n_window_blocks, n_window_blocks_free; /* likewise, of windowed layers */
     uint32_t max_queue;
+    uint64_t spill_bytes; /* in the workers' files */
     WEFT_COUNTER_LIST(WEFT_COUNTER_FIELD, WEFT_COUNTER_FIELD)
     uint64_t iter_tokens[WEFT_ITER_BUCKETS]; /* not cumulative */
     uint64_t sched_resident_bytes, worker_resident_bytes;

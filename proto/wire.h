@@ -17,16 +17,16 @@
 #define WEFTI_PROTO_F_ACCEPTED 3
 #define WEFTI_PROTO_F_REJECTED 6
 #define WEFTI_PROTO_F_EVENTS 2
-#define WEFTI_PROTO_F_SNAPSHOT 20 /* that every snapshot has; then those of its activity */
+#define WEFTI_PROTO_F_SNAPSHOT 21 /* that every snapshot has; then those of its activity */
 #define WEFTI_PROTO_F_WORKER_HELLO 5
-#define WEFTI_PROTO_F_RESULT 7
+#define WEFTI_PROTO_F_RESULT 8
 #define WEFTI_PROTO_F_HEARTBEAT 4
-#define WEFTI_PROTO_F_PLAN 9
+#define WEFTI_PROTO_F_PLAN 11
 #define WEFTI_PROTO_F_EXPERTS 4
 #define WEFTI_PROTO_F_RESET_CACHE 1
 
 /* Fields of nested structs. */
-#define WEFTI_PROTO_F_MODEL 16
+#define WEFTI_PROTO_F_MODEL 17
 #define WEFTI_PROTO_ONE_MORE(...) +1
 #define WEFTI_PROTO_F_SAMPLING (3 WEFT_SAMPLING_LIST(WEFTI_PROTO_ONE_MORE, WEFTI_PROTO_ONE_MORE))
 #define WEFTI_PROTO_F_CHOICE 2

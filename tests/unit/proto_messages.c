@@ -33,7 +33,8 @@ static bool same_model(const struct weft_model_info *a, const struct weft_model_
            a->max_seqs == b->max_seqs && a->max_batched_tokens == b->max_batched_tokens &&
            a->n_threads == b->n_threads && a->weight_bytes == b->weight_bytes &&
            a->kv_bytes == b->kv_bytes && a->long_prompt == b->long_prompt &&
-           a->window == b->window && a->n_window_blocks == b->n_window_blocks;
+           a->window == b->window && a->n_window_blocks == b->n_window_blocks &&
+           a->n_spill_blocks == b->n_spill_blocks;
 }
 
 static bool same_sampling(const struct weft_sampling *a, const struct weft_sampling *b) {
@@ -141,7 +142,7 @@ static bool same_out(const struct weft_step_out *a, const struct weft_step_out *
 
 static bool same_result(const struct weft_step_result *a, const struct weft_step_result *b) {
     if (a->epoch != b->epoch || a->step != b->step || a->busy_us != b->busy_us ||
-        a->idle_us != b->idle_us || a->n_tokens != b->n_tokens || a->n_outs != b->n_outs)
+        a->idle_us != b->idle_us || a->spill_us != b->spill_us || a->n_tokens != b->n_tokens || a->n_outs != b->n_outs)
         return false;
     for (uint32_t i = 0; i < a->n_outs; i++) {
         if (!same_out(&a->outs[i], &b->outs[i])) return false;
@@ -162,6 +163,8 @@ static bool same_plan(const struct weft_step_plan *a, const struct weft_step_pla
         a->n_grants != b->n_grants ||
         !same_items(a->releases, a->n_releases, b->releases, b->n_releases, sizeof *a->releases) ||
         !same_items(a->copies, a->n_copies, b->copies, b->n_copies, sizeof *a->copies) ||
+        !same_items(a->spills, a->n_spills, b->spills, b->n_spills, sizeof *a->spills) ||
+        !same_items(a->restores, a->n_restores, b->restores, b->n_restores, sizeof *a->restores) ||
         !same_items(a->rows, a->n_rows, b->rows, b->n_rows, sizeof *a->rows))
         return false;
     for (uint32_t i = 0; i < a->n_starts; i++) {
@@ -410,6 +413,7 @@ static void fill_snapshot(struct weft_msg_snapshot *snap, bool max) {
     snap->n_blocks_cached = 4321;
     snap->n_window_blocks = WEFT_KV_BLOCKS_MAX * WEFT_WORKERS_MAX;
     snap->n_window_blocks_free = 54321;
+    snap->spill_bytes = UINT64_MAX;
     snap->max_queue = WEFT_QUEUE_MAX;
     uint64_t n = 1;
 #define COUNT(name, ...) snap->name = n++;
@@ -451,7 +455,7 @@ static void fill_result(struct weft_step_result *result, bool max) {
                                         .outs = outs};
     if (!max) return;
     result->epoch = result->step = UINT64_MAX;
-    result->busy_us = result->idle_us = UINT32_MAX;
+    result->busy_us = result->idle_us = result->spill_us = UINT32_MAX;
     result->n_tokens = WEFT_BATCHED_TOKENS_MAX;
 }
 
@@ -459,6 +463,8 @@ static void fill_plan(struct weft_step_plan *plan, bool max) {
     static const struct weft_step_release releases[] = {{0, 1}, {WEFT_SEQS_MAX - 1, UINT32_MAX}};
     static const struct weft_step_copy copies[] = {{1, 2, WEFT_KV_FULL},
                                                    {WEFT_KV_BLOCKS_MAX - 1, 0, WEFT_KV_WINDOWED}};
+    static const struct weft_step_spill spills[] = {
+        {1, 2}, {WEFT_KV_BLOCKS_MAX - 1, WEFT_KV_BLOCKS_MAX - 1}};
     static const uint32_t blocks[] = {5, 6, 7, WEFT_KV_BLOCKS_MAX - 1};
     static const struct weft_step_grant grants[] = {{3, 9, WEFT_KV_FULL, 1, blocks},
                                                     {4, 1, WEFT_KV_WINDOWED, 3, blocks + 1}};
@@ -485,12 +491,16 @@ static void fill_plan(struct weft_step_plan *plan, bool max) {
                                     .step = UINT64_MAX,
                                     .n_releases = 2,
                                     .n_starts = 2,
+                                    .n_spills = 2,
                                     .n_copies = 2,
+                                    .n_restores = 1,
                                     .n_grants = 2,
                                     .n_rows = 3,
                                     .releases = releases,
                                     .starts = starts,
+                                    .spills = spills,
                                     .copies = copies,
+                                    .restores = spills + 1,
                                     .grants = grants,
                                     .rows = rows};
 }
@@ -795,6 +805,15 @@ static void random_start(uint64_t *rand, struct weft_step_start *start) {
     random_sampling(rand, &start->sampling);
 }
 
+static const struct weft_step_spill *random_spills(uint64_t *rand, uint32_t *n_out) {
+    *n_out = count(rand, 300);
+    struct weft_step_spill *spills = take(*n_out, sizeof *spills);
+    for (uint32_t i = 0; i < *n_out; i++)
+        spills[i] = (struct weft_step_spill){number(rand, WEFT_KV_BLOCKS_MAX - 1),
+                                             number(rand, WEFT_KV_BLOCKS_MAX - 1)};
+    return spills;
+}
+
 static void random_plan(uint64_t *rand, struct weft_step_plan *plan) {
     plan->epoch = number64(rand);
     plan->step = number64(rand);
@@ -829,7 +848,9 @@ static void random_plan(uint64_t *rand, struct weft_step_plan *plan) {
                                          1 + weft_rand_below(rand, 200)};
     plan->releases = releases;
     plan->starts = starts;
+    plan->spills = random_spills(rand, &plan->n_spills);
     plan->copies = copies;
+    plan->restores = random_spills(rand, &plan->n_restores);
     plan->grants = grants;
     plan->rows = rows;
 }
@@ -880,6 +901,7 @@ static void random_snapshot(uint64_t *rand, struct weft_msg_snapshot *snap) {
     snap->n_blocks_cached = number(rand, snap->n_blocks);
     snap->n_window_blocks = number(rand, WEFT_KV_BLOCKS_MAX);
     snap->n_window_blocks_free = number(rand, snap->n_window_blocks);
+    snap->spill_bytes = number64(rand);
     snap->max_queue = number(rand, WEFT_QUEUE_MAX);
 #define RANDOM(name, ...) snap->name = number64(rand);
     WEFT_COUNTER_LIST(RANDOM, RANDOM)
@@ -972,6 +994,7 @@ void proto_random(uint64_t *rand, struct weft_msg *msg) {
         msg->result.step = number64(rand);
         msg->result.busy_us = number(rand, UINT32_MAX);
         msg->result.idle_us = number(rand, UINT32_MAX);
+        msg->result.spill_us = number(rand, UINT32_MAX);
         msg->result.n_tokens = number(rand, WEFT_BATCHED_TOKENS_MAX);
         msg->result.n_outs = count(rand, 100);
         struct weft_step_out *outs = take(msg->result.n_outs, sizeof *outs);

@@ -534,6 +534,15 @@ static void a_plan_that_contradicts_itself_is_refused(void **state) {
     assert_refused(fix, &msg, WEFT_E_PROTO, "blocks of kind 2");
 
     msg = sample(WEFT_MSG_PLAN, false);
+    struct weft_step_spill spill = {5, WEFT_KV_BLOCKS_MAX};
+    msg.plan.spills = msg.plan.restores = &spill;
+    msg.plan.n_spills = 1;
+    assert_refused(fix, &msg, WEFT_E_PROTO, "spills entry 0: block 5");
+    msg.plan.n_spills = 0;
+    msg.plan.n_restores = 1;
+    assert_refused(fix, &msg, WEFT_E_PROTO, "restores entry 0: block 5");
+
+    msg = sample(WEFT_MSG_PLAN, false);
     uint32_t blocks[] = {1, WEFT_KV_BLOCKS_MAX};
     struct weft_step_grant grant = {0, 1, WEFT_KV_FULL, 2, blocks};
     msg.plan.grants = &grant;
