@@ -155,6 +155,8 @@ static weft_err reserve(weft_eng *eng, const weft_model *model,
     if (!err)
         err = wefti_kv_cache_open(&eng->kv, weft_model_params(model), options,
                                   to_come + options->n_sharers * scratch_bytes, info, why);
+    if (!err) err = wefti_spill_open(&eng->spill, options, &eng->kv, why);
+    info->n_spill_blocks = eng->spill.n_slots;
     if (!err) err = wefti_slots_init(&eng->slots, info, why);
     if (!err && options->profile) err = wefti_profile_new(info->n_threads, &eng->profile, why);
     if (err) return err;
@@ -239,6 +241,7 @@ void weft_eng_free(weft_eng *eng) {
     wefti_profile_free(eng->profile);
     wefti_slots_fini(&eng->slots);
     wefti_weights_close(&eng->weights);
+    wefti_spill_close(&eng->spill);
     wefti_kv_cache_close(&eng->kv);
     wefti_memory_unmap(eng->map, eng->map_bytes);
     free(eng);

@@ -90,6 +90,10 @@ struct weft_eng_options {
     enum weft_eng_kv kv_dtype; /* AUTO: bf16; with f32 activations f32 */
     uint32_t block_size;       /* a multiple of 16, at most WEFT_BLOCK_SIZE_MAX */
     uint64_t kv_memory_bytes;  /* 0: min(half of what is available, what the sequences can use) */
+    /* Of a file for blocks that plans spill, made in spill_dir without a name; 0: none. Of no use
+     * with windowed layers. The directory's name is borrowed until the engine is open. */
+    uint64_t spill_bytes;
+    const char *spill_dir;
     /* Engines on this machine or in this cgroup, all alike: available memory and the CPU quota,
      * where sizes follow from them, are divided by it. */
     uint32_t n_sharers;
@@ -128,6 +132,7 @@ struct weft_eng_info {
     uint32_t window;          /* of the layers whose blocks are WEFT_KV_WINDOWED; 0: no such kind */
     uint32_t n_window_blocks; /* of that kind; n_blocks are WEFT_KV_FULL, which take no memory where
                                  all layers are windowed */
+    uint32_t n_spill_blocks;  /* that its file takes; 0, too, once an error has closed it */
     uint32_t n_experts, n_experts_used; /* of a layer, and by a token there; 0: none */
     uint32_t max_model_len; /* lowered (with a warning in the log) if one sequence would not fit */
     uint32_t max_seqs, max_batched_tokens, n_threads;
@@ -176,7 +181,8 @@ void weft_eng_reset(weft_eng *eng, uint64_t epoch);
 
 /* Runs one plan. *result_out is the engine's, valid until the next call. WEFT_E_PROTO: the plan
  * does not fit the state (unknown slot, block out of range, wrong step, over a limit): nothing was
- * done. WEFT_E_STATE: an older epoch. */
+ * done. WEFT_E_STATE: an older epoch. WEFT_E_IO: a spill or restore failed: the file is closed, and
+ * the engine is to be reset. */
 WEFT_MUST_CHECK weft_err weft_eng_step(weft_eng *eng, const struct weft_step_plan *plan,
                                        const struct weft_step_result **result_out,
                                        struct weft_errmsg *why);

@@ -14,6 +14,7 @@
 #include "runtime/pool.h"
 #include "runtime/profile.h"
 #include "runtime/slots.h"
+#include "runtime/spill.h"
 #include "sampler/sampler.h"
 #include "weights/weights.h"
 
@@ -32,6 +33,7 @@ struct weft_eng {
     struct wefti_pool *pool;
     struct wefti_weights weights;
     struct wefti_kv_cache kv;
+    struct wefti_spill spill;
     struct wefti_slots slots;
     struct wefti_forward *forward;
     struct wefti_profile *profile; /* NULL: off */

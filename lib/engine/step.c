@@ -60,6 +60,18 @@ static void commit_plan(weft_eng *eng, const struct weft_step_plan *plan) {
     }
 }
 
+/* Spills, copies and restores, in this order. Without restores the copies are for the forward pass,
+ * which makes them with all threads. */
+static weft_err move_blocks(weft_eng *eng, const struct weft_step_plan *plan,
+                            struct weft_errmsg *why) {
+    weft_err err = wefti_spill_write(&eng->spill, &eng->kv, plan->spills, plan->n_spills, why);
+    for (uint32_t i = 0; i < eng->kv.n_layers && plan->n_restores > 0 && !err; i++)
+        wefti_kv_cache_copy(&eng->kv, i, plan->copies, plan->n_copies);
+    if (!err) err = wefti_spill_read(&eng->spill, &eng->kv, plan->restores, plan->n_restores, why);
+    if (err) eng->info.n_spill_blocks = eng->slots.n_spill_slots = 0;
+    return err;
+}
+
 static struct wefti_engine_job *add_job(weft_eng *eng, struct step *step, uint32_t flat_row,
                                         uint32_t out_idx) {
     eng->logit_rows[step->n_jobs] = flat_row;
@@ -153,7 +165,7 @@ static void compute(weft_eng *eng, const struct step *step) {
         .logit_rows = eng->logit_rows,
         .on_logits = on_logits,
         .on_logits_ctx = eng,
-        .n_copies = step->plan->n_copies,
+        .n_copies = step->plan->n_restores > 0 ? 0 : step->plan->n_copies,
         .copies = step->plan->copies,
     };
     if (batch.n_tokens > 0 || batch.n_copies > 0) wefti_forward_run(eng->forward, &batch);
@@ -193,6 +205,10 @@ weft_err weft_eng_step(weft_eng *eng, const struct weft_step_plan *plan,
     if (err) return err;
     struct step step = {.plan = plan};
     commit_plan(eng, plan);
+    err = move_blocks(eng, plan, why);
+    if (err) return err;
+    uint64_t moved_us = weft_now_us();
+    bool moves = plan->n_spills + plan->n_restores > 0;
     gather(eng, &step);
     compute(eng, &step);
     settle(eng, &step);
@@ -204,6 +220,7 @@ weft_err weft_eng_step(weft_eng *eng, const struct weft_step_plan *plan,
         .busy_us = clamp_us(end_us - begin_us),
         .idle_us = eng->last_end_us ? clamp_us(begin_us - eng->last_end_us) : 0,
         .n_tokens = step.n_tokens,
+        .spill_us = moves ? clamp_us(moved_us - begin_us) : 0,
         .n_outs = plan->n_rows,
         .outs = eng->outs,
     };

@@ -65,6 +65,16 @@ void drive_copy(struct drive *drive, uint32_t from, uint32_t to) {
     drive->copies[drive->n_copies++] = (struct weft_step_copy){.from = from, .to = to};
 }
 
+void drive_spill(struct drive *drive, uint32_t block, uint32_t slot) {
+    assert_true(drive->n_spills < DRIVE_PARTS);
+    drive->spills[drive->n_spills++] = (struct weft_step_spill){.block = block, .slot = slot};
+}
+
+void drive_restore(struct drive *drive, uint32_t slot, uint32_t block) {
+    assert_true(drive->n_restores < DRIVE_PARTS);
+    drive->restores[drive->n_restores++] = (struct weft_step_spill){.block = block, .slot = slot};
+}
+
 void drive_grant(struct drive *drive, uint32_t slot, uint32_t gen, const uint32_t *blocks,
                  uint32_t n_blocks) {
     drive_grant_kind(drive, slot, gen, WEFT_KV_FULL, blocks, n_blocks);
@@ -93,12 +103,16 @@ struct weft_step_plan drive_plan(const struct drive *drive) {
         .step = drive->step,
         .n_releases = drive->n_releases,
         .n_starts = drive->n_starts,
+        .n_spills = drive->n_spills,
         .n_copies = drive->n_copies,
+        .n_restores = drive->n_restores,
         .n_grants = drive->n_grants,
         .n_rows = drive->n_rows,
         .releases = drive->releases,
         .starts = drive->starts,
+        .spills = drive->spills,
         .copies = drive->copies,
+        .restores = drive->restores,
         .grants = drive->grants,
         .rows = drive->rows,
     };
@@ -106,6 +120,7 @@ struct weft_step_plan drive_plan(const struct drive *drive) {
 
 void drive_clear(struct drive *drive) {
     drive->n_releases = drive->n_starts = drive->n_copies = 0;
+    drive->n_spills = drive->n_restores = 0;
     drive->n_grants = drive->n_rows = drive->n_blocks = 0;
 }
 

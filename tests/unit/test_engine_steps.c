@@ -6,9 +6,11 @@
 
 #include <cmocka.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #ifndef WEFT_SANITIZED
 #include <jemalloc/jemalloc.h>
 #include <pthread.h>
@@ -165,6 +167,110 @@ static void check_copies(const char *model) {
     weft_eng_free(eng);
 }
 
+static weft_eng *open_spilling(const char *model) {
+    struct weft_eng_options options;
+    weft_eng_options_init(&options);
+    options.n_threads = 2;
+    options.max_seqs = 4;
+    options.max_model_len = 300;
+    options.kv_memory_bytes = 24u << 20;
+    options.spill_bytes = 16u << 20;
+    options.spill_dir = "/tmp";
+    return drive_open(drive_fixture(model), &options);
+}
+
+/* 40 tokens in blocks 0, 1, 2, which go to the file; others overwrite them meanwhile. */
+static void check_spills(const char *model) {
+    weft_eng *eng = open_spilling(model);
+    struct drive *drive = malloc(sizeof *drive);
+    assert_non_null(drive);
+    drive_init(drive, eng);
+    assert_true(weft_eng_info(eng)->n_spill_blocks > 8);
+    uint32_t tokens[64], others[64], want[8], n_last = weft_eng_info(eng)->n_spill_blocks - 1;
+    for (uint32_t i = 0; i < 64; i++) {
+        tokens[i] = 100 + i * 6;
+        others[i] = 90 + i;
+    }
+    struct weft_sampling sampling;
+    weft_sampling_init(&sampling);
+    sampling.max_tokens = 8;
+    assert_int_equal(drive_complete(drive, tokens, 40, &sampling, want), 8);
+
+    const uint32_t slots[] = {5, n_last, 0}, old[] = {0, 1, 2}, blocks[] = {11, 10, 12, 13};
+    struct weft_step_start start = {.slot = 2, .gen = 500, .tokens = others, .n_tokens = 40};
+    start.n_prompt = 40;
+    start.sampling = sampling;
+    for (uint32_t i = 0; i < 3; i++)
+        drive_spill(drive, i, slots[i]);
+    drive_start(drive, &start); /* in the plan that spills */
+    drive_grant(drive, 2, 500, old, 3);
+    drive_row(drive, 2, 500, 40);
+    (void)drive_run(drive);
+    start.slot = 1;
+    start.tokens = tokens;
+    start.n_cached = 39;
+    drive_start(drive, &start);
+    drive_copy(drive, 11, 14); /* read before it is overwritten, or harmless */
+    for (uint32_t i = 0; i < 3; i++)
+        drive_restore(drive, slots[i], blocks[i]);
+    drive_grant(drive, 1, 500, blocks, 4);
+    drive_row(drive, 1, 500, 1);
+    assert_int_equal(drive_run(drive)->outs[0].token, want[0]);
+    for (uint32_t i = 1; i < 8; i++) {
+        drive_row(drive, 1, 500, 1);
+        assert_int_equal(drive_run(drive)->outs[0].token, want[i]);
+    }
+
+    const struct weft_step_result *result = NULL;
+    struct weft_errmsg why = {""};
+    drive_spill(drive, 0, n_last + 1);
+    struct weft_step_plan plan = drive_plan(drive);
+    assert_int_equal(weft_eng_step(eng, &plan, &result, &why), WEFT_E_PROTO);
+    assert_non_null(strstr(why.text, "a spill of block 0"));
+    free(drive);
+    weft_eng_free(eng);
+}
+
+static void spilled_blocks_come_back_as_they_were(void **state) {
+    (void)state;
+    check_spills(ENGINE_DRAFT);
+    check_spills("tests/data/zoo/deepseek_v2"); /* of one plane */
+}
+
+static void a_file_that_cannot_be_written_is_given_up(void **state) {
+    (void)state;
+    weft_eng *eng = open_spilling(ENGINE_DRAFT);
+    struct drive *drive = malloc(sizeof *drive);
+    assert_non_null(drive);
+    drive_init(drive, eng);
+    struct rlimit had, none;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &had), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = had.rlim_max};
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    const struct weft_step_result *result = NULL;
+    struct weft_errmsg why = {""};
+    drive_spill(drive, 0, 0);
+    struct weft_step_plan plan = drive_plan(drive);
+    weft_err err = weft_eng_step(eng, &plan, &result, &why);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &had), 0);
+    assert_int_not_equal(err, WEFT_OK);
+    assert_null(result);
+    assert_non_null(strstr(why.text, "cannot write to the spill file"));
+    assert_int_equal(weft_eng_info(eng)->n_spill_blocks, 0);
+    weft_eng_reset(eng, 7);
+    drive_clear(drive);
+    drive->epoch = 7;
+    drive->step = 0;
+    uint32_t tokens[4] = {1, 2, 3, 4}, out[2];
+    struct weft_sampling sampling;
+    weft_sampling_init(&sampling);
+    sampling.max_tokens = 2;
+    assert_int_equal(drive_complete(drive, tokens, 4, &sampling, out), 2);
+    free(drive);
+    weft_eng_free(eng);
+}
+
 static void copied_and_shared_blocks_hold_the_same_tokens(void **state) {
     (void)state;
     check_copies(ENGINE_DRAFT);
@@ -248,7 +354,7 @@ static void progress_moves_with_every_step(void **state) {
 }
 
 #ifndef WEFT_SANITIZED
-enum { COUNTERS_MAX = 8, CHUNK = 24, BLOCKS_EACH = 16, HEAP_STEPS = 48 };
+enum { COUNTERS_MAX = 16, CHUNK = 24, BLOCKS_EACH = 16, HEAP_STEPS = 48 };
 
 /* What each thread has taken from the heap so far. They change behind the compiler's back. */
 static const volatile uint64_t *counters[COUNTERS_MAX];
@@ -402,6 +508,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(sequences_end_where_they_should),
         cmocka_unit_test(a_prompt_of_the_full_length_ends_without_a_token),
         cmocka_unit_test(copied_and_shared_blocks_hold_the_same_tokens),
+        cmocka_unit_test(spilled_blocks_come_back_as_they_were),
+        cmocka_unit_test(a_file_that_cannot_be_written_is_given_up),
         cmocka_unit_test(a_cached_prefix_needs_only_the_windowed_blocks_that_are_seen),
         cmocka_unit_test(progress_moves_with_every_step),
         cmocka_unit_test(a_step_takes_nothing_from_the_heap_on_any_thread),

@@ -152,6 +152,21 @@ static weft_err check_copies(const struct check *check) {
     return WEFT_OK;
 }
 
+static weft_err check_spills(const struct check *check, const char *part,
+                             const struct weft_step_spill *spills, uint32_t n) {
+    const struct wefti_slots *slots = check->slots;
+    for (uint32_t i = 0; i < n; i++) {
+        if (spills[i].block < slots->n_blocks[WEFT_KV_FULL] &&
+            spills[i].slot < slots->n_spill_slots)
+            continue;
+        return weft_err_set(check->why, WEFT_E_PROTO,
+                            "a %s of block %u, there are %u, and slot %u, there are %u", part,
+                            spills[i].block, slots->n_blocks[WEFT_KV_FULL], spills[i].slot,
+                            slots->n_spill_slots);
+    }
+    return WEFT_OK;
+}
+
 static weft_err check_grants(const struct check *check) {
     const struct wefti_slots *slots = check->slots;
     for (uint32_t i = 0; i < check->plan->n_grants; i++) {
@@ -226,7 +241,9 @@ weft_err wefti_plan_check(struct wefti_slots *slots, const struct weft_step_plan
     struct check check = {.slots = slots, .plan = plan, .is_new_epoch = is_new_epoch, .why = why};
     weft_err err = check_releases(&check);
     if (!err) err = check_starts(&check);
+    if (!err) err = check_spills(&check, "spill", plan->spills, plan->n_spills);
     if (!err) err = check_copies(&check);
+    if (!err) err = check_spills(&check, "restore", plan->restores, plan->n_restores);
     if (!err) err = check_grants(&check);
     if (!err) err = check_rows(&check);
     return err;
