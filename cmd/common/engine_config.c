@@ -1,5 +1,7 @@
 #include "common/engine_config.h"
 
+#include <stdlib.h>
+
 static weft_err bad_value(const char *flag, const char *choices, const char *text, weft_err err,
                           struct weft_errmsg *why) {
     return weft_err_set(why, err, "--%s is %s, not \"%s\"", flag, choices, text);
@@ -22,6 +24,9 @@ weft_err weft_engine_config(const struct weft_config *config, struct weft_eng_op
         return bad_value("kv-dtype", "auto, f32, bf16, f16 or int8", config->kv_dtype, err, why);
     options->block_size = config->block_size;
     options->kv_memory_bytes = config->kv_memory;
+    options->spill_bytes = config->kv_spill;
+    options->spill_dir = config->kv_spill_dir ? config->kv_spill_dir : getenv("TMPDIR");
+    if (!options->spill_dir || !*options->spill_dir) options->spill_dir = "/var/tmp";
     options->max_seqs = config->max_num_seqs;
     options->max_batched_tokens = config->max_num_batched_tokens;
     options->max_model_len = config->max_model_len;

@@ -233,6 +233,10 @@
     X(kv_memory, SIZE, "kv-memory", ENGINE, 0, 1e15, NULL, "SIZE",                                 \
       "memory of a worker's KV cache (default: what the sequences can use, at most its part "      \
       "of half of what is free)")                                                                  \
+    X(kv_spill, SIZE, "kv-spill", SERVE | WORKER, 0, 1e15, NULL, "SIZE",                           \
+      "size of a worker's file for KV blocks of preempted sequences; 0: none")                     \
+    X(kv_spill_dir, TEXT, "kv-spill-dir", SERVE | WORKER, 0, 0, NULL, "DIR",                       \
+      "where that file is, without a name (default: TMPDIR, or /var/tmp)")                         \
     X(block_size, U32, "block-size", ENGINE, 16, WEFT_BLOCK_SIZE_MAX, "16", "N",                   \
       "tokens per KV block; a multiple of 16")                                                     \
     X(max_model_len, U32, "max-model-len", ENGINE, 0, WEFT_CONTEXT_MAX, "0", "N",                  \

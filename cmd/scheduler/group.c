@@ -59,6 +59,8 @@ static weft_err make_sched(struct wefti_actor *a, struct wefti_group *g,
         .block_size = model->block_size,
         .window = model->window,
         .n_window_blocks = model->n_window_blocks,
+        .n_spill_blocks = model->n_spill_blocks,
+        .block_bytes = model->kv_bytes / model->n_blocks,
         .max_seqs = weft_min_u32(a->config.max_num_seqs, model->max_seqs),
         .max_batched_tokens =
             weft_min_u32(a->config.max_num_batched_tokens, model->max_batched_tokens),
@@ -145,6 +147,7 @@ static weft_err take_hello(struct wefti_actor *a, struct wefti_group *g,
     }
     weft_err err = fit_model(a, g, &hello->model, why);
     if (err) return err;
+    weft_sched_limit_spill(g->replica->sched, hello->model.n_spill_blocks);
     w->pid = hello->pid;
     weft_sched_group_came(g->replica, weft_now_ms());
     struct weft_msg msg = {.type = WEFT_MSG_SCHED_HELLO};

@@ -63,6 +63,7 @@ static void model_info(const struct weft_eng_info *info, struct weft_model_info 
         .n_vocab = info->n_vocab,
         .n_blocks = info->n_blocks,
         .n_window_blocks = info->n_window_blocks,
+        .n_spill_blocks = info->n_spill_blocks,
         .window = info->window,
         .block_size = info->block_size,
         .max_model_len = info->max_model_len,

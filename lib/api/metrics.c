@@ -404,6 +404,8 @@ static void render_scheduler(const struct writer *w, const struct weft_api_metri
         sample(w, "kv_window_blocks", ",state=\"used\"", n_window_used);
         sample(w, "kv_window_blocks", ",state=\"free\"", s->n_window_blocks_free);
     }
+    gauge(w, "kv_spill_bytes", "KV blocks of preempted sequences in spill files, in bytes.",
+          (double)s->spill_bytes);
     render_counters(w, &m->carried);
     gauge(w, "step_time_model_error_ratio",
           "How far predictions of a step's time are off, smoothed, as a part of it.",
