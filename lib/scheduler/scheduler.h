@@ -46,9 +46,10 @@ enum weft_sched_policy {
 struct weft_sched_options {
     uint32_t n_blocks, block_size;    /* of the worker */
     uint32_t window, n_window_blocks; /* of its windowed layers; 0: it has none */
-    uint32_t n_spill_blocks; /* that fit the worker's file; 0: it has none. Not with windowed layers */
-    uint64_t block_bytes;    /* of a block in that file */
-    uint32_t max_seqs;                /* slots of the worker; the running set is at most
+    uint32_t
+        n_spill_blocks;   /* that fit the worker's file; 0: it has none. Not with windowed layers */
+    uint64_t block_bytes; /* of a block in that file */
+    uint32_t max_seqs;    /* slots of the worker; the running set is at most
                                       min(max_seqs, max_batched_tokens) */
     uint32_t max_batched_tokens;
     uint32_t max_model_len;

@@ -16,7 +16,6 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/minmax.h"
 
 #define PROMPTS_AHEAD 4u
 
@@ -122,31 +121,6 @@ struct seq *wefti_sched_next_suspect(const weft_sched *sched) {
     struct prefix prefix;
     if (!seq || !wefti_sched_seq_is_suspect(seq)) return NULL; /* cheaper than the rest */
     return examine(sched, seq, &prefix) == READY ? seq : NULL;
-}
-
-/* -------------------------------------------------------------------------------- headroom --- */
-
-/* Nobody knows how long answers become. Where starting sequences took all memory but a block for each
- * that runs, those would soon be preempted, come back as soon as they fit, and push out others: a
- * quarter of all work was recomputation. So each preemption makes newcomers leave free a quarter
- * of a block more for every running sequence, and each end a 128th of one less: preemptions settle
- * at about one in thirty ends. Where memory suffices nothing of this is felt. */
-#define HEADROOM_SCALE 256u
-#define HEADROOM_UP (HEADROOM_SCALE / 4)
-#define HEADROOM_DOWN (HEADROOM_SCALE / 128)
-
-uint64_t wefti_sched_headroom(const weft_sched *sched) {
-    return sched->n_running + (uint64_t)sched->n_running * sched->headroom / HEADROOM_SCALE;
-}
-
-void wefti_sched_headroom_lacked(weft_sched *sched) {
-    uint32_t most = sched->table_cap * HEADROOM_SCALE;
-    if (sched->options.evict_last) return;
-    sched->headroom = weft_min_u32(sched->headroom + HEADROOM_UP, most);
-}
-
-void wefti_sched_headroom_sufficed(weft_sched *sched) {
-    sched->headroom -= weft_min_u32(sched->headroom, HEADROOM_DOWN);
 }
 
 /* ----------------------------------------------------------------------------------- admit --- */

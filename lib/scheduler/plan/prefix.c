@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/minmax.h"
 
 /* --------------------------------------------------------------------------------- finding --- */
 
@@ -118,6 +119,31 @@ void wefti_sched_prefix_find(const weft_sched *sched, const struct seq *seq,
     if (source && seq->req->n_prompt - 1 > prefix_out->n_cached)
         find_forked(sched, seq, source, prefix_out);
     wefti_sched_spill_extend(sched, seq, prefix_out);
+}
+
+/* -------------------------------------------------------------------------------- headroom --- */
+
+/* Nobody knows how long answers become. Where starting sequences took all memory but a block for each
+ * that runs, those would soon be preempted, come back as soon as they fit, and push out others: a
+ * quarter of all work was recomputation. So each preemption makes newcomers leave free a quarter
+ * of a block more for every running sequence, and each end a 128th of one less: preemptions settle
+ * at about one in thirty ends. Where memory suffices nothing of this is felt. */
+#define HEADROOM_SCALE 256u
+#define HEADROOM_UP (HEADROOM_SCALE / 4)
+#define HEADROOM_DOWN (HEADROOM_SCALE / 128)
+
+uint64_t wefti_sched_headroom(const weft_sched *sched) {
+    return sched->n_running + (uint64_t)sched->n_running * sched->headroom / HEADROOM_SCALE;
+}
+
+void wefti_sched_headroom_lacked(weft_sched *sched) {
+    uint32_t most = sched->table_cap * HEADROOM_SCALE;
+    if (sched->options.evict_last) return;
+    sched->headroom = weft_min_u32(sched->headroom + HEADROOM_UP, most);
+}
+
+void wefti_sched_headroom_sufficed(weft_sched *sched) {
+    sched->headroom -= weft_min_u32(sched->headroom, HEADROOM_DOWN);
 }
 
 /* ------------------------------------------------------------------------------------ room --- */
