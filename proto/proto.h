@@ -76,7 +76,8 @@ struct weft_model_info {
     uint64_t weight_bytes, kv_bytes;
     uint32_t long_prompt; /* prompts of more tokens share no keys and values with shorter ones; 0:
                              all share */
-    uint32_t n_spill_blocks; /* that the worker's file takes; 0: it has none, or there is a window */
+    uint32_t
+        n_spill_blocks; /* that the worker's file takes; 0: it has none, or there is a window */
     uint32_t window, n_window_blocks; /* both 0: all blocks are WEFT_KV_FULL */
 };
 

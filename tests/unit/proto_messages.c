@@ -142,7 +142,8 @@ static bool same_out(const struct weft_step_out *a, const struct weft_step_out *
 
 static bool same_result(const struct weft_step_result *a, const struct weft_step_result *b) {
     if (a->epoch != b->epoch || a->step != b->step || a->busy_us != b->busy_us ||
-        a->idle_us != b->idle_us || a->spill_us != b->spill_us || a->n_tokens != b->n_tokens || a->n_outs != b->n_outs)
+        a->idle_us != b->idle_us || a->spill_us != b->spill_us || a->n_tokens != b->n_tokens ||
+        a->n_outs != b->n_outs)
         return false;
     for (uint32_t i = 0; i < a->n_outs; i++) {
         if (!same_out(&a->outs[i], &b->outs[i])) return false;
