@@ -244,8 +244,9 @@ static bool measure(const struct params *params, enum weft_sched_policy policy, 
         spent[i] = step_ns(world);
     }
     qsort(spent, params->n_steps, sizeof *spent, by_value);
-    double median = (double)spent[params->n_steps / 2] / 1e3;
-    double p99 = (double)spent[params->n_steps * 99ull / 100] / 1e3, n = params->n_steps;
+    uint32_t middle = params->n_steps / 2, late = (uint32_t)(params->n_steps * 99ull / 100);
+    double median = (double)spent[middle] / 1e3, p99 = (double)spent[late] / 1e3;
+    double n = params->n_steps;
     printf("%-8s %-8s %7" PRIu32 " %8.0f %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f  %s\n",
            is_mixed ? "mixed" : "decode", names[policy], n_tenants, (double)n_running / n,
            (double)world->n_stream_tokens / n, (double)world->n_prompt_tokens / n,
