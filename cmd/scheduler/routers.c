@@ -89,7 +89,7 @@ static void cancel(struct wefti_actor *a, uint32_t peer, const struct weft_msg_c
 }
 
 static void reset_cache(struct wefti_actor *a, uint32_t peer) {
-    weft_info("router %u: cached prefixes are forgotten", peer);
+    weft_debug("router %u: cached prefixes are forgotten", peer); /* anybody may ask, and often */
     for (uint32_t i = 0; i < a->n_groups; i++) {
         weft_sched *sched = a->groups[i].replica->sched;
         if (sched) weft_sched_reset_cache(sched);

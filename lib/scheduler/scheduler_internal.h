@@ -392,9 +392,11 @@ struct payer *wefti_sched_payer_reserve(weft_sched *sched, uint64_t tenant, uint
                                         uint32_t weight);
 /* A tenant that is known; NULL: it is not. */
 const struct payer *wefti_sched_tenant_find(const weft_sched *sched, uint64_t tenant);
-/* Whether a tenant's user may queue another request although the queue is full: less than its share
- * of it is the user's. */
-bool wefti_sched_has_share_left(const weft_sched *sched, const struct weft_submit *submit);
+/* A tenant's part of a whole by its weight, at least 1; UINT64_MAX: no other one has requests. */
+uint64_t wefti_sched_tenant_part(const weft_sched *sched, const struct weft_submit *submit,
+                                 uint64_t whole);
+/* Whether there are other users of its tenant, and this one has less than its part of the queue. */
+bool wefti_sched_user_has_part(const weft_sched *sched, const struct weft_submit *submit);
 void wefti_sched_payer_join(weft_sched *sched, struct request *req, struct payer *flow);
 void wefti_sched_payer_leave(weft_sched *sched, struct request *req); /* it left the queue before */
 void wefti_sched_payers_trim(weft_sched *sched, uint64_t now_us);     /* forgets those long gone */

@@ -37,6 +37,7 @@
 #define CHOICES_MAX 20u
 #define LEN_MAX 192u
 #define N_ROUTERS 3u
+#define N_TENANTS 4u
 #define N_VOCAB 50u
 
 /* ----------------------------------------------------------------------------------- state --- */
@@ -238,7 +239,7 @@ static void draw_client(struct world *world, struct client *client) {
     if (chance(world, 1000)) client->deadline_us = world->now_us + dice(world, 2000000) + 1;
     if (chance(world, world->odds.deadly))
         client->deadly_len = between(world, 1, client->n_prompt + 4);
-    client->tenant = world->is_plain || chance(world, 7000) ? 0 : dice(world, 4);
+    client->tenant = world->is_plain || chance(world, 7000) ? 0 : dice(world, N_TENANTS);
     client->flow = world->is_plain || chance(world, 7000) ? 0 : dice(world, 20);
     client->priority = (int32_t)dice(world, 5) - 2;
     client->ttft_us = chance(world, 3000) ? between(world, 1, 5000000) : 0;
@@ -319,7 +320,8 @@ static void arrive(struct world *world) {
     bool is_over = reject == WEFT_REJECT_OVERLOADED && expected != WEFT_REJECT_TOO_LONG &&
                    world->options.max_queued_tokens > 0;
     WEFT_ASSERT(reject == expected || is_fair || is_due || is_over);
-    WEFT_ASSERT(reject || stats.n_waiting < 2 * (world->options.max_queue + places_max(world)));
+    WEFT_ASSERT(reject ||
+                stats.n_waiting < (N_TENANTS + 1) * (world->options.max_queue + places_max(world)));
     totals.n_too_long += reject == WEFT_REJECT_TOO_LONG;
     totals.n_queue_full += reject == WEFT_REJECT_QUEUE_FULL;
     totals.n_tenant_full += reject == WEFT_REJECT_TENANT_FULL;

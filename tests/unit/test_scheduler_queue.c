@@ -218,6 +218,37 @@ static void prompts_that_wait_for_places_make_no_prompt_slow(void **state) {
     bench_run_until_idle(bench, false);
 }
 
+static void a_tenant_of_many_users_keeps_nobody_out(void **state) {
+    struct weft_sched_options options = bench_options();
+    options.max_queue = 8;
+    options.max_seqs = 1;
+    options.max_queued_tokens = 200;
+    struct bench *bench = remake(state, &options);
+    struct weft_submit submit;
+    uint64_t id = 1;
+    for (; id <= 40; id++) { /* each for a new user */
+        submit = bench_request(bench, id, 4, 1);
+        submit.tenant = 1;
+        submit.flow = id;
+        if (bench_try(bench, &submit)) break;
+    }
+    assert_int_equal(id, 19); /* twice the queue, and the free place */
+    submit = bench_request(bench, 50, 60, 1);
+    submit.tenant = 2;
+    bench_take(bench, &submit);
+    submit = bench_request(bench, 51, 30, 1);
+    submit.tenant = 2;
+    bench_take(bench, &submit); /* below its half of the tokens */
+    submit = bench_request(bench, 52, 60, 1);
+    submit.tenant = 2;
+    assert_true(refuses(bench, &submit, WEFT_REJECT_OVERLOADED, "limit of 200") >= 1000);
+    submit = bench_request(bench, 53, 4, 1);
+    submit.tenant = 1;
+    submit.flow = 99;
+    assert_true(refuses(bench, &submit, WEFT_REJECT_TENANT_FULL, "your share") >= 1000);
+    bench_run_until_idle(bench, true);
+}
+
 static void too_many_tokens_do_not_wait(void **state) {
     struct weft_sched_options options = bench_options();
     options.max_seqs = 1;
@@ -486,6 +517,7 @@ int main(void) {
         CASE(where_nothing_is_to_do_a_bad_time_refuses_nobody),
         CASE(a_cold_start_refuses_nobody),
         CASE(prompts_that_wait_for_places_make_no_prompt_slow),
+        CASE(a_tenant_of_many_users_keeps_nobody_out),
         CASE(too_many_tokens_do_not_wait),
         CASE(who_waits_or_runs_too_long_is_ended),
         CASE(who_drains_takes_resumed_requests_only),

@@ -136,18 +136,24 @@ const struct payer *wefti_sched_tenant_find(const weft_sched *sched, uint64_t te
     return find(bucket_of(sched, tenant, 0, false), NULL, tenant);
 }
 
-bool wefti_sched_has_share_left(const weft_sched *sched, const struct weft_submit *submit) {
+uint64_t wefti_sched_tenant_part(const weft_sched *sched, const struct weft_submit *submit,
+                                 uint64_t whole) {
     const struct payer *tenant = wefti_sched_tenant_find(sched, submit->tenant);
+    uint64_t weight = submit->weight ? submit->weight : 1, others = sched->active_weight;
+    if (tenant && tenant->n_requests > 0) others -= tenant->active_weight;
+    if (others == 0) return UINT64_MAX;
+    double part = (double)whole * (double)weight / (double)(others + weight);
+    return part > 1 ? (uint64_t)part : 1;
+}
+
+bool wefti_sched_user_has_part(const weft_sched *sched, const struct weft_submit *submit) {
+    const struct payer *tenant = wefti_sched_tenant_find(sched, submit->tenant);
+    if (!tenant || tenant->n_requests == 0) return true;
     uint64_t id = known_flow(sched, submit->flow);
-    const struct payer *flow =
-        tenant ? find(bucket_of(sched, submit->tenant, id, true), tenant, id) : NULL;
-    uint64_t weight = submit->weight ? submit->weight : 1, all = sched->active_weight;
-    uint32_t n_flows = tenant ? tenant->n_active : 0;
-    if (!tenant || tenant->n_requests == 0) all += weight;
-    if (!flow || flow->n_requests == 0) n_flows++;
-    if (all == weight && n_flows == 1) return false; /* it has all of the queue */
-    uint64_t share = sched->options.max_queue * weight / all / n_flows;
-    return !flow || flow->n_queued < (share > 0 ? share : 1);
+    const struct payer *flow = find(bucket_of(sched, submit->tenant, id, true), tenant, id);
+    bool is_new = !flow || flow->n_requests == 0;
+    uint32_t n_flows = tenant->n_active + is_new, part = sched->options.max_queue / n_flows;
+    return n_flows > 1 && (is_new || flow->n_queued < part);
 }
 
 /* One request more or less, of a tenant or one of its flows. */

@@ -142,28 +142,40 @@ static struct request *make_request(weft_sched *sched, uint64_t now_us, uint32_t
     return req;
 }
 
-/* Tenants that have less than their share of a full queue may go on to it, so the queue has twice
- * its length at most. */
+static const struct payer *tenant_of(const weft_sched *sched, const struct weft_submit *submit) {
+    static const struct payer nobody;
+    const struct payer *tenant = wefti_sched_tenant_find(sched, submit->tenant);
+    return tenant ? tenant : &nobody;
+}
+
+/* A tenant that has less than its part of a full queue may go on to it, whatever others have put there.
+ * So may a user of the only tenant's, up to twice the queue's length. So it has at most its length for
+ * each tenant, and once more. */
 static enum weft_reject check_places(const weft_sched *sched, const struct weft_submit *submit,
                                      uint32_t *retry_ms_out, struct weft_errmsg *why) {
     uint32_t max = waiting_max(sched), n = sched->n_requests_waiting;
-    if (n < max || (n < 2 * max && wefti_sched_has_share_left(sched, submit)))
+    if (n < max) return WEFT_REJECT_NONE;
+    uint64_t part = wefti_sched_tenant_part(sched, submit, sched->options.max_queue);
+    bool is_alone = part == UINT64_MAX;
+    if (!is_alone && tenant_of(sched, submit)->n_queued < part) return WEFT_REJECT_NONE;
+    if (is_alone && n < 2 * max && wefti_sched_user_has_part(sched, submit))
         return WEFT_REJECT_NONE;
     *retry_ms_out = to_retry_ms(wefti_sched_forecast_requests_us(sched, n - max + 1));
-    const struct payer *tenant = wefti_sched_tenant_find(sched, submit->tenant);
-    bool is_its_own =
-        tenant && tenant->n_requests > 0 && sched->active_weight > tenant->active_weight;
     (void)weft_err_set(why, WEFT_E_FULL,
-                       is_its_own ? "%u requests are waiting, and your share of the queue is full"
-                                  : "%u requests are waiting, which is the limit",
+                       is_alone ? "%u requests are waiting, which is the limit"
+                                : "%u requests are waiting, and your share of the queue is full",
                        n);
-    return is_its_own ? WEFT_REJECT_TENANT_FULL : WEFT_REJECT_QUEUE_FULL;
+    return is_alone ? WEFT_REJECT_QUEUE_FULL : WEFT_REJECT_TENANT_FULL;
 }
 
+/* The same for tokens: a tenant with nothing waiting, or less than its part, is let in. */
 static enum weft_reject check_tokens(const weft_sched *sched, const struct weft_submit *submit,
                                      uint32_t *retry_ms_out, struct weft_errmsg *why) {
     uint64_t max = sched->options.max_queued_tokens, n = sched->n_queued_tokens;
     if (max == 0 || n == 0 || n + submit->n_prompt <= max) return WEFT_REJECT_NONE;
+    uint64_t part = wefti_sched_tenant_part(sched, submit, max);
+    uint64_t own = tenant_of(sched, submit)->n_queued_tokens;
+    if (part < UINT64_MAX && (own == 0 || own + submit->n_prompt <= part)) return WEFT_REJECT_NONE;
     uint64_t n_over = n + submit->n_prompt - max;
     *retry_ms_out = to_retry_ms(wefti_sched_forecast_tokens_us(sched, n_over < n ? n_over : n));
     (void)weft_err_set(why, WEFT_E_FULL,
