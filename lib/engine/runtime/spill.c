@@ -81,6 +81,7 @@ static weft_err move_block(struct wefti_spill *spill, const struct wefti_kv_cach
                            const struct weft_step_spill *which, bool is_write,
                            struct weft_errmsg *why) {
     WEFT_ASSERT(which->slot < spill->n_slots && which->block < cache->n_blocks[WEFT_KV_FULL]);
+    WEFT_ASSERT(cache->n_planes <= 2); /* keys and values, or latents */
     off_t at = (off_t)(which->slot * spill->slot_bytes);
     for (uint32_t i = 0; i < cache->n_layers; i++) {
         uint8_t *planes[] = {cache->layers[i].k, cache->layers[i].v};
