@@ -4,6 +4,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,10 +81,11 @@ static void token_ids_are_found_in_the_forms_that_servers_have(void **state) {
         "\"token_id:12\"]}",
     };
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++) {
-        char text[400] = "data: {\"choices\":[{\"index\":0,";
+        char text[400];
         struct read r;
-        strcat(text, events[i]);
-        strcat(text, "}]}\n\n");
+        int len =
+            snprintf(text, sizeof text, "data: {\"choices\":[{\"index\":0,%s}]}\n\n", events[i]);
+        assert_in_range(len, 1, sizeof text - 1);
         feed(&r, false, WEFT_TRAFFIC_KEEP_IDS, text, 1000);
         assert_string_equal(weft_buf_cstr(&r.reply.answer), ",46,12");
         weft_traffic_reply_fini(&r.reply);
