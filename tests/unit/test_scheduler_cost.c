@@ -309,6 +309,25 @@ static void noise_is_left_room_below_a_target(void **state) {
     assert_true(chunk(&noisy, 8, 1, 100000, &us) < chunk(&quiet, 8, 1, 100000, &us));
 }
 
+/* Two steps of a hundred take half as long again: too few for the margin that one step of twenty exceeds. */
+static void rare_long_steps_are_left_room_too(void **state) {
+    (void)state;
+    double us;
+    struct run even = new_run(measured), uneven = new_run(measured);
+    serve(&even, 200);
+    serve(&uneven, 200);
+    for (uint32_t i = 0; i < 2000; i++) {
+        struct weft_sched_work work = streams(8, 300);
+        even.speed = 1;
+        uneven.speed = i % 50 == 0 ? 1.5 : 1;
+        take(&even, &work);
+        take(&uneven, &work);
+    }
+    assert_true(uneven.cost.margin < 1.1);
+    assert_true(uneven.cost.margin_rare > 1.3);
+    assert_true(chunk(&uneven, 8, 1, 100000, &us) < chunk(&even, 8, 1, 100000, &us));
+}
+
 static void without_a_target_few_prompts_take_a_part_of_what_streams_take(void **state) {
     (void)state;
     double us;
@@ -472,6 +491,7 @@ int main(void) {
         cmocka_unit_test(a_step_stays_below_the_target),
         cmocka_unit_test(chunks_grow_with_the_target),
         cmocka_unit_test(noise_is_left_room_below_a_target),
+        cmocka_unit_test(rare_long_steps_are_left_room_too),
         cmocka_unit_test(without_a_target_few_prompts_take_a_part_of_what_streams_take),
         cmocka_unit_test(without_a_target_many_prompts_take_more),
         cmocka_unit_test(without_a_target_steps_keep_to_it_on_noisy_machines_that_slow_down),

@@ -48,6 +48,9 @@ static const double usual[N] = {1, 16, 16, 16, 16, 8, 32};
 #define SLOWLY (1.0 / 32)
 #define MARGIN_STEP 0.02
 #define MARGIN_MAX 1.5
+/* Times the target: what one step of a hundred may exceed. What lies between a step and its reader
+ * adds to that, and one gap of a hundred stays below 1.1 times. */
+#define OVER_RARELY 1.07
 #define TIMER_US 2.0 /* what a measurement cannot tell apart */
 
 #define TOKENS_FIRST 32u       /* of a step before anything is known */
@@ -116,7 +119,7 @@ static double variance_max(const struct weft_sched_cost *cost, int i) {
 static void begin(struct weft_sched_cost *cost, double busy_us) {
     cost->scale_us = busy_us;
     cost->noise2 = NOISE2_FIRST;
-    cost->margin = 1;
+    cost->margin = cost->margin_rare = 1;
     for (int i = 0; i < N; i++)
         cost->cov[i][i] = variance_max(cost, i);
     for (int i = 1; i <= N_PARTS; i++) {
@@ -185,13 +188,20 @@ static void update(struct weft_sched_cost *cost, const double x[N], double varia
     keep_positive(cost);
 }
 
+/* Follows the factor that so many of the steps exceed. */
+static void follow(double *margin, double part_above, double factor) {
+    *margin += factor > *margin ? (1 - part_above) * MARGIN_STEP : -part_above * MARGIN_STEP;
+    if (*margin < 1) *margin = 1;
+    if (*margin > MARGIN_MAX) *margin = MARGIN_MAX;
+}
+
 static void judge(struct weft_sched_cost *cost, double predicted, double busy_us) {
     double error = predicted > busy_us ? predicted - busy_us : busy_us - predicted;
     error = error < busy_us ? error / busy_us : 1;
     cost->error += (error - cost->error) * SLOWLY;
-    cost->margin += busy_us > cost->margin * predicted ? 0.95 * MARGIN_STEP : -0.05 * MARGIN_STEP;
-    if (cost->margin < 1) cost->margin = 1;
-    if (cost->margin > MARGIN_MAX) cost->margin = MARGIN_MAX;
+    double factor = predicted > 0 ? busy_us / predicted : MARGIN_MAX;
+    follow(&cost->margin, 0.05, factor);
+    follow(&cost->margin_rare, 0.01, factor);
 }
 
 static double variance_of(const struct weft_sched_cost *cost, const double x[N]) {
@@ -259,7 +269,9 @@ uint32_t weft_sched_cost_bound(const struct weft_sched_cost *cost,
     if (cost->n_learned == 0) return is_auto ? AUTO_STEP_US : itl_target_us;
     double alone = decode->n_tokens ? weft_sched_cost_predict(cost, decode) : 0;
     if (!is_auto) {
-        double bound = itl_target_us / cost->margin, least = alone + alone / PART_ALWAYS;
+        double rare = cost->margin_rare / OVER_RARELY;
+        double bound = itl_target_us / (rare > cost->margin ? rare : cost->margin);
+        double least = alone + alone / PART_ALWAYS;
         return to_us(bound > least ? bound : least);
     }
     if (decode->n_tokens == 0) return AUTO_STEP_US;

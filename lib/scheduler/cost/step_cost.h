@@ -26,11 +26,12 @@ struct weft_sched_work {
 struct weft_sched_cost {
     double coef[WEFT_SCHED_COST_TERMS]; /* us for each unit; see step_cost.c */
     double cov[WEFT_SCHED_COST_TERMS][WEFT_SCHED_COST_TERMS];
-    double scale_us; /* a usual step */
-    double noise2;   /* variance of a step's relative deviation */
-    double error;    /* smoothed relative error of predictions */
-    double margin;   /* one step of twenty takes longer than so many times its prediction */
-    int32_t run;     /* results in a row that were far above (below: negative) their predictions */
+    double scale_us;    /* a usual step */
+    double noise2;      /* variance of a step's relative deviation */
+    double error;       /* smoothed relative error of predictions */
+    double margin;      /* one step of twenty takes longer than so many times its prediction */
+    double margin_rare; /* and one of a hundred longer than so many times */
+    int32_t run; /* results in a row that were far above (below: negative) their predictions */
     uint32_t tokens_max; /* of all steps measured */
     uint64_t n_learned;
 };
