@@ -2,7 +2,8 @@
  * worker that dies, on a clock that only the dice move.
  *
  * Worlds of random shape (tiny pools, one slot or many, one token per step or plenty) run one after
- * the other from one seed, STEPS steps in total. Throughout:
+ * the other from one seed, STEPS steps in total. In every other one requests come as they were
+ * recorded, where the traces are at hand. Throughout:
  *   - the worker holds every plan against base/step.h, and every block against the history that its
  *     reader expects (sim_worker.h);
  *   - every stream yields the tokens of sim_token: no token lost, doubled or out of place, across
@@ -26,6 +27,7 @@
 #include "base/check.h"
 #include "base/parse.h"
 #include "base/rand.h"
+#include "property/sim_trace.h"
 #include "property/sim_worker.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/step_cost.h"
@@ -83,6 +85,9 @@ struct slot_user {
 
 struct world {
     uint64_t rand, now_us;
+    bool is_recorded; /* requests are those of a trace */
+    struct sim_trace recorded;
+    uint64_t n_turns;
     bool is_plain; /* first come, first served: nobody may overtake, so each has its own bound */
     struct weft_sched_options options;
     uint32_t spill_block_us;
@@ -100,7 +105,7 @@ struct totals {
     uint64_t n_worlds, n_steps, n_tokens, n_accepted, n_preemptions, n_worker_losses,
         n_sched_losses;
     uint64_t n_queue_full, n_too_long, n_deadlines, n_cancels, n_forks, n_hostile_refused;
-    uint64_t n_spills, n_restores;
+    uint64_t n_spills, n_restores, n_recorded;
     uint64_t n_deadly, n_given_up, n_innocent;
     uint64_t n_hit_tokens, n_evictions;
     uint64_t n_tenant_full, n_too_late, n_overloaded;
@@ -108,6 +113,7 @@ struct totals {
 };
 
 static struct totals totals;
+static bool has_traces;
 
 static uint32_t dice(struct world *world, uint32_t n) {
     return weft_rand_below(&world->rand, n);
@@ -230,8 +236,16 @@ static void draw_client(struct world *world, struct client *client) {
     client->key = (struct weft_sched_key){.router = dice(world, N_ROUTERS),
                                           .request_id = ++world->last_request_id};
     uint32_t longest = world->options.max_model_len + (chance(world, 500) ? 2 : 0);
-    client->n_prompt = between(world, 1, chance(world, 7000) && longest > 24 ? 24 : longest);
-    draw_prompt(world, client);
+    uint32_t n_output = 100;
+    if (world->is_recorded) {
+        client->n_prompt = longest;
+        sim_trace_take(&world->recorded, world->n_turns, N_VOCAB, &client->n_prompt, &n_output,
+                       client->prompt);
+        totals.n_recorded++;
+    } else {
+        client->n_prompt = between(world, 1, chance(world, 7000) && longest > 24 ? 24 : longest);
+        draw_prompt(world, client);
+    }
     client->n_choices =
         chance(world, 7500) ? 1 : between(world, 2, chance(world, 1000) ? CHOICES_MAX : 5);
     client->arrived_us = world->now_us;
@@ -244,6 +258,7 @@ static void draw_client(struct world *world, struct client *client) {
     client->priority = (int32_t)dice(world, 5) - 2;
     client->ttft_us = chance(world, 3000) ? between(world, 1, 5000000) : 0;
     draw_sampling(world, client);
+    if (world->is_recorded) client->sampling.max_tokens = n_output;
     client->prompt_hash = sim_prompt_hash(client->prompt, client->n_prompt, client->sampling.seed);
 }
 
@@ -742,7 +757,11 @@ static void draw_world(struct world *world) {
 
 static void disturb(struct world *world) {
     const struct odds *odds = &world->odds;
-    if (chance(world, odds->burst)) {
+    for (uint32_t n = 0; n < CLIENTS_MAX && world->is_recorded; n++) {
+        if (!sim_trace_is_due(&world->recorded, world->n_turns)) break;
+        arrive(world); /* nobody free: it comes later */
+    }
+    if (!world->is_recorded && chance(world, odds->burst)) {
         for (uint32_t n = between(world, 1, chance(world, 2000) ? 30 : 3); n > 0; n--)
             arrive(world);
     }
@@ -799,16 +818,17 @@ static uint64_t run_world(struct world *world, uint64_t seed) {
     world->rand = seed;
     world->now_us = 1000000;
     draw_world(world);
+    world->is_recorded = has_traces && chance(world, 5000);
+    if (world->is_recorded) sim_trace_begin(&world->recorded, &world->rand, between(world, 5, 60));
     world->users = calloc(world->options.max_seqs, sizeof *world->users);
     WEFT_ASSERT(world->users != NULL);
     start_actors(world);
-    for (uint64_t n_turns = 0; world->n_steps < WORLD_STEPS && n_turns < 20 * WORLD_STEPS;
-         n_turns++) {
+    for (; world->n_steps < WORLD_STEPS && world->n_turns < 20 * WORLD_STEPS; world->n_turns++) {
         world->now_us += dice(world, 300);
         disturb(world);
         (void)turn(world);
-        if (n_turns % 16 == 0) check_nobody_starves(world);
-        if (n_turns % 32 == 0) weft_sched_check(world->sched);
+        if (world->n_turns % 16 == 0) check_nobody_starves(world);
+        if (world->n_turns % 32 == 0) weft_sched_check(world->sched);
     }
     drain(world);
     stop_actors(world);
@@ -842,6 +862,7 @@ static void report(void) {
            totals.n_tenant_full, totals.n_too_late, totals.n_overloaded);
     printf("%" PRIu64 " tokens found in the prefix cache, %" PRIu64 " of its blocks evicted\n",
            totals.n_hit_tokens, totals.n_evictions);
+    printf("%" PRIu64 " requests came as they were recorded\n", totals.n_recorded);
     printf("%" PRIu64 " blocks spilled, %" PRIu64 " read back\n", totals.n_spills,
            totals.n_restores);
     printf("the slowest request took %.0f %% of the steps it may take\n",
@@ -851,6 +872,7 @@ static void report(void) {
 int main(void) {
     weft_check_actor("sim_scheduler");
     uint64_t seed = weft_rand_test_seed(), n_steps = wanted_steps();
+    has_traces = sim_trace_open() > 0;
     (void)fflush(stdout); /* an abort must not swallow the seed */
     struct world *world = calloc(1, sizeof *world);
     WEFT_ASSERT(world != NULL);
@@ -861,6 +883,7 @@ int main(void) {
         if (totals.n_worlds++ % 8 == 0) WEFT_ASSERT(run_world(world, world_seed) == first);
     }
     free(world);
+    sim_trace_close();
     report();
     return 0;
 }
