@@ -13,10 +13,12 @@ server  --model, --threads compute threads, 128 random tokens in, 64 out: 16 cli
 small   --small-model (fable-6m in Q8_0), one compute thread, 64 in, 64 out: 1, 8 and 32 clients; and the CPU time of
         weft's router and scheduler for each token that is streamed
 busy    --model again, 1 and 6 clients, with and without four processes at nice 10 that never sleep
-mixed   --model again, 8 streams: their gaps alone, and while prompts of 1900 tokens come in, one after another; with the
-        default of --itl-target-ms, with 60, and with 100, which is what --step-target had
-trace   --model, AzureLLMInferenceTrace_code.csv with inputs / 16 and outputs / 2, at least 8: the rate is raised until
-        goodput (first token within 2 s, 99 % of the gaps under 200 ms) falls; then both at a load that both carry
+mixed   --model again, 8 streams: their gaps alone (before and after, since gaps grow with the text), and while prompts of
+        1900 tokens come in, one after another for half a minute; with the default of --itl-target-ms, with 60, and with
+        100, which is what --step-target had
+trace   --model, AzureLLMInferenceTrace_code.csv with inputs / 16 and outputs / 2, at least 8, as a Poisson process (the
+        trace's own first minute is two bursts): the rate is raised until goodput (first token within 2 s, 99 % of the
+        gaps under 200 ms) falls; then both at a load that both carry
 turns   --model, 16 conversations of 6 turns: tokens per second
 deadlines  weft alone, the same trace at 1.5 x what a closed loop of 32 clients reaches, half of the requests with 1 s to
         their first token, half with 10 s: goodput with --scheduling-policy edf and with fcfs
@@ -288,14 +290,14 @@ class Mixed:
     """Streams, and long prompts beside them."""
 
     keys = ("target",)
-    N_STREAMS, N_PROMPT, ALONE_S = 8, 1900, 12
+    N_STREAMS, N_PROMPT, N_OF_STREAM, ALONE_S, BESIDE_S = 8, 1900, 2000, 10, 30
     # What follows is the server's command line; the first key of each server is its default.
     OPTIONS = {"weft": {"default": (), "60": ("--itl-target-ms", "60"), "100": ("--itl-target-ms", "100")},
                "llama-server": {"default": ("-c", str((N_STREAMS + 1) * 2048))}}
 
     def __init__(self, args):
         self.name, self.model, self.threads = "mixed", args.model, args.threads
-        self.vocab, self.n_prompts = args.vocab, args.requests
+        self.vocab = args.vocab
 
     def prompt(self, rng, n):
         return [rng.randrange(300, self.vocab) for _ in range(n)]  # below are control tokens and bytes
@@ -308,7 +310,7 @@ class Mixed:
 
     def measure_one(self, url, rng):
         alone_ms = [self.first_token_ms(url, rng) for _ in range(2)][-1]  # the first one warms
-        streams = [Stream(url, self.prompt(rng, 16), 2000) for _ in range(self.N_STREAMS)]
+        streams = [Stream(url, self.prompt(rng, 16), self.N_OF_STREAM) for _ in range(self.N_STREAMS)]
         try:
             while not all(len(s.times) > 8 for s in streams):
                 if any(s.is_over.is_set() for s in streams):
@@ -317,14 +319,17 @@ class Mixed:
             begin = time.monotonic()
             time.sleep(self.ALONE_S)
             middle = time.monotonic()
-            first = [self.first_token_ms(url, rng) for _ in range(self.n_prompts)]
+            first = []
+            while time.monotonic() - middle < self.BESIDE_S:
+                first.append(self.first_token_ms(url, rng))
             end = time.monotonic()
+            time.sleep(self.ALONE_S)
             if any(s.is_over.is_set() for s in streams):
-                raise SystemExit("mixed: a stream ended before the prompts did: fewer --requests")
+                raise SystemExit("mixed: a stream ended before the prompts did")
         finally:
             for s in streams:
                 s.close()
-        alone = sorted(gap for s in streams for gap in s.gaps(begin, middle))
+        alone = sorted(gap for s in streams for gap in s.gaps(begin, middle) + s.gaps(end, end + self.ALONE_S))
         beside = sorted(gap for s in streams for gap in s.gaps(middle, end))
         return {"gap_alone_ms": percentiles(alone), "gap_with_prompts_ms": percentiles(beside),
                 "p99_ratio": percentiles(beside)["p99"] / percentiles(alone)["p99"],
@@ -394,12 +399,12 @@ class Judged:
 class Trace(Judged):
     rounds = 1
     SLO = "ttft:2000,itl:200"
-    RATES = [1.5**i for i in range(10)]
-    PROBE_S, EQUAL_S, N_SLOTS = 20, 60, 32
+    RATES = [0.25 * 1.5**i for i in range(12)]
+    PROBE_S, N_EQUAL, N_SLOTS = 30, 40, 32
 
-    def probe(self, args, url, seed, rate, seconds):
-        r = bench_serve(args, url, seed, *self.trace(args), "--rate", rate, "--requests", max(8, round(rate * seconds)),
-                        "--goodput", self.SLO, "--request-timeout", 20000)
+    def probe(self, args, url, seed, rate, n_requests, *options):
+        r = bench_serve(args, url, seed, *self.trace(args), "--arrivals", "poisson", "--rate", rate, "--requests",
+                        n_requests, "--goodput", self.SLO, *options)
         r["good"] = r["goodput"]["requests_per_s"]
         return r
 
@@ -409,7 +414,8 @@ class Trace(Judged):
         with server(args, self.model, self.threads, self.N_SLOTS) as (url, _):
             load(args, url, 1, 1, 64, args.vocab, 0)  # warm
             for rate in self.RATES:
-                r = results[f"{rate:.2f}",] = self.probe(args, url, seed, rate, self.PROBE_S)
+                r = results[f"{rate:.2f}",] = self.probe(args, url, seed, rate, max(8, round(rate * self.PROBE_S)),
+                                                       "--request-timeout", 20000)
                 print(f"trace: {name} at {rate:.2f} requests/s: {r['good']:.2f} good, first token p99 "
                       f"{r['first_token_ms']['p99']:.0f} ms, {r['failed']} failed", file=sys.stderr)
                 if r["goodput"]["requests"] < 0.5 * r["requests"]:
@@ -422,7 +428,7 @@ class Trace(Judged):
         for name, server in servers.items():
             with server(args, self.model, self.threads, self.N_SLOTS) as (url, _):
                 load(args, url, 1, 1, 64, args.vocab, 0)
-                p99[name] = self.probe(args, url, 99, rate, self.EQUAL_S)["first_token_ms"]["p99"]
+                p99[name] = self.probe(args, url, 99, rate, self.N_EQUAL)["first_token_ms"]["p99"]
         return p99
 
     def summarise(self, rounds):
@@ -588,7 +594,7 @@ def main():
     parser.add_argument("--rows", default="server,small,busy")
     parser.add_argument("--rounds", type=int, help="instead of each row's own number")
     parser.add_argument("--trace", default=os.path.join(ROOT, "../shared/traces/AzureLLMInferenceTrace_code.csv"))
-    parser.add_argument("--requests", type=int, default=3, help="for each client of the row server; prompts of mixed")
+    parser.add_argument("--requests", type=int, default=3, help="for each client of the row server")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--vocab", type=int, default=32000, help="of --model")
     parser.add_argument("--bin", default=os.path.join(ROOT, "build/bin"))
