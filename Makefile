@@ -75,6 +75,7 @@ test-page: deps-page deps-test build
 # All of the suite, in all builds; and longer fuzzing.
 nightly: deps-deploy deps-test everything
 	ctest --test-dir build -j $(JOBS) --output-on-failure
+	$(MAKE) lint
 	$(MAKE) asan tsan SUITE=
 	$(MAKE) fuzz FUZZ_SECONDS=600
 
@@ -96,13 +97,15 @@ fuzz: deps-fuzz deps-test deps
 	$(NO_ASLR) tests/fuzz/run.py build-fuzz --seconds $(FUZZ_SECONDS) --jobs $(JOBS) $(ARGS)
 
 SOURCES = $(shell git ls-files '*.c' '*.h')
+# What clang-tidy does not read: .ci/run leaves out tests/%, which are two fifths of all lines.
+UNTIDY ?=
 
 format: deps-lint
 	clang-format -i $(SOURCES)
 
 lint: deps-lint build
 	clang-format --dry-run -Werror $(SOURCES)
-	printf '%s\n' $(filter %.c,$(SOURCES)) | xargs -P $(JOBS) -n 1 clang-tidy -p build --quiet
+	printf '%s\n' $(filter-out $(UNTIDY),$(filter %.c,$(SOURCES))) | xargs -P $(JOBS) -n 1 clang-tidy -p build --quiet
 
 check: lint test asan
 
