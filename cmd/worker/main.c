@@ -63,7 +63,6 @@ static void model_info(const struct weft_eng_info *info, struct weft_model_info 
         .n_vocab = info->n_vocab,
         .n_blocks = info->n_blocks,
         .n_window_blocks = info->n_window_blocks,
-        .n_spill_blocks = info->n_spill_blocks,
         .window = info->window,
         .block_size = info->block_size,
         .max_model_len = info->max_model_len,
@@ -100,6 +99,7 @@ static void say_hello(struct worker *w) {
         .pid = (uint32_t)getpid(),
     };
     model_info(wefti_stepper_info(w->stepper), &msg.worker_hello.model);
+    msg.worker_hello.model.n_spill_blocks = wefti_stepper_n_spill_blocks(w->stepper);
     (void)send_message(w, &msg);
 }
 

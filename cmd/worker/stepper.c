@@ -228,6 +228,11 @@ uint64_t wefti_stepper_progress(const wefti_stepper *st) {
     return weft_eng_progress(st->eng);
 }
 
+uint32_t wefti_stepper_n_spill_blocks(const wefti_stepper *st) {
+    WEFT_ASSERT(atomic_load(&st->engine_state) == WEFTI_ENGINE_OPEN);
+    return weft_eng_n_spill_blocks(st->eng);
+}
+
 uint32_t wefti_stepper_n_under_way(const wefti_stepper *st) {
     return WEFTI_STEPPER_SLOTS - st->n_free;
 }

@@ -59,6 +59,7 @@ const struct weft_eng_info *wefti_stepper_info(const wefti_stepper *stepper); /*
 
 /* Moves while a step advances; once OPEN. */
 uint64_t wefti_stepper_progress(const wefti_stepper *stepper);
+uint32_t wefti_stepper_n_spill_blocks(const wefti_stepper *stepper); /* now; once OPEN */
 /* The number of plans submitted and not handed back. */
 uint32_t wefti_stepper_n_under_way(const wefti_stepper *stepper);
 

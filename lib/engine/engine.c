@@ -156,7 +156,6 @@ static weft_err reserve(weft_eng *eng, const weft_model *model,
         err = wefti_kv_cache_open(&eng->kv, weft_model_params(model), options,
                                   to_come + options->n_sharers * scratch_bytes, info, why);
     if (!err) err = wefti_spill_open(&eng->spill, options, &eng->kv, why);
-    info->n_spill_blocks = eng->spill.n_slots;
     if (!err) err = wefti_slots_init(&eng->slots, info, why);
     if (!err && options->profile) err = wefti_profile_new(info->n_threads, &eng->profile, why);
     if (err) return err;
@@ -249,6 +248,10 @@ void weft_eng_free(weft_eng *eng) {
 
 const struct weft_eng_info *weft_eng_info(const weft_eng *eng) {
     return &eng->info;
+}
+
+uint32_t weft_eng_n_spill_blocks(const weft_eng *eng) {
+    return wefti_spill_n_slots(&eng->spill);
 }
 
 uint64_t weft_eng_progress(const weft_eng *eng) {

@@ -7,7 +7,7 @@
  *          that need logits.
  * Contract Batch invariance (docs/architecture.md): a row's result depends on its sequence alone.
  * Threads  One owner calls step; inside, a pool of pinned threads computes tiles between barriers.
- *          weft_eng_progress may be read from any thread.
+ *          weft_eng_progress and weft_eng_n_spill_blocks may be read from any thread.
  * Memory   Everything is sized from the options at opening; a step takes nothing from the heap.
  * Errors   Plans come from another process: weft_eng_step checks them whole before changing
  *          anything and answers WEFT_E_PROTO; it never trips an assertion over them.
@@ -132,7 +132,6 @@ struct weft_eng_info {
     uint32_t window;          /* of the layers whose blocks are WEFT_KV_WINDOWED; 0: no such kind */
     uint32_t n_window_blocks; /* of that kind; n_blocks are WEFT_KV_FULL, which take no memory where
                                  all layers are windowed */
-    uint32_t n_spill_blocks;  /* that its file takes; 0, too, once an error has closed it */
     uint32_t n_experts, n_experts_used; /* of a layer, and by a token there; 0: none */
     uint32_t max_model_len; /* lowered (with a warning in the log) if one sequence would not fit */
     uint32_t max_seqs, max_batched_tokens, n_threads;
@@ -181,14 +180,16 @@ void weft_eng_reset(weft_eng *eng, uint64_t epoch);
 
 /* Runs one plan. *result_out is the engine's, valid until the next call. WEFT_E_PROTO: the plan
  * does not fit the state (unknown slot, block out of range, wrong step, over a limit): nothing was
- * done. WEFT_E_STATE: an older epoch. WEFT_E_IO: a spill or restore failed: the file is closed, and
- * the engine is to be reset. */
+ * done. WEFT_E_IO: a spill or restore failed: the file is closed, and the engine is to be reset.
+ * WEFT_E_STATE: an older epoch. */
 WEFT_MUST_CHECK weft_err weft_eng_step(weft_eng *eng, const struct weft_step_plan *plan,
                                        const struct weft_step_result **result_out,
                                        struct weft_errmsg *why);
 
 /* A number that compute threads bump per layer and row chunk: it moves while a step advances. */
 uint64_t weft_eng_progress(const weft_eng *eng);
+/* How many blocks its spill file takes; 0: it has none, or an error has closed it. */
+uint32_t weft_eng_n_spill_blocks(const weft_eng *eng);
 
 /* ------------------------------------------------------------------------------------- profile ---
  *

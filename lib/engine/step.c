@@ -43,7 +43,7 @@ static weft_err check_step_plan(weft_eng *eng, const struct weft_step_plan *plan
     if (plan->step != wanted)
         return weft_err_set(why, WEFT_E_PROTO, "a plan of step %" PRIu64 ", wanted %" PRIu64,
                             plan->step, wanted);
-    return wefti_plan_check(&eng->slots, plan, is_new_epoch, why);
+    return wefti_plan_check(&eng->slots, plan, wefti_spill_n_slots(&eng->spill), is_new_epoch, why);
 }
 
 static void commit_plan(weft_eng *eng, const struct weft_step_plan *plan) {
@@ -68,7 +68,6 @@ static weft_err move_blocks(weft_eng *eng, const struct weft_step_plan *plan,
     for (uint32_t i = 0; i < eng->kv.n_layers && plan->n_restores > 0 && !err; i++)
         wefti_kv_cache_copy(&eng->kv, i, plan->copies, plan->n_copies);
     if (!err) err = wefti_spill_read(&eng->spill, &eng->kv, plan->restores, plan->n_restores, why);
-    if (err) eng->info.n_spill_blocks = eng->slots.n_spill_slots = 0;
     return err;
 }
 

@@ -185,8 +185,8 @@ static void check_spills(const char *model) {
     struct drive *drive = malloc(sizeof *drive);
     assert_non_null(drive);
     drive_init(drive, eng);
-    assert_true(weft_eng_info(eng)->n_spill_blocks > 8);
-    uint32_t tokens[64], others[64], want[8], n_last = weft_eng_info(eng)->n_spill_blocks - 1;
+    assert_true(weft_eng_n_spill_blocks(eng) > 8);
+    uint32_t tokens[64], others[64], want[8], n_last = weft_eng_n_spill_blocks(eng) - 1;
     for (uint32_t i = 0; i < 64; i++) {
         tokens[i] = 100 + i * 6;
         others[i] = 90 + i;
@@ -257,7 +257,7 @@ static void a_file_that_cannot_be_written_is_given_up(void **state) {
     assert_int_not_equal(err, WEFT_OK);
     assert_null(result);
     assert_non_null(strstr(why.text, "cannot write to the spill file"));
-    assert_int_equal(weft_eng_info(eng)->n_spill_blocks, 0);
+    assert_int_equal(weft_eng_n_spill_blocks(eng), 0);
     weft_eng_reset(eng, 7);
     drive_clear(drive);
     drive->epoch = 7;

@@ -15,6 +15,7 @@
 struct check {
     struct wefti_slots *slots;
     const struct weft_step_plan *plan;
+    uint32_t n_spill_slots;
     bool is_new_epoch;
     uint64_t logprob_bytes; /* of the rows checked so far */
     struct weft_errmsg *why;
@@ -157,12 +158,12 @@ static weft_err check_spills(const struct check *check, const char *part,
     const struct wefti_slots *slots = check->slots;
     for (uint32_t i = 0; i < n; i++) {
         if (spills[i].block < slots->n_blocks[WEFT_KV_FULL] &&
-            spills[i].slot < slots->n_spill_slots)
+            spills[i].slot < check->n_spill_slots)
             continue;
         return weft_err_set(check->why, WEFT_E_PROTO,
                             "a %s of block %u, there are %u, and slot %u, there are %u", part,
                             spills[i].block, slots->n_blocks[WEFT_KV_FULL], spills[i].slot,
-                            slots->n_spill_slots);
+                            check->n_spill_slots);
     }
     return WEFT_OK;
 }
@@ -236,9 +237,13 @@ static weft_err check_rows(struct check *check) {
 }
 
 weft_err wefti_plan_check(struct wefti_slots *slots, const struct weft_step_plan *plan,
-                          bool is_new_epoch, struct weft_errmsg *why) {
+                          uint32_t n_spill_slots, bool is_new_epoch, struct weft_errmsg *why) {
     slots->shadow_stamp++; /* 64 bits: never comes round */
-    struct check check = {.slots = slots, .plan = plan, .is_new_epoch = is_new_epoch, .why = why};
+    struct check check = {.slots = slots,
+                          .plan = plan,
+                          .n_spill_slots = n_spill_slots,
+                          .is_new_epoch = is_new_epoch,
+                          .why = why};
     weft_err err = check_releases(&check);
     if (!err) err = check_starts(&check);
     if (!err) err = check_spills(&check, "spill", plan->spills, plan->n_spills);

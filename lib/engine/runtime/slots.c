@@ -32,7 +32,6 @@ weft_err wefti_slots_init(struct wefti_slots *slots, const struct weft_eng_info 
         .block_size = info->block_size,
         .n_kinds = info->window > 0 ? 2 : 1,
         .n_blocks = {info->n_blocks, info->n_window_blocks},
-        .n_spill_slots = info->n_spill_blocks,
         .window = info->window,
         .n_vocab = info->n_vocab,
         .max_batched_tokens = info->max_batched_tokens,

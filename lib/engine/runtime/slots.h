@@ -42,7 +42,6 @@ struct wefti_slot_shadow {
 struct wefti_slots {
     uint32_t n_slots, max_model_len, block_size, n_vocab, max_batched_tokens;
     uint32_t n_kinds, n_blocks[WEFT_KV_KINDS]; /* kinds of blocks: WEFT_KV_FULL first */
-    uint32_t n_spill_slots;                    /* of the spill file */
     uint32_t window;                           /* of WEFT_KV_WINDOWED */
     uint32_t table_cap;
     struct wefti_slot *slots;

@@ -34,7 +34,7 @@ static int open_nameless(const char *dir) {
 
 weft_err wefti_spill_open(struct wefti_spill *spill, const struct weft_eng_options *options,
                           const struct wefti_kv_cache *cache, struct weft_errmsg *why) {
-    *spill = (struct wefti_spill){.fd = -1};
+    spill->fd = -1;
     if (options->spill_bytes == 0) return WEFT_OK;
     if (cache->n_blocks[WEFT_KV_WINDOWED] > 0) {
         weft_warn("nothing is spilled to a file: the model has layers with a window");
@@ -52,13 +52,20 @@ weft_err wefti_spill_open(struct wefti_spill *spill, const struct weft_eng_optio
     if (fallocate(spill->fd, 0, 0, (off_t)(n * spill->slot_bytes)) != 0 && errno != EOPNOTSUPP)
         return weft_err_errno(why, errno, "no room for a spill file of %" PRIu64 " bytes in %s",
                               n * spill->slot_bytes, options->spill_dir);
-    spill->n_slots = (uint32_t)n;
+    atomic_store_explicit(&spill->n_slots, (uint32_t)n, memory_order_relaxed);
     return WEFT_OK;
 }
 
 void wefti_spill_close(struct wefti_spill *spill) {
+    atomic_store_explicit(&spill->n_slots, 0, memory_order_relaxed);
     if (spill->slot_bytes > 0 && spill->fd >= 0) (void)close(spill->fd);
-    *spill = (struct wefti_spill){.fd = -1};
+    spill->fd = -1;
+}
+
+/* Relaxed: the number alone counts. A reader that is told of a step's error by other means was told
+ * after the store. */
+uint32_t wefti_spill_n_slots(const struct wefti_spill *spill) {
+    return atomic_load_explicit(&spill->n_slots, memory_order_relaxed);
 }
 
 /* ----------------------------------------------------------------------------------- moving --- */
@@ -80,7 +87,8 @@ static int move(int fd, uint8_t *bytes, size_t n_bytes, off_t at, bool is_write)
 static weft_err move_block(struct wefti_spill *spill, const struct wefti_kv_cache *cache,
                            const struct weft_step_spill *which, bool is_write,
                            struct weft_errmsg *why) {
-    WEFT_ASSERT(which->slot < spill->n_slots && which->block < cache->n_blocks[WEFT_KV_FULL]);
+    WEFT_ASSERT(which->slot < wefti_spill_n_slots(spill) &&
+                which->block < cache->n_blocks[WEFT_KV_FULL]);
     WEFT_ASSERT(cache->n_planes <= 2); /* keys and values, or latents */
     off_t at = (off_t)(which->slot * spill->slot_bytes);
     for (uint32_t i = 0; i < cache->n_layers; i++) {

@@ -5,6 +5,7 @@
 #ifndef WEFT_ENGINE_SPILL_H
 #define WEFT_ENGINE_SPILL_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -12,8 +13,8 @@
 #include "runtime/kv_cache.h"
 
 struct wefti_spill {
-    int fd; /* if n_slots > 0 */
-    uint32_t n_slots;
+    int fd;                   /* -1: none */
+    _Atomic uint32_t n_slots; /* may be read by any thread; 0: there is no file, or no more */
     uint64_t slot_bytes;
 };
 
@@ -23,7 +24,8 @@ WEFT_MUST_CHECK weft_err wefti_spill_open(struct wefti_spill *spill,
                                           const struct weft_eng_options *options,
                                           const struct wefti_kv_cache *cache,
                                           struct weft_errmsg *why);
-void wefti_spill_close(struct wefti_spill *spill); /* accepts zeroed ones */
+void wefti_spill_close(struct wefti_spill *spill);             /* accepts zeroed ones */
+uint32_t wefti_spill_n_slots(const struct wefti_spill *spill); /* any thread */
 
 /* In the order of the list. IO: the file is closed. */
 WEFT_MUST_CHECK weft_err wefti_spill_write(struct wefti_spill *spill,
