@@ -262,6 +262,7 @@ void weft_eng_reset(weft_eng *eng, uint64_t epoch) {
     wefti_slots_clear(&eng->slots);
     eng->epoch = epoch;
     eng->next_step = 0;
+    eng->has_failed = false;
 }
 
 void weft_eng_profile(const weft_eng *eng, struct weft_eng_profile *out) {

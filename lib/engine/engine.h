@@ -181,12 +181,13 @@ void weft_eng_reset(weft_eng *eng, uint64_t epoch);
 /* Runs one plan. *result_out is the engine's, valid until the next call. WEFT_E_PROTO: the plan
  * does not fit the state (unknown slot, block out of range, wrong step, over a limit): nothing was
  * done. WEFT_E_IO: a spill or restore failed: the file is closed, and the engine is to be reset.
- * WEFT_E_STATE: an older epoch. */
+ * WEFT_E_STATE: an older epoch, or it was not reset after that. */
 WEFT_MUST_CHECK weft_err weft_eng_step(weft_eng *eng, const struct weft_step_plan *plan,
                                        const struct weft_step_result **result_out,
                                        struct weft_errmsg *why);
 
-/* A number that compute threads bump per layer and row chunk: it moves while a step advances. */
+/* A number that compute threads bump per layer and row chunk, and per block spilled or restored: it
+ * moves while a step advances. */
 uint64_t weft_eng_progress(const weft_eng *eng);
 /* How many blocks its spill file takes; 0: it has none, or an error has closed it. */
 uint32_t weft_eng_n_spill_blocks(const weft_eng *eng);

@@ -43,6 +43,7 @@ struct weft_eng {
     uint32_t long_prompt; /* prompts longer than this are long ones */
 
     uint64_t epoch, next_step;
+    bool has_failed;      /* a step of this epoch, halfway */
     uint64_t last_end_us; /* 0: nothing ran yet */
     bool has_warned;      /* that logits are not numbers */
     struct weft_step_result result;

@@ -43,6 +43,9 @@ static weft_err check_step_plan(weft_eng *eng, const struct weft_step_plan *plan
     if (plan->step != wanted)
         return weft_err_set(why, WEFT_E_PROTO, "a plan of step %" PRIu64 ", wanted %" PRIu64,
                             plan->step, wanted);
+    if (eng->has_failed && !is_new_epoch)
+        return weft_err_set(why, WEFT_E_STATE, "a step of epoch %" PRIu64 " failed halfway",
+                            eng->epoch);
     return wefti_plan_check(&eng->slots, plan, wefti_spill_n_slots(&eng->spill), is_new_epoch, why);
 }
 
@@ -60,14 +63,36 @@ static void commit_plan(weft_eng *eng, const struct weft_step_plan *plan) {
     }
 }
 
+/* Each block counts as progress: a slow disk is none that hangs. */
+static weft_err spill_blocks(weft_eng *eng, const struct weft_step_plan *plan,
+                             struct weft_errmsg *why) {
+    weft_err err = WEFT_OK;
+    for (uint32_t i = 0; i < plan->n_spills && !err; i++) {
+        err = wefti_spill_write(&eng->spill, &eng->kv, &plan->spills[i], why);
+        wefti_pool_progress(eng->pool, 0);
+    }
+    return err;
+}
+
+static weft_err restore_blocks(weft_eng *eng, const struct weft_step_plan *plan,
+                               struct weft_errmsg *why) {
+    weft_err err = WEFT_OK;
+    for (uint32_t i = 0; i < plan->n_restores && !err; i++) {
+        err = wefti_spill_read(&eng->spill, &eng->kv, &plan->restores[i], why);
+        wefti_pool_progress(eng->pool, 0);
+    }
+    return err;
+}
+
 /* Spills, copies and restores, in this order. Without restores the copies are for the forward pass,
  * which makes them with all threads. */
 static weft_err move_blocks(weft_eng *eng, const struct weft_step_plan *plan,
                             struct weft_errmsg *why) {
-    weft_err err = wefti_spill_write(&eng->spill, &eng->kv, plan->spills, plan->n_spills, why);
+    weft_err err = spill_blocks(eng, plan, why);
     for (uint32_t i = 0; i < eng->kv.n_layers && plan->n_restores > 0 && !err; i++)
         wefti_kv_cache_copy(&eng->kv, i, plan->copies, plan->n_copies);
-    if (!err) err = wefti_spill_read(&eng->spill, &eng->kv, plan->restores, plan->n_restores, why);
+    if (!err) err = restore_blocks(eng, plan, why);
+    eng->has_failed = err != WEFT_OK;
     return err;
 }
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 #ifndef WEFT_SANITIZED
 #include <jemalloc/jemalloc.h>
 #include <pthread.h>
@@ -237,6 +238,35 @@ static void spilled_blocks_come_back_as_they_were(void **state) {
     check_spills("tests/data/zoo/deepseek_v2"); /* of one plane */
 }
 
+/* The plan fails, all others of its epoch do, too, and the next epoch's are as ever. */
+static void check_given_up(weft_eng *eng, struct drive *drive, const char *sentence) {
+    const struct weft_step_result *result = NULL;
+    struct weft_errmsg why = {""};
+    struct weft_step_plan plan = drive_plan(drive);
+    assert_int_not_equal(weft_eng_step(eng, &plan, &result, &why), WEFT_OK);
+    assert_null(result);
+    assert_non_null(strstr(why.text, sentence));
+    assert_int_equal(weft_eng_n_spill_blocks(eng), 0);
+
+    drive_clear(drive);
+    drive->step++;
+    plan = drive_plan(drive);
+    assert_int_equal(weft_eng_step(eng, &plan, &result, &why), WEFT_E_STATE);
+    assert_non_null(strstr(why.text, "failed halfway"));
+
+    weft_eng_reset(eng, 7);
+    drive->epoch = 7;
+    drive->step = 0;
+    uint32_t tokens[4] = {1, 2, 3, 4}, out[2];
+    struct weft_sampling sampling;
+    weft_sampling_init(&sampling);
+    sampling.max_tokens = 2;
+    assert_int_equal(drive_complete(drive, tokens, 4, &sampling, out), 2);
+    drive_spill(drive, 0, 0);
+    plan = drive_plan(drive);
+    assert_int_equal(weft_eng_step(eng, &plan, &result, &why), WEFT_E_PROTO);
+}
+
 static void a_file_that_cannot_be_written_is_given_up(void **state) {
     (void)state;
     weft_eng *eng = open_spilling(ENGINE_DRAFT);
@@ -248,25 +278,59 @@ static void a_file_that_cannot_be_written_is_given_up(void **state) {
     none = (struct rlimit){.rlim_cur = 0, .rlim_max = had.rlim_max};
     (void)signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
-    const struct weft_step_result *result = NULL;
-    struct weft_errmsg why = {""};
     drive_spill(drive, 0, 0);
-    struct weft_step_plan plan = drive_plan(drive);
-    weft_err err = weft_eng_step(eng, &plan, &result, &why);
+    check_given_up(eng, drive, "cannot write to the spill file");
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &had), 0);
-    assert_int_not_equal(err, WEFT_OK);
-    assert_null(result);
-    assert_non_null(strstr(why.text, "cannot write to the spill file"));
-    assert_int_equal(weft_eng_n_spill_blocks(eng), 0);
-    weft_eng_reset(eng, 7);
-    drive_clear(drive);
-    drive->epoch = 7;
-    drive->step = 0;
-    uint32_t tokens[4] = {1, 2, 3, 4}, out[2];
-    struct weft_sampling sampling;
-    weft_sampling_init(&sampling);
-    sampling.max_tokens = 2;
-    assert_int_equal(drive_complete(drive, tokens, 4, &sampling, out), 2);
+    free(drive);
+    weft_eng_free(eng);
+}
+
+/* Of this process, the one file without a name in /tmp. */
+static int find_spill_fd(void) {
+    for (int fd = 0; fd < 1024; fd++) {
+        char path[64], target[256];
+        (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        ssize_t len = readlink(path, target, sizeof target - 1);
+        if (len < 0) continue;
+        target[len] = '\0';
+        if (!strncmp(target, "/tmp/", 5) && strstr(target, "(deleted)")) return fd;
+    }
+    return -1;
+}
+
+static void a_file_that_cannot_be_read_is_given_up(void **state) {
+    (void)state;
+    weft_eng *eng = open_spilling(ENGINE_DRAFT);
+    struct drive *drive = malloc(sizeof *drive);
+    assert_non_null(drive);
+    drive_init(drive, eng);
+    drive_spill(drive, 0, 0);
+    (void)drive_run(drive);
+    int fd = find_spill_fd();
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, 0), 0);
+    drive_restore(drive, 0, 1);
+    check_given_up(eng, drive, "cannot read the spill file");
+    free(drive);
+    weft_eng_free(eng);
+}
+
+static void each_block_that_goes_to_the_file_counts_as_progress(void **state) {
+    (void)state;
+    weft_eng *eng = open_spilling(ENGINE_DRAFT);
+    struct drive *drive = malloc(sizeof *drive);
+    assert_non_null(drive);
+    drive_init(drive, eng);
+    (void)drive_run(drive);
+    uint64_t before = weft_eng_progress(eng);
+    (void)drive_run(drive);
+    uint64_t n_alone = weft_eng_progress(eng) - before;
+    for (uint32_t i = 0; i < 5; i++)
+        drive_spill(drive, i, i);
+    drive_restore(drive, 2, 7);
+    before = weft_eng_progress(eng);
+    (void)drive_run(drive);
+    assert_int_equal(weft_eng_progress(eng) - before, n_alone + 6);
     free(drive);
     weft_eng_free(eng);
 }
@@ -510,6 +574,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(copied_and_shared_blocks_hold_the_same_tokens),
         cmocka_unit_test(spilled_blocks_come_back_as_they_were),
         cmocka_unit_test(a_file_that_cannot_be_written_is_given_up),
+        cmocka_unit_test(a_file_that_cannot_be_read_is_given_up),
+        cmocka_unit_test(each_block_that_goes_to_the_file_counts_as_progress),
         cmocka_unit_test(a_cached_prefix_needs_only_the_windowed_blocks_that_are_seen),
         cmocka_unit_test(progress_moves_with_every_step),
         cmocka_unit_test(a_step_takes_nothing_from_the_heap_on_any_thread),

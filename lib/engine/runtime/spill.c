@@ -99,6 +99,7 @@ static weft_err move_block(struct wefti_spill *spill, const struct wefti_kv_cach
             weft_err err = weft_err_errno(why, errno, "cannot %s the spill file",
                                           is_write ? "write to" : "read");
             wefti_spill_close(spill);
+            weft_warn("the spill file is given up: this worker has none from now on");
             return err;
         }
     }
@@ -106,19 +107,11 @@ static weft_err move_block(struct wefti_spill *spill, const struct wefti_kv_cach
 }
 
 weft_err wefti_spill_write(struct wefti_spill *spill, const struct wefti_kv_cache *cache,
-                           const struct weft_step_spill *spills, uint32_t n,
-                           struct weft_errmsg *why) {
-    weft_err err = WEFT_OK;
-    for (uint32_t i = 0; i < n && !err; i++)
-        err = move_block(spill, cache, &spills[i], true, why);
-    return err;
+                           const struct weft_step_spill *which, struct weft_errmsg *why) {
+    return move_block(spill, cache, which, true, why);
 }
 
 weft_err wefti_spill_read(struct wefti_spill *spill, const struct wefti_kv_cache *cache,
-                          const struct weft_step_spill *restores, uint32_t n,
-                          struct weft_errmsg *why) {
-    weft_err err = WEFT_OK;
-    for (uint32_t i = 0; i < n && !err; i++)
-        err = move_block(spill, cache, &restores[i], false, why);
-    return err;
+                          const struct weft_step_spill *which, struct weft_errmsg *why) {
+    return move_block(spill, cache, which, false, why);
 }

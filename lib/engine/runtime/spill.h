@@ -27,14 +27,14 @@ WEFT_MUST_CHECK weft_err wefti_spill_open(struct wefti_spill *spill,
 void wefti_spill_close(struct wefti_spill *spill);             /* accepts zeroed ones */
 uint32_t wefti_spill_n_slots(const struct wefti_spill *spill); /* any thread */
 
-/* In the order of the list. IO: the file is closed. */
+/* One block. IO: the file is closed. */
 WEFT_MUST_CHECK weft_err wefti_spill_write(struct wefti_spill *spill,
                                            const struct wefti_kv_cache *cache,
-                                           const struct weft_step_spill *spills, uint32_t n,
+                                           const struct weft_step_spill *which,
                                            struct weft_errmsg *why);
 WEFT_MUST_CHECK weft_err wefti_spill_read(struct wefti_spill *spill,
                                           const struct wefti_kv_cache *cache,
-                                          const struct weft_step_spill *restores, uint32_t n,
+                                          const struct weft_step_spill *which,
                                           struct weft_errmsg *why);
 
 #endif
