@@ -37,6 +37,7 @@ weft_err weft_signals_init(bool supervised, int *fd_out, struct weft_errmsg *why
     ignore(SIGPIPE);
     ignore(SIGUSR1);
     ignore(SIGUSR2);
+    ignore(SIGXFSZ); /* a write beyond `ulimit -f` fails, and the file's owner says so */
     sigset_t set;
     supervisor = supervised ? getppid() : 0;
     if (supervised) {

@@ -7,7 +7,8 @@
  *          stranger's would hide the supervisor's.
  *          Without a supervisor SIGINT and SIGTERM mean EXIT (a router may take the first EXIT as a
  *          drain and the second one at its word), and SIGHUP means RELOAD unless it was ignored
- *          from the start (nohup). SIGUSR1, SIGUSR2 and SIGPIPE are ignored in any case.
+ *          from the start (nohup). SIGUSR1, SIGUSR2, SIGPIPE and SIGXFSZ are ignored in any
+ *          case.
  * Threads  init comes before any other thread exists, also nng's: the signals are blocked, and
  *          threads inherit the mask. After that one thread reads.
  * Children What is ignored or blocked here stays so across fork and exec; a child must reset it.

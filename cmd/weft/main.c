@@ -1,5 +1,6 @@
 /* `weft`: the command line as far as all verbs share it. */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -88,5 +89,6 @@ static int run_command(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+    (void)signal(SIGXFSZ, SIG_IGN); /* a write beyond `ulimit -f` fails, and is told as such */
     return end_output(run_command(argc, argv));
 }
