@@ -134,6 +134,15 @@ static weft_err fit_model(struct wefti_actor *a, struct wefti_group *g,
     return WEFT_OK;
 }
 
+static void limit_spill(struct wefti_group *g, const struct weft_msg_worker_hello *hello) {
+    uint32_t n_has = hello->model.n_spill_blocks;
+    uint32_t n = weft_sched_limit_spill(g->replica->sched, n_has);
+    if (n > 0 || g->limits.n_spill_blocks == 0) return;
+    weft_warn("nothing is spilled to a file any more: %s",
+              n_has > 0 ? "workers were lost, one after the other, while they wrote or read files"
+                        : "the worker has given up its file");
+}
+
 static weft_err take_hello(struct wefti_actor *a, struct wefti_group *g,
                            const struct weft_msg_worker_hello *hello, struct weft_errmsg *why) {
     struct wefti_worker *w = &g->worker;
@@ -147,7 +156,7 @@ static weft_err take_hello(struct wefti_actor *a, struct wefti_group *g,
     }
     weft_err err = fit_model(a, g, &hello->model, why);
     if (err) return err;
-    weft_sched_limit_spill(g->replica->sched, hello->model.n_spill_blocks);
+    limit_spill(g, hello);
     w->pid = hello->pid;
     weft_sched_group_came(g->replica, weft_now_ms());
     struct weft_msg msg = {.type = WEFT_MSG_SCHED_HELLO};

@@ -202,6 +202,7 @@ void weft_sched_new_epoch(weft_sched *sched, uint64_t now_us, uint64_t epoch) {
     wefti_sched_forecast_advance(sched, now_us);
     wefti_sched_forecast_lost(sched);
     wefti_sched_note_losses(sched);
+    wefti_sched_spill_note_loss(sched);
     forget_plans(sched);
     while (sched->n_running > 0)
         wefti_sched_seq_preempt(sched, sched->running[sched->n_running - 1]);

@@ -140,8 +140,9 @@ void weft_sched_events_clear(weft_sched *sched);
  * part in too many such losses ends here (WEFT_END_ERROR). */
 void weft_sched_new_epoch(weft_sched *sched, uint64_t now_us, uint64_t epoch);
 /* Right after that: how many blocks the new worker's file takes, if other than n_spill_blocks. More
- * than these are of no use. */
-void weft_sched_limit_spill(weft_sched *sched, uint32_t n_spill_blocks);
+ * than these are of no use. Returns how many are used: none once workers were lost, one after the
+ * other, while they wrote or read their files. */
+uint32_t weft_sched_limit_spill(weft_sched *sched, uint32_t n_spill_blocks);
 
 /* ----------------------------------------------------------------------------------- state --- */
 

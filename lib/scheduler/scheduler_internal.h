@@ -315,8 +315,10 @@ struct weft_sched {
     uint32_t *spill_next;   /* [options.n_spill_blocks] of a free slot, or of a sequence's */
     uint32_t n_spill_slots; /* of this epoch's worker */
     uint32_t n_spill_free, first_spill_free;
-    uint32_t n_spills; /* for the next plan that goes out */
-    uint64_t spill_ns; /* to move a block in one direction, by what was measured */
+    uint32_t n_spill_losses; /* workers lost over plans that moved blocks, since one was done */
+    bool had_spill_file;     /* the worker before had one */
+    uint32_t n_spills;       /* for the next plan that goes out */
+    uint64_t spill_ns;       /* to move a block in one direction, by what was measured */
 
     struct plan_out out[WEFT_SCHED_PLANS_MAX]; /* a ring: step % WEFT_SCHED_PLANS_MAX */
     uint32_t n_out;
@@ -507,7 +509,8 @@ bool wefti_sched_spill_fits(const weft_sched *sched, uint32_t n_restored);
 void wefti_sched_spill_restore(weft_sched *sched, const struct seq *seq,
                                const struct prefix *prefix);
 void wefti_sched_spill_drop(weft_sched *sched, struct seq *seq); /* no-op: it has nothing there */
-void wefti_sched_spill_reset(weft_sched *sched); /* in a new epoch: the file is empty */
+void wefti_sched_spill_note_loss(weft_sched *sched); /* before an epoch's plans are forgotten */
+void wefti_sched_spill_reset(weft_sched *sched);     /* in a new epoch: the file is empty */
 void wefti_sched_spill_learn(weft_sched *sched, uint32_t n_moved, uint32_t spill_us);
 WEFT_MUST_CHECK weft_err wefti_sched_spill_init(weft_sched *sched);
 void wefti_sched_spill_fini(weft_sched *sched);

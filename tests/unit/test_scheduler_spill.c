@@ -150,10 +150,81 @@ static void a_worker_without_a_file_is_told_of_no_spills(void **state) {
     struct bench *bench = spilling(state, N_SLOTS);
     warm_up(bench);
     bench_lose_worker(bench);
-    weft_sched_limit_spill(bench->sched, 0);
+    assert_int_equal(weft_sched_limit_spill(bench->sched, 0), 0);
     assert_int_equal(preempt(bench)->n_spills, 0);
     bench_run_until_idle(bench, true);
     assert_int_equal(bench_stats(bench).n_spilled_blocks, 0);
+}
+
+static void submit_many(struct bench *bench) {
+    for (uint64_t id = 1; id < 10; id++)
+        bench_submit(bench, id, 6, 30);
+}
+
+/* Goes on until a plan that spills is out. False: there is nothing left to do. */
+static bool plan_a_spill(struct bench *bench) {
+    const struct weft_step_plan *plan = NULL;
+    while ((plan = bench_plan(bench)) && plan->n_spills == 0)
+        bench_run(bench);
+    return plan != NULL;
+}
+
+static void workers_lost_one_after_the_other_over_the_file_end_its_use(void **state) {
+    struct bench *bench = spilling(state, N_SLOTS);
+    warm_up(bench);
+    submit_many(bench);
+    assert_true(plan_a_spill(bench));
+    bench_lose_worker(bench);
+    assert_int_equal(weft_sched_limit_spill(bench->sched, N_SLOTS), N_SLOTS);
+    assert_int_equal(bench_stats(bench).n_spill_files_lost, 0);
+    assert_true(plan_a_spill(bench));
+    bench_lose_worker(bench);
+    assert_int_equal(weft_sched_limit_spill(bench->sched, N_SLOTS), 0);
+    assert_int_equal(bench_stats(bench).n_spill_files_lost, 1);
+    uint64_t n_preemptions = bench_stats(bench).n_preemptions;
+    assert_false(plan_a_spill(bench));
+    assert_true(bench_stats(bench).n_preemptions > n_preemptions);
+    for (uint64_t id = 1; id < 10; id++)
+        assert_int_equal(bench_n_tokens(bench, id), 30);
+    bench_lose_worker(bench);
+    assert_int_equal(weft_sched_limit_spill(bench->sched, N_SLOTS), 0);
+    assert_int_equal(bench_stats(bench).n_spill_files_lost, 1);
+}
+
+static void losses_do_not_count_once_a_file_was_of_use(void **state) {
+    struct bench *bench = spilling(state, N_SLOTS);
+    warm_up(bench);
+    submit_many(bench);
+    assert_true(plan_a_spill(bench));
+    bench_lose_worker(bench);
+    assert_true(plan_a_spill(bench));
+    bench_run(bench);
+    assert_true(plan_a_spill(bench));
+    bench_lose_worker(bench);
+    assert_int_equal(weft_sched_limit_spill(bench->sched, N_SLOTS), N_SLOTS);
+    assert_int_equal(bench_stats(bench).n_spill_files_lost, 0);
+}
+
+static void losses_over_other_plans_do_not_count(void **state) {
+    struct bench *bench = spilling(state, N_SLOTS);
+    for (uint64_t id = 1; id < 5; id++) {
+        bench_submit(bench, id, 6, 2);
+        assert_non_null(bench_plan(bench));
+        bench_lose_worker(bench);
+        assert_int_equal(weft_sched_limit_spill(bench->sched, N_SLOTS), N_SLOTS);
+        bench_run_until_idle(bench, true);
+    }
+    assert_int_equal(bench_stats(bench).n_spill_files_lost, 0);
+}
+
+static void files_that_workers_give_up_are_counted(void **state) {
+    struct bench *bench = spilling(state, N_SLOTS);
+    const uint32_t n_blocks[] = {N_SLOTS, 0, 0, N_SLOTS, 0}, n_lost[] = {0, 1, 1, 1, 2};
+    for (uint32_t i = 0; i < 5; i++) {
+        bench_lose_worker(bench);
+        assert_int_equal(weft_sched_limit_spill(bench->sched, n_blocks[i]), n_blocks[i]);
+        assert_int_equal(bench_stats(bench).n_spill_files_lost, n_lost[i]);
+    }
 }
 
 static void the_cache_is_asked_before_the_file(void **state) {
@@ -197,6 +268,10 @@ int main(void) {
         CASE(a_cancelled_sequence_leaves_the_file),
         CASE(a_new_worker_has_an_empty_file),
         CASE(a_worker_without_a_file_is_told_of_no_spills),
+        CASE(workers_lost_one_after_the_other_over_the_file_end_its_use),
+        CASE(losses_do_not_count_once_a_file_was_of_use),
+        CASE(losses_over_other_plans_do_not_count),
+        CASE(files_that_workers_give_up_are_counted),
         CASE(the_cache_is_asked_before_the_file),
         cmocka_unit_test(windows_and_a_file_do_not_go_together),
     };

@@ -55,7 +55,9 @@
     SCHED(n_spilled_blocks, "kv_spilled_blocks_total", "", 1,                                      \
           "Blocks of preempted sequences written to the spill file.")                              \
     SCHED(n_restored_blocks, "kv_restored_blocks_total", "", 1,                                    \
-          "Blocks of preempted sequences read back from there.")
+          "Blocks of preempted sequences read back from there.")                                   \
+    SCHED(n_spill_files_lost, "kv_spill_files_lost_total", "", 1,                                  \
+          "Spill files given up: they could not be written or read, or workers hung on them.")
 
 /* For lists of fields in a struct: both kinds, one, none. */
 #define WEFT_COUNTER_FIELD(name, ...) uint64_t name;

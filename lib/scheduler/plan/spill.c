@@ -26,6 +26,9 @@
 #define PLAN_NS 1000000000ull
 #define LEARN_PART 8   /* of a new measurement */
 #define FORGET_PART 64 /* see is_worthwhile */
+/* So many workers in a row were lost while their files were written or read: the disk may hang, and
+ * the next one would hang on it, too. */
+#define LOSSES_MAX 2
 
 static bool has_spilled(const weft_sched *sched, const struct seq *seq) {
     return seq->spilled.n > 0 && seq->spilled.epoch == sched->epoch;
@@ -138,22 +141,40 @@ void wefti_sched_spill_learn(weft_sched *sched, uint32_t n_moved, uint32_t spill
     uint64_t measured = (uint64_t)spill_us * 1000 / n_moved;
     uint64_t sum = sched->spill_ns * (LEARN_PART - 1) + measured;
     sched->spill_ns = weft_max_u64(sum / LEARN_PART, 1);
+    sched->n_spill_losses = 0;
 }
 
-void weft_sched_limit_spill(weft_sched *sched, uint32_t n_spill_blocks) {
-    WEFT_ASSERT(sched->n_spill_free == sched->n_spill_slots); /* a new epoch's */
-    sched->n_spill_slots = weft_min_u32(n_spill_blocks, sched->options.n_spill_blocks);
-    sched->n_spill_free = sched->n_spill_slots;
+void wefti_sched_spill_note_loss(weft_sched *sched) {
+    bool moves = false;
+    for (uint32_t i = 1; i <= sched->n_out; i++)
+        moves |= sched->out[(sched->step - i) % WEFT_SCHED_PLANS_MAX].n_moved > 0;
+    if (!moves || sched->n_spill_losses == LOSSES_MAX) return;
+    sched->n_spill_losses++;
+    if (sched->n_spill_losses == LOSSES_MAX) sched->n_spill_files_lost++;
+}
+
+static void set_slots(weft_sched *sched, uint32_t n_slots) {
+    if (sched->n_spill_losses == LOSSES_MAX) n_slots = 0;
+    sched->n_spill_slots = sched->n_spill_free = n_slots;
     sched->first_spill_free = 0;
-    for (uint32_t i = 0; i < sched->n_spill_slots; i++)
+    for (uint32_t i = 0; i < n_slots; i++)
         sched->spill_next[i] = i + 1;
+}
+
+uint32_t weft_sched_limit_spill(weft_sched *sched, uint32_t n_spill_blocks) {
+    WEFT_ASSERT(sched->n_spill_free == sched->n_spill_slots); /* a new epoch's */
+    uint32_t n = weft_min_u32(n_spill_blocks, sched->options.n_spill_blocks);
+    bool has_file = n > 0;
+    if (!has_file && sched->had_spill_file) sched->n_spill_files_lost++;
+    sched->had_spill_file = has_file;
+    set_slots(sched, n);
+    return sched->n_spill_slots;
 }
 
 void wefti_sched_spill_reset(weft_sched *sched) {
     sched->n_spills = 0;
-    sched->n_spill_free = sched->n_spill_slots = 0;
     sched->spill_ns = first_ns(sched);
-    weft_sched_limit_spill(sched, sched->options.n_spill_blocks);
+    set_slots(sched, sched->options.n_spill_blocks);
 }
 
 weft_err wefti_sched_spill_init(weft_sched *sched) {
@@ -164,6 +185,7 @@ weft_err wefti_sched_spill_init(weft_sched *sched) {
         sched->restores = calloc(WEFT_STEP_SPILLS_MAX, sizeof *sched->restores);
         if (!sched->spill_next || !sched->spills || !sched->restores) return WEFT_E_NOMEM;
     }
+    sched->had_spill_file = n > 0;
     wefti_sched_spill_reset(sched);
     return WEFT_OK;
 }
