@@ -497,6 +497,10 @@ uint32_t wefti_sched_window_n_there(const weft_sched *sched);
 
 /* ----------------------------------------------------------------------------------- spill --- */
 
+/* What it costs a victim to give up what it has for itself: to compute it again, or to write it to
+ * the file and read it back, whichever is less. */
+uint64_t wefti_sched_give_up_us(const weft_sched *sched, const struct seq *victim,
+                                uint32_t n_shared_blocks, uint64_t recompute_us);
 /* One that is about to be preempted: what it has for itself goes to the file, if that pays. */
 void wefti_sched_spill(weft_sched *sched, struct seq *victim, uint32_t n_shared_blocks,
                        uint64_t recompute_us);

@@ -116,6 +116,44 @@ static void a_slow_file_is_noticed(void **state) {
     assert_int_equal(bench_stats(bench).n_spilled_blocks, n_spilled);
 }
 
+/* Requests 1 to 3 of so many prompt tokens. Returns the first one to be preempted. */
+static uint64_t first_victim(struct bench *bench, const uint32_t n_prompts[3]) {
+    warm_up(bench);
+    for (uint64_t id = 1; id <= 3; id++)
+        bench_submit(bench, id, n_prompts[id - 1], 40);
+    while (bench_stats(bench).n_preemptions == 0) {
+        assert_non_null(bench_plan(bench));
+        bench_run(bench);
+    }
+    uint32_t n_waiting = 0;
+    struct weft_activity_seq seqs[3];
+    uint64_t victim = 0;
+    assert_int_equal(weft_sched_list(bench->sched, bench->now_us, seqs, 3), 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        if (seqs[i].phase != WEFT_ACTIVITY_WAITING) continue;
+        victim = seqs[i].request_id;
+        n_waiting++;
+    }
+    assert_int_equal(n_waiting, 1);
+    return victim;
+}
+
+static void who_can_be_spilled_is_the_cheaper_victim(void **state) {
+    const uint32_t n_prompts[] = {6, 9, 30};
+    struct weft_sched_options options = spill_options(0);
+    options.n_blocks = 20;
+    struct bench *bench = remake(state, &options, 10);
+    assert_int_equal(first_victim(bench, n_prompts), 3); /* cheaper by a little */
+    options.n_spill_blocks = 8;                          /* it has more */
+    bench = remake(state, &options, 10);
+    assert_int_equal(first_victim(bench, n_prompts), 2);
+    assert_true(bench_stats(bench).n_spilled_blocks > 0);
+    options.block_bytes = 1000000000; /* two seconds, by the first guess */
+    bench = remake(state, &options, 10);
+    assert_int_equal(first_victim(bench, n_prompts), 3);
+    assert_int_equal(bench_stats(bench).n_spilled_blocks, 0);
+}
+
 static void what_does_not_fit_the_file_is_not_spilled(void **state) {
     struct bench *bench = spilling(state, 3);
     warm_up(bench);
@@ -264,6 +302,7 @@ int main(void) {
         CASE(nothing_is_spilled_that_is_computed_sooner),
         CASE(nothing_is_spilled_before_costs_are_known),
         CASE(a_slow_file_is_noticed),
+        CASE(who_can_be_spilled_is_the_cheaper_victim),
         CASE(what_does_not_fit_the_file_is_not_spilled),
         CASE(a_cancelled_sequence_leaves_the_file),
         CASE(a_new_worker_has_an_empty_file),

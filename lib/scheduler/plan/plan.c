@@ -30,14 +30,15 @@ static uint64_t recompute_us(const weft_sched *sched, const struct seq *seq, uin
            weft_sched_cost_predict(&sched->cost, &others);
 }
 
-/* What it would cost to compute again what a victim has for itself, for each block that this frees:
- * each of them may be taken before the victim is back. */
+/* What it would cost to compute again what a victim has for itself, or to spill it and read it back,
+ * for each block that this frees: each of them may be taken before the victim is back. */
 static uint64_t cost_per_block(const weft_sched *sched, const struct seq *seq) {
     uint32_t n_blocks = n_own_blocks(sched, &seq->table);
     uint32_t n_shared = (seq->table.n - n_blocks) * sched->options.block_size;
     if (n_blocks == 0 || seq->n_planned < n_shared) return UINT64_MAX;
     uint64_t us = recompute_us(sched, seq, n_shared);
-    return (us > 0 ? us : seq->n_planned - n_shared) * COST_SCALE / n_blocks;
+    if (us == 0) return (uint64_t)(seq->n_planned - n_shared) * COST_SCALE / n_blocks;
+    return wefti_sched_give_up_us(sched, seq, seq->table.n - n_blocks, us) * COST_SCALE / n_blocks;
 }
 
 static void spill(weft_sched *sched, struct seq *victim) {
@@ -67,7 +68,7 @@ static bool is_better_victim(const weft_sched *sched, const struct seq *a, uint6
     return cost_a <= cost_b;
 }
 
-/* The running sequence that is cheapest to recompute for what it frees; of equals the youngest. The
+/* The running sequence whose loss costs least for what it frees; of equals the youngest. The
  * oldest request is spared; when nobody else runs, its oldest sequence. docs/scheduling.md has the
  * proof that all come to their ends. */
 static struct seq *choose_victim(const weft_sched *sched) {

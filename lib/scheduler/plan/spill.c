@@ -25,7 +25,7 @@
 /* What a plan may spend on spills, and on restores: all others wait for it. */
 #define PLAN_NS 1000000000ull
 #define LEARN_PART 8   /* of a new measurement */
-#define FORGET_PART 64 /* see is_worthwhile */
+#define FORGET_PART 64 /* see forget_slowness */
 /* So many workers in a row were lost while their files were written or read: the disk may hang, and
  * the next one would hang on it, too. */
 #define LOSSES_MAX 2
@@ -66,24 +66,41 @@ void wefti_sched_spill_drop(weft_sched *sched, struct seq *seq) {
 
 /* -------------------------------------------------------------------------------- spilling --- */
 
-/* Both ways count: steps wait for either. An estimate that says no is not measured again, so it goes
- * back towards the first one each time: a disk that was busy once is tried again. */
-static bool is_worthwhile(weft_sched *sched, uint32_t n_blocks, uint64_t recompute_us) {
-    bool fits = sched->n_spills + n_blocks <= plan_blocks(sched);
-    if (fits && 2 * n_blocks * sched->spill_ns / 1000 < recompute_us) return true;
+static bool can_be_spilled(const weft_sched *sched, const struct seq *victim, uint32_t n_blocks) {
+    bool is_new = victim->start_step == sched->step; /* the worker does not know its blocks yet */
+    return !is_new && sched->plan.n_restores == 0 && n_blocks <= sched->n_spill_free &&
+           !wefti_sched_prompt_logprobs_pending(victim->req);
+}
+
+/* Both ways count: steps wait for either. UINT64_MAX: more than a plan may spend. */
+static uint64_t move_us(const weft_sched *sched, uint32_t n_blocks) {
+    if (sched->n_spills + n_blocks > plan_blocks(sched)) return UINT64_MAX;
+    return 2ull * n_blocks * sched->spill_ns / 1000;
+}
+
+/* An estimate that says no is not measured again, so it goes back towards the first one each time: a
+ * disk that was busy once is tried again. */
+static void forget_slowness(weft_sched *sched) {
     uint64_t first = first_ns(sched);
     if (sched->spill_ns > first) sched->spill_ns -= (sched->spill_ns - first) / FORGET_PART + 1;
-    return false;
+}
+
+uint64_t wefti_sched_give_up_us(const weft_sched *sched, const struct seq *victim,
+                                uint32_t n_shared_blocks, uint64_t recompute_us) {
+    uint32_t n = wefti_sched_blocks_for(sched, victim->n_planned) - n_shared_blocks;
+    if (!can_be_spilled(sched, victim, n)) return recompute_us;
+    return weft_min_u64(recompute_us, move_us(sched, n));
 }
 
 void wefti_sched_spill(weft_sched *sched, struct seq *victim, uint32_t n_shared_blocks,
                        uint64_t recompute_us) {
     uint32_t n = wefti_sched_blocks_for(sched, victim->n_planned) - n_shared_blocks;
-    bool is_new = victim->start_step == sched->step; /* the worker does not know its blocks yet */
     WEFT_ASSERT(victim->state == SEQ_RUNNING && !has_spilled(sched, victim));
-    if (is_new || sched->plan.n_restores > 0 || wefti_sched_prompt_logprobs_pending(victim->req))
+    if (!can_be_spilled(sched, victim, n)) return;
+    if (move_us(sched, n) >= recompute_us) {
+        forget_slowness(sched);
         return;
-    if (n > sched->n_spill_free || !is_worthwhile(sched, n, recompute_us)) return;
+    }
     victim->spilled = (struct spilled){.epoch = sched->epoch,
                                        .n = n,
                                        .first_block = n_shared_blocks,
