@@ -16,6 +16,7 @@
  *     were lost since they last got something;
  *   - refusals are justified; deadlines are kept;
  *   - at the end of a world nothing is left: requests, slots, blocks.
+ * At the end of a run whatever it is about must have happened: see check_all_happened.
  * Every eighth world is run twice and must make the same plans.
  *
  * WEFT_SEED replays a run, WEFT_STEPS changes its length. */
@@ -869,6 +870,15 @@ static void report(void) {
            totals.bound_used_max * 100.0);
 }
 
+/* Of a run of usual length: a rule that nothing tried was not checked. */
+static void check_all_happened(void) {
+    WEFT_ASSERT(totals.n_preemptions > 0 && totals.n_forks > 0 && totals.n_deadlines > 0);
+    WEFT_ASSERT(totals.n_hit_tokens > 0 && totals.n_evictions > 0);
+    WEFT_ASSERT(totals.n_spills > 0 && totals.n_restores > 0);
+    WEFT_ASSERT(totals.n_worker_losses > 0 && totals.n_sched_losses > 0);
+    WEFT_ASSERT(totals.n_hostile_refused > 0 && totals.n_given_up > 0);
+}
+
 int main(void) {
     weft_check_actor("sim_scheduler");
     uint64_t seed = weft_rand_test_seed(), n_steps = wanted_steps();
@@ -885,5 +895,6 @@ int main(void) {
     free(world);
     sim_trace_close();
     report();
+    if (n_steps >= STEPS_SANITIZED) check_all_happened();
     return 0;
 }
