@@ -560,7 +560,7 @@ void wefti_sched_note_losses(weft_sched *sched);
 
 /* The sequence that wefti_sched_admit would start next, if it is a suspect and has room. */
 struct seq *wefti_sched_next_suspect(const weft_sched *sched);
-void wefti_sched_seq_plan_start(weft_sched *sched, struct seq *seq);
+void wefti_sched_seq_plan_start(weft_sched *sched, struct seq *seq); /* that one */
 
 WEFT_MUST_CHECK weft_err wefti_sched_events_reserve(weft_sched *sched, size_t n_more);
 void wefti_sched_event_push(weft_sched *sched, const struct seq *seq,

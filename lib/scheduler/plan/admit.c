@@ -51,16 +51,13 @@ static bool fits_plan(const weft_sched *sched, const struct seq *seq) {
     return seq->n_output == 0 || n_tokens <= sched->options.max_model_len - sched->n_start_tokens;
 }
 
-void wefti_sched_seq_plan_start(weft_sched *sched, struct seq *seq) {
+/* With what examine found for it. */
+static void plan_start(weft_sched *sched, struct seq *seq, const struct prefix *prefix) {
     struct request *req = seq->req;
     uint32_t n_tokens = req->n_prompt + seq->n_output;
-    struct prefix prefix;
-    wefti_sched_prefix_find(sched, seq, &prefix);
-    bool has_room = wefti_sched_prefix_has_room(sched, &prefix, n_tokens);
-    WEFT_ASSERT(has_room); /* examine looked */
     wefti_sched_seq_start(sched, seq);
-    wefti_sched_prefix_fill(sched, seq, &prefix, n_tokens);
-    seq->n_planned = prefix.n_cached;
+    wefti_sched_prefix_fill(sched, seq, prefix, n_tokens);
+    seq->n_planned = prefix->n_cached;
     seq->n_granted = seq->chunk = 0;
     seq->put_off = false;
     seq->ration = 0;
@@ -74,7 +71,7 @@ void wefti_sched_seq_plan_start(weft_sched *sched, struct seq *seq) {
         .tokens = join_tokens(sched, seq),
         .n_tokens = n_tokens,
         .n_prompt = req->n_prompt,
-        .n_cached = prefix.n_cached,
+        .n_cached = prefix->n_cached,
         .n_window_skipped = seq->windowed.first,
         .n_prompt_logprobs_done = req->n_prompt_logprobs_done,
         .sampling = req->sampling,
@@ -82,14 +79,15 @@ void wefti_sched_seq_plan_start(weft_sched *sched, struct seq *seq) {
     req->last_start_plan = sched->n_plans;
     req->following = (struct following){0};
     req->was_preempted = false;
-    if (!prefix.source)
-        sched->n_cache_hit_tokens +=
-            prefix.n_restored > 0 ? prefix.n_blocks * sched->options.block_size : prefix.n_cached;
+    if (!prefix->source)
+        sched->n_cache_hit_tokens += prefix->n_restored > 0
+                                         ? prefix->n_blocks * sched->options.block_size
+                                         : prefix->n_cached;
     if (req->first_plan_us != UINT64_MAX) return;
     wefti_sched_request_first_start(sched, req);
     wefti_sched_forecast_started(sched, req);
-    wefti_sched_charge_prompt(sched, req, n_tokens - prefix.n_cached);
-    req->n_prompt_cached = prefix.n_cached < req->n_prompt ? prefix.n_cached : req->n_prompt;
+    wefti_sched_charge_prompt(sched, req, n_tokens - prefix->n_cached);
+    req->n_prompt_cached = prefix->n_cached < req->n_prompt ? prefix->n_cached : req->n_prompt;
 }
 
 /* A sequence whose last row is still out waits for its token, and so does everybody after it: the
@@ -121,6 +119,13 @@ struct seq *wefti_sched_next_suspect(const weft_sched *sched) {
     struct prefix prefix;
     if (!seq || !wefti_sched_seq_is_suspect(seq)) return NULL; /* cheaper than the rest */
     return examine(sched, seq, &prefix) == READY ? seq : NULL;
+}
+
+void wefti_sched_seq_plan_start(weft_sched *sched, struct seq *seq) {
+    struct prefix prefix;
+    enum outcome outcome = examine(sched, seq, &prefix);
+    WEFT_ASSERT(outcome == READY);
+    plan_start(sched, seq, &prefix);
 }
 
 /* ----------------------------------------------------------------------------------- admit --- */
@@ -178,7 +183,7 @@ static enum outcome admit_one(weft_sched *sched, struct request *req) {
     } else if (has_its_share(sched, req)) {
         wefti_sched_request_set_aside(sched, req);
     } else {
-        wefti_sched_seq_plan_start(sched, seq);
+        plan_start(sched, seq, &prefix);
     }
     return READY;
 }
