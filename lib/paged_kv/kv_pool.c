@@ -12,11 +12,9 @@ struct slot {
  * and a half-full pool keeps reusing the same pages instead of walking through all of them. */
 struct weft_kv_pool {
     uint32_t n_blocks, n_free;
-    uint32_t n_free_low; /* least n_free ever seen: how close operators came to WEFT_E_FULL */
-    weft_kv_block head;  /* WEFT_KV_NONE exactly when n_free == 0 */
-    struct slot slots[];
+    weft_kv_block head;                                /* WEFT_KV_NONE exactly when n_free == 0 */
+    _Alignas(sizeof(struct slot)) struct slot slots[]; /* none straddles a line */
 };
-_Static_assert(sizeof(weft_kv_pool) % sizeof(struct slot) == 0, "no slot straddles a line");
 _Static_assert(WEFT_KV_BLOCKS_MAX < WEFT_KV_NONE, "no id is taken for none");
 
 #define POOL_ALIGN 64
@@ -33,7 +31,7 @@ weft_err weft_kv_pool_init(void *mem, size_t mem_bytes, uint32_t n_blocks,
     if (wanted == 0 || mem_bytes < wanted) return WEFT_E_INVAL;
     WEFT_ASSERT((uintptr_t)mem % POOL_ALIGN == 0);
     weft_kv_pool *pool = mem;
-    pool->n_blocks = pool->n_free = pool->n_free_low = n_blocks;
+    pool->n_blocks = pool->n_free = n_blocks;
     pool->head = 0;
     /* Low ids first: a lightly used pool touches the low pages of the cache only. */
     for (uint32_t i = 0; i < n_blocks; i++) {
@@ -53,7 +51,7 @@ weft_err weft_kv_take(weft_kv_pool *pool, weft_kv_block *block_out) {
     *block_out = pool->head;
     pool->head = slot->next_free;
     slot->n_holders = 1;
-    if (--pool->n_free < pool->n_free_low) pool->n_free_low = pool->n_free;
+    pool->n_free--;
     return WEFT_OK;
 }
 
@@ -82,10 +80,6 @@ uint32_t weft_kv_n_free(const weft_kv_pool *pool) {
     return pool->n_free;
 }
 
-uint32_t weft_kv_n_free_low(const weft_kv_pool *pool) {
-    return pool->n_free_low;
-}
-
 uint32_t weft_kv_holders(const weft_kv_pool *pool, weft_kv_block block) {
     WEFT_ASSERT(block < pool->n_blocks);
     return pool->slots[block].n_holders;
@@ -105,5 +99,4 @@ void weft_kv_pool_check(const weft_kv_pool *pool) {
     }
     WEFT_ASSERT(n_listed == pool->n_free);
     WEFT_ASSERT(n_listed + n_held == pool->n_blocks);
-    WEFT_ASSERT(pool->n_free_low <= pool->n_free);
 }

@@ -36,27 +36,3 @@ weft_err weft_kv_table_fork(weft_kv_pool *pool, const struct weft_kv_table *pare
     child->n = n;
     return WEFT_OK;
 }
-
-weft_err weft_kv_table_own(weft_kv_pool *pool, struct weft_kv_table *table, uint32_t idx,
-                           struct weft_kv_copy *copy_out) {
-    WEFT_ASSERT(idx < table->n);
-    copy_out->from = copy_out->to = WEFT_KV_NONE;
-    weft_kv_block shared = table->blocks[idx];
-    WEFT_ASSERT(weft_kv_holders(pool, shared) > 0);
-    if (weft_kv_holders(pool, shared) == 1) return WEFT_OK;
-    weft_kv_block own;
-    weft_err err = weft_kv_take(pool, &own);
-    if (err) return err;
-    weft_kv_drop(pool, shared);
-    table->blocks[idx] = own;
-    copy_out->from = shared;
-    copy_out->to = own;
-    return WEFT_OK;
-}
-
-/* From the end: the sequence's first blocks lie on top of the free list afterwards, so the next
- * one gets them in the order in which they lie in memory. */
-void weft_kv_table_release(weft_kv_pool *pool, struct weft_kv_table *table) {
-    while (table->n > 0)
-        weft_kv_drop(pool, table->blocks[--table->n]);
-}

@@ -43,7 +43,6 @@ void weft_kv_drop(weft_kv_pool *pool, weft_kv_block block);
 
 uint32_t weft_kv_n_blocks(const weft_kv_pool *pool);
 uint32_t weft_kv_n_free(const weft_kv_pool *pool);
-uint32_t weft_kv_n_free_low(const weft_kv_pool *pool); /* least n_free ever seen */
 uint32_t weft_kv_holders(const weft_kv_pool *pool, weft_kv_block block); /* 0: free */
 
 /* Walks everything: free list and holder counts agree. For tests and WEFT_DCHECK. */
@@ -68,15 +67,7 @@ WEFT_MUST_CHECK weft_err weft_kv_table_fork(weft_kv_pool *pool, const struct wef
                                             uint32_t n, struct weft_kv_table *child);
 
 struct weft_kv_copy {
-    weft_kv_block from, to; /* both WEFT_KV_NONE: nothing to copy */
+    weft_kv_block from, to;
 };
-
-/* Before a write into block `idx` of the table: if others hold it too, replaces it by a block of
- * the table's own and says what to copy. WEFT_E_FULL: no change. */
-WEFT_MUST_CHECK weft_err weft_kv_table_own(weft_kv_pool *pool, struct weft_kv_table *table,
-                                           uint32_t idx, struct weft_kv_copy *copy_out);
-
-/* Drops every block of the table; n becomes 0. */
-void weft_kv_table_release(weft_kv_pool *pool, struct weft_kv_table *table);
 
 #endif

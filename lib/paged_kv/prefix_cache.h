@@ -103,8 +103,7 @@ weft_kv_block weft_kv_prefix_child(const weft_kv_prefix_cache *cache,
 /* A number that no other node has, before or after; 0: the block is no node. */
 uint64_t weft_kv_prefix_birth(const weft_kv_prefix_cache *cache, weft_kv_block block);
 
-/* Drops a table's blocks, in place of weft_kv_table_release, and clears its chain. What was published
- * stays, until it is evicted. */
+/* Drops a table's blocks and clears its chain. What was published stays, until it is evicted. */
 void weft_kv_prefix_release(weft_kv_prefix_cache *cache, struct weft_kv_table *table,
                             struct weft_kv_chain *chain);
 

@@ -149,7 +149,8 @@ uint32_t weft_kv_windows_n_twins(const weft_kv_windows *windows) {
     return windows->n_twins;
 }
 
-weft_err weft_kv_windows_make_room(weft_kv_windows *windows, uint32_t n_free) {
+/* Evicts until the pool has n_free free blocks. WEFT_E_FULL: it cannot; no change. */
+static weft_err make_room(weft_kv_windows *windows, uint32_t n_free) {
     uint64_t within_reach = (uint64_t)weft_kv_n_free(windows->pool) + windows->n_idle;
     if (n_free > within_reach) return WEFT_E_FULL;
     while (weft_kv_n_free(windows->pool) < n_free) {
@@ -182,7 +183,7 @@ weft_err weft_kv_windows_grow(weft_kv_windows *windows, struct weft_kv_window_ta
                               uint32_t n_wanted) {
     WEFT_ASSERT(n_wanted <= table->cap);
     if (n_wanted <= table->n) return WEFT_OK;
-    weft_err err = weft_kv_windows_make_room(windows, n_wanted - table->n);
+    weft_err err = make_room(windows, n_wanted - table->n);
     if (err) return err;
     while (table->n < n_wanted) {
         err = weft_kv_take(windows->pool, &table->blocks[table->n]);

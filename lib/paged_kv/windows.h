@@ -41,11 +41,9 @@ weft_kv_block weft_kv_windows_twin(const weft_kv_windows *windows, weft_kv_block
 void weft_kv_windows_keep(weft_kv_windows *windows, weft_kv_block node, weft_kv_block block);
 void weft_kv_windows_forget(weft_kv_windows *windows, weft_kv_block node); /* it is none any more */
 
-/* Twins that nobody else holds, all of which make_room could make free. */
+/* Twins that nobody else holds: they are evicted when a table wants their blocks. */
 uint32_t weft_kv_windows_n_idle(const weft_kv_windows *windows);
 uint32_t weft_kv_windows_n_twins(const weft_kv_windows *windows);
-/* Evicts until the pool has `n_free` free blocks. WEFT_E_FULL: it cannot; no change. */
-WEFT_MUST_CHECK weft_err weft_kv_windows_make_room(weft_kv_windows *windows, uint32_t n_free);
 
 /* ---------------------------------------------------------------------------------- tables --- */
 

@@ -535,8 +535,7 @@ void wefti_sched_admit(weft_sched *sched);
 /* Under EDF: sees whether a prompt can no longer be in time. */
 bool wefti_sched_becomes_late(const weft_sched *sched, const struct request *req,
                               uint32_t n_tokens_left);
-/* Blocks that who starts leaves free; somebody was preempted, somebody ended: see prefix.c. */
-uint64_t wefti_sched_headroom(const weft_sched *sched);
+/* Who starts leaves blocks free. Somebody was preempted, somebody ended: see prefix.c. */
 void wefti_sched_headroom_lacked(weft_sched *sched);
 void wefti_sched_headroom_sufficed(weft_sched *sched);
 void wefti_sched_wake_parked(weft_sched *sched);

@@ -65,30 +65,32 @@ static void fork_table(struct world *world, uint32_t t) {
     model->n[t] = n;
 }
 
+/* A block of a table's becomes its own, as for a copy on write. */
 static void own(struct world *world, uint32_t t) {
     struct model *model = &world->model;
     if (model->n[t] == 0) return;
     uint32_t i = weft_rand_below(&world->rand, model->n[t]);
     uint32_t shared = model->tables[t][i];
-    bool must_copy = model->holders[shared] > 1;
-    struct weft_kv_copy copy;
-    weft_err err = weft_kv_table_own(world->pool, &world->tables[t], i, &copy);
-    WEFT_ASSERT(err == (must_copy && model_free(model) == 0 ? WEFT_E_FULL : WEFT_OK));
-    WEFT_ASSERT((copy.from == shared) == (must_copy && !err));
-    WEFT_ASSERT((copy.to == WEFT_KV_NONE) == (copy.from == WEFT_KV_NONE));
-    if (copy.to == WEFT_KV_NONE) return;
-    WEFT_ASSERT(model->holders[copy.to] == 0);
+    if (model->holders[shared] == 1) return;
+    weft_kv_block block;
+    weft_err err = weft_kv_take(world->pool, &block);
+    WEFT_ASSERT(err == (model_free(model) == 0 ? WEFT_E_FULL : WEFT_OK));
+    if (err) return;
+    weft_kv_drop(world->pool, shared);
+    world->tables[t].blocks[i] = block;
+    WEFT_ASSERT(model->holders[block] == 0);
     model->holders[shared]--;
-    model->holders[copy.to] = 1;
-    model->tables[t][i] = copy.to;
+    model->holders[block] = 1;
+    model->tables[t][i] = block;
 }
 
 static void release(struct world *world, uint32_t t) {
     struct model *model = &world->model;
-    weft_kv_table_release(world->pool, &world->tables[t]);
-    for (uint32_t i = 0; i < model->n[t]; i++)
+    for (uint32_t i = 0; i < model->n[t]; i++) {
+        weft_kv_drop(world->pool, world->tables[t].blocks[i]);
         model->holders[model->tables[t][i]]--;
-    model->n[t] = 0;
+    }
+    model->n[t] = world->tables[t].n = 0;
 }
 
 static void compare(const struct world *world) {

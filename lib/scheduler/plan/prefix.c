@@ -132,7 +132,7 @@ void wefti_sched_prefix_find(const weft_sched *sched, const struct seq *seq,
 #define HEADROOM_UP (HEADROOM_SCALE / 4)
 #define HEADROOM_DOWN (HEADROOM_SCALE / 128)
 
-uint64_t wefti_sched_headroom(const weft_sched *sched) {
+static uint64_t headroom(const weft_sched *sched) {
     return sched->n_running + (uint64_t)sched->n_running * sched->headroom / HEADROOM_SCALE;
 }
 
@@ -158,7 +158,7 @@ bool wefti_sched_prefix_has_room(const weft_sched *sched, struct prefix *prefix,
     uint64_t n_there = (uint64_t)weft_kv_n_free(sched->pool) + weft_kv_prefix_n_idle(sched->cache);
     for (uint32_t i = 0; !prefix->source && i < prefix->n_blocks; i++)
         n_there -= is_idle(sched, prefix, sched->found_blocks[i]);
-    if (n_there < (uint64_t)n_wanted + wefti_sched_headroom(sched)) return false;
+    if (n_there < (uint64_t)n_wanted + headroom(sched)) return false;
     if (!wefti_sched_window_has_room(sched, prefix, n_tokens)) return false;
     bool is_last = prefix->partial != WEFT_KV_NONE && n_there == 1;
     if (is_last &&
