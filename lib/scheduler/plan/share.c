@@ -90,6 +90,23 @@ static uint32_t wish_of_streams(const weft_sched *sched, const struct weft_sched
     return wish_us < least_us ? (uint32_t)least_us : (uint32_t)wish_us;
 }
 
+static bool wants_share(const weft_sched *sched, const struct seq *seq) {
+    return seq->chunk == 0 && !seq->put_off && !wefti_sched_seq_complete(sched, seq);
+}
+
+/* Prompts whose first token cannot be in time any more let the others pass from now on. */
+static void note_late(weft_sched *sched) {
+    for (uint32_t i = 0; i < sched->n_running; i++) {
+        const struct seq *seq = sched->running[i];
+        struct request *req = seq->req;
+        bool is_first = seq->n_output == 0 && req->n_running == 1;
+        if (!is_first || !wants_share(sched, seq)) continue;
+        if (!wefti_sched_becomes_late(sched, req, wefti_sched_seq_left(seq))) continue;
+        req->is_late = true;
+        wefti_sched_queue_rerank(sched, req);
+    }
+}
+
 /* Everybody with tokens to compute and no row yet, oldest first, shares the rest of the step: as
  * much as fits into its time. The oldest one's place stands for all. */
 static uint32_t collect(weft_sched *sched, uint32_t *budget_out) {
@@ -98,13 +115,7 @@ static uint32_t collect(weft_sched *sched, uint32_t *budget_out) {
     for (uint32_t i = 0; i < sched->n_running; i++) {
         struct seq *seq = sched->running[i];
         if (seq->chunk > 0) weft_sched_work_add(&decode, seq->n_planned, seq->chunk, 1);
-        if (seq->chunk > 0 || seq->put_off || wefti_sched_seq_complete(sched, seq)) continue;
-        bool is_first = seq->n_output == 0 && seq->req->n_running == 1;
-        if (is_first && wefti_sched_becomes_late(sched, seq->req, wefti_sched_seq_left(seq))) {
-            seq->req->is_late = true;
-            wefti_sched_queue_rerank(sched, seq->req);
-        }
-        sched->candidates[n++] = seq;
+        if (wants_share(sched, seq)) sched->candidates[n++] = seq;
     }
     *budget_out = sched->options.max_batched_tokens - decode.n_tokens;
     sched->has_prompts = n > 0;
@@ -133,6 +144,7 @@ static void put_oldest_first(struct seq **seqs, uint32_t n) {
 
 void wefti_sched_share_out(weft_sched *sched) {
     uint32_t budget;
+    note_late(sched);
     uint32_t n = collect(sched, &budget);
     if (n == 0) return;
     WEFT_ASSERT(budget > 0); /* the running set is no larger than the token budget */
