@@ -227,7 +227,7 @@ void weft_sched_stats(const weft_sched *sched, struct weft_sched_stats *stats_ou
         .n_waiting_seqs = sched->n_seqs_waiting,
         .n_blocks = sched->options.n_blocks,
         .n_blocks_free = weft_kv_n_free(sched->pool) + weft_kv_prefix_n_idle(sched->cache),
-        .n_blocks_cached = weft_kv_prefix_n_nodes(sched->cache),
+        .n_blocks_published = weft_kv_prefix_n_nodes(sched->cache),
         .n_blocks_idle = weft_kv_prefix_n_idle(sched->cache),
         .n_window_blocks = sched->options.n_window_blocks,
         .n_window_blocks_free = wefti_sched_window_n_there(sched),

@@ -150,7 +150,7 @@ struct weft_sched_stats {
     uint32_t n_waiting, n_running; /* requests; running: at least one sequence holds a slot */
     uint32_t n_running_seqs, n_waiting_seqs;
     uint32_t n_blocks, n_blocks_free;               /* free, or the prefix cache's alone */
-    uint32_t n_blocks_cached;                       /* in the prefix cache, used or not, */
+    uint32_t n_blocks_published;                    /* in the prefix cache, used or not, */
     uint32_t n_blocks_idle;                         /* and those that it alone holds */
     uint32_t n_window_blocks, n_window_blocks_free; /* likewise, of windowed layers */
     uint32_t n_plans_out;

@@ -426,7 +426,7 @@ static void compare(const struct trace *trace, double least_of_belady) {
     WEFT_ASSERT(trace->n > 0 && trace->n_nodes > 0 && trace->len_max > 0);
     uint64_t ideal = ideal_hits(trace), all = cache_hits(trace, blocks_for_all(trace), &stats);
     WEFT_ASSERT(stats.n_cache_evictions == 0);
-    uint32_t n_all = stats.n_blocks_cached, n_quarter = n_all / 4;
+    uint32_t n_all = stats.n_blocks_published, n_quarter = n_all / 4;
     uint64_t belady = belady_hits(trace, n_quarter), quarter = cache_hits(trace, n_quarter, &stats);
     printf("%s: %u requests, %" PRIu64 " prompt tokens\n", trace->name, trace->n,
            trace->n_prompt_tokens);

@@ -785,11 +785,11 @@ static void check_drained(struct world *world) {
     weft_sched_stats(world->sched, &stats);
     WEFT_ASSERT(weft_sched_idle(world->sched));
     WEFT_ASSERT(stats.n_blocks_free == stats.n_blocks);
-    WEFT_ASSERT(stats.n_blocks_cached == 0 || world->options.prefix_cache);
+    WEFT_ASSERT(stats.n_blocks_published == 0 || world->options.prefix_cache);
     WEFT_ASSERT(stats.n_window_blocks_free == stats.n_window_blocks);
     weft_sched_reset_cache(world->sched);
     weft_sched_stats(world->sched, &stats);
-    WEFT_ASSERT(stats.n_blocks_free == stats.n_blocks && stats.n_blocks_cached == 0);
+    WEFT_ASSERT(stats.n_blocks_free == stats.n_blocks && stats.n_blocks_published == 0);
     WEFT_ASSERT(stats.spill_bytes == 0);
     WEFT_ASSERT(stats.n_waiting == 0 && stats.n_running == 0);
     WEFT_ASSERT(stats.n_waiting_seqs == 0 && stats.n_running_seqs == 0);

@@ -182,7 +182,7 @@ static void a_block_is_not_published_before_its_tokens_are_known(void **state) {
     assert_non_null(bench_plan(bench)); /* of 8 tokens planned, 7 are known */
     assert_int_equal(bench_n_tokens(bench, 1), 3);
     bench_cancel(bench, 1);
-    assert_int_equal(bench_stats(bench).n_blocks_cached, 1);
+    assert_int_equal(bench_stats(bench).n_blocks_published, 1);
     bench_run_until_idle(bench, true);
 }
 
@@ -397,7 +397,7 @@ static void a_reset_forgets_and_those_that_run_go_on(void **state) {
     weft_sched_reset_cache(bench->sched);
     weft_sched_check(bench->sched);
     assert_int_equal(bench_stats(bench).n_cache_resets, n_resets + 1);
-    assert_int_equal(bench_stats(bench).n_blocks_cached, 0);
+    assert_int_equal(bench_stats(bench).n_blocks_published, 0);
     bench_submit(bench, 3, 21, 2);
     assert_int_equal(n_cached_at_start(bench, 3), 0);
     bench_run_until_idle(bench, true);
@@ -423,7 +423,7 @@ static void without_the_cache_nothing_is_shared(void **state) {
     struct bench *bench = remake(state, options);
     bench_submit(bench, 1, 21, 5);
     bench_run_until_idle(bench, true);
-    assert_int_equal(bench_stats(bench).n_blocks_cached, 0);
+    assert_int_equal(bench_stats(bench).n_blocks_published, 0);
     bench_submit(bench, 2, 21, 5);
     bench_submit(bench, 3, 21, 5);
     const struct weft_step_plan *plan = bench_step(bench);
@@ -437,9 +437,9 @@ static void a_new_epoch_begins_with_nothing(void **state) {
     struct bench *bench = *state;
     bench_submit(bench, 1, 21, 5);
     bench_run_until_idle(bench, true);
-    assert_true(bench_stats(bench).n_blocks_cached > 0);
+    assert_true(bench_stats(bench).n_blocks_published > 0);
     bench_lose_worker(bench);
-    assert_int_equal(bench_stats(bench).n_blocks_cached, 0);
+    assert_int_equal(bench_stats(bench).n_blocks_published, 0);
     bench_submit(bench, 2, 21, 5);
     assert_int_equal(n_cached_at_start(bench, 2), 0);
     bench_run_until_idle(bench, true);
@@ -469,7 +469,7 @@ static void idle_blocks_go_before_anybody_is_preempted(void **state) {
     uint32_t prompt[3][30];
     bench_submit(bench, 1, 40, 8);
     bench_run_until_idle(bench, true);
-    assert_true(bench_stats(bench).n_blocks_cached > 10);
+    assert_true(bench_stats(bench).n_blocks_published > 10);
     for (uint32_t i = 0; i < 3; i++) {
         submit_prompt(bench, 2 + i, prompt_like(bench, prompt[i], 0, 30, 1 + i), 30, 30);
         bench_run_until_idle(bench, true);
@@ -493,7 +493,7 @@ static void the_prompt_that_was_idle_longest_is_evicted_first(void **state) {
     bench_run_until_idle(bench, true);
     bench_submit(bench, 2, 13, 1);
     bench_run_until_idle(bench, true);
-    assert_int_equal(bench_stats(bench).n_blocks_cached, 6);
+    assert_int_equal(bench_stats(bench).n_blocks_published, 6);
     submit_prompt(bench, 3, prompt_like(bench, want, 0, 28, 2), 28,
                   0); /* 4 are free: 3 are missing */
     bench_run_until_idle(bench, true);
@@ -509,7 +509,7 @@ static void a_beginning_is_as_young_as_its_last_use(void **state) {
     submit_prompt(bench, 2, prompt_like(bench, other, 0, 9, 1), 9, 1); /* two */
     bench_run_until_idle(bench, true);
     assert_int_equal(n_left(bench, 3, 5), 4); /* uses the first of the three */
-    assert_int_equal(bench_stats(bench).n_blocks_cached, 5);
+    assert_int_equal(bench_stats(bench).n_blocks_published, 5);
     submit_prompt(bench, 4, prompt_like(bench, want, 0, 29, 2), 29,
                   3); /* 4 are free: 4 are missing */
     bench_run_until_idle(bench, true);
@@ -524,7 +524,7 @@ static void what_a_newcomer_uses_is_not_evicted_for_it(void **state) {
     bench_run_until_idle(bench, true);
     submit_prompt(bench, 2, prompt_like(bench, prompt, 0, 9, 1), 9, 1); /* two more idle blocks */
     bench_run_until_idle(bench, true);
-    assert_int_equal(bench_stats(bench).n_blocks_cached, 5);
+    assert_int_equal(bench_stats(bench).n_blocks_published, 5);
     bench_submit(bench, 3, 20, 4); /* all six: three of the first's, the older, are found */
     assert_int_equal(n_cached_at_start(bench, 3), 12);
     bench_run_until_idle(bench, true);
@@ -550,7 +550,7 @@ static void a_copy_is_given_up_where_its_source_is_the_only_room(void **state) {
     uint32_t prompt[7];
     bench_submit(bench, 1, 8, 0);
     bench_run_until_idle(bench, false);
-    assert_int_equal(bench_stats(bench).n_blocks_cached, 2);
+    assert_int_equal(bench_stats(bench).n_blocks_published, 2);
     submit_prompt(bench, 2, prompt_like(bench, prompt, 6, 7, 1), 7, 1);
     const struct weft_step_plan *plan = bench_step(bench);
     assert_int_equal(find_start(plan, 2)->n_cached, 4);
