@@ -1,22 +1,25 @@
 /* scheduler — decides what runs next: admission, step planning, preemption. A pure state machine.
  *
- * Model    Requests wait in a bounded queue, first come, first served. Each has 1..n sequences
- *          (choices) over one prompt. A running sequence holds a slot of the worker and blocks of
- *          the pool; every step it gets one decode token, and the rest of the step goes to prompt
- *          chunks: half to the oldest prompt, the rest to those nearest to their end (share.c).
- *          When no block is left, the running sequence that is cheapest to recompute gives up its
- *          blocks and waits at its place by age, with its tokens; the oldest request is never
- *          preempted, so every sequence progresses. Log-probabilities are rationed by bytes
- *          (ration.c), so that a step's result fits a message whatever clients ask for. A
- *          sequence over which worker after worker is lost is computed alone, and in the end
- *          given up (suspects.c). Plan n+1 may be made while step n runs (at most
- *          WEFT_SCHED_PLANS_MAX are out).
+ * Model    Requests wait in a bounded queue: whose turn it is follows from what tenants and their
+ *          users were served, and then from a policy (queue/). Each has 1..n sequences (choices)
+ *          over one prompt. A running sequence holds a slot of the worker and blocks of the pool;
+ *          what others have computed of its tokens it shares (plan/prefix.c). Every step it gets
+ *          one decode token, and the rest of the step, as much as fits into its time by estimate
+ *          (cost/), goes to chunks of prompts (plan/share.c). When no block is left, the running
+ *          sequence whose loss costs least gives up its blocks, perhaps to a file of the worker's
+ *          (plan/spill.c), and waits with its tokens at the front of its class; the oldest request
+ *          is spared while others run, so every sequence progresses. Log-probabilities are rationed
+ *          by bytes (plan/ration.c), so that a step's result fits a message whatever clients ask
+ *          for. A sequence over which worker after worker is lost is computed alone, and in the
+ *          end given up (plan/suspects.c). Plan n+1 may be made while step n runs (at most
+ *          WEFT_SCHED_PLANS_MAX are out). docs/scheduling.md has all of it.
  * Pure     No clock, socket, thread or randomness: time and messages are arguments. The same calls
  *          give the same plans. Nothing here knows nng or libuv.
  * Threads  One owner.
  * Memory   Tables are sized at creation; a request brings one allocation for its tokens, and what
  *          it generates grows as results arrive. Planning takes nothing from the heap.
- * Source   Orca (OSDI 2022); Sarathi-Serve (OSDI 2024); Kwon et al. (SOSP 2023), section 4.5.
+ * Source   Orca (OSDI 2022); Sarathi-Serve (OSDI 2024); Kwon et al. (SOSP 2023), section 4.5; Sheng
+ *          et al. (OSDI 2024).
  */
 #ifndef WEFT_SCHEDULER_H
 #define WEFT_SCHEDULER_H
@@ -136,8 +139,8 @@ const struct weft_sched_event *weft_sched_events(const weft_sched *sched, size_t
 void weft_sched_events_clear(weft_sched *sched);
 
 /* The worker is gone, or a new one came: plans that are out are forgotten, all running sequences
- * wait again at their place by age, with every token they had; the epoch grows. A request that took
- * part in too many such losses ends here (WEFT_END_ERROR). */
+ * wait again at the front of their class, with every token they had; the epoch grows. A request
+ * that took part in too many such losses ends here (WEFT_END_ERROR). */
 void weft_sched_new_epoch(weft_sched *sched, uint64_t now_us, uint64_t epoch);
 /* Right after that: how many blocks the new worker's file takes, if other than n_spill_blocks. More
  * than these are of no use. Returns how many are used: none once workers were lost, one after the

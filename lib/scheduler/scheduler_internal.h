@@ -8,13 +8,18 @@
  *        └────preempt───────┘   (WAITING → DONE by cancel, deadline, or a last result, too)
  *
  * RUNNING means: it holds a slot, a generation and blocks, and stands in `running`, sorted by age.
- * A request with a waiting sequence stands in the heap `waiting`, unless it is parked: then its
- * waiting sequences are waiting for a running sibling, whose prompt they will share.
+ * A request with a waiting sequence stands in the queue (queue.c), and by age in the heap `waiting`,
+ * unless it could not start now whatever room there were: it is parked, as its waiting sequences
+ * will share the prompt of a running sibling; it follows another request, which computes a prompt
+ * that begins alike (follow.c); or it is aside until the next plan, as it has its share of places
+ * (admit.c).
  *
  * Age is (arrival, order of submission, choice); nothing ever changes it.
  *
- * A plan is made in this order: who sits it out (suspects.c, ration.c), one-token rows (plan.c),
- * new starts (admit.c), chunks from what is left (share.c).
+ * A plan is made in this order (weft_sched_plan): what earlier plans computed is published
+ * (prefix.c), windows move on (windows.c), whose wait is over comes back to the queue; then who sits
+ * it out (suspects.c, ration.c), one-token rows, for which others may be preempted (plan.c,
+ * spill.c), new starts (admit.c), chunks from what is left (share.c).
  *
  * When may a block be given to somebody else? The worker executes plans in the order of their
  * steps, and a plan's releases before its rows. So a block dropped while plan k is being made, or
