@@ -218,6 +218,27 @@ static void too_few_windowed_blocks_for_one_sequence_are_refused(void **state) {
     weft_sched_free(sched);
 }
 
+/* A window, one token and one block: enough for any length, wherever windows and blocks begin. */
+static void the_least_pool_is_enough_for_one_sequence(void **state) {
+    for (uint32_t window = 1; window <= 13; window++) {
+        for (uint32_t block = 1; block <= 6; block++) {
+            uint32_t n_least = (window + 1 + block - 1) / block + 1;
+            struct weft_sched_options options = windowed_options(n_least - 1);
+            struct weft_errmsg why;
+            weft_sched *sched;
+            options.window = window;
+            options.block_size = block;
+            options.max_model_len = 96;
+            assert_int_equal(weft_sched_new(&options, &sched, &why), WEFT_E_INVAL);
+            options.n_window_blocks = n_least;
+            struct bench *bench = remake(state, &options);
+            bench_submit(bench, 1, 50, 30);
+            bench_run_until_idle(bench, block % 2 > 0);
+            assert_int_equal(bench_n_tokens(bench, 1), 30);
+        }
+    }
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, make_bench, free_bench)
 
 int main(void) {
@@ -231,6 +252,7 @@ int main(void) {
         CASE(a_choice_that_comes_too_late_for_the_window_computes_by_itself),
         CASE(when_windowed_blocks_run_out_everybody_finishes_with_the_same_tokens),
         CASE(too_few_windowed_blocks_for_one_sequence_are_refused),
+        CASE(the_least_pool_is_enough_for_one_sequence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

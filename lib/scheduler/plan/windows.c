@@ -11,8 +11,9 @@
  * counts what all who run may come to hold (claims), and should they run out nevertheless, somebody
  * is preempted for the next token; what is left over goes to longer chunks.
  *
- * A pool that holds the window, a step's tokens and a block is enough for one sequence alone, of any
- * length: the worker sees to it. */
+ * A pool that holds the window, one token more and a block is enough for one sequence alone, of any
+ * length: it goes on by one token at least, and less is refused at the start. The worker's holds a
+ * step's tokens in place of one, so that the chunks of a sequence alone are not cut short. */
 #include "scheduler_internal.h"
 
 #include <stdlib.h>
