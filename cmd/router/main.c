@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "accept.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -163,6 +164,7 @@ int main(int argc, char **argv) {
     server.link.options = weft_link_config(config);
     if (!err) err = wefti_scheduler_link_open(&server.link, api, config->scheduler_url, &why);
     if (!err) err = wefti_server_init(&server, signal_fd, &why);
+    if (!err) err = wefti_accept_listen(&server, &why);
     if (err) { /* the system frees what `server` holds */
         weft_buf_fini(&identity);
         int status = weft_actor_fail(config, why.text);

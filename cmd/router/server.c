@@ -1,44 +1,30 @@
 #include "server.h"
 
 #include <linux/sockios.h>
-#include <netdb.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "api/call.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/process.h"
 #include "common/actor.h"
 #include "common/signals.h"
 #include "common/status.h"
-#include "http.h"
-#include "rpc.h"
 
 #define TICK_MS 100
 #define LINGER_MS 2000
-#define BACKLOG 1024
 #define TURN_BODY_BYTES 32768 /* a few milliseconds; the rest goes to a thread */
 #define TURN_PASSES_MAX 4
 #define COMPLAINT_MS 1000
-#define SPARE_MAX 64
-/* A connection in a spare place that has not asked for so long makes room for another. */
-#define SPARE_SILENT_MS 100
-/* Descriptors that are open for a moment only: a connection that is refused, a new link, a file
- * that is read again. */
-#define PASSING_FILES 16
 /* After --drain-timeout, for the errors that tell clients so. Less than the supervisor waits for. */
 #define GOODBYE_MS 500
-#define FILES_UNKNOWN 64 /* open ones, where /proc is not there to tell */
 
 /* -------------------------------------------------------------------------------- preparing --- */
 
@@ -130,19 +116,6 @@ void wefti_server_log_access(const struct conn *conn, struct weft_api_access *ac
     weft_buf_fini(&line);
 }
 
-static void note_client(struct conn *conn) {
-    struct sockaddr_storage at;
-    char ip[48];
-    int len = sizeof at;
-    if (uv_tcp_getpeername(&conn->tcp, (struct sockaddr *)&at, &len) != 0 ||
-        uv_ip_name((struct sockaddr *)&at, ip, sizeof ip) != 0)
-        return;
-    bool is_v6 = at.ss_family == AF_INET6;
-    uint16_t port =
-        is_v6 ? ((struct sockaddr_in6 *)&at)->sin6_port : ((struct sockaddr_in *)&at)->sin_port;
-    (void)snprintf(conn->client, sizeof conn->client, is_v6 ? "[%s]:%u" : "%s:%u", ip, ntohs(port));
-}
-
 /* ------------------------------------------------------------------------------ connections --- */
 
 void wefti_conn_awake(struct conn *conn) {
@@ -191,6 +164,11 @@ static void uncount(struct conn *conn) {
     server->n_conns--;
     server->n_rpc_conns -= !conn->is_http;
     server->api.metrics.n_open_connections = server->n_conns;
+}
+
+void wefti_conn_begin(struct conn *conn) {
+    LIST_INSERT_HEAD(&conn->server->conns, conn, entry);
+    count(conn);
 }
 
 void wefti_conn_close(struct conn *conn) {
@@ -377,111 +355,6 @@ static void tick_conn(struct conn *conn, uint64_t now_ms) {
     conn->ops->on_tick(conn, now_ms);
 }
 
-/* -------------------------------------------------------------------------------- accepting --- */
-
-static void on_unopened(uv_handle_t *handle) {
-    free(handle);
-}
-
-static void refused_bytes(struct conn *conn, const char *bytes, size_t n) {
-    (void)conn;
-    (void)bytes;
-    (void)n;
-}
-
-static void refused_nothing(struct conn *conn) {
-    (void)conn;
-}
-
-static void refused_tick(struct conn *conn, uint64_t now_ms) {
-    (void)conn;
-    (void)now_ms;
-}
-
-static bool refused_is_busy(const struct conn *conn) {
-    (void)conn;
-    return false;
-}
-
-/* Accepts and answers rather than leave the connection in the backlog: the client learns at once.
- * It is closed as soon, so a client that sends much may see a reset instead. */
-static void refuse(struct conn *conn) {
-    static const char answer[] =
-        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
-        "Retry-After: 1\r\nConnection: close\r\nContent-Length: 122\r\n\r\n"
-        "{\"error\":{\"message\":\"too many connections\",\"type\":\"service_unavailable_error\","
-        "\"param\":null,\"code\":\"too_many_connections\"}}";
-    uv_buf_t buf = uv_buf_init((char *)(uintptr_t)answer, sizeof answer - 1);
-    if (conn->is_http) (void)uv_try_write((uv_stream_t *)&conn->tcp, &buf, 1);
-    wefti_conn_end(conn, false);
-}
-
-static bool is_silent(const struct conn *conn, uint64_t now_ms) {
-    return !conn->is_writing && conn->out.len == 0 && now_ms - conn->opened_ms >= SPARE_SILENT_MS;
-}
-
-/* Ends a connection in a spare place that has its answer, or else one that has been silent. */
-static void make_spare_room(struct server *server, uint64_t now_ms) {
-    struct conn *conn, *silent = NULL;
-    TAILQ_FOREACH(conn, &server->spare, spare_entry) {
-        if (conn->linger_until_ms) break;
-        if (!silent && is_silent(conn, now_ms)) silent = conn;
-    }
-    if (!conn) conn = silent;
-    if (conn) wefti_conn_close(conn);
-}
-
-static enum conn_place place_for(struct server *server, bool is_http, uint64_t now_ms) {
-    if (server->n_conns < server->max_conns &&
-        (is_http || server->n_rpc_conns < (server->max_conns + 1) / 2))
-        return CONN_PLACE;
-    if (!is_http) return CONN_NO_PLACE;
-    if (server->n_spare >= server->max_spare) make_spare_room(server, now_ms);
-    return server->n_spare < server->max_spare ? CONN_SPARE_PLACE : CONN_NO_PLACE;
-}
-
-static bool open_conn(struct conn *conn) {
-    static const struct conn_ops refused = {refused_bytes,   refused_nothing, wefti_conn_close,
-                                            refused_tick,    refused_nothing, refused_is_busy,
-                                            refused_nothing, refused_nothing};
-    if (conn->place != CONN_NO_PLACE)
-        return conn->is_http ? wefti_http_open(conn) : wefti_rpc_open(conn);
-    conn->ops = &refused;
-    return true;
-}
-
-static void on_connection(uv_stream_t *listener, int status) {
-    struct server *server = listener->data;
-    if (status < 0) return;
-    struct conn *conn = calloc(1, sizeof *conn);
-    if (!conn || uv_tcp_init(&server->loop, &conn->tcp) != 0) {
-        free(conn);
-        return;
-    }
-    _Static_assert(offsetof(struct conn, tcp) == 0, "on_unopened frees the whole");
-    conn->tcp.data = conn;
-    conn->server = server;
-    conn->is_http = listener == (uv_stream_t *)&server->listeners[0];
-    conn->opened_ms = weft_now_ms();
-    conn->place = place_for(server, conn->is_http, conn->opened_ms);
-    if (conn->place == CONN_NO_PLACE) server->api.metrics.n_connections_refused++;
-    weft_buf_init(&conn->out, WEFT_MESSAGE_BYTES_MAX);
-    weft_buf_init(&conn->writing, WEFT_MESSAGE_BYTES_MAX);
-    if (uv_accept(listener, (uv_stream_t *)&conn->tcp) != 0 || !open_conn(conn)) {
-        uv_close((uv_handle_t *)&conn->tcp, on_unopened);
-        return;
-    }
-    if (server->access_format != WEFT_API_ACCESS_OFF) note_client(conn);
-    (void)uv_tcp_nodelay(&conn->tcp, 1);
-    (void)uv_tcp_keepalive(&conn->tcp, 1, 60);
-    LIST_INSERT_HEAD(&server->conns, conn, entry);
-    count(conn);
-    if (conn->place == CONN_NO_PLACE)
-        refuse(conn);
-    else
-        wefti_conn_read(conn, true);
-}
-
 /* ---------------------------------------------------------------------------- start and end --- */
 
 static void say_ready(struct server *server) {
@@ -649,107 +522,6 @@ static void on_turn(uv_prepare_t *prepare) {
         say_ready(server);
 }
 
-static weft_err listen_at(struct server *server, const struct sockaddr *address, uint32_t port,
-                          struct weft_errmsg *why) {
-    uint32_t i = server->n_listeners;
-    uv_tcp_t *tcp = &server->listeners[i];
-    union {
-        struct sockaddr any;
-        struct sockaddr_in v4;
-        struct sockaddr_in6 v6;
-        struct sockaddr_storage storage;
-    } at = {.any = {.sa_family = address->sa_family}};
-    if (address->sa_family == AF_INET6) {
-        memcpy(&at.v6, address, sizeof at.v6);
-        at.v6.sin6_port = htons((uint16_t)port);
-    } else {
-        memcpy(&at.v4, address, sizeof at.v4);
-        at.v4.sin_port = htons((uint16_t)port);
-    }
-    int status = uv_tcp_init(&server->loop, tcp);
-    if (status == 0) server->n_listeners++; /* there is something to close now */
-    tcp->data = server;
-    if (status == 0) status = uv_tcp_bind(tcp, &at.any, 0);
-    if (status == 0) status = uv_listen((uv_stream_t *)tcp, BACKLOG, on_connection);
-    int len = sizeof at.storage;
-    if (status == 0) status = uv_tcp_getsockname(tcp, &at.any, &len);
-    if (status == 0) status = uv_ip_name(&at.any, server->address, sizeof server->address);
-    if (status != 0)
-        return weft_err_set(
-            why, WEFT_E_IO, "cannot listen on %s port %u for %s: %s (%s)", server->config.host,
-            port, i == 0 ? "HTTP" : "MessagePack-RPC", uv_strerror(status),
-            status == UV_EADDRNOTAVAIL ? "--host is to be an address of this machine"
-            : i == 0                   ? "--port N takes another"
-                                       : "--rpc-port N takes another, --no-rpc does without");
-    server->ports[i] = ntohs(at.any.sa_family == AF_INET6 ? at.v6.sin6_port : at.v4.sin_port);
-    return WEFT_OK;
-}
-
-/* A name may stand for addresses that this machine lacks: "localhost" for ::1 without IPv6. Tried
- * with any port; a port in use is reported when listening. */
-static bool is_ours(const struct addrinfo *at) {
-    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) return false;
-    bool is_bound = bind(fd, at->ai_addr, at->ai_addrlen) == 0;
-    (void)close(fd);
-    return is_bound;
-}
-
-/* Told once, by the first router of a server. */
-static void warn_of_open_door(const struct server *server) {
-    bool is_any = strcmp(server->address, "0.0.0.0") == 0 || strcmp(server->address, "::") == 0;
-    if (is_any && server->api.keys.n == 0 && !server->config.model_identity)
-        weft_warn("whoever reaches this machine may use the model: it listens on all addresses, "
-                  "without an API key (--api-key-file FILE sets some, --host 127.0.0.1 keeps it "
-                  "to this machine)");
-}
-
-static weft_err listen_all(struct server *server, struct weft_errmsg *why) {
-    const struct weft_config *config = &server->config;
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *found = NULL;
-    hints.ai_flags = AI_PASSIVE;
-    int status = getaddrinfo(config->host, NULL, &hints, &found);
-    if (status != 0)
-        return weft_err_set(why, WEFT_E_INVAL, "--host \"%s\": %s", config->host,
-                            gai_strerror(status));
-    const struct addrinfo *at = found;
-    while (at->ai_next && !is_ours(at))
-        at = at->ai_next;
-    weft_err err = listen_at(server, at->ai_addr, config->port, why);
-    if (!err && !config->no_rpc) err = listen_at(server, at->ai_addr, config->rpc_port, why);
-    freeaddrinfo(found);
-    if (!err) warn_of_open_door(server);
-    return err;
-}
-
-/* Each connection is a descriptor, so the soft limit is raised towards the hard one, and places are
- * what is left of it beside the files that are open already. */
-static weft_err set_places(struct server *server, struct weft_errmsg *why) {
-    struct rlimit limit;
-    uint32_t wanted = server->config.max_connections;
-    server->max_conns = wanted;
-    server->max_spare = SPARE_MAX;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return WEFT_OK;
-    limit.rlim_cur = limit.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE, &limit);
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return WEFT_OK;
-    uint64_t open = weft_process_open_files();
-    uint64_t taken = (open ? open : FILES_UNKNOWN) + PASSING_FILES;
-    uint64_t left = limit.rlim_cur > taken ? limit.rlim_cur - taken : 0;
-    if (left < 2)
-        return weft_err_set(why, WEFT_E_INVAL,
-                            "the system allows %u open files (ulimit -n), and the router alone "
-                            "needs %u",
-                            (unsigned)limit.rlim_cur, (unsigned)taken + 2);
-    if (left / 4 < SPARE_MAX) server->max_spare = (uint32_t)((left + 3) / 4);
-    left -= server->max_spare;
-    if (wanted <= left) return WEFT_OK;
-    server->max_conns = (uint32_t)left;
-    weft_warn("--max-connections %u lowered to %u: the system allows %u open files (ulimit -n)",
-              wanted, server->max_conns, (unsigned)limit.rlim_cur);
-    return WEFT_OK;
-}
-
 static void wake_live(void *owner) {
     wefti_conn_awake(owner);
 }
@@ -779,9 +551,7 @@ weft_err wefti_server_init(struct server *server, int signal_fd, struct weft_err
               uv_poll_start(&server->signal_poll, UV_READABLE, on_signal) == 0 &&
               uv_timer_start(&server->tick, on_tick, TICK_MS, TICK_MS) == 0 &&
               uv_prepare_start(&server->turn, on_turn) == 0;
-    if (!is_fine) return weft_err_set(why, WEFT_E_IO, "cannot set up the event loop");
-    weft_err err = listen_all(server, why);
-    return err ? err : set_places(server, why);
+    return is_fine ? WEFT_OK : weft_err_set(why, WEFT_E_IO, "cannot set up the event loop");
 }
 
 void wefti_server_run(struct server *server) {

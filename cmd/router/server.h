@@ -115,7 +115,7 @@ struct server {
     char read_bytes[WEFT_READ_BYTES];
 };
 
-/* Binds and listens. The errors name address and port. */
+/* Sets up the loop; accept.h lets clients in. */
 WEFT_MUST_CHECK weft_err wefti_server_init(struct server *server, int signal_fd,
                                            struct weft_errmsg *why);
 /* Reads the API keys of the settings and puts them in place; at an error those before stay. */
@@ -138,6 +138,8 @@ void wefti_server_complain(struct server *server, const char *fmt, ...) WEFT_PRI
 
 /* ------------------------------------------------------------------------------ connections --- */
 
+/* One that was accepted, with its place: from now on it is ended by wefti_conn_close. */
+void wefti_conn_begin(struct conn *conn);
 void wefti_conn_awake(struct conn *conn); /* on_turn before the loop waits again */
 void wefti_conn_flush(struct conn *conn); /* writes `out`, as far as the socket takes it */
 void wefti_conn_close(struct conn *conn); /* now; on_close follows */
