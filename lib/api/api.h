@@ -44,6 +44,7 @@ struct weft_api_state {
     struct weft_api_upstream upstream;
     TAILQ_HEAD(, weft_api_call)
     parked; /* they came while nobody served: nothing is submitted yet */
+    LIST_HEAD(, weft_api_parked_tenant) parked_tenants; /* whose they are */
     uint32_t n_parked_prompts;
     bool
         is_leaving; /* the server will end: /health says so, and connections end with their answers */

@@ -22,6 +22,7 @@ void weft_api_init(struct weft_api_state *api, const struct weft_api_settings *s
     api->limits.max_prompts = WEFT_API_PROMPTS_MAX; /* until the scheduler says how many can wait */
     api->limits.max_logprob_bytes = settings->max_logprob_bytes;
     TAILQ_INIT(&api->parked);
+    LIST_INIT(&api->parked_tenants);
     weft_api_metrics_init(&api->metrics);
     json_object_seed(0);
 }
@@ -29,6 +30,7 @@ void weft_api_init(struct weft_api_state *api, const struct weft_api_settings *s
 void weft_api_fini(struct weft_api_state *api) {
     WEFT_ASSERT(api->held_bytes == 0 && api->output_bytes == 0);
     WEFT_ASSERT(TAILQ_EMPTY(&api->parked) && api->n_parked_prompts == 0);
+    WEFT_ASSERT(LIST_EMPTY(&api->parked_tenants));
     weft_api_metrics_fini(&api->metrics);
     weft_tmpl_free(api->chat);
     free(api->chat_source);

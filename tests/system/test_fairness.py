@@ -14,7 +14,7 @@ import tempfile
 import time
 
 import harness
-from harness import Server, Stream, Void
+from harness import Reply, Server, Stream, Void
 
 HEAVY, LIGHT = {"Authorization": "Bearer heavy-key"}, {"Authorization": "Bearer light-key"}
 
@@ -171,6 +171,33 @@ def test_a_key_that_fills_the_queue_is_refused_and_another_is_not():
         assert ask(server, HEAVY).status == 200
     rng = harness.rng()
     with two_tenants("--max-num-seqs", "1", "--max-queue", "8") as server:
+        harness.attempt(lambda: run(server))
+
+
+def test_a_key_that_fills_the_places_of_a_restart_is_refused_and_another_is_not():
+    """The scheduler stands still, so requests wait in the router until it goes on."""
+    def ask(server, headers, n):
+        connection = server.connect()
+        connection.request("POST", "/v1/completions", json.dumps({"prompt": ["One more"] * n, "max_tokens": 1}), headers)
+        server.get("/health/live")  # when this is answered, the router has read that
+        return connection
+
+    def reply_of(connection):
+        reply = connection.getresponse()
+        return Reply(reply.status, reply.headers, reply.read())
+
+    def run(server):
+        with server.stopped("scheduler"):
+            harness.wait_until("the router to notice", lambda: server.get("/health").status == 503)
+            # It still sends what comes for a moment. When this one's time is over, it no longer does.
+            assert server.post("/v1/completions", {"prompt": "a", "timeout": 1}, LIGHT).status == 504
+            waiting = [ask(server, HEAVY, 4)]
+            refused(reply_of(ask(server, HEAVY, 1)), 429, "queue_full")
+            waiting.append(ask(server, LIGHT, 2))
+            refused(reply_of(ask(server, LIGHT, 1)), 429, "tenant_full")
+            refused(reply_of(ask(server, HEAVY, 1)), 429, "tenant_full")
+        assert [reply_of(connection).status for connection in waiting] == [200, 200]
+    with two_tenants("--max-queue", "4", "--restart-grace", "60000") as server:
         harness.attempt(lambda: run(server))
 
 

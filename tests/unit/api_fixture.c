@@ -325,6 +325,8 @@ int tear_down(void **state) {
     assert_int_equal(api.held_bytes, 0);
     assert_int_equal(api.output_bytes, 0);
     assert_int_equal(api.upstream.n_unanswered, 0);
+    assert_true(TAILQ_EMPTY(&api.parked) && LIST_EMPTY(&api.parked_tenants));
+    assert_int_equal(api.n_parked_prompts, 0);
     weft_api_upstream_fini(&api); /* asserts that no job is open */
     weft_api_metrics_fini(&api.metrics);
     weft_proto_decoder_free(paper.decoder);

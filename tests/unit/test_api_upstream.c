@@ -236,6 +236,57 @@ static void so_many_wait_as_the_queue_may_hold(void **state) {
     weft_api_call_drop(third);
 }
 
+/* The same, of a tenant. */
+static weft_api_call *begin_parked_of(uint64_t tenant, uint32_t weight, const char *json) {
+    asker = (struct weft_api_asker){.tenant = tenant, .weight = weight};
+    weft_api_call *call = begin_parked(json);
+    asker = (struct weft_api_asker){0};
+    return call;
+}
+
+static void refuse_parking(uint64_t tenant, uint32_t weight, const char *json, const char *code) {
+    asker = (struct weft_api_asker){.tenant = tenant, .weight = weight};
+    weft_api_call *call = begin(json);
+    asker = (struct weft_api_asker){0};
+    assert_int_equal(call->state, WEFT_API_CALL_FAILED);
+    assert_string_equal(call->error.code, code);
+    assert_int_equal(call->error.retry_after_ms, 1000);
+    expect_refusal(call, 429, "wait for the server to be back");
+}
+
+static void who_fills_the_places_leaves_others_their_part(void **state) {
+    (void)state;
+    static const char one[] = "{\"prompt\":\"Once\"}", two[] = "{\"prompt\":[\"a\",\"b\"]}";
+    weft_api_call *calls[8];
+    uint32_t n = 0;
+    api.settings.restart_grace_ms = 5000;
+    api.settings.max_queue = 4;
+    put_link(false);
+    calls[n++] = begin_parked_of(1, 1, two);
+    calls[n++] = begin_parked_of(1, 1, two); /* alone it may have all of them */
+    refuse_parking(1, 1, one, "queue_full");
+    calls[n++] = begin_parked_of(2, 1, one);
+    refuse_parking(2, 1, two, "tenant_full");
+    calls[n++] = begin_parked_of(2, 1, one);
+    refuse_parking(2, 1, one, "tenant_full"); /* a half of four */
+    refuse_parking(1, 1, one, "tenant_full");
+    calls[n++] = begin_parked_of(3, 6, two); /* six eighths of four */
+    calls[n++] = begin_parked_of(3, 6, one);
+    refuse_parking(3, 6, one, "tenant_full");
+    calls[n++] = begin_parked_of(0, 0, one); /* at least one */
+    refuse_parking(0, 0, one, "tenant_full");
+    assert_int_equal(api.n_parked_prompts, 10);
+    while (n > 4) /* whoever has left takes nothing from others */
+        weft_api_call_drop(calls[--n]);
+    calls[n++] = begin_parked_of(4, 2, two); /* a half of four, again */
+    refuse_parking(4, 2, one, "tenant_full");
+    put_link(true);
+    put_snapshot(true);
+    assert_int_equal(count_sent(WEFT_MSG_SUBMIT), 8);
+    while (n > 0)
+        weft_api_call_drop(calls[--n]);
+}
+
 static void a_deadline_may_pass_while_a_request_waits(void **state) {
     (void)state;
     api.settings.restart_grace_ms = 5000;
@@ -382,6 +433,7 @@ int main(void) {
         CASE(nobody_waits_for_longer_than_the_grace),
         CASE(a_server_that_starts_or_drains_says_so_at_once),
         CASE(so_many_wait_as_the_queue_may_hold),
+        CASE(who_fills_the_places_leaves_others_their_part),
         CASE(a_deadline_may_pass_while_a_request_waits),
         CASE(open_requests_are_not_submitted_all_at_once),
         CASE(a_prompts_log_probabilities_are_resumed_behind_the_last),

@@ -10,6 +10,7 @@
 #include "api/call.h"
 #include "base/check.h"
 #include "base/rand.h"
+#include "call/parking.h"
 #include "call/rank.h"
 #include "codec/digest.h"
 #include "kinds/kind.h"
@@ -125,17 +126,9 @@ weft_api_call *weft_api_call_new(struct weft_api_state *api,
     return call;
 }
 
-static void unpark(weft_api_call *call) {
-    struct weft_api_state *api = call->api;
-    WEFT_ASSERT(call->is_parked && api->n_parked_prompts >= call->params.n_prompts);
-    TAILQ_REMOVE(&api->parked, call, parked_entry);
-    api->n_parked_prompts -= call->params.n_prompts;
-    call->is_parked = false;
-}
-
 /* Cancels the jobs at the scheduler and closes them. */
 static void withdraw(weft_api_call *call) {
-    if (call->is_parked) unpark(call);
+    if (call->parked_tenant) wefti_api_unpark(call);
     for (uint32_t i = 0; i < call->n_jobs; i++) {
         struct job *job = &call->jobs[i];
         if (job->upstream.place == WEFT_API_UPSTREAM_CLOSED) continue;
@@ -191,7 +184,7 @@ static void call_free(weft_api_call *call) {
 
 bool weft_api_call_is_late(const weft_api_call *call, uint64_t now_us) {
     if (call->deadline_us == 0) return false;
-    bool is_ours = call->state == WEFT_API_CALL_PREPARING || call->is_parked;
+    bool is_ours = call->state == WEFT_API_CALL_PREPARING || call->parked_tenant;
     uint64_t grace_us = is_ours ? 0 : DEADLINE_GRACE_US;
     return now_us > call->deadline_us + grace_us;
 }
@@ -304,17 +297,19 @@ static bool make_jobs(weft_api_call *call) {
 }
 
 static void park(weft_api_call *call) {
-    struct weft_api_state *api = call->api;
-    WEFT_ASSERT(!call->is_parked && call->n_jobs == 0);
-    if (api->n_parked_prompts + call->params.n_prompts > api->settings.max_queue) {
+    bool is_share = false;
+    weft_err err = wefti_api_park(call, &is_share);
+    if (!err)
+        call->state = WEFT_API_CALL_WAITING;
+    else if (err != WEFT_E_FULL)
+        fail(call, 500, 0, NULL, "out of memory");
+    else if (is_share)
+        fail(call, 429, WEFT_API_RETRY_MS, "tenant_full",
+             "too many requests wait for the server to be back, and your share of the places for "
+             "them is full, try again later");
+    else
         fail(call, 429, WEFT_API_RETRY_MS, "queue_full",
              "too many requests wait for the server to be back, try again later");
-        return;
-    }
-    TAILQ_INSERT_TAIL(&api->parked, call, parked_entry);
-    api->n_parked_prompts += call->params.n_prompts;
-    call->is_parked = true;
-    call->state = WEFT_API_CALL_WAITING;
 }
 
 static void submit(weft_api_call *call, uint64_t now_us) {
@@ -399,7 +394,7 @@ void weft_api_calls_unpark(struct weft_api_state *api, uint64_t now_us) {
     weft_api_call *call;
     if (weft_api_why_not(api, now_ms) && weft_api_is_back_soon(api, now_ms)) return;
     while ((call = TAILQ_FIRST(&api->parked))) {
-        unpark(call);
+        wefti_api_unpark(call);
         submit(call, now_us);
     }
 }

@@ -3,7 +3,7 @@
  * Model    A call holds jobs, one for each prompt; a job is one Submit to the scheduler, with n
  *          choices. A choice keeps its output as token ids only: text is made from them when the
  *          client's socket has room (render/). A call that starts while a worker or the scheduler
- *          is being replaced is parked before it has jobs; at most --max-queue prompts are.
+ *          is being replaced is parked before it has jobs (parking.h).
  * Stops    Stop strings need text as soon as a token comes: render/choice_text.h. They are compiled
  *          once, for all matchers of the call.
  */
@@ -72,11 +72,12 @@ struct weft_api_call {
 
     const weft_api_kind *kind;
     enum weft_api_call_state state;
-    TAILQ_ENTRY(weft_api_call) parked_entry; /* in the state's queue, while is_parked */
-    bool accepted;                           /* the scheduler took it */
-    bool is_parked;                   /* WAITING for the scheduler itself, and without jobs */
-    bool is_abandoned;                /* dropped; freed as soon as no thread uses it */
-    bool in_thread;                   /* prepared elsewhere, or waiting for that */
+    TAILQ_ENTRY(weft_api_call) parked_entry; /* in the state's queue, while it is parked */
+    struct weft_api_parked_tenant
+        *parked_tenant; /* not NULL: WAITING for the scheduler itself, and without jobs */
+    bool accepted;      /* the scheduler took it */
+    bool is_abandoned;  /* dropped; freed as soon as no thread uses it */
+    bool in_thread;     /* prepared elsewhere, or waiting for that */
     bool (*take_back)(void *lent_to); /* see weft_api_call_lend */
     void *lent_to;
 
