@@ -54,6 +54,26 @@ static void a_header_that_is_no_time_is_refused_by_name(void **state) {
     }
 }
 
+/* Two may be a gateway's and a client's own: nobody can tell which one is meant. */
+static void a_header_given_twice_is_refused(void **state) {
+    (void)state;
+    static const char *const names[] = {"x-llm-d-slo-ttft-ms", "x-llm-d-slo-tpot-ms",
+                                        "x-llm-d-inference-fairness-id", "Authorization"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char lines[256], want[64];
+        (void)snprintf(lines, sizeof lines, "%s: 1\r\nAccept: a\r\n%s: 1\r\n", names[i], names[i]);
+        (void)snprintf(want, sizeof want, "two %s headers", names[i]);
+        struct weft_api_http http = head_of("/v1/completions", lines);
+        assert_int_equal(http.status, WEFT_API_HTTP_REFUSED);
+        assert_int_equal(http.refusal.status, 400);
+        assert_string_equal(http.refusal.code, "malformed_http");
+        assert_string_equal(http.refusal.message, want);
+    }
+    struct weft_api_http http =
+        head_of("/v1/completions", "X-Request-Id: a\r\nX-Request-Id: b\r\n");
+    assert_int_equal(http.status, WEFT_API_HTTP_WHOLE); /* the last one counts */
+}
+
 static void a_key_says_who_pays(void **state) {
     (void)state;
     struct weft_api_keys keys = {0}, none = {0};
@@ -156,6 +176,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(headers_say_who_asks_and_how_soon),
         CASE(a_header_that_is_no_time_is_refused_by_name),
+        CASE(a_header_given_twice_is_refused),
         CASE(a_key_says_who_pays),
         CASE(a_refusal_says_when_to_come_again_and_why),
         CASE(the_cache_is_reset_where_a_scheduler_is_there),

@@ -99,32 +99,34 @@ static bool is_named(const struct weft_api_span *field, const char *name) {
 static int on_header_value(llhttp_t *parser, const char *at, size_t len) {
     struct weft_api_http *h = http_of(parser);
     if (h->head_done) return 0;
+    /* Of two that say who asks, and how soon or in which form it comes, nobody can tell which one is
+     * meant: a proxy in front may have looked at the other. Of the rest the last one counts. */
     const struct {
         const char *name;
         struct weft_api_span *span;
+        bool is_single;
     } known[] = {
-        {"accept", &h->accept},
-        {"authorization", &h->authorization},
-        {"content-type", &h->content_type},
-        {"content-encoding", &h->content_encoding},
-        {"transfer-encoding", &h->transfer_encoding},
-        {"origin", &h->origin},
-        {"expect", &h->expect},
-        {"access-control-request-headers", &h->wanted_headers},
-        {"x-request-id", &h->given_id},
-        {"x-llm-d-slo-ttft-ms", &h->ttft},
-        {"x-llm-d-slo-tpot-ms", &h->tpot},
-        {"x-llm-d-inference-fairness-id", &h->fairness_id},
+        {"Accept", &h->accept, false},
+        {"Authorization", &h->authorization, true},
+        {"Content-Type", &h->content_type, false},
+        {"Content-Encoding", &h->content_encoding, false},
+        {"Transfer-Encoding", &h->transfer_encoding, true},
+        {"Origin", &h->origin, false},
+        {"Expect", &h->expect, false},
+        {"Access-Control-Request-Headers", &h->wanted_headers, false},
+        {"X-Request-Id", &h->given_id, false},
+        {"x-llm-d-slo-ttft-ms", &h->ttft, true},
+        {"x-llm-d-slo-tpot-ms", &h->tpot, true},
+        {"x-llm-d-inference-fairness-id", &h->fairness_id, true},
     };
     while (len && (at[len - 1] == ' ' || at[len - 1] == '\t'))
         len--;
-    if (h->transfer_encoding.at && is_named(&h->field, "transfer-encoding"))
-        weft_api_error_set(&h->refusal, 400, NULL, "malformed_http",
-                           "two Transfer-Encoding headers");
-    if (h->authorization.at && is_named(&h->field, "authorization"))
-        weft_api_error_set(&h->refusal, 400, NULL, "malformed_http", "two Authorization headers");
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (is_named(&h->field, known[i].name)) *known[i].span = (struct weft_api_span){at, len};
+        if (!is_named(&h->field, known[i].name)) continue;
+        if (known[i].is_single && known[i].span->at)
+            weft_api_error_set(&h->refusal, 400, NULL, "malformed_http", "two %s headers",
+                               known[i].name);
+        *known[i].span = (struct weft_api_span){at, len};
     }
     if (is_named(&h->field, "host")) h->n_hosts++;
     return 0;
