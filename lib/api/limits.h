@@ -22,6 +22,9 @@ static inline uint64_t weft_api_us_of_ms(double ms) {
     return us == 0 && ms > 0 ? 1 : us;
 }
 
+/* The longest name by which a user is told from others: more than any id, a hash or a mail address. */
+#define WEFT_API_USER_BYTES_MAX 256
+
 /* What the server allows; const during a request. */
 struct weft_api_limits {
     const char *model_name; /* that answers show: the first of */

@@ -18,7 +18,7 @@ FIELDS = {"priority": -3, "timeout": 60, "slo_ttft_ms": 1000, "slo_tpot_ms": 0, 
           "cache_salt": "pepper"}
 WRONG_FIELDS = {"priority": 1 << 31, "timeout": 0, "slo_ttft_ms": -1, "slo_tpot_ms": "50", "user": 7,
                 "fairness_id": ["us"], "cache_salt": ""}
-WRONG_HEADERS = {"x-llm-d-slo-ttft-ms": "soon", "x-llm-d-slo-tpot-ms": "-1"}
+WRONG_HEADERS = {"x-llm-d-slo-ttft-ms": "soon", "x-llm-d-slo-tpot-ms": "-1", "x-llm-d-inference-fairness-id": "u" * 257}
 
 
 def message_of(reply):

@@ -54,6 +54,28 @@ static void a_header_that_is_no_time_is_refused_by_name(void **state) {
     }
 }
 
+static void the_name_of_a_user_is_bounded(void **state) {
+    (void)state;
+    char name[WEFT_API_USER_BYTES_MAX + 2], text[512];
+    static const char *const fields[] = {"user", "fairness_id"};
+    for (size_t len = WEFT_API_USER_BYTES_MAX; len < sizeof name; len++) {
+        bool is_fine = len == WEFT_API_USER_BYTES_MAX;
+        memset(name, 'u', len);
+        name[len] = '\0';
+        (void)snprintf(text, sizeof text, "x-llm-d-inference-fairness-id: %s\r\n", name);
+        struct weft_api_http http = head_of("/v1/completions", text);
+        assert_int_equal(http.refusal.status, is_fine ? 0 : 400);
+        assert_true(http.asks.flow == (is_fine ? weft_api_flow(name, len) : 0));
+        for (size_t i = 0; i < 2; i++) {
+            (void)snprintf(text, sizeof text, "{\"prompt\":\"a\",\"%s\":\"%s\"}", fields[i], name);
+            weft_api_call *call = begin(text);
+            assert_int_equal(call->error.status, is_fine ? 0 : 400);
+            assert_string_equal(call->error.param, is_fine ? "" : fields[i]);
+            weft_api_call_drop(call);
+        }
+    }
+}
+
 /* Two may be a gateway's and a client's own: nobody can tell which one is meant. */
 static void a_header_given_twice_is_refused(void **state) {
     (void)state;
@@ -176,6 +198,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(headers_say_who_asks_and_how_soon),
         CASE(a_header_that_is_no_time_is_refused_by_name),
+        CASE(the_name_of_a_user_is_bounded),
         CASE(a_header_given_twice_is_refused),
         CASE(a_key_says_who_pays),
         CASE(a_refusal_says_when_to_come_again_and_why),

@@ -26,8 +26,16 @@ static void read_wish(struct weft_api_http *h, const char *name, const struct we
                            WEFT_API_SLO_MS_MAX);
 }
 
+static void read_flow(struct weft_api_http *h, const char *name, const struct weft_api_span *id) {
+    if (id->len > WEFT_API_USER_BYTES_MAX)
+        weft_api_error_set(&h->refusal, 400, name, NULL, "'%s' must have at most %d bytes, got %zu",
+                           name, WEFT_API_USER_BYTES_MAX, id->len);
+    else if (id->len > 0)
+        h->asks.flow = weft_api_flow(id->at, id->len);
+}
+
 void wefti_api_http_read_wishes(struct weft_api_http *h) {
     read_wish(h, "x-llm-d-slo-ttft-ms", &h->ttft, &h->asks.ttft_us);
     read_wish(h, "x-llm-d-slo-tpot-ms", &h->tpot, &h->asks.tpot_us);
-    if (h->fairness_id.len > 0) h->asks.flow = weft_api_flow(h->fairness_id.at, h->fairness_id.len);
+    read_flow(h, "x-llm-d-inference-fairness-id", &h->fairness_id);
 }

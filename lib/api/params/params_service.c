@@ -17,9 +17,14 @@ static void read_wish(const struct reader *r, const char *name, uint64_t *us_out
 /* A user is told from others by the text, which nobody keeps. Empty: nobody is named. */
 static void read_flow(const struct reader *r, const char *name, uint64_t *flow_out) {
     const json_t *value = wefti_api_json_get(r, name);
-    if (value && !json_is_string(value)) wefti_api_json_wrong_type(r, name, "a string", value);
-    if (json_string_length(value) > 0)
-        *flow_out = weft_api_flow(json_string_value(value), json_string_length(value));
+    size_t len = json_string_length(value);
+    if (value && !json_is_string(value))
+        wefti_api_json_wrong_type(r, name, "a string", value);
+    else if (len > WEFT_API_USER_BYTES_MAX)
+        weft_api_error_set(r->error, 400, name, NULL, "'%s' must have at most %d bytes, got %zu",
+                           name, WEFT_API_USER_BYTES_MAX, len);
+    else if (len > 0)
+        *flow_out = weft_api_flow(json_string_value(value), len);
 }
 
 static void read_salt(const struct reader *r, struct service *service) {
