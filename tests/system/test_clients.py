@@ -7,6 +7,8 @@ import harness
 from harness import Server
 from rpc import Rpc
 
+HEADERS = ("x-llm-d-slo-ttft-ms", "x-llm-d-slo-tpot-ms", "x-llm-d-inference-fairness-id")
+
 
 def error_of(server, body, path="/v1/completions"):
     reply = server.post(path, body)
@@ -41,6 +43,11 @@ def test_unknown_fields_can_be_refused():
         assert server.complete(prompt="a", max_tokens=1, temperature=0, user="me", metadata={"a": 1}, tools=[])
         with Rpc(server) as rpc:
             assert rpc.call(1, b"generate", {"prompt": "a", "max_tokens": 1, "request_id": "r"})[0] is None
+            for name in HEADERS:  # a header's name is no field's
+                status, error = error_of(server, {"prompt": "a", name: 1})
+                assert status == 400 and error["code"] == "unknown_field" and error["param"] == name, error
+                error = rpc.call(1, b"generate", {"prompt": "a", name: 1})[0]
+                assert error[0] == "invalid_request_error" and f"'{name}'" in error[1], error
 
 
 def test_unknown_fields_are_told_to_those_who_debug():
