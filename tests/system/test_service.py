@@ -106,6 +106,8 @@ def test_best_of_shows_the_likeliest_choices_and_counts_all():
             assert [mean_logprob(c) for c in shown["choices"]] == [mean_logprob(c) for c in want]
             error, result = rpc.call(1, "generate", {**body, "n": 2, "best_of": 6})
             assert error is None and result["choices"] == best["choices"], (error, result)
+        assert len(server.complete(prompt="a", max_tokens=1, n=2, best_of=0)["choices"]) == 2
+        assert server.post("/v1/completions", {"prompt": "a", "n": 0}).json["error"]["param"] == "n"
         for wrong in ({"n": 2, "best_of": 1}, {"best_of": 129}, {"best_of": 2, "stream": True}):
             reply = server.post("/v1/completions", {"prompt": "a", **wrong})
             assert reply.status == 400 and reply.json["error"]["param"] == "best_of", reply.text
