@@ -54,6 +54,7 @@ struct rpc {
     bool is_partial;        /* a message has begun and is not whole */
     bool is_skipping;       /* it was refused, and its bytes are discarded */
     bool is_admitted;       /* gave an API key, or none is needed, */
+    bool is_admin;          /* one of an admin, */
     uint32_t n_key_changes; /* when there had been so many of them, */
     char key_name[WEFT_API_KEY_NAME_BYTES_MAX + 1]; /* and this is its name, */
     struct weft_api_asker asker;                    /* and this is whose it is */
@@ -358,7 +359,7 @@ static void look_at_keys(struct rpc *rpc) {
     const struct weft_api_state *api = api_of(rpc);
     if (rpc->n_key_changes == api->n_key_changes) return;
     rpc->n_key_changes = api->n_key_changes;
-    rpc->is_admitted = api->keys.n == 0;
+    rpc->is_admitted = rpc->is_admin = api->keys.n == 0;
     rpc->asker = (struct weft_api_asker){0};
     rpc->opened_ms = weft_now_ms();
 }
@@ -368,6 +369,7 @@ static bool is_admitted(struct rpc *rpc, const struct weft_api_rpc_request *requ
     const struct weft_api_key *key;
     if (rpc->is_admitted) return true;
     rpc->is_admitted = weft_api_rpc_has_key(api_of(rpc), request, &key);
+    rpc->is_admin = weft_api_is_admin(api_of(rpc), key);
     (void)snprintf(rpc->key_name, sizeof rpc->key_name, "%s", key ? key->name : "");
     rpc->asker =
         (struct weft_api_asker){.tenant = key ? key->tenant : 0, .weight = key ? key->weight : 0};
@@ -388,6 +390,10 @@ static int dispatch_request(struct rpc *rpc, const struct weft_api_rpc_request *
     if (method->is_guarded && !is_admitted(rpc, request)) {
         respond_error(rpc, request->msgid, 401, NO_KEY);
         return 401;
+    }
+    if (method->is_admins && !rpc->is_admin) {
+        respond_error(rpc, request->msgid, 403, WEFT_API_ADMINS_ONLY);
+        return 403;
     }
     if (method->is_cancel) return cancel(rpc, request);
     if (method->kind) return start_call(rpc, request, method->kind);
@@ -728,7 +734,7 @@ bool wefti_rpc_open(struct conn *conn) {
     rpc->opened_ms = weft_now_ms();
     weft_buf_init(&rpc->in, conn->server->config.max_body_bytes + 2 * WEFT_READ_BYTES);
     rpc->n_key_changes = conn->server->api.n_key_changes;
-    rpc->is_admitted = conn->server->api.keys.n == 0;
+    rpc->is_admitted = rpc->is_admin = conn->server->api.keys.n == 0;
     LIST_INIT(&rpc->calls);
     conn->ops = &ops;
     conn->proto = rpc;

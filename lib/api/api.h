@@ -98,6 +98,11 @@ void weft_api_set_keys(struct weft_api_state *api, struct weft_api_keys *keys);
 bool weft_api_admits(const struct weft_api_state *api, const char *text, size_t len,
                      const struct weft_api_key **key_out);
 
+/* Whether whoever was admitted so may do what all tenants notice. */
+bool weft_api_is_admin(const struct weft_api_state *api, const struct weft_api_key *key);
+#define WEFT_API_ADMINS_ONLY                                                                       \
+    "this API key may not do that: it takes one whose line in the key file says admin"
+
 /* What `n` bytes of one request cost of the budget: `n`, or nothing if the request is small. */
 uint64_t weft_api_cost(uint64_t n);
 

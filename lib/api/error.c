@@ -62,6 +62,8 @@ const char *weft_api_error_type(int status) {
     switch (status) {
     case 401:
         return "authentication_error";
+    case 403:
+        return "permission_error";
     case 404:
         return "not_found_error";
     case 408:

@@ -44,7 +44,8 @@ struct weft_api_route {
     const char *path;          /* NULL: there is none */
     bool is_post;              /* else GET and HEAD */
     bool is_prefix;            /* any path that begins so */
-    bool is_guarded;           /* by the API key */
+    bool is_guarded;           /* by the API key, */
+    bool is_admins;            /* and that of an admin */
     bool needs_model;          /* 503 while nothing is served */
     bool is_live;              /* also as server-sent events: live.h */
     bool is_watched;           /* for probes and metrics: answered in a spare place, too */
@@ -93,7 +94,8 @@ struct weft_api_http { /* one request; the spans point into `head` */
     char request_id[WEFT_REQUEST_ID_BYTES_MAX + 1]; /* see weft_api_http_request_id; "": none yet */
     char key_name[WEFT_API_KEY_NAME_BYTES_MAX + 1]; /* of the API key; "": none */
     struct weft_api_asker asks;                     /* its tenant, and what headers say */
-    uint64_t now_ms;                                /* when these bytes came */
+    bool is_admin;
+    uint64_t now_ms; /* when these bytes came */
 
     bool is_chunked; /* the response */
     int sent_status; /* its; 0: it has not begun */

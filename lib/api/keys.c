@@ -51,11 +51,12 @@ static weft_err add(struct weft_api_keys *keys, const struct weft_api_key *key, 
 
 weft_err weft_api_keys_add(struct weft_api_keys *keys, const char *text, size_t len,
                            struct weft_errmsg *why) {
-    const struct weft_api_key key = {.text = (char *)(uintptr_t)text, .weight = 1};
+    const struct weft_api_key key = {
+        .text = (char *)(uintptr_t)text, .is_admin = true, .weight = 1};
     return add(keys, &key, len, why);
 }
 
-/* What follows a key: `word` is NAME=VALUE. */
+/* What follows a key: `word` is NAME=VALUE, or a name alone. */
 static weft_err take_word(struct weft_api_key *key, const char *word, size_t len,
                           struct weft_errmsg *why) {
     const char *equals = memchr(word, '=', len);
@@ -86,8 +87,13 @@ static weft_err take_word(struct weft_api_key *key, const char *word, size_t len
         key->weight = weight;
         return WEFT_OK;
     }
+    if (!equals && len == 5 && memcmp(word, "admin", 5) == 0) {
+        key->is_admin = true;
+        return WEFT_OK;
+    }
     /* Not shown: it may be a part of a key. */
-    return weft_err_set(why, WEFT_E_INVAL, "after a key only name=TEXT and weight=N may follow");
+    return weft_err_set(why, WEFT_E_INVAL,
+                        "after a key only name=TEXT, weight=N and admin may follow");
 }
 
 static weft_err add_line(struct weft_api_keys *keys, const char *line, size_t len,

@@ -1,7 +1,8 @@
 /* keys — who may ask: API keys, each with a name for the log and a weight.
  *
- * Lines    KEY [name=TEXT] [weight=N], separated by spaces or tabs. A name is printable text of at most
- *          WEFT_API_KEY_NAME_BYTES_MAX bytes; a weight is from 1 to WEFT_API_KEY_WEIGHT_MAX (1).
+ * Lines    KEY [name=TEXT] [weight=N] [admin], separated by spaces or tabs. A name is printable text of
+ *          at most WEFT_API_KEY_NAME_BYTES_MAX bytes; a weight is from 1 to WEFT_API_KEY_WEIGHT_MAX (1).
+ *          An admin may do what all tenants notice.
  * Tenants  Keys of one name are one tenant, so that a tenant may change its key; one without a name is
  *          a tenant by itself.
  * Memory   The keys are copied; the struct is the caller's, zeroed at first.
@@ -11,6 +12,7 @@
 #ifndef WEFT_API_KEYS_H
 #define WEFT_API_KEYS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,6 +25,7 @@
 struct weft_api_key {
     char *text;                                 /* owned */
     char name[WEFT_API_KEY_NAME_BYTES_MAX + 1]; /* "": it has none */
+    bool is_admin;
     uint32_t weight;
     uint64_t
         tenant; /* who pays: the same for every router, and for all keys of one name; never 0 */
@@ -35,7 +38,7 @@ struct weft_api_keys {
 
 void weft_api_keys_fini(struct weft_api_keys *keys);
 
-/* Adds a key without a name. INVAL: empty, or there already; FULL; NOMEM. */
+/* Adds a key without a name: an admin, who set up the server. INVAL: empty, or there already; FULL; NOMEM. */
 WEFT_MUST_CHECK weft_err weft_api_keys_add(struct weft_api_keys *keys, const char *text, size_t len,
                                            struct weft_errmsg *why);
 

@@ -43,7 +43,8 @@ enum weft_api_rpc_message weft_api_rpc_parse(const char *bytes, size_t len,
 
 struct weft_api_rpc_method {
     const char *name;
-    bool is_guarded;           /* by the API key */
+    bool is_guarded;           /* by the API key, */
+    bool is_admins;            /* and that of an admin */
     const weft_api_kind *kind; /* of the call that answers */
     void (*answer)(const struct weft_api_state *api, const struct weft_api_moment *moment,
                    struct weft_writer *w);                                 /* without a call */

@@ -113,3 +113,7 @@ bool weft_api_admits(const struct weft_api_state *api, const char *text, size_t 
     *key_out = weft_api_keys_find(&api->keys, text, len);
     return *key_out || api->keys.n == 0;
 }
+
+bool weft_api_is_admin(const struct weft_api_state *api, const struct weft_api_key *key) {
+    return key ? key->is_admin : api->keys.n == 0;
+}

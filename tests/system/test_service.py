@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import tempfile
 
 import harness
 from harness import Call, Server, Void
@@ -132,7 +133,7 @@ def lose_both(server, body, want):
     assert answer["choices"] == want["choices"] and answer["usage"]["completion_tokens"] == 1600, (answer, want)
 
 
-def test_the_prefix_cache_is_reset_by_whoever_has_a_key():
+def test_the_prefix_cache_is_reset_by_an_admin():
     with Server(env={"WEFT_API_KEY": "k"}) as server, Rpc(server) as rpc:
         assert server.post("/reset_prefix_cache", b"").status == 401
         reply = server.post("/reset_prefix_cache", b"", {"Authorization": "Bearer k"})
@@ -142,6 +143,18 @@ def test_the_prefix_cache_is_reset_by_whoever_has_a_key():
         assert server.get("/reset_prefix_cache").status == 405
         reply = server.post("/v1/completions", {"prompt": "a", "max_tokens": 1}, {"Authorization": "Bearer k"})
         assert reply.status == 200, reply.text
+    with tempfile.NamedTemporaryFile("w") as keys:
+        keys.write("boss name=operator admin\nguest weight=2\n")
+        keys.flush()
+        with Server("--api-key-file", keys.name) as server, Rpc(server) as of_guest, Rpc(server) as of_boss:
+            reply = server.post("/reset_prefix_cache", b"", {"Authorization": "Bearer guest"})
+            assert reply.status == 403 and reply.json["error"]["code"] == "admins_only", reply.text
+            assert reply.json["error"]["type"] == "permission_error", reply.text
+            assert server.post("/reset_prefix_cache", b"", {"Authorization": "Bearer boss"}).status == 200
+            for key in "guest", "boss":  # the key that admitted the connection counts
+                assert of_guest.call(1, "reset_prefix_cache", {"api_key": key})[0][0] == "permission_error"
+            assert of_boss.call(1, "reset_prefix_cache", {"api_key": "boss"}) == [None, {}]
+            assert of_guest.call(2, "generate", {"prompt": "a", "max_tokens": 1})[0] is None
 
 
 def cached(answer):

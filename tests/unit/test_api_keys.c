@@ -47,6 +47,18 @@ static void lines_name_and_weigh_keys(void **state) {
     assert_int_equal(find("gamma")->weight, 1000);
 }
 
+static void an_admin_is_who_the_line_says_or_who_set_up_the_server(void **state) {
+    (void)state;
+    assert_int_equal(weft_api_keys_add_lines(
+                         &keys, "a\nb admin\nadmin\nc admin name=x weight=2\nd name=admin", NULL),
+                     WEFT_OK);
+    assert_int_equal(weft_api_keys_add(&keys, "e", 1, NULL), WEFT_OK);
+    assert_false(find("a")->is_admin || find("admin")->is_admin || find("d")->is_admin);
+    assert_true(find("b")->is_admin && find("c")->is_admin && find("e")->is_admin);
+    assert_int_equal(find("c")->weight, 2);
+    assert_string_equal(find("d")->name, "admin");
+}
+
 /* Routers must agree, before and after a reload: so the number is written out. */
 static void keys_of_one_name_are_one_tenant(void **state) {
     (void)state;
@@ -90,6 +102,8 @@ static void faulty_lines_are_named_and_keys_are_not(void **state) {
     refuses("k weight=99999999999999999999", "1 to 1000");
     refuses("k weight=-1", "1 to 1000");
     refuses("k weight=", "1 to 1000");
+    refuses("k admin=1", "only name=TEXT, weight=N and admin");
+    refuses("k Admin", "only name=TEXT, weight=N and admin");
     refuses("same\nother\nsame name=x\n", "line 3: the same key twice");
     struct weft_errmsg why = {""};
     assert_int_not_equal(weft_api_keys_add_lines(&keys, "secret words", &why), WEFT_OK);
@@ -112,6 +126,8 @@ static void one_key_too_many_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(lines_name_and_weigh_keys, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_admin_is_who_the_line_says_or_who_set_up_the_server,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(keys_of_one_name_are_one_tenant, set_up, tear_down),
         cmocka_unit_test_setup_teardown(only_whole_keys_are_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(faulty_lines_are_named_and_keys_are_not, set_up, tear_down),

@@ -109,6 +109,25 @@ static void a_key_says_who_pays(void **state) {
     weft_api_set_keys(&api, &none);
 }
 
+static void who_is_no_admin_resets_nothing(void **state) {
+    (void)state;
+    struct weft_api_keys keys = {0}, none = {0};
+    assert_int_equal(weft_api_keys_add_lines(&keys, "boss admin\nguest", NULL), WEFT_OK);
+    weft_api_set_keys(&api, &keys);
+    struct weft_api_http http = head_of("/reset_prefix_cache", "Authorization: Bearer guest\r\n");
+    assert_int_equal(http.refusal.status, 403);
+    assert_string_equal(http.refusal.code, "admins_only");
+    http = head_of("/reset_prefix_cache", "Authorization: Bearer boss\r\n");
+    assert_int_equal(http.status, WEFT_API_HTTP_WHOLE);
+    http = head_of("/reset_prefix_cache", "");
+    assert_int_equal(http.refusal.status, 401);
+    http = head_of("/v1/completions", "Authorization: Bearer guest\r\n");
+    assert_int_equal(http.refusal.status, 0);
+    weft_api_set_keys(&api, &none);
+    http = head_of("/reset_prefix_cache", "");
+    assert_int_equal(http.status, WEFT_API_HTTP_WHOLE);
+}
+
 static void what_headers_say_goes_before_the_body(void **state) {
     (void)state;
     asker = (struct weft_api_asker){.tenant = 5, .weight = 3, .flow = 6, .ttft_us = 7};
@@ -177,7 +196,7 @@ static void the_cache_is_reset_where_a_scheduler_is_there(void **state) {
     const struct weft_api_rpc_request request = {.name = "reset_prefix_cache", .name_len = 18};
     struct weft_api_rpc_method method;
     struct weft_api_error error;
-    assert_true(weft_api_rpc_find(&request, &method) && method.is_guarded);
+    assert_true(weft_api_rpc_find(&request, &method) && method.is_guarded && method.is_admins);
     weft_buf_clear(&out);
     weft_api_rpc_act(&api, &method, 7, &error, &out);
     assert_int_equal(out.len, 5);
@@ -201,6 +220,7 @@ int main(void) {
         CASE(the_name_of_a_user_is_bounded),
         CASE(a_header_given_twice_is_refused),
         CASE(a_key_says_who_pays),
+        CASE(who_is_no_admin_resets_nothing),
         CASE(a_refusal_says_when_to_come_again_and_why),
         CASE(the_cache_is_reset_where_a_scheduler_is_there),
         CASE(what_headers_say_goes_before_the_body),

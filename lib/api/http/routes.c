@@ -212,6 +212,7 @@ static const struct weft_api_route routes[] = {
     {.path = "/reset_prefix_cache",
      .is_post = true,
      .is_guarded = true,
+     .is_admins = true,
      .act = wefti_api_reset_prefix_cache},
     {.path = "/v1/models", .is_guarded = true, .answer = get_models},
     {.path = "/v1/models/", .is_guarded = true, .answer = get_models},
@@ -279,6 +280,7 @@ static bool take_key(struct weft_api_http *h) {
         h->asks.tenant = used->tenant;
         h->asks.weight = used->weight;
     }
+    h->is_admin = weft_api_is_admin(h->api, used);
     return is_admitted;
 }
 
@@ -317,6 +319,10 @@ void wefti_api_http_check(struct weft_api_http *h) {
                            h->authorization.len
                                ? "Incorrect API key provided"
                                : "No API key provided: send it as \"Authorization: Bearer KEY\"");
+        return;
+    }
+    if (route->is_admins && !h->is_admin) {
+        weft_api_error_set(no, 403, NULL, "admins_only", WEFT_API_ADMINS_ONLY);
         return;
     }
     if (route->is_post && !is_welcome_type(&h->content_type, &h->origin)) {
