@@ -213,6 +213,8 @@
       "tokens of requests that may wait; beyond them 503 is answered; 0: no bound")                \
     X(no_prefix_cache, FLAG, "no-prefix-cache", FRONT | SCHEDULER, 0, 0, NULL, NULL,               \
       "compute each prompt anew, also where another began with the same tokens")                   \
+    X(prefix_cache_per_key, FLAG, "prefix-cache-per-key", FRONT, 0, 0, NULL, NULL,                 \
+      "API keys of different names share nothing cached, so none learns what another asked")       \
     X(queue_timeout_ms, U32, "queue-timeout", SERVE | SCHEDULER, 0, WEFT_SETTING_MS_MAX, "0",      \
       "MS", "end requests that wait longer for a place; 0: never")                                 \
     X(run_timeout_ms, U32, "run-timeout", SERVE | SCHEDULER, 0, WEFT_SETTING_MS_MAX, "0", "MS",    \

@@ -155,6 +155,7 @@ int main(int argc, char **argv) {
         .restart_grace_ms = config->restart_grace_ms,
         .max_queue = config->max_queue,
         .prefix_cache = !config->no_prefix_cache,
+        .prefix_cache_per_key = config->prefix_cache_per_key,
         .started_s = (int64_t)time(NULL),
     };
     weft_api_init(api, &settings); /* before there are threads */

@@ -24,7 +24,8 @@ struct weft_api_settings {       /* from the command line */
     uint32_t request_timeout_ms; /* 0: none */
     uint32_t restart_grace_ms;   /* see weft_api_is_back_soon */
     uint32_t max_queue;          /* prompts that wait meanwhile */
-    bool prefix_cache;           /* the scheduler looks prompts up there */
+    bool prefix_cache;           /* the scheduler looks prompts up there, */
+    bool prefix_cache_per_key;   /* and tenants find their own only */
     int64_t started_s;           /* wall clock */
 };
 

@@ -185,6 +185,14 @@ def test_what_is_cached_is_told_everywhere_and_kept_apart_by_salts():
         assert ask() == 0 and ask() == n
         m = server.metrics()
         assert 0 < m["weft_prefix_cache_hits_total"] < m["weft_prefix_cache_queries_total"] == m["weft_prompt_tokens_total"], m
+    with tempfile.NamedTemporaryFile("w") as keys:
+        keys.write("old name=one\nnew name=one\nother name=two\n")
+        keys.flush()
+        with Server("--api-key-file", keys.name, "--prefix-cache-per-key") as server:
+            def ask_as(key):
+                return cached(server.post("/v1/completions", {"prompt": prompt, "max_tokens": 1},
+                                          {"Authorization": f"Bearer {key}"}).json)
+            assert ask_as("old") == 0 and ask_as("new") == n and ask_as("other") == 0 and ask_as("other") == n
     with Server("--no-prefix-cache") as server:
         for _ in range(2):
             assert cached(server.complete(prompt=prompt, max_tokens=1)) == 0

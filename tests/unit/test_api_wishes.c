@@ -142,6 +142,40 @@ static void what_headers_say_goes_before_the_body(void **state) {
     asker = (struct weft_api_asker){0};
 }
 
+/* The salt that reaches the scheduler. */
+static struct weft_digest salt_of(uint64_t tenant, const char *json) {
+    asker = (struct weft_api_asker){.tenant = tenant, .weight = 1};
+    weft_api_call *call = begin(json);
+    struct weft_digest salt = last_sent()->cache_salt;
+    weft_api_call_drop(call);
+    asker = (struct weft_api_asker){0};
+    return salt;
+}
+
+static bool is_same(struct weft_digest a, struct weft_digest b) {
+    return a.hi == b.hi && a.lo == b.lo;
+}
+
+static void tenants_share_what_is_cached_unless_they_are_kept_apart(void **state) {
+    (void)state;
+    static const char plain[] = "{\"prompt\":\"a\"}",
+                      salted[] = "{\"prompt\":\"a\",\"cache_salt\":\"s\"}";
+    static const struct weft_digest no_salt = {0};
+    struct weft_digest salt = salt_of(5, salted);
+    assert_true(is_same(salt_of(5, plain), no_salt) && is_same(salt_of(6, salted), salt));
+    api.settings.prefix_cache_per_key = true;
+    const struct weft_digest apart[] = {
+        no_salt,           salt, salt_of(5, plain), salt_of(6, plain), salt_of(5, salted),
+        salt_of(6, salted)};
+    for (size_t i = 0; i < sizeof apart / sizeof apart[0]; i++) {
+        for (size_t k = 0; k < i; k++)
+            assert_false(is_same(apart[i], apart[k]));
+    }
+    assert_true(is_same(salt_of(5, plain), apart[2]) && is_same(salt_of(6, salted), apart[5]));
+    assert_true(is_same(salt_of(0, plain), no_salt)); /* without keys there is one tenant */
+    assert_true(is_same(salt_of(0, salted), salt));
+}
+
 static void expect_refused(const struct weft_api_error *error, const char *want) {
     struct weft_api_http http;
     struct weft_buf out;
@@ -224,6 +258,7 @@ int main(void) {
         CASE(a_refusal_says_when_to_come_again_and_why),
         CASE(the_cache_is_reset_where_a_scheduler_is_there),
         CASE(what_headers_say_goes_before_the_body),
+        CASE(tenants_share_what_is_cached_unless_they_are_kept_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -940,9 +940,10 @@ static struct weft_config supervisor_config(void) {
                   "--max-body=64KiB", "--max-logprob-bytes=1TB", "--max-num-seqs=3",
                   "--max-num-batched-tokens=4", "--max-queue=5", "--itl-target-ms=6", "--dtype=q8",
                   "--scheduling-policy=edf", "--max-queued-tokens=4000000000", "--no-prefix-cache",
-                  "--queue-timeout=7", "--run-timeout=8", "--activations=f32", "--kv-dtype=f16",
-                  "--kv-memory=999999999999999", "--block-size=32", "--max-model-len=77",
-                  "--threads=8", "--workers=3", "--log-format=json", "--log-level=warn",
+                  "--prefix-cache-per-key", "--queue-timeout=7", "--run-timeout=8",
+                  "--activations=f32", "--kv-dtype=f16", "--kv-memory=999999999999999",
+                  "--block-size=32", "--max-model-len=77", "--threads=8", "--workers=3",
+                  "--log-format=json", "--log-level=warn",
                   "--allowed-origins=", "--metrics-prefix=vllm:", "--drain-timeout=0");
     struct weft_config from = config;
     from.scheduler_url = "abstract://weft-s";

@@ -368,6 +368,14 @@ static void note_timeout(weft_api_call *call) {
     if (!call->deadline_us || until_us < call->deadline_us) call->deadline_us = until_us;
 }
 
+/* Two salts that are one for the client are two here if tenants differ. */
+static void keep_tenants_apart(weft_api_call *call) {
+    struct weft_digest *salt = &call->params.service.cache_salt;
+    const uint64_t both[] = {call->asker.tenant, salt->hi, salt->lo};
+    if (call->api->settings.prefix_cache_per_key && call->asker.tenant)
+        *salt = weft_digest_of("cache_salt of a tenant", (const char *)both, sizeof both);
+}
+
 void weft_api_call_start(weft_api_call *call, uint64_t now_us) {
     WEFT_ASSERT(call->state == WEFT_API_CALL_PREPARING && !call->in_thread);
     if (call->is_abandoned) {
@@ -375,6 +383,7 @@ void weft_api_call_start(weft_api_call *call, uint64_t now_us) {
         return;
     }
     note_timeout(call);
+    keep_tenants_apart(call);
     if (!call->error.status && !settle(call)) weft_api_error_no_room(&call->error);
     if (call->error.status) {
         call->state = WEFT_API_CALL_FAILED;
