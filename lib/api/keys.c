@@ -111,6 +111,7 @@ static weft_err add_line(struct weft_api_keys *keys, const char *line, size_t le
         if (err) return err;
         at += n;
     }
+    if (key.is_admin) keys->has_admins = true;
     return add(keys, &key, key_len, why);
 }
 

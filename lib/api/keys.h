@@ -2,7 +2,7 @@
  *
  * Lines    KEY [name=TEXT] [weight=N] [admin], separated by spaces or tabs. A name is printable text of
  *          at most WEFT_API_KEY_NAME_BYTES_MAX bytes; a weight is from 1 to WEFT_API_KEY_WEIGHT_MAX (1).
- *          An admin may do what all tenants notice.
+ *          An admin may do what all tenants notice; where no line says admin everybody is one.
  * Tenants  Keys of one name are one tenant, so that a tenant may change its key; one without a name is
  *          a tenant by itself.
  * Memory   The keys are copied; the struct is the caller's, zeroed at first.
@@ -32,13 +32,15 @@ struct weft_api_key {
 };
 
 struct weft_api_keys {
-    uint32_t n; /* 0: anybody may ask */
+    uint32_t n;      /* 0: anybody may ask */
+    bool has_admins; /* a line says so */
     struct weft_api_key keys[WEFT_API_KEYS_MAX];
 };
 
 void weft_api_keys_fini(struct weft_api_keys *keys);
 
-/* Adds a key without a name: an admin, who set up the server. INVAL: empty, or there already; FULL; NOMEM. */
+/* Adds a key without a name: an admin, who set up the server. INVAL: empty, or there already; FULL;
+ * NOMEM. */
 WEFT_MUST_CHECK weft_err weft_api_keys_add(struct weft_api_keys *keys, const char *text, size_t len,
                                            struct weft_errmsg *why);
 

@@ -115,5 +115,6 @@ bool weft_api_admits(const struct weft_api_state *api, const char *text, size_t 
 }
 
 bool weft_api_is_admin(const struct weft_api_state *api, const struct weft_api_key *key) {
-    return key ? key->is_admin : api->keys.n == 0;
+    if (!key) return api->keys.n == 0;
+    return key->is_admin || !api->keys.has_admins;
 }

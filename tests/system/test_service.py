@@ -155,6 +155,11 @@ def test_the_prefix_cache_is_reset_by_an_admin():
                 assert of_guest.call(1, "reset_prefix_cache", {"api_key": key})[0][0] == "permission_error"
             assert of_boss.call(1, "reset_prefix_cache", {"api_key": "boss"}) == [None, {}]
             assert of_guest.call(2, "generate", {"prompt": "a", "max_tokens": 1})[0] is None
+    with tempfile.NamedTemporaryFile("w") as keys:
+        keys.write("guest weight=2\n")
+        keys.flush()
+        with Server("--api-key-file", keys.name) as server:  # without an admin each key may
+            assert server.post("/reset_prefix_cache", b"", {"Authorization": "Bearer guest"}).status == 200
 
 
 def cached(answer):

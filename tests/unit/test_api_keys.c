@@ -55,8 +55,16 @@ static void an_admin_is_who_the_line_says_or_who_set_up_the_server(void **state)
     assert_int_equal(weft_api_keys_add(&keys, "e", 1, NULL), WEFT_OK);
     assert_false(find("a")->is_admin || find("admin")->is_admin || find("d")->is_admin);
     assert_true(find("b")->is_admin && find("c")->is_admin && find("e")->is_admin);
+    assert_true(keys.has_admins);
     assert_int_equal(find("c")->weight, 2);
     assert_string_equal(find("d")->name, "admin");
+}
+
+static void without_an_admin_there_is_none_to_ask_for(void **state) {
+    (void)state;
+    assert_int_equal(weft_api_keys_add_lines(&keys, "a\nadmin\nd name=admin", NULL), WEFT_OK);
+    assert_int_equal(weft_api_keys_add(&keys, "e", 1, NULL), WEFT_OK);
+    assert_false(keys.has_admins);
 }
 
 /* Routers must agree, before and after a reload: so the number is written out. */
@@ -128,6 +136,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(lines_name_and_weigh_keys, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_admin_is_who_the_line_says_or_who_set_up_the_server,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(without_an_admin_there_is_none_to_ask_for, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(keys_of_one_name_are_one_tenant, set_up, tear_down),
         cmocka_unit_test_setup_teardown(only_whole_keys_are_found, set_up, tear_down),
         cmocka_unit_test_setup_teardown(faulty_lines_are_named_and_keys_are_not, set_up, tear_down),
