@@ -321,6 +321,7 @@ struct weft_sched {
     uint32_t n_spill_slots; /* of this epoch's worker */
     uint32_t n_spill_free, first_spill_free;
     uint32_t n_spill_losses; /* workers lost over plans that moved blocks, since one was done */
+    bool has_noted_loss;     /* the last loss is in n_spill_losses */
     bool had_spill_file;     /* the worker before had one */
     uint32_t n_spills;       /* for the next plan that goes out */
     uint64_t spill_ns;       /* to move a block in one direction, by what was measured */

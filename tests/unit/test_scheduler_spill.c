@@ -265,6 +265,21 @@ static void files_that_workers_give_up_are_counted(void **state) {
     }
 }
 
+/* An error ends the session, too, in the middle of a plan that moves blocks. */
+static void files_that_give_errors_are_none_that_workers_hang_on(void **state) {
+    struct bench *bench = spilling(state, N_SLOTS);
+    warm_up(bench);
+    submit_many(bench);
+    for (uint32_t i = 1; i <= 3; i++) {
+        assert_int_equal(weft_sched_limit_spill(bench->sched, N_SLOTS), N_SLOTS);
+        assert_true(plan_a_spill(bench));
+        bench_lose_worker(bench);
+        assert_int_equal(weft_sched_limit_spill(bench->sched, 0), 0);
+        assert_int_equal(bench_stats(bench).n_spill_files_lost, i);
+        bench_lose_worker(bench); /* another one comes, with a file of its own */
+    }
+}
+
 static void the_cache_is_asked_before_the_file(void **state) {
     struct weft_sched_options options = spill_options(N_SLOTS);
     options.prefix_cache = true;
@@ -311,6 +326,7 @@ int main(void) {
         CASE(losses_do_not_count_once_a_file_was_of_use),
         CASE(losses_over_other_plans_do_not_count),
         CASE(files_that_workers_give_up_are_counted),
+        CASE(files_that_give_errors_are_none_that_workers_hang_on),
         CASE(the_cache_is_asked_before_the_file),
         cmocka_unit_test(windows_and_a_file_do_not_go_together),
     };

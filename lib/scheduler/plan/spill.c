@@ -165,7 +165,8 @@ void wefti_sched_spill_note_loss(weft_sched *sched) {
     bool moves = false;
     for (uint32_t i = 1; i <= sched->n_out; i++)
         moves |= sched->out[(sched->step - i) % WEFT_SCHED_PLANS_MAX].n_moved > 0;
-    if (!moves || sched->n_spill_losses == LOSSES_MAX) return;
+    sched->has_noted_loss = moves && sched->n_spill_losses < LOSSES_MAX;
+    if (!sched->has_noted_loss) return;
     sched->n_spill_losses++;
     if (sched->n_spill_losses == LOSSES_MAX) sched->n_spill_files_lost++;
 }
@@ -178,11 +179,22 @@ static void set_slots(weft_sched *sched, uint32_t n_slots) {
         sched->spill_next[i] = i + 1;
 }
 
+/* The session ended since the file gave an error, and not since the worker hung on it. */
+static void take_back_loss(weft_sched *sched) {
+    if (!sched->has_noted_loss) return;
+    if (sched->n_spill_losses == LOSSES_MAX) sched->n_spill_files_lost--;
+    sched->n_spill_losses--;
+    sched->has_noted_loss = false;
+}
+
 uint32_t weft_sched_limit_spill(weft_sched *sched, uint32_t n_spill_blocks) {
     WEFT_ASSERT(sched->n_spill_free == sched->n_spill_slots); /* a new epoch's */
     uint32_t n = weft_min_u32(n_spill_blocks, sched->options.n_spill_blocks);
     bool has_file = n > 0;
-    if (!has_file && sched->had_spill_file) sched->n_spill_files_lost++;
+    if (!has_file && sched->had_spill_file) {
+        take_back_loss(sched);
+        sched->n_spill_files_lost++;
+    }
     sched->had_spill_file = has_file;
     set_slots(sched, n);
     return sched->n_spill_slots;
