@@ -19,7 +19,7 @@
  * At the end of a run whatever it is about must have happened: see check_all_happened.
  * Every eighth world is run twice and must make the same plans.
  *
- * WEFT_SEED replays a run, WEFT_STEPS changes its length. */
+ * WEFT_SEED replays a run (where as many traces are at hand), WEFT_STEPS changes its length. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -819,7 +819,7 @@ static uint64_t run_world(struct world *world, uint64_t seed) {
     world->rand = seed;
     world->now_us = 1000000;
     draw_world(world);
-    world->is_recorded = has_traces && chance(world, 5000);
+    world->is_recorded = chance(world, 5000) && has_traces;
     if (world->is_recorded) sim_trace_begin(&world->recorded, &world->rand, between(world, 5, 60));
     world->users = calloc(world->options.max_seqs, sizeof *world->users);
     WEFT_ASSERT(world->users != NULL);
@@ -875,6 +875,7 @@ static void check_all_happened(void) {
     WEFT_ASSERT(totals.n_preemptions > 0 && totals.n_forks > 0 && totals.n_deadlines > 0);
     WEFT_ASSERT(totals.n_hit_tokens > 0 && totals.n_evictions > 0);
     WEFT_ASSERT(totals.n_spills > 0 && totals.n_restores > 0);
+    WEFT_ASSERT(totals.n_recorded > 0 || !has_traces);
     WEFT_ASSERT(totals.n_worker_losses > 0 && totals.n_sched_losses > 0);
     WEFT_ASSERT(totals.n_hostile_refused > 0 && totals.n_given_up > 0);
 }
