@@ -460,7 +460,7 @@ class Trace(Judged):
         rate = 0.75 * max(carried) if carried else 0.5 * self.RATES[0]
         p99 = self.equal(self.args, servers_of(self.args, True), rate)
         part = p99["weft"] / p99[peer] if p99[peer] else float("inf")
-        print(f"at {rate:.2f} requests/s, first token p99: weft {p99['weft']:.0f} ms, {peer} {p99[peer]:.0f} ms; "
+        print(f"at {rate:.2f} requests/s, first token p99 (of {self.N_EQUAL}: the slowest): weft {p99['weft']:.0f} ms, {peer} {p99[peer]:.0f} ms; "
               f"part {part:.2f}, goal 0.5: {told(part <= 0.5)}", flush=True)
         lines.append({"row": self.name, "equal_rate": rate, "first_token_p99_ms": p99, "goodput_ratio": ratio})
 
