@@ -1,0 +1,4 @@
+weft_test(test_collective SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_collective.c
+          LINKS weft_collective Threads::Threads LABELS unit TIMEOUT 60)
+weft_test(prop_collective SOURCES ${CMAKE_SOURCE_DIR}/tests/property/prop_collective.c
+          LINKS weft_collective Threads::Threads LABELS property TIMEOUT 60)
