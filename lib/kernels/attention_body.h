@@ -357,17 +357,18 @@ static inline struct attn_query query_at(const struct weft_attn_args *args, uint
 static void attention(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
                       uint32_t row_end) {
     check_attn_args(args, kv_head, row_begin, row_end);
-    uint32_t group = args->n_heads / args->kv.n_kv_heads;
+    const struct head_range heads = heads_of(args, kv_head);
     uint32_t queries_max = args->kv.v_dim ? WEFT_ATTN_LATENT_QUERIES : ATTN_QUERIES;
-    uint32_t heads_max = weft_min_u32(group, queries_max), rows_max = queries_max / heads_max;
+    uint32_t heads_max = weft_min_u32(heads.end - heads.begin, queries_max);
+    uint32_t rows_max = queries_max / heads_max;
     struct attn_query queries[QUERIES_MAX];
     for (uint32_t r = row_begin, r_end; r < row_end; r = r_end) {
         r_end = rows_together(args->rows, r, row_end, rows_max);
-        for (uint32_t h = 0; h < group; h += heads_max) {
+        for (uint32_t h = heads.begin; h < heads.end; h += heads_max) {
             uint32_t n = 0;
             for (uint32_t i = r; i < r_end; i++) {
-                for (uint32_t j = h; j < weft_min_u32(h + heads_max, group); j++) {
-                    queries[n++] = query_at(args, i, kv_head * group + j);
+                for (uint32_t j = h; j < weft_min_u32(h + heads_max, heads.end); j++) {
+                    queries[n++] = query_at(args, i, j);
                 }
             }
             fold_queries(args, args->rows[r].block_table, kv_head, queries, n);
@@ -378,20 +379,21 @@ static void attention(const struct weft_attn_args *args, uint32_t kv_head, uint3
 static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
                            uint32_t row_end, uint32_t span, const struct weft_attn_parts *parts) {
     check_attn_args(args, kv_head, row_begin, row_end);
-    uint32_t group = args->n_heads / args->kv.n_kv_heads, value_dim = weft_kv_value_dim(&args->kv);
+    const struct head_range heads = heads_of(args, kv_head);
+    uint32_t value_dim = weft_kv_value_dim(&args->kv);
     uint32_t queries_max = args->kv.v_dim ? WEFT_ATTN_LATENT_QUERIES : ATTN_QUERIES;
-    uint32_t heads_max = weft_min_u32(group, queries_max), rows_max = queries_max / heads_max;
+    uint32_t heads_max = weft_min_u32(heads.end - heads.begin, queries_max);
+    uint32_t rows_max = queries_max / heads_max;
     struct attn_query queries[QUERIES_MAX];
     for (uint32_t r = row_begin, r_end; r < row_end; r = r_end) {
         r_end = rows_together(args->rows, r, row_end, rows_max);
-        for (uint32_t h = 0; h < group; h += heads_max) {
+        for (uint32_t h = heads.begin; h < heads.end; h += heads_max) {
             uint32_t n = 0;
             for (uint32_t i = r; i < r_end; i++) {
-                for (uint32_t j = h; j < weft_min_u32(h + heads_max, group); j++) {
-                    uint32_t head = kv_head * group + j;
-                    struct attn_query query = query_at(args, i, head);
+                for (uint32_t j = h; j < weft_min_u32(h + heads_max, heads.end); j++) {
+                    struct attn_query query = query_at(args, i, j);
                     if (!sees_span(query.low, query.pos, span)) continue;
-                    query.out = part_at(args, parts, i - row_begin, span, head);
+                    query.out = part_at(args, parts, i - row_begin, span, j);
                     queries[n++] = query;
                 }
             }
@@ -407,9 +409,10 @@ static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, 
 static void attention_join(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
                            uint32_t row_end, const struct weft_attn_parts *parts) {
     check_attn_args(args, kv_head, row_begin, row_end);
-    uint32_t group = args->n_heads / args->kv.n_kv_heads, value_dim = weft_kv_value_dim(&args->kv);
+    const struct head_range heads = heads_of(args, kv_head);
+    uint32_t value_dim = weft_kv_value_dim(&args->kv);
     for (uint32_t r = row_begin; r < row_end; r++) {
-        for (uint32_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
+        for (uint32_t h = heads.begin; h < heads.end; h++) {
             struct attn_query query = query_at(args, r, h);
             struct span_sum sum = query.joined;
             uint32_t first = query.low / WEFT_ATTN_SPAN, last = query.pos / WEFT_ATTN_SPAN;

@@ -179,11 +179,26 @@ static inline float *part_at(const struct weft_attn_args *args, const struct wef
            (at * args->n_heads + head) * weft_attn_part_floats(weft_kv_value_dim(&args->kv));
 }
 
+/* Query heads begin..end read kv head `kv_head`. */
+struct head_range {
+    uint32_t begin, end;
+};
+
+static inline struct head_range heads_of(const struct weft_attn_args *args, uint32_t kv_head) {
+    uint32_t group = args->group_heads ? args->group_heads : args->n_heads / args->kv.n_kv_heads;
+    uint32_t begin = kv_head * group, end = begin + group, skipped = args->skipped_heads;
+    struct head_range heads = {begin > skipped ? begin - skipped : 0,
+                               weft_min_u32(end - skipped, args->n_heads)};
+    WEFT_ASSERT(heads.begin < heads.end);
+    return heads;
+}
+
 static inline void check_attn_args(const struct weft_attn_args *args, uint32_t kv_head,
                                    uint32_t row_begin, uint32_t row_end) {
     check_kv_layer(&args->kv);
     WEFT_ASSERT(row_begin <= row_end && kv_head < args->kv.n_kv_heads);
-    WEFT_ASSERT(args->n_heads % args->kv.n_kv_heads == 0);
+    WEFT_ASSERT(args->group_heads > 0 || args->n_heads % args->kv.n_kv_heads == 0);
+    WEFT_ASSERT(args->skipped_heads == 0 || args->skipped_heads < args->group_heads);
     WEFT_ASSERT(args->q != args->out); /* `out` collects while `q` is still read */
 }
 

@@ -106,6 +106,13 @@ struct weft_kern_source {
 void weft_kern_pack(enum weft_gemm_kind kind, const struct weft_kern_source *src, uint32_t n_begin,
                     uint32_t n_end, const struct weft_kern_calib *calib, void *packed);
 
+/* Columns k_begin..k_end of a panel of `k` columns, as a panel of their own: the same weights, as
+ * if the others had never been. Both are multiples of weft_kern_group, or k_end is k. Not for types
+ * for which weft_kern_can_cut is false: their columns share tables that have no place in a part. */
+void weft_kern_cut(enum weft_gemm_kind kind, const void *panel, uint32_t k, uint32_t k_begin,
+                   uint32_t k_end, void *out);
+bool weft_kern_can_cut(enum weft_gemm_kind kind);
+
 /* The way back: output feature `row` of a packed weight of K columns, as packing read it or would
  * read it again to the same bits (f16, bf16, Q8_0 blocks of 34 bytes, else f32). `packed` is the
  * whole weight; `out` holds the row in that form, at most 4 * K bytes, of any alignment. Returns
@@ -220,6 +227,10 @@ struct weft_attn_args {
     size_t q_stride, out_stride;
     const struct weft_attn_row *rows; /* [n_rows]; rows of one sequence stand together, ascending */
     uint32_t n_heads;
+    /* Query heads of a kv head; 0: n_heads / kv.n_kv_heads. Where it is given, the first and the
+     * last kv head may have fewer: skipped_heads of the first one's are not there, and heads end
+     * with n_heads. */
+    uint32_t group_heads, skipped_heads;
     uint32_t window; /* 0: none */
     float scale;     /* 1 / sqrt(head_dim) unless the model says otherwise */
     float soft_cap;  /* scores become soft_cap * tanh(score / soft_cap); 0: they do not */

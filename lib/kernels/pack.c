@@ -576,6 +576,50 @@ void weft_kern_pack(enum weft_gemm_kind kind, const struct weft_kern_source *src
     }
 }
 
+/* --------------------------------------------------------------------------------- cutting --- */
+
+bool weft_kern_can_cut(enum weft_gemm_kind kind) {
+    return weights_of(kind) != WEFT_DT_Q4_G;
+}
+
+/* Bytes of a panel in front of column k, which begins a group or is past the last one. */
+static size_t bytes_before(enum weft_dtype weights, uint32_t k) {
+    switch (weights) {
+    case WEFT_DT_F32:
+        return (size_t)k * WEFT_PANEL * 4;
+    case WEFT_DT_F16:
+        return (size_t)k * WEFT_PANEL * 2;
+    case WEFT_DT_BF16:
+        return ((size_t)k + 1) / 2 * WEFT_PANEL * 4;
+    case WEFT_DT_Q8_0:
+        return (size_t)k / Q8_GROUP * Q8_BLOCK_BYTES;
+    case WEFT_DT_I8:
+        return (size_t)i8_columns(k) * WEFT_PANEL;
+    case WEFT_DT_F8_E4M3:
+    case WEFT_DT_NF4:
+        return fp8_nf4_bytes(fp8_nf4_of(weights), k, WEFT_PANEL);
+    default:
+        return (size_t)k / quant_layout_of(weights)->group * quant_layout_of(weights)->bytes;
+    }
+}
+
+void weft_kern_cut(enum weft_gemm_kind kind, const void *panel, uint32_t k, uint32_t k_begin,
+                   uint32_t k_end, void *out) {
+    WEFT_ASSERT(weft_kern_can_cut(kind) && k_begin < k_end && k_end <= k);
+    WEFT_ASSERT(k_begin % group_of(kind) == 0 && (k_end % group_of(kind) == 0 || k_end == k));
+    enum weft_dtype weights = weights_of(kind);
+    size_t begin = bytes_before(weights, k_begin), end = bytes_before(weights, k_end);
+    uint8_t *to = out;
+    size_t panel_bytes = weft_kern_panel_bytes(kind, k_end - k_begin);
+    WEFT_ASSERT(end - begin <= panel_bytes);
+    memset(to + (end - begin), 0, panel_bytes - (end - begin));
+    memcpy(to, (const uint8_t *)panel + begin, end - begin);
+    if (weights != WEFT_DT_I8) return;
+    /* The scales of its features stand behind all columns. */
+    memcpy(to + (end - begin), (const uint8_t *)panel + bytes_before(weights, k),
+           WEFT_PANEL * sizeof(float));
+}
+
 /* ------------------------------------------------------------------------------- unpacking --- */
 
 static void unpack_f32(const uint8_t *panel, uint32_t feature, uint32_t k, uint8_t *out) {

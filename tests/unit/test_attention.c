@@ -349,6 +349,50 @@ static void a_row_has_the_same_bits_in_any_chunk_block_size_and_split(void **sta
     }
 }
 
+/* A worker may have some of the heads, from the middle of a group to the middle of another. */
+static void some_of_the_heads_have_the_bits_that_they_have_among_all(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t round = 0; round < 40; round++) {
+        const struct weft_kern_table *table = &tables[round % n_tables];
+        uint32_t group = between(&seed, 1, 6), len = round % 8 == 7 ? 700 : 40;
+        struct sequence s;
+        struct cache c;
+        make_sequence(&s, len, 3, group, 32, PLAIN);
+        make_cache(&c, table, &s, 16, WEFT_KV_BF16);
+        float *all = attend_all(table, &s, &c, s.len);
+        size_t token = (size_t)s.n_heads * s.head_dim;
+        float *some = take(s.len * token * sizeof *some);
+        uint32_t skipped = weft_rand_below(&seed, group);
+        uint32_t n = between(&seed, 1, s.n_heads - skipped);
+        struct weft_attn_row *rows = take(s.len * sizeof *rows);
+        for (uint32_t i = 0; i < s.len; i++)
+            rows[i] = (struct weft_attn_row){c.table, i};
+        struct weft_attn_args args = {.kv = c.kv,
+                                      .q = s.q + (size_t)skipped * s.head_dim,
+                                      .out = some,
+                                      .q_stride = token,
+                                      .out_stride = token,
+                                      .rows = rows,
+                                      .n_heads = n,
+                                      .group_heads = group,
+                                      .skipped_heads = skipped,
+                                      .scale = 1.0f / sqrtf((float)s.head_dim),
+                                      .soft_cap = s.soft_cap};
+        for (uint32_t h = 0; h * group < skipped + n; h++)
+            attend_rows(table, &args, h, s.len);
+        for (uint32_t i = 0; i < s.len; i++)
+            assert_memory_equal(some + i * token, all + i * token + (size_t)skipped * s.head_dim,
+                                n * s.head_dim * sizeof *all);
+        free(all);
+        free(some);
+        free(rows);
+        drop_cache(&c);
+        drop_sequence(&s);
+    }
+}
+
 /* Rows of several sequences in one call, as a batch of decodes and prompt chunks brings them. */
 static void rows_of_different_sequences_do_not_mix(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
@@ -498,6 +542,7 @@ int main(void) {
         cmocka_unit_test(long_sequences_agree_with_a_softmax_in_double),
         cmocka_unit_test(attention_over_latents_agrees_with_a_softmax_in_double),
         cmocka_unit_test(a_row_has_the_same_bits_in_any_chunk_block_size_and_split),
+        cmocka_unit_test(some_of_the_heads_have_the_bits_that_they_have_among_all),
         cmocka_unit_test(a_token_before_the_window_never_reaches_a_row),
         cmocka_unit_test(rows_far_apart_skip_what_lies_between_their_windows),
         cmocka_unit_test(rows_of_different_sequences_do_not_mix),

@@ -87,12 +87,17 @@ static void fold_tile(const struct query *query, uint32_t begin, uint32_t end,
     sum->max = max;
 }
 
-static void fold_span(const struct weft_attn_args *args, uint32_t row, uint32_t head, uint32_t span,
+/* A head of a row, and the kv head that it reads. */
+struct reader {
+    uint32_t row, head, kv_head;
+};
+
+static void fold_span(const struct weft_attn_args *args, struct reader reader, uint32_t span,
                       struct span_sum *sum) {
-    uint32_t head_dim = args->kv.head_dim, pos = args->rows[row].pos;
-    const struct query query = {args, &args->rows[row],
-                                head / (args->n_heads / args->kv.n_kv_heads),
-                                args->q + row * args->q_stride + (size_t)head * head_dim};
+    uint32_t head_dim = args->kv.head_dim, pos = args->rows[reader.row].pos;
+    const struct query query = {args, &args->rows[reader.row], reader.kv_head,
+                                args->q + reader.row * args->q_stride +
+                                    (size_t)reader.head * head_dim};
     uint32_t first = span * WEFT_ATTN_SPAN, low = weft_attn_low(pos, args->window);
     uint32_t begin = low > first ? low : first, end = weft_min_u32(first + WEFT_ATTN_SPAN, pos + 1);
     memset(sum->out, 0, weft_kv_value_dim(&args->kv) * sizeof *sum->out);
@@ -118,13 +123,14 @@ static void join(struct span_sum *sum, const struct span_sum *next, uint32_t val
 static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
                            uint32_t row_end, uint32_t span, const struct weft_attn_parts *parts) {
     check_attn_args(args, kv_head, row_begin, row_end);
-    uint32_t group = args->n_heads / args->kv.n_kv_heads, value_dim = weft_kv_value_dim(&args->kv);
+    const struct head_range heads = heads_of(args, kv_head);
+    uint32_t value_dim = weft_kv_value_dim(&args->kv);
     for (uint32_t r = row_begin; r < row_end; r++) {
         uint32_t pos = args->rows[r].pos;
         if (!sees_span(weft_attn_low(pos, args->window), pos, span)) continue;
-        for (uint32_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
+        for (uint32_t h = heads.begin; h < heads.end; h++) {
             struct span_sum sum = {.out = part_at(args, parts, r - row_begin, span, h)};
-            fold_span(args, r, h, span, &sum);
+            fold_span(args, (struct reader){r, h, kv_head}, span, &sum);
             sum.out[value_dim] = sum.max;
             sum.out[value_dim + 1] = sum.total;
         }
@@ -133,7 +139,8 @@ static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, 
 
 /* Spans in ascending order: from `parts`, or (NULL) computed here. */
 static void one_head(const struct weft_attn_args *args, const struct weft_attn_parts *parts,
-                     uint32_t row_begin, uint32_t row, uint32_t head) {
+                     uint32_t row_begin, struct reader reader) {
+    uint32_t row = reader.row, head = reader.head;
     uint32_t value_dim = weft_kv_value_dim(&args->kv), pos = args->rows[row].pos;
     float values[WEFT_KV_DIM_MAX];
     struct span_sum sum = {.out = args->out + row * args->out_stride + (size_t)head * value_dim};
@@ -145,7 +152,7 @@ static void one_head(const struct weft_attn_args *args, const struct weft_attn_p
             next.max = next.out[value_dim];
             next.total = next.out[value_dim + 1];
         } else {
-            fold_span(args, row, head, span, &next);
+            fold_span(args, reader, span, &next);
         }
         if (span == first) {
             memcpy(sum.out, next.out, value_dim * sizeof(float));
@@ -164,10 +171,10 @@ static void one_head(const struct weft_attn_args *args, const struct weft_attn_p
 static void attention_join(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
                            uint32_t row_end, const struct weft_attn_parts *parts) {
     check_attn_args(args, kv_head, row_begin, row_end);
-    uint32_t group = args->n_heads / args->kv.n_kv_heads;
+    const struct head_range heads = heads_of(args, kv_head);
     for (uint32_t r = row_begin; r < row_end; r++) {
-        for (uint32_t h = kv_head * group; h < (kv_head + 1) * group; h++) {
-            one_head(args, parts, row_begin, r, h);
+        for (uint32_t h = heads.begin; h < heads.end; h++) {
+            one_head(args, parts, row_begin, (struct reader){r, h, kv_head});
         }
     }
 }
