@@ -204,12 +204,17 @@ void wefti_pool_run(struct wefti_pool *pool, wefti_pool_fn *fn, void *ctx) {
 }
 
 void wefti_pool_barrier(struct wefti_pool *pool) {
+    wefti_pool_barrier_with(pool, NULL, NULL);
+}
+
+void wefti_pool_barrier_with(struct wefti_pool *pool, void (*fn)(void *ctx), void *ctx) {
     uint32_t phase = atomic_load_explicit(&pool->phase.seq, memory_order_relaxed);
     uint32_t before = atomic_fetch_add_explicit(&pool->n_arrived, 1, memory_order_acq_rel);
     if (before + 1 < pool->n_threads) {
         gate_wait(&pool->phase, phase, pool->spins);
         return;
     }
+    if (fn) fn(ctx);
     atomic_store_explicit(&pool->n_arrived, 0, memory_order_relaxed);
     atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
     gate_open(&pool->phase);

@@ -35,6 +35,9 @@ void wefti_pool_run(struct wefti_pool *pool, wefti_pool_fn *fn, void *ctx);
 /* Inside a run, by every thread: ends a phase. All see after it what was written before it. */
 void wefti_pool_barrier(struct wefti_pool *pool);
 
+/* The same, and the last thread to arrive calls fn(ctx) before any goes on. */
+void wefti_pool_barrier_with(struct wefti_pool *pool, void (*fn)(void *ctx), void *ctx);
+
 /* Inside a run: 0, 1, 2, ... within a phase, each to one thread. */
 uint32_t wefti_pool_take(struct wefti_pool *pool, uint32_t thread_idx);
 
