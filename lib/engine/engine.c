@@ -11,6 +11,7 @@
 #include "base/cpu.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/minmax.h"
 #include "model/model.h"
 #include "runtime/fit.h"
 #include "runtime/memory.h"
@@ -100,7 +101,7 @@ static void set_weight_info(weft_eng *eng, const struct weft_model_params *p) {
         const struct wefti_weights_matrix *of_head[] = {&l->up_k.first, &l->up_v.first};
         for (size_t m = 0; l->latent_norm && m < sizeof of_head / sizeof of_head[0]; m++)
             n[weft_kern_peak_of(weft_kern_act_of(of_head[m]->kind))] +=
-                (uint64_t)of_head[m]->n * of_head[m]->k * p->n_heads;
+                (uint64_t)of_head[m]->n * of_head[m]->k * l->n_heads;
         const struct wefti_weights_expert *e = l->experts;
         if (!e) continue;
         const struct wefti_weights_matrix *of_expert[] = {&e->gate, &e->up, &e->down};
@@ -127,6 +128,7 @@ static struct wefti_forward_config forward_config(const weft_eng *eng, const wef
                                          .kv = &eng->kv,
                                          .profile = eng->profile,
                                          .model = model,
+                                         .coll = eng->coll,
                                          .max_batched_tokens = eng->info.max_batched_tokens};
 }
 
@@ -150,10 +152,12 @@ static weft_err reserve(weft_eng *eng, const weft_model *model,
     size_t scratch_bytes = 0;
     uint32_t len = info->max_model_len;
     uint64_t to_come = wefti_weights_bytes_to_come(&eng->weights, plan);
+    struct weft_model_params own = *weft_model_params(model);
+    own.n_kv_heads = weft_max_u32(eng->weights.n_kv_heads_max, 1);
     weft_err err = open_step_memory(eng, why);
     if (!err) err = measure_scratch(eng, model, &scratch_bytes, why);
     if (!err)
-        err = wefti_kv_cache_open(&eng->kv, weft_model_params(model), options,
+        err = wefti_kv_cache_open(&eng->kv, &own, options,
                                   to_come + options->n_sharers * scratch_bytes, info, why);
     if (!err) err = wefti_spill_open(&eng->spill, options, &eng->kv, why);
     if (!err) err = wefti_slots_init(&eng->slots, info, why);
@@ -194,6 +198,7 @@ static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
     weft_err err = wefti_options_check(options, p, why);
     if (err) return err;
     eng->kv_dtype = wefti_kv_cache_dtype(options);
+    eng->coll = options->n_ranks > 1 ? options->coll : NULL;
     eng->exact = options->activations == WEFT_ENG_ACT_F32;
     eng->info.long_prompt = eng->long_prompt = weft_model_long_prompt(model);
     set_info(eng, p, options);

@@ -25,6 +25,7 @@
 #include "base/step.h"
 
 typedef struct weft_eng weft_eng;
+typedef struct weft_coll weft_coll; /* collective.h */
 
 enum weft_eng_dtype {
     WEFT_ENG_DT_AUTO,
@@ -97,6 +98,14 @@ struct weft_eng_options {
     /* Engines on this machine or in this cgroup, all alike: available memory and the CPU quota,
      * where sizes follow from them, are divided by it. */
     uint32_t n_sharers;
+    /* A group of 1, 2, 4 or 8 engines divides one model: each has a share of its weights and of its
+     * heads' KV cache, and all get the same plans and compute them together, to the bits of an
+     * engine that is alone. They have the same model and options, but may differ in threads and
+     * memory: the least of their numbers of blocks is what plans may use. Not for packed files.
+     * With n_ranks over 1, `coll` is their group (of as many ranks), in which this one has joined
+     * by the time of the first step; borrowed until the engine is freed. */
+    uint32_t rank, n_ranks;
+    weft_coll *coll;
     uint32_t max_seqs, max_batched_tokens;
     uint32_t max_model_len; /* 0: the model's context */
     uint32_t n_threads;     /* 0: one per allowed CPU, no more than the cgroup's CPU quota grants */
@@ -110,7 +119,8 @@ struct weft_eng_options {
     bool profile; /* note when each thread was busy with what; see weft_eng_profile */
 };
 
-/* max_seqs 64, max_batched_tokens 512, block_size 16, n_sharers 1, weights_fd -1, the rest 0. */
+/* max_seqs 64, max_batched_tokens 512, block_size 16, n_sharers 1, n_ranks 1, weights_fd -1, the
+ * rest 0. */
 void weft_eng_options_init(struct weft_eng_options *options);
 
 /* "auto|f32|bf16|f16|q8|q4", "auto|channel|group|group-asym", "auto|f32|bf16|int8",
@@ -181,7 +191,11 @@ void weft_eng_reset(weft_eng *eng, uint64_t epoch);
 /* Runs one plan. *result_out is the engine's, valid until the next call. WEFT_E_PROTO: the plan
  * does not fit the state (unknown slot, block out of range, wrong step, over a limit): nothing was
  * done. WEFT_E_IO: a spill or restore failed: the file is closed, and the engine is to be reset.
- * WEFT_E_STATE: an older epoch, or it was not reset after that. */
+ * WEFT_E_STATE: an older epoch, or it was not reset after that. CLOSED or TIMEOUT: a peer in the
+ * group is gone or does not come; no engine of the group can step again, and all get this.
+ *
+ * In a group the results of the first rank are those of the sequences. The others' say the same of
+ * tokens and ends, but have no log-probabilities. */
 WEFT_MUST_CHECK weft_err weft_eng_step(weft_eng *eng, const struct weft_step_plan *plan,
                                        const struct weft_step_result **result_out,
                                        struct weft_errmsg *why);
@@ -262,7 +276,8 @@ uint32_t weft_eng_profile_spans(const weft_eng *eng, uint32_t thread_idx, struct
 
 /* For tests and `weft perplexity`: raw logits of every position of `tokens` run as one sequence
  * from scratch (slots are left alone; takes blocks from the top of the pools, so the engine must be
- * idle), in chunks of max_batched_tokens. `on_row` gets position, logits[n_vocab]. */
+ * idle), in chunks of max_batched_tokens. `on_row` gets position, logits[n_vocab]. In a group all
+ * ranks call it with the same tokens, and the first one's on_row is called. */
 WEFT_MUST_CHECK weft_err weft_eng_logits(weft_eng *eng, const uint32_t *tokens, uint32_t n_tokens,
                                          void (*on_row)(void *ctx, uint32_t pos,
                                                         const float *logits),
@@ -280,9 +295,9 @@ const uint64_t *weft_eng_expert_tokens(const weft_eng *eng);
 /* Whether a layer has experts, or is a plain one; the same from opening on, for any thread. */
 bool weft_eng_has_experts(const weft_eng *eng, uint32_t layer);
 
-/* Begins a calibration of the model: what weft_eng_logits computes from here on is added to it,
- * until the engine goes. *calib_out is the caller's and outlives the engine. INVAL: not all of the
- * engine's activations are f32. */
+/* Begins a calibration of the model, not of a rank's share of it: what weft_eng_logits computes
+ * from here on is added to it, until the engine goes. *calib_out is the caller's and outlives the
+ * engine. INVAL: not all of the engine's activations are f32. */
 WEFT_MUST_CHECK weft_err weft_eng_calibrate(weft_eng *eng, weft_eng_calib **calib_out,
                                             struct weft_errmsg *why);
 void weft_eng_calib_free(weft_eng_calib *calib); /* accepts NULL */

@@ -70,7 +70,8 @@ weft_err weft_eng_logits(weft_eng *eng, const uint32_t *tokens, uint32_t n_token
             .in_order = true,
         };
         uint64_t begin_ns = eng->profile ? weft_now_ns() : 0;
-        wefti_forward_run(eng->forward, &batch);
+        err = wefti_forward_run(eng->forward, &batch, why);
+        if (err) return err;
         if (eng->profile) wefti_profile_step(eng->profile, begin_ns, weft_now_ns(), n);
         run.first += n;
     }
@@ -80,6 +81,8 @@ weft_err weft_eng_logits(weft_eng *eng, const uint32_t *tokens, uint32_t n_token
 weft_err weft_eng_calibrate(weft_eng *eng, weft_eng_calib **calib_out, struct weft_errmsg *why) {
     const struct wefti_weights_layer *layer = &eng->weights.layers[0];
     *calib_out = NULL;
+    if (eng->coll)
+        return weft_err_set(why, WEFT_E_INVAL, "a rank's share of a model cannot be calibrated");
     if (!eng->exact) return weft_err_set(why, WEFT_E_INVAL, "a calibration needs f32 activations");
     if (layer->latent_norm > 0)
         return weft_err_set(why, WEFT_E_UNSUPPORTED,

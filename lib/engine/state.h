@@ -38,6 +38,7 @@ struct weft_eng {
     struct wefti_forward *forward;
     struct wefti_profile *profile; /* NULL: off */
     struct weft_eng_info info;
+    weft_coll *coll; /* NULL: the model is not divided */
     enum weft_kv_dtype kv_dtype;
     bool exact;           /* f32 activations all over */
     uint32_t long_prompt; /* prompts longer than this are long ones */

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/minmax.h"
+#include "collective/collective.h"
 #include "runtime/plan_check.h"
 
 static uint32_t n_top_of(const weft_eng *eng, int32_t n_asked) {
@@ -93,6 +94,7 @@ static weft_err move_blocks(weft_eng *eng, const struct weft_step_plan *plan,
         wefti_kv_cache_copy(&eng->kv, i, plan->copies, plan->n_copies);
     if (!err) err = restore_blocks(eng, plan, why);
     eng->has_failed = err != WEFT_OK;
+    if (err && eng->coll) weft_coll_abort(eng->coll); /* the other ranks go on with the plan */
     return err;
 }
 
@@ -172,6 +174,8 @@ static void on_logits(void *ctx, uint32_t i, float *logits, uint32_t thread_idx)
             memcpy(work, logits, n_vocab * sizeof *work);
         }
         token = wefti_sampler_choose(eng->kern, &sample, work, n_vocab, scratch);
+        uint32_t *shared = wefti_forward_shared_tokens(eng->forward);
+        if (shared) shared[i] = token;
         out->sampled = true;
         out->token = token;
     }
@@ -179,7 +183,23 @@ static void on_logits(void *ctx, uint32_t i, float *logits, uint32_t thread_idx)
         wefti_sampler_logprobs(eng->kern, logits, n_vocab, token, &job->top, job->logprobs);
 }
 
-static void compute(weft_eng *eng, const struct step *step) {
+/* What the first rank sampled. Log-probabilities are its alone. */
+static void take_shared_tokens(weft_eng *eng, const struct step *step) {
+    const uint32_t *shared = wefti_forward_shared_tokens(eng->forward);
+    if (!shared || eng->weights.rank == 0) return;
+    for (uint32_t i = 0; i < step->plan->n_rows; i++) {
+        eng->outs[i].has_logprobs = false;
+        eng->outs[i].n_prompt_logprobs = 0;
+    }
+    for (uint32_t i = 0; i < step->n_jobs; i++) {
+        if (!eng->jobs[i].samples) continue;
+        struct weft_step_out *out = &eng->outs[eng->jobs[i].out_idx];
+        out->sampled = true;
+        out->token = weft_min_u32(shared[i], eng->info.n_vocab - 1);
+    }
+}
+
+static weft_err compute(weft_eng *eng, const struct step *step, struct weft_errmsg *why) {
     struct wefti_forward_batch batch = {
         .n_tokens = step->n_tokens,
         .tokens = eng->tokens,
@@ -192,13 +212,19 @@ static void compute(weft_eng *eng, const struct step *step) {
         .n_copies = step->plan->n_restores > 0 ? 0 : step->plan->n_copies,
         .copies = step->plan->copies,
     };
-    if (batch.n_tokens > 0 || batch.n_copies > 0) wefti_forward_run(eng->forward, &batch);
+    weft_err err = WEFT_OK;
+    if (batch.n_tokens > 0 || batch.n_copies > 0)
+        err = wefti_forward_run(eng->forward, &batch, why);
+    eng->has_failed = err != WEFT_OK;
+    if (err) return err;
+    take_shared_tokens(eng, step);
     for (uint32_t i = 0; i < step->n_jobs && !eng->has_warned; i++) {
         if (!eng->jobs[i].is_broken) continue;
         weft_warn("logits are not numbers: weights are damaged, or activations overflow; what is "
                   "sampled of them means nothing");
         eng->has_warned = true;
     }
+    return WEFT_OK;
 }
 
 /* Sampled tokens join their sequences; those that reached their end say so. */
@@ -234,7 +260,8 @@ weft_err weft_eng_step(weft_eng *eng, const struct weft_step_plan *plan,
     uint64_t moved_us = weft_now_us();
     bool moves = plan->n_spills + plan->n_restores > 0;
     gather(eng, &step);
-    compute(eng, &step);
+    err = compute(eng, &step, why);
+    if (err) return err;
     settle(eng, &step);
     uint64_t end_ns = weft_now_ns(), end_us = end_ns / 1000;
     if (eng->profile) wefti_profile_step(eng->profile, begin_ns, end_ns, step.n_tokens);

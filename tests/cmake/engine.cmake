@@ -46,3 +46,12 @@ endfunction()
 engine_tests("" "")
 engine_tests(_avx2 "WEFT_ISA=avx2")
 engine_tests(_scalar "WEFT_ISA=scalar" short)
+
+# Groups of engines. The scalar instruction set has fewer ranks.
+function(engine_group_test suffix env)
+  weft_test(test_engine_tp${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_engine_tp.c ${ENG_FIXTURES}
+            LINKS weft_engine weft_collective weft_model weft_kernels PkgConfig::XXHASH weft_alloc LABELS unit TIMEOUT 600 ARGS ${ARGN}
+            ENV "${env}")
+endfunction()
+engine_group_test("" "")
+engine_group_test(_scalar "WEFT_ISA=scalar" short)

@@ -42,7 +42,7 @@ void wefti_forward_acts_note_forms(struct wefti_forward *f) {
             if (all[j] && all[j]->n > 0) note_form(f, all[j]);
         }
     }
-    note_form(f, &f->weights->head);
+    if (f->weights->head.n > 0) note_form(f, &f->weights->head);
 }
 
 static void forms_of(const struct wefti_weights_matrix *const *group, uint32_t n,

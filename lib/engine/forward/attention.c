@@ -117,6 +117,19 @@ uint64_t wefti_forward_attn_read(const struct wefti_forward *f,
     return sum;
 }
 
+/* How many shares there are in a layer: as planned, unless it has fewer heads than another one. */
+static uint32_t shares_of(const struct wefti_forward *f, uint32_t layer,
+                          const struct wefti_forward_attn_work *work) {
+    const struct wefti_weights_layer *l = &f->weights->layers[layer];
+    return weft_min_u32(work->n_shares, f->latent_dim ? l->n_heads : l->n_kv_heads);
+}
+
+/* The heads of a layer in tiles. */
+struct layer_work {
+    const struct wefti_forward_attn_work *work;
+    uint32_t n_heads, n_shares; /* per tile or span */
+};
+
 /* One thread's share of a tile: a kv head, or a group of the heads that share a latent, as if there
  * were no others. */
 struct share {
@@ -126,14 +139,14 @@ struct share {
 };
 
 static struct share share_of(const struct wefti_forward *f, const struct weft_attn_args *args,
-                             const struct wefti_forward_attn_work *work,
+                             const struct layer_work *of,
                              const struct wefti_forward_attn_tile *tile, uint32_t i) {
     struct share share = {.args = *args, .kv_head = i};
     share.parts = (struct weft_attn_parts){
         f->parts + tile->part * wefti_forward_attn_part_floats(f), tile->span_begin, tile->n_spans};
     if (!f->latent_dim) return share;
-    uint32_t begin = (uint32_t)((uint64_t)f->n_heads * i / work->n_shares);
-    uint32_t end = (uint32_t)((uint64_t)f->n_heads * (i + 1) / work->n_shares);
+    uint32_t begin = (uint32_t)((uint64_t)of->n_heads * i / of->n_shares);
+    uint32_t end = (uint32_t)((uint64_t)of->n_heads * (i + 1) / of->n_shares);
     size_t n_parts = (size_t)(tile->end - tile->begin) * tile->n_spans * begin;
     share.kv_head = 0;
     share.args.n_heads = end - begin;
@@ -145,19 +158,19 @@ static struct share share_of(const struct wefti_forward *f, const struct weft_at
 
 /* The sums of all spans, then their joins. A tile of one span has nothing to join. */
 static void attend_by_spans(const struct wefti_forward_thread *thread,
-                            const struct weft_attn_args *args,
-                            const struct wefti_forward_attn_work *work) {
+                            const struct weft_attn_args *args, const struct layer_work *of) {
     const struct wefti_forward *f = thread->forward;
-    uint32_t n_tasks = work->n_spans * work->n_shares, before = 0;
+    const struct wefti_forward_attn_work *work = of->work;
+    uint32_t n_shares = of->n_shares, n_tasks = work->n_spans * n_shares, before = 0;
     const struct wefti_forward_attn_tile *tile = work->tiles;
     for (uint32_t task = wefti_forward_take_task(thread); task < n_tasks;
          task = wefti_forward_take_task(thread)) {
-        while (task / work->n_shares >= before + tile->n_spans) {
+        while (task / n_shares >= before + tile->n_spans) {
             before += tile->n_spans;
             tile++;
         }
-        struct share share = share_of(f, args, work, tile, task % work->n_shares);
-        uint32_t span = task / work->n_shares - before;
+        struct share share = share_of(f, args, of, tile, task % n_shares);
+        uint32_t span = task / n_shares - before;
         if (tile->n_spans == 1) {
             f->kern->attention(&share.args, share.kv_head, tile->begin, tile->end);
         } else {
@@ -166,12 +179,12 @@ static void attend_by_spans(const struct wefti_forward_thread *thread,
         }
     }
     wefti_forward_end_phase(thread);
-    n_tasks = work->n_tiles * work->n_shares;
+    n_tasks = work->n_tiles * n_shares;
     for (uint32_t task = wefti_forward_take_task(thread); task < n_tasks;
          task = wefti_forward_take_task(thread)) {
-        tile = &work->tiles[task / work->n_shares];
+        tile = &work->tiles[task / n_shares];
         if (tile->n_spans == 1) continue;
-        struct share share = share_of(f, args, work, tile, task % work->n_shares);
+        struct share share = share_of(f, args, of, tile, task % n_shares);
         f->kern->attention_join(&share.args, share.kv_head, tile->begin, tile->end, &share.parts);
     }
     wefti_forward_end_phase(thread);
@@ -180,27 +193,31 @@ static void attend_by_spans(const struct wefti_forward_thread *thread,
 void wefti_forward_attend(const struct wefti_forward_thread *thread, uint32_t layer,
                           const struct wefti_forward_attn_work *work) {
     const struct wefti_forward *f = thread->forward;
+    const struct wefti_weights_layer *l = &f->weights->layers[layer];
+    const struct layer_work of = {work, l->n_heads, shares_of(f, layer, work)};
     struct weft_attn_args args = {
         .kv = f->kv->layers[layer],
-        .q = f->q,
+        .q = f->q + (size_t)l->q_first * f->head_dim,
         .out = f->attn,
         .q_stride = f->q_stride,
         .out_stride = f->out_stride,
         .rows = work->rows,
-        .n_heads = f->n_heads,
+        .n_heads = l->n_heads,
+        .group_heads = f->latent_dim ? 0 : f->group_heads,
+        .skipped_heads = l->skipped_heads,
         .window = work->window,
         .scale = f->attn_scale,
         .soft_cap = f->attn_soft_cap,
     };
     if (work->n_spans > 0) {
-        attend_by_spans(thread, &args, work);
+        attend_by_spans(thread, &args, &of);
         return;
     }
-    uint32_t n_tasks = work->n_tiles * work->n_shares;
+    uint32_t n_tasks = work->n_tiles * of.n_shares;
     for (uint32_t task = wefti_forward_take_task(thread); task < n_tasks;
          task = wefti_forward_take_task(thread)) {
-        const struct wefti_forward_attn_tile *tile = &work->tiles[task / work->n_shares];
-        struct share share = share_of(f, &args, work, tile, task % work->n_shares);
+        const struct wefti_forward_attn_tile *tile = &work->tiles[task / of.n_shares];
+        struct share share = share_of(f, &args, &of, tile, task % of.n_shares);
         f->kern->attention(&share.args, share.kv_head, tile->begin, tile->end);
     }
     wefti_forward_end_phase(thread);

@@ -12,6 +12,7 @@
 #include "forward/experts.h"
 #include "forward/latent.h"
 #include "forward/pass.h"
+#include "forward/ranks.h"
 #include "runtime/memory.h"
 
 /* One thread's, where there are experts. */
@@ -58,7 +59,7 @@ static void lay_out(struct wefti_forward *f, struct wefti_memory_layout *layout)
     f->last_tiles = wefti_memory_reserve(layout, rows, sizeof(struct wefti_forward_attn_tile));
     f->x = wefti_memory_reserve(layout, rows * f->x_stride, sizeof *f->x);
     if (f->moe.n_experts > 0) lay_out_experts(f, layout);
-    if (f->adds_apart || f->moe.n_ffn_shared > 0)
+    if (!f->coll && (f->adds_apart || f->moe.n_ffn_shared > 0))
         f->added = wefti_memory_reserve(layout, rows * f->x_stride, sizeof *f->x);
     struct wefti_memory_layout attention =
         *layout; /* attention and FFN never live at the same time */
@@ -70,8 +71,9 @@ static void lay_out(struct wefti_forward *f, struct wefti_memory_layout *layout)
     f->heads = wefti_memory_reserve(&attention, rows * f->heads_stride, sizeof *f->heads);
     f->ffn = wefti_memory_reserve(layout, rows * f->ffn_stride, sizeof *f->ffn);
     if (attention.used > layout->used) layout->used = attention.used;
-    f->logits =
-        wefti_memory_reserve(layout, WEFTI_FORWARD_HEAD_ROWS * f->logit_stride, sizeof *f->logits);
+    if (!f->coll)
+        f->logits = wefti_memory_reserve(layout, WEFTI_FORWARD_HEAD_ROWS * f->logit_stride,
+                                         sizeof *f->logits);
     f->last_rows = wefti_memory_reserve(layout, rows, sizeof *f->last_rows);
     f->parts = wefti_memory_reserve(layout, f->parts_max,
                                     wefti_forward_attn_part_floats(f) * sizeof *f->parts);
@@ -114,6 +116,25 @@ static void set_kinds(struct wefti_forward *f, const struct weft_model_params *p
         f->windows[0] = n_full == p->n_layers ? 0 : p->window;
 }
 
+/* What the rank has of it: rows of q and k may be of all heads. */
+static void set_heads(struct wefti_forward *f, const struct weft_model_params *p) {
+    uint32_t n_q = 0, n_k = 0;
+    f->n_heads = f->weights->n_heads_max;
+    f->n_kv_heads = f->weights->n_kv_heads_max;
+    f->group_heads = p->n_heads / p->n_kv_heads;
+    for (uint32_t i = 0; i < f->n_layers; i++) {
+        const struct wefti_weights_layer *layer = &f->weights->layers[i];
+        n_q = weft_max_u32(n_q, layer->q.n / p->head_dim);
+        /* The cache takes as many kv heads of any layer. */
+        n_k = weft_max_u32(n_k,
+                           weft_max_u32(layer->k.n / p->head_dim, layer->k_first + f->n_kv_heads));
+        f->n_ffn = weft_max_u32(f->n_ffn, layer->gate.n);
+    }
+    if (p->kv_lora > 0) n_q = f->n_heads;
+    f->q_dim = n_q * p->head_dim;
+    f->kv_stride = wefti_memory_stride((size_t)n_k * p->head_dim);
+}
+
 static void set_latent(struct wefti_forward *f, const struct weft_model_params *p) {
     uint32_t head_dim = p->nope_dim + p->rope_dim;
     f->latent_dim = p->kv_lora;
@@ -122,19 +143,16 @@ static void set_latent(struct wefti_forward *f, const struct weft_model_params *
     f->v_dim = p->v_dim;
     f->attn_scale = (float)(p->yarn_mscale * p->yarn_mscale / sqrt((double)head_dim));
     f->q_a_stride = wefti_memory_stride(p->q_lora);
-    f->heads_stride = wefti_memory_stride((size_t)p->n_heads * weft_max_u32(head_dim, p->v_dim));
+    f->heads_stride = wefti_memory_stride((size_t)f->n_heads * weft_max_u32(head_dim, p->v_dim));
 }
 
 static void set_shape(struct wefti_forward *f, const struct weft_model_params *p) {
     f->n_layers = p->n_layers;
-    f->n_heads = p->n_heads;
-    f->n_kv_heads = p->n_kv_heads;
+    set_heads(f, p);
     f->head_dim = p->head_dim;
     f->rope_dim = p->rope_dim;
     f->n_hidden = p->n_hidden;
     f->moe = p->moe;
-    f->n_ffn = weft_max_u32(p->n_ffn, p->moe.n_ffn_shared);
-    f->q_dim = p->n_heads * p->head_dim;
     f->rms_eps = p->rms_eps;
     f->attn_scale = p->attn_scale;
     if (f->attn_scale == 0) f->attn_scale = (float)(1.0 / sqrt((double)p->head_dim));
@@ -151,13 +169,13 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     set_kinds(f, p);
     f->x_stride = wefti_memory_stride(f->n_hidden);
     f->q_stride = wefti_memory_stride(f->q_dim);
-    f->out_stride = wefti_memory_stride((size_t)p->n_heads * wefti_forward_value_dim(f));
-    f->kv_stride = wefti_memory_stride((size_t)p->n_kv_heads * p->head_dim);
+    f->out_stride = wefti_memory_stride((size_t)f->n_heads * wefti_forward_value_dim(f));
     f->ffn_stride = wefti_memory_stride(f->n_ffn);
     f->logit_stride = wefti_memory_stride(p->n_vocab);
     f->score_stride = wefti_memory_stride(p->moe.n_experts);
     f->inner_stride = wefti_memory_stride(p->moe.n_ffn);
     f->adds_apart = p->residual_scale != 1 || p->post_norms;
+    f->part_stride = f->x_stride * (p->moe.n_ffn_shared > 0 ? 2 : 1);
     f->rope_stride = wefti_memory_stride(f->rope_dim);
 }
 
@@ -175,6 +193,9 @@ static void set_up(struct wefti_forward *f, const struct wefti_forward_config *c
     f->profile = config->profile;
     f->weights = config->weights;
     f->kv = config->kv;
+    f->coll = config->coll;
+    f->rank = f->weights->rank;
+    f->n_ranks = f->weights->n_ranks;
     f->n_threads = wefti_pool_n_threads(f->pool);
     f->max_rows = config->max_batched_tokens;
     set_shape(f, weft_model_params(config->model));
@@ -189,7 +210,7 @@ weft_err wefti_forward_measure(const struct wefti_forward_config *config, size_t
     set_up(f, config);
     struct wefti_memory_layout layout = {0};
     lay_out(f, &layout); /* with room for no parts, as most steps need none */
-    *bytes_out = layout.used;
+    *bytes_out = layout.used + (f->coll ? wefti_forward_rank_bytes(f) : 0);
     free(f);
     return WEFT_OK;
 }
@@ -213,6 +234,13 @@ weft_err wefti_forward_new(const struct wefti_forward_config *config,
     }
     layout = (struct wefti_memory_layout){.base = f->map};
     lay_out(f, &layout);
+    if (f->coll) {
+        weft_err err = wefti_forward_join_ranks(f, why);
+        if (err) {
+            wefti_forward_free(f);
+            return err;
+        }
+    }
     for (uint32_t kind = 0; kind < f->n_kinds; kind++) {
         for (int is_long = 0; is_long < 2; is_long++)
             weft_model_rope(model, turns_locally(model, f, kind), is_long,

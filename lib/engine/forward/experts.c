@@ -18,6 +18,7 @@
 #include "forward/activations.h"
 #include "forward/booking.h"
 #include "forward/products.h"
+#include "forward/ranks.h"
 #include "forward/routing.h"
 
 /* What the phases of one layer share; the same on all threads. */
@@ -42,12 +43,19 @@ size_t wefti_forward_places_max(const struct wefti_forward *f, size_t n_rows) {
 
 /* ---------------------------------------------------------------------------------- sorting --- */
 
+/* Whether it is this rank that has an expert. */
+static bool is_own(const struct wefti_forward *f, uint32_t expert) {
+    const struct wefti_weights_range own = f->weights->own_experts;
+    return expert >= own.begin && expert < own.end;
+}
+
+/* Rows of the experts that are here: others have no places. */
 static void sort_rows(const struct wefti_forward *f, const uint32_t *chosen, uint32_t n_rows,
                       struct wefti_forward_sorted_rows *s) {
     uint32_t n_used = f->moe.n_used, n_experts = f->moe.n_experts, group = f->kern->group_rows;
     memset(s->n_rows, 0, n_experts * sizeof *s->n_rows);
     for (uint32_t i = 0; i < n_rows * n_used; i++)
-        s->n_rows[chosen[i]]++;
+        s->n_rows[chosen[i]] += is_own(f, chosen[i]);
     s->n_places = 0;
     for (uint32_t e = 0; e < n_experts; e++) {
         if (is_wide(s->n_rows[e])) s->n_places = (s->n_places + group - 1) / group * group;
@@ -56,6 +64,7 @@ static void sort_rows(const struct wefti_forward *f, const uint32_t *chosen, uin
         s->n_rows[e] = 0;
     }
     for (uint32_t i = 0; i < n_rows * n_used; i++) {
+        if (!is_own(f, chosen[i])) continue;
         uint32_t e = chosen[i], place = s->first[e] + s->n_rows[e]++;
         s->row[place] = i / n_used;
         s->place[i] = place;
@@ -90,11 +99,11 @@ static void note_routes(const struct wefti_forward_thread *thread, uint32_t laye
     struct wefti_forward *f = thread->forward;
     if (thread->idx != 0) return;
     uint64_t *tokens = f->expert_tokens + (size_t)layer_idx * f->moe.n_experts;
-    for (uint32_t e = 0; e < f->moe.n_experts; e++) {
+    for (uint32_t i = 0; i < routing->n_rows * f->moe.n_used; i++)
+        tokens[routing->chosen[i]]++;
+    for (uint32_t e = 0; e < f->moe.n_experts && f->profile; e++) {
         uint32_t n = routing->sorted->n_rows[e];
-        tokens[e] += n;
-        if (f->profile && n > 0)
-            wefti_forward_book_expert(f->profile, &routing->layer->experts[e], n);
+        if (n > 0) wefti_forward_book_expert(f->profile, &routing->layer->experts[e], n);
     }
     if (f->on_routes)
         f->on_routes(f->on_routes_ctx, layer_idx, routing->n_rows, routing->chosen,
@@ -298,7 +307,7 @@ static void down_all(const struct wefti_forward_thread *thread, const struct rou
 
 /* ------------------------------------------------------------------------------------- sums --- */
 
-enum { SUM_COLUMNS = 64, SUM_GROUPS = WEFTI_FORWARD_EXPERT_GROUPS };
+enum { SUM_COLUMNS = 64, SUM_GROUPS = WEFTI_WEIGHTS_EXPERT_GROUPS };
 
 /* The sums of groups of experts, where they are `full`, joined by the tree into sums[0]. */
 static void join_groups(float sums[SUM_GROUPS][SUM_COLUMNS], bool full[SUM_GROUPS], uint32_t n) {
@@ -312,21 +321,23 @@ static void join_groups(float sums[SUM_GROUPS][SUM_COLUMNS], bool full[SUM_GROUP
     }
 }
 
-/* Columns begin..begin+n of the output of a row's experts. */
-static void sum_experts(const struct wefti_forward *f, const struct routing *routing, uint32_t row,
+/* Columns begin..begin+n of the output of a row's experts, of those that are here; false: none. */
+static bool sum_experts(const struct wefti_forward *f, const struct routing *routing, uint32_t row,
                         uint32_t begin, uint32_t n, float sums[SUM_GROUPS][SUM_COLUMNS]) {
     bool full[SUM_GROUPS] = {false};
     uint32_t group = 0, first = row * f->moe.n_used;
     for (uint32_t i = first; i < first + f->moe.n_used; i++) {
+        if (!is_own(f, routing->chosen[i])) continue;
         const float *y = f->outer + routing->sorted->place[i] * f->x_stride + begin;
         float weight = routing->weights[i];
-        while (routing->chosen[i] >= wefti_forward_expert_group_end(f->moe.n_experts, group))
+        while (routing->chosen[i] >= wefti_weights_expert_group_end(f->moe.n_experts, group))
             group++;
         for (uint32_t c = 0; c < n; c++)
             sums[group][c] = full[group] ? sums[group][c] + weight * y[c] : weight * y[c];
         full[group] = true;
     }
     join_groups(sums, full, n);
+    return full[0];
 }
 
 /* The shared expert's gate: the sigmoid of one more score. */
@@ -362,7 +373,7 @@ static void combine(const struct wefti_forward_thread *thread, const struct rout
             for (uint32_t at = 0; at < f->n_hidden; at += SUM_COLUMNS) {
                 float sums[SUM_GROUPS][SUM_COLUMNS];
                 uint32_t n = weft_min_u32(SUM_COLUMNS, f->n_hidden - at);
-                sum_experts(f, routing, row, at, n, sums);
+                (void)sum_experts(f, routing, row, at, n, sums);
                 for (uint32_t i = 0; i < n; i++) {
                     float routed = sums[0][i];
                     x[at + i] += has_shared ? routed + weight * shared[at + i] : routed;
@@ -373,7 +384,68 @@ static void combine(const struct wefti_forward_thread *thread, const struct rout
     wefti_forward_end_phase(thread);
 }
 
-/* added = the shared expert's output. Ends phases. */
+/* This rank's part of the output: its experts', beside that of the shared one. */
+static void put_parts(const struct wefti_forward_thread *thread, const struct routing *routing,
+                      uint32_t per_task) {
+    const struct wefti_forward *f = thread->forward;
+    float *part = wefti_forward_own_part(f);
+    uint32_t begin, end;
+    while (wefti_forward_take_rows(thread, routing->n_rows, per_task, &begin, &end)) {
+        for (uint32_t row = begin; row < end; row++) {
+            for (uint32_t at = 0; at < f->n_hidden; at += SUM_COLUMNS) {
+                float sums[SUM_GROUPS][SUM_COLUMNS];
+                uint32_t n = weft_min_u32(SUM_COLUMNS, f->n_hidden - at);
+                if (sum_experts(f, routing, row, at, n, sums))
+                    memcpy(part + row * f->part_stride + at, sums[0], n * sizeof *part);
+            }
+        }
+    }
+}
+
+/* A bit for each group that a row's experts are of. */
+static uint8_t groups_of_row(const struct wefti_forward *f, const struct routing *routing,
+                             uint32_t row) {
+    uint8_t groups = 0;
+    uint32_t group = 0, first = row * f->moe.n_used;
+    for (uint32_t i = first; i < first + f->moe.n_used; i++) {
+        while (routing->chosen[i] >= wefti_weights_expert_group_end(f->moe.n_experts, group))
+            group++;
+        groups |= (uint8_t)(1u << group);
+    }
+    return groups;
+}
+
+/* The same as combine, where experts are other ranks', too. */
+static void combine_divided(const struct wefti_forward_thread *thread,
+                            const struct routing *routing, const struct wefti_forward_acts *acts) {
+    struct wefti_forward *f = thread->forward;
+    const struct wefti_weights_matrix *down = &routing->layer->down;
+    uint32_t per_task = routing->n_rows > 4 * f->n_threads ? WEFTI_FORWARD_ROWS_PER_TASK : 1, begin,
+             end;
+    bool has_shared = down->present != 0;
+    put_parts(thread, routing, per_task);
+    if (!wefti_forward_meet(thread)) return;
+    while (wefti_forward_take_rows(thread, routing->n_rows, per_task, &begin, &end)) {
+        for (uint32_t row = begin; row < end; row++) {
+            float *x = f->x + row * f->x_stride, routed[SUM_COLUMNS], shared[SUM_COLUMNS];
+            float weight = has_shared ? shared_weight(f, routing, acts, row) : 0;
+            uint8_t groups = groups_of_row(f, routing, row);
+            for (uint32_t at = 0; at < f->n_hidden; at += SUM_COLUMNS) {
+                uint32_t n = weft_min_u32(SUM_COLUMNS, f->n_hidden - at);
+                struct wefti_forward_sum sum = {row, at, n, groups};
+                wefti_forward_sum_parts(f, &sum, routed);
+                sum.at += (uint32_t)f->x_stride;
+                sum.present = down->present;
+                if (has_shared) wefti_forward_sum_parts(f, &sum, shared);
+                for (uint32_t i = 0; i < n; i++)
+                    x[at + i] += has_shared ? routed[i] + weight * shared[i] : routed[i];
+            }
+        }
+    }
+    wefti_forward_end_phase(thread);
+}
+
+/* The shared expert's output, in `added` or beside the part of the others. Ends phases. */
 static void shared_expert(const struct wefti_forward_thread *thread,
                           const struct wefti_weights_layer *layer, uint32_t n_rows) {
     struct wefti_forward *f = thread->forward;
@@ -389,8 +461,11 @@ static void shared_expert(const struct wefti_forward_thread *thread,
     const struct wefti_forward_source inner = {.rows = f->ffn, .stride = f->ffn_stride};
     wefti_forward_mark(thread, WEFT_ENG_OP_DOWN_CONVERT);
     acts = wefti_forward_acts_make(thread, &inner, n_rows, out, 1);
-    const struct wefti_forward_product product = {
-        .matrix = out[0], .c = f->added, .ldc = f->x_stride};
+    struct wefti_forward_product product = {.matrix = out[0], .c = f->added, .ldc = f->x_stride};
+    if (wefti_forward_is_divided(f)) {
+        product.c = wefti_forward_own_part(f) + f->x_stride;
+        product.ldc = f->part_stride;
+    }
     wefti_forward_mark(thread, WEFT_ENG_OP_DOWN);
     wefti_forward_multiply(thread, &acts, n_rows, &product, 1);
 }
@@ -427,5 +502,5 @@ void wefti_forward_experts(const struct wefti_forward_thread *thread, uint32_t l
     wefti_forward_mark(thread, WEFT_ENG_OP_DOWN);
     down_all(thread, &routing, &feed);
     wefti_forward_mark(thread, WEFT_ENG_OP_COMBINE);
-    combine(thread, &routing, &acts);
+    (wefti_forward_is_divided(f) ? combine_divided : combine)(thread, &routing, &acts);
 }

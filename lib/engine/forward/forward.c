@@ -21,6 +21,7 @@
 #include "forward/latent.h"
 #include "forward/pass.h"
 #include "forward/products.h"
+#include "forward/ranks.h"
 
 /* What one pass computes; const, the same for all threads. */
 struct wefti_forward_pass {
@@ -49,6 +50,36 @@ static void scale_row(float *x, uint32_t n, float scale) {
         x[i] *= scale;
 }
 
+/* A token's embedding as the first layer reads it. */
+static void embed(const struct wefti_forward_thread *thread, uint32_t token, float *out) {
+    const struct wefti_forward *f = thread->forward;
+    wefti_weights_embed(f->weights, token, thread->scratch->raw, out);
+    if (f->embed_scale != 1) scale_row(out, f->n_hidden, f->embed_scale);
+}
+
+static bool has_token(struct wefti_weights_range vocab, uint32_t token) {
+    return token >= vocab.begin && token < vocab.end;
+}
+
+/* Everybody gets the embeddings that any rank has. Ends a phase, unless the group is over. */
+static void share_embeddings(const struct wefti_forward_thread *thread) {
+    const struct wefti_forward *f = thread->forward;
+    const struct wefti_forward_batch *batch = thread->pass->batch;
+    uint32_t begin, end;
+    if (!wefti_forward_meet(thread)) return;
+    while (wefti_forward_take_rows(thread, batch->n_tokens, WEFTI_FORWARD_ROWS_PER_TASK, &begin,
+                                   &end)) {
+        for (uint32_t row = begin; row < end; row++) {
+            uint32_t rank = 0, token = batch->tokens[row], n_vocab = f->weights->n_vocab;
+            while (!has_token(wefti_weights_vocab_of(n_vocab, rank, f->n_ranks), token))
+                rank++;
+            memcpy(f->x + row * f->x_stride, wefti_forward_part_of(f, rank, row),
+                   f->n_hidden * sizeof *f->x);
+        }
+    }
+    wefti_forward_end_phase(thread);
+}
+
 /* Embeddings, angles, and the copies of cache blocks: none writes what another one reads. */
 static void begin_pass(const struct wefti_forward_thread *thread) {
     const struct wefti_forward *f = thread->forward;
@@ -63,14 +94,18 @@ static void begin_pass(const struct wefti_forward_thread *thread) {
             continue;
         }
         uint32_t row = task - n_copies_tasks;
-        wefti_weights_embed(f->weights, batch->tokens[row], thread->scratch->raw,
-                            f->x + row * f->x_stride);
-        if (f->embed_scale != 1) scale_row(f->x + row * f->x_stride, f->n_hidden, f->embed_scale);
+        if (!wefti_forward_is_divided(f))
+            embed(thread, batch->tokens[row], f->x + row * f->x_stride);
+        else if (has_token(f->weights->vocab, batch->tokens[row]))
+            embed(thread, batch->tokens[row], wefti_forward_own_part(f) + row * f->part_stride);
         for (uint32_t kind = 0; kind < f->n_kinds; kind++)
             fill_rope(&f->ropes[kind][batch->is_long[row]], f->rope_dim,
                       batch->rows[WEFT_KV_FULL][row].pos, f->rope[kind] + row * f->rope_stride);
     }
-    wefti_forward_end_phase(thread);
+    if (wefti_forward_is_divided(f))
+        share_embeddings(thread);
+    else
+        wefti_forward_end_phase(thread);
 }
 
 /* Normalises each head, or all of them as one row. */
@@ -99,24 +134,26 @@ static void finish_q_and_k(const struct wefti_forward *f, uint32_t layer_idx, ui
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
     const float *cos_sin = f->rope[wefti_forward_layer_kind(f, layer_idx)] + row * f->rope_stride;
     float *q = f->q + row * f->q_stride, *k = f->k + row * f->kv_stride;
-    if (layer->q_norm) norm_heads(f, q, f->n_heads, layer->q_norm);
-    if (layer->k_norm) norm_heads(f, k, f->n_kv_heads, layer->k_norm);
+    uint32_t n_q = layer->q.n / f->head_dim, n_k = layer->k.n / f->head_dim;
+    if (layer->q_norm) norm_heads(f, q, n_q, layer->q_norm);
+    if (layer->k_norm) norm_heads(f, k, n_k, layer->k_norm);
     if (weft_model_bit(f->no_rope, layer_idx)) return;
-    turn_heads(f, q, f->n_heads, cos_sin);
-    turn_heads(f, k, f->n_kv_heads, cos_sin);
+    turn_heads(f, q, n_q, cos_sin);
+    turn_heads(f, k, n_k, cos_sin);
 }
 
 static void rope_and_cache(const struct wefti_forward_thread *thread, uint32_t layer) {
     const struct wefti_forward *f = thread->forward;
     const struct wefti_forward_batch *batch = thread->pass->batch;
     const struct weft_attn_row *rows = batch->rows[wefti_forward_block_kind(f, layer)];
+    const float *k = f->k + (size_t)f->weights->layers[layer].k_first * f->head_dim;
     uint32_t per_task = batch->n_tokens > 4 * f->n_threads ? WEFTI_FORWARD_ROWS_PER_TASK : 1;
     uint32_t begin, end;
     while (wefti_forward_take_rows(thread, batch->n_tokens, per_task, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++) {
             finish_q_and_k(f, layer, row);
             f->kern->kv_write(&f->kv->layers[layer], rows[row].block_table, rows[row].pos,
-                              f->k + row * f->kv_stride, f->v + row * f->kv_stride);
+                              k + row * f->kv_stride, f->v + row * f->kv_stride);
         }
     }
     wefti_forward_end_phase(thread);
@@ -141,11 +178,51 @@ static const float *vector_of(const struct wefti_forward *f, size_t offset) {
     return offset ? wefti_weights_vector(f->weights, offset) : NULL;
 }
 
+/* x += a row of a half's output, which is in `added` and may be changed. */
+static void add_row(const struct wefti_forward *f, float *x, float *added, size_t post_norm) {
+    if (post_norm)
+        f->kern->rms_norm(added, wefti_weights_vector(f->weights, post_norm), f->rms_eps,
+                          f->n_hidden, added);
+    for (uint32_t i = 0; i < f->n_hidden; i++)
+        x[i] += f->residual_scale * added[i];
+}
+
+/* The same as add_product, where ranks divide the sum over K. */
+static void add_divided_product(const struct wefti_forward_thread *thread,
+                                const struct wefti_forward_acts *acts, uint32_t n_rows,
+                                const struct wefti_weights_matrix *matrix, size_t post_norm) {
+    struct wefti_forward *f = thread->forward;
+    const struct wefti_forward_product part = {
+        .matrix = matrix, .c = wefti_forward_own_part(f), .ldc = f->part_stride};
+    if (matrix->n > 0) wefti_forward_multiply_on(thread, acts, n_rows, &part, 1);
+    if (!wefti_forward_meet(thread)) return;
+    float *sum = thread->scratch->wide;
+    uint32_t begin, end;
+    while (wefti_forward_take_rows(thread, n_rows, WEFTI_FORWARD_ROWS_PER_TASK, &begin, &end)) {
+        for (uint32_t row = begin; row < end; row++) {
+            const struct wefti_forward_sum what = {row, 0, f->n_hidden, matrix->present};
+            float *x = f->x + row * f->x_stride;
+            wefti_forward_sum_parts(f, &what, sum);
+            if (f->adds_apart) {
+                add_row(f, x, sum, post_norm);
+                continue;
+            }
+            for (uint32_t i = 0; i < f->n_hidden; i++)
+                x[i] += sum[i];
+        }
+    }
+    wefti_forward_end_phase(thread);
+}
+
 /* x += activations * matrix, which ends a half of a layer. */
 static void add_product(const struct wefti_forward_thread *thread,
                         const struct wefti_forward_acts *acts, uint32_t n_rows,
                         const struct wefti_weights_matrix *matrix, size_t post_norm) {
     struct wefti_forward *f = thread->forward;
+    if (wefti_forward_is_divided(f)) {
+        add_divided_product(thread, acts, n_rows, matrix, post_norm);
+        return;
+    }
     if (!f->adds_apart) {
         const struct wefti_forward_product sum = {
             .matrix = matrix, .c = f->x, .ldc = f->x_stride, .residual = f->x};
@@ -156,14 +233,8 @@ static void add_product(const struct wefti_forward_thread *thread,
     wefti_forward_multiply(thread, acts, n_rows, &part, 1);
     uint32_t begin, end;
     while (wefti_forward_take_rows(thread, n_rows, WEFTI_FORWARD_ROWS_PER_TASK, &begin, &end)) {
-        for (uint32_t row = begin; row < end; row++) {
-            float *x = f->x + row * f->x_stride, *added = f->added + row * f->x_stride;
-            if (post_norm)
-                f->kern->rms_norm(added, wefti_weights_vector(f->weights, post_norm), f->rms_eps,
-                                  f->n_hidden, added);
-            for (uint32_t i = 0; i < f->n_hidden; i++)
-                x[i] += f->residual_scale * added[i];
-        }
+        for (uint32_t row = begin; row < end; row++)
+            add_row(f, f->x + row * f->x_stride, f->added + row * f->x_stride, post_norm);
     }
     wefti_forward_end_phase(thread);
 }
@@ -189,6 +260,27 @@ static void make_q_and_kv(const struct wefti_forward_thread *thread, uint32_t la
     rope_and_cache(thread, layer_idx);
 }
 
+/* What the rows' heads attended to, as the output's matrix wants it. */
+static struct wefti_forward_acts attend(const struct wefti_forward_thread *thread,
+                                        uint32_t layer_idx,
+                                        const struct wefti_forward_attn_work *work,
+                                        uint32_t n_rows) {
+    struct wefti_forward *f = thread->forward;
+    const struct wefti_weights_matrix *o[] = {&f->weights->layers[layer_idx].o};
+    struct wefti_forward_source heads = {.rows = f->attn, .stride = f->out_stride};
+    wefti_forward_mark(thread, WEFT_ENG_OP_ATTENTION);
+    wefti_forward_attend(thread, layer_idx, work);
+    if (f->latent_dim) {
+        wefti_forward_mark(thread, WEFT_ENG_OP_O);
+        wefti_forward_latent_out(thread, layer_idx, n_rows);
+        heads = (struct wefti_forward_source){.rows = f->heads, .stride = f->heads_stride};
+    }
+    wefti_forward_mark(thread, WEFT_ENG_OP_O_CONVERT);
+    struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &heads, n_rows, o, 1);
+    wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_O, &acts, n_rows);
+    return acts;
+}
+
 static void layer_attention(const struct wefti_forward_thread *thread, uint32_t layer_idx,
                             uint32_t *n_rows) {
     struct wefti_forward *f = thread->forward;
@@ -197,9 +289,10 @@ static void layer_attention(const struct wefti_forward_thread *thread, uint32_t 
     uint32_t kind = wefti_forward_layer_kind(f, layer_idx);
     const struct wefti_forward_attn_work *work = &thread->pass->attention[kind];
 
-    if (f->latent_dim)
+    bool has_heads = layer->n_heads > 0;
+    if (has_heads && f->latent_dim)
         wefti_forward_latent_in(thread, layer_idx, batch);
-    else
+    else if (has_heads)
         make_q_and_kv(thread, layer_idx, *n_rows);
     if (thread->pass->narrows && layer_idx + 1 == f->n_layers) {
         *n_rows = batch->n_logit_rows;
@@ -208,25 +301,15 @@ static void layer_attention(const struct wefti_forward_thread *thread, uint32_t 
         move_logit_rows_to_front(thread);
         work = &thread->pass->last_attention;
     }
-    wefti_forward_mark(thread, WEFT_ENG_OP_ATTENTION);
-    wefti_forward_attend(thread, layer_idx, work);
-
-    const struct wefti_weights_matrix *o[] = {&layer->o};
-    struct wefti_forward_source heads = {.rows = f->attn, .stride = f->out_stride};
-    if (f->latent_dim) {
-        wefti_forward_mark(thread, WEFT_ENG_OP_O);
-        wefti_forward_latent_out(thread, layer_idx, *n_rows);
-        heads = (struct wefti_forward_source){.rows = f->heads, .stride = f->heads_stride};
-    }
-    wefti_forward_mark(thread, WEFT_ENG_OP_O_CONVERT);
-    struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &heads, *n_rows, o, 1);
-    wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_O, &acts, *n_rows);
+    struct wefti_forward_acts acts = {0};
+    if (has_heads) acts = attend(thread, layer_idx, work, *n_rows);
     wefti_forward_mark(thread, WEFT_ENG_OP_O);
     add_product(thread, &acts, *n_rows, &layer->o, layer->post_attn_norm);
 }
 
-static void layer_ffn(const struct wefti_forward_thread *thread, uint32_t layer_idx,
-                      uint32_t n_rows) {
+/* The products of the FFN up to the last one, as that wants them. */
+static struct wefti_forward_acts make_inner(const struct wefti_forward_thread *thread,
+                                            uint32_t layer_idx, uint32_t n_rows) {
     struct wefti_forward *f = thread->forward;
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
     const struct wefti_weights_matrix *in[] = {&layer->gate, &layer->up};
@@ -243,6 +326,14 @@ static void layer_ffn(const struct wefti_forward_thread *thread, uint32_t layer_
     wefti_forward_mark(thread, WEFT_ENG_OP_DOWN_CONVERT);
     acts = wefti_forward_acts_make(thread, &inner, n_rows, down, 1);
     wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_DOWN, &acts, n_rows);
+    return acts;
+}
+
+static void layer_ffn(const struct wefti_forward_thread *thread, uint32_t layer_idx,
+                      uint32_t n_rows) {
+    const struct wefti_weights_layer *layer = &thread->forward->weights->layers[layer_idx];
+    struct wefti_forward_acts acts = {0};
+    if (layer->down.n > 0) acts = make_inner(thread, layer_idx, n_rows);
     wefti_forward_mark(thread, WEFT_ENG_OP_DOWN);
     add_product(thread, &acts, n_rows, &layer->down, layer->post_ffn_norm);
 }
@@ -256,7 +347,22 @@ static void give_logits(const struct wefti_forward_thread *thread, uint32_t firs
     batch->on_logits(batch->on_logits_ctx, first + i, logits, thread->idx);
 }
 
-/* Logits of rows first..first+n of the list, which the caller gets. */
+/* The caller gets n rows of logits, which follow on row `first` of the list. */
+static void give_chunk(const struct wefti_forward_thread *thread, uint32_t first, uint32_t n) {
+    wefti_forward_mark(thread, WEFT_ENG_OP_SAMPLE);
+    if (thread->pass->batch->in_order) {
+        for (uint32_t i = 0; i < n && thread->idx == 0; i++) {
+            give_logits(thread, first, i);
+        }
+        return;
+    }
+    for (uint32_t i = wefti_forward_take_task(thread); i < n; i = wefti_forward_take_task(thread)) {
+        give_logits(thread, first, i);
+    }
+}
+
+/* Logits of rows first..first+n of the list, which the caller gets. Each rank has those of some
+ * tokens, and writes them to their places in rows that all share; the first one gives the rows. */
 static void head_chunk(const struct wefti_forward_thread *thread, uint32_t first, uint32_t n) {
     struct wefti_forward *f = thread->forward;
     const struct wefti_forward_batch *batch = thread->pass->batch;
@@ -270,25 +376,24 @@ static void head_chunk(const struct wefti_forward_thread *thread, uint32_t first
     } else {
         hidden.index = batch->logit_rows + first;
     }
-    wefti_forward_mark(thread, WEFT_ENG_OP_HEAD_NORM);
-    struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n, head, 1);
-    wefti_forward_acts_observe(thread, 0, WEFTI_CALIB_HEAD, &acts, n);
-    const struct wefti_forward_product out = {
-        .matrix = head[0], .c = f->logits, .ldc = f->logit_stride};
-    wefti_forward_mark(thread, WEFT_ENG_OP_HEAD);
-    wefti_forward_multiply(thread, &acts, n, &out, 1);
-    wefti_forward_mark(thread, WEFT_ENG_OP_SAMPLE);
-    if (batch->in_order) {
-        for (uint32_t i = 0; i < n && thread->idx == 0; i++) {
-            give_logits(thread, first, i);
-        }
-    } else {
-        for (uint32_t i = wefti_forward_take_task(thread); i < n;
-             i = wefti_forward_take_task(thread)) {
-            give_logits(thread, first, i);
-        }
+    if (head[0]->n > 0) {
+        wefti_forward_mark(thread, WEFT_ENG_OP_HEAD_NORM);
+        struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n, head, 1);
+        wefti_forward_acts_observe(thread, 0, WEFTI_CALIB_HEAD, &acts, n);
+        const struct wefti_forward_product out = {
+            .matrix = head[0], .c = f->logits + f->weights->vocab.begin, .ldc = f->logit_stride};
+        wefti_forward_mark(thread, WEFT_ENG_OP_HEAD);
+        wefti_forward_multiply_on(thread, &acts, n, &out, 1);
     }
-    wefti_forward_end_phase(thread);
+    if (!wefti_forward_is_divided(f)) {
+        wefti_forward_end_phase(thread);
+        give_chunk(thread, first, n);
+        wefti_forward_end_phase(thread);
+        return;
+    }
+    if (!wefti_forward_meet(thread)) return;
+    if (f->rank == 0) give_chunk(thread, first, n);
+    (void)wefti_forward_meet(thread); /* before anybody writes the next rows */
 }
 
 static void run_thread(void *ctx, uint32_t thread_idx) {
@@ -299,9 +404,10 @@ static void run_thread(void *ctx, uint32_t thread_idx) {
     if (f->profile) thread.log = wefti_profile_thread_log(f->profile, thread_idx);
     uint32_t n_rows = pass->batch->n_tokens;
     begin_pass(&thread);
-    for (uint32_t i = 0; i < f->n_layers && n_rows > 0; i++) {
+    for (uint32_t i = 0; i < f->n_layers && n_rows > 0 && !f->failed; i++) {
         mark_layer(&thread, i);
         layer_attention(&thread, i, &n_rows);
+        if (f->failed) break;
         if (n_rows > 0 && f->weights->layers[i].experts)
             wefti_forward_experts(&thread, i, n_rows);
         else if (n_rows > 0)
@@ -310,7 +416,7 @@ static void run_thread(void *ctx, uint32_t thread_idx) {
     }
     mark_layer(&thread, UINT32_MAX);
     uint32_t n_logit_rows = pass->batch->n_logit_rows;
-    for (uint32_t first = 0; first < n_logit_rows; first += WEFTI_FORWARD_HEAD_ROWS) {
+    for (uint32_t first = 0; first < n_logit_rows && !f->failed; first += WEFTI_FORWARD_HEAD_ROWS) {
         head_chunk(&thread, first, weft_min_u32(WEFTI_FORWARD_HEAD_ROWS, n_logit_rows - first));
     }
     wefti_forward_mark(&thread, WEFT_ENG_OP_COUNT);
@@ -354,8 +460,14 @@ void wefti_forward_observe(struct wefti_forward *f, weft_eng_calib *calib) {
     f->calib = calib;
 }
 
-void wefti_forward_run(struct wefti_forward *f, const struct wefti_forward_batch *batch) {
+uint32_t *wefti_forward_shared_tokens(const struct wefti_forward *f) {
+    return f->shared_tokens;
+}
+
+weft_err wefti_forward_run(struct wefti_forward *f, const struct wefti_forward_batch *batch,
+                           struct weft_errmsg *why) {
     WEFT_ASSERT(batch->n_tokens <= f->max_rows && batch->n_logit_rows <= batch->n_tokens);
+    if (f->failed) return weft_err_set(why, f->failed, "%s", f->failure.text);
     struct wefti_forward_pass pass = {.forward = f, .batch = batch};
     for (uint32_t kind = 0; kind < f->n_kinds; kind++)
         pass.attention[kind] =
@@ -373,4 +485,5 @@ void wefti_forward_run(struct wefti_forward *f, const struct wefti_forward_batch
     }
     if (f->profile) note_pass(f, &pass, narrows);
     wefti_pool_run(f->pool, run_thread, &pass);
+    return f->failed ? weft_err_set(why, f->failed, "%s", f->failure.text) : WEFT_OK;
 }

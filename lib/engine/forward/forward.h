@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "collective/collective.h"
 #include "engine/engine.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
@@ -50,9 +51,10 @@ struct wefti_forward_config {
     struct wefti_profile *profile; /* passes are noted there; NULL: they are not */
     const weft_model *model;       /* borrowed for the call alone */
     uint32_t max_batched_tokens;
+    weft_coll *coll; /* of the ranks that the weights are divided among; NULL: they are not */
 };
 
-/* *forward_out is the caller's. NOMEM. */
+/* *forward_out is the caller's. NOMEM; with `coll` also errors of weft_coll_reserve. */
 WEFT_MUST_CHECK weft_err wefti_forward_new(const struct wefti_forward_config *config,
                                            struct wefti_forward **forward_out,
                                            struct weft_errmsg *why);
@@ -73,7 +75,15 @@ void wefti_forward_watch_routes(struct wefti_forward *forward, weft_eng_routes_f
 /* Rows that each expert computed so far, [n_layers][n_experts]; NULL: there are none. */
 const uint64_t *wefti_forward_expert_tokens(const struct wefti_forward *forward);
 
-/* 1..max_batched_tokens tokens (or none, for the copies alone). */
-void wefti_forward_run(struct wefti_forward *forward, const struct wefti_forward_batch *batch);
+/* 1..max_batched_tokens tokens (or none, for the copies alone). Where the model is divided, all
+ * ranks run the same batch, and on_logits is called on the first alone. Errors (of weft_coll_meet):
+ * only there; what the pass wrote means nothing then, and no other can be run. */
+WEFT_MUST_CHECK weft_err wefti_forward_run(struct wefti_forward *forward,
+                                           const struct wefti_forward_batch *batch,
+                                           struct weft_errmsg *why);
+
+/* Where the first rank's on_logits puts tokens that the others read when the pass has run, one per
+ * logit row; NULL: the model is not divided. */
+uint32_t *wefti_forward_shared_tokens(const struct wefti_forward *forward);
 
 #endif

@@ -61,7 +61,7 @@ static void convert_rows(const struct wefti_forward_thread *thread,
 struct head_product {
     const struct wefti_weights_heads *heads;
     struct head_rows from, to;
-    uint32_t n_rows;
+    uint32_t n_heads, n_rows;
 };
 
 /* Rows begin..end of one head. */
@@ -93,13 +93,13 @@ static void multiply_head(const struct wefti_forward_thread *thread,
 /* Task `task` of those of all heads and blocks of rows. */
 static void multiply_task(const struct wefti_forward_thread *thread,
                           const struct head_product *product, uint32_t task) {
-    uint32_t begin = task / thread->forward->n_heads * HEAD_ROWS;
+    uint32_t begin = task / product->n_heads * HEAD_ROWS;
     uint32_t end = weft_min_u32(begin + HEAD_ROWS, product->n_rows);
-    multiply_head(thread, product, task % thread->forward->n_heads, begin, end);
+    multiply_head(thread, product, task % product->n_heads, begin, end);
 }
 
-static uint32_t count_tasks(const struct wefti_forward *f, uint32_t n_rows) {
-    return (n_rows + HEAD_ROWS - 1) / HEAD_ROWS * f->n_heads;
+static uint32_t count_tasks(const struct head_product *product) {
+    return weft_div_up_u32(product->n_rows, HEAD_ROWS) * product->n_heads;
 }
 
 /* Puts a token's row into the cache, and the parts of its queries that turn where attention reads
@@ -114,7 +114,7 @@ static void finish_row(const struct wefti_forward *f, uint32_t layer_idx,
                       f->latent_dim, k);
     f->kern->rope(k + f->latent_dim, 1, f->rope_dim, cos_sin, f->rope_interleaved);
     f->kern->kv_write(&f->kv->layers[layer_idx], at->block_table, at->pos, k, NULL);
-    for (uint32_t h = 0; h < f->n_heads; h++) {
+    for (uint32_t h = 0; h < layer->n_heads; h++) {
         memcpy(q, from, f->rope_dim * sizeof *q);
         f->kern->rope(q, 1, f->rope_dim, cos_sin, f->rope_interleaved);
         q += f->head_dim;
@@ -132,8 +132,9 @@ static void finish_queries(const struct wefti_forward_thread *thread, uint32_t l
         .heads = &f->weights->layers[layer_idx].up_k,
         .from = {f->heads, f->heads_stride, f->nope_dim + f->rope_dim},
         .to = {f->q, f->q_stride, f->head_dim},
+        .n_heads = f->weights->layers[layer_idx].n_heads,
         .n_rows = batch->n_tokens};
-    uint32_t n_products = count_tasks(f, batch->n_tokens);
+    uint32_t n_products = count_tasks(&product);
     uint32_t n_tasks = n_products + batch->n_tokens;
     uint32_t task = wefti_forward_take_task(thread);
     for (; task < n_products; task = wefti_forward_take_task(thread))
@@ -189,8 +190,9 @@ void wefti_forward_latent_out(const struct wefti_forward_thread *thread, uint32_
     const struct head_product product = {.heads = &f->weights->layers[layer_idx].up_v,
                                          .from = {f->attn, f->out_stride, f->latent_dim},
                                          .to = {f->heads, f->heads_stride, f->v_dim},
+                                         .n_heads = f->weights->layers[layer_idx].n_heads,
                                          .n_rows = n_rows};
-    uint32_t n_tasks = count_tasks(f, n_rows);
+    uint32_t n_tasks = count_tasks(&product);
     for (uint32_t task = wefti_forward_take_task(thread); task < n_tasks;
          task = wefti_forward_take_task(thread)) {
         multiply_task(thread, &product, task);

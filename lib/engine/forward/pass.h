@@ -12,6 +12,7 @@
 
 #include "base/limits.h"
 #include "base/minmax.h"
+#include "collective/collective.h"
 #include "engine/engine.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
@@ -71,16 +72,26 @@ struct wefti_forward {
     const struct wefti_weights *weights;
     const struct wefti_kv_cache *kv;
 
-    /* The shape of the model, and strides of rows in floats. */
+    /* Where the model is divided among ranks; else coll is NULL and n_ranks 1. */
+    weft_coll *coll;
+    uint32_t rank, n_ranks;
+    size_t part_stride;
+    uint32_t *shared_tokens; /* [rows] that the first rank sampled */
+    weft_err failed;         /* written at a meeting: the group is over */
+    struct weft_errmsg failure;
+
+    /* The shape of the model, and strides of rows in floats. Heads and inner columns of the FFN are
+     * the most that this rank has of them in any layer. */
     uint32_t n_threads, n_layers, n_heads, n_kv_heads, head_dim, rope_dim, n_hidden, n_ffn;
     uint32_t q_dim, max_rows;
-    uint32_t latent_dim; /* 0: attention is the usual one, and the next line means nothing */
+    uint32_t group_heads; /* query heads of a kv head */
+    uint32_t latent_dim;  /* 0: attention is the usual one, and the next line means nothing */
     uint32_t q_lora, nope_dim, v_dim;
     uint32_t windows[WEFTI_FORWARD_KINDS]; /* 0: none; layers of either kind may be all there are */
     float rms_eps, attn_scale, embed_scale, residual_scale, logit_scale;
     float attn_soft_cap, logit_soft_cap;
     bool rope_interleaved, gelu, qk_norm_all;
-    bool adds_apart; /* the output of halves of layers first goes to `added` */
+    bool adds_apart; /* the output of halves of layers is scaled or normalised before it is added */
     uint32_t no_rope[WEFT_LAYERS_MAX / 32], no_window[WEFT_LAYERS_MAX / 32];
     uint32_t n_kinds;                                   /* how many of them the model has */
     enum weft_kv_kind block_kinds[WEFTI_FORWARD_KINDS]; /* what their blocks are */
@@ -95,13 +106,14 @@ struct wefti_forward {
     /* Buffers of all threads. */
     float *rope[WEFTI_FORWARD_KINDS]; /* [rows][rope_stride] cos and sin pairs */
     float *x;                         /* [rows][x_stride] the residual stream */
-    float *added; /* [rows][x_stride] to scale or normalise before it is added; or NULL */
+    float *added; /* [rows][x_stride] to scale or normalise before it is added, or of the shared
+                     expert; or NULL */
     float *q, *k, *v, *attn;         /* [rows][q_stride, kv_stride twice, out_stride] */
     float *q_a;                      /* [rows][q_a_stride]; with latents */
     float *heads;                    /* [rows][heads_stride]; with latents: queries, then values */
     float *ffn;                      /* [rows][ffn_stride], in the same memory as q..attn */
     uint8_t *shared[WEFT_ACT_COUNT]; /* [rows] converted activations */
-    float *logits;                   /* [WEFTI_FORWARD_HEAD_ROWS][logit_stride] */
+    float *logits; /* [WEFTI_FORWARD_HEAD_ROWS][logit_stride]; divided: in the group's memory */
     struct weft_attn_row *last_rows; /* [rows] the rows that go on in the last layer */
     struct wefti_forward_attn_tile *tiles[WEFTI_FORWARD_KINDS]; /* [rows] */
     struct wefti_forward_attn_tile *last_tiles;                 /* [rows] of last_rows */

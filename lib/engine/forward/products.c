@@ -161,9 +161,9 @@ static void multiply_side_by_side(const struct wefti_forward_thread *thread,
     }
 }
 
-void wefti_forward_multiply(const struct wefti_forward_thread *thread,
-                            const struct wefti_forward_acts *acts, uint32_t n_rows,
-                            const struct wefti_forward_product *products, uint32_t n_products) {
+void wefti_forward_multiply_on(const struct wefti_forward_thread *thread,
+                               const struct wefti_forward_acts *acts, uint32_t n_rows,
+                               const struct wefti_forward_product *products, uint32_t n_products) {
     uint32_t n_panels = 0;
     for (uint32_t i = 0; i < n_products; i++) {
         n_panels += products[i].matrix->n_panels;
@@ -175,6 +175,12 @@ void wefti_forward_multiply(const struct wefti_forward_thread *thread,
     while (take_piece(thread, &grid, &piece)) {
         multiply_side_by_side(thread, acts, products, n_products, &piece);
     }
+}
+
+void wefti_forward_multiply(const struct wefti_forward_thread *thread,
+                            const struct wefti_forward_acts *acts, uint32_t n_rows,
+                            const struct wefti_forward_product *products, uint32_t n_products) {
+    wefti_forward_multiply_on(thread, acts, n_rows, products, n_products);
     wefti_forward_end_phase(thread);
 }
 

@@ -15,7 +15,11 @@ struct wefti_forward_product {
     const float *bias;     /* NULL: none */
 };
 
-/* All products of the same activations. Ends a phase. */
+/* All products of the same activations. */
+void wefti_forward_multiply_on(const struct wefti_forward_thread *thread,
+                               const struct wefti_forward_acts *acts, uint32_t n_rows,
+                               const struct wefti_forward_product *products, uint32_t n_products);
+/* The same. Ends a phase. */
 void wefti_forward_multiply(const struct wefti_forward_thread *thread,
                             const struct wefti_forward_acts *acts, uint32_t n_rows,
                             const struct wefti_forward_product *products, uint32_t n_products);

@@ -12,11 +12,4 @@
 void wefti_forward_route(const struct weft_model_moe *moe, const float *bias, const float *logits,
                          uint32_t *chosen, float *weights);
 
-enum { WEFTI_FORWARD_EXPERT_GROUPS = 8 }; /* groups in which experts are summed */
-
-/* Where group `group` of the experts 0..n-1 ends (docs/architecture.md, "Batch invariance"). */
-static inline uint32_t wefti_forward_expert_group_end(uint32_t n, uint32_t group) {
-    return (uint32_t)((uint64_t)(group + 1) * n / WEFTI_FORWARD_EXPERT_GROUPS);
-}
-
 #endif

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "collective/collective.h"
 
 void weft_eng_options_init(struct weft_eng_options *options) {
     memset(options, 0, sizeof *options);
@@ -12,6 +13,7 @@ void weft_eng_options_init(struct weft_eng_options *options) {
     options->max_seqs = 64;
     options->max_batched_tokens = 512;
     options->n_sharers = 1;
+    options->n_ranks = 1;
     options->weights_fd = -1;
 }
 
@@ -30,6 +32,13 @@ weft_err wefti_options_check(const struct weft_eng_options *o, const struct weft
     if (o->n_sharers < 1 || o->n_sharers > WEFT_WORKERS_MAX)
         return weft_err_set(why, WEFT_E_INVAL, "between 1 and %d engines, got %u", WEFT_WORKERS_MAX,
                             o->n_sharers);
+    if (!weft_coll_may_have(o->n_ranks) || o->rank >= o->n_ranks)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "a model is divided among 1, 2, 4 or 8 ranks, not by rank %u of %u",
+                            o->rank, o->n_ranks);
+    if (o->n_ranks > 1 && (!o->coll || weft_coll_n_ranks(o->coll) != o->n_ranks))
+        return weft_err_set(why, WEFT_E_INVAL, "rank %u of %u has no group of that size", o->rank,
+                            o->n_ranks);
     if (o->n_threads > WEFT_THREADS_MAX)
         return weft_err_set(why, WEFT_E_INVAL, "at most %d threads, got %u", WEFT_THREADS_MAX,
                             o->n_threads);

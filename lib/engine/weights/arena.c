@@ -49,7 +49,7 @@ static void pack_all(const struct wefti_weights_plan *plan, struct wefti_pool *p
     weights->model_hash = wefti_weights_pack_in_place(plan, pool, base);
     struct header *header = (struct header *)(void *)base;
     memcpy(header->magic, ARENA_MAGIC, sizeof header->magic);
-    header->layout_hash = weights->layout_hash;
+    header->layout_hash = weights->arena_hash;
     header->file_identity = file_identity;
     header->model_hash = weights->model_hash;
     header->total_bytes = weights->bytes;
@@ -159,7 +159,7 @@ static weft_err inherit(const struct wefti_weights_plan *plan, uint64_t file_ide
                   atomic_load_explicit(&header->complete, memory_order_acquire) == 1;
     if (!*packed_out) goto cleanup;
     if (header->total_bytes != weights->bytes || (uint64_t)st.st_size != weights->bytes ||
-        header->layout_hash != weights->layout_hash) {
+        header->layout_hash != weights->arena_hash) {
         err = weft_err_set(why, WEFT_E_STATE,
                            "the weight memory holds another model, or one packed with other "
                            "options: %" PRIu64 " bytes, wanted %zu",

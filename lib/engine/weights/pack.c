@@ -20,17 +20,18 @@ struct packing {
     uint64_t model_hash;
 };
 
-/* Rows begin..end of an item are its part `part`. */
+/* Rows begin..end of an item's tensor are its part `part`. */
 static void part_rows(const struct wefti_weights_item *item, uint32_t part, uint32_t *begin_out,
                       uint32_t *end_out) {
-    *begin_out = part * item->rows_per_task;
-    *end_out = *begin_out + weft_min_u32(item->rows_per_task, item->n - *begin_out);
+    *begin_out = item->rows.begin + part * item->rows_per_task;
+    *end_out = *begin_out + weft_min_u32(item->rows_per_task, item->rows.end - *begin_out);
 }
 
 size_t wefti_weights_part_bytes_max(const struct wefti_weights_item *item) {
     if (item->form == WEFTI_WEIGHTS_VECTOR) return (size_t)item->k * sizeof(float);
-    uint32_t rows = weft_min_u32(item->rows_per_task, item->n);
-    if (item->form != WEFTI_WEIGHTS_ROWS) return weft_kern_packed_bytes(item->kind, rows, item->k);
+    uint32_t rows = weft_min_u32(item->rows_per_task, wefti_weights_item_n(item));
+    if (item->form != WEFTI_WEIGHTS_ROWS)
+        return weft_kern_packed_bytes(item->kind, rows, wefti_weights_item_k(item));
     return item->src->bytes / item->n * rows;
 }
 
@@ -40,7 +41,8 @@ size_t wefti_weights_part_offset(const struct wefti_weights_item *item, uint32_t
     if (item->form == WEFTI_WEIGHTS_HEADS)
         return item->offset + part * weft_kern_packed_bytes(item->kind, item->n, item->k);
     if (item->form == WEFTI_WEIGHTS_PANELS)
-        return item->offset + row / WEFT_PANEL * weft_kern_panel_bytes(item->kind, item->k);
+        return item->offset +
+               row / WEFT_PANEL * weft_kern_panel_bytes(item->kind, wefti_weights_item_k(item));
     return item->offset + row * (item->src->bytes / item->n);
 }
 
@@ -66,9 +68,25 @@ static size_t pack_rows(const struct wefti_weights_plan *plan,
     struct weft_kern_calib calib = {.clip = clip_of(plan->options->clip),
                                     .importance = item->importance,
                                     .row = plan->rows + thread_idx * plan->row_floats};
-    weft_kern_pack(item->kind, &(struct weft_kern_source){item->src->dtype, rows, n, item->k}, 0, n,
-                   item->importance ? &calib : NULL, to);
-    return weft_kern_packed_bytes(item->kind, n, item->k);
+    const struct weft_kern_calib *calib_of = item->importance ? &calib : NULL;
+    uint32_t own_k = wefti_weights_item_k(item);
+    if (own_k == item->k) {
+        const struct weft_kern_source source = {item->src->dtype, rows, n, item->k};
+        weft_kern_pack(item->kind, &source, 0, n, calib_of, to);
+        return weft_kern_packed_bytes(item->kind, n, own_k);
+    }
+    /* What quantises rows looks at all of their columns: these are cut afterwards. */
+    uint8_t *panel = plan->cut + thread_idx * plan->cut_bytes;
+    size_t row_bytes = weft_tensor_row_bytes(item->src);
+    size_t panel_bytes = weft_kern_panel_bytes(item->kind, own_k);
+    for (uint32_t n0 = 0; n0 < n; n0 += WEFT_PANEL, to += panel_bytes) {
+        const struct weft_kern_source source = {item->src->dtype,
+                                                (const uint8_t *)rows + n0 * row_bytes,
+                                                weft_min_u32(WEFT_PANEL, n - n0), item->k};
+        weft_kern_pack(item->kind, &source, 0, source.n, calib_of, panel);
+        weft_kern_cut(item->kind, panel, item->k, item->columns.begin, item->columns.end, to);
+    }
+    return weft_kern_packed_bytes(item->kind, n, own_k);
 }
 
 /* Puts rows together from parts first, a panel's at a time. */

@@ -8,32 +8,37 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "collective/collective.h"
 #include "runtime/memory.h"
 
 /* Covers all that packing decides and no hash sees, such as the inside of a panel: packed files of
  * another version are refused. */
 #define LAYOUT_VERSION 1
+#define FFN_UNIT 2 /* columns of the down projection that no segment parts */
 _Static_assert(WEFTI_WEIGHTS_HEADS == 3, "the layout's hash has the number, and packed files it");
+
+struct item_bytes {
+    size_t own, whole;
+};
 
 /* `stored`: the form's name in a packed file. Both hashes cover the layout; that of the run also
  * covers the kernels that read it, which a packed file leaves open. What they cover has numbers of
- * its own, which no order of rows or members changes. */
+ * its own, which no order of rows or members changes. It is the layout of the whole model: ranks of
+ * a group yield the bits of one that has it all, and are known by its name. */
 static void add_item(struct wefti_weights_plan *plan, const struct wefti_weights_item *item,
-                     enum weft_dtype stored, size_t bytes) {
+                     enum weft_dtype stored, struct item_bytes bytes) {
     WEFT_ASSERT(plan->n_items < plan->cap_items);
     struct wefti_weights_item *slot = &plan->items[plan->n_items++];
+    uint64_t place = plan->whole_used;
     *slot = *item;
     slot->offset = plan->used;
-    plan->used += weft_round_up(bytes, 64);
-    if (item->form != WEFTI_WEIGHTS_ROWS) plan->step_bytes += bytes;
+    plan->used += weft_round_up(bytes.own, 64);
+    plan->whole_used += weft_round_up(bytes.whole, 64);
+    if (item->form != WEFTI_WEIGHTS_ROWS) plan->step_bytes += bytes.own;
     bool is_matrix = item->form == WEFTI_WEIGHTS_PANELS || item->form == WEFTI_WEIGHTS_HEADS;
     bool is_exact = is_matrix && item->kind == weft_kern_exact_kind(stored);
-    uint64_t facts[6] = {(uint64_t)item->form,
-                         weft_dtypes[stored].layout_number,
-                         item->n,
-                         item->k,
-                         slot->offset,
-                         is_exact};
+    uint64_t facts[6] = {
+        (uint64_t)item->form, weft_dtypes[stored].layout_number, item->n, item->k, place, is_exact};
     WEFT_ASSERT(!is_matrix || weft_kern_weights_of(item->kind) == stored);
     plan->hash = XXH64(facts, sizeof facts, plan->hash);
     plan->place_hash = XXH64(facts, sizeof facts - sizeof facts[5], plan->place_hash);
@@ -50,45 +55,131 @@ static uint32_t least_common_multiple(uint32_t a, uint32_t b) {
     return a / x * b;
 }
 
+/* ----------------------------------------------------------------------------------- shares --- */
+
+static struct wefti_weights_range all_of(uint32_t n) {
+    return (struct wefti_weights_range){0, n};
+}
+
 /* Eight segments in whole units of `unit` columns and of the packing group (docs/architecture.md,
  * "Batch invariance"). */
-static void split_segments(struct wefti_weights_matrix *matrix, uint32_t unit) {
-    unit = least_common_multiple(unit, weft_kern_group(matrix->kind));
+static struct weft_kern_segs segments_of(enum weft_gemm_kind kind, uint32_t k, uint32_t unit) {
+    struct weft_kern_segs segs;
+    unit = least_common_multiple(unit, weft_kern_group(kind));
     WEFT_ASSERT(unit > 0);
-    uint32_t n_units = (matrix->k + unit - 1) / unit;
-    weft_kern_segs_split(&matrix->segs, n_units, unit);
-    for (uint32_t s = 0; s < matrix->segs.n_segs; s++) {
-        matrix->segs.seg_end[s] = weft_min_u32(matrix->segs.seg_end[s], matrix->k);
+    weft_kern_segs_split(&segs, (k + unit - 1) / unit, unit);
+    for (uint32_t s = 0; s < segs.n_segs; s++)
+        segs.seg_end[s] = weft_min_u32(segs.seg_end[s], k);
+    return segs;
+}
+
+/* The columns of the rank's segments. */
+static struct wefti_weights_range own_columns(const struct wefti_weights_plan *plan,
+                                              const struct weft_kern_segs *segs) {
+    const struct weft_eng_options *options = plan->options;
+    uint32_t first = weft_coll_first_segment(options->rank, options->n_ranks);
+    uint32_t end = weft_coll_first_segment(options->rank + 1, options->n_ranks);
+    return (struct wefti_weights_range){first > 0 ? segs->seg_end[first - 1] : 0,
+                                        segs->seg_end[end - 1]};
+}
+
+/* The same before the matrix is placed: its columns are rows of those that come first. */
+static struct wefti_weights_range foresee_columns(const struct wefti_weights_plan *plan,
+                                                  const struct weft_tensor *tensor,
+                                                  enum wefti_calib_input input, uint32_t unit) {
+    uint32_t k = (uint32_t)tensor->dims[1];
+    if (plan->options->n_ranks == 1) return all_of(k);
+    struct wefti_weights_types types = plan->types; /* what it finds is noted when it is placed */
+    struct wefti_weights_type type = wefti_weights_matrix_type(&types, tensor, input, plan->layer);
+    struct weft_kern_segs segs = segments_of(type.kind, k, unit);
+    return own_columns(plan, &segs);
+}
+
+/* The segments of the own columns alone: before and after them, and where they are, as a sum over
+ * them alone sees it. */
+static void keep_own_segments(struct wefti_weights_matrix *matrix,
+                              struct wefti_weights_range columns) {
+    struct weft_kern_segs *segs = &matrix->segs;
+    for (uint32_t s = 0, begin = 0, end; s < segs->n_segs; s++, begin = end) {
+        end = segs->seg_end[s];
+        if (end > begin) matrix->present |= (uint8_t)(1u << s);
+        segs->seg_end[s] =
+            weft_min_u32(weft_max_u32(end, columns.begin), columns.end) - columns.begin;
     }
 }
 
-/* Shapes were checked when the model was opened. One segment; split_segments makes more. */
+/* -------------------------------------------------------------------------------- placement --- */
+
+/* A matrix of n x k, of which the rank has some rows; or, where `unit` is not 0, the columns of its
+ * segments, which are sums of whole units. */
+struct shape {
+    uint32_t n, k;
+    struct wefti_weights_range rows;
+    uint32_t unit;
+};
+
+static struct shape whole(uint32_t n, uint32_t k) {
+    return (struct shape){n, k, all_of(n), 0};
+}
+
+static struct shape rows_of(uint32_t n, uint32_t k, struct wefti_weights_range rows) {
+    return (struct shape){n, k, rows, 0};
+}
+
+static struct shape by_units(uint32_t n, uint32_t k, uint32_t unit) {
+    return (struct shape){n, k, all_of(n), unit};
+}
+
+/* Fills in what there is to know of a matrix but its place. */
+static void describe_matrix(struct wefti_weights_matrix *matrix, enum weft_gemm_kind kind,
+                            uint32_t n, uint32_t k) {
+    matrix->kind = kind;
+    if (n == 0 || k == 0) return;
+    matrix->n = n;
+    matrix->k = k;
+    matrix->n_panels = weft_div_up_u32(n, WEFT_PANEL);
+    matrix->panel_bytes = weft_kern_panel_bytes(kind, k);
+}
+
+/* Shapes were checked when the model was opened. */
 static void place_matrix(struct wefti_weights_plan *plan, const struct weft_tensor *tensor,
-                         enum wefti_calib_input input, uint32_t n, uint32_t k,
+                         enum wefti_calib_input input, struct shape shape,
                          struct wefti_weights_matrix *out) {
-    WEFT_ASSERT(tensor->n_dims == 2 && tensor->dims[0] == n && tensor->dims[1] == k);
+    WEFT_ASSERT(tensor->n_dims == 2 && tensor->dims[0] == shape.n && tensor->dims[1] == shape.k);
     struct wefti_weights_type type =
         wefti_weights_matrix_type(&plan->types, tensor, input, plan->layer);
-    size_t panel_bytes = weft_kern_panel_bytes(type.kind, k);
-    *out = (struct wefti_weights_matrix){
-        .kind = type.kind,
-        .n = n,
-        .k = k,
-        .n_panels = (n + WEFT_PANEL - 1) / WEFT_PANEL,
-        .offset = plan->used,
-        .panel_bytes = panel_bytes,
-    };
-    weft_kern_segs_one(&out->segs, k);
-    struct wefti_weights_item item = {
-        .src = tensor, .form = WEFTI_WEIGHTS_PANELS, .kind = type.kind, .n = n, .k = k};
+    *out = (struct wefti_weights_matrix){.offset = plan->used};
+    struct wefti_weights_item item = {.src = tensor,
+                                      .form = WEFTI_WEIGHTS_PANELS,
+                                      .kind = type.kind,
+                                      .n = shape.n,
+                                      .k = shape.k,
+                                      .rows = shape.rows,
+                                      .columns = all_of(shape.k)};
+    weft_kern_segs_one(&out->segs, shape.k);
+    if (shape.unit > 0) {
+        out->segs = segments_of(type.kind, shape.k, shape.unit);
+        item.columns = own_columns(plan, &out->segs);
+        keep_own_segments(out, item.columns);
+        bool is_cut = plan->options->n_ranks > 1 && !weft_kern_can_cut(type.kind);
+        if (is_cut && !plan->uncut) plan->uncut = tensor;
+    }
     if (plan->importance && input <= WEFTI_CALIB_HEAD)
         item.importance =
             plan->importance + wefti_calib_offset(plan->options->calib, plan->layer, input);
-    uint32_t panels_per_task =
-        (uint32_t)((WEFTI_WEIGHTS_TASK_BYTES + panel_bytes - 1) / panel_bytes);
-    item.rows_per_task = panels_per_task * WEFT_PANEL;
-    item.n_tasks = (n + item.rows_per_task - 1) / item.rows_per_task;
-    add_item(plan, &item, type.stored, weft_kern_packed_bytes(type.kind, n, k));
+    uint32_t n = wefti_weights_item_n(&item), k = wefti_weights_item_k(&item);
+    describe_matrix(out, type.kind, n, k);
+    struct item_bytes bytes = {.whole = weft_kern_packed_bytes(type.kind, shape.n, shape.k)};
+    if (out->n > 0) {
+        uint32_t panels_per_task =
+            (uint32_t)((WEFTI_WEIGHTS_TASK_BYTES + out->panel_bytes - 1) / out->panel_bytes);
+        item.rows_per_task = panels_per_task * WEFT_PANEL;
+        item.n_tasks = weft_div_up_u32(n, item.rows_per_task);
+        bytes.own = out->n_panels * out->panel_bytes;
+        size_t panel_bytes = weft_kern_panel_bytes(type.kind, shape.k);
+        if (k < shape.k && panel_bytes > plan->cut_bytes) plan->cut_bytes = panel_bytes;
+    }
+    add_item(plan, &item, type.stored, bytes);
 }
 
 static size_t place_vector(struct wefti_weights_plan *plan, const struct weft_tensor *tensor,
@@ -98,10 +189,13 @@ static size_t place_vector(struct wefti_weights_plan *plan, const struct weft_te
                                       .form = WEFTI_WEIGHTS_VECTOR,
                                       .n = 1,
                                       .k = k,
+                                      .rows = all_of(1),
+                                      .columns = all_of(k),
                                       .n_tasks = 1,
                                       .plus_one = plus_one};
     WEFT_ASSERT(tensor->dims[tensor->n_dims - 1] == k); /* perhaps a matrix of one row */
-    add_item(plan, &item, WEFT_DT_F32, (size_t)k * sizeof(float));
+    size_t bytes = (size_t)k * sizeof(float);
+    add_item(plan, &item, WEFT_DT_F32, (struct item_bytes){bytes, bytes}); /* all ranks have it */
     return offset;
 }
 
@@ -117,41 +211,95 @@ static size_t place_norm(struct wefti_weights_plan *plan, const struct weft_tens
     return place_vector(plan, tensor, k, weft_model_params(plan->model)->norm_plus_one);
 }
 
-/* An expert stays whole however many workers there are, so nothing of it is split. */
+/* What there is to know of an expert that other ranks have: rows are sorted and counted by it. */
+static void describe_expert(struct wefti_weights_plan *plan, const struct weft_model_expert *from,
+                            struct wefti_weights_expert *to) {
+    const struct weft_model_params *p = weft_model_params(plan->model);
+    const struct weft_tensor *tensors[] = {from->gate, from->up, from->down};
+    struct wefti_weights_matrix *matrices[] = {&to->gate, &to->up, &to->down};
+    for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
+        struct shape shape =
+            i == 2 ? whole(p->n_hidden, p->moe.n_ffn) : whole(p->moe.n_ffn, p->n_hidden);
+        enum wefti_calib_input input = i == 2 ? WEFTI_CALIB_DOWN : WEFTI_CALIB_FFN;
+        shape.rows = (struct wefti_weights_range){0, 0};
+        place_matrix(plan, tensors[i], input, shape, matrices[i]);
+        describe_matrix(matrices[i], matrices[i]->kind, shape.n, shape.k);
+    }
+}
+
+/* An expert stays whole however many ranks there are, so nothing of it is split. */
 static void place_experts(struct wefti_weights_plan *plan, const struct weft_model_layer *from,
-                          struct wefti_weights_layer *to) {
+                          struct wefti_weights_range own, struct wefti_weights_layer *to) {
     const struct weft_model_params *p = weft_model_params(plan->model);
     uint32_t n = p->moe.n_experts, ffn = p->moe.n_ffn, hidden = p->n_hidden;
     WEFT_ASSERT(n > 0);
-    place_matrix(plan, from->router, WEFTI_CALIB_ROUTER, n, hidden, &to->router);
+    place_matrix(plan, from->router, WEFTI_CALIB_ROUTER, whole(n, hidden), &to->router);
     to->score_bias = place_bias(plan, from->score_bias, n);
     to->shared_gate = place_bias(plan, from->shared_gate, hidden);
     size_t step_bytes = plan->step_bytes;
     for (uint32_t e = 0; e < n; e++) {
-        place_matrix(plan, from->experts[e].gate, WEFTI_CALIB_FFN, ffn, hidden,
+        if (e < own.begin || e >= own.end) {
+            describe_expert(plan, &from->experts[e], &to->experts[e]);
+            continue;
+        }
+        place_matrix(plan, from->experts[e].gate, WEFTI_CALIB_FFN, whole(ffn, hidden),
                      &to->experts[e].gate);
-        place_matrix(plan, from->experts[e].up, WEFTI_CALIB_FFN, ffn, hidden, &to->experts[e].up);
-        place_matrix(plan, from->experts[e].down, WEFTI_CALIB_DOWN, hidden, ffn,
+        place_matrix(plan, from->experts[e].up, WEFTI_CALIB_FFN, whole(ffn, hidden),
+                     &to->experts[e].up);
+        place_matrix(plan, from->experts[e].down, WEFTI_CALIB_DOWN, whole(hidden, ffn),
                      &to->experts[e].down);
     }
     plan->step_bytes = step_bytes + (plan->step_bytes - step_bytes) / n * p->moe.n_used;
 }
 
+/* The heads of columns of the output's matrix, `dim` each. */
+static struct wefti_weights_range heads_of(struct wefti_weights_range columns, uint32_t dim) {
+    WEFT_ASSERT(columns.begin % dim == 0 && columns.end % dim == 0);
+    return (struct wefti_weights_range){columns.begin / dim, columns.end / dim};
+}
+
+static struct wefti_weights_range times(struct wefti_weights_range heads, uint32_t dim) {
+    return (struct wefti_weights_range){heads.begin * dim, heads.end * dim};
+}
+
+/* A bias from element `at` on; 0 stays 0. */
+static size_t shift_bias(size_t offset, uint32_t at) {
+    return offset > 0 ? offset + at * sizeof(float) : 0;
+}
+
+/* The kv heads that some heads read. */
+static struct wefti_weights_range kv_heads_of(struct wefti_weights_range heads, uint32_t group) {
+    if (heads.begin == heads.end) return all_of(0);
+    return (struct wefti_weights_range){heads.begin / group, (heads.end - 1) / group + 1};
+}
+
 static void place_attention(struct wefti_weights_plan *plan, const struct weft_model_layer *from,
                             struct wefti_weights_layer *to) {
     const struct weft_model_params *p = weft_model_params(plan->model);
-    uint32_t q_dim = p->n_heads * p->head_dim, kv_dim = p->n_kv_heads * p->head_dim;
-    uint32_t hidden = p->n_hidden;
-    place_matrix(plan, from->wq, WEFTI_CALIB_QKV, q_dim, hidden, &to->q);
-    place_matrix(plan, from->wk, WEFTI_CALIB_QKV, kv_dim, hidden, &to->k);
-    place_matrix(plan, from->wv, WEFTI_CALIB_QKV, kv_dim, hidden, &to->v);
-    to->bq = place_bias(plan, from->bq, q_dim);
-    to->bk = place_bias(plan, from->bk, kv_dim);
-    to->bv = place_bias(plan, from->bv, kv_dim);
-    to->q_norm = place_norm(plan, from->q_norm, p->qk_norm_all ? q_dim : p->head_dim);
-    to->k_norm = place_norm(plan, from->k_norm, p->qk_norm_all ? kv_dim : p->head_dim);
-    place_matrix(plan, from->wo, WEFTI_CALIB_O, hidden, q_dim, &to->o);
-    split_segments(&to->o, p->head_dim);
+    uint32_t dim = p->head_dim, hidden = p->n_hidden, group = p->n_heads / p->n_kv_heads;
+    uint32_t q_dim = p->n_heads * dim, kv_dim = p->n_kv_heads * dim;
+    struct wefti_weights_range heads =
+        heads_of(foresee_columns(plan, from->wo, WEFTI_CALIB_O, dim), dim);
+    struct wefti_weights_range kv_heads = kv_heads_of(heads, group), q = heads, k = kv_heads;
+    to->n_heads = heads.end - heads.begin;
+    to->n_kv_heads = kv_heads.end - kv_heads.begin;
+    if (to->n_heads > 0) to->skipped_heads = heads.begin - kv_heads.begin * group;
+    if (p->qk_norm_all && to->n_heads > 0) { /* the norm is over all of them */
+        q = all_of(p->n_heads);
+        k = all_of(p->n_kv_heads);
+        to->q_first = heads.begin;
+        to->k_first = kv_heads.begin;
+    }
+    place_matrix(plan, from->wq, WEFTI_CALIB_QKV, rows_of(q_dim, hidden, times(q, dim)), &to->q);
+    place_matrix(plan, from->wk, WEFTI_CALIB_QKV, rows_of(kv_dim, hidden, times(k, dim)), &to->k);
+    place_matrix(plan, from->wv, WEFTI_CALIB_QKV, rows_of(kv_dim, hidden, times(kv_heads, dim)),
+                 &to->v);
+    to->bq = shift_bias(place_bias(plan, from->bq, q_dim), q.begin * dim);
+    to->bk = shift_bias(place_bias(plan, from->bk, kv_dim), k.begin * dim);
+    to->bv = shift_bias(place_bias(plan, from->bv, kv_dim), kv_heads.begin * dim);
+    to->q_norm = place_norm(plan, from->q_norm, p->qk_norm_all ? q_dim : dim);
+    to->k_norm = place_norm(plan, from->k_norm, p->qk_norm_all ? kv_dim : dim);
+    place_matrix(plan, from->wo, WEFTI_CALIB_O, by_units(hidden, q_dim, dim), &to->o);
 }
 
 /* Where the matrices of heads lie in a tensor: n x k each, in rows begin, begin + step, ... and the
@@ -162,7 +310,8 @@ struct head_matrices {
 };
 
 static void place_heads(struct wefti_weights_plan *plan, const struct weft_tensor *tensor,
-                        struct head_matrices rows, struct wefti_weights_heads *out) {
+                        struct head_matrices rows, struct wefti_weights_range own,
+                        struct wefti_weights_heads *out) {
     uint32_t n_heads = weft_model_params(plan->model)->n_heads, n = rows.n, k = rows.k;
     WEFT_ASSERT(tensor->n_dims == 2 && tensor->dims[0] == (uint64_t)n_heads * rows.step);
     WEFT_ASSERT(tensor->dims[1] == (rows.turned ? n : k));
@@ -171,58 +320,61 @@ static void place_heads(struct wefti_weights_plan *plan, const struct weft_tenso
         rows.turned ? wefti_weights_turned_type(&plan->types, tensor, k, plan->layer)
                     : wefti_weights_matrix_type(&plan->types, tensor, WEFTI_CALIB_QKV, plan->layer);
     *out = (struct wefti_weights_heads){.head_bytes = weft_kern_packed_bytes(type.kind, n, k)};
-    out->first = (struct wefti_weights_matrix){
-        .kind = type.kind,
-        .n = n,
-        .k = k,
-        .n_panels = (n + WEFT_PANEL - 1) / WEFT_PANEL,
-        .offset = plan->used,
-        .panel_bytes = weft_kern_panel_bytes(type.kind, k),
-    };
+    out->first.offset = plan->used;
+    describe_matrix(&out->first, type.kind, n, k);
     weft_kern_segs_one(&out->first.segs, k);
     const struct wefti_weights_item item = {.src = tensor,
                                             .form = WEFTI_WEIGHTS_HEADS,
                                             .kind = type.kind,
                                             .n = n,
                                             .k = k,
-                                            .n_tasks = n_heads,
+                                            .rows = all_of(n),
+                                            .columns = all_of(k),
+                                            .n_tasks = own.end - own.begin,
                                             .rows_per_task = n,
-                                            .row_begin = rows.begin,
+                                            .row_begin = rows.begin + own.begin * rows.step,
                                             .row_step = rows.step,
                                             .turned = rows.turned};
-    add_item(plan, &item, type.stored, n_heads * out->head_bytes);
+    add_item(plan, &item, type.stored,
+             (struct item_bytes){item.n_tasks * out->head_bytes, n_heads * out->head_bytes});
 }
 
-/* All of latent attention but the norms around it. */
+/* All of latent attention but the norms around it. What makes the rows of the cache is every
+ * rank's: they all need it, and it is small. */
 static void place_latent(struct wefti_weights_plan *plan, const struct weft_model_layer *from,
                          struct wefti_weights_layer *to) {
     const struct weft_model_params *p = weft_model_params(plan->model);
-    uint32_t q_dim = p->n_heads * (p->nope_dim + p->rope_dim), step = p->nope_dim + p->v_dim;
+    uint32_t q_head = p->nope_dim + p->rope_dim, step = p->nope_dim + p->v_dim;
+    uint32_t q_in = from->wq_a ? p->q_lora : p->n_hidden;
+    struct wefti_weights_range heads =
+        heads_of(foresee_columns(plan, from->wo, WEFTI_CALIB_O, p->v_dim), p->v_dim);
+    to->n_heads = heads.end - heads.begin;
+    to->n_kv_heads = p->n_kv_heads;
     if (from->wq_a) {
-        place_matrix(plan, from->wq_a, WEFTI_CALIB_QKV, p->q_lora, p->n_hidden, &to->q_a);
+        place_matrix(plan, from->wq_a, WEFTI_CALIB_QKV, whole(p->q_lora, p->n_hidden), &to->q_a);
         to->q_a_norm = place_norm(plan, from->q_a_norm, p->q_lora);
     }
-    place_matrix(plan, from->wq, WEFTI_CALIB_QKV, q_dim, from->wq_a ? p->q_lora : p->n_hidden,
-                 &to->q);
-    place_matrix(plan, from->wk, WEFTI_CALIB_QKV, p->head_dim, p->n_hidden, &to->k);
+    place_matrix(plan, from->wq, WEFTI_CALIB_QKV,
+                 rows_of(p->n_heads * q_head, q_in, times(heads, q_head)), &to->q);
+    place_matrix(plan, from->wk, WEFTI_CALIB_QKV, whole(p->head_dim, p->n_hidden), &to->k);
     to->latent_norm = place_norm(plan, from->latent_norm, p->kv_lora);
     if (from->w_kv_b) {
         const struct head_matrices up_k = {0, step, p->kv_lora, p->nope_dim, true};
         const struct head_matrices up_v = {p->nope_dim, step, p->v_dim, p->kv_lora, false};
-        place_heads(plan, from->w_kv_b, up_k, &to->up_k);
-        place_heads(plan, from->w_kv_b, up_v, &to->up_v);
+        place_heads(plan, from->w_kv_b, up_k, heads, &to->up_k);
+        place_heads(plan, from->w_kv_b, up_v, heads, &to->up_v);
     } else {
         const struct head_matrices up_k = {0, p->kv_lora, p->kv_lora, p->nope_dim, false};
         const struct head_matrices up_v = {0, p->v_dim, p->v_dim, p->kv_lora, false};
-        place_heads(plan, from->w_k_b, up_k, &to->up_k);
-        place_heads(plan, from->w_v_b, up_v, &to->up_v);
+        place_heads(plan, from->w_k_b, up_k, heads, &to->up_k);
+        place_heads(plan, from->w_v_b, up_v, heads, &to->up_v);
     }
-    place_matrix(plan, from->wo, WEFTI_CALIB_O, p->n_hidden, p->n_heads * p->v_dim, &to->o);
-    split_segments(&to->o, p->v_dim);
+    place_matrix(plan, from->wo, WEFTI_CALIB_O,
+                 by_units(p->n_hidden, p->n_heads * p->v_dim, p->v_dim), &to->o);
 }
 
 static void place_layer(struct wefti_weights_plan *plan, const struct weft_model_layer *from,
-                        struct wefti_weights_layer *to) {
+                        struct wefti_weights_range own_experts, struct wefti_weights_layer *to) {
     const struct weft_model_params *p = weft_model_params(plan->model);
     uint32_t hidden = p->n_hidden, ffn = p->n_ffn;
     to->attn_norm = place_norm(plan, from->attn_norm, hidden);
@@ -234,13 +386,15 @@ static void place_layer(struct wefti_weights_plan *plan, const struct weft_model
     to->ffn_norm = place_norm(plan, from->ffn_norm, hidden);
     if (from->experts) {
         ffn = p->moe.n_ffn_shared;
-        place_experts(plan, from, to);
+        place_experts(plan, from, own_experts, to);
     }
     if (from->w_gate) {
-        place_matrix(plan, from->w_gate, WEFTI_CALIB_FFN, ffn, hidden, &to->gate);
-        place_matrix(plan, from->w_up, WEFTI_CALIB_FFN, ffn, hidden, &to->up);
-        place_matrix(plan, from->w_down, WEFTI_CALIB_DOWN, hidden, ffn, &to->down);
-        split_segments(&to->down, 2);
+        struct wefti_weights_range own =
+            foresee_columns(plan, from->w_down, WEFTI_CALIB_DOWN, FFN_UNIT);
+        place_matrix(plan, from->w_gate, WEFTI_CALIB_FFN, rows_of(ffn, hidden, own), &to->gate);
+        place_matrix(plan, from->w_up, WEFTI_CALIB_FFN, rows_of(ffn, hidden, own), &to->up);
+        place_matrix(plan, from->w_down, WEFTI_CALIB_DOWN, by_units(hidden, ffn, FFN_UNIT),
+                     &to->down);
     }
     to->post_ffn_norm = place_norm(plan, from->post_ffn_norm, hidden);
 }
@@ -259,9 +413,13 @@ static void place_embedding(struct wefti_weights_plan *plan, struct wefti_weight
                                       .form = WEFTI_WEIGHTS_ROWS,
                                       .n = p->n_vocab,
                                       .k = p->n_hidden,
+                                      .rows = weights->vocab,
+                                      .columns = all_of(p->n_hidden),
                                       .rows_per_task = rows};
-    item.n_tasks = (p->n_vocab + rows - 1) / rows;
-    add_item(plan, &item, table->dtype, table->bytes);
+    uint32_t n = wefti_weights_item_n(&item);
+    item.n_tasks = weft_div_up_u32(n, rows);
+    add_item(plan, &item, table->dtype,
+             (struct item_bytes){n * weights->embed_row_bytes, table->bytes});
 }
 
 /* A calibrated pack that does the same as an uncalibrated one counts as one. */
@@ -327,6 +485,40 @@ static weft_err make_room_to_turn(struct wefti_weights_plan *plan, struct weft_e
     return plan->turn ? WEFT_OK : weft_err_set(why, WEFT_E_NOMEM, "no memory to pack in");
 }
 
+/* For a panel before columns are cut off. */
+static weft_err make_room_to_cut(struct wefti_weights_plan *plan, struct weft_errmsg *why) {
+    if (plan->cut_bytes == 0) return WEFT_OK;
+    plan->cut = wefti_memory_map(plan->cut_bytes * WEFT_THREADS_MAX);
+    return plan->cut ? WEFT_OK : weft_err_set(why, WEFT_E_NOMEM, "no memory to pack in");
+}
+
+/* What a group of ranks cannot have. */
+static weft_err check_ranks(const struct wefti_weights_plan *plan, struct weft_errmsg *why) {
+    if (plan->options->n_ranks == 1) return WEFT_OK;
+    if (weft_model_packed(plan->model))
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "a packed file cannot be divided among workers: use its source");
+    if (!plan->uncut) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                        "%s cannot be divided among workers: its groups of columns are in any "
+                        "order (act-order)",
+                        plan->uncut->name);
+}
+
+/* What of the model is this rank's, before anything is placed. */
+static void take_share(struct wefti_weights *weights, const struct weft_eng_options *options,
+                       const struct weft_model_params *p) {
+    uint32_t first = weft_coll_first_segment(options->rank, options->n_ranks);
+    uint32_t end = weft_coll_first_segment(options->rank + 1, options->n_ranks),
+             n = p->moe.n_experts;
+    weights->rank = options->rank;
+    weights->n_ranks = options->n_ranks;
+    weights->vocab = wefti_weights_vocab_of(p->n_vocab, options->rank, options->n_ranks);
+    weights->own_experts =
+        (struct wefti_weights_range){first > 0 ? wefti_weights_expert_group_end(n, first - 1) : 0,
+                                     wefti_weights_expert_group_end(n, end - 1)};
+}
+
 weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan, const weft_model *model,
                                  const struct weft_eng_options *options,
                                  struct wefti_weights *weights, struct weft_errmsg *why) {
@@ -341,6 +533,7 @@ weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan, const weft_mod
     weights->n_layers = p->n_layers;
     weights->n_vocab = p->n_vocab;
     weights->n_hidden = p->n_hidden;
+    take_share(weights, options, p);
     plan->items = calloc(plan->cap_items, sizeof *plan->items);
     plan->stored = calloc(weft_model_n_tensors(model), sizeof *plan->stored);
     weights->layers = calloc(p->n_layers, sizeof *weights->layers);
@@ -355,21 +548,28 @@ weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan, const weft_mod
     if (err) return err;
     for (size_t i = 0; i < weft_model_n_tensors(model); i++)
         plan->stored[i] = weft_model_tensor(model, i)->dtype;
-    plan->used = WEFT_PACKED_PAGE;
+    plan->used = plan->whole_used = WEFT_PACKED_PAGE;
     for (uint32_t i = 0; i < p->n_layers; i++) {
         plan->layer = i;
         if (weft_model_layers(model)[i].experts)
             weights->layers[i].experts = weights->experts + (size_t)i * p->moe.n_experts;
-        place_layer(plan, &weft_model_layers(model)[i], &weights->layers[i]);
+        struct wefti_weights_layer *layer = &weights->layers[i];
+        place_layer(plan, &weft_model_layers(model)[i], weights->own_experts, layer);
+        weights->n_heads_max = weft_max_u32(weights->n_heads_max, layer->n_heads);
+        weights->n_kv_heads_max = weft_max_u32(weights->n_kv_heads_max, layer->n_kv_heads);
     }
     weights->final_norm = place_norm(plan, weft_model_final_norm(model), p->n_hidden);
-    place_matrix(plan, weft_model_head(model), WEFTI_CALIB_HEAD, p->n_vocab, p->n_hidden,
-                 &weights->head);
+    place_matrix(plan, weft_model_head(model), WEFTI_CALIB_HEAD,
+                 rows_of(p->n_vocab, p->n_hidden, weights->vocab), &weights->head);
     place_embedding(plan, weights);
-    weights->layout_hash = plan->hash;
+    weights->layout_hash = weights->arena_hash = plan->hash;
+    uint64_t share[] = {plan->hash, options->rank, options->n_ranks};
+    if (options->n_ranks > 1) weights->arena_hash = XXH64(share, sizeof share, 0);
     weights->bytes = weft_round_up(plan->used, WEFT_PACKED_PAGE);
     weights->step_bytes = plan->step_bytes;
     err = check_experts(weights, p->moe.n_experts, why);
+    if (!err) err = check_ranks(plan, why);
+    if (!err) err = make_room_to_cut(plan, why);
     return err ? err : wefti_weights_types_check(&plan->types, why);
 }
 
@@ -380,4 +580,5 @@ void wefti_weights_plan_fini(struct wefti_weights_plan *plan) {
     wefti_memory_unmap(plan->rows, plan->rows_bytes);
     wefti_memory_unmap(plan->joined, plan->joined_bytes * WEFT_THREADS_MAX);
     wefti_memory_unmap(plan->turn, plan->turn_bytes);
+    wefti_memory_unmap(plan->cut, plan->cut_bytes * WEFT_THREADS_MAX);
 }

@@ -23,7 +23,9 @@ struct wefti_weights_item { /* one tensor's way into the arena */
     const struct weft_tensor *src;
     enum wefti_weights_item_form form;
     enum weft_gemm_kind kind; /* WEFTI_WEIGHTS_PANELS, WEFTI_WEIGHTS_HEADS */
-    uint32_t n, k;
+    uint32_t n, k;            /* of all of it */
+    /* What the rank has of it: of HEADS the whole rows of some heads. */
+    struct wefti_weights_range rows, columns;
     size_t offset;
     uint32_t n_tasks, rows_per_task;
     const float *importance; /* [k]; NULL: not calibrated */
@@ -33,6 +35,14 @@ struct wefti_weights_item { /* one tensor's way into the arena */
     uint32_t row_begin, row_step;
     bool turned;
 };
+
+/* Rows and columns that the rank has. */
+static inline uint32_t wefti_weights_item_n(const struct wefti_weights_item *item) {
+    return item->rows.end - item->rows.begin;
+}
+static inline uint32_t wefti_weights_item_k(const struct wefti_weights_item *item) {
+    return item->columns.end - item->columns.begin;
+}
 
 struct wefti_weights_plan {
     const weft_model *model;
@@ -52,7 +62,11 @@ struct wefti_weights_plan {
     size_t joined_bytes;
     float *turn; /* a matrix of turn_floats; NULL: none is turned */
     size_t turn_floats, turn_bytes;
-    size_t used;         /* bytes of the arena so far */
+    uint8_t *cut; /* a panel of all columns; NULL: no columns are cut off */
+    size_t cut_bytes;
+    const struct weft_tensor *uncut; /* one whose columns cannot be cut off, though they should */
+    size_t used;                     /* bytes of the arena so far */
+    size_t whole_used;   /* the same if there were one rank: what places are in hashes */
     size_t step_bytes;   /* see struct wefti_weights */
     uint64_t hash;       /* over the layout, the stored types and the kernels that read them */
     uint64_t place_hash; /* over the layout and the stored types, for packed files */

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "base/check.h"
+#include "base/minmax.h"
 
 void wefti_weights_close(struct wefti_weights *weights) {
     if (weights->base)
@@ -14,9 +15,18 @@ void wefti_weights_close(struct wefti_weights *weights) {
     *weights = (struct wefti_weights){0};
 }
 
+struct wefti_weights_range wefti_weights_vocab_of(uint32_t n_vocab, uint32_t rank,
+                                                  uint32_t n_ranks) {
+    uint64_t n_panels = weft_div_up_u32(n_vocab, WEFT_PANEL);
+    uint32_t begin = (uint32_t)(n_panels * rank / n_ranks) * WEFT_PANEL;
+    uint32_t end = (uint32_t)(n_panels * (rank + 1) / n_ranks) * WEFT_PANEL;
+    return (struct wefti_weights_range){begin, weft_min_u32(end, n_vocab)};
+}
+
 void wefti_weights_embed(const struct wefti_weights *weights, uint32_t token, uint8_t *raw,
                          float *out) {
-    WEFT_DCHECK(token < weights->n_vocab);
+    WEFT_ASSERT(token >= weights->vocab.begin && token < weights->vocab.end);
+    token -= weights->vocab.begin;
     const struct wefti_weights_matrix *head = &weights->head;
     const void *row = weights->base + weights->embed_offset + token * weights->embed_row_bytes;
     enum weft_dtype src = weights->embed_src;

@@ -18,10 +18,17 @@
 #include "model/model.h"
 #include "runtime/pool.h"
 
+/* Where the model is divided among ranks, this is what its own rank has of all of these. */
+struct wefti_weights_range {
+    uint32_t begin, end;
+};
+
 struct wefti_weights_matrix {
     enum weft_gemm_kind kind;
-    uint32_t n, k, n_panels;
-    struct weft_kern_segs segs;
+    uint32_t n, k, n_panels;    /* 0: its rank has nothing of it */
+    struct weft_kern_segs segs; /* those of other ranks are empty */
+    uint8_t present;            /* where ranks divide K: a bit for each segment of the whole sum
+                                    that is not empty */
     size_t offset, panel_bytes; /* in the arena */
 };
 
@@ -36,6 +43,10 @@ struct wefti_weights_heads {
 };
 
 struct wefti_weights_layer {
+    /* Heads of queries, and the kv heads that these read: a kv head may be several ranks'. The
+     * first one serves group_heads queries of the model, of which `skipped_heads` are not this
+     * rank's. The own ones begin at heads q_first and k_first of what q and k yield. */
+    uint32_t n_heads, n_kv_heads, skipped_heads, q_first, k_first;
     size_t attn_norm, ffn_norm;                                       /* offsets of f32 vectors */
     size_t bq, bk, bv, q_norm, k_norm, post_attn_norm, post_ffn_norm; /* the same; 0: none */
     struct wefti_weights_matrix q, k, v, o;
@@ -61,8 +72,14 @@ struct wefti_weights {
      * experts as one token takes. */
     size_t step_bytes;
     bool inherited;
-    uint64_t model_hash, layout_hash;
+    uint64_t model_hash;
+    uint64_t layout_hash; /* of the whole model's, the same for all ranks */
+    uint64_t arena_hash;  /* of this rank's */
     uint32_t n_layers, n_vocab, n_hidden;
+    uint32_t rank, n_ranks;
+    struct wefti_weights_range vocab; /* tokens of the embedding and the head */
+    struct wefti_weights_range own_experts;
+    uint32_t n_heads_max, n_kv_heads_max; /* of the layers */
     struct wefti_weights_layer *layers;
     struct wefti_weights_expert *experts; /* all layers', or NULL */
     size_t final_norm;
@@ -71,6 +88,17 @@ struct wefti_weights {
     enum weft_dtype embed_src; /* else they stand as in the file, embed_row_bytes apart */
     size_t embed_offset, embed_row_bytes;
 };
+
+/* Groups in which experts are summed (docs/architecture.md, "Batch invariance"): where group
+ * `group` of the experts 0..n-1 ends. */
+enum { WEFTI_WEIGHTS_EXPERT_GROUPS = 8 };
+static inline uint32_t wefti_weights_expert_group_end(uint32_t n, uint32_t group) {
+    return (uint32_t)((uint64_t)(group + 1) * n / WEFTI_WEIGHTS_EXPERT_GROUPS);
+}
+
+/* The tokens of a rank: whole panels of the head. */
+struct wefti_weights_range wefti_weights_vocab_of(uint32_t n_vocab, uint32_t rank,
+                                                  uint32_t n_ranks);
 
 /* Decides on the layout of the weights of `model`, and so on their size; takes no memory for them
  * yet. *plan_out is the caller's, and borrows model and options. Errors: INVAL (options that the
@@ -103,7 +131,7 @@ static inline const float *wefti_weights_vector(const struct wefti_weights *weig
     return (const float *)(const void *)(weights->base + offset);
 }
 
-/* The embedding of `token` as f32; `raw`: scratch of 4 * n_hidden bytes. */
+/* The embedding of `token`, one of this rank's, as f32; `raw`: scratch of 4 * n_hidden bytes. */
 void wefti_weights_embed(const struct wefti_weights *weights, uint32_t token, uint8_t *raw,
                          float *out);
 

@@ -1,0 +1,39 @@
+/* engine/forward/ranks — where the ranks of a group that divides a model meet in a pass.
+ *
+ * The sums over K that ranks divide go through parts in the group's memory: rows of part_stride
+ * floats. One of hidden_at is the sum over heads or columns of the FFN, or of experts; where there
+ * is a shared expert, its own sum stands beside that. */
+#ifndef WEFT_ENGINE_RANKS_H
+#define WEFT_ENGINE_RANKS_H
+
+#include "forward/pass.h"
+
+static inline bool wefti_forward_is_divided(const struct wefti_forward *f) {
+    return f->n_ranks > 1;
+}
+
+/* What a rank writes of the group's memory in a full pass, its share of logits among it. */
+size_t wefti_forward_rank_bytes(const struct wefti_forward *f);
+
+/* Makes room in the group's memory, and logits that all ranks write to. Errors of
+ * weft_coll_reserve. */
+WEFT_MUST_CHECK weft_err wefti_forward_join_ranks(struct wefti_forward *f, struct weft_errmsg *why);
+
+/* Ends a phase, and what any rank wrote in it, all ranks see. False: the group is over, and with it
+ * the pass, on all threads alike. */
+bool wefti_forward_meet(const struct wefti_forward_thread *thread);
+
+/* Row 0 of what this rank gives at the next meeting; row `row` of what `rank` gave at the last. */
+float *wefti_forward_own_part(const struct wefti_forward *f);
+const float *wefti_forward_part_of(const struct wefti_forward *f, uint32_t rank, uint32_t row);
+
+/* Columns of a row of parts, and the segments of the sum that are not empty. */
+struct wefti_forward_sum {
+    uint32_t row, at, n;
+    uint8_t present;
+};
+/* out[n] = the sum over all ranks, as the last meeting shared it. */
+void wefti_forward_sum_parts(const struct wefti_forward *f, const struct wefti_forward_sum *sum,
+                             float *out);
+
+#endif
