@@ -8,6 +8,8 @@
 
 #include "base/cgroup.h"
 
+_Static_assert(WEFT_CPUS_MAX == CPU_SETSIZE, "each has its place");
+
 uint32_t weft_cpu_allowed(uint32_t cpus_out[WEFT_CPUS_MAX]) {
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -19,6 +21,39 @@ uint32_t weft_cpu_allowed(uint32_t cpus_out[WEFT_CPUS_MAX]) {
     }
     if (n == 0) cpus_out[n++] = 0;
     return n;
+}
+
+/* A CPU's number at the beginning of the text, at most four digits; false: there is none. */
+static bool take_number(const char **text, size_t *len, uint32_t *out) {
+    uint32_t n_digits = 0;
+    *out = 0;
+    for (; *len > 0 && **text >= '0' && **text <= '9' && n_digits < 4; n_digits++) {
+        *out = *out * 10 + (uint32_t)(**text - '0');
+        ++*text;
+        --*len;
+    }
+    return n_digits > 0 && *out < WEFT_CPUS_MAX;
+}
+
+static bool take_char(const char **text, size_t *len, char c) {
+    if (*len == 0 || **text != c) return false;
+    ++*text;
+    --*len;
+    return true;
+}
+
+weft_err weft_cpu_parse_list(const char *text, size_t len, cpu_set_t *cpus) {
+    CPU_ZERO(cpus);
+    do {
+        uint32_t first, last;
+        if (!take_number(&text, &len, &first)) return WEFT_E_INVAL;
+        last = first;
+        if (take_char(&text, &len, '-') && !take_number(&text, &len, &last)) return WEFT_E_INVAL;
+        if (last < first) return WEFT_E_INVAL;
+        for (uint32_t cpu = first; cpu <= last; cpu++)
+            CPU_SET(cpu, cpus);
+    } while (take_char(&text, &len, ','));
+    return len == 0 ? WEFT_OK : WEFT_E_INVAL;
 }
 
 bool weft_cpu_pin(uint32_t cpu) {

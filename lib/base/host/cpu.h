@@ -2,13 +2,21 @@
 #ifndef WEFT_BASE_CPU_H
 #define WEFT_BASE_CPU_H
 
+#include <sched.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-#define WEFT_CPUS_MAX 1024
+#include "base/err.h"
+
+#define WEFT_CPUS_MAX 1024 /* as many as a cpu_set_t has */
 
 /* CPUs of the affinity mask, ascending; returns how many were written, at least 1. */
 uint32_t weft_cpu_allowed(uint32_t cpus_out[WEFT_CPUS_MAX]);
+
+/* A list as the kernel writes them, "0-3,8", of `len` bytes. INVAL: it is none, or empty, or names a
+ * CPU beyond the limit. */
+WEFT_MUST_CHECK weft_err weft_cpu_parse_list(const char *text, size_t len, cpu_set_t *cpus_out);
 
 /* CPUs' worth of time that the cgroups (base/cgroup.h) grant, rounded up; 0: no limit. A container
  * with "2 CPUs" usually still sees all of the host's in its affinity mask, and threads beyond the
