@@ -73,9 +73,8 @@ uint32_t wefti_pool_n_cpus(void) {
 
 uint32_t wefti_pool_n_usable_cpus(uint32_t n_sharers) {
     WEFT_ASSERT(n_sharers > 0);
-    uint32_t quota = (weft_cpu_quota() + n_sharers - 1) / n_sharers;
-    uint32_t n_cpus = weft_min_u32(wefti_pool_n_cpus(), WEFT_THREADS_MAX);
-    return quota > 0 ? weft_min_u32(n_cpus, quota) : n_cpus;
+    uint32_t quota = weft_cpu_quota(), n_cpus = weft_min_u32(wefti_pool_n_cpus(), WEFT_THREADS_MAX);
+    return quota > 0 ? weft_min_u32(n_cpus, weft_max_u32(quota / n_sharers, 1)) : n_cpus;
 }
 
 static void pause_cpu(void) {

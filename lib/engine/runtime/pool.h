@@ -16,7 +16,7 @@ typedef void wefti_pool_fn(void *ctx, uint32_t thread_idx);
 uint32_t wefti_pool_n_cpus(void);
 
 /* Threads to start by default: one per CPU, but no more than this engine's part of the cgroup's
- * quota; more would only spend it sooner and then stand still together. */
+ * quota, rounded down; more would only spend it sooner and then stand still together. */
 uint32_t wefti_pool_n_usable_cpus(uint32_t n_sharers);
 
 /* n_threads - 1 threads; the caller of wefti_pool_run is thread 0. Pinned, one per allowed CPU,
