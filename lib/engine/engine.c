@@ -44,7 +44,7 @@ static weft_err open_step_memory(weft_eng *eng, struct weft_errmsg *why) {
     struct wefti_memory_layout layout = {0};
     lay_out(eng, &layout);
     eng->map_bytes = layout.used;
-    eng->map = wefti_memory_map(eng->map_bytes);
+    eng->map = wefti_memory_map_near(eng->map_bytes, eng->info.home);
     if (!eng->map)
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for %zu bytes of step state",
                             eng->map_bytes);
@@ -73,6 +73,7 @@ static void set_info(weft_eng *eng, const struct weft_model_params *p,
     info->n_layers = p->n_layers;
     info->n_experts = p->moe.n_experts;
     info->n_experts_used = p->moe.n_used;
+    info->home = options->home;
     info->block_size = options->block_size;
     info->max_model_len = options->max_model_len ? options->max_model_len : p->n_context;
     info->max_seqs = options->max_seqs;
@@ -129,7 +130,8 @@ static struct wefti_forward_config forward_config(const weft_eng *eng, const wef
                                          .profile = eng->profile,
                                          .model = model,
                                          .coll = eng->coll,
-                                         .max_batched_tokens = eng->info.max_batched_tokens};
+                                         .max_batched_tokens = eng->info.max_batched_tokens,
+                                         .home = eng->info.home};
 }
 
 /* What a full step uses beside weights and cache. Log-probabilities, shared spans of long sequences
@@ -257,6 +259,17 @@ const struct weft_eng_info *weft_eng_info(const weft_eng *eng) {
 
 uint32_t weft_eng_n_spill_blocks(const weft_eng *eng) {
     return wefti_spill_n_slots(&eng->spill);
+}
+
+uint32_t weft_eng_regions(const weft_eng *eng, struct weft_eng_region out[WEFT_ENG_REGIONS]) {
+    size_t scratch_bytes = 0;
+    const void *scratch = wefti_forward_memory(eng->forward, &scratch_bytes);
+    out[0] = (struct weft_eng_region){eng->weights.base, eng->weights.bytes};
+    out[1] = (struct weft_eng_region){eng->kv.map, eng->kv.map_bytes};
+    out[2] = (struct weft_eng_region){scratch, scratch_bytes};
+    out[3] = (struct weft_eng_region){eng->slots.map, eng->slots.map_bytes};
+    out[4] = (struct weft_eng_region){eng->map, eng->map_bytes};
+    return WEFT_ENG_REGIONS;
 }
 
 uint64_t weft_eng_progress(const weft_eng *eng) {

@@ -116,7 +116,8 @@ struct weft_eng_options {
     int weights_fd;
     weft_eng_loading_fn *on_loading; /* NULL: nobody wants to know */
     void *loading_ctx;
-    bool profile; /* note when each thread was busy with what; see weft_eng_profile */
+    bool profile;  /* note when each thread was busy with what; see weft_eng_profile */
+    uint64_t home; /* nodes whose memory is preferred (base/numa.h); 0: no choice */
 };
 
 /* max_seqs 64, max_batched_tokens 512, block_size 16, n_sharers 1, n_ranks 1, weights_fd -1, the
@@ -156,6 +157,7 @@ struct weft_eng_info {
     uint64_t n_layer_weights, n_head_weights;
     enum weft_eng_act activations; /* those that most of the layers' weights meet; never AUTO */
     bool weights_inherited;        /* mapped from weights_fd, not packed */
+    uint64_t home;
 };
 
 /* Opens the model at `path`, packs or maps its weights, starts the threads. *eng_out is the
@@ -199,6 +201,16 @@ void weft_eng_reset(weft_eng *eng, uint64_t epoch);
 WEFT_MUST_CHECK weft_err weft_eng_step(weft_eng *eng, const struct weft_step_plan *plan,
                                        const struct weft_step_result **result_out,
                                        struct weft_errmsg *why);
+
+/* The mappings that steps read and write: weights, KV cache, scratch. Not all of their pages need be
+ * resident. They stay until the engine is freed, and may be asked for from any thread. */
+struct weft_eng_region {
+    const void *base; /* a page's begin */
+    size_t bytes;
+};
+enum { WEFT_ENG_REGIONS = 5 };
+/* Returns how many there are, at most WEFT_ENG_REGIONS. */
+uint32_t weft_eng_regions(const weft_eng *eng, struct weft_eng_region out[WEFT_ENG_REGIONS]);
 
 /* A number that compute threads bump per layer and row chunk, and per block spilled or restored: it
  * moves while a step advances. */

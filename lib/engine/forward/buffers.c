@@ -226,7 +226,7 @@ weft_err wefti_forward_new(const struct wefti_forward_config *config,
     struct wefti_memory_layout layout = {0};
     lay_out(f, &layout);
     f->map_bytes = layout.used;
-    f->map = wefti_memory_map(f->map_bytes);
+    f->map = wefti_memory_map_near(f->map_bytes, config->home);
     if (!f->map) {
         size_t bytes = f->map_bytes;
         free(f);
@@ -250,6 +250,11 @@ weft_err wefti_forward_new(const struct wefti_forward_config *config,
         f->block_kinds[wefti_forward_layer_kind(f, i)] = wefti_kv_cache_kind(f->kv, i);
     *forward_out = f;
     return WEFT_OK;
+}
+
+const void *wefti_forward_memory(const struct wefti_forward *forward, size_t *bytes_out) {
+    *bytes_out = forward->map_bytes;
+    return forward->map;
 }
 
 void wefti_forward_free(struct wefti_forward *forward) {

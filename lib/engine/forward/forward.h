@@ -52,6 +52,7 @@ struct wefti_forward_config {
     const weft_model *model;       /* borrowed for the call alone */
     uint32_t max_batched_tokens;
     weft_coll *coll; /* of the ranks that the weights are divided among; NULL: they are not */
+    uint64_t home; /* nodes whose memory the buffers prefer; 0: no choice */
 };
 
 /* *forward_out is the caller's. NOMEM; with `coll` also errors of weft_coll_reserve. */
@@ -59,6 +60,9 @@ WEFT_MUST_CHECK weft_err wefti_forward_new(const struct wefti_forward_config *co
                                            struct wefti_forward **forward_out,
                                            struct weft_errmsg *why);
 void wefti_forward_free(struct wefti_forward *forward); /* accepts NULL */
+
+/* Where its buffers are. */
+const void *wefti_forward_memory(const struct wefti_forward *forward, size_t *bytes_out);
 
 /* The memory that its buffers take, once a full batch has used them. The cache need not be open.
  * NOMEM. */

@@ -184,7 +184,7 @@ weft_err wefti_kv_cache_open(struct wefti_kv_cache *cache, const struct weft_mod
     cache->n_blocks[WEFT_KV_WINDOWED] = info->n_window_blocks;
     cache->map_bytes = (size_t)info->kv_bytes;
     cache->layers = calloc(cache->n_layers, sizeof *cache->layers);
-    cache->map = cache->layers ? wefti_memory_map(cache->map_bytes) : NULL;
+    cache->map = cache->layers ? wefti_memory_map_near(cache->map_bytes, info->home) : NULL;
     if (!cache->map)
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for %zu bytes of KV cache",
                             cache->map_bytes);

@@ -14,7 +14,11 @@
 
 /* Zeroed pages from the kernel, not from the heap; resident only where touched. NULL: none left. */
 void *wefti_memory_map(size_t bytes);
-void wefti_memory_unmap(void *base, size_t bytes); /* accepts NULL */
+/* The same, taken from the nodes `home` (of weft_numa_home; 0: from any) while they have room. Where
+ * the system refuses that, it is told once in the log, and pages are where they are first used. */
+void *wefti_memory_map_near(size_t bytes, uint64_t home);
+void wefti_memory_prefer(void *base, size_t bytes, uint64_t home); /* for other mappings */
+void wefti_memory_unmap(void *base, size_t bytes);                 /* accepts NULL */
 
 struct wefti_memory_layout {
     uint8_t *base; /* NULL: sizes are added up, nothing is assigned */

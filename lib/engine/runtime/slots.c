@@ -41,7 +41,7 @@ weft_err wefti_slots_init(struct wefti_slots *slots, const struct weft_eng_info 
     struct wefti_memory_layout layout = {0};
     lay_out(slots, &layout);
     slots->map_bytes = layout.used;
-    slots->map = wefti_memory_map(slots->map_bytes);
+    slots->map = wefti_memory_map_near(slots->map_bytes, info->home);
     if (!slots->map)
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for %u sequences of %u tokens",
                             slots->n_slots, slots->max_model_len);

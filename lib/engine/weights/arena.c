@@ -58,7 +58,7 @@ static void pack_all(const struct wefti_weights_plan *plan, struct wefti_pool *p
 
 weft_err wefti_weights_arena_private(const struct wefti_weights_plan *plan, struct wefti_pool *pool,
                                      struct wefti_weights *weights, struct weft_errmsg *why) {
-    uint8_t *base = wefti_memory_map(weights->bytes);
+    uint8_t *base = wefti_memory_map_near(weights->bytes, plan->options->home);
     if (!base)
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for %zu bytes of weights",
                             weights->bytes);
@@ -135,6 +135,7 @@ static weft_err pack_shared(const struct wefti_weights_plan *plan, struct wefti_
                               weights->bytes);
     uint8_t *base = map_arena(fd, weights->bytes, true, why);
     if (!base) return WEFT_E_NOMEM;
+    wefti_memory_prefer(base, weights->bytes, plan->options->home); /* whoever maps it later */
     use_huge_pages(pool, base, weights->bytes);
     pack_all(plan, pool, file_identity, weights, base);
     (void)munmap(base, weights->bytes); /* while somebody can write, no seal against it is taken */
