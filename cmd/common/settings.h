@@ -161,7 +161,10 @@
       "the model's names in the API, comma-separated: requests may use any, answers carry the "    \
       "first (default: MODEL without folders and ending)")                                                \
     X(n_workers, AUTO, "workers", SERVE | WORKER, 1, WEFT_WORKERS_MAX, "auto", "N",                \
-      "worker processes that share this machine, 1 to 32; auto: one per NUMA node")                \
+      "worker processes that share this machine, 1 to 32; auto: one per NUMA node, or per list "   \
+      "of --cpus")                                                                                 \
+    X(cpus, TEXT, "cpus", SERVE, 0, 0, NULL, "LIST/...",                                           \
+      "CPUs of each worker, such as 0-7/8-15 (default: equal parts, node by node)")                \
     X(layout, TEXT, "layout", SERVE, 0, 0, "replica", "NAME",                                      \
       "replica: each worker computes by itself with all of the model (tp is not there yet)")       \
     X(drain_delay_ms, U32, "drain-delay", FRONT, 0, WEFT_SETTING_MS_MAX, "0", "MS",                \

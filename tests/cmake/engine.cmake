@@ -16,7 +16,7 @@ weft_test(test_profile SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_profile.c ${E
           LINKS weft_engine weft_model weft_kernels weft_alloc LABELS unit TIMEOUT 60)
 weft_test(test_placement SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_placement.c
                          ${CMAKE_SOURCE_DIR}/cmd/weft/serve/placement.c
-          LINKS weft_base PkgConfig::NUMA INSIDE cmd_weft LABELS unit TIMEOUT 60)
+          LINKS weft_base INSIDE cmd_weft LABELS unit TIMEOUT 60)
 weft_test(test_bench_profile SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_bench_profile.c
                                      ${CMAKE_SOURCE_DIR}/cmd/weft/bench/bench_profile.c
           LINKS weft_engine weft_kernels weft_base m INSIDE cmd_weft LABELS unit TIMEOUT 60)

@@ -16,6 +16,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "base/cpu.h"
 #include "base/log.h"
 #include "commands.h"
 #include "common/actor.h"
@@ -58,47 +59,58 @@ static weft_err give_weights(struct supervisor *sup, const uint32_t *nodes, uint
     return WEFT_OK;
 }
 
-/* One worker has all CPUs and places its threads itself. More of them get a part each, unless the
- * threads asked for are more than that. */
-static weft_err set_up_workers(struct supervisor *sup, struct weft_errmsg *why) {
+/* Who runs where, and what is to be said of it. */
+static weft_err choose_places(const struct supervisor *sup, struct weft_placement_choice *choice,
+                              struct weft_errmsg *why) {
     static struct weft_placement placement;
-    uint32_t nodes[WEFT_WORKERS_MAX];
+    const struct weft_config *config = &sup->config;
+    const struct weft_placement_wish wish = {
+        .n_workers = config->n_workers == WEFT_CONFIG_AUTO ? 0 : config->n_workers,
+        .n_threads = config->threads,
+        .n_quota = weft_cpu_quota(),
+        .cpus = config->cpus};
     weft_placement_read(&placement);
-    uint32_t n = sup->config.n_workers, n_threads = sup->config.threads;
-    if (n == WEFT_CONFIG_AUTO) n = weft_placement_n_nodes(&placement);
-    sup->n_workers = n < WEFT_WORKERS_MAX ? n : WEFT_WORKERS_MAX;
+    weft_err err = weft_placement_choose(&placement, &wish, choice, why);
+    if (err) return err;
+    if (choice->is_crowded)
+        weft_warn("%u threads in %u worker%s have %u CPU%s: those that share one take turns",
+                  choice->n_threads, choice->n_workers, choice->n_workers > 1 ? "s" : "",
+                  choice->n_cpus, choice->n_cpus > 1 ? "s" : "");
+    if (sup->packed_fd >= 0 && choice->n_nodes > 1)
+        weft_info("%u NUMA nodes share the packed file: each of its pages lies on one of them",
+                  choice->n_nodes);
+    return WEFT_OK;
+}
+
+static weft_err set_up_workers(struct supervisor *sup, const struct weft_placement_choice *choice,
+                               struct weft_errmsg *why) {
+    uint32_t nodes[WEFT_WORKERS_MAX];
+    sup->config.n_workers = sup->n_workers = choice->n_workers;
     sup->n_children = FIRST_WORKER + sup->n_workers;
-    sup->config.n_workers = sup->n_workers;
-    if (sup->n_workers > 1 && sup->n_workers * (n_threads ? n_threads : 1) > placement.n_cpus)
-        weft_warn("%u workers with %u or more threads each have %u CPUs to share", sup->n_workers,
-                  n_threads ? n_threads : 1, placement.n_cpus);
     weft_err err = weft_addresses_init(&sup->addresses, sup->config.link, sup->n_workers, why);
     if (err) return err;
     sup->config.scheduler_url = sup->addresses.scheduler;
     for (uint32_t i = 0; i < sup->n_workers; i++) {
         struct child *child = &sup->children[FIRST_WORKER + i];
-        uint32_t begin = 0, end = 0;
         *child = new_child(WEFT_PROG_WORKER, "weft-worker");
         if (sup->n_workers > 1) (void)snprintf(child->title, sizeof child->title, "worker %u", i);
         child->url = sup->addresses.workers[i];
-        weft_placement_part(&placement, sup->n_workers, i, &begin, &end);
-        nodes[i] = placement.places[begin].node;
-        child->is_placed = sup->n_workers > 1 && n_threads <= end - begin;
-        CPU_ZERO(&child->cpus);
-        for (uint32_t c = begin; c < end; c++)
-            CPU_SET(placement.places[c].cpu, &child->cpus);
+        nodes[i] = choice->workers[i].node;
+        child->is_placed = choice->workers[i].is_bound;
+        child->cpus = choice->workers[i].cpus;
         err = sup->packed_fd < 0 ? give_weights(sup, nodes, i, why) : WEFT_OK;
         if (err) return err;
     }
     return WEFT_OK;
 }
 
-static weft_err set_up(struct supervisor *sup, struct weft_errmsg *why) {
+static weft_err set_up(struct supervisor *sup, const struct weft_placement_choice *choice,
+                       struct weft_errmsg *why) {
     sup->children[SCHEDULER] = new_child(WEFT_PROG_SCHEDULER, "weft-scheduler");
     sup->children[ROUTER] = new_child(WEFT_PROG_ROUTER, "weft-router");
     if (!find_bin_dir(sup->bin_dir, sizeof sup->bin_dir))
         return weft_err_errno(why, errno, "cannot find the folder of this program");
-    weft_err err = set_up_workers(sup, why);
+    weft_err err = set_up_workers(sup, choice, why);
     if (err) return err;
     /* A log reader that goes away must not take the service with it; and if our parent set SIGCHLD
      * to be ignored, we could not wait for children. */
@@ -148,12 +160,15 @@ static weft_err check_model(struct supervisor *sup, struct weft_errmsg *why) {
 
 int weft_cmd_serve(const struct weft_config *config) {
     static struct supervisor sup;
+    static struct weft_placement_choice choice;
     struct weft_errmsg why = {""};
     sup.config = *config;
     weft_actor_init("weft", &sup.config);
     weft_err err = check_model(&sup, &why);
     if (err) return weft_cmd_fail(err, &why);
-    err = set_up(&sup, &why);
+    err = choose_places(&sup, &choice, &why);
+    if (err) return weft_cmd_misuse(err, &why);
+    err = set_up(&sup, &choice, &why);
     if (err) {
         weft_addresses_fini(&sup.addresses);
         return weft_cmd_fail(err, &why);
