@@ -404,6 +404,17 @@ static void read_counters(struct weft_msgpack_reader *rd, struct weft_msg_snapsh
         memcpy(snap->iter_tokens, buckets, sizeof snap->iter_tokens);
 }
 
+static void read_remote_pages(struct weft_msgpack_reader *rd, struct weft_msg_snapshot *snap) {
+    uint32_t n;
+    const void *pages =
+        weft_msgpack_read_bin(rd, "remote_pages", sizeof *snap->remote_pages, WEFT_WORKERS_MAX, &n);
+    if (n != snap->n_workers)
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "remote_pages", "are of %u workers, not %u", n,
+                                 snap->n_workers);
+    else if (n > 0)
+        memcpy(snap->remote_pages, pages, n * sizeof *snap->remote_pages);
+}
+
 static void read_activity_step(struct weft_msgpack_reader *rd, struct weft_activity_step *step) {
     uint32_t n_more = weft_msgpack_read_open(rd, "step", WEFTI_PROTO_F_ACTIVITY_STEP);
     step->step = weft_msgpack_read_u64(rd, "step");
@@ -480,6 +491,7 @@ static void read_snapshot(struct weft_msgpack_reader *rd, struct weft_msg_snapsh
     snap->n_workers = weft_msgpack_read_u32(rd, "n_workers", WEFT_WORKERS_MAX);
     snap->n_workers_serving = weft_msgpack_read_u32(rd, "n_workers_serving", WEFT_WORKERS_MAX);
     snap->spill_bytes = weft_msgpack_read_u64(rd, "spill_bytes");
+    read_remote_pages(rd, snap);
     if (snap->n_blocks_free > snap->n_blocks)
         weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "n_blocks_free", "is %u of %u",
                                  snap->n_blocks_free, snap->n_blocks);
@@ -753,6 +765,7 @@ static uint32_t read_body(weft_proto_decoder *dec, struct weft_msg *msg, uint32_
         msg->heartbeat.progress = weft_msgpack_read_u64(rd, "progress");
         msg->heartbeat.busy = weft_msgpack_read_bool(rd, "busy");
         msg->heartbeat.resident_bytes = weft_msgpack_read_u64(rd, "resident_bytes");
+        msg->heartbeat.remote_pages = weft_msgpack_read_u64(rd, "remote_pages");
         break;
     case WEFT_MSG_PLAN:
         read_plan(dec, &msg->plan);

@@ -36,8 +36,9 @@
  *   5: a snapshot's counters are one vector, which may grow
  *   6: sampling parameters have top_n_sigma
  *   7: a submit has priority, wished times, tenant, flow, weight and cache_salt; three more reasons
- *      to reject; WEFT_MSG_RESET_CACHE; blocks have a kind, a model a window and windowed blocks; spills */
-#define WEFT_PROTO_VERSION 7
+ *      to reject; WEFT_MSG_RESET_CACHE; blocks have a kind, a model a window and windowed blocks; spills
+ *   8: a heartbeat has remote_pages, a snapshot those of each worker */
+#define WEFT_PROTO_VERSION 8
 
 enum weft_proto_type {
     WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */
@@ -117,6 +118,8 @@ struct weft_msg_events { /* one message per router and step */
 
 #define WEFT_ITER_BUCKETS 17 /* upper bounds 1, 8, 16, 32, ... see docs/metrics.md; last: +Inf */
 
+#define WEFT_PAGES_UNKNOWN UINT64_MAX
+
 /* Pushed to every router 4 times a second and at each change of `serving` or `advancing`: /health
  * and /metrics answer from it without asking anybody. Counters count since the scheduler's start.
  */
@@ -139,6 +142,7 @@ struct weft_msg_snapshot {
     uint32_t sched_pid;
     uint32_t n_workers; /* known to the scheduler; all counts above are their sums */
     uint32_t n_workers_serving;
+    uint64_t remote_pages[WEFT_WORKERS_MAX]; /* [n_workers] by their heartbeats; the rest is 0 */
     struct weft_activity activity; /* as of now: whoever missed earlier ones lacks nothing */
 };
 
@@ -148,6 +152,7 @@ struct weft_msg_heartbeat { /* every 250 ms */
     uint64_t progress;      /* bumped by compute threads per layer */
     bool busy;              /* inside a step */
     uint64_t resident_bytes;
+    uint64_t remote_pages; /* on other NUMA nodes than the worker's; or WEFT_PAGES_UNKNOWN */
 };
 
 /* ---------------------------------------------- worker -> scheduler, scheduler -> router --- */

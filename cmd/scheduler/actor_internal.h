@@ -96,6 +96,7 @@ struct wefti_worker {
     bool is_refused; /* another protocol version: ignored until it connects anew */
     uint32_t pid;
     uint64_t resident_bytes;
+    uint64_t remote_pages;
     uint64_t linked_at_ms;
 };
 

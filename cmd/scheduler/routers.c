@@ -222,8 +222,11 @@ static void fill_snapshot(struct wefti_actor *a, struct weft_msg_snapshot *snap)
 #undef COPY
 #undef PASS_OVER
     memcpy(snap->iter_tokens, a->iter_tokens, sizeof snap->iter_tokens);
-    for (uint32_t i = 0; i < a->n_groups; i++)
+    for (uint32_t i = 0; i < a->n_groups; i++) {
+        const struct wefti_worker *worker = &a->groups[i].worker;
+        snap->remote_pages[i] = worker->is_linked ? worker->remote_pages : WEFT_PAGES_UNKNOWN;
         add_group(&a->groups[i], snap);
+    }
     snap->n_rejected -= a->replicas.n_passed_on;
     fill_activity(a, &snap->activity);
 }

@@ -109,6 +109,7 @@ static void send_heartbeat(struct worker *w) {
         .progress = wefti_stepper_progress(w->stepper),
         .busy = wefti_stepper_n_under_way(w->stepper) > 0,
         .resident_bytes = weft_mem_resident_bytes(),
+        .remote_pages = WEFT_PAGES_UNKNOWN,
     };
     (void)send_message(w, &msg);
 }

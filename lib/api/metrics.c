@@ -381,6 +381,21 @@ static void render_iterations(const struct writer *w, const struct weft_api_metr
     histogram(w, name, "Tokens computed per step.", &steps);
 }
 
+/* A worker that has not counted yet, or may not, has no line. */
+static void render_remote_pages(const struct writer *w, const struct weft_msg_snapshot *s) {
+    char label[32];
+    bool has_head = false;
+    for (uint32_t i = 0; i < s->n_workers; i++) {
+        if (s->remote_pages[i] == WEFT_PAGES_UNKNOWN) continue;
+        if (!has_head)
+            head(w, "numa_remote_pages", "gauge",
+                 "Resident pages of a worker on other NUMA nodes than its own.");
+        has_head = true;
+        (void)snprintf(label, sizeof label, ",worker=\"%u\"", i);
+        sample(w, "numa_remote_pages", label, (double)s->remote_pages[i]);
+    }
+}
+
 static void render_scheduler(const struct writer *w, const struct weft_api_metrics *m,
                              const struct weft_msg_snapshot *s, bool has_prefix_cache) {
     uint32_t n_used = s->n_blocks - s->n_blocks_free;
@@ -413,6 +428,7 @@ static void render_scheduler(const struct writer *w, const struct weft_api_metri
     head(w, "workers", "gauge", "Workers by whether they serve.");
     sample(w, "workers", ",state=\"serving\"", s->n_workers_serving);
     sample(w, "workers", ",state=\"absent\"", s->n_workers - s->n_workers_serving);
+    render_remote_pages(w, s);
     render_iterations(w, m);
     head(w, "cache_config_info", "gauge", "The KV cache's configuration, as labels.");
     char label[128];

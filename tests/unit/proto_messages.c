@@ -230,7 +230,8 @@ bool proto_equal(const struct weft_msg *a, const struct weft_msg *b) {
     case WEFT_MSG_HEARTBEAT:
         return a->heartbeat.progress == b->heartbeat.progress &&
                a->heartbeat.busy == b->heartbeat.busy &&
-               a->heartbeat.resident_bytes == b->heartbeat.resident_bytes;
+               a->heartbeat.resident_bytes == b->heartbeat.resident_bytes &&
+               a->heartbeat.remote_pages == b->heartbeat.remote_pages;
     case WEFT_MSG_PLAN:
         return same_plan(&a->plan, &b->plan);
     case WEFT_MSG_EXPERTS:
@@ -427,6 +428,8 @@ static void fill_snapshot(struct weft_msg_snapshot *snap, bool max) {
     snap->worker_resident_bytes = 15;
     snap->sched_pid = 16;
     snap->n_workers = snap->n_workers_serving = WEFT_WORKERS_MAX;
+    for (uint32_t i = 0; i < WEFT_WORKERS_MAX; i++)
+        snap->remote_pages[i] = WEFT_PAGES_UNKNOWN - i;
 }
 
 static void fill_result(struct weft_step_result *result, bool max) {
@@ -587,6 +590,7 @@ bool proto_sample(uint32_t idx, const char **name_out, struct weft_msg *msg) {
         msg->heartbeat.progress = max ? UINT64_MAX : 0;
         msg->heartbeat.busy = max;
         msg->heartbeat.resident_bytes = max ? UINT64_MAX : 30 << 20;
+        msg->heartbeat.remote_pages = max ? WEFT_PAGES_UNKNOWN : 0;
         break;
     case WEFT_MSG_PLAN:
         fill_plan(&msg->plan, max);
@@ -914,6 +918,8 @@ static void random_snapshot(uint64_t *rand, struct weft_msg_snapshot *snap) {
     snap->sched_pid = number(rand, UINT32_MAX);
     snap->n_workers = number(rand, WEFT_WORKERS_MAX);
     snap->n_workers_serving = number(rand, snap->n_workers);
+    for (uint32_t i = 0; i < snap->n_workers; i++)
+        snap->remote_pages[i] = number64(rand);
     random_activity(rand, &snap->activity);
 }
 
@@ -952,6 +958,7 @@ static void random_small(uint64_t *rand, struct weft_msg *msg) {
         msg->heartbeat.progress = number64(rand);
         msg->heartbeat.busy = coin(rand);
         msg->heartbeat.resident_bytes = number64(rand);
+        msg->heartbeat.remote_pages = number64(rand);
     }
 }
 

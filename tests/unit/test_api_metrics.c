@@ -380,6 +380,27 @@ static void windowed_blocks_are_told_and_count_if_they_are_fewer(void **state) {
     weft_buf_fini(&out);
 }
 
+static void remote_pages_are_told_by_worker_where_they_are_known(void **state) {
+    (void)state;
+    struct weft_api_metrics m;
+    struct weft_buf out;
+    struct weft_msg_snapshot s = snapshot();
+    weft_api_metrics_init(&m);
+    s.n_workers = 3;
+    s.remote_pages[0] = 7;
+    s.remote_pages[1] = WEFT_PAGES_UNKNOWN;
+    render(&m, &s, "weft_", &out);
+    has_line(&out, "# TYPE weft_numa_remote_pages gauge");
+    has_line(&out, "weft_numa_remote_pages" LABELS ",worker=\"0\"} 7");
+    has_line(&out, "weft_numa_remote_pages" LABELS ",worker=\"2\"} 0");
+    assert_null(strstr(weft_buf_cstr(&out), "worker=\"1\""));
+    weft_buf_fini(&out);
+    s.remote_pages[0] = s.remote_pages[2] = WEFT_PAGES_UNKNOWN;
+    render(&m, &s, "weft_", &out);
+    assert_null(strstr(weft_buf_cstr(&out), "remote_pages"));
+    weft_buf_fini(&out);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_stand_under_vllm_s_names),
@@ -394,6 +415,7 @@ int main(void) {
         cmocka_unit_test(the_process_has_prometheus_own_names),
         cmocka_unit_test(tokens_and_waiting_requests_are_told_apart_as_vllm_does),
         cmocka_unit_test(windowed_blocks_are_told_and_count_if_they_are_fewer),
+        cmocka_unit_test(remote_pages_are_told_by_worker_where_they_are_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
