@@ -19,6 +19,7 @@
 #include "base/cpu.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/numa.h"
 #include "base/rand.h"
 #include "common/actor.h"
 #include "common/config.h"
@@ -29,6 +30,7 @@
 #include "common/status.h"
 #include "experts.h"
 #include "link/link.h"
+#include "remote.h"
 #include "stepper.h"
 
 #define HEARTBEAT_MS 250u
@@ -51,6 +53,7 @@ struct worker {
     uint64_t heartbeat_at_ms;
     uint64_t start_quiet_ms, end_quiet_ms; /* for the log: sessions may fail without end */
     struct wefti_experts experts;
+    struct wefti_remote remote;
     uint64_t n_steps; /* finished by the stepper */
 };
 
@@ -109,7 +112,7 @@ static void send_heartbeat(struct worker *w) {
         .progress = wefti_stepper_progress(w->stepper),
         .busy = wefti_stepper_n_under_way(w->stepper) > 0,
         .resident_bytes = weft_mem_resident_bytes(),
-        .remote_pages = WEFT_PAGES_UNKNOWN,
+        .remote_pages = w->remote.n_remote,
     };
     (void)send_message(w, &msg);
 }
@@ -249,6 +252,12 @@ static weft_err init_experts(struct worker *w, const struct weft_eng_info *info,
                               info->n_experts, has_experts, why);
 }
 
+static void init_remote(struct worker *w, const struct weft_eng_info *info) {
+    struct weft_eng_region regions[WEFT_ENG_REGIONS];
+    uint32_t n = wefti_stepper_regions(w->stepper, regions);
+    wefti_remote_init(&w->remote, info->home, regions, n, weft_numa_locate);
+}
+
 /* Sets has_engine once it is so. */
 static weft_err check_engine(struct worker *w, struct weft_errmsg *why) {
     enum wefti_engine_state state = wefti_stepper_engine(w->stepper, why);
@@ -258,6 +267,7 @@ static weft_err check_engine(struct worker *w, struct weft_errmsg *why) {
     const struct weft_eng_info *info = wefti_stepper_info(w->stepper);
     weft_loading_log(&w->loading, info);
     w->has_engine = true;
+    init_remote(w, info);
     return init_experts(w, info, why);
 }
 
@@ -285,7 +295,7 @@ static bool asked_to_exit(struct worker *w) {
 static int poll_ms(const struct worker *w, uint64_t now_ms) {
     uint64_t since = now_ms - w->heartbeat_at_ms;
     uint64_t left = since < HEARTBEAT_MS ? HEARTBEAT_MS - since : 0;
-    return w->has_epoch && left < TICK_MS ? (int)left : (int)TICK_MS;
+    return (int)wefti_remote_wait_ms(&w->remote, w->has_epoch && left < TICK_MS ? left : TICK_MS);
 }
 
 /* Serves until asked to exit (OK), or until it is clear that no plan can ever be computed. */
@@ -313,7 +323,17 @@ static weft_err serve(struct worker *w, struct weft_errmsg *why) {
             send_heartbeat(w);
         }
         tell_experts(w, now_ms);
+        wefti_remote_tick(&w->remote, w->n_steps, now_ms);
     }
+}
+
+/* The memory near the CPUs that this worker was given. */
+static uint64_t home_of_this_process(void) {
+    static struct weft_numa numa;
+    uint32_t cpus[WEFT_CPUS_MAX];
+    uint32_t n = weft_cpu_allowed(cpus);
+    weft_numa_read("", &numa);
+    return weft_numa_home(&numa, cpus, n);
 }
 
 int main(int argc, char **argv) {
@@ -333,6 +353,7 @@ int main(int argc, char **argv) {
 
     err = weft_signals_init(w.config.status_fd >= 0, &w.signal_fd, &why);
     if (!err) err = weft_engine_config(&w.config, &options, &why);
+    if (!err) options.home = home_of_this_process();
     if (!err) weft_loading_begin(&w.loading, &w.config, &options);
     if (!err) err = wefti_stepper_start(w.config.model, &options, &w.stepper, &why);
     if (!err) err = open_link(&w, &why);

@@ -223,6 +223,12 @@ const struct weft_eng_info *wefti_stepper_info(const wefti_stepper *st) {
     return weft_eng_info(st->eng);
 }
 
+uint32_t wefti_stepper_regions(const wefti_stepper *st,
+                               struct weft_eng_region out[WEFT_ENG_REGIONS]) {
+    WEFT_ASSERT(atomic_load(&st->engine_state) == WEFTI_ENGINE_OPEN);
+    return weft_eng_regions(st->eng, out);
+}
+
 uint64_t wefti_stepper_progress(const wefti_stepper *st) {
     WEFT_ASSERT(atomic_load(&st->engine_state) == WEFTI_ENGINE_OPEN);
     return weft_eng_progress(st->eng);

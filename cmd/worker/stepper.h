@@ -57,6 +57,10 @@ enum wefti_engine_state { WEFTI_ENGINE_OPENING, WEFTI_ENGINE_OPEN, WEFTI_ENGINE_
 enum wefti_engine_state wefti_stepper_engine(const wefti_stepper *stepper, struct weft_errmsg *why);
 const struct weft_eng_info *wefti_stepper_info(const wefti_stepper *stepper); /* once OPEN */
 
+/* Of the engine, until stop; once OPEN. */
+uint32_t wefti_stepper_regions(const wefti_stepper *stepper,
+                               struct weft_eng_region out[WEFT_ENG_REGIONS]);
+
 /* Moves while a step advances; once OPEN. */
 uint64_t wefti_stepper_progress(const wefti_stepper *stepper);
 uint32_t wefti_stepper_n_spill_blocks(const wefti_stepper *stepper); /* now; once OPEN */

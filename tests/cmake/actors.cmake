@@ -11,3 +11,5 @@ weft_test(test_expert_rows SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_expert_ro
 foreach(symbol malloc calloc)
   target_link_options(test_expert_rows PRIVATE -Wl,--wrap=${symbol})
 endforeach()
+weft_test(test_remote SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_remote.c ${CMAKE_SOURCE_DIR}/cmd/worker/remote.c
+          LINKS weft_engine weft_proto weft_base INSIDE cmd_worker LABELS unit TIMEOUT 30)
