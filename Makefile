@@ -6,7 +6,7 @@ ARGS ?=
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 BUILD_PACKAGES := cmake ninja-build pkg-config gcc libc6-dev libuv1-dev libnng-dev libmbedtls-dev libmsgpack-dev \
-  libjemalloc-dev node-llhttp libjansson-dev libpcre2-dev libutf8proc-dev libnuma-dev libxxhash-dev \
+  libjemalloc-dev node-llhttp libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev \
   libcmocka-dev
 TEST_PACKAGES := python3 python3-msgpack python3-pynvim curl \
   $(shell command -v node >/dev/null || echo nodejs) $(shell command -v npm >/dev/null || echo npm) universal-ctags
