@@ -33,6 +33,7 @@ weft_err weft_engine_config(const struct weft_config *config, struct weft_eng_op
     options->n_threads = config->threads;
     if (config->n_workers && config->n_workers != WEFT_CONFIG_AUTO)
         options->n_sharers = config->n_workers;
+    if (config->weights_copies) options->n_copies = config->weights_copies;
     options->weights_fd = config->weights_fd;
     return WEFT_OK;
 }

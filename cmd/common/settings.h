@@ -270,6 +270,8 @@
       "allow plain tcp:// links beyond the loopback address")                                      \
     X(weights_fd, FD, "weights-fd", WORKER, -1, 1e6, "-1", "FD",                                   \
       "memfd that keeps the packed weights")                                                       \
+    X(weights_copies, U32, "weights-copies", WORKER, 0, WEFT_WORKERS_MAX, "0", "N",                \
+      "copies of the packed weights that workers make at the same time, one per NUMA node; 0: 1")  \
     X(status_fd, FD, "status-fd", ACTORS, -1, 1e6, "-1", "FD",                                     \
       "where to tell a supervisor that all is ready")                                              \
                                                                                                    \

@@ -153,7 +153,7 @@ static weft_err reserve(weft_eng *eng, const weft_model *model,
     struct weft_eng_info *info = &eng->info;
     size_t scratch_bytes = 0;
     uint32_t len = info->max_model_len;
-    uint64_t to_come = wefti_weights_bytes_to_come(&eng->weights, plan);
+    uint64_t to_come = wefti_weights_bytes_to_come(&eng->weights, plan) * options->n_copies;
     struct weft_model_params own = *weft_model_params(model);
     own.n_kv_heads = weft_max_u32(eng->weights.n_kv_heads_max, 1);
     weft_err err = open_step_memory(eng, why);
@@ -173,6 +173,7 @@ static weft_err reserve(weft_eng *eng, const weft_model *model,
         .model_name = info->model_name,
         .weight_bytes = eng->weights.bytes,
         .is_page_cache = weft_model_packed(model) != NULL,
+        .n_copies = options->n_copies,
         .n_sharers = options->n_sharers,
         .kv_bytes = info->kv_bytes,
         .scratch_bytes = scratch_bytes,

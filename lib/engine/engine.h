@@ -64,6 +64,7 @@ typedef struct weft_eng_calib weft_eng_calib;
 struct weft_eng_loading {
     const char *model_name;
     uint64_t weight_bytes;            /* packed */
+    uint32_t n_copies;                /* of the weights, by as many engines at the same time */
     bool is_page_cache;               /* the weights are a packed file: the kernel may drop them */
     uint32_t n_sharers;               /* each takes the next two: */
     uint64_t kv_bytes, scratch_bytes; /* when all of it is in use */
@@ -106,6 +107,7 @@ struct weft_eng_options {
      * by the time of the first step; borrowed until the engine is freed. */
     uint32_t rank, n_ranks;
     weft_coll *coll;
+    uint32_t n_copies; /* those of them that pack now, each for itself and others */
     uint32_t max_seqs, max_batched_tokens;
     uint32_t max_model_len; /* 0: the model's context */
     uint32_t n_threads;     /* 0: one per allowed CPU, no more than the cgroup's CPU quota grants */
@@ -120,8 +122,8 @@ struct weft_eng_options {
     uint64_t home; /* nodes whose memory is preferred (base/numa.h); 0: no choice */
 };
 
-/* max_seqs 64, max_batched_tokens 512, block_size 16, n_sharers 1, n_ranks 1, weights_fd -1, the
- * rest 0. */
+/* max_seqs 64, max_batched_tokens 512, block_size 16, n_sharers 1, n_copies 1, n_ranks 1,
+ * weights_fd -1, the rest 0. */
 void weft_eng_options_init(struct weft_eng_options *options);
 
 /* "auto|f32|bf16|f16|q8|q4", "auto|channel|group|group-asym", "auto|f32|bf16|int8",

@@ -4,6 +4,7 @@ one."""
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -83,6 +84,12 @@ def weights_file(pid):
     return inodes.pop()
 
 
+def copies_counted(pid):
+    """Of the weights, when a worker looks whether all fits into memory."""
+    with open(f"/proc/{pid}/cmdline", encoding="utf-8") as f:
+        return re.search(r"--weights-copies[\0=](\d+)", f.read() + "--weights-copies=1").group(1)
+
+
 def policies(pid):
     """[(policy, file or "", bytes)] of a process's mappings. Neighbours of one policy may be one mapping."""
     path = f"/proc/{pid}/numa_maps"
@@ -111,10 +118,14 @@ def test_there_is_a_worker_per_node_on_its_cpus_with_weights_of_its_own():
     with Server(env=fake(first, second)) as server:
         pids = check_affinities(server, first, second)
         assert weights_file(pids[0]) != weights_file(pids[1])
+        assert [copies_counted(pid) for pid in pids] == ["2", "2"]  # they pack at the same time
         replies = harness.in_threads([lambda: server.complete(prompt="It was late", max_tokens=20, temperature=0)] * 4)
         assert len({r["choices"][0]["text"] for r in replies}) == 1
         harness.wait_until("both to have counted", lambda: len(remote_pages(server)) == 2)
         assert set(remote_pages(server).values()) == {0}, remote_pages(server)
+        os.kill(pids[1], signal.SIGKILL)
+        harness.wait_until("another in its place", lambda: len(server.workers()) == 2 and pids[1] not in server.workers())
+        assert copies_counted(check_affinities(server, first, second)[1]) == "1"
 
 
 def test_weights_cache_and_scratch_prefer_their_node():

@@ -14,6 +14,7 @@
 static struct weft_eng_loading model(uint32_t n_sharers) {
     return (struct weft_eng_loading){.model_name = "tale",
                                      .weight_bytes = 2000 * MIB,
+                                     .n_copies = 1,
                                      .n_sharers = n_sharers,
                                      .kv_bytes = 300 * MIB,
                                      .scratch_bytes = 100 * MIB};
@@ -74,6 +75,15 @@ static void the_sentence_has_the_numbers_and_what_would_help(void **state) {
     assert_true(strlen(why.text) + 1 < sizeof why.text);
 }
 
+static void copies_that_are_made_at_once_are_told(void **state) {
+    (void)state;
+    char text[WEFT_ENG_NEED_TEXT_BYTES];
+    struct weft_eng_loading loading = model(2);
+    loading.n_copies = 2;
+    assert_string_equal(weft_eng_need_text(&loading, text),
+                        "4.7 GiB (weights 2 x 2.0 GiB, KV cache 2 x 300 MiB, scratch 2 x 100 MiB)");
+}
+
 static void a_packed_file_is_not_counted_and_said_to_be_in_the_page_cache(void **state) {
     (void)state;
     char text[WEFT_ENG_NEED_TEXT_BYTES];
@@ -91,6 +101,7 @@ int main(void) {
         cmocka_unit_test(who_packs_counts_the_caches_of_all_and_later_ones_their_own),
         cmocka_unit_test(what_is_not_known_refuses_nothing),
         cmocka_unit_test(the_sentence_has_the_numbers_and_what_would_help),
+        cmocka_unit_test(copies_that_are_made_at_once_are_told),
         cmocka_unit_test(a_packed_file_is_not_counted_and_said_to_be_in_the_page_cache),
     };
     return cmocka_run_group_tests_name("fit", tests, NULL, NULL);

@@ -43,6 +43,7 @@ static const char *end_capture(void) {
 static struct weft_eng_loading tale(uint64_t done_mib) {
     return (struct weft_eng_loading){.model_name = "tale",
                                      .weight_bytes = (uint64_t)2048 << 20,
+                                     .n_copies = 1,
                                      .n_sharers = 1,
                                      .kv_bytes = (uint64_t)512 << 20,
                                      .limit_bytes = (uint64_t)8 << 30,

@@ -50,6 +50,15 @@ static bool keep_over_exec(int fd) {
     return fcntl(fd, F_SETFD, 0) == 0;
 }
 
+/* Nodes whose weights are not packed yet: at the start their workers pack at the same time, and none
+ * may take the memory that is free now for its own. */
+static uint32_t copies_to_come(const struct supervisor *sup) {
+    uint32_t n = 0;
+    for (uint32_t i = FIRST_WORKER; i < sup->n_children; i++)
+        n += sup->children[i].packer == i && !sup->restart.children[i].was_ready;
+    return n > 1 ? n : 1;
+}
+
 /* The program's settings for this child, as arguments; the caller frees all but the first n_fixed.
  * False: no memory. */
 static bool make_argv(struct supervisor *sup, const struct child *child, int status_fd, char **argv,
@@ -57,6 +66,7 @@ static bool make_argv(struct supervisor *sup, const struct child *child, int sta
     struct weft_config config = sup->config;
     config.status_fd = status_fd;
     config.weights_fd = child->weights_fd;
+    config.weights_copies = copies_to_come(sup);
     config.worker_url =
         child->program == WEFT_PROG_SCHEDULER ? sup->addresses.all_workers : child->url;
     weft_addresses_tell(&sup->addresses, child->program, &config);

@@ -11,12 +11,14 @@ static uint64_t for_each(const struct weft_eng_loading *loading) {
 const char *weft_eng_need_text(const struct weft_eng_loading *loading,
                                char out[WEFT_ENG_NEED_TEXT_BYTES]) {
     char all[WEFT_SIZE_TEXT_BYTES], weights[WEFT_SIZE_TEXT_BYTES], kv[WEFT_SIZE_TEXT_BYTES],
-        scratch[WEFT_SIZE_TEXT_BYTES], times[24] = "";
+        scratch[WEFT_SIZE_TEXT_BYTES], times[24] = "", copies[24] = "";
     uint64_t sum = loading->n_sharers * for_each(loading);
-    if (!loading->is_page_cache) sum += loading->weight_bytes;
+    if (!loading->is_page_cache) sum += loading->n_copies * loading->weight_bytes;
+    if (loading->n_copies > 1) (void)snprintf(copies, sizeof copies, "%u x ", loading->n_copies);
     if (loading->n_sharers > 1) (void)snprintf(times, sizeof times, "%u x ", loading->n_sharers);
-    (void)snprintf(out, WEFT_ENG_NEED_TEXT_BYTES, "%s (weights %s%s, KV cache %s%s, scratch %s%s)",
-                   weft_size_text(sum, all), weft_size_text(loading->weight_bytes, weights),
+    (void)snprintf(out, WEFT_ENG_NEED_TEXT_BYTES,
+                   "%s (weights %s%s%s, KV cache %s%s, scratch %s%s)", weft_size_text(sum, all),
+                   copies, weft_size_text(loading->weight_bytes, weights),
                    loading->is_page_cache ? " in the page cache, which do not count" : "", times,
                    weft_size_text(loading->kv_bytes, kv), times,
                    weft_size_text(loading->scratch_bytes, scratch));

@@ -11,7 +11,7 @@
 #include "base/cpu.h"
 #include "engine/engine.h"
 
-/* `to_come`: of the weights, what is not in memory yet; 0 means that others of n_sharers may have
+/* `to_come`: of all copies of the weights, what is not in memory yet; 0 means that others of n_sharers may have
  * taken their part already, so only this engine's counts. NOMEM: it does not fit; `why` has the
  * numbers and what would help. */
 WEFT_MUST_CHECK weft_err wefti_fit_check(const struct weft_eng_loading *loading, uint64_t to_come,

@@ -14,6 +14,7 @@ void weft_eng_options_init(struct weft_eng_options *options) {
     options->max_batched_tokens = 512;
     options->n_sharers = 1;
     options->n_ranks = 1;
+    options->n_copies = 1;
     options->weights_fd = -1;
 }
 
@@ -39,6 +40,9 @@ weft_err wefti_options_check(const struct weft_eng_options *o, const struct weft
     if (o->n_ranks > 1 && (!o->coll || weft_coll_n_ranks(o->coll) != o->n_ranks))
         return weft_err_set(why, WEFT_E_INVAL, "rank %u of %u has no group of that size", o->rank,
                             o->n_ranks);
+    if (o->n_copies < 1 || o->n_copies > o->n_sharers)
+        return weft_err_set(why, WEFT_E_INVAL, "%u copies of the weights for %u engines",
+                            o->n_copies, o->n_sharers);
     if (o->n_threads > WEFT_THREADS_MAX)
         return weft_err_set(why, WEFT_E_INVAL, "at most %d threads, got %u", WEFT_THREADS_MAX,
                             o->n_threads);
