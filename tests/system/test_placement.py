@@ -124,7 +124,7 @@ def test_there_is_a_worker_per_node_on_its_cpus_with_weights_of_its_own():
         harness.wait_until("both to have counted", lambda: len(remote_pages(server)) == 2)
         assert set(remote_pages(server).values()) == {0}, remote_pages(server)
         os.kill(pids[1], signal.SIGKILL)
-        harness.wait_until("another in its place", lambda: len(server.workers()) == 2 and pids[1] not in server.workers())
+        harness.wait_until("it to be replaced", lambda: len(server.workers()) == 2 and pids[1] not in server.workers())
         assert copies_counted(check_affinities(server, first, second)[1]) == "1"
 
 
