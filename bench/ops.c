@@ -296,6 +296,7 @@ static void make_data(struct bench *b) {
     size_t plane = (size_t)N_BLOCKS * BLOCK * KV_HEADS * HEAD_DIM;
     b->kv = (struct weft_kv_layer){.k = take(plane, sizeof(uint16_t)),
                                    .v = take(plane, sizeof(uint16_t)),
+                                   .stride_bytes = plane / N_BLOCKS * sizeof(uint16_t),
                                    .dtype = WEFT_KV_BF16,
                                    .block_size = BLOCK,
                                    .n_kv_heads = KV_HEADS,

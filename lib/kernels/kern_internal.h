@@ -143,8 +143,8 @@ static inline void check_gemm_args(const struct weft_gemm_args *args, enum weft_
 /* Where the group of 16 tokens around `token` of `block` begins, in bytes. */
 static inline size_t kv_group_at(const struct weft_kv_layer *kv, uint32_t block, uint32_t kv_head,
                                  uint32_t token) {
-    size_t plane = (size_t)block * kv->n_kv_heads + kv_head;
-    return (plane * (kv->block_size / ATTN_SUB) + token / ATTN_SUB) * weft_kv_group_bytes(kv);
+    size_t group = (size_t)kv_head * (kv->block_size / ATTN_SUB) + token / ATTN_SUB;
+    return block * kv->stride_bytes + group * weft_kv_group_bytes(kv);
 }
 
 /* The scales after an int8 group's codes. */
@@ -157,6 +157,7 @@ static inline void check_kv_layer(const struct weft_kv_layer *kv) {
     WEFT_ASSERT(kv->n_kv_heads > 0 && kv->head_dim > 0 && kv->dtype < WEFT_KV_DTYPE_COUNT);
     WEFT_ASSERT(kv->head_dim <= WEFT_KV_DIM_MAX && kv->v_dim <= kv->head_dim);
     WEFT_ASSERT((uintptr_t)kv->k % 16 == 0 && (uintptr_t)kv->v % 16 == 0);
+    WEFT_ASSERT(kv->stride_bytes % 16 == 0 && kv->stride_bytes >= weft_kv_block_bytes(kv));
     WEFT_ASSERT((kv->v == NULL) == (kv->v_dim > 0));
 }
 

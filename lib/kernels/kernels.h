@@ -177,7 +177,7 @@ struct weft_gemm_args {
 enum weft_kv_dtype { WEFT_KV_F32, WEFT_KV_BF16, WEFT_KV_F16, WEFT_KV_INT8, WEFT_KV_DTYPE_COUNT };
 
 /* One layer's cache. A block holds block_size tokens of all kv heads (block_size % 16 == 0), as
- * groups of 16 tokens of one kv head: [block][kv_head][block_size/16] groups, and in each
+ * groups of 16 tokens of one kv head: [kv_head][block_size/16] groups, and in each
  *   K  [head_dim][16]   16 tokens side by side: dot products of a query run along tokens, without
  *                       horizontal sums
  *   V  [16][head_dim]; a latent layer (latent attention: DeepSeek-V2) has none, the values of a
@@ -186,7 +186,8 @@ enum weft_kv_dtype { WEFT_KV_F32, WEFT_KV_BF16, WEFT_KV_F16, WEFT_KV_INT8, WEFT_
  *   rounded to nearest even; a row with an infinity or NaN has the scale NaN.
  * K and V are read only after rounding to the cache type, the current token's too. */
 struct weft_kv_layer {
-    void *k, *v; /* 16-byte aligned; v NULL: latent */
+    void *k, *v; /* planes: block b is at b * stride_bytes; 16-byte aligned; v NULL: latent */
+    size_t stride_bytes; /* weft_kv_block_bytes or more, a multiple of 16 */
     enum weft_kv_dtype dtype;
     uint32_t block_size, n_kv_heads, head_dim;
     uint32_t v_dim; /* latent: 1..head_dim; else 0, and values are as long as keys */

@@ -49,8 +49,8 @@ static void drop_sequence(struct sequence *s) {
     free(s->q);
 }
 
-/* A cache in which one sequence has blocks in random order among others; every unwritten slot is
- * NaN. */
+/* A cache in which one sequence has blocks in random order among others, some space apart; every
+ * unwritten slot is NaN. */
 struct cache {
     struct weft_kv_layer kv;
     uint32_t *table;
@@ -64,7 +64,9 @@ static void make_cache(struct cache *c, const struct weft_kern_table *table,
                                    .n_kv_heads = s->n_kv_heads,
                                    .head_dim = s->head_dim,
                                    .v_dim = s->v_dim};
-    size_t plane_bytes = n_blocks * weft_kv_block_bytes(&c->kv);
+    size_t block_bytes = weft_kv_block_bytes(&c->kv);
+    c->kv.stride_bytes = block_bytes + between(&seed, 0, 5) * (size_t)16;
+    size_t plane_bytes = (n_blocks - 1) * c->kv.stride_bytes + block_bytes; /* and no more */
     c->kv.k = take(plane_bytes);
     if (!s->v_dim) c->kv.v = take(plane_bytes);
     uint32_t ids[1024];

@@ -383,9 +383,11 @@ static void the_cache_holds_rounded_values_in_its_layout(void **state) {
         enum weft_kv_dtype dtype = (enum weft_kv_dtype)(round % WEFT_KV_DTYPE_COUNT);
         struct weft_kv_layer kv = {
             .dtype = dtype, .block_size = BLOCK, .n_kv_heads = HEADS, .head_dim = DIM};
-        size_t group = weft_kv_group_bytes(&kv), bytes = BLOCKS * weft_kv_block_bytes(&kv);
+        size_t group = weft_kv_group_bytes(&kv), block_bytes = weft_kv_block_bytes(&kv);
         size_t size = group / (16 * (size_t)DIM); /* of a code; scales are less than one more */
-        assert_int_equal(bytes, BLOCKS * HEADS * 2 * group);
+        assert_int_equal(block_bytes, HEADS * 2 * group);
+        kv.stride_bytes = block_bytes + between(&seed, 0, 5) * (size_t)16;
+        size_t bytes = (BLOCKS - 1) * kv.stride_bytes + block_bytes;
         uint8_t *k_plane = take(bytes), *v_plane = take(bytes);
         kv.k = k_plane;
         kv.v = v_plane;
@@ -397,7 +399,7 @@ static void the_cache_holds_rounded_values_in_its_layout(void **state) {
         table->kv_write(&kv, block_table, pos, k, v);
         uint32_t token = pos % BLOCK;
         for (size_t h = 0; h < HEADS; h++) {
-            size_t at = ((block * HEADS + h) * 2 + token / 16) * group;
+            size_t at = block * kv.stride_bytes + (h * 2 + token / 16) * group;
             float scales[2] = {0, 0};
             if (dtype == WEFT_KV_INT8) {
                 size_t scale_at = at + (size_t)DIM * 16 + token % 16 * sizeof(float);

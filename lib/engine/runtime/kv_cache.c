@@ -194,6 +194,7 @@ weft_err wefti_kv_cache_open(struct wefti_kv_cache *cache, const struct weft_mod
     for (uint32_t i = 0; i < cache->n_layers; i++) {
         size_t plane_bytes = cache->block_bytes * cache->n_blocks[wefti_kv_cache_kind(cache, i)];
         layer.k = at;
+        layer.stride_bytes = cache->block_bytes;
         if (cache->n_planes > 1) layer.v = at + plane_bytes;
         cache->layers[i] = layer;
         at += cache->n_planes * plane_bytes;
