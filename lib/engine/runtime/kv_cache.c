@@ -1,6 +1,9 @@
-/* One mapping holds the blocks of all layers: layer by layer a plane of keys and one of values, or
- * one of latents alone, of as many blocks as the layer's kind has. Block b of a plane is at
- * b * block_bytes, so a block id is all that a table needs. The mapping is address space from the start and becomes resident as blocks are written. */
+/* One mapping holds the blocks of all layers, those of full layers first. A block is in one piece:
+ * layer by layer its keys and its values, or its latents alone. So its number is all that a table
+ * needs, and a spill file gets it in one write. The mapping is address space from the start and
+ * becomes resident as blocks are written, by a huge page for every few of them. With a plane per
+ * layer, a token would come to new huge pages in all planes at once, and its step would wait until
+ * all of them are zeroed. */
 #include "runtime/kv_cache.h"
 
 #include <inttypes.h>
@@ -53,10 +56,10 @@ static struct sizes sizes_of(const struct wefti_kv_cache *cache, const struct we
     struct sizes s = {.one_seq = {blocks_for(info, info->max_model_len)}};
     uint64_t seen = blocks_for(info, (uint64_t)info->window + info->max_batched_tokens) + 1;
     if (info->window > 0) s.one_seq[WEFT_KV_WINDOWED] = weft_min_u64(s.one_seq[0], seen);
-    for (uint32_t i = 0; i < cache->n_layers; i++)
-        s.bytes[wefti_kv_cache_kind(cache, i)] += cache->n_planes * cache->block_bytes;
-    for (uint32_t kind = 0; kind < WEFT_KV_KINDS; kind++)
+    for (uint32_t kind = 0; kind < WEFT_KV_KINDS; kind++) {
+        s.bytes[kind] = cache->block_bytes[kind];
         s.all_seqs[kind] = s.one_seq[kind] * info->max_seqs;
+    }
     return s;
 }
 
@@ -158,11 +161,28 @@ static weft_err size_blocks(const struct wefti_kv_cache *cache,
 /* A window that no sequence outgrows gives nothing back. */
 static void set_kinds(struct wefti_kv_cache *cache, const struct weft_model_params *params,
                       struct weft_eng_info *info) {
-    if (params->window == 0 || params->window >= info->max_model_len) return;
+    bool has_windows = params->window > 0 && params->window < info->max_model_len;
     for (uint32_t i = 0; i < params->n_layers; i++) {
-        if (weft_model_bit(params->no_window, i)) continue;
-        cache->windowed[i / 32] |= 1u << i % 32;
-        info->window = params->window;
+        if (has_windows && !weft_model_bit(params->no_window, i)) {
+            cache->windowed[i / 32] |= 1u << i % 32;
+            info->window = params->window;
+        }
+        cache->block_bytes[wefti_kv_cache_kind(cache, i)] += cache->layer_bytes;
+    }
+}
+
+/* `layer`: what all of them have in common. */
+static void place_layers(struct wefti_kv_cache *cache, struct weft_kv_layer layer) {
+    uint8_t *at[WEFT_KV_KINDS];
+    for (uint32_t kind = 0; kind < WEFT_KV_KINDS; kind++)
+        at[kind] = wefti_kv_cache_block(cache, kind, 0);
+    for (uint32_t i = 0; i < cache->n_layers; i++) {
+        enum weft_kv_kind kind = wefti_kv_cache_kind(cache, i);
+        layer.k = at[kind];
+        if (layer.v_dim == 0) layer.v = at[kind] + weft_kv_block_bytes(&layer);
+        layer.stride_bytes = cache->block_bytes[kind];
+        cache->layers[i] = layer;
+        at[kind] += cache->layer_bytes;
     }
 }
 
@@ -174,9 +194,9 @@ weft_err wefti_kv_cache_open(struct wefti_kv_cache *cache, const struct weft_mod
                                   .n_kv_heads = params->n_kv_heads,
                                   .head_dim = params->head_dim,
                                   .v_dim = params->kv_lora};
-    *cache = (struct wefti_kv_cache){.n_planes = weft_kv_n_planes(&layer),
-                                     .n_layers = params->n_layers,
-                                     .block_bytes = weft_kv_block_bytes(&layer)};
+    *cache = (struct wefti_kv_cache){.n_layers = params->n_layers,
+                                     .layer_bytes =
+                                         weft_kv_n_planes(&layer) * weft_kv_block_bytes(&layer)};
     set_kinds(cache, params, info);
     weft_err err = size_blocks(cache, options, taken_bytes, info, why);
     if (err) return err;
@@ -190,15 +210,7 @@ weft_err wefti_kv_cache_open(struct wefti_kv_cache *cache, const struct weft_mod
                             cache->map_bytes);
     if (cache->map_bytes >= HUGE_CACHE_BYTES)
         (void)madvise(cache->map, cache->map_bytes, MADV_HUGEPAGE);
-    uint8_t *at = cache->map;
-    for (uint32_t i = 0; i < cache->n_layers; i++) {
-        size_t plane_bytes = cache->block_bytes * cache->n_blocks[wefti_kv_cache_kind(cache, i)];
-        layer.k = at;
-        layer.stride_bytes = cache->block_bytes;
-        if (cache->n_planes > 1) layer.v = at + plane_bytes;
-        cache->layers[i] = layer;
-        at += cache->n_planes * plane_bytes;
-    }
+    place_layers(cache, layer);
     return WEFT_OK;
 }
 
@@ -211,12 +223,11 @@ void wefti_kv_cache_close(struct wefti_kv_cache *cache) {
 void wefti_kv_cache_copy(const struct wefti_kv_cache *cache, uint32_t layer,
                          const struct weft_step_copy *copies, uint32_t n_copies) {
     WEFT_ASSERT(layer < cache->n_layers);
-    uint8_t *k = cache->layers[layer].k, *v = cache->layers[layer].v; /* NULL: there is none */
+    uint8_t *k = cache->layers[layer].k; /* and V, if there is one, directly after it */
+    size_t stride_bytes = cache->layers[layer].stride_bytes;
     for (uint32_t i = 0; i < n_copies; i++) {
-        if (copies[i].kind != wefti_kv_cache_kind(cache, layer)) continue;
-        size_t from = copies[i].from * cache->block_bytes, to = copies[i].to * cache->block_bytes;
-        if (from == to) continue;
-        memcpy(k + to, k + from, cache->block_bytes);
-        if (v) memcpy(v + to, v + from, cache->block_bytes);
+        uint32_t from = copies[i].from, to = copies[i].to;
+        if (copies[i].kind != wefti_kv_cache_kind(cache, layer) || from == to) continue;
+        memcpy(k + to * stride_bytes, k + from * stride_bytes, cache->layer_bytes);
     }
 }

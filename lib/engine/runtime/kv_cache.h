@@ -1,7 +1,7 @@
 /* engine/runtime/kv_cache — the physical blocks of keys and values, all layers in one mapping.
  *
  * The scheduler decides who holds which block (lib/paged_kv); here they are memory. A block of a
- * kind is one of each layer of that kind. */
+ * kind is one of each layer of that kind, all of them in one piece. */
 #ifndef WEFT_ENGINE_KV_CACHE_H
 #define WEFT_ENGINE_KV_CACHE_H
 
@@ -18,15 +18,24 @@ struct wefti_kv_cache {
     struct weft_kv_layer *layers; /* [n_layers] */
     uint32_t n_layers, n_blocks[WEFT_KV_KINDS];
     uint32_t windowed[WEFT_LAYERS_MAX / 32]; /* a bit per layer: its blocks are of that kind */
-    uint32_t n_planes;                       /* per layer: K and V, or latents alone */
-    size_t block_bytes;                      /* in one plane of one layer */
-    void *map;
+    size_t layer_bytes;                /* of a block in one layer: K and V, or latents alone */
+    size_t block_bytes[WEFT_KV_KINDS]; /* in all layers of the kind; 0: there are none */
+    uint8_t *map;
     size_t map_bytes;
 };
 
 static inline enum weft_kv_kind wefti_kv_cache_kind(const struct wefti_kv_cache *cache,
                                                     uint32_t layer) {
     return weft_model_bit(cache->windowed, layer) ? WEFT_KV_WINDOWED : WEFT_KV_FULL;
+}
+
+/* Where all layers of a block are: block_bytes[kind] of them. */
+static inline uint8_t *wefti_kv_cache_block(const struct wefti_kv_cache *cache,
+                                            enum weft_kv_kind kind, uint32_t block) {
+    uint8_t *first = cache->map;
+    if (kind == WEFT_KV_WINDOWED)
+        first += cache->n_blocks[WEFT_KV_FULL] * cache->block_bytes[WEFT_KV_FULL];
+    return first + block * cache->block_bytes[kind];
 }
 
 /* The element type by the options. */

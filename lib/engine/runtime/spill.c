@@ -40,7 +40,7 @@ weft_err wefti_spill_open(struct wefti_spill *spill, const struct weft_eng_optio
         weft_warn("nothing is spilled to a file: the model has layers with a window");
         return WEFT_OK;
     }
-    spill->slot_bytes = (uint64_t)cache->n_layers * cache->n_planes * cache->block_bytes;
+    spill->slot_bytes = cache->block_bytes[WEFT_KV_FULL];
     uint64_t n = weft_min_u64(options->spill_bytes / spill->slot_bytes, WEFT_KV_BLOCKS_MAX);
     if (n == 0)
         return weft_err_set(why, WEFT_E_INVAL,
@@ -89,21 +89,14 @@ static weft_err move_block(struct wefti_spill *spill, const struct wefti_kv_cach
                            struct weft_errmsg *why) {
     WEFT_ASSERT(which->slot < wefti_spill_n_slots(spill) &&
                 which->block < cache->n_blocks[WEFT_KV_FULL]);
-    WEFT_ASSERT(cache->n_planes <= 2); /* keys and values, or latents */
+    uint8_t *bytes = wefti_kv_cache_block(cache, WEFT_KV_FULL, which->block);
     off_t at = (off_t)(which->slot * spill->slot_bytes);
-    for (uint32_t i = 0; i < cache->n_layers; i++) {
-        uint8_t *planes[] = {cache->layers[i].k, cache->layers[i].v};
-        for (uint32_t k = 0; k < cache->n_planes; k++, at += (off_t)cache->block_bytes) {
-            uint8_t *bytes = planes[k] + which->block * cache->block_bytes;
-            if (!move(spill->fd, bytes, cache->block_bytes, at, is_write)) continue;
-            weft_err err = weft_err_errno(why, errno, "cannot %s the spill file",
-                                          is_write ? "write to" : "read");
-            wefti_spill_close(spill);
-            weft_warn("the spill file is given up: this worker has none from now on");
-            return err;
-        }
-    }
-    return WEFT_OK;
+    if (!move(spill->fd, bytes, spill->slot_bytes, at, is_write)) return WEFT_OK;
+    weft_err err =
+        weft_err_errno(why, errno, "cannot %s the spill file", is_write ? "write to" : "read");
+    wefti_spill_close(spill);
+    weft_warn("the spill file is given up: this worker has none from now on");
+    return err;
 }
 
 weft_err wefti_spill_write(struct wefti_spill *spill, const struct wefti_kv_cache *cache,
