@@ -51,7 +51,7 @@ static weft_err check_word(const struct wefti_config_setting *s, const char *cal
     return weft_err_set(why, WEFT_E_INVAL, "%s is %s, not \"%s\"", called, words, text);
 }
 
-/* Behind the lines that are there, whatever source they came from. */
+/* Behind the lines that are there. */
 static weft_err add_line(const char **lines, const char *text, const char *called,
                          struct weft_errmsg *why) {
     char *both = NULL;
@@ -68,7 +68,8 @@ static weft_err add_line(const char **lines, const char *text, const char *calle
 weft_err wefti_config_set(struct weft_config *config, const struct wefti_config_setting *s,
                           const char *called, const char *text, struct weft_errmsg *why) {
     char *at = (char *)config + s->offset;
-    *((bool *)(void *)((char *)config + s->given)) = true;
+    bool *given = (bool *)(void *)((char *)config + s->given), was_given = *given;
+    *given = true;
     uint64_t u = 0;
     double d = 0;
     bool flag = false;
@@ -82,6 +83,9 @@ weft_err wefti_config_set(struct weft_config *config, const struct wefti_config_
     case WEFTI_CONFIG_TEXT:
         *(const char **)(void *)at = text;
         return WEFT_OK;
+    case WEFTI_CONFIG_LIST:
+        if (!was_given) *(const char **)(void *)at = NULL;
+        return add_line((const char **)(void *)at, text, called, why);
     case WEFTI_CONFIG_TEXTS:
         return add_line((const char **)(void *)at, text, called, why);
     case WEFTI_CONFIG_FLAG:
@@ -278,6 +282,14 @@ static weft_err take_args(struct args *args) {
     return err;
 }
 
+/* A list of this source takes the place of a weaker one's, as other settings do. */
+static void begin_source(struct weft_config *config) {
+    for (size_t i = 0; i < wefti_config_n_settings; i++) {
+        const struct wefti_config_setting *s = &wefti_config_settings[i];
+        if (s->kind == WEFTI_CONFIG_LIST) *(bool *)(void *)((char *)config + s->given) = false;
+    }
+}
+
 /* How to say that something else is wrong. */
 static const char *format_asked_for(int argc, char **argv) {
     static const char flag[] = "--log-format";
@@ -309,7 +321,9 @@ weft_err weft_config_parse(enum weft_program bit, int argc, char **argv, struct 
     err = set_defaults(bit, config, why);
     memset(&config->given, 0, sizeof config->given);
     if (!err && args.config_file) err = wefti_config_read_file(bit, args.config_file, config, why);
+    begin_source(config);
     if (!err) err = set_from_env(bit, config, why);
+    begin_source(config);
     args.config = config;
     if (!err) err = take_args(&args);
     if (!err) err = wefti_config_check(program, config, why);
@@ -320,7 +334,7 @@ weft_err weft_config_parse(enum weft_program bit, int argc, char **argv, struct 
 
 static bool is_text(const struct wefti_config_setting *s) {
     return s->kind == WEFTI_CONFIG_TEXT || s->kind == WEFTI_CONFIG_TEXTS ||
-           s->kind == WEFTI_CONFIG_WORD;
+           s->kind == WEFTI_CONFIG_LIST || s->kind == WEFTI_CONFIG_WORD;
 }
 
 static const char *text_of(const struct weft_config *config, const struct wefti_config_setting *s) {
@@ -337,6 +351,7 @@ static char *print_setting(const struct weft_config *config, const struct wefti_
     case WEFTI_CONFIG_WORD:
     case WEFTI_CONFIG_TEXT:
     case WEFTI_CONFIG_TEXTS:
+    case WEFTI_CONFIG_LIST:
         n = asprintf(&arg, "--%s=%s", s->name, text_of(config, s));
         break;
     case WEFTI_CONFIG_AUTO:

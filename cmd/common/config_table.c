@@ -143,7 +143,7 @@ static const struct wefti_config_program programs[] = {
          "{NAME: "
          "{\"text\": ...} or {\"error\": ...}}."},
     {.bit = WEFT_PROG_ROUTER,
-     .usage = "weft-router MODEL --scheduler-url URL [options]",
+     .usage = "weft-router MODEL --scheduler-url URL... [options]",
      .about = "Takes requests; weft serve starts it.",
      .words = {MODEL}},
     {.bit = WEFT_PROG_SCHEDULER,
@@ -227,5 +227,5 @@ void wefti_config_variable(const char *name, char name_out[WEFTI_CONFIG_NAME_BYT
 
 bool wefti_config_is_number(const struct wefti_config_setting *s) {
     return s->kind != WEFTI_CONFIG_TEXT && s->kind != WEFTI_CONFIG_TEXTS &&
-           s->kind != WEFTI_CONFIG_WORD;
+           s->kind != WEFTI_CONFIG_LIST && s->kind != WEFTI_CONFIG_WORD;
 }

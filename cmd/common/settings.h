@@ -3,7 +3,8 @@
  * setting is a row here, and what uses its field.
  *
  * X(field, kind, name, programs, least, most, value, arg, help)
- *   kind      TEXT, TEXTS (may be given again: a line for each), WORD (one of a few), U32, AUTO (a
+ *   kind      TEXT, TEXTS (may be given again: a line for each), LIST (the same, but the lines of a
+ *             stronger source take the place of a weaker one's), WORD (one of a few), U32, AUTO (a
  *             U32, or "auto"), U64, SIZE (as "512MiB"), I32, FD, F32 or FLAG; its type in C is below
  *   name      "max-num-seqs": flag --max-num-seqs, variable WEFT_MAX_NUM_SEQS, the same in files
  *   programs  bits of enum weft_program, without WEFT_PROG_, or groups of them (config.c)
@@ -33,6 +34,7 @@
 /* Kinds in C. */
 #define WEFT_SETTING_TEXT const char *  /* borrowed, or kept for the process's life */
 #define WEFT_SETTING_TEXTS const char * /* the same */
+#define WEFT_SETTING_LIST const char *  /* the same */
 #define WEFT_SETTING_WORD const char *  /* the same */
 #define WEFT_SETTING_U32 uint32_t
 #define WEFT_SETTING_AUTO uint32_t /* WEFT_CONFIG_AUTO, or a number below */
@@ -250,8 +252,9 @@
       "compute threads of a worker; 0: one per CPU that affinity and the cgroup's quota allow")    \
                                                                                                    \
     HEAD("Links between processes")                                                                \
-    X(scheduler_url, TEXT, "scheduler-url", ROUTER | SCHEDULER, 0, 0, NULL, "URL",                 \
-      "where routers meet the scheduler")                                                          \
+    X(scheduler_url, LIST, "scheduler-url", ROUTER | SCHEDULER, 0, 0, NULL, "URL",                 \
+      "where routers meet the scheduler; a router may have several schedulers: given again, or "   \
+      "with commas")                                                          \
     X(worker_url, TEXT, "worker-url", SCHEDULER | WORKER, 0, 0, NULL, "URL",                       \
       "where the worker meets the scheduler; to the scheduler one for each, comma-separated")      \
     /* What the first router read; the first is not given one. */                                  \

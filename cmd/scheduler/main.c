@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -163,6 +164,9 @@ int main(int argc, char **argv) {
     weft_actor_init("scheduler", config);
     if (!config->scheduler_url || !config->worker_url) {
         return weft_actor_fail(config, "--scheduler-url and --worker-url are both needed");
+    }
+    if (strpbrk(config->scheduler_url, ",\n")) {
+        return weft_actor_fail(config, "--scheduler-url is one address, a scheduler's own");
     }
     err = weft_signals_init(config->status_fd >= 0, &actor.signal_fd, &why);
     if (!err) err = actor_init(&actor, &why);

@@ -1084,6 +1084,16 @@ static void some_texts_may_be_given_again_and_get_a_line_each(void **state) {
         free(args[--n]);
 }
 
+static void a_list_takes_the_place_of_a_weaker_source_s(void **state) {
+    (void)state;
+    set_env("WEFT_SCHEDULER_URL", "a,b");
+    ASSERT_PARSES(WEFT_PROG_ROUTER, "m");
+    assert_string_equal(config.scheduler_url, "a,b");
+    ASSERT_PARSES(WEFT_PROG_ROUTER, "m", "--scheduler-url", "c", "--scheduler-url=d");
+    assert_string_equal(config.scheduler_url, "c\nd");
+    assert_true(config.given.scheduler_url);
+}
+
 int main(void) {
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, clean_environment, clean_up)
     const struct CMUnitTest tests[] = {
@@ -1138,6 +1148,7 @@ int main(void) {
         CASE(a_key_never_stands_in_argv),
         CASE(argv_is_whole_or_not_at_all),
         CASE(some_texts_may_be_given_again_and_get_a_line_each),
+        CASE(a_list_takes_the_place_of_a_weaker_source_s),
     };
     return cmocka_run_group_tests_name("config", tests, NULL, NULL);
 }
