@@ -154,15 +154,15 @@ static void smooth_step_error(struct weft_api_metrics *m, const struct weft_coun
     m->step_error += (error / actual - m->step_error) * (weight < 1 ? weight : 1);
 }
 
-void weft_api_metrics_snapshot(struct weft_api_metrics *m, const struct weft_msg_snapshot *s,
-                               uint64_t now_ms) {
+void weft_api_metrics_snapshot(struct weft_api_metrics *m, struct weft_api_metrics_source *source,
+                               const struct weft_msg_snapshot *s, uint64_t now_ms) {
     const struct weft_counters before = m->carried;
-#define CARRY(name, ...) carry(&m->carried.name, &m->seen.name, s->name);
+#define CARRY(name, ...) carry(&m->carried.name, &source->seen.name, s->name);
     WEFT_COUNTER_LIST(CARRY, CARRY)
 #undef CARRY
     smooth_step_error(m, &before);
     for (uint32_t i = 0; i < WEFT_ITER_BUCKETS; i++)
-        carry(&m->carried_iter_tokens[i], &m->seen_iter_tokens[i], s->iter_tokens[i]);
+        carry(&m->carried_iter_tokens[i], &source->seen_iter_tokens[i], s->iter_tokens[i]);
     weft_api_rates_add(&m->rates, now_ms, m->carried.n_prompt_tokens, m->carried.n_output_tokens);
 }
 
@@ -174,14 +174,23 @@ struct writer {
     char labels[640]; /* model_name="...",engine="0" */
 };
 
-/* Label values escape backslash, quote and newline. */
-static void set_labels(struct writer *w, const char *model_name) {
-    size_t n = (size_t)snprintf(w->labels, sizeof w->labels, "model_name=\"");
-    for (const char *p = model_name; *p && n + 24 < sizeof w->labels; p++) {
-        if (*p == '"' || *p == '\\' || *p == '\n') w->labels[n++] = '\\';
-        w->labels[n++] = *p == '\n' ? 'n' : *p;
+/* Label values escape backslash, quote and newline. What finds no room is left out. Returns where it
+ * ends. */
+static size_t escape(const char *value, char *out, size_t out_bytes) {
+    size_t n = 0;
+    for (const char *p = value; *p && n + 3 < out_bytes; p++) {
+        if (*p == '"' || *p == '\\' || *p == '\n') out[n++] = '\\';
+        out[n++] = *p == '\n' ? 'n' : *p;
     }
-    (void)snprintf(w->labels + n, sizeof w->labels - n, "\",engine=\"0\"");
+    out[n] = '\0';
+    return n;
+}
+
+static void set_labels(struct writer *w, const char *model_name) {
+    static const char last[] = "\",engine=\"0\"";
+    size_t n = (size_t)snprintf(w->labels, sizeof w->labels, "model_name=\"");
+    n += escape(model_name, w->labels + n, sizeof w->labels - n - sizeof last);
+    memcpy(w->labels + n, last, sizeof last);
 }
 
 static void head(const struct writer *w, const char *name, const char *type, const char *help) {
@@ -456,6 +465,29 @@ static void render_experts(const struct writer *w, const struct weft_expert_rows
     }
 }
 
+static void render_schedulers(const struct writer *w, const struct weft_api_metrics *m,
+                              const struct weft_api_metrics_view *view) {
+    static const char *const names[] = {"scheduler_serving", "scheduler_open_requests",
+                                        "scheduler_placed_requests_total"};
+    static const char *const helps[] = {"1 when this scheduler is given requests.",
+                                        "Requests of this router at each scheduler.",
+                                        "Requests given to each scheduler, moved ones again."};
+    if (view->n_schedulers == 0) return;
+    for (uint32_t k = 0; k < sizeof names / sizeof names[0]; k++) {
+        head(w, names[k], k < 2 ? "gauge" : "counter", helps[k]);
+        for (uint32_t i = 0; i < view->n_schedulers; i++) {
+            const struct weft_api_metrics_scheduler *s = &view->schedulers[i];
+            char name[256], label[sizeof name + 16];
+            double values[] = {s->is_serving, s->n_open, (double)s->n_placed};
+            (void)escape(s->name, name, sizeof name);
+            (void)snprintf(label, sizeof label, ",scheduler=\"%s\"", name);
+            sample(w, names[k], label, values[k]);
+        }
+    }
+    counter(w, "moved_requests_total", "Requests handed to another scheduler than before.",
+            (double)m->n_moved);
+}
+
 /* Under the names that Prometheus' client libraries give them, without a prefix or labels. */
 static void render_process(struct weft_buf *out, const struct weft_api_metrics_view *view) {
     const struct weft_process *process = view->process;
@@ -484,6 +516,7 @@ void weft_api_metrics_render(const struct weft_api_metrics *m,
     const struct weft_msg_snapshot *s = view->snapshot;
     gauge(&w, "serving", "1 when requests are taken and steps advance.", view->is_serving);
     if (s) render_scheduler(&w, m, s, view->has_prefix_cache);
+    render_schedulers(&w, m, view);
     render_experts(&w, &m->experts);
     render_requests(&w, m);
     render_http(&w, m);

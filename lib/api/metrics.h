@@ -66,14 +66,21 @@ struct weft_api_metrics {
     uint32_t n_handlers, n_statuses;
     uint64_t rpc[2]; /* answered, failed */
     uint64_t n_connections, n_connections_refused, n_stalled, n_resubmitted;
+    uint64_t n_moved; /* requests, to another scheduler */
     uint32_t n_open_connections;
     /* A new scheduler counts from 0; counts of earlier ones are kept here, so ours only grow. */
-    struct weft_counters carried, seen;
+    struct weft_counters carried;
     double step_error; /* of predictions of steps' times, relative, smoothed over time computed */
-    uint64_t carried_iter_tokens[WEFT_ITER_BUCKETS], seen_iter_tokens[WEFT_ITER_BUCKETS];
+    uint64_t carried_iter_tokens[WEFT_ITER_BUCKETS];
     struct weft_expert_rows experts;
     struct weft_api_recent recent_ttft, recent_inter_token;
     struct weft_api_rates rates; /* of tokens that the scheduler's workers computed */
+};
+
+/* What one scheduler last said that it had counted. */
+struct weft_api_metrics_source {
+    struct weft_counters seen;
+    uint64_t seen_iter_tokens[WEFT_ITER_BUCKETS];
 };
 
 /* Bounds of a scrape: a line for each series of the experts, with the longest names and labels, and
@@ -86,6 +93,7 @@ void weft_api_metrics_init(struct weft_api_metrics *metrics);
 void weft_api_metrics_fini(struct weft_api_metrics *metrics);
 void weft_api_metrics_observe(struct weft_api_histogram *histogram, double value);
 void weft_api_metrics_snapshot(struct weft_api_metrics *metrics,
+                               struct weft_api_metrics_source *source,
                                const struct weft_msg_snapshot *snapshot, uint64_t now_ms);
 /* A token of a choice, `us` after its request came or after the token before. */
 void weft_api_metrics_first_token(struct weft_api_metrics *metrics, uint64_t us, uint64_t now_ms);
@@ -111,6 +119,14 @@ void weft_api_metrics_http_time(struct weft_api_metrics *metrics, const char *pa
 
 struct weft_process;
 
+/* One of several schedulers. */
+struct weft_api_metrics_scheduler {
+    const char *name;
+    bool is_serving;
+    uint32_t n_open;   /* requests of this router there */
+    uint64_t n_placed; /* that it got, ever */
+};
+
 struct weft_api_metrics_view {
     const char *prefix, *model_name;
     const struct weft_msg_snapshot *snapshot; /* NULL: none yet */
@@ -120,6 +136,8 @@ struct weft_api_metrics_view {
     uint64_t held_input_bytes, held_output_bytes; /* of the shared budgets */
     bool has_prefix_cache;
     bool is_serving;
+    const struct weft_api_metrics_scheduler *schedulers; /* [n_schedulers] */
+    uint32_t n_schedulers;                               /* 0: there is one alone */
 };
 void weft_api_metrics_render(const struct weft_api_metrics *metrics,
                              const struct weft_api_metrics_view *view, struct weft_buf *out);

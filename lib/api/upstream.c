@@ -274,7 +274,8 @@ static void on_snapshot(struct weft_api_state *api, const struct weft_msg_snapsh
         upstream->snapshot.model = known;
         upstream->snapshot.has_model = true;
     }
-    weft_api_metrics_snapshot(&api->metrics, snapshot, upstream->snapshot_at_ms);
+    weft_api_metrics_snapshot(&api->metrics, &upstream->counted, snapshot,
+                              upstream->snapshot_at_ms);
 }
 
 static void on_events(struct weft_api_upstream *upstream, const struct weft_msg_events *events,

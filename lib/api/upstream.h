@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+#include "api/metrics.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "proto/proto.h"
@@ -94,6 +95,7 @@ struct weft_api_upstream {
     uint64_t snapshot_at_ms;
     uint64_t served_at_ms;   /* when the last snapshot that said "serving" came; 0: none has */
     uint64_t scheduler;      /* its instance */
+    struct weft_api_metrics_source counted;
     uint64_t heard_at_ms;    /* of a session: its first tick, or its last message */
     uint64_t ticked_at_ms;   /* to tell a silence from a process that stood still */
     uint64_t quiet_until_ms; /* about a scheduler that sends nonsense */

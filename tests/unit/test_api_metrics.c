@@ -50,10 +50,11 @@ static void has_line(struct weft_buf *out, const char *line) {
 static void values_stand_under_vllm_s_names(void **state) {
     (void)state;
     struct weft_api_metrics m;
+    struct weft_api_metrics_source source = {0};
     struct weft_buf out;
     struct weft_msg_snapshot s = snapshot();
     weft_api_metrics_init(&m);
-    weft_api_metrics_snapshot(&m, &s, 0);
+    weft_api_metrics_snapshot(&m, &source, &s, 0);
     weft_api_metrics_observe(&m.ttft, 0.02); /* on a bound: le means less or equal */
     weft_api_metrics_observe(&m.ttft, 1e9);
     struct weft_api_metrics_choice c = {.reason = WEFT_END_STOP,
@@ -99,15 +100,16 @@ static void values_stand_under_vllm_s_names(void **state) {
 static void counters_never_fall_when_a_scheduler_starts_anew(void **state) {
     (void)state;
     struct weft_api_metrics m;
+    struct weft_api_metrics_source source = {0};
     weft_api_metrics_init(&m);
     struct weft_msg_snapshot s = {.n_preemptions = 5};
-    weft_api_metrics_snapshot(&m, &s, 0);
-    weft_api_metrics_snapshot(&m, &s, 0);
+    weft_api_metrics_snapshot(&m, &source, &s, 0);
+    weft_api_metrics_snapshot(&m, &source, &s, 0);
     s.n_preemptions = 8;
-    weft_api_metrics_snapshot(&m, &s, 0);
+    weft_api_metrics_snapshot(&m, &source, &s, 0);
     assert_int_equal(m.carried.n_preemptions, 8);
     s.n_preemptions = 2; /* another process */
-    weft_api_metrics_snapshot(&m, &s, 0);
+    weft_api_metrics_snapshot(&m, &source, &s, 0);
     assert_int_equal(m.carried.n_preemptions, 10);
 }
 
@@ -115,13 +117,14 @@ static void counters_never_fall_when_a_scheduler_starts_anew(void **state) {
 static void the_model_of_a_step_s_time_tells_its_error(void **state) {
     (void)state;
     struct weft_api_metrics m;
+    struct weft_api_metrics_source source = {0};
     struct weft_buf out;
     struct weft_msg_snapshot s = snapshot();
     weft_api_metrics_init(&m);
     s.step_predicted_us = 18000000;
     s.step_actual_us = 20000000;
     s.step_error_us = 4000000;
-    weft_api_metrics_snapshot(&m, &s, 0);
+    weft_api_metrics_snapshot(&m, &source, &s, 0);
     render(&m, &s, "weft_", &out);
     has_line(&out, "weft_step_time_model_error_ratio" LABELS "} 0.2");
     has_line(&out, "weft_step_predicted_seconds_total" LABELS "} 18");
@@ -129,8 +132,8 @@ static void the_model_of_a_step_s_time_tells_its_error(void **state) {
     has_line(&out, "weft_step_prediction_error_seconds_total" LABELS "} 4");
     weft_buf_fini(&out);
     s.step_actual_us += 5000000; /* without an error: half of what counts */
-    weft_api_metrics_snapshot(&m, &s, 0);
-    weft_api_metrics_snapshot(&m, &s, 0); /* nothing was computed */
+    weft_api_metrics_snapshot(&m, &source, &s, 0);
+    weft_api_metrics_snapshot(&m, &source, &s, 0); /* nothing was computed */
     render(&m, &s, "weft_", &out);
     has_line(&out, "weft_step_time_model_error_ratio" LABELS "} 0.1");
     weft_buf_fini(&out);
@@ -228,6 +231,7 @@ static void responses_are_counted_by_route_and_by_status(void **state) {
 static void promtool_has_nothing_to_say(void **state) {
     (void)state;
     struct weft_api_metrics m;
+    struct weft_api_metrics_source source = {0};
     struct weft_buf out;
     struct weft_msg_snapshot s = snapshot();
     if (system("promtool --version >/dev/null 2>&1") != 0) {
@@ -235,7 +239,7 @@ static void promtool_has_nothing_to_say(void **state) {
         skip();
     }
     weft_api_metrics_init(&m);
-    weft_api_metrics_snapshot(&m, &s, 0);
+    weft_api_metrics_snapshot(&m, &source, &s, 0);
     carry_many_experts(&m, 4);
     render(&m, &s, "weft_", &out);
     FILE *pipe = popen("promtool check metrics", "w");
