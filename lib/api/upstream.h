@@ -31,6 +31,7 @@ enum weft_api_upstream_failure {
 
 /* Jobs one router keeps open; a request that would exceed it is answered 429. */
 #define WEFT_API_OPEN_JOBS_MAX 65536
+#define WEFT_API_SCHEDULERS_MAX 16
 #define WEFT_API_UNANSWERED_MAX 256
 #define WEFT_API_UNANSWERED_BYTES_MAX (8u << 20)
 
