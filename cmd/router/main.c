@@ -162,8 +162,8 @@ int main(int argc, char **argv) {
     err = weft_signals_init(config->status_fd >= 0, &signal_fd, &why);
     if (!err) err = wefti_load_keys(&server, WEFT_FILE_ANY, &why);
     if (!err) err = load_same_model(&server, &identity, &has_changed, &why);
-    server.link.options = weft_link_config(config);
-    if (!err) err = wefti_scheduler_link_open(&server.link, api, config->scheduler_url, &why);
+    server.schedulers.options = weft_link_config(config);
+    if (!err) err = wefti_scheduler_links_open(&server.schedulers, api, config->scheduler_url, &why);
     if (!err) err = wefti_server_init(&server, signal_fd, &why);
     if (!err) err = wefti_accept_listen(&server, &why);
     if (err) { /* the system frees what `server` holds */
@@ -174,7 +174,7 @@ int main(int argc, char **argv) {
     server.identity = weft_buf_cstr(&identity);
     wefti_server_run(&server);
     wefti_server_fini(&server);
-    wefti_scheduler_link_close(&server.link);
+    wefti_scheduler_links_close(&server.schedulers);
     weft_api_fini(api);
     weft_buf_fini(&identity);
     (void)close(signal_fd);

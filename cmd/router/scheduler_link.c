@@ -1,5 +1,7 @@
 #include "scheduler_link.h"
 
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "api/api.h"
@@ -14,20 +16,46 @@ static void reset(void *context) {
     weft_link_reset(link->link, 0);
 }
 
-weft_err wefti_scheduler_link_open(struct scheduler_link *link, struct weft_api_state *api,
-                                   const char *url, struct weft_errmsg *why) {
-    const struct weft_api_upstream_link out = {send_bytes, reset, link};
-    link->api = api;
-    link->link = NULL;
-    if (!url) return weft_err_set(why, WEFT_E_INVAL, "--scheduler-url is needed");
-    weft_err err = weft_link_dial(WEFT_LINK_MANY_PEERS, url, &link->options, &link->link, why);
-    return err ? err : weft_api_upstream_init(api, &out, (uint32_t)getpid(), why);
+static weft_err open_one(struct scheduler_links *links, const char *url,
+                         struct weft_api_upstream_link *outs, struct weft_errmsg *why) {
+    for (uint32_t i = 0; i < links->n; i++) {
+        if (strcmp(outs[i].name, url) == 0)
+            return weft_err_set(why, WEFT_E_INVAL, "--scheduler-url names %s twice", url);
+    }
+    if (links->n == WEFT_API_SCHEDULERS_MAX)
+        return weft_err_set(why, WEFT_E_INVAL, "--scheduler-url names more than %d schedulers",
+                            WEFT_API_SCHEDULERS_MAX);
+    struct scheduler_link *link = &links->links[links->n];
+    link->api = links->api;
+    link->index = links->n;
+    weft_err err = weft_link_dial(WEFT_LINK_MANY_PEERS, url, &links->options, &link->link, why);
+    if (err) return err;
+    outs[links->n++] = (struct weft_api_upstream_link){send_bytes, reset, link, url};
+    return WEFT_OK;
 }
 
-void wefti_scheduler_link_close(struct scheduler_link *link) {
-    weft_api_upstream_fini(link->api);
-    weft_link_free(link->link);
-    link->link = NULL;
+weft_err wefti_scheduler_links_open(struct scheduler_links *links, struct weft_api_state *api,
+                                    const char *urls, struct weft_errmsg *why) {
+    struct weft_api_upstream_link outs[WEFT_API_SCHEDULERS_MAX];
+    char *rest;
+    weft_err err = WEFT_OK;
+    links->api = api;
+    links->n = 0;
+    links->urls = urls ? strdup(urls) : NULL;
+    if (urls && !links->urls) return weft_err_set(why, WEFT_E_NOMEM, "out of memory");
+    for (char *url = urls ? strtok_r(links->urls, ", \n", &rest) : NULL; url && !err;
+         url = strtok_r(NULL, ", \n", &rest))
+        err = open_one(links, url, outs, why);
+    if (!err && links->n == 0) err = weft_err_set(why, WEFT_E_INVAL, "--scheduler-url is needed");
+    return err ? err : weft_api_upstream_init(api, outs, links->n, (uint32_t)getpid(), why);
+}
+
+void wefti_scheduler_links_close(struct scheduler_links *links) {
+    weft_api_upstream_fini(links->api);
+    while (links->n > 0)
+        weft_link_free(links->links[--links->n].link);
+    free(links->urls);
+    links->urls = NULL;
 }
 
 void wefti_scheduler_link_read(struct scheduler_link *link, uint64_t now_us) {
@@ -35,14 +63,22 @@ void wefti_scheduler_link_read(struct scheduler_link *link, uint64_t now_us) {
     while (weft_link_next(link->link, now_us / 1000, &event)) {
         switch (event.kind) {
         case WEFT_LINK_UP:
-            weft_api_upstream_linked(link->api);
+            weft_api_upstream_linked(link->api, link->index);
             break;
         case WEFT_LINK_DOWN:
-            weft_api_upstream_unlinked(link->api);
+            weft_api_upstream_unlinked(link->api, link->index, now_us);
             break;
         case WEFT_LINK_MESSAGE:
-            weft_api_upstream_message(link->api, event.bytes, event.len, now_us);
+            weft_api_upstream_message(link->api, link->index, event.bytes, event.len, now_us);
             break;
         }
     }
+}
+
+void wefti_scheduler_links_tick(struct scheduler_links *links, uint64_t now_us) {
+    for (uint32_t i = 0; i < links->n; i++) {
+        weft_link_tick(links->links[i].link, now_us / 1000);
+        wefti_scheduler_link_read(&links->links[i], now_us);
+    }
+    weft_api_upstream_tick(links->api, now_us);
 }

@@ -457,10 +457,10 @@ static void on_signal(uv_poll_t *handle, int status, int events) {
 }
 
 static void on_link(uv_poll_t *handle, int status, int events) {
-    struct server *server = handle->data;
+    struct scheduler_link *link = handle->data;
     (void)status;
     (void)events;
-    wefti_scheduler_link_read(&server->link, weft_now_us());
+    wefti_scheduler_link_read(link, weft_now_us());
 }
 
 static uint32_t count_busy(const struct server *server) {
@@ -474,9 +474,7 @@ static uint32_t count_busy(const struct server *server) {
 static void on_tick(uv_timer_t *timer) {
     struct server *server = timer->data;
     uint64_t now_ms = weft_now_ms();
-    weft_link_tick(server->link.link, now_ms);
-    wefti_scheduler_link_read(&server->link, weft_now_us());
-    weft_api_upstream_tick(&server->api, weft_now_us());
+    wefti_scheduler_links_tick(&server->schedulers, weft_now_us());
     for (struct conn *conn = LIST_FIRST(&server->conns), *next; conn; conn = next) {
         next = LIST_NEXT(conn, entry);
         tick_conn(conn, now_ms);
@@ -526,6 +524,17 @@ static void wake_live(void *owner) {
     wefti_conn_awake(owner);
 }
 
+static bool poll_links(struct server *server) {
+    for (uint32_t i = 0; i < server->schedulers.n; i++) {
+        struct scheduler_link *link = &server->schedulers.links[i];
+        uv_poll_t *poll = &server->link_polls[i];
+        if (uv_poll_init(&server->loop, poll, weft_link_fd(link->link)) != 0) return false;
+        poll->data = link;
+        if (uv_poll_start(poll, UV_READABLE, on_link) != 0) return false;
+    }
+    return true;
+}
+
 weft_err wefti_server_init(struct server *server, int signal_fd, struct weft_errmsg *why) {
     server->signal_fd = signal_fd;
     if (strcmp(server->config.access_log, "off") != 0)
@@ -538,17 +547,13 @@ weft_err wefti_server_init(struct server *server, int signal_fd, struct weft_err
     TAILQ_INIT(&server->awake);
     TAILQ_INIT(&server->spare);
     wefti_work_init(&server->work, &server->loop);
-    int link_fd = weft_link_fd(server->link.link);
-    bool is_fine = uv_loop_init(&server->loop) == 0 &&
-                   uv_poll_init(&server->loop, &server->link_poll, link_fd) == 0 &&
+    bool is_fine = uv_loop_init(&server->loop) == 0 && poll_links(server) &&
                    uv_poll_init(&server->loop, &server->signal_poll, signal_fd) == 0 &&
                    uv_timer_init(&server->loop, &server->tick) == 0 &&
                    uv_prepare_init(&server->loop, &server->turn) == 0 &&
                    uv_idle_init(&server->loop, &server->again) == 0;
-    server->link_poll.data = server->signal_poll.data = server;
-    server->tick.data = server->turn.data = server;
-    is_fine = is_fine && uv_poll_start(&server->link_poll, UV_READABLE, on_link) == 0 &&
-              uv_poll_start(&server->signal_poll, UV_READABLE, on_signal) == 0 &&
+    server->signal_poll.data = server->tick.data = server->turn.data = server;
+    is_fine = is_fine && uv_poll_start(&server->signal_poll, UV_READABLE, on_signal) == 0 &&
               uv_timer_start(&server->tick, on_tick, TICK_MS, TICK_MS) == 0 &&
               uv_prepare_start(&server->turn, on_turn) == 0;
     return is_fine ? WEFT_OK : weft_err_set(why, WEFT_E_IO, "cannot set up the event loop");

@@ -82,13 +82,13 @@ struct conn {
 
 struct server {
     struct weft_api_state api;
-    struct scheduler_link link;
+    struct scheduler_links schedulers;
     struct weft_config config;
     uv_loop_t loop;
     uv_tcp_t listeners[2]; /* HTTP, MessagePack-RPC */
     uint32_t n_listeners, ports[2];
     char address[64]; /* that they are bound to, numeric */
-    uv_poll_t link_poll, signal_poll;
+    uv_poll_t link_polls[WEFT_API_SCHEDULERS_MAX], signal_poll;
     uv_timer_t tick;
     uv_prepare_t turn;
     uv_idle_t again; /* active: the loop must not wait */

@@ -1,5 +1,6 @@
 #include "api/upstream.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +8,8 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/rand.h"
+#include "cluster/cluster.h"
+#include "cluster/placing.h"
 
 #define TICKS_APART_MS_MAX 1000
 
@@ -30,11 +33,13 @@ static weft_err grow_table(struct weft_api_upstream *upstream) {
     return WEFT_OK;
 }
 
-static struct weft_api_upstream_job *find_job(const struct weft_api_upstream *upstream, uint64_t id,
-                                              uint32_t attempt) {
+/* The job that a message of this scheduler is about. */
+static struct weft_api_upstream_job *find_job(const struct weft_api_upstream *upstream,
+                                              uint32_t scheduler, uint64_t id, uint32_t attempt) {
     uint32_t slot = (uint32_t)id;
     struct weft_api_upstream_job *job = slot < upstream->n_slots ? upstream->slots[slot] : NULL;
-    if (!job || job->id != id || job->place != WEFT_API_UPSTREAM_SENT || job->attempt != attempt)
+    if (!job || job->id != id || job->place != WEFT_API_UPSTREAM_SENT || job->attempt != attempt ||
+        job->scheduler != scheduler)
         return NULL;
     return job;
 }
@@ -52,25 +57,19 @@ weft_err weft_api_upstream_submit(struct weft_api_state *api, struct weft_api_up
     upstream->n_open++;
     job->id = (uint64_t)upstream->next_gen++ << 32 | slot;
     job->attempt = 0;
+    job->refused_by = job->n_refusals = job->retry_ms = 0;
+    job->alone_since_ms = 0;
     job->place = WEFT_API_UPSTREAM_WAITING;
     TAILQ_INSERT_TAIL(&upstream->waiting, job, entry);
     return WEFT_OK;
 }
 
-static void set_answered(struct weft_api_upstream *upstream, struct weft_api_upstream_job *job) {
-    if (job->answered) return;
-    WEFT_ASSERT(upstream->n_unanswered > 0 && upstream->unanswered_bytes >= job->sent_bytes);
-    job->answered = true;
-    upstream->n_unanswered--;
-    upstream->unanswered_bytes -= job->sent_bytes;
-}
-
 void weft_api_upstream_close(struct weft_api_state *api, struct weft_api_upstream_job *job) {
     struct weft_api_upstream *upstream = &api->upstream;
     if (job->place == WEFT_API_UPSTREAM_CLOSED) return;
-    if (job->place == WEFT_API_UPSTREAM_SENT) set_answered(upstream, job);
-    TAILQ_REMOVE(job->place == WEFT_API_UPSTREAM_WAITING ? &upstream->waiting : &upstream->sent,
-                 job, entry);
+    if (job->place == WEFT_API_UPSTREAM_SENT) wefti_api_take_off(upstream, job);
+    if (job->place == WEFT_API_UPSTREAM_WAITING) TAILQ_REMOVE(&upstream->waiting, job, entry);
+    if (job->place == WEFT_API_UPSTREAM_APART) TAILQ_REMOVE(&upstream->apart, job, entry);
     uint32_t slot = (uint32_t)job->id;
     WEFT_ASSERT(slot < upstream->n_slots && upstream->slots[slot] == job);
     upstream->slots[slot] = NULL;
@@ -82,41 +81,38 @@ void weft_api_upstream_close(struct weft_api_state *api, struct weft_api_upstrea
 /* ---------------------------------------------------------------------------------- sending --- */
 
 /* Any failure here ends the session, which is an event of its own. */
-static weft_err send_msg(struct weft_api_upstream *upstream, const struct weft_msg *msg) {
+static weft_err send_msg(struct weft_api_upstream *upstream, uint32_t to,
+                         const struct weft_msg *msg) {
+    const struct weft_api_upstream_link *link = &upstream->schedulers[to].link;
     weft_buf_clear(&upstream->scratch);
     weft_proto_encode(msg, &upstream->scratch);
     if (upstream->scratch.failed) return WEFT_E_TOOBIG;
-    return upstream->link.send(upstream->link.context, upstream->scratch.data,
-                               upstream->scratch.len);
+    return link->send(link->context, upstream->scratch.data, upstream->scratch.len);
 }
 
 void weft_api_upstream_cancel(struct weft_api_state *api, struct weft_api_upstream_job *job,
                               uint32_t choice) {
     struct weft_api_upstream *upstream = &api->upstream;
-    if (job->place != WEFT_API_UPSTREAM_SENT || !upstream->is_up) return;
+    if (job->place != WEFT_API_UPSTREAM_SENT || !upstream->schedulers[job->scheduler].is_up) return;
     struct weft_msg msg = {.type = WEFT_MSG_CANCEL};
     msg.cancel.request_id = job->id;
     msg.cancel.attempt = job->attempt;
     msg.cancel.choice = choice;
-    weft_err err = send_msg(upstream, &msg);
+    weft_err err = send_msg(upstream, job->scheduler, &msg);
     if (err) weft_debug("cancel not sent: %s", weft_err_text(err));
 }
 
 weft_err weft_api_upstream_reset_cache(struct weft_api_state *api) {
     struct weft_api_upstream *upstream = &api->upstream;
     const struct weft_msg msg = {.type = WEFT_MSG_RESET_CACHE};
-    return upstream->is_up ? send_msg(upstream, &msg) : WEFT_E_STATE;
-}
-
-static weft_err send_submit(struct weft_api_upstream *upstream, struct weft_api_upstream_job *job,
-                            uint64_t now_us) {
-    struct weft_submit_choice choices[WEFT_CHOICES_MAX];
-    struct weft_msg msg = {.type = WEFT_MSG_SUBMIT};
-    job->ops->describe(job, now_us, choices, &msg.submit);
-    WEFT_ASSERT(msg.submit.n_choices >= 1 && msg.submit.n_choices <= WEFT_CHOICES_MAX);
-    msg.submit.request_id = job->id;
-    msg.submit.attempt = job->attempt + 1;
-    return send_msg(upstream, &msg);
+    weft_err err = WEFT_E_STATE;
+    for (uint32_t i = 0; i < upstream->n_schedulers; i++) {
+        if (!upstream->schedulers[i].is_up) continue;
+        weft_err unsent = send_msg(upstream, i, &msg);
+        if (err == WEFT_E_STATE || unsent) err = unsent;
+        if (upstream->cluster) wefti_api_cluster_forget(upstream->cluster, i);
+    }
+    return err;
 }
 
 /* The owner must close the job, or it would be met again at once, for ever. */
@@ -125,76 +121,114 @@ static void fail_job(struct weft_api_upstream_job *job, enum weft_api_upstream_f
     WEFT_ASSERT(job->place == WEFT_API_UPSTREAM_CLOSED);
 }
 
+static void note_sent(struct weft_api_state *api, struct weft_api_upstream_job *job, uint32_t to) {
+    struct weft_api_upstream *upstream = &api->upstream;
+    struct weft_api_scheduler *s = &upstream->schedulers[to];
+    if (job->attempt > 0) api->metrics.n_resubmitted++;
+    job->attempt++;
+    job->answered = false;
+    job->sent_bytes = (uint32_t)upstream->scratch.len;
+    job->scheduler = to;
+    s->n_unanswered++;
+    s->unanswered_bytes += job->sent_bytes;
+    TAILQ_REMOVE(&upstream->waiting, job, entry);
+    job->place = WEFT_API_UPSTREAM_SENT;
+    TAILQ_INSERT_TAIL(&s->sent, job, entry);
+}
+
+/* True: the next job may be looked at. */
+static bool send_job(struct weft_api_state *api, struct weft_api_upstream_job *job,
+                     uint64_t now_us) {
+    struct weft_api_upstream *upstream = &api->upstream;
+    struct weft_submit_choice choices[WEFT_CHOICES_MAX];
+    struct weft_msg msg = {.type = WEFT_MSG_SUBMIT};
+    bool is_full;
+    job->ops->describe(job, now_us, choices, &msg.submit);
+    WEFT_ASSERT(msg.submit.n_choices >= 1 && msg.submit.n_choices <= WEFT_CHOICES_MAX);
+    msg.submit.request_id = job->id;
+    msg.submit.attempt = job->attempt + 1;
+    uint32_t to = wefti_api_place_job(api, job, &msg.submit, now_us, &is_full);
+    if (to == WEFTI_API_NOBODY) return !is_full;
+    weft_err err = send_msg(upstream, to, &msg);
+    if (err && upstream->cluster) wefti_api_cluster_ended(upstream->cluster, to);
+    if (err == WEFT_E_TOOBIG) fail_job(job, WEFT_API_UPSTREAM_TOO_LARGE);
+    if (err)
+        return err == WEFT_E_TOOBIG; /* DOWN follows, and it goes out again after the next UP */
+    note_sent(api, job, to);
+    return true;
+}
+
+static bool has_window(const struct weft_api_upstream *upstream) {
+    return upstream->cluster || wefti_api_has_window(&upstream->schedulers[0]);
+}
+
 void weft_api_upstream_pump(struct weft_api_state *api, uint64_t now_us) {
     struct weft_api_upstream *upstream = &api->upstream;
-    while (upstream->is_up && !TAILQ_EMPTY(&upstream->waiting) &&
-           upstream->n_unanswered < WEFT_API_UNANSWERED_MAX &&
-           upstream->unanswered_bytes < WEFT_API_UNANSWERED_BYTES_MAX) {
+    bool goes_on = true;
+    while (goes_on && !TAILQ_EMPTY(&upstream->waiting) && has_window(upstream)) {
         struct weft_api_upstream_job *job = TAILQ_FIRST(&upstream->waiting);
-        if (job->ops->is_late(job, now_us)) {
+        if (job->ops->is_late(job, now_us))
             fail_job(job, WEFT_API_UPSTREAM_LATE);
-            continue;
-        }
-        weft_err err = send_submit(upstream, job, now_us);
-        if (err == WEFT_E_TOOBIG) {
-            fail_job(job, WEFT_API_UPSTREAM_TOO_LARGE);
-            continue;
-        }
-        if (err) return; /* DOWN follows, and it goes out again after the next UP */
-        if (job->attempt > 0) api->metrics.n_resubmitted++;
-        job->attempt++;
-        job->answered = false;
-        job->sent_bytes = (uint32_t)upstream->scratch.len;
-        upstream->n_unanswered++;
-        upstream->unanswered_bytes += job->sent_bytes;
-        TAILQ_REMOVE(&upstream->waiting, job, entry);
-        job->place = WEFT_API_UPSTREAM_SENT;
-        TAILQ_INSERT_TAIL(&upstream->sent, job, entry);
+        else
+            goes_on = send_job(api, job, now_us);
     }
 }
 
 /* -------------------------------------------------------------------------------- receiving --- */
 
-/* All sent jobs are sent again, before those that never were. */
-void weft_api_upstream_unlinked(struct weft_api_state *api) {
+void weft_api_upstream_unlinked(struct weft_api_state *api, uint32_t scheduler, uint64_t now_us) {
     struct weft_api_upstream *upstream = &api->upstream;
-    upstream->is_up = false;
-    upstream->n_unanswered = 0;
-    upstream->unanswered_bytes = 0;
-    struct weft_api_upstream_job *job;
-    TAILQ_FOREACH(job, &upstream->sent, entry) {
-        job->place = WEFT_API_UPSTREAM_WAITING;
-        job->answered = true;
-    }
-    TAILQ_CONCAT(&upstream->sent, &upstream->waiting, entry);
-    TAILQ_CONCAT(&upstream->waiting, &upstream->sent, entry);
+    WEFT_ASSERT(scheduler < upstream->n_schedulers);
+    upstream->schedulers[scheduler].is_up = false;
+    wefti_api_place_again(upstream, scheduler);
+    if (upstream->cluster) wefti_api_cluster_down(upstream->cluster, scheduler, now_us / 1000);
+    wefti_api_see_together(upstream, now_us / 1000);
 }
 
-void weft_api_upstream_linked(struct weft_api_state *api) {
+void weft_api_upstream_linked(struct weft_api_state *api, uint32_t scheduler) {
     struct weft_api_upstream *upstream = &api->upstream;
-    upstream->is_up = true;
-    upstream->heard_at_ms = 0;
+    WEFT_ASSERT(scheduler < upstream->n_schedulers);
+    struct weft_api_scheduler *s = &upstream->schedulers[scheduler];
+    s->is_up = upstream->is_up = true;
+    s->heard_at_ms = s->able_at_ms = 0;
+    if (upstream->cluster) wefti_api_cluster_up(upstream->cluster, scheduler);
     struct weft_msg msg = {.type = WEFT_MSG_ROUTER_HELLO};
     msg.router_hello.version = WEFT_PROTO_VERSION;
     msg.router_hello.instance = upstream->instance;
     msg.router_hello.pid = upstream->pid;
-    weft_err err = send_msg(upstream, &msg);
+    weft_err err = send_msg(upstream, scheduler, &msg);
     if (err) weft_debug("hello not sent: %s", weft_err_text(err));
     weft_debug("linked to the scheduler, %u jobs open", upstream->n_open);
+}
+
+/* "the scheduler", or "the scheduler at tcp://..." of several. */
+static const char *name_of(const struct weft_api_upstream *upstream,
+                           const struct weft_api_scheduler *s, struct weft_errmsg *text) {
+    if (!upstream->cluster) return "the scheduler";
+    (void)snprintf(text->text, sizeof text->text, "the scheduler at %s", s->link.name);
+    return text->text;
+}
+
+static void tick_scheduler(struct weft_api_upstream *upstream, struct weft_api_scheduler *s,
+                           uint64_t now_ms, bool stood_still) {
+    struct weft_errmsg name;
+    if (!s->is_up) return;
+    if (s->heard_at_ms == 0 || stood_still) s->heard_at_ms = now_ms; /* 0: a new session */
+    if (now_ms <= s->heard_at_ms + WEFT_API_UPSTREAM_SILENT_MS) return;
+    weft_warn("%s has said nothing for %u s: starting over with it", name_of(upstream, s, &name),
+              WEFT_API_UPSTREAM_SILENT_MS / 1000u);
+    s->heard_at_ms = 0;
+    s->link.reset(s->link.context);
 }
 
 void weft_api_upstream_tick(struct weft_api_state *api, uint64_t now_us) {
     struct weft_api_upstream *upstream = &api->upstream;
     uint64_t now_ms = now_us / 1000, since_tick_ms = now_ms - upstream->ticked_at_ms;
+    bool stood_still = since_tick_ms > TICKS_APART_MS_MAX;
     upstream->ticked_at_ms = now_ms;
-    if (!upstream->is_up) return;
-    if (upstream->heard_at_ms == 0 || since_tick_ms > TICKS_APART_MS_MAX)
-        upstream->heard_at_ms = now_ms; /* a new session, or this process stood still */
-    if (now_ms <= upstream->heard_at_ms + WEFT_API_UPSTREAM_SILENT_MS) return;
-    weft_warn("the scheduler has said nothing for %u s: starting over with it",
-              WEFT_API_UPSTREAM_SILENT_MS / 1000u);
-    upstream->heard_at_ms = 0;
-    upstream->link.reset(upstream->link.context);
+    for (uint32_t i = 0; i < upstream->n_schedulers; i++)
+        tick_scheduler(upstream, &upstream->schedulers[i], now_ms, stood_still);
+    if (upstream->cluster) wefti_api_place_tick(api, now_us, stood_still);
 }
 
 /* Fails jobs begun with another model, which would continue with other tokens. */
@@ -237,151 +271,274 @@ const char *weft_api_upstream_public_id(const struct weft_api_upstream *upstream
     return job && job->id == request_id ? job->ops->public_id(job, choice) : NULL;
 }
 
-static void keep_activity(struct weft_api_upstream *upstream) {
-    struct weft_activity *activity = &upstream->snapshot.activity;
+static void keep_activity(struct weft_api_scheduler *s) {
+    struct weft_activity *activity = &s->snapshot.activity;
     WEFT_ASSERT(activity->n_steps <= WEFT_ACTIVITY_STEPS_MAX);
     WEFT_ASSERT(activity->n_seqs <= WEFT_ACTIVITY_SEQS_MAX);
     for (uint32_t i = 0; i < activity->n_steps; i++)
-        upstream->steps[i] = activity->steps[i];
+        s->steps[i] = activity->steps[i];
     for (uint32_t i = 0; i < activity->n_seqs; i++)
-        upstream->seqs[i] = activity->seqs[i];
-    activity->steps = upstream->steps;
-    activity->seqs = upstream->seqs;
+        s->seqs[i] = activity->seqs[i];
+    activity->steps = s->steps;
+    activity->seqs = s->seqs;
 }
 
-static void on_snapshot(struct weft_api_state *api, const struct weft_msg_snapshot *snapshot,
-                        uint64_t now_us) {
-    struct weft_api_upstream *upstream = &api->upstream;
-    if (snapshot->has_model) {
-        const struct weft_model_info *model = &snapshot->model;
-        if (upstream->has_snapshot && upstream->snapshot.has_model &&
-            strcmp(model->fingerprint, upstream->snapshot.model.fingerprint) != 0) {
-            fail_strangers(upstream, model->fingerprint);
-            weft_expert_rows_fini(&api->metrics.experts); /* its own follow the snapshot */
-        }
-        on_model(&api->limits, snapshot);
-    }
-    struct weft_model_info known = upstream->snapshot.model;
-    bool had_model = upstream->has_snapshot && upstream->snapshot.has_model;
-    upstream->snapshot = *snapshot;
-    keep_activity(upstream);
-    upstream->has_snapshot = true;
-    upstream->n_snapshots++;
-    upstream->snapshot_at_ms = now_us / 1000;
-    if (snapshot->serving && snapshot->has_model) upstream->served_at_ms = upstream->snapshot_at_ms;
+static void keep_snapshot(struct weft_api_scheduler *s, const struct weft_msg_snapshot *snapshot,
+                          uint64_t now_ms) {
+    struct weft_model_info known = s->snapshot.model;
+    bool had_model = s->has_snapshot && s->snapshot.has_model;
+    s->snapshot = *snapshot;
+    keep_activity(s);
+    s->has_snapshot = true;
+    s->snapshot_at_ms = now_ms;
+    if (snapshot->serving && snapshot->has_model) s->served_at_ms = now_ms;
     /* While the worker restarts its model is still the one we know. */
     if (!snapshot->has_model && had_model) {
-        upstream->snapshot.model = known;
-        upstream->snapshot.has_model = true;
+        s->snapshot.model = known;
+        s->snapshot.has_model = true;
     }
-    weft_api_metrics_snapshot(&api->metrics, &upstream->counted, snapshot,
-                              upstream->snapshot_at_ms);
 }
 
-static void on_events(struct weft_api_upstream *upstream, const struct weft_msg_events *events,
-                      uint64_t now_us) {
+static bool is_of_same_model(const struct weft_model_info *a, const struct weft_model_info *b) {
+    return a->n_vocab == b->n_vocab && strcmp(a->arch, b->arch) == 0 &&
+           strcmp(a->model_name, b->model_name) == 0;
+}
+
+/* Another one that is there, and decides which model it is. */
+static const struct weft_api_scheduler *find_reference(const struct weft_api_upstream *upstream,
+                                                       const struct weft_api_scheduler *except) {
+    for (uint32_t i = 0; i < upstream->n_schedulers; i++) {
+        const struct weft_api_scheduler *s = &upstream->schedulers[i];
+        if (s != except && s->is_up && !s->is_stranger && s->has_snapshot && s->snapshot.has_model)
+            return s;
+    }
+    return NULL;
+}
+
+static void judge(struct weft_api_upstream *upstream, uint32_t scheduler) {
+    struct weft_api_scheduler *s = &upstream->schedulers[scheduler];
+    const struct weft_api_scheduler *other = find_reference(upstream, s);
+    const struct weft_model_info *model = &s->snapshot.model;
+    bool was_stranger = s->is_stranger;
+    if (!s->snapshot.has_model) return;
+    s->is_stranger = other && !is_of_same_model(&other->snapshot.model, model);
+    wefti_api_cluster_leave_out(upstream->cluster, scheduler, s->is_stranger);
+    if (s->is_stranger && !was_stranger)
+        weft_error("the scheduler at %s serves %s (%s, a vocabulary of %u), the one at %s %s (%s, "
+                   "%u): it is left out",
+                   s->link.name, model->model_name, model->arch, model->n_vocab, other->link.name,
+                   other->snapshot.model.model_name, other->snapshot.model.arch,
+                   other->snapshot.model.n_vocab);
+    if (!s->is_stranger && was_stranger)
+        weft_info("the scheduler at %s serves the same model as the others now", s->link.name);
+}
+
+static void report(struct weft_api_upstream *upstream, uint32_t scheduler, uint64_t now_ms) {
+    const struct weft_msg_snapshot *s = &upstream->schedulers[scheduler].snapshot;
+    const struct wefti_api_report told = {
+        .can_serve = s->serving && s->has_model && !s->draining,
+        .fingerprint = s->has_model ? s->model.fingerprint : "",
+        .n_seqs = s->model.max_seqs * (s->n_workers_serving ? s->n_workers_serving : 1),
+        .n_requests = s->n_running + s->n_waiting,
+        .n_cache_tokens = (uint64_t)s->n_blocks * s->model.block_size,
+    };
+    wefti_api_cluster_report(upstream->cluster, scheduler, &told, now_ms);
+}
+
+/* The scheduler computes with other weights, types or instructions than before. */
+static void on_other_fingerprint(struct weft_api_state *api, uint32_t scheduler,
+                                 const char *fingerprint) {
+    struct weft_api_upstream *upstream = &api->upstream;
+    if (upstream->cluster) { /* who is bound goes where its own is */
+        wefti_api_place_again(upstream, scheduler);
+        weft_expert_rows_fini(&upstream->schedulers[scheduler].experts);
+    } else {
+        fail_strangers(upstream, fingerprint);
+        weft_expert_rows_fini(&api->metrics.experts); /* its own follow the snapshot */
+    }
+}
+
+static void on_snapshot(struct weft_api_state *api, uint32_t scheduler,
+                        const struct weft_msg_snapshot *snapshot, uint64_t now_us) {
+    struct weft_api_upstream *upstream = &api->upstream;
+    struct weft_api_scheduler *s = &upstream->schedulers[scheduler];
+    const char *fingerprint = snapshot->model.fingerprint;
+    if (snapshot->has_model && s->has_snapshot && s->snapshot.has_model &&
+        strcmp(fingerprint, s->snapshot.model.fingerprint) != 0)
+        on_other_fingerprint(api, scheduler, fingerprint);
+    keep_snapshot(s, snapshot, now_us / 1000);
+    if (upstream->cluster) {
+        judge(upstream, scheduler);
+        report(upstream, scheduler, now_us / 1000);
+    }
+    wefti_api_see_together(upstream, now_us / 1000);
+    upstream->n_snapshots++;
+    if (snapshot->has_model && upstream->snapshot.has_model)
+        on_model(&api->limits, &upstream->snapshot);
+    weft_api_metrics_snapshot(&api->metrics, &s->counted, snapshot, s->snapshot_at_ms);
+}
+
+static void on_events(struct weft_api_upstream *upstream, uint32_t scheduler,
+                      const struct weft_msg_events *events, uint64_t now_us) {
     for (uint32_t i = 0; i < events->n; i++) {
         const struct weft_event *event = &events->events[i];
-        struct weft_api_upstream_job *job = find_job(upstream, event->request_id, event->attempt);
+        struct weft_api_upstream_job *job =
+            find_job(upstream, scheduler, event->request_id, event->attempt);
         if (job) job->ops->event(job, event, now_us);
     }
 }
 
 /* Ends the session with a scheduler that makes no sense, which may be so in the next one, too. */
-static void start_over(struct weft_api_upstream *upstream, uint64_t now_us, const char *because) {
-    weft_log(weft_log_rarely(WEFT_LOG_ERROR, now_us / 1000, &upstream->quiet_until_ms),
-             "starting over with the scheduler: %s", because);
-    upstream->link.reset(upstream->link.context);
+static void start_over(struct weft_api_upstream *upstream, uint32_t scheduler, uint64_t now_us,
+                       const char *because) {
+    struct weft_api_scheduler *s = &upstream->schedulers[scheduler];
+    struct weft_errmsg name;
+    weft_log(weft_log_rarely(WEFT_LOG_ERROR, now_us / 1000, &s->quiet_until_ms),
+             "starting over with %s: %s", name_of(upstream, s, &name), because);
+    s->link.reset(s->link.context);
 }
 
-static void on_hello(struct weft_api_state *api, const struct weft_msg_sched_hello *hello,
-                     uint64_t now_us) {
+/* The counts of experts that a scheduler tells of; its own where there are several. */
+static struct weft_expert_rows *rows_of(struct weft_api_state *api, struct weft_api_scheduler *s) {
+    return api->upstream.cluster ? &s->experts : &api->metrics.experts;
+}
+
+static void on_hello(struct weft_api_state *api, uint32_t scheduler,
+                     const struct weft_msg_sched_hello *hello, uint64_t now_us) {
     struct weft_api_upstream *upstream = &api->upstream;
+    struct weft_api_scheduler *s = &upstream->schedulers[scheduler];
     if (hello->version != WEFT_PROTO_VERSION) {
         struct weft_errmsg why;
         (void)weft_err_set(&why, WEFT_E_PROTO,
                            "it speaks version %u of the protocol, this router %d", hello->version,
                            WEFT_PROTO_VERSION);
-        start_over(upstream, now_us, why.text);
+        start_over(upstream, scheduler, now_us, why.text);
         return;
     }
-    if (hello->instance != upstream->scheduler) weft_expert_rows_new_source(&api->metrics.experts);
-    upstream->scheduler = hello->instance;
+    if (hello->instance != s->instance) {
+        weft_expert_rows_new_source(rows_of(api, s));
+        if (upstream->cluster) wefti_api_cluster_forget(upstream->cluster, scheduler);
+    }
+    s->instance = hello->instance;
 }
 
-static void on_experts(struct weft_api_state *api, const struct weft_msg_experts *told) {
-    weft_err err = weft_expert_rows_carry(&api->metrics.experts, told);
+static void on_experts(struct weft_api_state *api, uint32_t scheduler,
+                       const struct weft_msg_experts *told) {
+    weft_err err = weft_expert_rows_carry(rows_of(api, &api->upstream.schedulers[scheduler]), told);
     if (err) weft_warn("the counts of experts are lost: %s", weft_err_text(err));
+    if (api->upstream.cluster) wefti_api_sum_experts(&api->upstream, &api->metrics.experts);
 }
 
-void weft_api_upstream_message(struct weft_api_state *api, const void *bytes, size_t len,
-                               uint64_t now_us) {
+static void on_answer(struct weft_api_upstream *upstream, struct weft_api_upstream_job *job) {
+    wefti_api_set_answered(upstream, job);
+    if (upstream->cluster) wefti_api_cluster_answered(upstream->cluster, job->scheduler);
+}
+
+static void on_accepted(struct weft_api_upstream *upstream, struct weft_api_upstream_job *job) {
+    on_answer(upstream, job);
+    job->refused_by = job->n_refusals = job->retry_ms = 0;
+    job->ops->accepted(job);
+}
+
+static void on_rejected(struct weft_api_upstream *upstream, struct weft_api_upstream_job *job,
+                        struct weft_rejection *msg, uint64_t now_us) {
+    on_answer(upstream, job);
+    if (wefti_api_place_refused(upstream, job, msg, now_us)) return;
+    job->ops->rejected(job, msg);
+}
+
+void weft_api_upstream_message(struct weft_api_state *api, uint32_t scheduler, const void *bytes,
+                               size_t len, uint64_t now_us) {
     struct weft_api_upstream *upstream = &api->upstream;
     struct weft_msg msg;
     struct weft_errmsg why;
-    upstream->heard_at_ms = now_us / 1000;
+    WEFT_ASSERT(scheduler < upstream->n_schedulers);
+    upstream->schedulers[scheduler].heard_at_ms = now_us / 1000;
     weft_err err = weft_proto_decode(upstream->decoder, bytes, len, &msg, &why);
     if (err) {
-        start_over(upstream, now_us, why.text);
+        start_over(upstream, scheduler, now_us, why.text);
         return;
     }
     struct weft_api_upstream_job *job = NULL;
     switch (msg.type) {
     case WEFT_MSG_SCHED_HELLO:
-        on_hello(api, &msg.sched_hello, now_us);
+        on_hello(api, scheduler, &msg.sched_hello, now_us);
         return;
     case WEFT_MSG_ACCEPTED:
-        job = find_job(upstream, msg.accepted.request_id, msg.accepted.attempt);
-        if (!job) return;
-        set_answered(upstream, job);
-        job->ops->accepted(job);
+        job = find_job(upstream, scheduler, msg.accepted.request_id, msg.accepted.attempt);
+        if (job) on_accepted(upstream, job);
         return;
     case WEFT_MSG_REJECTED:
-        job = find_job(upstream, msg.rejected.request_id, msg.rejected.attempt);
-        if (!job) return;
-        set_answered(upstream, job);
-        job->ops->rejected(job, &msg.rejected);
+        job = find_job(upstream, scheduler, msg.rejected.request_id, msg.rejected.attempt);
+        if (job) on_rejected(upstream, job, &msg.rejected, now_us);
         return;
     case WEFT_MSG_EVENTS:
-        on_events(upstream, &msg.events, now_us);
+        on_events(upstream, scheduler, &msg.events, now_us);
         return;
     case WEFT_MSG_SNAPSHOT:
-        on_snapshot(api, &msg.snapshot, now_us);
+        on_snapshot(api, scheduler, &msg.snapshot, now_us);
         return;
     case WEFT_MSG_EXPERTS:
-        on_experts(api, &msg.experts);
+        on_experts(api, scheduler, &msg.experts);
         return;
     default:
         (void)weft_err_set(&why, WEFT_E_PROTO, "a scheduler sends no %s",
                            weft_proto_type_name(msg.type));
-        start_over(upstream, now_us, why.text);
+        start_over(upstream, scheduler, now_us, why.text);
     }
 }
 
 /* --------------------------------------------------------------------------------- lifetime --- */
 
+static weft_err make_cluster(struct weft_api_upstream *upstream) {
+    const char *names[WEFT_API_SCHEDULERS_MAX];
+    for (uint32_t i = 0; i < upstream->n_schedulers; i++)
+        names[i] = upstream->schedulers[i].link.name;
+    upstream->cluster = calloc(1, sizeof *upstream->cluster);
+    if (!upstream->cluster) return WEFT_E_NOMEM;
+    wefti_api_cluster_init(upstream->cluster, names, upstream->n_schedulers, upstream->instance,
+                           WEFT_API_SNAPSHOT_AGE_MS_MAX);
+    return WEFT_OK;
+}
+
 weft_err weft_api_upstream_init(struct weft_api_state *api,
-                                const struct weft_api_upstream_link *link, uint32_t pid,
-                                struct weft_errmsg *why) {
+                                const struct weft_api_upstream_link *links, uint32_t n,
+                                uint32_t pid, struct weft_errmsg *why) {
     struct weft_api_upstream *upstream = &api->upstream;
+    WEFT_ASSERT(n >= 1 && n <= WEFT_API_SCHEDULERS_MAX);
     memset(upstream, 0, sizeof *upstream);
-    upstream->link = *link;
     upstream->pid = pid;
     upstream->instance = weft_rand_seed();
     TAILQ_INIT(&upstream->waiting);
-    TAILQ_INIT(&upstream->sent);
+    TAILQ_INIT(&upstream->apart);
     weft_buf_init(&upstream->scratch, WEFT_MESSAGE_BYTES_MAX);
-    weft_err err = weft_proto_decoder_new(&upstream->decoder);
+    upstream->schedulers = calloc(n, sizeof *upstream->schedulers);
+    if (!upstream->schedulers) return weft_err_set(why, WEFT_E_NOMEM, "no memory for schedulers");
+    upstream->n_schedulers = n;
+    for (uint32_t i = 0; i < n; i++) {
+        upstream->schedulers[i].link = links[i];
+        TAILQ_INIT(&upstream->schedulers[i].sent);
+    }
+    weft_err err = n > 1 ? make_cluster(upstream) : WEFT_OK;
+    if (err) return weft_err_set(why, err, "no memory for several schedulers");
+    err = weft_proto_decoder_new(&upstream->decoder);
     if (err) return weft_err_set(why, err, "cannot make a decoder");
     return WEFT_OK;
 }
 
 void weft_api_upstream_fini(struct weft_api_state *api) {
     struct weft_api_upstream *upstream = &api->upstream;
-    WEFT_ASSERT(upstream->n_open == 0 && upstream->n_unanswered == 0);
-    WEFT_ASSERT(TAILQ_EMPTY(&upstream->waiting) && TAILQ_EMPTY(&upstream->sent));
+    WEFT_ASSERT(upstream->n_open == 0);
+    WEFT_ASSERT(TAILQ_EMPTY(&upstream->waiting) && TAILQ_EMPTY(&upstream->apart));
+    for (uint32_t i = 0; i < upstream->n_schedulers; i++) {
+        struct weft_api_scheduler *s = &upstream->schedulers[i];
+        WEFT_ASSERT(TAILQ_EMPTY(&s->sent) && s->n_unanswered == 0);
+        weft_expert_rows_fini(&s->experts);
+    }
     weft_proto_decoder_free(upstream->decoder);
     weft_buf_fini(&upstream->scratch);
+    free(upstream->schedulers);
+    free(upstream->cluster);
     free(upstream->slots);
     free(upstream->free_slots);
     memset(upstream, 0, sizeof *upstream);

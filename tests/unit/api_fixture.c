@@ -12,8 +12,18 @@ uint64_t now_us;
 uint32_t n_wakes, max_queue = 1000;
 struct weft_api_asker asker;
 const char *fingerprint = "fp";
+uint32_t n_running, from;
 
 /* --------------------------------------------------------------------------- the paper link --- */
+
+static const char *const names[PAPERS_MAX] = {"paper", "parchment", "papyrus"};
+
+static uint32_t scheduler_of(const void *context) {
+    uint32_t i = 0;
+    while (context != names[i])
+        i++;
+    return i;
+}
 
 static void paper_reset(void *context) {
     (void)context;
@@ -23,13 +33,13 @@ static void paper_reset(void *context) {
 static weft_err paper_send(void *context, const void *bytes, size_t len) {
     struct weft_msg msg;
     struct weft_errmsg why;
-    (void)context;
-    if (!paper.is_up) return WEFT_E_CLOSED;
+    if (!paper.is_up[scheduler_of(context)]) return WEFT_E_CLOSED;
     assert_int_equal(weft_proto_decode(paper.decoder, bytes, len, &msg, &why), WEFT_OK);
     assert_true(paper.n_sent < SENT_MAX);
     struct sent *sent = &paper.sent[paper.n_sent++];
     memset(sent, 0, sizeof *sent);
     sent->type = msg.type;
+    sent->scheduler = scheduler_of(context);
     if (msg.type == WEFT_MSG_CANCEL) {
         sent->id = msg.cancel.request_id;
         sent->attempt = msg.cancel.attempt;
@@ -78,17 +88,17 @@ void put_msg(const struct weft_msg *msg) {
     struct weft_buf bytes;
     weft_buf_init(&bytes, 1 << 20);
     weft_proto_encode(msg, &bytes);
-    weft_api_upstream_message(&api, bytes.data, bytes.len, now_us);
+    weft_api_upstream_message(&api, from, bytes.data, bytes.len, now_us);
     weft_buf_fini(&bytes);
     deliver();
 }
 
 void put_link(bool is_up) {
-    paper.is_up = is_up;
+    paper.is_up[from] = is_up;
     if (is_up)
-        weft_api_upstream_linked(&api);
+        weft_api_upstream_linked(&api, from);
     else
-        weft_api_upstream_unlinked(&api);
+        weft_api_upstream_unlinked(&api, from, now_us);
     deliver();
 }
 
@@ -104,6 +114,7 @@ void put_snapshot(bool serving) {
     msg.snapshot.model.max_seqs = msg.snapshot.model.max_batched_tokens = 64;
     msg.snapshot.model.n_threads = 1;
     msg.snapshot.max_queue = max_queue;
+    msg.snapshot.n_running = n_running;
     msg.snapshot.model.max_model_len = 1024;
     msg.snapshot.model.block_size = 16;
     put_msg(&msg);
@@ -288,12 +299,14 @@ const char *text_of(const json_t *object, const char *key) {
 
 /* --------------------------------------------------------------- before and after each case --- */
 
-int set_up(void **state) {
+int set_up_several(uint32_t n) {
     struct weft_errmsg why;
     char path[1024];
     static const char *const model_names[] = {"m"};
-    const struct weft_api_upstream_link link = {paper_send, paper_reset, NULL};
-    (void)state;
+    struct weft_api_upstream_link links[PAPERS_MAX];
+    for (uint32_t i = 0; i < n; i++)
+        links[i] = (struct weft_api_upstream_link){paper_send, paper_reset,
+                                                   (void *)(uintptr_t)names[i], names[i]};
     memset(&api, 0, sizeof api);
     TAILQ_INIT(&api.parked);
     memset(&paper, 0, sizeof paper);
@@ -312,19 +325,28 @@ int set_up(void **state) {
     assert_int_equal(weft_tok_gen_defaults("/nowhere", &api.limits.defaults, &why), WEFT_OK);
     weft_api_metrics_init(&api.metrics);
     assert_int_equal(weft_proto_decoder_new(&paper.decoder), WEFT_OK);
-    assert_int_equal(weft_api_upstream_init(&api, &link, 1, &why), WEFT_OK);
+    assert_int_equal(weft_api_upstream_init(&api, links, n, 1, &why), WEFT_OK);
     now_us = 1000000;
     n_wakes = 0;
-    put_link(true);
-    put_snapshot(true);
+    for (from = n; from-- > 0;) {
+        put_link(true);
+        put_snapshot(true);
+        if (from == 0) break;
+    }
     return 0;
+}
+
+int set_up(void **state) {
+    (void)state;
+    return set_up_several(1);
 }
 
 int tear_down(void **state) {
     (void)state;
     assert_int_equal(api.held_bytes, 0);
     assert_int_equal(api.output_bytes, 0);
-    assert_int_equal(api.upstream.n_unanswered, 0);
+    for (uint32_t i = 0; i < api.upstream.n_schedulers; i++)
+        assert_int_equal(api.upstream.schedulers[i].n_unanswered, 0);
     assert_true(TAILQ_EMPTY(&api.parked) && LIST_EMPTY(&api.parked_tenants));
     assert_int_equal(api.n_parked_prompts, 0);
     weft_api_upstream_fini(&api); /* asserts that no job is open */

@@ -29,6 +29,7 @@
 
 struct sent {
     enum weft_proto_type type;
+    uint32_t scheduler; /* that it went to */
     uint64_t id;
     uint32_t attempt, choice, n_prompt, n_choices, n_output[4], output[4][32], n_lps_done;
     bool finished[4], resume;
@@ -39,8 +40,10 @@ struct sent {
     struct weft_digest cache_salt;
 };
 
+#define PAPERS_MAX 3 /* schedulers */
+
 struct paper {
-    bool is_up;
+    bool is_up[PAPERS_MAX];
     struct sent sent[SENT_MAX];
     uint32_t n_sent, n_resets;
     weft_proto_decoder *decoder;
@@ -54,10 +57,13 @@ extern uint32_t n_wakes;
 /* In snapshots. A case that changes them puts them back. */
 extern uint32_t max_queue;
 extern const char *fingerprint;
+extern uint32_t n_running; /* requests, of all routers */
+extern uint32_t from; /* the scheduler whose link, snapshots and messages are put; 0 at first */
 extern struct weft_api_asker asker; /* of calls to come. A case that changes it puts it back. */
 
 /* A scheduler that serves; at the end nothing may be held or open. */
 int set_up(void **state);
+int set_up_several(uint32_t n); /* the same with `n` of them, up to PAPERS_MAX */
 int tear_down(void **state);
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 

@@ -63,9 +63,9 @@ static void a_deadline_ends_a_request_wherever_it_is(void **state) {
     put_event(&event);
     assert_int_equal(call->error.status, 504);
     weft_api_call_drop(call);
-    paper.is_up = false; /* one that could never be sent */
+    paper.is_up[0] = false; /* one that could never be sent */
     call = begin("{\"prompt\":\"Once\"}");
-    paper.is_up = true;
+    paper.is_up[0] = true;
     now_us += 600000;
     weft_api_upstream_pump(&api, now_us);
     assert_int_equal(call->error.status, 504);

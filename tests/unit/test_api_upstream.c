@@ -212,7 +212,7 @@ static void a_server_that_starts_or_drains_says_so_at_once(void **state) {
     expect_refusal(call, 503, "shutting down");
     expect_refusal(begin("{\"prompt\":\"Once\"}"), 503, "shutting down");
     api.draining = false;
-    api.upstream.served_at_ms = 0; /* it was never ready */
+    api.upstream.schedulers[0].served_at_ms = 0; /* it was never ready */
     put_link(true);
     put_snapshot(false);
     expect_refusal(begin("{\"prompt\":\"Once\"}"), 503, "being loaded");
@@ -343,7 +343,7 @@ static void a_prompts_log_probabilities_are_resumed_behind_the_last(void **state
 
 static void nonsense_from_the_scheduler_starts_the_session_over(void **state) {
     (void)state;
-    weft_api_upstream_message(&api, "\xc1\xff", 2, now_us);
+    weft_api_upstream_message(&api, 0, "\xc1\xff", 2, now_us);
     assert_int_equal(paper.n_resets, 1);
 }
 
@@ -353,8 +353,8 @@ static void another_model_ends_what_the_first_began(void **state) {
     struct sent submit = *last_sent();
     put_accepted(&submit);
     (void)snprintf(call->fingerprint, sizeof call->fingerprint, "older");
-    (void)snprintf(api.upstream.snapshot.model.fingerprint,
-                   sizeof api.upstream.snapshot.model.fingerprint, "older");
+    struct weft_model_info *model = &api.upstream.schedulers[0].snapshot.model;
+    (void)snprintf(model->fingerprint, sizeof model->fingerprint, "older");
     put_snapshot(true);
     assert_int_equal(call->state, WEFT_API_CALL_FAILED);
     assert_int_equal(call->error.status, 503);

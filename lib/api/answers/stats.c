@@ -210,6 +210,26 @@ static void write_processes(const struct weft_msg_snapshot *s, const struct weft
     weft_write_end(w);
 }
 
+/* Only of several. */
+static void write_schedulers(const struct weft_api_upstream *upstream, uint64_t now_ms,
+                             struct weft_writer *w) {
+    struct weft_api_metrics_scheduler schedulers[WEFT_API_SCHEDULERS_MAX];
+    uint32_t n = weft_api_upstream_list(upstream, now_ms, schedulers);
+    if (n == 0) return;
+    weft_write_key(w, "schedulers");
+    weft_write_list(w);
+    for (uint32_t i = 0; i < n; i++) {
+        weft_write_map(w);
+        weft_write_key(w, "url");
+        weft_write_str(w, schedulers[i].name);
+        write_flag(w, "serving", schedulers[i].is_serving);
+        write_number(w, "open_requests", schedulers[i].n_open);
+        write_number(w, "placed_requests", schedulers[i].n_placed);
+        weft_write_end(w);
+    }
+    weft_write_end(w);
+}
+
 /* ------------------------------------------------------------------------------- the object --- */
 
 void wefti_api_write_stats(const struct weft_api_state *api, const struct weft_api_moment *moment,
@@ -229,5 +249,6 @@ void wefti_api_write_stats(const struct weft_api_state *api, const struct weft_a
     write_sequences(api, now_ms, since_us, w);
     write_experts(&m->experts, w);
     write_processes(&upstream->snapshot, moment, w);
+    write_schedulers(upstream, now_ms, w);
     weft_write_end(w);
 }

@@ -614,6 +614,15 @@ static void job_failed(struct weft_api_upstream_job *upstream,
         fail(call, 503, WEFT_API_RETRY_MS, "model_changed",
              "the model behind the server was exchanged");
         return;
+    case WEFT_API_UPSTREAM_NOBODY:
+        fail(call, 503, WEFT_API_RETRY_MS, "not_serving",
+             "no scheduler was there to take the request, try again later");
+        return;
+    case WEFT_API_UPSTREAM_NO_EQUAL:
+        fail(call, 503, WEFT_API_RETRY_MS, "scheduler_lost",
+             "the scheduler that computed this request was lost, and no other one would go on with "
+             "the same tokens");
+        return;
     }
 }
 
@@ -626,6 +635,24 @@ static bool job_is_late(const struct weft_api_upstream_job *upstream, uint64_t n
 
 static const char *job_fingerprint(const struct weft_api_upstream_job *upstream) {
     return const_job_of(upstream)->call->fingerprint;
+}
+
+/* An answer names one fingerprint, and what is there of it was computed by one model. */
+static bool job_is_bound(const struct weft_api_upstream_job *upstream) {
+    const struct job *job = const_job_of(upstream);
+    if (job->call->n_jobs > 1) return job->call->is_placed;
+    for (uint32_t i = 0; i < job->n_choices; i++) {
+        if (job->choices[i].n_tokens > 0 || job->choices[i].end != WEFT_END_NONE) return true;
+    }
+    return job->prompt_lps.n > 0;
+}
+
+static void job_placed(struct weft_api_upstream_job *upstream, const char *fingerprint) {
+    weft_api_call *call = job_of(upstream)->call;
+    call->is_placed = true;
+    if (strcmp(call->fingerprint, fingerprint) == 0) return;
+    weft_buf_clear(&call->chunk_head); /* which names it */
+    (void)snprintf(call->fingerprint, sizeof call->fingerprint, "%s", fingerprint);
 }
 
 static void describe_job(const struct weft_api_upstream_job *upstream, uint64_t now_us,
@@ -674,6 +701,8 @@ static const struct weft_api_upstream_job_ops job_ops = {
     .describe = describe_job,
     .is_late = job_is_late,
     .fingerprint = job_fingerprint,
+    .is_bound = job_is_bound,
+    .placed = job_placed,
     .accepted = job_accepted,
     .rejected = job_rejected,
     .event = job_event,

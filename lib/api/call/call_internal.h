@@ -76,6 +76,7 @@ struct weft_api_call {
     struct weft_api_parked_tenant
         *parked_tenant; /* not NULL: WAITING for the scheduler itself, and without jobs */
     bool accepted;      /* the scheduler took it */
+    bool is_placed;     /* one of several schedulers got a job of it */
     bool is_abandoned;  /* dropped; freed as soon as no thread uses it */
     bool in_thread;     /* prepared elsewhere, or waiting for that */
     bool (*take_back)(void *lent_to); /* see weft_api_call_lend */

@@ -143,6 +143,7 @@ static void get_metrics(const struct weft_api_state *api, const struct weft_api_
                         const struct weft_api_moment *moment, struct weft_api_answer *out) {
     (void)path;
     struct weft_process process;
+    struct weft_api_metrics_scheduler schedulers[WEFT_API_SCHEDULERS_MAX];
     weft_process_read(&process);
     const struct weft_api_metrics_view view = {
         .prefix = api->settings.metrics_prefix,
@@ -155,6 +156,8 @@ static void get_metrics(const struct weft_api_state *api, const struct weft_api_
         .held_output_bytes = api->output_bytes,
         .has_prefix_cache = api->settings.prefix_cache,
         .is_serving = !weft_api_why_ill(api, moment->now_ms),
+        .schedulers = schedulers,
+        .n_schedulers = weft_api_upstream_list(&api->upstream, moment->now_ms, schedulers),
     };
     out->status = 200;
     out->type = "text/plain; version=0.0.4; charset=utf-8";
