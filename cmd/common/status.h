@@ -9,13 +9,13 @@
  *                       file, a port in use
  *   needs TEXT          worker, before it loads: how much memory, and the limit, for the case that
  *                       it can say nothing more
- *   alive               scheduler, once a second when it is ready: its loop turns
+ *   alive               scheduler and router, once a second when they are ready: their loops turn
  *   worked              worker, once: it has computed a step
  *   explained           scheduler: workers died of a request, which has been ended
  *
- * A supervisor kills a scheduler that was ready and is then silent for so long that it must stand
- * still: nobody else would, and its streams stay open, so nothing shows from outside. Workers are
- * watched by the scheduler, which knows whether they have anything to do.
+ * A supervisor kills a scheduler or router that was ready and is then silent for so long that it
+ * must stand still: nobody else would, and its streams stay open, so nothing shows from outside.
+ * Workers are watched by the scheduler, which knows whether they have anything to do.
  */
 #ifndef WEFT_CMD_STATUS_H
 #define WEFT_CMD_STATUS_H

@@ -471,9 +471,16 @@ static uint32_t count_busy(const struct server *server) {
     return n;
 }
 
+static void tell_supervisor(struct server *server, uint64_t now_ms) {
+    if (!server->was_ready || now_ms - server->alive_at_ms < WEFT_STATUS_ALIVE_MS) return;
+    server->alive_at_ms = now_ms;
+    weft_status_write(server->config.status_fd, "alive", NULL);
+}
+
 static void on_tick(uv_timer_t *timer) {
     struct server *server = timer->data;
     uint64_t now_ms = weft_now_ms();
+    tell_supervisor(server, now_ms);
     wefti_scheduler_links_tick(&server->schedulers, weft_now_us());
     for (struct conn *conn = LIST_FIRST(&server->conns), *next; conn; conn = next) {
         next = LIST_NEXT(conn, entry);

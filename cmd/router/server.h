@@ -109,6 +109,7 @@ struct server {
     struct weft_api_live live; /* who watches /stats */
     struct weft_buf scratch;   /* for rendering, within one callback */
     bool was_ready;
+    uint64_t alive_at_ms;    /* when the supervisor was last told so */
     uint64_t drain_at_ms;    /* --drain-delay is over then; 0: nobody has asked the server to end */
     uint64_t drain_until_ms; /* 0: not draining */
     bool has_given_up;       /* on what was still under way at the end of --drain-timeout */

@@ -164,6 +164,7 @@ int weft_cmd_serve(const struct weft_config *config) {
     struct weft_errmsg why = {""};
     sup.config = *config;
     weft_actor_init("weft", &sup.config);
+    weft_notify_init(&sup.notify);
     weft_err err = check_model(&sup, &why);
     if (err) return weft_cmd_fail(err, &why);
     err = choose_places(&sup, &choice, &why);
@@ -180,5 +181,6 @@ int weft_cmd_serve(const struct weft_config *config) {
         weft_say(WEFT_LOG_ERROR, "%s", sup.fatal);
     else
         weft_say(WEFT_LOG_INFO, "stopped");
+    weft_notify_fini(&sup.notify);
     return sup.exit_status;
 }

@@ -39,6 +39,7 @@ static void announce(struct supervisor *sup) {
     if (sup->announced || !sup->ready_on[0] || !weft_restart_has_begun(&sup->restart)) return;
     sup->announced = true;
     weft_say(WEFT_LOG_INFO, "ready on %s", sup->ready_on);
+    weft_notify_say(&sup->notify, "READY=1\nSTATUS=serving");
     char hosts[WEFT_HOSTS_MAX][INET6_ADDRSTRLEN + 2];
     uint32_t n = weft_hosts_of_all(sup->config.host, hosts);
     for (uint32_t i = 0; i < n; i++)

@@ -1,6 +1,7 @@
 /* The supervisor's loop: one process without threads that starts router, scheduler and workers, and
- * keeps them running. It takes no part in serving. It watches whether the scheduler's loop turns,
- * as the scheduler watches the workers. lib/restart decides who is started again, and when.
+ * keeps them running. It takes no part in serving. It watches whether the loops of router and
+ * scheduler turn, as the scheduler watches the workers; a watchdog above hears from it as long as
+ * they do (notify.h). lib/restart decides who is started again, and when.
  *
  * Signals: children ignore SIGTERM, SIGINT and SIGHUP, so a signal to the whole process group
  * reaches the supervisor alone in effect. To stop, it has the router drain; when that has ended it
@@ -150,6 +151,7 @@ static void signal_workers(struct supervisor *sup, int sig) {
 }
 
 static void begin_stop(struct supervisor *sup) {
+    weft_notify_say(&sup->notify, "STOPPING=1\nSTATUS=stopping");
     sup->phase = PHASE_STOP;
     sup->phase_until_ms = weft_now_ms() + STOP_GRACE_MS;
     signal_workers(sup, WEFT_SIGNO_DRAIN);
@@ -166,6 +168,7 @@ static void begin_drain(struct supervisor *sup) {
              "stopping: %s, running ones have up to %g s; a second Ctrl-C or SIGTERM ends it at "
              "once",
              delay, sup->config.drain_timeout_ms / 1000.0);
+    weft_notify_say(&sup->notify, "STOPPING=1\nSTATUS=draining");
     sup->phase = PHASE_DRAIN;
     /* The router keeps the limit itself; after a second more it counts as stuck. */
     sup->phase_until_ms =
@@ -200,20 +203,32 @@ static void take_signals(struct supervisor *sup) {
 
 /* -------------------------------------------------------------------------------------- loop --- */
 
+static bool stands_still(const struct supervisor *sup, uint32_t idx, uint64_t now) {
+    const struct child *child = &sup->children[idx];
+    return child->pid && sup->restart.children[idx].is_ready &&
+           now - child->heard_at_ms >= WEFT_STATUS_SILENT_MS;
+}
+
 /* A scheduler that stands still keeps its links, so that routers would wait for it for ever.
- * Killed, it is replaced, and they resume their streams with the new one. (What its pipe holds has
- * been read just before, by loop().) */
-static void watch_scheduler(struct supervisor *sup, uint64_t now) {
-    struct child *child = &sup->children[SCHEDULER];
+ * Killed, it is replaced, and they resume their streams with the new one. A router that does keeps
+ * its port and its connections, and answers nobody. (What their pipes hold has been read just
+ * before, by wait_for_children().) */
+static void watch(struct supervisor *sup, uint64_t now) {
     bool paused = now - sup->turn_ms > WATCH_MS + PAUSED_MS;
     sup->turn_ms = now;
-    if (!child->pid || !sup->restart.children[SCHEDULER].is_ready) return;
-    if (paused) child->heard_at_ms = now;
-    if (now - child->heard_at_ms < WEFT_STATUS_SILENT_MS) return;
-    weft_error("%s has stood still for %u s: killing it", child->title,
-               WEFT_STATUS_SILENT_MS / 1000u);
-    signal_child(sup, SCHEDULER, SIGKILL);
-    child->heard_at_ms = now; /* one attempt per period */
+    for (uint32_t i = SCHEDULER; i <= ROUTER; i++) {
+        struct child *child = &sup->children[i];
+        if (paused) child->heard_at_ms = now;
+        if (child->is_killed || !stands_still(sup, i, now)) continue;
+        weft_error("%s has stood still for %u s: killing it", child->title,
+                   WEFT_STATUS_SILENT_MS / 1000u);
+        signal_child(sup, i, SIGKILL);
+    }
+}
+
+/* False: somebody stands still, and is not even gone for having been killed. */
+static bool is_well(const struct supervisor *sup, uint64_t now) {
+    return !stands_still(sup, SCHEDULER, now) && !stands_still(sup, ROUTER, now);
 }
 
 /* All workers but the first of a node wait until that one has packed their weights: started at once
@@ -237,7 +252,7 @@ static int advance(struct supervisor *sup) {
             signal_child(sup, i, SIGKILL);
         return 100;
     }
-    watch_scheduler(sup, now);
+    watch(sup, now);
     int wait_ms = sup->phase == PHASE_DRAIN ? 100 : WATCH_MS;
     for (uint32_t i = sup->n_children; i-- > 0;) { /* workers first: they take the longest */
         const struct child *child = &sup->children[i];
@@ -274,7 +289,10 @@ static void wait_for_children(struct supervisor *sup, int wait_ms) {
 
 void wefti_supervise(struct supervisor *sup) {
     while (sup->phase != PHASE_STOP || !all_ended(sup)) {
-        wait_for_children(sup, advance(sup));
+        int wait_ms = advance(sup);
+        uint64_t now = weft_now_ms();
+        wait_ms = weft_notify_watchdog(&sup->notify, is_well(sup, now), now, wait_ms);
+        wait_for_children(sup, wait_ms);
         take_signals(sup);
         reap(sup);
     }

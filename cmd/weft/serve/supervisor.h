@@ -7,6 +7,7 @@
  *   placement.c     which CPUs are whose
  *   addresses.c     where the links meet, by --link
  *   hosts.c         where others reach the server
+ *   notify.c        what the service manager is told
  */
 #ifndef WEFT_SERVE_SUPERVISOR_H
 #define WEFT_SERVE_SUPERVISOR_H
@@ -20,6 +21,7 @@
 #include "base/err.h"
 #include "base/limits.h"
 #include "common/config.h"
+#include "notify.h"
 #include "restart/restart.h"
 
 /* Children by index: these two, and after them the workers. */
@@ -57,8 +59,9 @@ struct supervisor {
     struct weft_restart restart;
     char bin_dir[512];
     struct weft_addresses addresses; /* of links */
-    int packed_fd;                   /* that file; -1: it is not one */
-    char model_path[32];             /* of that file, by descriptor */
+    struct weft_notify notify;
+    int packed_fd;       /* that file; -1: it is not one */
+    char model_path[32]; /* of that file, by descriptor */
     int signal_fd;
     enum phase phase;
     uint64_t phase_until_ms; /* then the next measure */

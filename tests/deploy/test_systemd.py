@@ -1,0 +1,78 @@
+"""The server as a service manager sees it: when it says that it is ready, well and about to stop."""
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "system"))
+
+import harness  # noqa: E402
+from harness import Server  # noqa: E402
+
+
+class Manager:
+    """Hears what a service says, as systemd does."""
+
+    def __init__(self):
+        self.name = f"weft-test-{os.getpid()}"
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self.sock.bind("\0" + self.name)
+        self.heard = []
+
+    def env(self, watchdog_ms):
+        return {"NOTIFY_SOCKET": "@" + self.name, "WATCHDOG_USEC": str(watchdog_ms * 1000)}
+
+    def listen(self):
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self.heard += self.sock.recv(4096).decode().split("\n")
+        return self.heard
+
+    def n(self, word):
+        return self.listen().count(word)
+
+    def wait(self, word, n=1):
+        harness.wait_until(f"{n} times {word}, heard {self.heard[-5:]}", lambda: self.n(word) >= n)
+
+
+def environment_of(pid):
+    with open(f"/proc/{pid}/environ", "rb") as f:
+        return f.read().split(b"\0")
+
+
+def test_a_service_manager_hears_when_it_is_ready_well_and_leaving():
+    manager = Manager()
+    with Server(env=manager.env(400)) as server:
+        manager.wait("READY=1")
+        said = manager.n("WATCHDOG=1")
+        manager.wait("WATCHDOG=1", said + 5)
+        assert manager.n("READY=1") == 1 and manager.n("STOPPING=1") == 0
+        for pid in server.children().values():
+            ours = [v for v in environment_of(pid) if v.startswith((b"NOTIFY_", b"WATCHDOG_"))]
+            assert not ours, "a child could speak for the server"
+        server.kill("worker")
+        server.complete(prompt="Once", max_tokens=4)
+        server.proc.send_signal(signal.SIGTERM)
+        assert server.proc.wait(harness.LIMIT_S) == 0
+        server.check_idle = False
+    assert manager.n("STOPPING=1") >= 1 and manager.n("READY=1") == 1, manager.heard
+
+
+def test_a_router_that_stands_still_is_killed_and_replaced():
+    manager = Manager()
+    with Server(env=manager.env(400)) as server:
+        manager.wait("WATCHDOG=1", 2)
+        old = server.kill("router", how=signal.SIGSTOP)["router"]
+        harness.wait_until("another router", lambda: server.children().get("router") not in (None, old))
+        harness.wait_until("its port to be open", lambda: not server.is_refused())
+        harness.wait_until("it to serve", lambda: server.get("/health").status == 200)
+        server.complete(prompt="Once", max_tokens=4)
+        said = manager.n("WATCHDOG=1")
+        manager.wait("WATCHDOG=1", said + 2)
+        assert any("the router has stood still for 10 s" in line for line in server.lines), server.lines
+
+
+if __name__ == "__main__":
+    harness.main()
