@@ -1,15 +1,71 @@
-"""The server as a service manager sees it: when it says that it is ready, well and about to stop."""
+"""The unit of deploy/systemd as systemd reads it, and the server as a service manager sees it: when it says that it is
+ready, well and about to stop."""
 
 import contextlib
 import os
+import re
+import shutil
 import signal
 import socket
+import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "system"))
 
 import harness  # noqa: E402
-from harness import Server  # noqa: E402
+from harness import Server, Skip  # noqa: E402
+
+UNIT = os.path.join(harness.SOURCE_DIR, "deploy/systemd/weft.service")
+EXPOSURE_MAX = 2.0  # of 10, as systemd-analyze counts
+
+
+@contextlib.contextmanager
+def unit_of_this_build():
+    """The unit with the programs of this build, which systemd looks for."""
+    with open(UNIT, encoding="utf-8") as f:
+        text = f.read()
+    assert "ExecStart=/usr/local/bin/weft " in text
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "weft.service")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text.replace("ExecStart=/usr/local/bin", f"ExecStart={harness.BIN_DIR}"))
+        yield path
+
+
+def analyze(*args):
+    if not shutil.which("systemd-analyze"):
+        raise Skip("there is no systemd-analyze here")
+    with unit_of_this_build() as path:
+        done = subprocess.run(["systemd-analyze", *args, path], capture_output=True, text=True, check=False,
+                              timeout=harness.LIMIT_S, env={**os.environ, "SYSTEMD_PAGER": ""})
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_systemd_accepts_the_unit():
+    status, words = analyze("verify", "--man=no")
+    about_it = [line for line in words.splitlines() if "weft" in line]
+    assert status == 0 and not about_it, words
+
+
+def test_little_is_exposed():
+    status, words = analyze("security", "--offline=true", "--no-pager")
+    assert status == 0, words
+    exposure = re.search(r"Overall exposure level for weft.service: ([0-9.]+) (\w+)", words)
+    assert exposure, words
+    print(f"    exposure {exposure[1]} of 10, {exposure[2]}", flush=True)
+    assert float(exposure[1]) <= EXPOSURE_MAX, words
+
+
+def test_the_drain_fits_into_the_time_to_stop():
+    """With the settings' defaults: TimeoutStopSec is longer than a drain, which systemd would cut short."""
+    with open(UNIT, encoding="utf-8") as f:
+        seconds = int(re.search(r"^TimeoutStopSec=(\d+)$", f.read(), re.MULTILINE)[1])
+    said = subprocess.run([os.path.join(harness.BIN_DIR, "weft"), "help", "serve"], capture_output=True, text=True,
+                          check=True).stdout
+    ms = [int(re.search(rf"--{name} .*?default\s+(\d+)", said, re.DOTALL)[1])
+          for name in ("drain-delay", "drain-timeout")]
+    assert seconds * 1000 >= sum(ms) + 5000, (seconds, ms)
 
 
 class Manager:
