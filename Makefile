@@ -12,8 +12,8 @@ TEST_PACKAGES := python3 python3-msgpack python3-pynvim curl \
   $(shell command -v node >/dev/null || echo nodejs) $(shell command -v npm >/dev/null || echo npm) universal-ctags
 # The page's tests; a browser draws no letters without a font.
 PAGE_PACKAGES := chromium fonts-dejavu-core
-# A load balancer for the tests of deploy/: its package starts a service, so nobody gets it unasked.
-DEPLOY_PACKAGES := haproxy
+# Load balancers for the tests of deploy/: their packages start services, so nobody gets them unasked.
+DEPLOY_PACKAGES := haproxy nginx
 # The linter reads the comparisons of bench/, too.
 LINT_PACKAGES := clang-format clang-tidy libopenblas-dev libdnnl-dev libomp-dev
 # Peers of bench_gemm, which goes without them, and what draws.

@@ -5,4 +5,5 @@ weft_test(test_notify SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_notify.c ${CMA
 if(NOT WEFT_SANITIZE)
   weft_system_test(deploy_prometheus ../deploy/test_prometheus.py TIMEOUT 120)
   weft_system_test(deploy_systemd ../deploy/test_systemd.py TIMEOUT 120)
+  weft_system_test(deploy_nginx ../deploy/test_nginx.py TIMEOUT 300)
 endif()
