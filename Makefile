@@ -29,7 +29,7 @@ NO_ASLR = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 # Prometheus' own reader of metrics. Debian's package starts a server when it is installed: it is unpacked instead.
 PROMTOOL := build/tools/promtool
 
-.PHONY: help run build everything test test-page nightly asan tsan fuzz format lint check bench plots deps deps-test deps-promtool deps-page deps-deploy deps-lint deps-bench deps-fuzz clean
+.PHONY: help run build everything image test test-page nightly asan tsan fuzz format lint check bench plots deps deps-test deps-promtool deps-page deps-deploy deps-lint deps-bench deps-fuzz clean
 
 help:
 	@echo "make run     build and serve the bundled model on http://127.0.0.1:8080; MODEL=PATH another one,"
@@ -37,6 +37,7 @@ help:
 	@echo "make test    build and run the suite; make nightly: all of it, in all builds, and fuzz for longer"
 	@echo "make test-page   the page in Chromium; SHOTS=docs takes its pictures anew"
 	@echo "make build   the programs, in build/bin/, and their man pages, in build/man/"
+	@echo "make image   an image for containers, in build/image/"
 	@echo "make asan | tsan   the suite under AddressSanitizer+UBSan | ThreadSanitizer"
 	@echo "make fuzz    the parsers of outside bytes under libFuzzer, FUZZ_SECONDS=60 for each"
 	@echo "make format | lint clang-format in place | formatter and clang-tidy, changing nothing"
@@ -61,6 +62,10 @@ export TRY
 build: deps
 	cmake --preset release
 	cmake --build build -j $(JOBS) --target programs
+
+# The programs as an image of a container, in build/image/: a root folder, and an OCI archive where buildah is installed.
+image: build
+	deploy/image/build.sh build/bin build/image
 
 # Tests and what measures, too.
 everything: build
