@@ -84,6 +84,7 @@ static void respond_error(struct rpc *rpc, uint32_t msgid, int status, const cha
 
 static void respond_failure(struct rpc *rpc, uint32_t msgid, const struct weft_api_error *error) {
     weft_api_rpc_refuse(msgid, error, &rpc->conn->out);
+    weft_api_metrics_dropped(&api_of(rpc)->metrics, weft_api_error_dropped(error));
     count_failure(rpc);
 }
 

@@ -58,6 +58,10 @@ void weft_api_error_leaving(struct weft_api_error *error) {
     error->retry_after_ms = WEFT_API_RETRY_MS;
 }
 
+const char *weft_api_error_dropped(const struct weft_api_error *error) {
+    return error->status == 429 || error->status == 503 ? error->code : NULL;
+}
+
 const char *weft_api_error_type(int status) {
     switch (status) {
     case 401:

@@ -39,6 +39,10 @@ void weft_api_error_late(struct weft_api_error *error);
 /* 503: the server ends. */
 void weft_api_error_leaving(struct weft_api_error *error);
 
+/* Why the server has dropped a request that it might have served at another time: the code of a 429
+ * or 503. NULL: it has not, or has no word for it. */
+const char *weft_api_error_dropped(const struct weft_api_error *error);
+
 /* OpenAI's "type" of an HTTP status; the first element of a MessagePack-RPC error. */
 const char *weft_api_error_type(int status);
 

@@ -123,6 +123,18 @@ void weft_api_metrics_http(struct weft_api_metrics *m, const char *path, uint32_
     count_status(m, status);
 }
 
+void weft_api_metrics_dropped(struct weft_api_metrics *m, const char *reason) {
+    if (!reason) return;
+    uint32_t i = 0;
+    while (i < m->n_reasons && strcmp(m->reasons[i].reason, reason) != 0)
+        i++;
+    if (i == m->n_reasons) {
+        WEFT_ASSERT(m->n_reasons < WEFT_API_REASONS_MAX); /* the words are ours, and fewer */
+        m->reasons[m->n_reasons++].reason = reason;
+    }
+    m->reasons[i].n++;
+}
+
 void weft_api_metrics_http_time(struct weft_api_metrics *m, const char *path, uint32_t method,
                                 uint64_t us) {
     WEFT_ASSERT(method < WEFT_API_HTTP_METHODS);
@@ -338,6 +350,12 @@ static void render_http(const struct writer *w, const struct weft_api_metrics *m
     for (uint32_t i = 0; i < m->n_statuses; i++) {
         (void)snprintf(label, sizeof label, ",code=\"%d\"", m->statuses[i].status);
         sample(w, "http_responses_total", label, (double)m->statuses[i].n);
+    }
+    head(w, "requests_dropped_total", "counter",
+         "Requests refused with 429 or 503, by the reason.");
+    for (uint32_t i = 0; i < m->n_reasons; i++) {
+        (void)snprintf(label, sizeof label, ",reason=\"%s\"", m->reasons[i].reason);
+        sample(w, "requests_dropped_total", label, (double)m->reasons[i].n);
     }
     head(w, "rpc_requests_total", "counter", "MessagePack-RPC requests answered.");
     sample(w, "rpc_requests_total", ",status=\"ok\"", (double)m->rpc[0]);

@@ -35,6 +35,8 @@ struct weft_api_histogram {
 #define WEFT_API_HANDLERS_MAX 64
 /* Different status codes. */
 #define WEFT_API_STATUSES_MAX 32
+/* Different reasons for which requests are dropped. */
+#define WEFT_API_REASONS_MAX 32
 
 /* Times of responses: fewer buckets than others, for there is a histogram per route and method. */
 #define WEFT_API_HTTP_BUCKETS 3
@@ -54,6 +56,11 @@ struct weft_api_status_count {
     uint64_t n;
 };
 
+struct weft_api_reason_count {
+    const char *reason; /* static */
+    uint64_t n;
+};
+
 struct weft_api_metrics {
     struct weft_api_histogram ttft, inter_token, per_output_token, e2e, queue, inference, prefill,
         decode;
@@ -63,7 +70,8 @@ struct weft_api_metrics {
     struct weft_api_handler_counts
         handlers[WEFT_API_HANDLERS_MAX]; /* those seen; the first: other paths */
     struct weft_api_status_count statuses[WEFT_API_STATUSES_MAX]; /* those seen, ascending */
-    uint32_t n_handlers, n_statuses;
+    struct weft_api_reason_count reasons[WEFT_API_REASONS_MAX];   /* those seen */
+    uint32_t n_handlers, n_statuses, n_reasons;
     uint64_t rpc[2]; /* answered, failed */
     uint64_t n_connections, n_connections_refused, n_stalled, n_resubmitted;
     uint64_t n_moved; /* requests, to another scheduler */
@@ -112,6 +120,9 @@ void weft_api_metrics_choice(struct weft_api_metrics *metrics,
  * WEFT_API_HTTP_METHODS. */
 void weft_api_metrics_http(struct weft_api_metrics *metrics, const char *path, uint32_t method,
                            int status);
+
+/* Counts a request that was dropped, for a reason from weft_api_error_dropped; NULL: it was not. */
+void weft_api_metrics_dropped(struct weft_api_metrics *metrics, const char *reason);
 
 /* The response has ended, `us` after its request's first byte. */
 void weft_api_metrics_http_time(struct weft_api_metrics *metrics, const char *path, uint32_t method,

@@ -1,6 +1,7 @@
 """Alert rules and dashboard: promtool reads them, each alert has a case and a section that says what to do, and every
 metric and label they name is one that servers have."""
 
+import contextlib
 import json
 import os
 import re
@@ -19,7 +20,7 @@ PROMETHEUS = os.path.join(DEPLOY, "prometheus")
 OLMOE = os.path.join(harness.SOURCE_DIR, "tests/data/zoo/olmoe")
 PROMTOOL = shutil.which("promtool") or shutil.which(os.path.join(harness.SOURCE_DIR, "build/tools/promtool"))
 FROM_PROMETHEUS = {"job", "instance"}  # it adds them to what it scrapes
-OPEN_VALUES = {"code", "layer", "expert", "le"}  # of which a server shows those that have come up
+OPEN_VALUES = {"code", "reason", "layer", "expert", "le"}  # of which a server shows those that have come up
 
 
 def promtool(*args):
@@ -54,13 +55,28 @@ def dashboard_expressions():
     return found
 
 
+def drop(server):
+    """A request that the queue has no place for."""
+    body = {"prompt": [1], "max_tokens": 1}
+
+    def fill():
+        with contextlib.ExitStack() as stack, server.stopped() as still:
+            for n in (1, 2):
+                conn = stack.enter_context(contextlib.closing(server.connect()))
+                conn.request("POST", "/v1/completions", json.dumps(body))
+                still.wait_until(f"{n} requests", lambda n=n: harness.load(server.metrics()) == n)
+            assert server.post("/v1/completions", body).status == 429
+    harness.attempt(fill)
+
+
 def exposed():
     """{name of a sample: {label: its values}} of servers with and without experts, after some work."""
     found = {"up": {}}
     for model in (harness.FABLE, OLMOE):
-        with Server(model=model) as server:
+        with Server("--max-queue", "1", "--max-num-seqs", "1", model=model) as server:
             server.complete(prompt=[1, 2, 3], max_tokens=4)
             server.get("/nowhere")
+            drop(server)
             if model == OLMOE:
                 harness.wait_until("counts of experts", lambda s=server: s.metric("weft_expert_tokens_total") > 0)
             for line in server.get("/metrics").text.splitlines():

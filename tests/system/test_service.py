@@ -75,10 +75,13 @@ def fill_the_queue(server, rpc):
                 still.wait_until(name, lambda name=name: server.metric(f"weft_num_requests_{name}") == 1)
             reply = server.post("/v1/completions", body)
             assert reply.status == 429, reply.text
+            counted = 'weft_requests_dropped_total{reason="queue_full"}'
+            dropped = server.metrics()[counted]
             ms = int(reply.headers["retry-after-ms"])
             assert int(reply.headers["Retry-After"]) == (ms + 999) // 1000 > 0, reply.headers
             assert reply.headers["x-llm-d-request-dropped-reason"] == reply.json["error"]["code"] == "queue_full"
             error = rpc.call(1, "generate", body)[0]
+            assert dropped >= 1 and server.metrics()[counted] == dropped + 1
             assert error[0] == "rate_limit_error" and "(reason: queue_full, retry_after_ms: " in error[1], error
         for conn in conns:
             assert conn.getresponse().status == 200

@@ -228,6 +228,22 @@ static void responses_are_counted_by_route_and_by_status(void **state) {
     weft_api_metrics_fini(&m);
 }
 
+static void dropped_requests_are_counted_by_the_reason(void **state) {
+    (void)state;
+    struct weft_api_metrics m;
+    struct weft_buf out;
+    weft_api_metrics_init(&m);
+    weft_api_metrics_dropped(&m, "queue_full");
+    weft_api_metrics_dropped(&m, "deadline");
+    weft_api_metrics_dropped(&m, NULL);
+    weft_api_metrics_dropped(&m, "queue_full");
+    render(&m, NULL, "weft_", &out);
+    has_line(&out, "weft_requests_dropped_total" LABELS ",reason=\"queue_full\"} 2");
+    has_line(&out, "weft_requests_dropped_total" LABELS ",reason=\"deadline\"} 1");
+    weft_buf_fini(&out);
+    weft_api_metrics_fini(&m);
+}
+
 static void promtool_has_nothing_to_say(void **state) {
     (void)state;
     struct weft_api_metrics m;
@@ -413,6 +429,7 @@ int main(void) {
         cmocka_unit_test(experts_have_a_line_each),
         cmocka_unit_test(the_most_experts_with_the_longest_names_fit),
         cmocka_unit_test(responses_are_counted_by_route_and_by_status),
+        cmocka_unit_test(dropped_requests_are_counted_by_the_reason),
         cmocka_unit_test(promtool_has_nothing_to_say),
         cmocka_unit_test(what_vllm_s_dashboards_ask_for_is_there),
         cmocka_unit_test(times_of_responses_are_kept_by_route_and_method),

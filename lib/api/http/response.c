@@ -133,14 +133,14 @@ void weft_api_http_respond(struct weft_api_http *h, const struct weft_api_respon
 }
 
 /* When to try again, in whole seconds for everybody and exactly for those who know that header; and
- * why the server has dropped a request that it might have served at another time. */
+ * why the request was dropped. */
 static void add_retry(const struct weft_api_error *error, struct weft_buf *extra) {
     uint32_t ms = error->retry_after_ms;
     if (ms > 0)
         weft_buf_printf(extra, "Retry-After: %u\r\nretry-after-ms: %u\r\n",
                         ms / 1000 + (ms % 1000 > 0), ms);
-    if ((error->status == 429 || error->status == 503) && error->code)
-        weft_buf_printf(extra, "x-llm-d-request-dropped-reason: %s\r\n", error->code);
+    const char *reason = weft_api_error_dropped(error);
+    if (reason) weft_buf_printf(extra, "x-llm-d-request-dropped-reason: %s\r\n", reason);
 }
 
 void weft_api_http_refuse(struct weft_api_http *h, const struct weft_api_error *error,
@@ -148,6 +148,7 @@ void weft_api_http_refuse(struct weft_api_http *h, const struct weft_api_error *
     struct weft_buf body;
     struct weft_buf extra;
     WEFT_ASSERT(error->status >= 400);
+    weft_api_metrics_dropped(&h->api->metrics, weft_api_error_dropped(error));
     weft_buf_init(&body, ERROR_BYTES_MAX);
     weft_api_error_write(error, weft_api_http_request_id(h), h->path.at, h->path.len, &body);
     weft_buf_init(&extra, ERROR_BYTES_MAX);
