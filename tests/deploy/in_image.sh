@@ -1,7 +1,8 @@
 #!/bin/sh
-# in_image.sh ROOTFS MODELS PROGRAM ARGUMENTS...: becomes the weft of a built image, as its user would have it: on a
-# root that is read-only, with MODELS at /models, a /tmp, and nothing else of this machine but /proc and the network; as a
-# user without capabilities, and, if this is run by root, of another number. PROGRAM is passed over: it lies in the image.
+# in_image.sh ROOTFS MODELS PROGRAM ARGUMENTS...: becomes the weft of a built image, as its user would have it: on
+# a root that is read-only, with MODELS at /models, a /tmp, and nothing else of this machine but /proc and the network;
+# as a user without capabilities, and, if this is run by root, of another number. PROGRAM is passed over: it lies in
+# the image.
 set -eu
 export ROOT="$1" MODELS="$2"
 shift 3

@@ -88,7 +88,7 @@ def test_a_worker_and_a_scheduler_that_die_refuse_nobody():
 
 
 def test_what_a_server_says_arrives_at_once():
-    """A worker that stands still makes no tokens, and the stream's comments, far too few to fill a buffer, are there."""
+    """A worker that stands still makes no tokens, and the stream's comments, far too few to fill a buffer, come."""
     with Server("--sse-keepalive", "50") as server, balanced(server, server) as port:
         def comment():
             with server.stopped() as still, contextlib.closing(connect(port)) as conn:

@@ -133,6 +133,22 @@ def test_rules_and_dashboard_name_metrics_that_servers_have():
     print(f"    {len(rules)} rules, {len(panels)} expressions of panels", flush=True)
 
 
+def test_the_line_in_the_docs_turns_the_names_into_vllms():
+    script = re.search(r"^    sed '(.*)'$", read(harness.SOURCE_DIR, "docs/operations.md"), re.MULTILINE)[1]
+    names = []
+    for prefix in ("weft_", "vllm:"):
+        with Server("--metrics-prefix", prefix, check_idle=False) as server:
+            last = f"{prefix}cache_config_info{{"
+            harness.wait_until("the scheduler's report", lambda s=server, w=last: w in s.get("/metrics").text)
+            names.append(re.findall(r"^# TYPE (\S+)", server.get("/metrics").text, re.MULTILINE))
+    turned = subprocess.run(["sed", script], input="\n".join(names[0]), capture_output=True, text=True,
+                            check=True).stdout.split()
+    assert sorted(turned) == sorted(names[1]), set(turned) ^ set(names[1])
+    # What the Gateway API's inference extension looks for.
+    wanted = ("num_requests_waiting", "num_requests_running", "kv_cache_usage_perc", "cache_config_info")
+    assert {f"vllm:{name}" for name in wanted} <= set(turned)
+
+
 def test_promtool_parses_every_expression_of_the_dashboard():
     with tempfile.NamedTemporaryFile("w", suffix=".yml") as rules:
         rules.write("groups:\n  - name: panels\n    rules:\n")
