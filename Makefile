@@ -12,8 +12,8 @@ TEST_PACKAGES := python3 python3-msgpack python3-pynvim curl \
   $(shell command -v node >/dev/null || echo nodejs) $(shell command -v npm >/dev/null || echo npm) universal-ctags
 # The page's tests; a browser draws no letters without a font.
 PAGE_PACKAGES := chromium fonts-dejavu-core
-# Load balancers for the tests of deploy/: their packages start services, so nobody gets them unasked.
-DEPLOY_PACKAGES := haproxy nginx
+# A load balancer for the tests of deploy/: its package starts a service, so nobody gets it unasked.
+DEPLOY_PACKAGES := haproxy
 # The linter reads the comparisons of bench/, too.
 LINT_PACKAGES := clang-format clang-tidy libopenblas-dev libdnnl-dev libomp-dev
 # Peers of bench_gemm, which goes without them, and what draws.
@@ -25,9 +25,6 @@ FUZZ_PACKAGES := clang libclang-rt-dev python3
 FUZZ_SECONDS ?= 60
 SUITE ?= -LE nightly
 NO_ASLR = $(shell setarch -R true 2>/dev/null && echo setarch -R)
-
-# Prometheus' own reader of metrics. Debian's package starts a server when it is installed: it is unpacked instead.
-PROMTOOL := build/tools/promtool
 
 .PHONY: help run build everything image test test-page nightly asan tsan fuzz format lint check bench plots deps deps-test deps-promtool deps-page deps-deploy deps-lint deps-bench deps-fuzz clean
 
@@ -133,22 +130,29 @@ define install
 	fi
 endef
 
+# A program of a package that starts a server when it is installed, which listens on a port that others want: it is
+# unpacked instead, into build/tools/.
+define unpack
+@if ! command -v $(notdir $(2)) >/dev/null && [ ! -x build/tools/$(notdir $(2)) ]; then \
+	  mkdir -p build/tools && cd build/tools && \
+	  { apt-get download $(1) || { $(SUDO) apt-get update && apt-get download $(1); }; } && \
+	  dpkg-deb --fsys-tarfile $(1)_*.deb | tar -x --strip-components=3 $(2) && \
+	  rm $(1)_*.deb; \
+	fi
+endef
+
 deps:
 	$(call install,$(BUILD_PACKAGES))
 deps-test: deps-promtool
 	$(call install,$(TEST_PACKAGES))
 # What the suite can do without: its tests are skipped, and say so, if it cannot be had.
 deps-promtool:
-	-@if ! command -v promtool >/dev/null && [ ! -x $(PROMTOOL) ]; then \
-	  mkdir -p $(dir $(PROMTOOL)) && cd $(dir $(PROMTOOL)) && \
-	  { apt-get download prometheus || { $(SUDO) apt-get update && apt-get download prometheus; }; } && \
-	  dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x --strip-components=3 ./usr/bin/promtool && \
-	  rm prometheus_*.deb; \
-	fi
+	-$(call unpack,prometheus,./usr/bin/promtool)
 deps-page:
 	-$(call install,$(PAGE_PACKAGES))
 deps-deploy:
 	-$(call install,$(DEPLOY_PACKAGES))
+	-$(call unpack,nginx,./usr/sbin/nginx)
 deps-lint:
 	$(call install,$(LINT_PACKAGES))
 deps-fuzz:
