@@ -50,6 +50,9 @@ struct weft_api_state {
     bool
         is_leaving; /* the server will end: /health says so, and connections end with their answers */
     bool draining; /* nothing new is taken */
+    /* Another server listens in this one's place: connections end with their answers, and are
+     * answered until then as ever. */
+    bool is_replaced;
     /* What large requests hold, against `held_max`: bytes received that are no call yet; then a
      * call's body until it is tokenized, and its ids until it ends. Small requests: see
      * weft_api_cost. */

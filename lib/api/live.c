@@ -42,20 +42,24 @@ void weft_api_live_end(struct weft_api_live_stream *stream) {
     if (--live->n_streams == 0) weft_buf_fini(&live->text);
 }
 
+/* Who watches is to come again, or to another server. */
+static bool is_ending(const struct weft_api_state *api) {
+    return api->draining || api->is_replaced;
+}
+
 void weft_api_live_look(struct weft_api_live *live, uint64_t now_ms) {
     const struct weft_api_state *api = live->api;
     if (live->n_streams == 0) return;
     const char *why_ill = weft_api_why_ill(api, now_ms);
     bool is_news = live->n_snapshots != api->upstream.n_snapshots || live->why_ill != why_ill ||
-                   live->is_draining != api->draining ||
-                   live->n_key_changes != api->n_key_changes ||
+                   live->is_ending != is_ending(api) || live->n_key_changes != api->n_key_changes ||
                    now_ms >= live->at_ms + WEFT_API_LIVE_SILENT_MS_MAX;
     if (!is_news) return;
     live->n_events++;
     live->at_ms = now_ms;
     live->n_snapshots = api->upstream.n_snapshots;
     live->why_ill = why_ill;
-    live->is_draining = api->draining;
+    live->is_ending = is_ending(api);
     live->n_key_changes = api->n_key_changes;
     struct weft_api_live_stream *stream;
     LIST_FOREACH(stream, &live->streams, entry)
@@ -82,5 +86,5 @@ const struct weft_buf *weft_api_live_next(struct weft_api_live_stream *stream,
 
 bool weft_api_live_is_over(const struct weft_api_live_stream *stream) {
     const struct weft_api_state *api = stream->live->api;
-    return api->draining || stream->n_key_changes != api->n_key_changes;
+    return is_ending(api) || stream->n_key_changes != api->n_key_changes;
 }

@@ -45,7 +45,7 @@ struct weft_api_live {
     /* What was so at the last news. */
     uint64_t at_ms, n_snapshots;
     const char *why_ill;
-    bool is_draining;
+    bool is_ending;
     uint32_t n_key_changes;
 };
 

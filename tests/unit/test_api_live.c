@@ -152,6 +152,23 @@ static void a_stream_ends_with_the_server_after_an_event_that_says_so(void **sta
     weft_api_live_end(&stream);
 }
 
+static void a_stream_ends_when_another_server_has_taken_over(void **state) {
+    (void)state;
+    uint32_t n = 0;
+    struct weft_api_live_stream stream = {0};
+    assert_true(weft_api_live_begin(&live, &stream, &n));
+    look();
+    assert_non_null(next(&stream));
+    n = 0;
+    api.is_replaced = true;
+    look();
+    assert_int_equal(n, 1); /* without waiting for news */
+    assert_non_null(strstr(next(&stream), "\"draining\":false"));
+    assert_true(weft_api_live_is_over(&stream));
+    api.is_replaced = false;
+    weft_api_live_end(&stream);
+}
+
 int main(void) {
 #define LIVE_CASE(name) cmocka_unit_test_setup_teardown(name, begin_live, end_live)
     const struct CMUnitTest tests[] = {
@@ -161,6 +178,7 @@ int main(void) {
         LIVE_CASE(streams_are_bounded),
         LIVE_CASE(a_stream_ends_when_the_keys_change),
         LIVE_CASE(a_stream_ends_with_the_server_after_an_event_that_says_so),
+        LIVE_CASE(a_stream_ends_when_another_server_has_taken_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

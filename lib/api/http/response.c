@@ -108,7 +108,7 @@ static void add_cors(const struct weft_api_http *h, struct weft_buf *out) {
 /* The status line and the headers that every response has; the empty line is the caller's. */
 static void add_head(struct weft_api_http *h, const struct weft_api_response *response,
                      int64_t now_s, struct weft_buf *out) {
-    if (h->api->is_leaving || h->api->draining) h->keep_alive = false;
+    if (h->api->is_leaving || h->api->draining || h->api->is_replaced) h->keep_alive = false;
     weft_buf_printf(out, "HTTP/1.1 %d %s\r\n", response->status, status_text(response->status));
     add_date(now_s, out);
     if (response->type) weft_buf_printf(out, "Content-Type: %s\r\n", response->type);
