@@ -107,6 +107,9 @@ weft_err wefti_config_check(const struct wefti_config_program *program, struct w
                             c->metrics_prefix);
     if (c->port && c->port == c->rpc_port && !c->no_rpc)
         return weft_err_set(why, WEFT_E_INVAL, "--port and --rpc-port are both %u", c->port);
+    if (c->replace && !c->port)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "--replace needs the --port of the server that runs, not 0");
     if (c->allowed_origins && !is_origin_list(c->allowed_origins))
         return weft_err_set(why, WEFT_E_INVAL,
                             "--allowed-origins is \"*\" or origins such as https://example.org, "

@@ -159,6 +159,9 @@
     X(rpc_port, U32, "rpc-port", FRONT, 0, 65535, "8081", "N",                                     \
       "MessagePack-RPC port; 0: any free one")                                                     \
     X(no_rpc, FLAG, "no-rpc", FRONT, 0, 0, NULL, NULL, "no MessagePack-RPC")                       \
+    X(replace, FLAG, "replace", FRONT, 0, 0, NULL, NULL,                                           \
+      "when the model is loaded take the ports of this user's server that has them, and let it "   \
+      "finish; where none runs, start as without")                                                 \
     X(served_model_name, TEXT, "served-model-name", FRONT, 0, 0, NULL, "NAME,...",                 \
       "the model's names in the API, comma-separated: requests may use any, answers carry the "    \
       "first (default: MODEL without folders and ending)")                                                \

@@ -30,6 +30,7 @@ void weft_signals_of_supervisor(sigset_t *set) {
     (void)sigaddset(set, WEFT_SIGNO_EXIT);
     (void)sigaddset(set, WEFT_SIGNO_RELOAD);
     (void)sigaddset(set, WEFT_SIGNO_LOST);
+    (void)sigaddset(set, WEFT_SIGNO_TAKE);
 }
 
 weft_err weft_signals_init(bool supervised, int *fd_out, struct weft_errmsg *why) {
@@ -62,6 +63,7 @@ weft_err weft_signals_init(bool supervised, int *fd_out, struct weft_errmsg *why
 static enum weft_signal meaning(uint32_t signo) {
     if (signo == (uint32_t)WEFT_SIGNO_DRAIN) return WEFT_SIGNAL_DRAIN;
     if (signo == (uint32_t)WEFT_SIGNO_LOST) return WEFT_SIGNAL_LOST;
+    if (signo == (uint32_t)WEFT_SIGNO_TAKE) return WEFT_SIGNAL_TAKE;
     if (signo == SIGHUP || signo == (uint32_t)WEFT_SIGNO_RELOAD) return WEFT_SIGNAL_RELOAD;
     return WEFT_SIGNAL_EXIT;
 }

@@ -26,6 +26,7 @@
 #define WEFT_SIGNO_EXIT (SIGRTMIN + 1)
 #define WEFT_SIGNO_RELOAD (SIGRTMIN + 2)
 #define WEFT_SIGNO_LOST (SIGRTMIN + 3)
+#define WEFT_SIGNO_TAKE (SIGRTMIN + 4)
 
 enum weft_signal {
     WEFT_SIGNAL_NONE,
@@ -33,6 +34,7 @@ enum weft_signal {
     WEFT_SIGNAL_EXIT,   /* clean up and exit with status 0 */
     WEFT_SIGNAL_RELOAD, /* weft_actor_reload, with the value that came with it */
     WEFT_SIGNAL_LOST,   /* to the scheduler: a worker died before it said hello */
+    WEFT_SIGNAL_TAKE,   /* to the router: it may take the place of the server it is to replace */
 };
 
 /* `supervised`: started by `weft serve` (status_fd >= 0). *fd_out is non-blocking and

@@ -5,6 +5,7 @@
  *   ready URL RPC_PORT IDENTITY
  *                       router: the listening sockets are open, and the scheduler says that it
  *                       serves; what was read of the model, for --model-identity of its successor
+ *   replaced            router: another server has its sockets; it ends when its connections have
  *   failed TEXT         it cannot go on, and starting again would not help: a bad model
  *                       file, a port in use
  *   needs TEXT          worker, before it loads: how much memory, and the limit, for the case that

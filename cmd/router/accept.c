@@ -1,6 +1,8 @@
 #include "accept.h"
 
+#include <errno.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +53,7 @@ static enum conn_place place_for(struct server *server, bool is_http, uint64_t n
 }
 
 /* Each connection is a descriptor, so the soft limit is raised towards the hard one, and places are
- * what is left of it beside the files that are open already. */
+ * what is left of it beside the files that are open already and the listening sockets to come. */
 static weft_err set_places(struct server *server, struct weft_errmsg *why) {
     struct rlimit limit;
     uint32_t wanted = server->config.max_connections;
@@ -62,7 +64,7 @@ static weft_err set_places(struct server *server, struct weft_errmsg *why) {
     (void)setrlimit(RLIMIT_NOFILE, &limit);
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return WEFT_OK;
     uint64_t open = weft_process_open_files();
-    uint64_t taken = (open ? open : FILES_UNKNOWN) + PASSING_FILES;
+    uint64_t taken = (open ? open : FILES_UNKNOWN) + WEFT_HANDOVER_SOCKETS + PASSING_FILES;
     uint64_t left = limit.rlim_cur > taken ? limit.rlim_cur - taken : 0;
     if (left < 2)
         return weft_err_set(why, WEFT_E_INVAL,
@@ -173,40 +175,67 @@ static void on_connection(uv_stream_t *listener, int status) {
 
 /* -------------------------------------------------------------------------------- listening --- */
 
-static weft_err listen_at(struct server *server, const struct sockaddr *address, uint32_t port,
-                          struct weft_errmsg *why) {
-    uint32_t i = server->n_listeners;
-    uv_tcp_t *tcp = &server->listeners[i];
-    union {
-        struct sockaddr any;
-        struct sockaddr_in v4;
-        struct sockaddr_in6 v6;
-        struct sockaddr_storage storage;
-    } at = {.any = {.sa_family = address->sa_family}};
-    if (address->sa_family == AF_INET6) {
-        memcpy(&at.v6, address, sizeof at.v6);
+/* What went wrong with one of the sockets, by libuv's code. */
+static weft_err cannot_listen(const struct server *server, uint32_t which, uint32_t port,
+                              int status, struct weft_errmsg *why) {
+    bool is_http = which == WEFT_HANDOVER_HTTP;
+    return weft_err_set(why, WEFT_E_IO, "cannot listen on %s port %u for %s: %s (%s)",
+                        server->config.host, port, is_http ? "HTTP" : "MessagePack-RPC",
+                        uv_strerror(status),
+                        status == UV_EADDRNOTAVAIL ? "--host is to be an address of this machine"
+                        : is_http                  ? "--port N takes another"
+                                  : "--rpc-port N takes another, --no-rpc does without");
+}
+
+weft_err wefti_accept_make(const struct server *server, uint32_t which, uint32_t port, int *fd_out,
+                           struct weft_errmsg *why) {
+    union server_address at = server->at;
+    bool is_v6 = at.any.sa_family == AF_INET6;
+    const int on = 1, off = 0;
+    if (is_v6)
         at.v6.sin6_port = htons((uint16_t)port);
-    } else {
-        memcpy(&at.v4, address, sizeof at.v4);
+    else
         at.v4.sin_port = htons((uint16_t)port);
-    }
+    int fd = socket(at.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    *fd_out = fd;
+    bool is_fine = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0;
+    if (is_fine && is_v6) /* "::" is all addresses of this machine, whatever the system prefers */
+        is_fine = setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0;
+    is_fine = is_fine && bind(fd, &at.any, is_v6 ? sizeof at.v6 : sizeof at.v4) == 0 &&
+              listen(fd, BACKLOG) == 0;
+    if (is_fine) return WEFT_OK;
+    int status = uv_translate_sys_error(errno);
+    if (fd >= 0) (void)close(fd);
+    *fd_out = -1;
+    return cannot_listen(server, which, port, status, why);
+}
+
+weft_err wefti_accept_use(struct server *server, uint32_t which, int fd, struct weft_errmsg *why) {
+    uv_tcp_t *tcp = &server->listeners[which];
+    WEFT_ASSERT(which == server->n_listeners && which < WEFT_HANDOVER_CONTROL);
     int status = uv_tcp_init(&server->loop, tcp);
     if (status == 0) server->n_listeners++; /* there is something to close now */
     tcp->data = server;
-    if (status == 0) status = uv_tcp_bind(tcp, &at.any, 0);
+    if (status == 0) status = uv_tcp_open(tcp, fd);
+    if (status != 0) (void)close(fd);
     if (status == 0) status = uv_listen((uv_stream_t *)tcp, BACKLOG, on_connection);
-    int len = sizeof at.storage;
+    union server_address at;
+    int len = sizeof at;
     if (status == 0) status = uv_tcp_getsockname(tcp, &at.any, &len);
-    if (status == 0) status = uv_ip_name(&at.any, server->address, sizeof server->address);
     if (status != 0)
-        return weft_err_set(
-            why, WEFT_E_IO, "cannot listen on %s port %u for %s: %s (%s)", server->config.host,
-            port, i == 0 ? "HTTP" : "MessagePack-RPC", uv_strerror(status),
-            status == UV_EADDRNOTAVAIL ? "--host is to be an address of this machine"
-            : i == 0                   ? "--port N takes another"
-                                       : "--rpc-port N takes another, --no-rpc does without");
-    server->ports[i] = ntohs(at.any.sa_family == AF_INET6 ? at.v6.sin6_port : at.v4.sin_port);
+        return cannot_listen(server, which,
+                             which == WEFT_HANDOVER_HTTP ? server->config.port
+                                                         : server->config.rpc_port,
+                             status, why);
+    server->ports[which] = ntohs(at.any.sa_family == AF_INET6 ? at.v6.sin6_port : at.v4.sin_port);
     return WEFT_OK;
+}
+
+static weft_err listen_at(struct server *server, uint32_t which, uint32_t port,
+                          struct weft_errmsg *why) {
+    int fd;
+    weft_err err = wefti_accept_make(server, which, port, &fd, why);
+    return err ? err : wefti_accept_use(server, which, fd, why);
 }
 
 /* A name may stand for addresses that this machine lacks: "localhost" for ::1 without IPv6. Tried
@@ -228,7 +257,7 @@ static void warn_of_open_door(const struct server *server) {
                   "to this machine)");
 }
 
-weft_err wefti_accept_listen(struct server *server, struct weft_errmsg *why) {
+static weft_err find_address(struct server *server, struct weft_errmsg *why) {
     const struct weft_config *config = &server->config;
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *found = NULL;
     hints.ai_flags = AI_PASSIVE;
@@ -239,9 +268,25 @@ weft_err wefti_accept_listen(struct server *server, struct weft_errmsg *why) {
     const struct addrinfo *at = found;
     while (at->ai_next && !is_ours(at))
         at = at->ai_next;
-    weft_err err = listen_at(server, at->ai_addr, config->port, why);
-    if (!err && !config->no_rpc) err = listen_at(server, at->ai_addr, config->rpc_port, why);
+    if (at->ai_family == AF_INET6)
+        memcpy(&server->at.v6, at->ai_addr, sizeof server->at.v6);
+    else
+        memcpy(&server->at.v4, at->ai_addr, sizeof server->at.v4);
     freeaddrinfo(found);
-    if (!err) warn_of_open_door(server);
+    status = uv_ip_name(&server->at.any, server->address, sizeof server->address);
+    WEFT_ASSERT(status == 0); /* of another family there is none with ports */
+    return WEFT_OK;
+}
+
+weft_err wefti_accept_init(struct server *server, struct weft_errmsg *why) {
+    weft_err err = find_address(server, why);
     return err ? err : set_places(server, why);
+}
+
+weft_err wefti_accept_listen(struct server *server, struct weft_errmsg *why) {
+    const struct weft_config *config = &server->config;
+    weft_err err = listen_at(server, WEFT_HANDOVER_HTTP, config->port, why);
+    if (!err && !config->no_rpc) err = listen_at(server, WEFT_HANDOVER_RPC, config->rpc_port, why);
+    if (!err) warn_of_open_door(server);
+    return err;
 }

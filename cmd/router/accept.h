@@ -6,7 +6,17 @@
 #include "base/err.h"
 #include "server.h"
 
-/* Binds and listens, and counts the places that the system leaves. The errors name address and port. */
+/* Resolves --host, and counts the places that the system leaves. */
+WEFT_MUST_CHECK weft_err wefti_accept_init(struct server *server, struct weft_errmsg *why);
+
+/* Binds and listens. The errors name address and port. */
 WEFT_MUST_CHECK weft_err wefti_accept_listen(struct server *server, struct weft_errmsg *why);
+
+/* For those who get their sockets in another way: makes one (WEFT_HANDOVER_HTTP or _RPC) that
+ * listens on a port of the address, in any thread; and accepts at one, which is taken in any case. */
+WEFT_MUST_CHECK weft_err wefti_accept_make(const struct server *server, uint32_t which,
+                                           uint32_t port, int *fd_out, struct weft_errmsg *why);
+WEFT_MUST_CHECK weft_err wefti_accept_use(struct server *server, uint32_t which, int fd,
+                                          struct weft_errmsg *why);
 
 #endif

@@ -471,10 +471,12 @@ static void on_give_up(struct conn *conn) {
         refuse(h, &error);
 }
 
-/* True if a request has begun to come in, or is being answered. */
+/* True if a request has begun to come in or is being answered, or one more should be. */
 static bool is_busy(const struct conn *conn) {
     const struct http *h = conn->proto;
-    return h->phase == HTTP_BUSY || h->request.head.len > 0;
+    if (h->phase == HTTP_BUSY || h->request.head.len > 0) return true;
+    return h->phase == HTTP_READING && conn->place == CONN_PLACE &&
+           wefti_server_expects(conn->server, after_output_ms(h, h->since_ms), weft_now_ms());
 }
 
 static void on_close(struct conn *conn) {

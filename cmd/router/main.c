@@ -7,7 +7,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "accept.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -16,6 +15,7 @@
 #include "common/signals.h"
 #include "common/status.h"
 #include "model/model.h"
+#include "replace.h"
 #include "server.h"
 
 #define TEMPLATE_BYTES_MAX (1u << 20)
@@ -165,7 +165,7 @@ int main(int argc, char **argv) {
     server.schedulers.options = weft_link_config(config);
     if (!err) err = wefti_scheduler_links_open(&server.schedulers, api, config->scheduler_url, &why);
     if (!err) err = wefti_server_init(&server, signal_fd, &why);
-    if (!err) err = wefti_accept_listen(&server, &why);
+    if (!err) err = wefti_replace_or_listen(&server, &why);
     if (err) { /* the system frees what `server` holds */
         weft_buf_fini(&identity);
         int status = weft_actor_fail(config, why.text);
@@ -178,6 +178,7 @@ int main(int argc, char **argv) {
     weft_api_fini(api);
     weft_buf_fini(&identity);
     (void)close(signal_fd);
+    if (server.has_failed) return weft_actor_fail(config, server.failure.text);
     weft_actor_stopped(config);
     return EXIT_SUCCESS;
 }

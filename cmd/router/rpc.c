@@ -58,7 +58,7 @@ struct rpc {
     uint32_t n_key_changes; /* when there had been so many of them, */
     char key_name[WEFT_API_KEY_NAME_BYTES_MAX + 1]; /* and this is its name, */
     struct weft_api_asker asker;                    /* and this is whose it is */
-    bool has_ended;                                 /* sent nonsense: nothing more is read */
+    bool has_ended; /* sent nonsense, or is to come to another server: nothing more is read */
 };
 
 /* -------------------------------------------------------------------------------- responses --- */
@@ -617,6 +617,15 @@ static void release_output(struct rpc *rpc) {
     rpc->held_by_out = 0;
 }
 
+/* Another server accepts now, and nothing in the protocol says so: a connection ends when all its
+ * calls have their answers. */
+static void end_if_replaced(struct rpc *rpc) {
+    bool is_idle = rpc->n_calls == 0 && !rpc->is_partial;
+    if (!api_of(rpc)->is_replaced || !is_idle || rpc->has_ended) return;
+    rpc->has_ended = true;
+    wefti_conn_end(rpc->conn, true);
+}
+
 static void on_turn(struct conn *conn) {
     struct rpc *rpc = conn->proto;
     if (!rpc->has_ended) release_output(rpc); /* new output may prevent it below */
@@ -634,6 +643,7 @@ static void on_turn(struct conn *conn) {
     release_output(rpc);
     if (rpc->in_from < rpc->in.len || !conn->is_reading) take_messages(rpc);
     if (!conn->is_closing && conn->out.len && !conn->is_writing) wefti_conn_flush(conn);
+    if (!conn->is_closing) end_if_replaced(rpc);
 }
 
 static void on_eof(struct conn *conn) {
@@ -696,6 +706,7 @@ static void on_tick(struct conn *conn, uint64_t now_ms) {
         return;
     }
     check_pace(rpc, now_ms);
+    end_if_replaced(rpc);
 }
 
 static void on_give_up(struct conn *conn) {

@@ -23,6 +23,9 @@
 #define TURN_BODY_BYTES 32768 /* a few milliseconds; the rest goes to a thread */
 #define TURN_PASSES_MAX 4
 #define COMPLAINT_MS 1000
+/* A server that was replaced waits so long for the next request of a connection: its answer tells
+ * the client to come by another one, and nothing else would. */
+#define NEXT_REQUEST_MS 5000
 /* After --drain-timeout, for the errors that tell clients so. Less than the supervisor waits for. */
 #define GOODBYE_MS 500
 
@@ -380,6 +383,7 @@ static void close_listeners(struct server *server) {
         uv_handle_t *handle = (uv_handle_t *)&server->listeners[i];
         if (!uv_is_closing(handle)) uv_close(handle, NULL);
     }
+    wefti_handover_close(&server->handover);
 }
 
 static void drain(struct server *server) {
@@ -388,6 +392,41 @@ static void drain(struct server *server) {
     server->api.draining = true;
     server->drain_until_ms = weft_now_ms() + server->config.drain_timeout_ms + 1; /* never 0 */
     close_listeners(server);
+}
+
+/* Another server listens now. Requests that come on open connections are answered, and those answers
+ * end the connections. */
+static void be_replaced(struct server *server, uint64_t now_ms) {
+    weft_info("another server has taken this one's place: %u connections, %u requests left",
+              server->n_conns, server->api.upstream.n_open);
+    server->api.is_replaced = true;
+    server->api.is_leaving = false; /* nobody need look for another address */
+    server->replaced_ms = server->drain_at_ms = now_ms;
+    server->drain_until_ms = now_ms + server->config.drain_timeout_ms + 1;
+    close_listeners(server);
+    weft_status_write(server->config.status_fd, "replaced", NULL);
+}
+
+/* True: another server has the listening sockets by now. */
+static bool hands_over(struct server *server, uint64_t now_ms) {
+    int fds[WEFT_HANDOVER_CONTROL] = {-1, -1};
+    for (uint32_t i = 0; i < server->n_listeners; i++) {
+        uv_os_fd_t fd;
+        if (uv_fileno((const uv_handle_t *)&server->listeners[i], &fd) == 0) fds[i] = fd;
+    }
+    return wefti_handover_tick(&server->handover, fds, now_ms);
+}
+
+bool wefti_server_expects(const struct server *server, uint64_t idle_since_ms, uint64_t now_ms) {
+    if (!server->replaced_ms || now_ms >= server->drain_until_ms) return false;
+    uint64_t since_ms = idle_since_ms > server->replaced_ms ? idle_since_ms : server->replaced_ms;
+    return now_ms < since_ms + NEXT_REQUEST_MS;
+}
+
+void wefti_server_fail(struct server *server, const char *sentence) {
+    server->has_failed = true;
+    (void)snprintf(server->failure.text, sizeof server->failure.text, "%s", sentence);
+    uv_stop(&server->loop);
 }
 
 /* The first wish to end. For --drain-delay only /health says so, and answers end their connections:
@@ -439,6 +478,9 @@ static void on_signal(uv_poll_t *handle, int status, int events) {
             return;
         case WEFT_SIGNAL_LOST:
             break;
+        case WEFT_SIGNAL_TAKE:
+            server->replacing.may_take = true; /* on_turn() comes next */
+            break;
         case WEFT_SIGNAL_RELOAD:
             reload(server, value);
             break;
@@ -447,10 +489,11 @@ static void on_signal(uv_poll_t *handle, int status, int events) {
             break;
         case WEFT_SIGNAL_EXIT:
             /* Without a supervisor Ctrl-C means: finish soon. The second one is final. */
-            if (server->drain_at_ms || server->config.status_fd >= 0)
+            if (server->was_asked || server->config.status_fd >= 0)
                 uv_stop(&server->loop);
             else
                 leave(server);
+            server->was_asked = true;
             break;
         }
     }
@@ -486,6 +529,7 @@ static void on_tick(uv_timer_t *timer) {
         next = LIST_NEXT(conn, entry);
         tick_conn(conn, now_ms);
     }
+    if (hands_over(server, now_ms)) be_replaced(server, now_ms);
     if (!server->drain_at_ms || now_ms < server->drain_at_ms) return;
     if (!server->drain_until_ms) drain(server);
     uint32_t n_busy = count_busy(server);
@@ -522,9 +566,12 @@ static void on_turn(uv_prepare_t *prepare) {
     else
         (void)uv_idle_stop(&server->again);
     const struct weft_api_upstream *upstream = &server->api.upstream;
-    if (!server->was_ready && upstream->has_snapshot && upstream->snapshot.serving &&
-        upstream->is_up)
+    bool serves = upstream->has_snapshot && upstream->snapshot.serving && upstream->is_up;
+    if (server->was_ready || !serves) return;
+    if (server->n_listeners > 0)
         say_ready(server);
+    else
+        server->replacing.take(server);
 }
 
 static void wake_live(void *owner) {
@@ -550,6 +597,7 @@ weft_err wefti_server_init(struct server *server, int signal_fd, struct weft_err
                                     : WEFT_API_ACCESS_TEXT;
     weft_api_live_init(&server->live, &server->api, wake_live);
     weft_buf_init(&server->scratch, WEFT_MESSAGE_BYTES_MAX);
+    wefti_handover_init(&server->handover);
     LIST_INIT(&server->conns);
     TAILQ_INIT(&server->awake);
     TAILQ_INIT(&server->spare);

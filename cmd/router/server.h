@@ -13,9 +13,11 @@
 #ifndef WEFT_ROUTER_SERVER_H
 #define WEFT_ROUTER_SERVER_H
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/queue.h>
+#include <sys/socket.h>
 #include <uv.h>
 
 #include "api/access.h"
@@ -26,6 +28,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "common/config.h"
+#include "handover.h"
 #include "scheduler_link.h"
 #include "work.h"
 
@@ -80,14 +83,36 @@ struct conn {
     bool ends_when_flushed, lingers;
 };
 
+union server_address {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+};
+
+struct replacing { /* a server that runs, by --replace (replace.h) */
+    struct work work;
+    struct server *server;
+    void (*take)(struct server *server); /* called while it could serve, and does not listen */
+    uint64_t instance;                   /* the one that was found at the start */
+    bool may_take;  /* nothing of ours can fail any more, says the supervisor */
+    bool is_taking; /* in a thread, which has what follows: */
+    struct handover_offer offer;
+    weft_err err;
+    struct weft_errmsg why;
+};
+
 struct server {
     struct weft_api_state api;
     struct scheduler_links schedulers;
     struct weft_config config;
     uv_loop_t loop;
-    uv_tcp_t listeners[2]; /* HTTP, MessagePack-RPC */
-    uint32_t n_listeners, ports[2];
-    char address[64]; /* that they are bound to, numeric */
+    union server_address at;                   /* what --host stands for */
+    char address[64];                          /* the same, numeric */
+    uv_tcp_t listeners[WEFT_HANDOVER_CONTROL]; /* HTTP, MessagePack-RPC */
+    uint32_t n_listeners;                      /* 0: it is to replace another server first */
+    uint32_t ports[WEFT_HANDOVER_CONTROL];
+    struct handover handover; /* to whoever replaces this one */
+    struct replacing replacing;
     uv_poll_t link_polls[WEFT_API_SCHEDULERS_MAX], signal_poll;
     uv_timer_t tick;
     uv_prepare_t turn;
@@ -113,18 +138,29 @@ struct server {
     uint64_t drain_at_ms;    /* --drain-delay is over then; 0: nobody has asked the server to end */
     uint64_t drain_until_ms; /* 0: not draining */
     bool has_given_up;       /* on what was still under way at the end of --drain-timeout */
+    uint64_t replaced_ms;    /* since then another server accepts; 0: this one does */
+    bool was_asked;          /* by a signal to end */
+    bool has_failed;         /* cannot go on: `failure` says why */
+    struct weft_errmsg failure;
     char read_bytes[WEFT_READ_BYTES];
 };
 
-/* Sets up the loop; accept.h lets clients in. */
+/* Sets up the loop; replace.h lets clients in. */
 WEFT_MUST_CHECK weft_err wefti_server_init(struct server *server, int signal_fd,
                                            struct weft_errmsg *why);
 /* Reads the API keys of the settings and puts them in place; at an error those before stay. */
 WEFT_MUST_CHECK weft_err wefti_load_keys(struct server *server, enum weft_file_kind kind,
                                          struct weft_errmsg *why);
 
-void wefti_server_run(struct server *server); /* until drained or told to exit */
+void wefti_server_run(struct server *server); /* until drained, told to exit, or has_failed */
 void wefti_server_fini(struct server *server);
+
+/* Ends wefti_server_run. */
+void wefti_server_fail(struct server *server, const char *sentence);
+
+/* Whether the answer to the next request of a connection, which has been idle since then, should be
+ * waited for: its client does not know yet that another server accepts. */
+bool wefti_server_expects(const struct server *server, uint64_t idle_since_ms, uint64_t now_ms);
 
 /* Parses, tokenizes and submits a call: at once if its body is small and this turn of the loop has
  * done little, else in a thread. */

@@ -13,7 +13,7 @@ import harness
 from harness import Server
 from rpc import Rpc
 
-SUPERVISORS = range(signal.SIGRTMIN, signal.SIGRTMIN + 4)  # what children take from their parent alone
+SUPERVISORS = range(signal.SIGRTMIN, signal.SIGRTMIN + 5)  # what children take from their parent alone
 WARNING = re.compile(r"\b(WARN|ERROR)\b")
 
 

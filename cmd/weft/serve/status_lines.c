@@ -26,6 +26,7 @@ static void router_ready(struct supervisor *sup, char *text) {
     uint64_t port = 0;
     if (colon && !weft_parse_u64(colon + 1, 65535, &port) && port)
         sup->config.port = (uint32_t)port;
+    sup->config.replace = false; /* it has the ports */
     (void)snprintf(sup->ready_on, sizeof sup->ready_on, "%.*s", (int)sizeof sup->ready_on - 1,
                    text);
     if (sup->identity[0] || !identity) return;
@@ -78,6 +79,8 @@ static void take_line(struct supervisor *sup, uint32_t child_idx, char *line) {
         if (child_idx == ROUTER && *text) router_ready(sup, text);
         if (child_idx >= FIRST_WORKER && *text) worker_ready(child, text);
         announce(sup);
+    } else if (child_idx == ROUTER && text_after(line, "replaced")) {
+        sup->was_replaced = true;
     } else if (text_after(line, "worked")) {
         weft_restart_worked(&sup->restart, child_idx);
     } else if (child_idx == SCHEDULER && text_after(line, "explained")) {

@@ -116,7 +116,8 @@ static void child_ended(struct supervisor *sup, uint32_t idx, int status) {
     char text[160];
     enum weft_restart_end end = wefti_child_end(child, status);
     wefti_child_describe_end(status, end, text, sizeof text);
-    if (sup->phase == PHASE_STOP || (sup->phase == PHASE_DRAIN && idx == ROUTER)) {
+    bool is_leaving = sup->phase == PHASE_DRAIN || sup->was_replaced;
+    if (sup->phase == PHASE_STOP || (is_leaving && idx == ROUTER)) {
         weft_debug("%s %s", child->title, text);
         return;
     }
@@ -176,6 +177,16 @@ static void begin_drain(struct supervisor *sup) {
     signal_child(sup, ROUTER, WEFT_SIGNO_DRAIN);
 }
 
+/* Another server accepts; the router has begun to leave by itself. */
+static void begin_leave(struct supervisor *sup) {
+    weft_say(WEFT_LOG_INFO,
+             "replaced: another server has the ports, running requests have up to "
+             "%g s to end here",
+             sup->config.drain_timeout_ms / 1000.0);
+    sup->phase = PHASE_DRAIN;
+    sup->phase_until_ms = weft_now_ms() + sup->config.drain_timeout_ms + 1000;
+}
+
 /* Children keep the level that they are told, those that start later as well. */
 static void reload(struct supervisor *sup) {
     const char *level = weft_actor_reload(&sup->config, 0);
@@ -188,16 +199,25 @@ static void reload(struct supervisor *sup) {
     }
 }
 
+/* The first wish changes nothing where the server ends already, for having been replaced. */
+static void ask_to_end(struct supervisor *sup) {
+    if (sup->phase == PHASE_RUN)
+        begin_drain(sup);
+    else if (sup->phase == PHASE_DRAIN && sup->was_asked)
+        begin_stop(sup); /* asked twice: now */
+    else if (sup->phase == PHASE_DRAIN)
+        weft_say(WEFT_LOG_INFO, "stopping already: a second Ctrl-C or SIGTERM ends it at once");
+    sup->was_asked = true;
+}
+
 static void take_signals(struct supervisor *sup) {
     struct signalfd_siginfo info;
     while (read(sup->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
         if (info.ssi_signo == SIGCHLD) continue; /* reap() looks anyway */
         if (info.ssi_signo == SIGHUP)
             reload(sup);
-        else if (sup->phase == PHASE_RUN)
-            begin_drain(sup);
-        else if (sup->phase == PHASE_DRAIN)
-            begin_stop(sup); /* asked twice: now */
+        else
+            ask_to_end(sup);
     }
 }
 
@@ -239,10 +259,23 @@ static bool may_start(const struct supervisor *sup, uint32_t idx) {
     return sup->restart.children[child->packer].was_ready;
 }
 
+/* A server that takes the place of another must be sure to stay. So its router may do so when all
+ * others have been ready: from then on no failure of theirs ends the server at once. */
+static void let_take(struct supervisor *sup) {
+    const union sigval nothing = {.sival_int = 0};
+    pid_t router = sup->children[ROUTER].pid;
+    if (!sup->config.replace || router <= 0 || sup->told_to_take == router) return;
+    for (uint32_t i = 0; i < sup->n_children; i++) {
+        if (i != ROUTER && !sup->restart.children[i].was_ready) return;
+    }
+    if (sigqueue(router, WEFT_SIGNO_TAKE, nothing) == 0) sup->told_to_take = router;
+}
+
 /* Timers, phases, and who is to be started; returns how long poll may sleep. */
 static int advance(struct supervisor *sup) {
     uint64_t now = weft_now_ms();
     if (sup->fatal[0] && sup->phase != PHASE_STOP) begin_stop(sup);
+    if (sup->was_replaced && sup->phase == PHASE_RUN) begin_leave(sup);
     if (sup->phase == PHASE_DRAIN && (sup->children[ROUTER].pid == 0 || now >= sup->phase_until_ms))
         begin_stop(sup);
     if (sup->phase == PHASE_STOP) {
@@ -264,6 +297,7 @@ static int advance(struct supervisor *sup) {
         int left = *start_at_ms > now ? (int)(*start_at_ms - now) + 1 : 0;
         if (left < wait_ms) wait_ms = left;
     }
+    let_take(sup);
     return sup->fatal[0] ? 0 : wait_ms;
 }
 

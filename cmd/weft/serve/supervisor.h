@@ -69,6 +69,9 @@ struct supervisor {
     char ready_on[1024];     /* the router's address; "": it is not ready yet */
     char identity[1024];     /* what the first router read of the model; "": it has not said */
     bool announced;
+    pid_t told_to_take; /* the router that may take another server's sockets; 0: none */
+    bool was_replaced;  /* another server has its router's */
+    bool was_asked;     /* by a signal to end */
     int exit_status;
     char fatal[1088]; /* why it cannot go on; "" while it can */
 };
