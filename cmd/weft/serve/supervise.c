@@ -183,6 +183,7 @@ static void begin_leave(struct supervisor *sup) {
              "replaced: another server has the ports, running requests have up to "
              "%g s to end here",
              sup->config.drain_timeout_ms / 1000.0);
+    weft_notify_say(&sup->notify, "STOPPING=1\nSTATUS=replaced: the last requests are finished");
     sup->phase = PHASE_DRAIN;
     sup->phase_until_ms = weft_now_ms() + sup->config.drain_timeout_ms + 1000;
 }
