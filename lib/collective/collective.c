@@ -24,7 +24,8 @@
 enum {
     VERSION = 1,
     HEADER_BYTES = 4096,
-    SLICE_MS = 50,    /* asleep at a time */
+    SLICE_MS = 50,    /* asleep at a time, */
+    IDLE_MS = 250,    /* and with nothing to do */
     SPINS = 2000,     /* pauses of 40 to 140 cycles: 30 to 100 us at 3 GHz */
     SUM_FLOATS = 128, /* summed at a time: they stay in L1 */
 };
@@ -308,8 +309,8 @@ static bool spin_for(const weft_coll *coll, struct rank *peer, uint32_t meeting)
 }
 
 /* Asleep for a slice of time at most. */
-static bool sleep_for(struct rank *peer, uint32_t meeting) {
-    const struct timespec slice = {.tv_nsec = SLICE_MS * 1000 * 1000};
+static bool sleep_for(struct rank *peer, uint32_t meeting, uint32_t slice_ms) {
+    const struct timespec slice = {.tv_nsec = (long)slice_ms * 1000 * 1000};
     (void)atomic_fetch_add(&peer->n_sleepers, 1);
     uint32_t arrived = atomic_load(&peer->arrived);
     if (!has_come(arrived, meeting)) {
@@ -320,27 +321,28 @@ static bool sleep_for(struct rank *peer, uint32_t meeting) {
     return has_come(arrived, meeting);
 }
 
-static weft_err wait_for(weft_coll *coll, uint32_t peer_idx, uint32_t meeting,
+/* `is_idle`: for something to do, which may take any time. */
+static weft_err wait_for(weft_coll *coll, uint32_t peer_idx, uint32_t meeting, bool is_idle,
                          struct weft_errmsg *why) {
     struct rank *peer = &coll->header->ranks[peer_idx];
     uint64_t since_ms = 0;
     bool has_met = spin_for(coll, peer, meeting);
     while (!has_met) {
         weft_err err = check_ended(coll, why);
-        if (err) return err;
-        has_met = sleep_for(peer, meeting);
+        if (err) return has_come(atomic_load(&peer->arrived), meeting) ? WEFT_OK : err;
+        has_met = sleep_for(peer, meeting, is_idle ? IDLE_MS : SLICE_MS);
         if (has_met) break;
         uint64_t now_ms = weft_now_ms();
         if (since_ms == 0) since_ms = now_ms;
         look_after(coll, peer_idx);
-        if (coll->wait_ms_max > 0 && now_ms - since_ms >= coll->wait_ms_max)
+        if (!is_idle && coll->wait_ms_max > 0 && now_ms - since_ms >= coll->wait_ms_max)
             end_group(coll, END_LATE, peer_idx);
     }
     return WEFT_OK;
 }
 
 /* A peer that came and died since is met all the same: what it wrote is whole. */
-weft_err weft_coll_meet(weft_coll *coll, uint32_t rank, struct weft_errmsg *why) {
+static weft_err meet(weft_coll *coll, uint32_t rank, bool is_idle, struct weft_errmsg *why) {
     WEFT_ASSERT(rank < coll->n_ranks);
     struct rank *own = &coll->header->ranks[rank];
     weft_err err = check_ended(coll, why);
@@ -349,8 +351,12 @@ weft_err weft_coll_meet(weft_coll *coll, uint32_t rank, struct weft_errmsg *why)
     atomic_store(&own->arrived, meeting);
     if (atomic_load(&own->n_sleepers) > 0) wake(&own->arrived);
     for (uint32_t i = 1; i < coll->n_ranks && !err; i++)
-        err = wait_for(coll, (rank + i) % coll->n_ranks, meeting, why);
+        err = wait_for(coll, (rank + i) % coll->n_ranks, meeting, is_idle, why);
     return err;
+}
+
+weft_err weft_coll_meet(weft_coll *coll, uint32_t rank, struct weft_errmsg *why) {
+    return meet(coll, rank, false, why);
 }
 
 /* ------------------------------------------------------------------------------------ data --- */
@@ -434,4 +440,45 @@ weft_err weft_coll_all_gather(weft_coll *coll, uint32_t rank, const void *own, s
     for (uint32_t i = 0; i < coll->n_ranks && !err; i++)
         memcpy((uint8_t *)all + i * bytes, weft_coll_part_of(coll, rank, i), bytes);
     return err;
+}
+
+/* The first part begins with the length of all; each holds as much as it has room for. */
+weft_err weft_coll_give(weft_coll *coll, const void *bytes, size_t len, struct weft_errmsg *why) {
+    const uint64_t all = len;
+    size_t done = 0, used = sizeof all;
+    WEFT_ASSERT(coll->part_bytes > sizeof all);
+    memcpy(weft_coll_part(coll, 0), &all, sizeof all);
+    do {
+        size_t n = weft_min_size(len - done, coll->part_bytes - used);
+        if (n > 0)
+            memcpy((uint8_t *)weft_coll_part(coll, 0) + used, (const uint8_t *)bytes + done, n);
+        weft_err err = meet(coll, 0, false, why);
+        if (err) return err;
+        done += n;
+        used = 0;
+    } while (done < len);
+    return WEFT_OK;
+}
+
+weft_err weft_coll_take(weft_coll *coll, uint32_t rank, struct weft_buf *out,
+                        struct weft_errmsg *why) {
+    uint64_t all = 0;
+    size_t used = sizeof all;
+    WEFT_ASSERT(coll->part_bytes > sizeof all && rank > 0);
+    weft_buf_clear(out);
+    do {
+        weft_err err = meet(coll, rank, used > 0, why);
+        if (err) return err;
+        const uint8_t *part = weft_coll_part_of(coll, rank, 0);
+        if (used > 0) memcpy(&all, part, sizeof all);
+        size_t n = weft_min_size((size_t)all - out->len, coll->part_bytes - used);
+        weft_buf_add(out, part + used, n);
+        if (out->failed) {
+            weft_coll_abort(coll);
+            return weft_err_set(why, WEFT_E_TOOBIG, "%" PRIu64 " bytes are too many for rank %u",
+                                all, rank);
+        }
+        used = 0;
+    } while (out->len < all);
+    return WEFT_OK;
 }

@@ -24,9 +24,9 @@
  *            life        a robust mutex that the rank holds from joining to leaving. The kernel
  *                        gives it back with a mark when its thread ends, however it died.
  *          and all have `ended`: 0, or why the group is over. It is written once.
- * Waiting  First by a bounded spin, then asleep on a futex, for 50 ms at a time. In between a
- *          waiter looks whether the group has ended and whether those it waits for are alive; so a
- *          peer's death is noticed in that time. A peer that is stopped is alive. Who finds a peer
+ * Waiting  First by a bounded spin, then asleep on a futex, for 50 ms at a time, or 250 if there is
+ *          nothing to do. In between a waiter looks whether the group has ended and whether those it
+ *          waits for are alive; so a peer's death is noticed in that time. A peer that is stopped is alive. Who finds a peer
  *          dead, or has waited for too long, ends the group, and everybody who waits, or ever will,
  *          gets an error. There is no way back: a new group takes a new segment.
  * Threads  Several ranks may be threads of one process and share a weft_coll. A rank joins and
@@ -43,6 +43,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 
 #define WEFT_COLL_RANKS_MAX 8u
@@ -118,5 +119,13 @@ WEFT_MUST_CHECK weft_err weft_coll_all_reduce(weft_coll *coll, uint32_t rank, fl
 /* all[n_ranks][bytes] = everybody's `own`; bytes <= part_bytes. Errors of meet. */
 WEFT_MUST_CHECK weft_err weft_coll_all_gather(weft_coll *coll, uint32_t rank, const void *own,
                                               size_t bytes, void *all, struct weft_errmsg *why);
+
+/* Rank 0 gives bytes, of any number, to the others, all of which take: what they are to do next.
+ * Who takes waits without limit, asleep: there may be nothing to do for days. Errors of meet; taken,
+ * also TOOBIG, for more than the buffer may hold, which ends the group. */
+WEFT_MUST_CHECK weft_err weft_coll_give(weft_coll *coll, const void *bytes, size_t len,
+                                        struct weft_errmsg *why);
+WEFT_MUST_CHECK weft_err weft_coll_take(weft_coll *coll, uint32_t rank, struct weft_buf *out,
+                                        struct weft_errmsg *why);
 
 #endif

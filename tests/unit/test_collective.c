@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/check.h"
 #include "collective/collective.h"
 
@@ -302,6 +303,83 @@ static void a_stopped_process_is_waited_for(void **state) {
     (void)close(fd);
 }
 
+/* -------------------------------------------------------------------------- given and taken --- */
+
+enum { PART_BYTES = 1344, GIVEN_MAX = 8 * PART_BYTES };
+
+/* Lengths about those of one part, of two, and of many. */
+static const size_t given[] = {0,
+                               1,
+                               PART_BYTES - 9,
+                               PART_BYTES - 8,
+                               PART_BYTES - 7,
+                               2 * PART_BYTES - 8,
+                               2 * PART_BYTES - 7,
+                               GIVEN_MAX};
+
+static weft_err give_or_take(struct rank *rank) {
+    static _Thread_local uint8_t bytes[GIVEN_MAX];
+    struct weft_buf taken;
+    weft_err err = WEFT_OK;
+    weft_buf_init(&taken, GIVEN_MAX);
+    for (size_t i = 0; i < sizeof given / sizeof given[0] && !err; i++) {
+        for (size_t k = 0; k < given[i]; k++)
+            bytes[k] = (uint8_t)(i + 7 * k);
+        if (rank->idx == 0) {
+            err = weft_coll_give(rank->coll, bytes, given[i], &rank->why);
+            continue;
+        }
+        err = weft_coll_take(rank->coll, rank->idx, &taken, &rank->why);
+        WEFT_ASSERT(err || (taken.len == given[i] && !memcmp(taken.data, bytes, taken.len)));
+    }
+    weft_buf_fini(&taken);
+    return err;
+}
+
+static void what_the_first_rank_gives_all_others_take(void **state) {
+    (void)state;
+    for (uint32_t n = 1; n <= WEFT_COLL_RANKS_MAX; n *= 2) {
+        weft_coll *coll = open_group(n, NEVER_MS);
+        run_all(coll, give_or_take, WEFT_OK);
+        weft_coll_close(coll);
+    }
+}
+
+static weft_err take_one(struct rank *rank) {
+    struct weft_buf taken;
+    weft_buf_init(&taken, 100);
+    weft_err err = weft_coll_take(rank->coll, 1, &taken, &rank->why);
+    weft_buf_fini(&taken);
+    return err;
+}
+
+static void who_takes_waits_for_longer_than_others(void **state) {
+    (void)state;
+    struct rank taker;
+    weft_coll *coll = open_group(2, 1);
+    assert_int_equal(weft_coll_join(coll, 0, NULL), WEFT_OK);
+    start_rank(&taker, coll, 1, take_one);
+    (void)usleep(SOON_MS * 1000);
+    assert_int_equal(weft_coll_give(coll, "now", 3, NULL), WEFT_OK);
+    assert_int_equal(pthread_join(taker.handle, NULL), 0);
+    if (taker.err) fail_msg("%s", taker.why.text);
+    weft_coll_close(coll);
+}
+
+static void more_than_one_may_take_ends_the_group(void **state) {
+    (void)state;
+    struct rank taker;
+    weft_coll *coll = open_group(2, NEVER_MS);
+    uint8_t bytes[101] = {0};
+    assert_int_equal(weft_coll_join(coll, 0, NULL), WEFT_OK);
+    start_rank(&taker, coll, 1, take_one);
+    assert_int_equal(weft_coll_give(coll, bytes, sizeof bytes, NULL), WEFT_OK);
+    assert_int_equal(pthread_join(taker.handle, NULL), 0);
+    assert_int_equal(taker.err, WEFT_E_TOOBIG);
+    assert_int_equal(weft_coll_meet(coll, 0, NULL), WEFT_E_CLOSED);
+    weft_coll_close(coll);
+}
+
 /* -------------------------------------------------------------------------------- refusals --- */
 
 static void groups_of_other_sizes_are_refused(void **state) {
@@ -371,6 +449,9 @@ int main(void) {
         cmocka_unit_test(a_rank_that_never_comes_ends_the_group),
         cmocka_unit_test(a_thread_that_ends_without_leaving_is_dead),
         cmocka_unit_test(who_waits_for_a_rank_that_left_hears_so),
+        cmocka_unit_test(what_the_first_rank_gives_all_others_take),
+        cmocka_unit_test(who_takes_waits_for_longer_than_others),
+        cmocka_unit_test(more_than_one_may_take_ends_the_group),
         cmocka_unit_test(groups_of_other_sizes_are_refused),
         cmocka_unit_test(a_rank_is_taken_once),
         cmocka_unit_test(ranks_of_different_models_are_told_so),
