@@ -40,6 +40,7 @@ struct rank {
     _Atomic uint32_t n_sleepers;
     _Alignas(64) _Atomic uint32_t state;
     pthread_mutex_t life;
+    _Atomic uint64_t figures[WEFT_COLL_FIGURES];
 };
 
 struct header {
@@ -266,7 +267,7 @@ static weft_err map_data(weft_coll *coll, size_t part_bytes, size_t board_bytes,
 weft_err weft_coll_reserve(weft_coll *coll, size_t part_bytes, size_t board_bytes,
                            struct weft_errmsg *why) {
     WEFT_ASSERT(part_bytes > 0);
-    part_bytes = weft_round_up(part_bytes, 64);
+    part_bytes = weft_round_up(weft_max_size(part_bytes, WEFT_COLL_PART_BYTES_MIN), 64);
     board_bytes = weft_round_up(weft_max_size(board_bytes, 1), 64);
     weft_err err = WEFT_OK;
     (void)pthread_mutex_lock(&coll->reserving);
@@ -281,6 +282,21 @@ weft_err weft_coll_reserve(weft_coll *coll, size_t part_bytes, size_t board_byte
     }
     (void)pthread_mutex_unlock(&coll->reserving);
     return err;
+}
+
+/* ---------------------------------------------------------------------------------- figures --- */
+
+static _Atomic uint64_t *figure_of(const weft_coll *coll, uint32_t rank, uint32_t which) {
+    WEFT_ASSERT(rank < coll->n_ranks && which < WEFT_COLL_FIGURES);
+    return &coll->header->ranks[rank].figures[which];
+}
+
+void weft_coll_tell(weft_coll *coll, uint32_t rank, uint32_t which, uint64_t figure) {
+    atomic_store_explicit(figure_of(coll, rank, which), figure, memory_order_relaxed);
+}
+
+uint64_t weft_coll_told(const weft_coll *coll, uint32_t rank, uint32_t which) {
+    return atomic_load_explicit(figure_of(coll, rank, which), memory_order_relaxed);
 }
 
 /* -------------------------------------------------------------------------------- meetings --- */

@@ -48,6 +48,8 @@
 
 #define WEFT_COLL_RANKS_MAX 8u
 #define WEFT_COLL_SEGMENTS 8u
+#define WEFT_COLL_FIGURES 4u
+#define WEFT_COLL_PART_BYTES_MIN 1024u
 
 typedef struct weft_coll weft_coll;
 
@@ -78,9 +80,14 @@ WEFT_MUST_CHECK weft_err weft_coll_join(weft_coll *coll, uint32_t rank, struct w
 /* By the thread that joined. Those that meet without it get an error. */
 void weft_coll_leave(weft_coll *coll, uint32_t rank);
 
-/* How large parts and board are: decided by the first rank that asks, and the same for all. Not
- * while other threads use `coll` for anything else but this. STATE: another rank wants another size
- * (it has another model, or other options). IO, NOMEM. */
+/* Figures that a rank tells, and anybody may ask for at any time: the last one told, 0 before. */
+void weft_coll_tell(weft_coll *coll, uint32_t rank, uint32_t which, uint64_t figure);
+uint64_t weft_coll_told(const weft_coll *coll, uint32_t rank, uint32_t which);
+
+/* How large parts and board are: decided by the first rank that asks, and the same for all; parts
+ * have WEFT_COLL_PART_BYTES_MIN at least. Not while other threads use `coll` for anything else but
+ * this. STATE: another rank wants another size (it has another model, or other options). IO, NOMEM.
+ */
 WEFT_MUST_CHECK weft_err weft_coll_reserve(weft_coll *coll, size_t part_bytes, size_t board_bytes,
                                            struct weft_errmsg *why);
 

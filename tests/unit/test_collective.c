@@ -380,6 +380,16 @@ static void more_than_one_may_take_ends_the_group(void **state) {
     weft_coll_close(coll);
 }
 
+static void what_a_rank_tells_anybody_may_ask(void **state) {
+    (void)state;
+    weft_coll *coll = open_group(2, NEVER_MS);
+    assert_int_equal(weft_coll_told(coll, 1, WEFT_COLL_FIGURES - 1), 0);
+    weft_coll_tell(coll, 1, WEFT_COLL_FIGURES - 1, UINT64_MAX);
+    weft_coll_tell(coll, 0, WEFT_COLL_FIGURES - 1, 7);
+    assert_true(weft_coll_told(coll, 1, WEFT_COLL_FIGURES - 1) == UINT64_MAX);
+    weft_coll_close(coll);
+}
+
 /* -------------------------------------------------------------------------------- refusals --- */
 
 static void groups_of_other_sizes_are_refused(void **state) {
@@ -412,13 +422,13 @@ static void ranks_of_different_models_are_told_so(void **state) {
     assert_int_equal(weft_coll_create(2, &fd, NULL), WEFT_OK);
     assert_int_equal(weft_coll_open(fd, NEVER_MS, &a, NULL), WEFT_OK);
     assert_int_equal(weft_coll_open(fd, NEVER_MS, &b, NULL), WEFT_OK);
-    assert_int_equal(weft_coll_reserve(a, 100, 200, NULL), WEFT_OK);
-    assert_int_equal(weft_coll_reserve(b, 200, 200, &why), WEFT_E_STATE);
+    assert_int_equal(weft_coll_reserve(a, 2020, 200, NULL), WEFT_OK);
+    assert_int_equal(weft_coll_reserve(b, 3000, 200, &why), WEFT_E_STATE);
     assert_non_null(strstr(why.text, "differ in model or options"));
-    assert_int_equal(weft_coll_reserve(b, 100, 300, &why), WEFT_E_STATE);
-    assert_int_equal(weft_coll_reserve(b, 128, 256, NULL), WEFT_OK); /* rounded up */
-    assert_int_equal(weft_coll_reserve(a, 100, 200, NULL), WEFT_OK);
-    assert_int_equal(weft_coll_reserve(a, 100, 300, &why), WEFT_E_STATE);
+    assert_int_equal(weft_coll_reserve(b, 2020, 300, &why), WEFT_E_STATE);
+    assert_int_equal(weft_coll_reserve(b, 2048, 256, NULL), WEFT_OK); /* rounded up */
+    assert_int_equal(weft_coll_reserve(a, 2020, 200, NULL), WEFT_OK);
+    assert_int_equal(weft_coll_reserve(a, 2020, 300, &why), WEFT_E_STATE);
     weft_coll_close(a);
     weft_coll_close(b);
     (void)close(fd);
@@ -452,6 +462,7 @@ int main(void) {
         cmocka_unit_test(what_the_first_rank_gives_all_others_take),
         cmocka_unit_test(who_takes_waits_for_longer_than_others),
         cmocka_unit_test(more_than_one_may_take_ends_the_group),
+        cmocka_unit_test(what_a_rank_tells_anybody_may_ask),
         cmocka_unit_test(groups_of_other_sizes_are_refused),
         cmocka_unit_test(a_rank_is_taken_once),
         cmocka_unit_test(ranks_of_different_models_are_told_so),
