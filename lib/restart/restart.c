@@ -4,12 +4,15 @@
 
 #include "base/check.h"
 
-void weft_restart_init(struct weft_restart *restart, uint32_t n_children, uint32_t first_replica) {
+void weft_restart_init(struct weft_restart *restart, uint32_t n_children, uint32_t first_replica,
+                       uint32_t n_in_group) {
     WEFT_ASSERT(n_children > 0 && n_children <= WEFT_RESTART_CHILDREN_MAX);
-    WEFT_ASSERT(first_replica <= n_children);
+    WEFT_ASSERT(first_replica <= n_children && n_in_group > 0);
+    WEFT_ASSERT((n_children - first_replica) % n_in_group == 0);
     memset(restart, 0, sizeof *restart);
     restart->n_children = n_children;
     restart->first_replica = first_replica;
+    restart->n_in_group = n_in_group;
 }
 
 static struct weft_restart_child *child_of(struct weft_restart *restart, uint32_t child_idx) {
@@ -56,13 +59,27 @@ static bool is_hopeless(const struct weft_restart_child *child) {
     return child->n_failed >= WEFT_RESTART_FAILED_MAX || child->n_short >= WEFT_RESTART_SHORT_MAX;
 }
 
+static uint32_t group_of(const struct weft_restart *restart, uint32_t child_idx) {
+    return (child_idx - restart->first_replica) / restart->n_in_group;
+}
+
+/* Whether all of a group serve or may yet serve. */
+static bool has_hope(const struct weft_restart *restart, uint32_t group) {
+    const struct weft_restart_child *child =
+        &restart->children[restart->first_replica + group * restart->n_in_group];
+    for (uint32_t i = 0; i < restart->n_in_group; i++) {
+        if (!child[i].is_ready && is_hopeless(&child[i])) return false;
+    }
+    return true;
+}
+
 /* Whether another replica serves or may yet serve: one that died just now does not make a hopeless
  * one the last. */
 static bool is_spared(const struct weft_restart *restart, uint32_t child_idx) {
     if (child_idx < restart->first_replica || !weft_restart_has_begun(restart)) return false;
-    for (uint32_t i = restart->first_replica; i < restart->n_children; i++) {
-        const struct weft_restart_child *other = &restart->children[i];
-        if (i != child_idx && (other->is_ready || !is_hopeless(other))) return true;
+    uint32_t n = group_of(restart, restart->n_children);
+    for (uint32_t i = 0; i < n; i++) {
+        if (i != group_of(restart, child_idx) && has_hope(restart, i)) return true;
     }
     return false;
 }
@@ -113,4 +130,11 @@ struct weft_restart_decision weft_restart_ended(struct weft_restart *restart, ui
     decision.action = WEFT_RESTART_START;
     decision.start_at_ms = child->start_at_ms = now_ms + wait_of(child, has_failed);
     return decision;
+}
+
+void weft_restart_let_go(struct weft_restart *restart, uint32_t child_idx) {
+    struct weft_restart_child *child = child_of(restart, child_idx);
+    WEFT_ASSERT(child->runs);
+    child->runs = child->is_ready = false;
+    child->start_at_ms = 0;
 }

@@ -13,6 +13,8 @@
  *          of being ready without having worked, from the fourth time in a row on.
  * End      A child is hopeless after so many bad lives in a row. A hopeless child that is needed
  *          ends the server; replicas do when all of them are hopeless and none is ready.
+ * Groups   Replicas may be groups of so many children, one after the other, which live and die
+ *          together: the caller ends the others, lets them go, and starts all anew.
  * Memory   The state is the caller's, plain and small. Errors: none. Threads: one.
  * Checked in tests/unit/test_restart.c. */
 #ifndef WEFT_RESTART_H
@@ -82,11 +84,13 @@ struct weft_restart_child {
 
 struct weft_restart {
     uint32_t n_children, first_replica;
+    uint32_t n_in_group; /* of replicas: 1 if they stand alone */
     struct weft_restart_child children[WEFT_RESTART_CHILDREN_MAX];
 };
 
-/* All may start at once. 1 <= n_children <= WEFT_RESTART_CHILDREN_MAX. */
-void weft_restart_init(struct weft_restart *restart, uint32_t n_children, uint32_t first_replica);
+/* All may start at once. 1 <= n_children <= WEFT_RESTART_CHILDREN_MAX; replicas are whole groups. */
+void weft_restart_init(struct weft_restart *restart, uint32_t n_children, uint32_t first_replica,
+                       uint32_t n_in_group);
 
 /* The child is a process now. */
 void weft_restart_started(struct weft_restart *restart, uint32_t child_idx);
@@ -100,6 +104,10 @@ void weft_restart_explained(struct weft_restart *restart);
 /* A life is over, or (NOT_STARTED) none began: decides what to do. */
 struct weft_restart_decision weft_restart_ended(struct weft_restart *restart, uint32_t child_idx,
                                                 enum weft_restart_end end, uint64_t now_ms);
+
+/* A life is over because another one of its group is: it counts for nothing, and the next may start
+ * at once. */
+void weft_restart_let_go(struct weft_restart *restart, uint32_t child_idx);
 
 /* Whether each child has been ready once. */
 bool weft_restart_has_begun(const struct weft_restart *restart);

@@ -58,7 +58,7 @@ static void expect_end(struct weft_restart_decision decision, enum weft_restart_
 
 static void init(uint32_t n_workers) {
     now_ms = 1000000;
-    weft_restart_init(&restart, WORKER + n_workers, WORKER);
+    weft_restart_init(&restart, WORKER + n_workers, WORKER, 1);
 }
 
 /* All children run, and have been ready for a while. */
@@ -392,6 +392,42 @@ static void nobody_spares_the_router_or_the_scheduler(void **state) {
     }
 }
 
+/* ---------------------------------------------------------------------------------- groups --- */
+
+/* Two groups of two. */
+static void init_groups(void) {
+    now_ms = 1000000;
+    weft_restart_init(&restart, WORKER + 4, WORKER, 2);
+    for (uint32_t i = 0; i < WORKER + 4; i++)
+        start_ready(i);
+    now_ms += 60000;
+}
+
+static void who_is_let_go_is_not_blamed(void **state) {
+    (void)state;
+    init_groups();
+    for (uint32_t i = 0; i < 2 * WEFT_RESTART_SHORT_MAX; i++) {
+        weft_restart_let_go(&restart, WORKER);
+        assert_int_equal(restart.children[WORKER].start_at_ms, 0);
+        start_ready(WORKER);
+    }
+    assert_int_equal(wait_after(WORKER, WEFT_RESTART_DIED), 0);
+}
+
+/* The others of its group are no help to a hopeless one. */
+static void a_group_is_spared_only_by_another(void **state) {
+    (void)state;
+    init_groups();
+    make_hopeless(WORKER);
+    assert_int_equal(fail_start(WORKER), WEFT_RESTART_MS_MAX);
+    (void)wait_after(WORKER + 2, WEFT_RESTART_DIED);
+    for (uint32_t i = 1; i < WEFT_RESTART_FAILED_MAX; i++)
+        (void)fail_start(WORKER + 2);
+    start(WORKER + 2);
+    expect_end(end_as(WORKER + 2, WEFT_RESTART_DIED), WEFT_RESTART_NEVER_READY,
+               WEFT_RESTART_FAILED_MAX);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_has_begun_when_all_have_been_ready_once),
@@ -417,6 +453,8 @@ int main(void) {
         cmocka_unit_test(a_replica_of_short_lives_is_spared_like_one_that_fails),
         cmocka_unit_test(one_that_is_ready_serves_whatever_it_was),
         cmocka_unit_test(nobody_spares_the_router_or_the_scheduler),
+        cmocka_unit_test(who_is_let_go_is_not_blamed),
+        cmocka_unit_test(a_group_is_spared_only_by_another),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -174,7 +174,7 @@ int weft_cmd_serve(const struct weft_config *config) {
         weft_addresses_fini(&sup.addresses);
         return weft_cmd_fail(err, &why);
     }
-    weft_restart_init(&sup.restart, sup.n_children, FIRST_WORKER);
+    weft_restart_init(&sup.restart, sup.n_children, FIRST_WORKER, 1);
     wefti_supervise(&sup); /* it starts them */
     weft_addresses_fini(&sup.addresses);
     if (sup.fatal[0])
