@@ -172,6 +172,9 @@
       "CPUs of each worker, such as 0-7/8-15 (default: equal parts, node by node)")                \
     X(layout, TEXT, "layout", SERVE, 0, 0, "replica", "NAME",                                      \
       "replica: each worker computes by itself with all of the model (tp is not there yet)")       \
+    X(n_ranks, U32, "tp", WORKER, 0, 8, "0", "N",                                          \
+      "workers of a group that divides the model: 2, 4 or 8; 0: all that there are, with --layout " \
+      "tp")                                                                                        \
     X(drain_delay_ms, U32, "drain-delay", FRONT, 0, WEFT_SETTING_MS_MAX, "0", "MS",                \
       "on SIGTERM go on serving for so long, while /health is 503 and load balancers notice")      \
     X(drain_timeout_ms, U32, "drain-timeout", FRONT, 0, WEFT_SETTING_MS_MAX, "30000", "MS",        \
@@ -274,6 +277,9 @@
       "the authority that signed the certificates of all peers, and of nobody else, PEM")          \
     X(insecure_links, FLAG, "insecure-links", ACTORS, 0, 0, NULL, NULL,                            \
       "allow plain tcp:// links beyond the loopback address")                                      \
+    X(rank, U32, "rank", WORKER, 0, 7, "0", "N", "which worker of its group this one is")          \
+    X(group_fd, FD, "group-fd", WORKER, -1, 1e6, "-1", "FD",                                       \
+      "memfd in which the workers of a group meet")                                                \
     X(weights_fd, FD, "weights-fd", WORKER, -1, 1e6, "-1", "FD",                                   \
       "memfd that keeps the packed weights")                                                       \
     X(weights_copies, U32, "weights-copies", WORKER, 0, WEFT_WORKERS_MAX, "0", "N",                \

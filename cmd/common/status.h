@@ -37,4 +37,8 @@ void weft_status_write(int fd, const char *word, const char *text);
  * server began with. */
 #define WEFT_EXIT_CHANGED 79
 
+/* Of a worker: the group with which it divides the model is over, because another one has died or
+ * failed. It can only be started together with the others. */
+#define WEFT_EXIT_GROUP 80
+
 #endif

@@ -7,6 +7,9 @@
  * A session begins with our hello; the scheduler answers with the epoch it opened, and from then on
  * only plans of that epoch run and only their results are sent. Plans and results of an older
  * session are dropped by their epoch.
+ *
+ * Where workers divide a model (group.h), only rank 0 has a link; the others' control waits for the
+ * group's end.
  */
 #include <errno.h>
 #include <poll.h>
@@ -29,6 +32,7 @@
 #include "common/signals.h"
 #include "common/status.h"
 #include "experts.h"
+#include "group.h"
 #include "link/link.h"
 #include "remote.h"
 #include "stepper.h"
@@ -41,8 +45,9 @@
 struct worker {
     struct weft_config config;
     uint64_t instance;
+    struct wefti_group group;
     wefti_stepper *stepper;
-    weft_link *link;     /* used once the engine is open */
+    weft_link *link;     /* used once the engine is open; NULL: another rank has one */
     struct weft_buf out; /* messages made by control */
     int signal_fd;
     bool is_draining;
@@ -54,7 +59,6 @@ struct worker {
     uint64_t start_quiet_ms, end_quiet_ms; /* for the log: sessions may fail without end */
     struct wefti_experts experts;
     struct wefti_remote remote;
-    uint64_t n_steps; /* finished by the stepper */
 };
 
 static void copy_text(char *to, size_t to_bytes, const char *from) {
@@ -124,9 +128,18 @@ static void tell_experts(struct worker *w, uint64_t now_ms) {
         bool is_news = wefti_experts_news(&w->experts, &msg.experts);
         if (is_news && w->has_epoch && send_message(w, &msg)) wefti_experts_sent(&w->experts);
     }
-    if (w->has_epoch && wefti_experts_ask(&w->experts, w->n_steps, now_ms) &&
+    if (w->has_epoch && wefti_experts_ask(&w->experts, wefti_stepper_n_steps(w->stepper), now_ms) &&
         wefti_stepper_count(w->stepper, w->experts.counts))
         wefti_experts_unask(&w->experts); /* sent with the next */
+}
+
+static void tell_ready(struct worker *w) {
+    char kv_bytes[24];
+    if (w->told_ready) return;
+    (void)snprintf(kv_bytes, sizeof kv_bytes, "%llu",
+                   (unsigned long long)wefti_stepper_info(w->stepper)->kv_bytes);
+    weft_status_write(w->config.status_fd, "ready", kv_bytes);
+    w->told_ready = true;
 }
 
 /* ---------------------------------------------------------------------- from the scheduler --- */
@@ -148,13 +161,7 @@ static weft_err take_hello(struct worker *w, const struct weft_msg_sched_hello *
     wefti_experts_new_session(&w->experts);
     weft_info("linked with scheduler (pid %u), epoch %llu", hello->pid,
               (unsigned long long)hello->epoch);
-    if (!w->told_ready) {
-        char kv_bytes[24];
-        (void)snprintf(kv_bytes, sizeof kv_bytes, "%llu",
-                       (unsigned long long)wefti_stepper_info(w->stepper)->kv_bytes);
-        weft_status_write(w->config.status_fd, "ready", kv_bytes);
-    }
-    w->told_ready = true;
+    tell_ready(w);
     return WEFT_OK;
 }
 
@@ -223,7 +230,8 @@ static void drain_link(struct worker *w) {
 
 /* A worker that has computed something is not broken, however soon it dies. */
 static void tell_worked(struct worker *w) {
-    if (!w->told_worked) weft_status_write(w->config.status_fd, "worked", NULL);
+    if (w->told_worked || wefti_stepper_n_steps(w->stepper) == 0) return;
+    weft_status_write(w->config.status_fd, "worked", NULL);
     w->told_worked = true;
 }
 
@@ -236,9 +244,7 @@ static void drain_stepper(struct worker *w) {
         } else if (is_current) {
             weft_err err = weft_link_send(w->link, 0, slot->result.data, slot->result.len);
             if (err) weft_debug("result not sent: %s", weft_err_text(err));
-            tell_worked(w);
         }
-        w->n_steps++;
         wefti_stepper_give_back(w->stepper, slot);
     }
 }
@@ -267,6 +273,7 @@ static weft_err check_engine(struct worker *w, struct weft_errmsg *why) {
     const struct weft_eng_info *info = wefti_stepper_info(w->stepper);
     weft_loading_log(&w->loading, info);
     w->has_engine = true;
+    if (!w->link) tell_ready(w);
     init_remote(w, info);
     return init_experts(w, info, why);
 }
@@ -276,6 +283,7 @@ static weft_err check_engine(struct worker *w, struct weft_errmsg *why) {
 /* While the engine opens: a wrong address or certificate is told at once, and the library of the
  * transport starts meanwhile. Nothing is sent before the link's first use. */
 static weft_err open_link(struct worker *w, struct weft_errmsg *why) {
+    if (!wefti_group_leads(&w->group)) return WEFT_OK;
     struct weft_link_options options = weft_link_config(&w->config);
     return weft_link_dial(WEFT_LINK_ONE_PEER, w->config.worker_url, &options, &w->link, why);
 }
@@ -298,33 +306,46 @@ static int poll_ms(const struct worker *w, uint64_t now_ms) {
     return (int)wefti_remote_wait_ms(&w->remote, w->has_epoch && left < TICK_MS ? left : TICK_MS);
 }
 
-/* Serves until asked to exit (OK), or until it is clear that no plan can ever be computed. */
+static void serve_link(struct worker *w, bool has_news, uint64_t now_ms) {
+    drain_stepper(w);
+    if (has_news) drain_link(w);
+    weft_link_tick(w->link, now_ms);
+    if (w->has_epoch && now_ms - w->heartbeat_at_ms >= HEARTBEAT_MS) {
+        w->heartbeat_at_ms = now_ms;
+        send_heartbeat(w);
+    }
+    tell_experts(w, now_ms);
+}
+
+/* Serves until asked to exit (OK), until the group is over (CLOSED), or until it is clear that no
+ * plan can ever be computed. */
 static weft_err serve(struct worker *w, struct weft_errmsg *why) {
     for (;;) {
         struct pollfd fds[] = {
             {.fd = w->signal_fd, .events = POLLIN},
             {.fd = wefti_stepper_fd(w->stepper), .events = POLLIN},
-            {.fd = w->has_engine ? weft_link_fd(w->link) : -1, .events = POLLIN},
+            {.fd = w->has_engine && w->link ? weft_link_fd(w->link) : -1, .events = POLLIN},
         };
         int n = poll(fds, sizeof fds / sizeof fds[0], poll_ms(w, weft_now_ms()));
         if (n < 0 && errno != EINTR) return weft_err_errno(why, errno, "poll failed");
         if (fds[0].revents && asked_to_exit(w)) return WEFT_OK;
 
         if (fds[1].revents) wefti_stepper_clear(w->stepper);
+        if (wefti_stepper_is_over(w->stepper, why)) return WEFT_E_CLOSED;
         weft_err err = check_engine(w, why);
         if (err) return err;
         if (!w->has_engine) continue;
-        drain_stepper(w);
-        if (fds[2].revents) drain_link(w);
         uint64_t now_ms = weft_now_ms();
-        weft_link_tick(w->link, now_ms);
-        if (w->has_epoch && now_ms - w->heartbeat_at_ms >= HEARTBEAT_MS) {
-            w->heartbeat_at_ms = now_ms;
-            send_heartbeat(w);
-        }
-        tell_experts(w, now_ms);
-        wefti_remote_tick(&w->remote, w->n_steps, now_ms);
+        if (w->link) serve_link(w, fds[2].revents != 0, now_ms);
+        tell_worked(w);
+        wefti_remote_tick(&w->remote, wefti_stepper_n_steps(w->stepper), now_ms);
     }
+}
+
+/* Whoever started the ranks hears of the one that failed from that one. */
+static int end_with_group(struct worker *w, const struct weft_errmsg *why) {
+    weft_log(down_level(w), "this rank ends, since %s", why->text);
+    return WEFT_EXIT_GROUP;
 }
 
 /* The memory near the CPUs that this worker was given. */
@@ -353,18 +374,23 @@ int main(int argc, char **argv) {
 
     err = weft_signals_init(w.config.status_fd >= 0, &w.signal_fd, &why);
     if (!err) err = weft_engine_config(&w.config, &options, &why);
+    if (!err) err = wefti_group_open(&w.group, &w.config, &why);
     if (!err) options.home = home_of_this_process();
     if (!err) weft_loading_begin(&w.loading, &w.config, &options);
-    if (!err) err = wefti_stepper_start(w.config.model, &options, &w.stepper, &why);
+    if (!err) err = wefti_stepper_start(w.config.model, &options, &w.group, &w.stepper, &why);
     if (!err) err = open_link(&w, &why);
     if (!err) err = serve(&w, &why);
-    if (err) status = weft_actor_fail(&w.config, why.text);
+    if (err == WEFT_E_CLOSED)
+        status = end_with_group(&w, &why);
+    else if (err)
+        status = weft_actor_fail(&w.config, why.text);
 
     weft_link_free(w.link);
     if (!wefti_stepper_stop(w.stepper, STOP_WAIT_MS)) {
         weft_warn("leaving before the engine has finished what it does");
         _exit(status);
     }
+    wefti_group_close(&w.group);
     wefti_experts_fini(&w.experts); /* the stepper, which copies into it, has ended */
     weft_buf_fini(&w.out);
     if (w.signal_fd >= 0) (void)close(w.signal_fd);

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/minmax.h"
 #include "base/ring.h"
 
 /* Every slot but a free one may wait as a plan, one job may copy counts, and as many epochs as
@@ -28,6 +29,7 @@ struct job {
 struct wefti_stepper {
     const char *path;
     struct weft_eng_options options;
+    const struct wefti_group *group;
 
     /* Control's. */
     struct wefti_slot slots[WEFTI_STEPPER_SLOTS];
@@ -44,13 +46,19 @@ struct wefti_stepper {
     _Atomic bool is_counting; /* release by the stepper after its copy, acquire by control */
     _Atomic uint64_t
         epoch; /* the latest one control asked for: spares running what nobody awaits */
-    /* Release by the stepper after writing `eng` or `why`, acquire by control before reading. */
+    /* Release by the stepper after writing what control reads from then on: `eng` and `info`, or
+     * `why`. */
     _Atomic int engine_state;
+    _Atomic bool is_over;     /* likewise, of over_why */
+    _Atomic uint64_t n_steps; /* for control to know, no more */
 
-    /* The stepper's; control reads eng and why once engine_state says so. */
+    /* The stepper's, but for the above. */
     weft_eng *eng;
-    struct weft_errmsg why;
-    uint64_t step_end_ns; /* 0: nothing ran yet in this epoch */
+    struct weft_eng_info info;
+    uint32_t n_spill_blocks_max; /* what all ranks have */
+    struct weft_errmsg why, over_why;
+    uint64_t step_end_ns;  /* 0: nothing ran yet in this epoch */
+    struct weft_buf taken; /* by a rank that does not lead */
 };
 
 /* ------------------------------------------------------------------------------- the thread --- */
@@ -66,6 +74,38 @@ static uint32_t to_us(uint64_t ns) {
     return us > UINT32_MAX ? UINT32_MAX : (uint32_t)us;
 }
 
+static bool has_group(const wefti_stepper *st) {
+    return st->group->coll != NULL;
+}
+
+/* Any failure: the others may be in the midst of what this one cannot do. */
+static void end_group(wefti_stepper *st, const struct weft_errmsg *why) {
+    weft_coll_abort(st->group->coll);
+    if (atomic_load_explicit(&st->is_over, memory_order_relaxed)) return;
+    st->over_why = *why;
+    atomic_store_explicit(&st->is_over, true, memory_order_release);
+    wake_control(st);
+}
+
+static bool is_over(const wefti_stepper *st) {
+    return atomic_load_explicit(&st->is_over, memory_order_relaxed);
+}
+
+static weft_err compute(wefti_stepper *st, const struct weft_step_plan *plan,
+                        const struct weft_step_result **result_out, struct weft_errmsg *why) {
+    weft_err err = weft_eng_step(st->eng, plan, result_out, why);
+    if (err && has_group(st)) end_group(st, why);
+    if (!err) (void)atomic_fetch_add_explicit(&st->n_steps, 1, memory_order_relaxed);
+    return err;
+}
+
+static weft_err give(wefti_stepper *st, struct wefti_slot *slot) {
+    if (!has_group(st)) return WEFT_OK;
+    weft_err err = weft_coll_give(st->group->coll, slot->bytes.data, slot->bytes.len, &slot->why);
+    if (err) end_group(st, &slot->why);
+    return err;
+}
+
 static void run_plan(wefti_stepper *st, struct wefti_slot *slot) {
     if (slot->epoch != atomic_load_explicit(&st->epoch, memory_order_relaxed)) {
         slot->err = weft_err_set(&slot->why, WEFT_E_STATE, "the plan's epoch is over");
@@ -73,7 +113,8 @@ static void run_plan(wefti_stepper *st, struct wefti_slot *slot) {
     }
     const struct weft_step_result *result = NULL;
     uint64_t start_ns = weft_now_ns();
-    slot->err = weft_eng_step(st->eng, &slot->msg.plan, &result, &slot->why);
+    slot->err = give(st, slot);
+    if (!slot->err) slot->err = compute(st, &slot->msg.plan, &result, &slot->why);
     uint64_t end_ns = weft_now_ns();
     if (slot->err) return;
     struct weft_msg msg = {.type = WEFT_MSG_RESULT, .result = *result};
@@ -97,18 +138,13 @@ static void copy_counts(wefti_stepper *st, uint64_t *counts_out) {
     wake_control(st);
 }
 
-static void *stepper_main(void *arg) {
-    wefti_stepper *st = arg;
-    weft_err err = weft_eng_open(st->path, &st->options, &st->eng, &st->why);
-    atomic_store_explicit(&st->engine_state, err ? WEFTI_ENGINE_FAILED : WEFTI_ENGINE_OPEN,
-                          memory_order_release);
-    wake_control(st);
-    if (err) return NULL;
+/* What control asks of a worker that leads, or is alone. */
+static void serve_jobs(wefti_stepper *st) {
     for (;;) {
         while (sem_wait(&st->wake) != 0) {
             WEFT_ASSERT(errno == EINTR);
         }
-        if (atomic_load_explicit(&st->stopping, memory_order_acquire)) break;
+        if (atomic_load_explicit(&st->stopping, memory_order_acquire)) return;
         struct job job;
         bool popped = weft_ring_pop(&st->jobs, &job);
         WEFT_ASSERT(popped);
@@ -126,6 +162,57 @@ static void *stepper_main(void *arg) {
         WEFT_ASSERT(pushed); /* it has room for every slot */
         wake_control(st);
     }
+}
+
+/* A plan of a new epoch resets the engine. */
+static weft_err run_taken(wefti_stepper *st, struct wefti_slot *slot, struct weft_errmsg *why) {
+    const struct weft_step_result *result = NULL;
+    weft_err err = weft_proto_decode(slot->decoder, st->taken.data, st->taken.len, &slot->msg, why);
+    if (!err && slot->msg.type != WEFT_MSG_PLAN)
+        err = weft_err_set(why, WEFT_E_PROTO, "rank 0 gave a %s",
+                           weft_proto_type_name(slot->msg.type));
+    return err ? err : compute(st, &slot->msg.plan, &result, why);
+}
+
+/* Does what rank 0 gives, until the group is over. */
+static void follow(wefti_stepper *st) {
+    struct weft_errmsg why = {""};
+    while (!is_over(st)) {
+        weft_err err = weft_coll_take(st->group->coll, st->group->rank, &st->taken, &why);
+        if (!err) err = run_taken(st, &st->slots[0], &why);
+        if (err) end_group(st, &why);
+        if (atomic_load_explicit(&st->n_steps, memory_order_relaxed) == 1) wake_control(st);
+    }
+}
+
+static weft_err open_engine(wefti_stepper *st) {
+    weft_err err = weft_eng_open(st->path, &st->options, &st->eng, &st->why);
+    if (err) return err;
+    st->info = *weft_eng_info(st->eng);
+    st->n_spill_blocks_max = weft_eng_n_spill_blocks(st->eng);
+    if (!has_group(st)) return WEFT_OK;
+    err = wefti_group_agree(st->group, &st->info, &st->n_spill_blocks_max, &st->why);
+    if (err == WEFT_E_CLOSED || err == WEFT_E_TIMEOUT) end_group(st, &st->why);
+    return err;
+}
+
+static void *stepper_main(void *arg) {
+    wefti_stepper *st = arg;
+    bool has_joined = false;
+    weft_err err = WEFT_OK;
+    if (has_group(st)) {
+        err = weft_coll_join(st->group->coll, st->group->rank, &st->why);
+        has_joined = !err;
+    }
+    if (!err) err = open_engine(st);
+    atomic_store_explicit(&st->engine_state, err ? WEFTI_ENGINE_FAILED : WEFTI_ENGINE_OPEN,
+                          memory_order_release);
+    wake_control(st);
+    if (!err && !wefti_group_leads(st->group))
+        follow(st);
+    else if (!err)
+        serve_jobs(st);
+    if (has_joined) weft_coll_leave(st->group->coll, st->group->rank);
     weft_eng_free(st->eng);
     return NULL;
 }
@@ -134,6 +221,7 @@ static void *stepper_main(void *arg) {
 
 static void stepper_free(wefti_stepper *st) {
     if (!st) return;
+    weft_buf_fini(&st->taken);
     for (uint32_t i = 0; i < WEFTI_STEPPER_SLOTS; i++) {
         weft_buf_fini(&st->slots[i].bytes);
         weft_buf_fini(&st->slots[i].result);
@@ -147,12 +235,17 @@ static void stepper_free(wefti_stepper *st) {
 }
 
 weft_err wefti_stepper_start(const char *path, const struct weft_eng_options *options,
-                             wefti_stepper **stepper_out, struct weft_errmsg *why) {
+                             const struct wefti_group *group, wefti_stepper **stepper_out,
+                             struct weft_errmsg *why) {
     *stepper_out = NULL;
     weft_err err = WEFT_E_NOMEM;
     wefti_stepper *st = aligned_alloc(64, (sizeof *st + 63) / 64 * 64);
     if (!st) return weft_err_set(why, err, "no memory for the step thread");
-    *st = (wefti_stepper){.path = path, .options = *options, .done_fd = -1};
+    *st = (wefti_stepper){.path = path, .options = *options, .group = group, .done_fd = -1};
+    st->options.rank = group->rank;
+    st->options.n_ranks = group->n_ranks;
+    st->options.coll = group->coll;
+    weft_buf_init(&st->taken, WEFT_MESSAGE_BYTES_MAX);
     (void)sem_init(&st->wake, 0, 0);
     for (uint32_t i = 0; i < WEFTI_STEPPER_SLOTS; i++) {
         weft_buf_init(&st->slots[i].bytes, WEFT_MESSAGE_BYTES_MAX);
@@ -189,6 +282,7 @@ cleanup:
 bool wefti_stepper_stop(wefti_stepper *st, uint32_t wait_ms_max) {
     if (!st) return true;
     atomic_store_explicit(&st->stopping, true, memory_order_release);
+    if (has_group(st)) weft_coll_abort(st->group->coll); /* it may be waiting there */
     (void)sem_post(&st->wake);
     struct timespec until;
     (void)clock_gettime(CLOCK_REALTIME, &until);
@@ -220,13 +314,23 @@ enum wefti_engine_state wefti_stepper_engine(const wefti_stepper *st, struct wef
 
 const struct weft_eng_info *wefti_stepper_info(const wefti_stepper *st) {
     WEFT_ASSERT(atomic_load(&st->engine_state) == WEFTI_ENGINE_OPEN);
-    return weft_eng_info(st->eng);
+    return &st->info;
 }
 
 uint32_t wefti_stepper_regions(const wefti_stepper *st,
                                struct weft_eng_region out[WEFT_ENG_REGIONS]) {
     WEFT_ASSERT(atomic_load(&st->engine_state) == WEFTI_ENGINE_OPEN);
     return weft_eng_regions(st->eng, out);
+}
+
+bool wefti_stepper_is_over(const wefti_stepper *st, struct weft_errmsg *why) {
+    if (!atomic_load_explicit(&st->is_over, memory_order_acquire)) return false;
+    *why = st->over_why;
+    return true;
+}
+
+uint64_t wefti_stepper_n_steps(const wefti_stepper *st) {
+    return atomic_load_explicit(&st->n_steps, memory_order_relaxed);
 }
 
 uint64_t wefti_stepper_progress(const wefti_stepper *st) {
@@ -236,7 +340,7 @@ uint64_t wefti_stepper_progress(const wefti_stepper *st) {
 
 uint32_t wefti_stepper_n_spill_blocks(const wefti_stepper *st) {
     WEFT_ASSERT(atomic_load(&st->engine_state) == WEFTI_ENGINE_OPEN);
-    return weft_eng_n_spill_blocks(st->eng);
+    return weft_min_u32(weft_eng_n_spill_blocks(st->eng), st->n_spill_blocks_max);
 }
 
 uint32_t wefti_stepper_n_under_way(const wefti_stepper *st) {

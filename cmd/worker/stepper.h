@@ -7,6 +7,9 @@
  * Threads  Control calls all functions. Two SPSC rings connect it with the stepper, a semaphore
  *          wakes the stepper, an eventfd wakes control. The stepper opens the engine itself,
  *          because opening pins the thread that will step.
+ * Group    The first of several ranks (group.h) gives each plan to the others before it runs it; the
+ *          stepper of another rank takes its plans there, and control has none for it. When the
+ *          group is over, nothing runs any more.
  * Bounds   WEFTI_STEPPER_SLOTS - 1 plans under way. A scheduler has two out per epoch; the rest is
  *          for plans of epochs that ended while a long step ran. One slot is always free to decode
  *          into.
@@ -21,6 +24,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "engine/engine.h"
+#include "group.h"
 #include "proto/proto.h"
 
 #define WEFTI_STEPPER_SLOTS 8
@@ -38,9 +42,10 @@ struct wefti_slot {
     struct weft_buf result; /* encoded, if err is OK */
 };
 
-/* Starts the thread, which begins to open the model. `path` must outlive the stepper. */
+/* Starts the thread, which begins to open the model. `path` and `group` must outlive the stepper. */
 WEFT_MUST_CHECK weft_err wefti_stepper_start(const char *path,
                                              const struct weft_eng_options *options,
+                                             const struct wefti_group *group,
                                              wefti_stepper **stepper_out, struct weft_errmsg *why);
 
 /* Ends the thread after its step, and frees everything. False: it did not end within `wait_ms_max`;
@@ -55,7 +60,13 @@ enum wefti_engine_state { WEFTI_ENGINE_OPENING, WEFTI_ENGINE_OPEN, WEFTI_ENGINE_
 
 /* FAILED: `why` is filled. */
 enum wefti_engine_state wefti_stepper_engine(const wefti_stepper *stepper, struct weft_errmsg *why);
-const struct weft_eng_info *wefti_stepper_info(const wefti_stepper *stepper); /* once OPEN */
+/* The engine's, with what a group has room for; once OPEN. */
+const struct weft_eng_info *wefti_stepper_info(const wefti_stepper *stepper);
+
+/* The group is over, and `why` says the reason; at any time. */
+bool wefti_stepper_is_over(const wefti_stepper *stepper, struct weft_errmsg *why);
+/* Steps that it ran. */
+uint64_t wefti_stepper_n_steps(const wefti_stepper *stepper);
 
 /* Of the engine, until stop; once OPEN. */
 uint32_t wefti_stepper_regions(const wefti_stepper *stepper,
