@@ -115,10 +115,12 @@ weft_err wefti_config_check(const struct wefti_config_program *program, struct w
                             "--allowed-origins is \"*\" or origins such as https://example.org, "
                             "separated by commas, not \"%s\"",
                             c->allowed_origins);
-    if (c->layout && !strcmp(c->layout, "tp"))
-        return weft_err_set(why, WEFT_E_UNSUPPORTED, "--layout tp is not supported yet");
-    if (c->layout && strcmp(c->layout, "replica") != 0)
-        return weft_err_set(why, WEFT_E_INVAL, "--layout is replica, not \"%s\"", c->layout);
+    if (c->n_ranks && c->n_ranks != 1 && c->n_ranks != 2 && c->n_ranks != 4 && c->n_ranks != 8)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "--tp divides a model among 2, 4 or 8 workers, not %u", c->n_ranks);
+    if (c->layout && !strcmp(c->layout, "replica") && c->n_ranks > 1)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "--tp %u divides a model, which --layout replica does not", c->n_ranks);
     if (program->bit & (WEFT_PROG_SERVE | WEFT_PROG_ROUTER) && !c->served_model_name)
         c->served_model_name = one_name(name_of(c->model));
     return WEFT_OK;

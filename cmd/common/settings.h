@@ -170,9 +170,10 @@
       "of --cpus")                                                                                 \
     X(cpus, TEXT, "cpus", SERVE, 0, 0, NULL, "LIST/...",                                           \
       "CPUs of each worker, such as 0-7/8-15 (default: equal parts, node by node)")                \
-    X(layout, TEXT, "layout", SERVE, 0, 0, "replica", "NAME",                                      \
-      "replica: each worker computes by itself with all of the model (tp is not there yet)")       \
-    X(n_ranks, U32, "tp", WORKER, 0, 8, "0", "N",                                          \
+    X(layout, WORD, "layout", SERVE, 0, 0, "auto", "auto|replica|tp",                              \
+      "replica: each worker computes by itself with all of the model; tp: groups of workers divide " \
+      "it; auto: tp if --tp is given")                                                             \
+    X(n_ranks, U32, "tp", SERVE | WORKER, 0, 8, "0", "N",                                          \
       "workers of a group that divides the model: 2, 4 or 8; 0: all that there are, with --layout " \
       "tp")                                                                                        \
     X(drain_delay_ms, U32, "drain-delay", FRONT, 0, WEFT_SETTING_MS_MAX, "0", "MS",                \

@@ -59,6 +59,20 @@ static uint32_t copies_to_come(const struct supervisor *sup) {
     return n > 1 ? n : 1;
 }
 
+/* The group's memory; -1: it is no rank. */
+static int group_fd(const struct supervisor *sup, const struct child *child) {
+    uint32_t idx = (uint32_t)(child - sup->children);
+    return wefti_is_rank(sup, idx) ? sup->groups[(idx - FIRST_WORKER) / sup->n_ranks].fd : -1;
+}
+
+static void tell_rank(const struct supervisor *sup, const struct child *child,
+                      struct weft_config *config) {
+    config->n_ranks = sup->n_ranks;
+    config->group_fd = group_fd(sup, child);
+    if (config->group_fd >= 0)
+        config->rank = (uint32_t)(child - &sup->children[FIRST_WORKER]) % sup->n_ranks;
+}
+
 /* The program's settings for this child, as arguments; the caller frees all but the first n_fixed.
  * False: no memory. */
 static bool make_argv(struct supervisor *sup, const struct child *child, int status_fd, char **argv,
@@ -69,6 +83,7 @@ static bool make_argv(struct supervisor *sup, const struct child *child, int sta
     config.weights_copies = copies_to_come(sup);
     config.worker_url =
         child->program == WEFT_PROG_SCHEDULER ? sup->addresses.all_workers : child->url;
+    tell_rank(sup, child, &config);
     weft_addresses_tell(&sup->addresses, child->program, &config);
     if (config.kv_memory == 0) config.kv_memory = child->kv_memory;
     const char *model = sup->packed_fd < 0 ? config.model : sup->model_path;
@@ -85,7 +100,8 @@ static bool make_argv(struct supervisor *sup, const struct child *child, int sta
 
 static pid_t fork_child(const struct supervisor *sup, const struct child *child, int status_fd,
                         char **argv) {
-    int kept_fd = sup->packed_fd >= 0 ? sup->packed_fd : child->weights_fd;
+    const int kept_fds[] = {status_fd, sup->packed_fd >= 0 ? sup->packed_fd : child->weights_fd,
+                            group_fd(sup, child)};
     sigset_t ours, before;
     weft_signals_of_supervisor(&ours);
     (void)sigprocmask(SIG_BLOCK, &ours,
@@ -97,9 +113,10 @@ static pid_t fork_child(const struct supervisor *sup, const struct child *child,
     }
     struct child self = *child;
     self.status_fd = status_fd;
-    if (!keep_over_exec(status_fd) || (kept_fd >= 0 && !keep_over_exec(kept_fd)) ||
-        !weft_addresses_keep(&sup->addresses, child->program))
-        _exit(1);
+    for (size_t i = 0; i < sizeof kept_fds / sizeof kept_fds[0]; i++) {
+        if (kept_fds[i] >= 0 && !keep_over_exec(kept_fds[i])) _exit(1);
+    }
+    if (!weft_addresses_keep(&sup->addresses, child->program)) _exit(1);
     become(sup, &self, argv, parent);
 }
 

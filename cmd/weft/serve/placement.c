@@ -163,6 +163,12 @@ static void count(const struct weft_placement_wish *wish, struct weft_placement_
     choice->is_crowded = choice->is_crowded || choice->n_threads > choice->n_cpus;
 }
 
+static uint32_t default_workers(const struct weft_placement_wish *wish, uint32_t n_nodes) {
+    uint32_t n = wish->n_quota ? weft_min_u32(n_nodes, wish->n_quota) : n_nodes;
+    uint32_t n_in_group = weft_max_u32(wish->n_in_group, 1);
+    return weft_max_u32(n / n_in_group, 1) * n_in_group;
+}
+
 weft_err weft_placement_choose(const struct weft_placement *p,
                                const struct weft_placement_wish *wish,
                                struct weft_placement_choice *choice, struct weft_errmsg *why) {
@@ -171,7 +177,7 @@ weft_err weft_placement_choose(const struct weft_placement *p,
     uint32_t n = wish->n_workers;
     *choice = (struct weft_placement_choice){0};
     if (n == 0) n = n_lists;
-    if (n == 0) n = wish->n_quota ? weft_min_u32(n_nodes, wish->n_quota) : n_nodes;
+    if (n == 0) n = default_workers(wish, n_nodes);
     if (n_lists > 0 && (n_lists != n || n > WEFT_WORKERS_MAX))
         return weft_err_set(why, WEFT_E_INVAL, "--cpus has %u list%s for %u worker%s, at most %d",
                             n_lists, n_lists == 1 ? "" : "s", n, n == 1 ? "" : "s",

@@ -33,10 +33,11 @@ void weft_placement_part(const struct weft_placement *placement, uint32_t n_work
 
 /* What the settings ask for. */
 struct weft_placement_wish {
-    uint32_t n_workers; /* 0: as many as there are nodes, or lists */
-    uint32_t n_threads; /* of each; 0: as many as it has CPUs */
-    uint32_t n_quota;   /* CPUs' worth of time that cgroups grant; 0: no limit */
-    const char *cpus;   /* "0-3/4-7": a list for each worker; NULL: parts as above */
+    uint32_t n_workers;  /* 0: as many as there are nodes, or lists */
+    uint32_t n_in_group; /* the number is a multiple of it, where it is not given */
+    uint32_t n_threads;  /* of each; 0: as many as it has CPUs */
+    uint32_t n_quota;    /* CPUs' worth of time that cgroups grant; 0: no limit */
+    const char *cpus;    /* "0-3/4-7": a list for each worker; NULL: parts as above */
 };
 
 struct weft_worker_place {

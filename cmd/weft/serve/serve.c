@@ -18,6 +18,7 @@
 
 #include "base/cpu.h"
 #include "base/log.h"
+#include "collective/collective.h"
 #include "commands.h"
 #include "common/actor.h"
 #include "common/signals.h"
@@ -43,11 +44,11 @@ static struct child new_child(enum weft_program program, const char *name) {
     return child;
 }
 
-/* The first worker on a node packs for all of that node. */
+/* The first worker on a node packs for all of that node; but a rank packs its own share. */
 static weft_err give_weights(struct supervisor *sup, const uint32_t *nodes, uint32_t worker_idx,
                              struct weft_errmsg *why) {
     struct child *child = &sup->children[FIRST_WORKER + worker_idx];
-    for (uint32_t i = 0; i < worker_idx; i++) {
+    for (uint32_t i = 0; i < worker_idx && sup->n_ranks == 1; i++) {
         if (nodes[i] != nodes[worker_idx]) continue;
         child->weights_fd = sup->children[FIRST_WORKER + i].weights_fd;
         child->packer = sup->children[FIRST_WORKER + i].packer;
@@ -66,6 +67,7 @@ static weft_err choose_places(const struct supervisor *sup, struct weft_placemen
     const struct weft_config *config = &sup->config;
     const struct weft_placement_wish wish = {
         .n_workers = config->n_workers == WEFT_CONFIG_AUTO ? 0 : config->n_workers,
+        .n_in_group = config->n_ranks,
         .n_threads = config->threads,
         .n_quota = weft_cpu_quota(),
         .cpus = config->cpus};
@@ -82,19 +84,49 @@ static weft_err choose_places(const struct supervisor *sup, struct weft_placemen
     return WEFT_OK;
 }
 
+/* How many workers divide a model; 1: none do. */
+static weft_err set_up_groups(struct supervisor *sup, struct weft_errmsg *why) {
+    uint32_t n = sup->config.n_ranks;
+    if (n == 0) n = strcmp(sup->config.layout, "tp") == 0 ? sup->n_workers : 1;
+    if (!weft_coll_may_have(n))
+        return weft_err_set(
+            why, WEFT_E_INVAL,
+            "--layout tp divides a model among 2, 4 or 8 workers, not %u; with --tp "
+            "N groups of N workers have a model each",
+            n);
+    if (sup->n_workers % n != 0)
+        return weft_err_set(why, WEFT_E_INVAL, "%u workers are no groups of %u, as --tp asks",
+                            sup->n_workers, n);
+    sup->n_ranks = n;
+    return WEFT_OK;
+}
+
+static void name_worker(const struct supervisor *sup, struct child *child, uint32_t worker_idx) {
+    uint32_t group = worker_idx / sup->n_ranks, rank = worker_idx % sup->n_ranks;
+    if (sup->n_ranks > 1 && sup->n_workers > sup->n_ranks)
+        (void)snprintf(child->title, sizeof child->title, "rank %u of group %u", rank, group);
+    else if (sup->n_ranks > 1)
+        (void)snprintf(child->title, sizeof child->title, "rank %u", rank);
+    else if (sup->n_workers > 1)
+        (void)snprintf(child->title, sizeof child->title, "worker %u", worker_idx);
+}
+
 static weft_err set_up_workers(struct supervisor *sup, const struct weft_placement_choice *choice,
                                struct weft_errmsg *why) {
     uint32_t nodes[WEFT_WORKERS_MAX];
     sup->config.n_workers = sup->n_workers = choice->n_workers;
     sup->n_children = FIRST_WORKER + sup->n_workers;
-    weft_err err = weft_addresses_init(&sup->addresses, sup->config.link, sup->n_workers, why);
+    weft_err err = set_up_groups(sup, why);
+    if (err) return err;
+    err =
+        weft_addresses_init(&sup->addresses, sup->config.link, sup->n_workers / sup->n_ranks, why);
     if (err) return err;
     sup->config.scheduler_url = sup->addresses.scheduler;
     for (uint32_t i = 0; i < sup->n_workers; i++) {
         struct child *child = &sup->children[FIRST_WORKER + i];
         *child = new_child(WEFT_PROG_WORKER, "weft-worker");
-        if (sup->n_workers > 1) (void)snprintf(child->title, sizeof child->title, "worker %u", i);
-        child->url = sup->addresses.workers[i];
+        name_worker(sup, child, i);
+        child->url = sup->addresses.workers[i / sup->n_ranks];
         nodes[i] = choice->workers[i].node;
         child->is_placed = choice->workers[i].is_bound;
         child->cpus = choice->workers[i].cpus;
@@ -106,6 +138,7 @@ static weft_err set_up_workers(struct supervisor *sup, const struct weft_placeme
 
 static weft_err set_up(struct supervisor *sup, const struct weft_placement_choice *choice,
                        struct weft_errmsg *why) {
+    wefti_ranks_init(sup);
     sup->children[SCHEDULER] = new_child(WEFT_PROG_SCHEDULER, "weft-scheduler");
     sup->children[ROUTER] = new_child(WEFT_PROG_ROUTER, "weft-router");
     if (!find_bin_dir(sup->bin_dir, sizeof sup->bin_dir))
@@ -174,7 +207,7 @@ int weft_cmd_serve(const struct weft_config *config) {
         weft_addresses_fini(&sup.addresses);
         return weft_cmd_fail(err, &why);
     }
-    weft_restart_init(&sup.restart, sup.n_children, FIRST_WORKER, 1);
+    weft_restart_init(&sup.restart, sup.n_children, FIRST_WORKER, sup.n_ranks);
     wefti_supervise(&sup); /* it starts them */
     weft_addresses_fini(&sup.addresses);
     if (sup.fatal[0])

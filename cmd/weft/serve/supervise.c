@@ -83,9 +83,10 @@ static void go_on_after(struct supervisor *sup, uint32_t idx, enum weft_restart_
         return;
     }
     bool is_now = decision.start_at_ms <= now;
-    weft_warn("%s %s%s%s; starting it again%s", child->title, text,
-              child->last_words[0] ? ": " : "", child->last_words, is_now ? "" : " in a moment");
-    if (is_now) try_start(sup, idx);
+    weft_warn("%s %s%s%s; starting %s again%s", child->title, text,
+              child->last_words[0] ? ": " : "", child->last_words,
+              wefti_is_rank(sup, idx) ? "its group" : "it", is_now ? "" : " in a moment");
+    if (is_now && !wefti_is_rank(sup, idx)) try_start(sup, idx);
 }
 
 static void try_start(struct supervisor *sup, uint32_t idx) {
@@ -119,6 +120,11 @@ static void child_ended(struct supervisor *sup, uint32_t idx, int status) {
     bool is_leaving = sup->phase == PHASE_DRAIN || sup->was_replaced;
     if (sup->phase == PHASE_STOP || (is_leaving && idx == ROUTER)) {
         weft_debug("%s %s", child->title, text);
+        return;
+    }
+    if (wefti_is_rank(sup, idx) && wefti_ranks_ended(sup, idx, status)) {
+        weft_debug("%s %s: its group is over", child->title, text);
+        weft_restart_let_go(&sup->restart, idx);
         return;
     }
     tell_loss(sup, idx, end);
@@ -260,6 +266,26 @@ static bool may_start(const struct supervisor *sup, uint32_t idx) {
     return sup->restart.children[child->packer].was_ready;
 }
 
+/* Starts all ranks of a group that has none; returns how long to wait before looking again. */
+static uint64_t advance_group(struct supervisor *sup, uint32_t group_idx, uint64_t now) {
+    uint32_t first = FIRST_WORKER + group_idx * sup->n_ranks;
+    struct weft_errmsg why = {""};
+    bool is_down = false;
+    uint64_t wait_ms = wefti_ranks_wait_ms(sup, group_idx, now, &is_down);
+    if (!is_down || wait_ms > 0) return wait_ms;
+    if (wefti_ranks_begin(sup, group_idx, &why)) {
+        go_on_after(sup, first, WEFT_RESTART_NOT_STARTED, why.text);
+        return 0;
+    }
+    for (uint32_t i = first; i < first + sup->n_ranks; i++) {
+        try_start(sup, i);
+        if (sup->children[i].pid) continue;
+        wefti_ranks_not_started(sup, i);
+        return 0;
+    }
+    return UINT64_MAX;
+}
+
 /* A server that takes the place of another must be sure to stay. So its router may do so when all
  * others have been ready: from then on no failure of theirs ends the server at once. */
 static void let_take(struct supervisor *sup) {
@@ -288,9 +314,14 @@ static int advance(struct supervisor *sup) {
     }
     watch(sup, now);
     int wait_ms = sup->phase == PHASE_DRAIN ? 100 : WATCH_MS;
+    for (uint32_t i = 0; sup->n_ranks > 1 && i < sup->n_workers / sup->n_ranks; i++) {
+        uint64_t left = advance_group(sup, i, now);
+        if (left < (uint64_t)wait_ms) wait_ms = (int)left;
+    }
     for (uint32_t i = sup->n_children; i-- > 0;) { /* workers first: they take the longest */
         const struct child *child = &sup->children[i];
         const uint64_t *start_at_ms = &sup->restart.children[i].start_at_ms;
+        if (wefti_is_rank(sup, i)) continue;
         if (child->pid || (sup->phase == PHASE_DRAIN && i == ROUTER)) continue;
         if (!may_start(sup, i)) continue; /* the one it waits for will say "ready" */
         if (now >= *start_at_ms) try_start(sup, i);

@@ -2,6 +2,7 @@
  *
  *   serve.c         the command: settings, addresses, who runs where
  *   supervise.c     the loop: signals, phases, who is started and when; lib/restart decides
+ *   ranks.c         workers that divide a model, and so begin and end together
  *   child.c         a process: how it is made, and how its end is told
  *   status_lines.c  what children say on their status pipes
  *   placement.c     which CPUs are whose
@@ -42,12 +43,22 @@ struct child {
     uint64_t heard_at_ms; /* on its status pipe; or as late as it could have been heard */
 
     /* a worker's */
-    const char *url;
-    int weights_fd;     /* its node's memfd; -1: none is needed */
+    const char *url;    /* of its group */
+    int weights_fd;     /* its node's memfd, or its own; -1: none is needed */
     uint32_t packer;    /* the child that fills it */
     uint64_t kv_memory; /* as when it was first ready: its successors get as much */
     bool is_placed;     /* on these CPUs; else on any */
     cpu_set_t cpus;
+};
+
+/* Workers that divide a model: the children FIRST_WORKER + i * n_ranks and those after it. A life of
+ * a group ends with that of any of them; then the others are asked to end, or killed, and all are
+ * started anew, with new memory in which to meet. */
+struct group {
+    int fd;         /* of that memory; -1: none was made yet */
+    bool is_ending; /* one has ended in this life, */
+    bool is_known;  /* and one of those is to blame */
+    uint64_t kill_at_ms;
 };
 
 enum phase { PHASE_RUN, PHASE_DRAIN, PHASE_STOP };
@@ -56,6 +67,8 @@ struct supervisor {
     struct weft_config config;
     uint32_t n_workers, n_children;
     struct child children[CHILDREN_MAX];
+    uint32_t n_ranks; /* of each group; 1: workers compute by themselves */
+    struct group groups[WEFT_WORKERS_MAX];
     struct weft_restart restart;
     char bin_dir[512];
     struct weft_addresses addresses; /* of links */
@@ -82,6 +95,21 @@ WEFT_MUST_CHECK weft_err wefti_child_start(struct supervisor *sup, uint32_t chil
 /* How a process ended, from waitpid's status: "was killed by signal 11 (Segmentation fault)". */
 void wefti_child_describe_end(int status, enum weft_restart_end end, char *out, size_t out_bytes);
 enum weft_restart_end wefti_child_end(const struct child *child, int status);
+
+/* Groups: those of workers that are ranks, where n_ranks is over 1. */
+bool wefti_is_rank(const struct supervisor *sup, uint32_t child_idx);
+void wefti_ranks_init(struct supervisor *sup);
+void wefti_ranks_fini(struct supervisor *sup);
+/* Begins a life: no rank has a process yet. IO, NOMEM. */
+WEFT_MUST_CHECK weft_err wefti_ranks_begin(struct supervisor *sup, uint32_t group_idx,
+                                           struct weft_errmsg *why);
+/* A rank has ended, and has no process any more: ends the others. True: it only followed another. */
+bool wefti_ranks_ended(struct supervisor *sup, uint32_t child_idx, int status);
+/* A rank has no process, since none could be made: ends the others. */
+void wefti_ranks_not_started(struct supervisor *sup, uint32_t child_idx);
+/* How many ms until the next life may begin (0: now) or the next look at this one is due. */
+uint64_t wefti_ranks_wait_ms(struct supervisor *sup, uint32_t group_idx, uint64_t now_ms,
+                             bool *is_down_out);
 
 /* Takes in what a child has written to its status pipe. */
 void wefti_status_read(struct supervisor *sup, uint32_t child_idx);
