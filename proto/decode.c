@@ -404,15 +404,24 @@ static void read_counters(struct weft_msgpack_reader *rd, struct weft_msg_snapsh
         memcpy(snap->iter_tokens, buckets, sizeof snap->iter_tokens);
 }
 
-static void read_remote_pages(struct weft_msgpack_reader *rd, struct weft_msg_snapshot *snap) {
-    uint32_t n;
-    const void *pages =
-        weft_msgpack_read_bin(rd, "remote_pages", sizeof *snap->remote_pages, WEFT_WORKERS_MAX, &n);
-    if (n != snap->n_workers)
-        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "remote_pages", "are of %u workers, not %u", n,
-                                 snap->n_workers);
-    else if (n > 0)
-        memcpy(snap->remote_pages, pages, n * sizeof *snap->remote_pages);
+static void read_ranks(struct weft_msgpack_reader *rd, struct weft_msg_snapshot *snap) {
+    const void *ranks = weft_msgpack_read_bin(rd, "ranks", sizeof *snap->ranks, WEFT_RANKS_TOLD_MAX,
+                                              &snap->n_ranks);
+    if (snap->n_ranks > 0) memcpy(snap->ranks, ranks, snap->n_ranks * sizeof *snap->ranks);
+    for (uint32_t i = 0; i < snap->n_ranks; i++) {
+        const struct weft_rank_told *told = &snap->ranks[i];
+        if (told->group >= snap->n_workers || told->rank >= WEFT_RANKS_MAX)
+            weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "ranks",
+                                     "name one of a group that is not there");
+    }
+}
+
+static void read_heartbeat(struct weft_msgpack_reader *rd, struct weft_msg_heartbeat *beat) {
+    beat->progress = weft_msgpack_read_u64(rd, "progress");
+    beat->busy = weft_msgpack_read_bool(rd, "busy");
+    const void *ranks =
+        weft_msgpack_read_bin(rd, "ranks", sizeof *beat->ranks, WEFT_RANKS_MAX, &beat->n_ranks);
+    if (beat->n_ranks > 0) memcpy(beat->ranks, ranks, beat->n_ranks * sizeof *beat->ranks);
 }
 
 static void read_activity_step(struct weft_msgpack_reader *rd, struct weft_activity_step *step) {
@@ -491,7 +500,7 @@ static void read_snapshot(struct weft_msgpack_reader *rd, struct weft_msg_snapsh
     snap->n_workers = weft_msgpack_read_u32(rd, "n_workers", WEFT_WORKERS_MAX);
     snap->n_workers_serving = weft_msgpack_read_u32(rd, "n_workers_serving", WEFT_WORKERS_MAX);
     snap->spill_bytes = weft_msgpack_read_u64(rd, "spill_bytes");
-    read_remote_pages(rd, snap);
+    read_ranks(rd, snap);
     if (snap->n_blocks_free > snap->n_blocks)
         weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "n_blocks_free", "is %u of %u",
                                  snap->n_blocks_free, snap->n_blocks);
@@ -762,10 +771,7 @@ static uint32_t read_body(weft_proto_decoder *dec, struct weft_msg *msg, uint32_
         read_result(dec, &msg->result);
         break;
     case WEFT_MSG_HEARTBEAT:
-        msg->heartbeat.progress = weft_msgpack_read_u64(rd, "progress");
-        msg->heartbeat.busy = weft_msgpack_read_bool(rd, "busy");
-        msg->heartbeat.resident_bytes = weft_msgpack_read_u64(rd, "resident_bytes");
-        msg->heartbeat.remote_pages = weft_msgpack_read_u64(rd, "remote_pages");
+        read_heartbeat(rd, &msg->heartbeat);
         break;
     case WEFT_MSG_PLAN:
         read_plan(dec, &msg->plan);

@@ -210,8 +210,8 @@ static void put_snapshot(struct weft_buf *buf, const struct weft_msg_snapshot *s
     weft_msgpack_add_uint(buf, snap->n_workers);
     weft_msgpack_add_uint(buf, snap->n_workers_serving);
     weft_msgpack_add_uint(buf, snap->spill_bytes);
-    WEFT_ASSERT(snap->n_workers <= WEFT_WORKERS_MAX);
-    put_bin(buf, snap->remote_pages, snap->n_workers, sizeof *snap->remote_pages);
+    WEFT_ASSERT(snap->n_ranks <= WEFT_RANKS_TOLD_MAX);
+    put_bin(buf, snap->ranks, snap->n_ranks, sizeof *snap->ranks);
     put_activity(buf, &snap->activity);
 }
 
@@ -379,8 +379,8 @@ static void put_message(struct weft_buf *buf, const struct weft_msg *msg) {
         put_head(buf, msg->type, WEFTI_PROTO_F_HEARTBEAT);
         weft_msgpack_add_uint(buf, msg->heartbeat.progress);
         weft_msgpack_add_bool(buf, msg->heartbeat.busy);
-        weft_msgpack_add_uint(buf, msg->heartbeat.resident_bytes);
-        weft_msgpack_add_uint(buf, msg->heartbeat.remote_pages);
+        WEFT_ASSERT(msg->heartbeat.n_ranks <= WEFT_RANKS_MAX);
+        put_bin(buf, msg->heartbeat.ranks, msg->heartbeat.n_ranks, sizeof *msg->heartbeat.ranks);
         return;
     case WEFT_MSG_PLAN:
         put_head(buf, msg->type, WEFTI_PROTO_F_PLAN);

@@ -37,7 +37,7 @@
  *   6: sampling parameters have top_n_sigma
  *   7: a submit has priority, wished times, tenant, flow, weight and cache_salt; three more reasons
  *      to reject; WEFT_MSG_RESET_CACHE; blocks have a kind, a model a window and windowed blocks; spills
- *   8: a heartbeat has remote_pages, a snapshot those of each worker */
+ *   8: a heartbeat has figures of each rank, a snapshot those of all */
 #define WEFT_PROTO_VERSION 8
 
 enum weft_proto_type {
@@ -120,6 +120,26 @@ struct weft_msg_events { /* one message per router and step */
 
 #define WEFT_PAGES_UNKNOWN UINT64_MAX
 
+/* What a process holds of a model, and how long it has waited for the others that do. */
+#define WEFT_RANK_FIGURES(X)                                                                       \
+    X(weight_bytes)                                                                                \
+    X(n_experts) /* of each layer that has experts */                                              \
+    X(resident_bytes)                                                                              \
+    X(remote_pages) /* on other NUMA nodes than its own, or WEFT_PAGES_UNKNOWN */                  \
+    X(meeting_us)   /* since its start, in meetings with the others, its waits included */
+#define WEFT_RANK_FIELD(name) uint64_t name;
+
+#define WEFT_RANKS_MAX 8
+struct weft_rank_figures {
+    WEFT_RANK_FIGURES(WEFT_RANK_FIELD)
+};
+
+#define WEFT_RANKS_TOLD_MAX 64 /* of all groups: those beyond are not in snapshots */
+struct weft_rank_told {
+    uint64_t group, rank; /* below WEFT_WORKERS_MAX and WEFT_RANKS_MAX */
+    struct weft_rank_figures figures;
+};
+
 /* Pushed to every router 4 times a second and at each change of `serving` or `advancing`: /health
  * and /metrics answer from it without asking anybody. Counters count since the scheduler's start.
  */
@@ -142,7 +162,8 @@ struct weft_msg_snapshot {
     uint32_t sched_pid;
     uint32_t n_workers; /* known to the scheduler; all counts above are their sums */
     uint32_t n_workers_serving;
-    uint64_t remote_pages[WEFT_WORKERS_MAX]; /* [n_workers] by their heartbeats; the rest is 0 */
+    uint32_t n_ranks;
+    struct weft_rank_told ranks[WEFT_RANKS_TOLD_MAX]; /* by heartbeats, in the order of groups */
     struct weft_activity activity; /* as of now: whoever missed earlier ones lacks nothing */
 };
 
@@ -151,8 +172,8 @@ struct weft_msg_snapshot {
 struct weft_msg_heartbeat { /* every 250 ms */
     uint64_t progress;      /* bumped by compute threads per layer */
     bool busy;              /* inside a step */
-    uint64_t resident_bytes;
-    uint64_t remote_pages; /* on other NUMA nodes than the worker's; or WEFT_PAGES_UNKNOWN */
+    uint32_t n_ranks;       /* processes that divide the model; 1: one has it all */
+    struct weft_rank_figures ranks[WEFT_RANKS_MAX];
 };
 
 /* ---------------------------------------------- worker -> scheduler, scheduler -> router --- */

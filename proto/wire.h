@@ -20,7 +20,7 @@
 #define WEFTI_PROTO_F_SNAPSHOT 22 /* that every snapshot has; then those of its activity */
 #define WEFTI_PROTO_F_WORKER_HELLO 5
 #define WEFTI_PROTO_F_RESULT 8
-#define WEFTI_PROTO_F_HEARTBEAT 5
+#define WEFTI_PROTO_F_HEARTBEAT 4
 #define WEFTI_PROTO_F_PLAN 11
 #define WEFTI_PROTO_F_EXPERTS 4
 #define WEFTI_PROTO_F_RESET_CACHE 1

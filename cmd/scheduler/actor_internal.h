@@ -95,8 +95,8 @@ struct wefti_worker {
     bool is_linked;
     bool is_refused; /* another protocol version: ignored until it connects anew */
     uint32_t pid;
-    uint64_t resident_bytes;
-    uint64_t remote_pages;
+    uint32_t n_ranks; /* by its last heartbeat; 0: none came */
+    struct weft_rank_figures ranks[WEFT_RANKS_MAX];
     uint64_t linked_at_ms;
 };
 

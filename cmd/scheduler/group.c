@@ -237,8 +237,8 @@ static weft_err take_result(struct wefti_actor *a, struct wefti_group *g,
 
 static void take_heartbeat(struct wefti_group *g, const struct weft_msg_heartbeat *beat) {
     weft_sched_group_heartbeat(g->replica, weft_now_ms(), beat->progress, beat->busy);
-    g->worker.resident_bytes = beat->resident_bytes;
-    g->worker.remote_pages = beat->remote_pages;
+    g->worker.n_ranks = beat->n_ranks;
+    memcpy(g->worker.ranks, beat->ranks, sizeof g->worker.ranks);
 }
 
 static weft_err take_experts(struct wefti_actor *a, const struct weft_msg_experts *told,
@@ -284,9 +284,7 @@ void wefti_group_drain(struct wefti_actor *a, struct wefti_group *g) {
         struct weft_errmsg why = {""};
         switch (event.kind) {
         case WEFT_LINK_UP:
-            g->worker = (struct wefti_worker){.is_linked = true,
-                                              .remote_pages = WEFT_PAGES_UNKNOWN,
-                                              .linked_at_ms = weft_now_ms()};
+            g->worker = (struct wefti_worker){.is_linked = true, .linked_at_ms = weft_now_ms()};
             break;
         case WEFT_LINK_DOWN:
             end_session(a, g);

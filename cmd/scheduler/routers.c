@@ -162,9 +162,18 @@ void wefti_routers_gather(struct wefti_actor *a, uint64_t now_ms) {
 
 /* -------------------------------------------------------------------------------- sessions --- */
 
+static void add_ranks(const struct wefti_worker *worker, uint32_t group,
+                      struct weft_msg_snapshot *snap) {
+    for (uint32_t i = 0; i < worker->n_ranks; i++) {
+        snap->worker_resident_bytes += worker->ranks[i].resident_bytes;
+        if (snap->n_ranks == WEFT_RANKS_TOLD_MAX) continue;
+        snap->ranks[snap->n_ranks++] =
+            (struct weft_rank_told){.group = group, .rank = i, .figures = worker->ranks[i]};
+    }
+}
+
 static void add_group(const struct wefti_group *g, struct weft_msg_snapshot *snap) {
     snap->n_workers_serving += g->replica->is_serving;
-    snap->worker_resident_bytes += g->worker.resident_bytes;
     if (!g->replica->sched) return;
     struct weft_sched_stats stats;
     weft_sched_stats(g->replica->sched, &stats);
@@ -223,8 +232,7 @@ static void fill_snapshot(struct wefti_actor *a, struct weft_msg_snapshot *snap)
 #undef PASS_OVER
     memcpy(snap->iter_tokens, a->iter_tokens, sizeof snap->iter_tokens);
     for (uint32_t i = 0; i < a->n_groups; i++) {
-        const struct wefti_worker *worker = &a->groups[i].worker;
-        snap->remote_pages[i] = worker->is_linked ? worker->remote_pages : WEFT_PAGES_UNKNOWN;
+        add_ranks(&a->groups[i].worker, i, snap);
         add_group(&a->groups[i], snap);
     }
     snap->n_rejected -= a->replicas.n_passed_on;

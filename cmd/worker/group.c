@@ -80,3 +80,26 @@ weft_err wefti_group_agree(const struct wefti_group *group, struct weft_eng_info
     }
     return WEFT_OK;
 }
+
+/* ----------------------------------------------------------------------------------- figures --- */
+
+#define ONE(name) +1
+_Static_assert(0 WEFT_RANK_FIGURES(ONE) <= WEFT_COLL_FIGURES, "ranks can tell them all");
+
+void wefti_group_tell(const struct wefti_group *group, const struct weft_rank_figures *own,
+                      struct weft_rank_figures *all) {
+    uint32_t which = 0;
+    if (!group->coll) {
+        all[0] = *own;
+        return;
+    }
+#define TELL(name) weft_coll_tell(group->coll, group->rank, which++, own->name);
+    WEFT_RANK_FIGURES(TELL)
+#undef TELL
+    for (uint32_t i = 0; i < group->n_ranks; i++) {
+        which = 0;
+#define TAKE(name) all[i].name = weft_coll_told(group->coll, i, which++);
+        WEFT_RANK_FIGURES(TAKE)
+#undef TAKE
+    }
+}

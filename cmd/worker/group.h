@@ -18,6 +18,9 @@
 #include "collective/collective.h"
 #include "common/config.h"
 #include "engine/engine.h"
+#include "proto/proto.h"
+
+_Static_assert((int)WEFT_RANKS_MAX == (int)WEFT_COLL_RANKS_MAX, "a heartbeat has room for all");
 
 struct wefti_group {
     weft_coll *coll; /* NULL: there is none, the worker has all of the model */
@@ -39,5 +42,9 @@ static inline bool wefti_group_leads(const struct wefti_group *group) {
 WEFT_MUST_CHECK weft_err wefti_group_agree(const struct wefti_group *group,
                                            struct weft_eng_info *info, uint32_t *n_spill_blocks,
                                            struct weft_errmsg *why);
+
+/* Tells the others of the own figures, and fills in everybody's as last told, [n_ranks]. */
+void wefti_group_tell(const struct wefti_group *group, const struct weft_rank_figures *own,
+                      struct weft_rank_figures *all);
 
 #endif

@@ -110,14 +110,26 @@ static void say_hello(struct worker *w) {
     (void)send_message(w, &msg);
 }
 
+static void tell_figures(struct worker *w, struct weft_rank_figures *all) {
+    const struct weft_eng_info *info = wefti_stepper_info(w->stepper);
+    const struct weft_rank_figures own = {
+        .weight_bytes = info->weight_bytes,
+        .n_experts = info->n_own_experts,
+        .resident_bytes = weft_mem_resident_bytes(),
+        .remote_pages = w->remote.n_remote,
+        .meeting_us = wefti_stepper_meeting_us(w->stepper),
+    };
+    wefti_group_tell(&w->group, &own, all);
+}
+
 static void send_heartbeat(struct worker *w) {
     struct weft_msg msg = {.type = WEFT_MSG_HEARTBEAT};
     msg.heartbeat = (struct weft_msg_heartbeat){
         .progress = wefti_stepper_progress(w->stepper),
         .busy = wefti_stepper_n_under_way(w->stepper) > 0,
-        .resident_bytes = weft_mem_resident_bytes(),
-        .remote_pages = w->remote.n_remote,
+        .n_ranks = w->group.n_ranks,
     };
+    tell_figures(w, msg.heartbeat.ranks);
     (void)send_message(w, &msg);
 }
 
@@ -317,6 +329,14 @@ static void serve_link(struct worker *w, bool has_news, uint64_t now_ms) {
     tell_experts(w, now_ms);
 }
 
+/* A rank that does not lead has nobody else to tell. */
+static void beat_for_group(struct worker *w, uint64_t now_ms) {
+    struct weft_rank_figures all[WEFT_RANKS_MAX];
+    if (now_ms - w->heartbeat_at_ms < HEARTBEAT_MS) return;
+    w->heartbeat_at_ms = now_ms;
+    tell_figures(w, all);
+}
+
 /* Serves until asked to exit (OK), until the group is over (CLOSED), or until it is clear that no
  * plan can ever be computed. */
 static weft_err serve(struct worker *w, struct weft_errmsg *why) {
@@ -336,7 +356,10 @@ static weft_err serve(struct worker *w, struct weft_errmsg *why) {
         if (err) return err;
         if (!w->has_engine) continue;
         uint64_t now_ms = weft_now_ms();
-        if (w->link) serve_link(w, fds[2].revents != 0, now_ms);
+        if (w->link)
+            serve_link(w, fds[2].revents != 0, now_ms);
+        else
+            beat_for_group(w, now_ms);
         tell_worked(w);
         wefti_remote_tick(&w->remote, wefti_stepper_n_steps(w->stepper), now_ms);
     }

@@ -338,6 +338,11 @@ uint64_t wefti_stepper_progress(const wefti_stepper *st) {
     return weft_eng_progress(st->eng);
 }
 
+uint64_t wefti_stepper_meeting_us(const wefti_stepper *st) {
+    WEFT_ASSERT(atomic_load(&st->engine_state) == WEFTI_ENGINE_OPEN);
+    return weft_eng_meeting_ns(st->eng) / 1000;
+}
+
 uint32_t wefti_stepper_n_spill_blocks(const wefti_stepper *st) {
     WEFT_ASSERT(atomic_load(&st->engine_state) == WEFTI_ENGINE_OPEN);
     return weft_min_u32(weft_eng_n_spill_blocks(st->eng), st->n_spill_blocks_max);

@@ -60,6 +60,9 @@ enum wefti_engine_state { WEFTI_ENGINE_OPENING, WEFTI_ENGINE_OPEN, WEFTI_ENGINE_
 
 /* FAILED: `why` is filled. */
 enum wefti_engine_state wefti_stepper_engine(const wefti_stepper *stepper, struct weft_errmsg *why);
+uint64_t
+wefti_stepper_meeting_us(const wefti_stepper *stepper); /* weft_eng_meeting_ns; once OPEN */
+
 /* The engine's, with what a group has room for; once OPEN. */
 const struct weft_eng_info *wefti_stepper_info(const wefti_stepper *stepper);
 

@@ -408,19 +408,46 @@ static void render_iterations(const struct writer *w, const struct weft_api_metr
     histogram(w, name, "Tokens computed per step.", &steps);
 }
 
-/* A worker that has not counted yet, or may not, has no line. */
-static void render_remote_pages(const struct writer *w, const struct weft_msg_snapshot *s) {
-    char label[32];
+struct rank_metric {
+    const char *name, *type, *help;
+    size_t offset; /* in the figures */
+    uint64_t unknown;
+    double unit;
+};
+
+static const struct rank_metric rank_metrics[] = {
+    {"numa_remote_pages", "gauge", "Resident pages of a worker on other NUMA nodes than its own.",
+     offsetof(struct weft_rank_figures, remote_pages), WEFT_PAGES_UNKNOWN, 1},
+    {"worker_weight_bytes", "gauge", "Packed weights that a worker holds.",
+     offsetof(struct weft_rank_figures, weight_bytes), UINT64_MAX, 1},
+    {"worker_experts", "gauge", "Experts of each layer that a worker holds.",
+     offsetof(struct weft_rank_figures, n_experts), 0, 1},
+    {"worker_meeting_seconds_total", "counter",
+     "Time that a worker spent in meetings with those with which it divides the model.",
+     offsetof(struct weft_rank_figures, meeting_us), 0, 1e-6},
+};
+
+/* A figure of each process; one that is not known has no line. */
+static void render_rank_figure(const struct writer *w, const struct weft_msg_snapshot *s,
+                               const struct rank_metric *metric) {
+    char label[64];
     bool has_head = false;
-    for (uint32_t i = 0; i < s->n_workers; i++) {
-        if (s->remote_pages[i] == WEFT_PAGES_UNKNOWN) continue;
-        if (!has_head)
-            head(w, "numa_remote_pages", "gauge",
-                 "Resident pages of a worker on other NUMA nodes than its own.");
+    for (uint32_t i = 0; i < s->n_ranks; i++) {
+        const struct weft_rank_told *told = &s->ranks[i];
+        uint64_t value =
+            *(const uint64_t *)(const void *)((const char *)&told->figures + metric->offset);
+        if (value == metric->unknown) continue;
+        if (!has_head) head(w, metric->name, metric->type, metric->help);
         has_head = true;
-        (void)snprintf(label, sizeof label, ",worker=\"%u\"", i);
-        sample(w, "numa_remote_pages", label, (double)s->remote_pages[i]);
+        (void)snprintf(label, sizeof label, ",group=\"%u\",rank=\"%u\"", (unsigned)told->group,
+                       (unsigned)told->rank);
+        sample(w, metric->name, label, (double)value * metric->unit);
     }
+}
+
+static void render_ranks(const struct writer *w, const struct weft_msg_snapshot *s) {
+    for (size_t i = 0; i < sizeof rank_metrics / sizeof rank_metrics[0]; i++)
+        render_rank_figure(w, s, &rank_metrics[i]);
 }
 
 static void render_scheduler(const struct writer *w, const struct weft_api_metrics *m,
@@ -455,7 +482,7 @@ static void render_scheduler(const struct writer *w, const struct weft_api_metri
     head(w, "workers", "gauge", "Workers by whether they serve.");
     sample(w, "workers", ",state=\"serving\"", s->n_workers_serving);
     sample(w, "workers", ",state=\"absent\"", s->n_workers - s->n_workers_serving);
-    render_remote_pages(w, s);
+    render_ranks(w, s);
     render_iterations(w, m);
     head(w, "cache_config_info", "gauge", "The KV cache's configuration, as labels.");
     char label[128];

@@ -48,7 +48,7 @@
 
 #define WEFT_COLL_RANKS_MAX 8u
 #define WEFT_COLL_SEGMENTS 8u
-#define WEFT_COLL_FIGURES 4u
+#define WEFT_COLL_FIGURES 8u
 #define WEFT_COLL_PART_BYTES_MIN 1024u
 
 typedef struct weft_coll weft_coll;

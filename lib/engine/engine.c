@@ -119,6 +119,7 @@ static void set_weight_info(weft_eng *eng, const struct weft_model_params *p) {
     info->n_head_weights = (uint64_t)weights->head.n * weights->head.k;
     info->weight_bytes = weights->bytes;
     info->step_weight_bytes = weights->step_bytes;
+    info->n_own_experts = weights->own_experts.end - weights->own_experts.begin;
     info->weights_inherited = weights->inherited;
 }
 
@@ -271,6 +272,10 @@ uint32_t weft_eng_regions(const weft_eng *eng, struct weft_eng_region out[WEFT_E
     out[3] = (struct weft_eng_region){eng->slots.map, eng->slots.map_bytes};
     out[4] = (struct weft_eng_region){eng->map, eng->map_bytes};
     return WEFT_ENG_REGIONS;
+}
+
+uint64_t weft_eng_meeting_ns(const weft_eng *eng) {
+    return wefti_forward_meeting_ns(eng->forward);
 }
 
 uint64_t weft_eng_progress(const weft_eng *eng) {

@@ -146,6 +146,7 @@ struct weft_eng_info {
     uint32_t n_window_blocks; /* of that kind; n_blocks are WEFT_KV_FULL, which take no memory where
                                  all layers are windowed */
     uint32_t n_experts, n_experts_used; /* of a layer, and by a token there; 0: none */
+    uint32_t n_own_experts;             /* of a layer, those that this rank has */
     uint32_t max_model_len; /* lowered (with a warning in the log) if one sequence would not fit */
     uint32_t max_seqs, max_batched_tokens, n_threads;
     uint32_t long_prompt; /* a prompt of more tokens has nothing in the KV cache that a shorter one
@@ -217,6 +218,9 @@ uint32_t weft_eng_regions(const weft_eng *eng, struct weft_eng_region out[WEFT_E
 /* A number that compute threads bump per layer and row chunk, and per block spilled or restored: it
  * moves while a step advances. */
 uint64_t weft_eng_progress(const weft_eng *eng);
+/* Nanoseconds that steps have spent in meetings with the other ranks, waits included. From any
+ * thread. */
+uint64_t weft_eng_meeting_ns(const weft_eng *eng);
 /* How many blocks its spill file takes; 0: it has none, or an error has closed it. */
 uint32_t weft_eng_n_spill_blocks(const weft_eng *eng);
 

@@ -109,7 +109,7 @@ def policies(pid):
 
 def remote_pages(server):
     """{worker: pages} of those that have counted."""
-    return {int(re.search(r'worker="(\d+)"', name).group(1)): value
+    return {int(re.search(r'group="(\d+)"', name).group(1)): value
             for name, value in server.metrics().items() if name.startswith("weft_numa_remote_pages{")}
 
 

@@ -60,6 +60,20 @@ def test_each_worker_has_its_share_of_the_weights():
     assert all(0.45 * whole < share < 0.58 * whole for share in shares), (whole, shares)
 
 
+def test_metrics_tell_what_each_worker_holds():
+    def figures(server, name):
+        found = server.metrics()
+        return [found.get(f'weft_worker_{name}{{group="0",rank="{rank}"}}') for rank in range(2)]
+    with Server(*layout(2), model=os.path.join(ZOO, "mixtral")) as server:
+        server.complete(prompt=PROMPT, max_tokens=4)
+        harness.wait_until("both to have told", lambda: all(figures(server, "meeting_seconds_total")))
+        experts, weights = figures(server, "experts"), figures(server, "weight_bytes")
+    with Server("--workers", "1", model=os.path.join(ZOO, "mixtral")) as server:
+        harness.wait_until("it to have told", lambda: figures(server, "experts")[0])
+        assert figures(server, "experts") == [sum(experts), None] and experts[0] == experts[1]
+        assert max(weights) < 0.7 * figures(server, "weight_bytes")[0]
+
+
 def test_streams_survive_the_death_of_any_rank():
     rng = harness.rng()
     with Server(*layout(2)) as server:

@@ -230,8 +230,9 @@ bool proto_equal(const struct weft_msg *a, const struct weft_msg *b) {
     case WEFT_MSG_HEARTBEAT:
         return a->heartbeat.progress == b->heartbeat.progress &&
                a->heartbeat.busy == b->heartbeat.busy &&
-               a->heartbeat.resident_bytes == b->heartbeat.resident_bytes &&
-               a->heartbeat.remote_pages == b->heartbeat.remote_pages;
+               a->heartbeat.n_ranks == b->heartbeat.n_ranks &&
+               memcmp(a->heartbeat.ranks, b->heartbeat.ranks,
+                      a->heartbeat.n_ranks * sizeof *a->heartbeat.ranks) == 0;
     case WEFT_MSG_PLAN:
         return same_plan(&a->plan, &b->plan);
     case WEFT_MSG_EXPERTS:
@@ -401,6 +402,13 @@ static void fill_activity(struct weft_activity *activity, bool max) {
     if (max) activity->n_seqs_omitted = activity->router = UINT32_MAX;
 }
 
+/* Different ones, from `value` on. */
+static struct weft_rank_figures figures(uint64_t value) {
+#define FIGURE(name) .name = value++,
+    return (struct weft_rank_figures){WEFT_RANK_FIGURES(FIGURE)};
+#undef FIGURE
+}
+
 static void fill_snapshot(struct weft_msg_snapshot *snap, bool max) {
     snap->max_queue = 1024;
     snap->sched_pid = 4242;
@@ -428,8 +436,10 @@ static void fill_snapshot(struct weft_msg_snapshot *snap, bool max) {
     snap->worker_resident_bytes = 15;
     snap->sched_pid = 16;
     snap->n_workers = snap->n_workers_serving = WEFT_WORKERS_MAX;
-    for (uint32_t i = 0; i < WEFT_WORKERS_MAX; i++)
-        snap->remote_pages[i] = WEFT_PAGES_UNKNOWN - i;
+    snap->n_ranks = WEFT_RANKS_TOLD_MAX;
+    for (uint32_t i = 0; i < snap->n_ranks; i++)
+        snap->ranks[i] = (struct weft_rank_told){i % WEFT_WORKERS_MAX, i / WEFT_WORKERS_MAX,
+                                                 figures(UINT64_MAX - i)};
 }
 
 static void fill_result(struct weft_step_result *result, bool max) {
@@ -589,8 +599,9 @@ bool proto_sample(uint32_t idx, const char **name_out, struct weft_msg *msg) {
     case WEFT_MSG_HEARTBEAT:
         msg->heartbeat.progress = max ? UINT64_MAX : 0;
         msg->heartbeat.busy = max;
-        msg->heartbeat.resident_bytes = max ? UINT64_MAX : 30 << 20;
-        msg->heartbeat.remote_pages = max ? WEFT_PAGES_UNKNOWN : 0;
+        msg->heartbeat.n_ranks = max ? WEFT_RANKS_MAX : 1;
+        for (uint32_t i = 0; i < msg->heartbeat.n_ranks; i++)
+            msg->heartbeat.ranks[i] = figures(max ? UINT64_MAX - i : 30 << 20);
         break;
     case WEFT_MSG_PLAN:
         fill_plan(&msg->plan, max);
@@ -918,8 +929,11 @@ static void random_snapshot(uint64_t *rand, struct weft_msg_snapshot *snap) {
     snap->sched_pid = number(rand, UINT32_MAX);
     snap->n_workers = number(rand, WEFT_WORKERS_MAX);
     snap->n_workers_serving = number(rand, snap->n_workers);
-    for (uint32_t i = 0; i < snap->n_workers; i++)
-        snap->remote_pages[i] = number64(rand);
+    snap->n_ranks = snap->n_workers ? number(rand, WEFT_RANKS_TOLD_MAX) : 0;
+    for (uint32_t i = 0; i < snap->n_ranks; i++)
+        snap->ranks[i] =
+            (struct weft_rank_told){number(rand, snap->n_workers - 1),
+                                    number(rand, WEFT_RANKS_MAX - 1), figures(number64(rand))};
     random_activity(rand, &snap->activity);
 }
 
@@ -957,8 +971,9 @@ static void random_small(uint64_t *rand, struct weft_msg *msg) {
         WEFT_ASSERT(msg->type == WEFT_MSG_HEARTBEAT);
         msg->heartbeat.progress = number64(rand);
         msg->heartbeat.busy = coin(rand);
-        msg->heartbeat.resident_bytes = number64(rand);
-        msg->heartbeat.remote_pages = number64(rand);
+        msg->heartbeat.n_ranks = number(rand, WEFT_RANKS_MAX);
+        for (uint32_t i = 0; i < msg->heartbeat.n_ranks; i++)
+            msg->heartbeat.ranks[i] = figures(number64(rand));
     }
 }
 

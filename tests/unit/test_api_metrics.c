@@ -400,24 +400,35 @@ static void windowed_blocks_are_told_and_count_if_they_are_fewer(void **state) {
     weft_buf_fini(&out);
 }
 
-static void remote_pages_are_told_by_worker_where_they_are_known(void **state) {
+static void figures_of_ranks_are_told_where_they_are_known(void **state) {
     (void)state;
     struct weft_api_metrics m;
     struct weft_buf out;
     struct weft_msg_snapshot s = snapshot();
     weft_api_metrics_init(&m);
-    s.n_workers = 3;
-    s.remote_pages[0] = 7;
-    s.remote_pages[1] = WEFT_PAGES_UNKNOWN;
+    s.n_workers = 2;
+    s.n_ranks = 3;
+    s.ranks[0].figures = (struct weft_rank_figures){.remote_pages = 7, .n_experts = 4};
+    s.ranks[1].rank = 1;
+    s.ranks[1].figures =
+        (struct weft_rank_figures){.remote_pages = WEFT_PAGES_UNKNOWN, .weight_bytes = 99};
+    s.ranks[2].group = 1;
+    s.ranks[2].figures = (struct weft_rank_figures){.meeting_us = 1500000};
     render(&m, &s, "weft_", &out);
     has_line(&out, "# TYPE weft_numa_remote_pages gauge");
-    has_line(&out, "weft_numa_remote_pages" LABELS ",worker=\"0\"} 7");
-    has_line(&out, "weft_numa_remote_pages" LABELS ",worker=\"2\"} 0");
-    assert_null(strstr(weft_buf_cstr(&out), "worker=\"1\""));
+    has_line(&out, "weft_numa_remote_pages" LABELS ",group=\"0\",rank=\"0\"} 7");
+    has_line(&out, "weft_numa_remote_pages" LABELS ",group=\"1\",rank=\"0\"} 0");
+    assert_null(strstr(weft_buf_cstr(&out), "remote_pages" LABELS ",group=\"0\",rank=\"1\""));
+    has_line(&out, "weft_worker_weight_bytes" LABELS ",group=\"0\",rank=\"1\"} 99");
+    has_line(&out, "weft_worker_experts" LABELS ",group=\"0\",rank=\"0\"} 4");
+    has_line(&out, "weft_worker_meeting_seconds_total" LABELS ",group=\"1\",rank=\"0\"} 1.5");
     weft_buf_fini(&out);
-    s.remote_pages[0] = s.remote_pages[2] = WEFT_PAGES_UNKNOWN;
+    for (uint32_t i = 0; i < s.n_ranks; i++)
+        s.ranks[i].figures = (struct weft_rank_figures){.remote_pages = WEFT_PAGES_UNKNOWN};
     render(&m, &s, "weft_", &out);
     assert_null(strstr(weft_buf_cstr(&out), "remote_pages"));
+    assert_null(strstr(weft_buf_cstr(&out), "worker_experts"));
+    assert_null(strstr(weft_buf_cstr(&out), "meeting"));
     weft_buf_fini(&out);
 }
 
@@ -436,7 +447,7 @@ int main(void) {
         cmocka_unit_test(the_process_has_prometheus_own_names),
         cmocka_unit_test(tokens_and_waiting_requests_are_told_apart_as_vllm_does),
         cmocka_unit_test(windowed_blocks_are_told_and_count_if_they_are_fewer),
-        cmocka_unit_test(remote_pages_are_told_by_worker_where_they_are_known),
+        cmocka_unit_test(figures_of_ranks_are_told_where_they_are_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

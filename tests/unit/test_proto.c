@@ -325,21 +325,15 @@ static void more_workers_serving_than_there_are_is_refused(void **state) {
     assert_refused(fix, &msg, WEFT_E_PROTO, "n_workers_serving");
 }
 
-static void remote_pages_are_of_as_many_workers_as_there_are(void **state) {
+static void ranks_are_of_groups_that_are_there(void **state) {
     struct fixture *fix = *state;
     struct weft_msg msg = sample(WEFT_MSG_SNAPSHOT, false);
     msg.snapshot.n_workers = 2;
-    msg.snapshot.remote_pages[1] = 0x0123456789abcdef;
-    encode(fix, &msg);
-    const uint8_t number[] = {0xef, 0xcd, 0xab, 0x89, 0x67, 0x45, 0x23, 0x01};
-    uint8_t *at = memmem(fix->buf.data, fix->buf.len, number, sizeof number);
-    assert_non_null(at);
-    assert_int_equal(at[-9], 16); /* bytes */
-    size_t left = fix->buf.len - (size_t)(at + 8 - (uint8_t *)fix->buf.data);
-    at[-9] = 8;
-    memmove(at, at + 8, left);
-    assert_bytes_refused(fix, fix->buf.data, fix->buf.len - 8, WEFT_E_PROTO,
-                         "remote_pages are of 1 workers, not 2");
+    msg.snapshot.n_ranks = 1;
+    msg.snapshot.ranks[0] = (struct weft_rank_told){.group = 2};
+    assert_refused(fix, &msg, WEFT_E_PROTO, "ranks name one of a group that is not there");
+    msg.snapshot.ranks[0] = (struct weft_rank_told){.group = 1, .rank = WEFT_RANKS_MAX};
+    assert_refused(fix, &msg, WEFT_E_PROTO, "ranks name one of a group that is not there");
 }
 
 /* Releases before this one end it with n_workers_serving. */
@@ -767,7 +761,7 @@ int main(void) {
         TEST(every_truncation_is_refused),
         TEST(another_version_is_refused_by_name),
         TEST(more_workers_serving_than_there_are_is_refused),
-        TEST(remote_pages_are_of_as_many_workers_as_there_are),
+        TEST(ranks_are_of_groups_that_are_there),
         TEST(a_snapshot_without_activity_is_understood),
         TEST(activity_that_makes_no_sense_is_refused),
         TEST(what_is_no_message_is_refused),

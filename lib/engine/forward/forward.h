@@ -86,6 +86,9 @@ WEFT_MUST_CHECK weft_err wefti_forward_run(struct wefti_forward *forward,
                                            const struct wefti_forward_batch *batch,
                                            struct weft_errmsg *why);
 
+/* Time in meetings with other ranks, since its making. */
+uint64_t wefti_forward_meeting_ns(const struct wefti_forward *forward);
+
 /* Where the first rank's on_logits puts tokens that the others read when the pass has run, one per
  * logit row; NULL: the model is not divided. */
 uint32_t *wefti_forward_shared_tokens(const struct wefti_forward *forward);

@@ -79,6 +79,7 @@ struct wefti_forward {
     uint32_t *shared_tokens; /* [rows] that the first rank sampled */
     weft_err failed;         /* written at a meeting: the group is over */
     struct weft_errmsg failure;
+    _Atomic uint64_t meeting_ns; /* in meetings with other ranks, for anybody to read */
 
     /* The shape of the model, and strides of rows in floats. Heads and inner columns of the FFN are
      * the most that this rank has of them in any layer. */

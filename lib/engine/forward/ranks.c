@@ -1,7 +1,11 @@
 #include "forward/ranks.h"
 
+#include <stdatomic.h>
+
 #include "base/check.h"
+#include "base/clock.h"
 #include "collective/collective.h"
+#include "forward/forward.h"
 
 /* Tokens first, then logits. */
 static size_t tokens_bytes(const struct wefti_forward *f) {
@@ -33,7 +37,13 @@ weft_err wefti_forward_join_ranks(struct wefti_forward *f, struct weft_errmsg *w
 /* By one thread, while the others wait. */
 static void meet(void *ctx) {
     struct wefti_forward *f = ctx;
+    uint64_t begin_ns = weft_now_ns();
     f->failed = weft_coll_meet(f->coll, f->rank, &f->failure);
+    (void)atomic_fetch_add_explicit(&f->meeting_ns, weft_now_ns() - begin_ns, memory_order_relaxed);
+}
+
+uint64_t wefti_forward_meeting_ns(const struct wefti_forward *f) {
+    return atomic_load_explicit(&f->meeting_ns, memory_order_relaxed);
 }
 
 bool wefti_forward_meet(const struct wefti_forward_thread *thread) {
