@@ -264,6 +264,10 @@
       "with commas")                                                          \
     X(worker_url, TEXT, "worker-url", SCHEDULER | WORKER, 0, 0, NULL, "URL",                       \
       "where the worker meets the scheduler; to the scheduler one for each, comma-separated")      \
+    X(http_fd, FD, "http-fd", ROUTER, -1, 1e6, "-1", "FD",                                         \
+      "a socket that listens, in place of --host and --port")                                      \
+    X(rpc_fd, FD, "rpc-fd", ROUTER, -1, 1e6, "-1", "FD",                                           \
+      "the same for MessagePack-RPC, in place of --rpc-port")                                      \
     /* What the first router read; the first is not given one. */                                  \
     X(model_identity, TEXT, "model-identity", ROUTER, 0, 0, NULL, "TEXT",                          \
       "end where the model's tokenizer, template or defaults are not these")                       \

@@ -231,10 +231,26 @@ weft_err wefti_accept_use(struct server *server, uint32_t which, int fd, struct 
     return WEFT_OK;
 }
 
-static weft_err listen_at(struct server *server, uint32_t which, uint32_t port,
+/* A socket that somebody else has made. */
+static weft_err check_given(int fd, union server_address *at_out, struct weft_errmsg *why) {
+    int is_listening = 0, type = 0;
+    socklen_t int_len = sizeof type, at_len = sizeof *at_out;
+    bool is_fine = getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &is_listening, &int_len) == 0 &&
+                   getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &int_len) == 0 &&
+                   getsockname(fd, &at_out->any, &at_len) == 0 && is_listening &&
+                   type == SOCK_STREAM &&
+                   (at_out->any.sa_family == AF_INET || at_out->any.sa_family == AF_INET6);
+    if (is_fine) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_INVAL, "descriptor %d is no TCP socket that listens", fd);
+}
+
+/* `given`: a socket that is there already; -1: none. */
+static weft_err listen_at(struct server *server, uint32_t which, uint32_t port, int given,
                           struct weft_errmsg *why) {
-    int fd;
-    weft_err err = wefti_accept_make(server, which, port, &fd, why);
+    int fd = given;
+    union server_address at;
+    weft_err err = given >= 0 ? check_given(given, &at, why)
+                              : wefti_accept_make(server, which, port, &fd, why);
     return err ? err : wefti_accept_use(server, which, fd, why);
 }
 
@@ -257,8 +273,18 @@ static void warn_of_open_door(const struct server *server) {
                   "to this machine)");
 }
 
+static weft_err name_address(struct server *server) {
+    int status = uv_ip_name(&server->at.any, server->address, sizeof server->address);
+    WEFT_ASSERT(status == 0); /* of another family there is none with ports */
+    return WEFT_OK;
+}
+
 static weft_err find_address(struct server *server, struct weft_errmsg *why) {
     const struct weft_config *config = &server->config;
+    if (config->http_fd >= 0) {
+        weft_err err = check_given(config->http_fd, &server->at, why);
+        return err ? err : name_address(server);
+    }
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *found = NULL;
     hints.ai_flags = AI_PASSIVE;
     int status = getaddrinfo(config->host, NULL, &hints, &found);
@@ -273,9 +299,7 @@ static weft_err find_address(struct server *server, struct weft_errmsg *why) {
     else
         memcpy(&server->at.v4, at->ai_addr, sizeof server->at.v4);
     freeaddrinfo(found);
-    status = uv_ip_name(&server->at.any, server->address, sizeof server->address);
-    WEFT_ASSERT(status == 0); /* of another family there is none with ports */
-    return WEFT_OK;
+    return name_address(server);
 }
 
 weft_err wefti_accept_init(struct server *server, struct weft_errmsg *why) {
@@ -285,8 +309,9 @@ weft_err wefti_accept_init(struct server *server, struct weft_errmsg *why) {
 
 weft_err wefti_accept_listen(struct server *server, struct weft_errmsg *why) {
     const struct weft_config *config = &server->config;
-    weft_err err = listen_at(server, WEFT_HANDOVER_HTTP, config->port, why);
-    if (!err && !config->no_rpc) err = listen_at(server, WEFT_HANDOVER_RPC, config->rpc_port, why);
+    weft_err err = listen_at(server, WEFT_HANDOVER_HTTP, config->port, config->http_fd, why);
+    if (!err && !config->no_rpc)
+        err = listen_at(server, WEFT_HANDOVER_RPC, config->rpc_port, config->rpc_fd, why);
     if (!err) warn_of_open_door(server);
     return err;
 }

@@ -112,6 +112,13 @@ static void take(struct server *server) {
     wefti_work_add(&server->work, &r->work, 0, weft_now_ms());
 }
 
+/* Whoever connects to a socket that was there before waits, and is not refused. */
+static void listen_late(struct server *server) {
+    struct weft_errmsg why = {""};
+    if (server->drain_at_ms) return;
+    if (listen_anew(server, &why)) wefti_server_fail(server, why.text);
+}
+
 /* ------------------------------------------------------------------------------------ start --- */
 
 weft_err wefti_replace_or_listen(struct server *server, struct weft_errmsg *why) {
@@ -121,7 +128,7 @@ weft_err wefti_replace_or_listen(struct server *server, struct weft_errmsg *why)
     weft_err err = wefti_accept_init(server, why);
     if (err) return err;
     r->server = server;
-    r->take = take;
+    r->take = server->config.http_fd >= 0 ? listen_late : take;
     r->may_take = server->config.status_fd < 0;
     if (server->config.replace) {
         name_of(server, server->config.port, name);
@@ -133,5 +140,5 @@ weft_err wefti_replace_or_listen(struct server *server, struct weft_errmsg *why)
         else
             weft_info("--replace: no server of this user is at @%s: starting as without", name);
     }
-    return is_there ? WEFT_OK : listen_anew(server, why);
+    return is_there || server->config.http_fd >= 0 ? WEFT_OK : listen_anew(server, why);
 }

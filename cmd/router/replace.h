@@ -12,7 +12,8 @@
 #include "server.h"
 
 /* At the start, after wefti_server_init: lets clients in, or finds the server to replace, of which
- * the loop then takes the sockets. The errors name address and port. */
+ * the loop then takes the sockets. A server that is given its sockets accepts there when it
+ * serves. The errors name address and port. */
 WEFT_MUST_CHECK weft_err wefti_replace_or_listen(struct server *server, struct weft_errmsg *why);
 
 #endif

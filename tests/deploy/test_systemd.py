@@ -30,6 +30,7 @@ def unit_of_this_build():
         path = os.path.join(folder, "weft.service")
         with open(path, "w", encoding="utf-8") as f:
             f.write(text.replace("ExecStart=/usr/local/bin", f"ExecStart={harness.BIN_DIR}"))
+        shutil.copy(UNIT.replace(".service", ".socket"), folder)
         yield path
 
 
@@ -46,6 +47,16 @@ def test_systemd_accepts_the_unit():
     status, words = analyze("verify", "--man=no")
     about_it = [line for line in words.splitlines() if "weft" in line]
     assert status == 0 and not about_it, words
+
+
+def test_systemd_accepts_the_socket_unit():
+    if not shutil.which("systemd-analyze"):
+        raise Skip("there is no systemd-analyze here")
+    with unit_of_this_build() as path:
+        done = subprocess.run(["systemd-analyze", "verify", "--man=no", path.replace(".service", ".socket")],
+                              capture_output=True, text=True, check=False, timeout=harness.LIMIT_S)
+    about_it = [line for line in (done.stdout + done.stderr).splitlines() if "weft" in line]
+    assert done.returncode == 0 and not about_it, done
 
 
 def test_little_is_exposed():

@@ -98,10 +98,16 @@ static bool make_argv(struct supervisor *sup, const struct child *child, int sta
     return n > *n_fixed_out;
 }
 
+/* What a service manager has opened is for routers. */
+static int listener(const struct supervisor *sup, const struct child *child, int fd) {
+    return child == &sup->children[ROUTER] ? fd : -1;
+}
+
 static pid_t fork_child(const struct supervisor *sup, const struct child *child, int status_fd,
                         char **argv) {
     const int kept_fds[] = {status_fd, sup->packed_fd >= 0 ? sup->packed_fd : child->weights_fd,
-                            group_fd(sup, child)};
+                            group_fd(sup, child), listener(sup, child, sup->config.http_fd),
+                            listener(sup, child, sup->config.rpc_fd)};
     sigset_t ours, before;
     weft_signals_of_supervisor(&ours);
     (void)sigprocmask(SIG_BLOCK, &ours,

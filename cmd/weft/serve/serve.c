@@ -16,6 +16,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "activation.h"
 #include "base/cpu.h"
 #include "base/log.h"
 #include "collective/collective.h"
@@ -198,7 +199,8 @@ int weft_cmd_serve(const struct weft_config *config) {
     sup.config = *config;
     weft_actor_init("weft", &sup.config);
     weft_notify_init(&sup.notify);
-    weft_err err = check_model(&sup, &why);
+    weft_err err = weft_activation_take(&sup.config, &why);
+    if (!err) err = check_model(&sup, &why);
     if (err) return weft_cmd_fail(err, &why);
     err = choose_places(&sup, &choice, &why);
     if (err) return weft_cmd_misuse(err, &why);

@@ -8,6 +8,7 @@
  *   placement.c     which CPUs are whose
  *   addresses.c     where the links meet, by --link
  *   hosts.c         where others reach the server
+ *   activation.c    sockets that a service manager gives
  *   notify.c        what the service manager is told
  */
 #ifndef WEFT_SERVE_SUPERVISOR_H

@@ -1,0 +1,56 @@
+#include "activation.h"
+
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/parse.h"
+
+#define FIRST_FD 3
+
+static uint64_t number_of(const char *name) {
+    const char *text = getenv(name);
+    uint64_t value = 0;
+    return text && !weft_parse_u64(text, INT32_MAX, &value) ? value : 0;
+}
+
+/* The name of descriptor `idx` among those of a list with colons. */
+static bool is_called(const char *names, uint32_t idx, const char *name) {
+    for (; names && idx > 0; idx--) {
+        names = strchr(names, ':');
+        if (names) names++;
+    }
+    size_t len = strlen(name);
+    return names && strncmp(names, name, len) == 0 && (names[len] == ':' || names[len] == '\0');
+}
+
+static void take(struct weft_config *config, uint32_t idx, const char *names) {
+    int fd = FIRST_FD + (int)idx;
+    bool is_rpc = is_called(names, idx, "rpc") || (idx > 0 && !is_called(names, idx, "http"));
+    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+    *(is_rpc ? &config->rpc_fd : &config->http_fd) = fd;
+}
+
+weft_err weft_activation_take(struct weft_config *config, struct weft_errmsg *why) {
+    config->http_fd = config->rpc_fd = -1;
+    uint64_t n = number_of("LISTEN_PID") == (uint64_t)getpid() ? number_of("LISTEN_FDS") : 0;
+    if (n > WEFT_ACTIVATION_FDS_MAX)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "the service manager gives %u sockets; there is use for two, HTTP and "
+                            "MessagePack-RPC",
+                            (unsigned)n);
+    if (n > 0 && config->replace)
+        return weft_err_set(
+            why, WEFT_E_INVAL,
+            "--replace takes the sockets of another server, and the service manager "
+            "gives this one its own");
+    for (uint32_t i = 0; i < n; i++)
+        take(config, i, getenv("LISTEN_FDNAMES"));
+    (void)unsetenv("LISTEN_PID");
+    (void)unsetenv("LISTEN_FDS");
+    (void)unsetenv("LISTEN_FDNAMES");
+    return WEFT_OK;
+}
