@@ -70,13 +70,27 @@ uint64_t weft_coll_told(const weft_coll *coll, uint32_t rank, uint32_t which) {
 
 /* ------------------------------------------------------------------------------------ data --- */
 
-static weft_err meet(weft_coll *coll, uint32_t rank, bool is_idle, struct weft_errmsg *why) {
-    WEFT_ASSERT(rank < coll->n_ranks);
-    return coll->way->meet(coll, rank, is_idle, why);
+static weft_err meet(weft_coll *coll, const struct wefti_coll_visit *visit,
+                     struct weft_errmsg *why) {
+    const struct weft_coll_wrote *wrote = &visit->wrote;
+    WEFT_ASSERT(visit->rank < coll->n_ranks && wrote->part_bytes <= coll->part_bytes);
+    WEFT_ASSERT(wrote->n_rows == 0 ||
+                (wrote->n_rows - 1) * wrote->row_stride + wrote->row_bytes + wrote->board_at <=
+                    coll->board_bytes);
+    return coll->way->meet(coll, visit, why);
 }
 
-weft_err weft_coll_meet(weft_coll *coll, uint32_t rank, struct weft_errmsg *why) {
-    return meet(coll, rank, false, why);
+weft_err weft_coll_meet(weft_coll *coll, uint32_t rank, const struct weft_coll_wrote *wrote,
+                        struct weft_errmsg *why) {
+    struct wefti_coll_visit visit = {.rank = rank};
+    if (wrote) visit.wrote = *wrote;
+    return meet(coll, &visit, why);
+}
+
+/* A meeting that shares the first bytes of this rank's part. */
+static weft_err share_part(weft_coll *coll, uint32_t rank, size_t bytes, struct weft_errmsg *why) {
+    const struct wefti_coll_visit visit = {.rank = rank, .wrote.part_bytes = bytes};
+    return meet(coll, &visit, why);
 }
 
 void *weft_coll_part(const weft_coll *coll, uint32_t rank) {
@@ -136,7 +150,7 @@ weft_err weft_coll_all_reduce(weft_coll *coll, uint32_t rank, float *x, uint32_t
                               struct weft_errmsg *why) {
     WEFT_ASSERT(n * sizeof *x <= coll->part_bytes);
     memcpy(weft_coll_part(coll, rank), x, n * sizeof *x);
-    weft_err err = weft_coll_meet(coll, rank, why);
+    weft_err err = share_part(coll, rank, n * sizeof *x, why);
     if (!err) weft_coll_sum(coll, rank, &(struct weft_coll_span){0, n, present}, x);
     return err;
 }
@@ -145,7 +159,7 @@ weft_err weft_coll_all_gather(weft_coll *coll, uint32_t rank, const void *own, s
                               void *all, struct weft_errmsg *why) {
     WEFT_ASSERT(bytes <= coll->part_bytes);
     memcpy(weft_coll_part(coll, rank), own, bytes);
-    weft_err err = weft_coll_meet(coll, rank, why);
+    weft_err err = share_part(coll, rank, bytes, why);
     for (uint32_t i = 0; i < coll->n_ranks && !err; i++)
         memcpy((uint8_t *)all + i * bytes, weft_coll_part_of(coll, rank, i), bytes);
     return err;
@@ -161,7 +175,7 @@ weft_err weft_coll_give(weft_coll *coll, const void *bytes, size_t len, struct w
         size_t n = weft_min_size(len - done, coll->part_bytes - used);
         if (n > 0)
             memcpy((uint8_t *)weft_coll_part(coll, 0) + used, (const uint8_t *)bytes + done, n);
-        weft_err err = meet(coll, 0, false, why);
+        weft_err err = share_part(coll, 0, used + n, why);
         if (err) return err;
         done += n;
         used = 0;
@@ -176,7 +190,8 @@ weft_err weft_coll_take(weft_coll *coll, uint32_t rank, struct weft_buf *out,
     WEFT_ASSERT(coll->part_bytes > sizeof all && rank > 0);
     weft_buf_clear(out);
     do {
-        weft_err err = meet(coll, rank, used > 0, why);
+        const struct wefti_coll_visit visit = {.rank = rank, .is_idle = used > 0};
+        weft_err err = meet(coll, &visit, why);
         if (err) return err;
         const uint8_t *part = weft_coll_part_of(coll, rank, 0);
         if (used > 0) memcpy(&all, part, sizeof all);

@@ -11,7 +11,7 @@
  *          rank that writes again has met everybody who read what it overwrites.
  *
  *              part = weft_coll_part(coll, rank);      ... fill it
- *              weft_coll_meet(coll, rank, why);
+ *              weft_coll_meet(coll, rank, &wrote, why);
  *              weft_coll_sum(coll, rank, &what, out);  ... by any number of threads
  *
  * Layout   A memfd: one page of header, then 2 x R parts of part_bytes, then the board. In the
@@ -94,9 +94,18 @@ WEFT_MUST_CHECK weft_err weft_coll_reserve(weft_coll *coll, size_t part_bytes, s
 /* Ends the group: everybody who waits, or ever will, gets CLOSED. */
 void weft_coll_abort(weft_coll *coll);
 
-/* Waits until all ranks have come as often as this one. CLOSED: the group is over, since a peer
- * died or left, or somebody ended it. TIMEOUT: a peer did not come in time. */
-WEFT_MUST_CHECK weft_err weft_coll_meet(weft_coll *coll, uint32_t rank, struct weft_errmsg *why);
+/* What a rank wrote since its last meeting, for others to read after the next one: the first bytes
+ * of its part, and rows of the board. In shared memory they would see the rest, too; nowhere else. */
+struct weft_coll_wrote {
+    size_t part_bytes;
+    size_t board_at, row_bytes, row_stride;
+    uint32_t n_rows;
+};
+/* Waits until all ranks have come as often as this one. wrote == NULL: nothing. CLOSED: the group is
+ * over, since a peer died or left, or somebody ended it. TIMEOUT: a peer did not come in time. */
+WEFT_MUST_CHECK weft_err weft_coll_meet(weft_coll *coll, uint32_t rank,
+                                        const struct weft_coll_wrote *wrote,
+                                        struct weft_errmsg *why);
 
 /* This rank's part of what the next meeting shares: part_bytes, 64-byte aligned. */
 void *weft_coll_part(const weft_coll *coll, uint32_t rank);

@@ -11,6 +11,13 @@
 
 #include "collective/collective.h"
 
+/* A rank comes to a meeting. */
+struct wefti_coll_visit {
+    uint32_t rank;
+    struct weft_coll_wrote wrote;
+    bool is_idle; /* it waits for something to do, which may take any time */
+};
+
 /* A way: memory that all ranks map (shared.c), or messages between copies of it (mpi.c). */
 struct wefti_coll_way {
     void (*close)(weft_coll *coll); /* frees `coll`, too */
@@ -20,8 +27,8 @@ struct wefti_coll_way {
     weft_err (*reserve)(weft_coll *coll, size_t part_bytes, size_t board_bytes,
                         struct weft_errmsg *why);
     void (*abort)(weft_coll *coll);
-    /* `is_idle`: for something to do, which may take any time. */
-    weft_err (*meet)(weft_coll *coll, uint32_t rank, bool is_idle, struct weft_errmsg *why);
+    weft_err (*meet)(weft_coll *coll, const struct wefti_coll_visit *visit,
+                     struct weft_errmsg *why);
 };
 
 /* What all ways have; each puts more behind it. */

@@ -321,8 +321,10 @@ static weft_err wait_for(struct shared *group, uint32_t peer_idx, uint32_t meeti
 }
 
 /* A peer that came and died since is met all the same: what it wrote is whole. */
-static weft_err meet_shared(weft_coll *coll, uint32_t rank, bool is_idle, struct weft_errmsg *why) {
+static weft_err meet_shared(weft_coll *coll, const struct wefti_coll_visit *visit,
+                            struct weft_errmsg *why) {
     struct shared *group = shared_of(coll);
+    uint32_t rank = visit->rank;
     struct rank *own = &group->header->ranks[rank];
     weft_err err = check_ended(group, why);
     if (err) return err;
@@ -330,7 +332,7 @@ static weft_err meet_shared(weft_coll *coll, uint32_t rank, bool is_idle, struct
     atomic_store(&own->arrived, meeting);
     if (atomic_load(&own->n_sleepers) > 0) wake(&own->arrived);
     for (uint32_t i = 1; i < coll->n_ranks && !err; i++)
-        err = wait_for(group, (rank + i) % coll->n_ranks, meeting, is_idle, why);
+        err = wait_for(group, (rank + i) % coll->n_ranks, meeting, visit->is_idle, why);
     return err;
 }
 

@@ -78,7 +78,8 @@ static weft_err sum_again_and_again(struct rank *rank) {
         float *part = weft_coll_part(rank->coll, rank->idx), sums[WIDTH];
         for (uint32_t i = 0; i < WIDTH; i++)
             part[i] = (float)(rank->idx + round + i);
-        err = weft_coll_meet(rank->coll, rank->idx, &rank->why);
+        const struct weft_coll_wrote wrote = {.part_bytes = sizeof sums};
+        err = weft_coll_meet(rank->coll, rank->idx, &wrote, &rank->why);
         if (err) break;
         weft_coll_sum(rank->coll, rank->idx, &(struct weft_coll_span){0, WIDTH, 0xff}, sums);
         for (uint32_t i = 0; i < WIDTH; i++)
@@ -121,10 +122,11 @@ static weft_err read_board(struct rank *rank) {
     weft_err err = WEFT_OK;
     uint32_t *board = weft_coll_board(rank->coll);
     for (uint32_t round = 1; round < MEETINGS && !err; round++) {
+        const struct weft_coll_wrote wrote = {.row_bytes = sizeof *board, .n_rows = rank->idx == 0};
         if (rank->idx == 0) *board = round;
-        err = weft_coll_meet(rank->coll, rank->idx, &rank->why);
+        err = weft_coll_meet(rank->coll, rank->idx, &wrote, &rank->why);
         WEFT_ASSERT(err || *board == round);
-        if (!err) err = weft_coll_meet(rank->coll, rank->idx, &rank->why);
+        if (!err) err = weft_coll_meet(rank->coll, rank->idx, NULL, &rank->why);
     }
     return err;
 }
@@ -149,13 +151,13 @@ static void a_sum_of_one_segment_is_that_segment(void **state) {
 /* --------------------------------------------------------------------------------- endings --- */
 
 static weft_err meet_once(struct rank *rank) {
-    return weft_coll_meet(rank->coll, rank->idx, &rank->why);
+    return weft_coll_meet(rank->coll, rank->idx, NULL, &rank->why);
 }
 
 static weft_err meet_and_stay(struct rank *rank) {
     weft_err err = WEFT_OK;
     while (!err)
-        err = weft_coll_meet(rank->coll, rank->idx, &rank->why);
+        err = weft_coll_meet(rank->coll, rank->idx, NULL, &rank->why);
     weft_coll_leave(rank->coll, rank->idx);
     return err;
 }
@@ -178,7 +180,8 @@ static void who_waits_hears_that_the_group_was_ended(void **state) {
     }
     struct weft_errmsg why;
     assert_int_equal(weft_coll_join(coll, 0, &why), WEFT_OK);
-    assert_int_equal(weft_coll_meet(coll, 0, &why), WEFT_E_CLOSED); /* and whoever comes later */
+    assert_int_equal(weft_coll_meet(coll, 0, NULL, &why),
+                     WEFT_E_CLOSED); /* and whoever comes later */
     weft_coll_leave(coll, 0);
     weft_coll_close(coll);
 }
@@ -206,10 +209,10 @@ static void a_thread_that_ends_without_leaving_is_dead(void **state) {
     struct weft_errmsg why;
     assert_int_equal(weft_coll_join(coll, 0, &why), WEFT_OK);
     start_rank(&other, coll, 1, meet_once);
-    assert_int_equal(weft_coll_meet(coll, 0, &why), WEFT_OK);
+    assert_int_equal(weft_coll_meet(coll, 0, NULL, &why), WEFT_OK);
     assert_int_equal(pthread_join(other.handle, NULL), 0);
     assert_int_equal(other.err, WEFT_OK);
-    assert_int_equal(weft_coll_meet(coll, 0, &why), WEFT_E_CLOSED);
+    assert_int_equal(weft_coll_meet(coll, 0, NULL, &why), WEFT_E_CLOSED);
     assert_string_equal(why.text, "rank 1 of the group has died");
     weft_coll_leave(coll, 0);
     weft_coll_close(coll);
@@ -223,7 +226,7 @@ static void who_waits_for_a_rank_that_left_hears_so(void **state) {
     start_rank(&other, coll, 1, meet_and_stay);
     assert_int_equal(weft_coll_join(coll, 0, &why), WEFT_OK);
     for (int i = 0; i < 10; i++)
-        assert_int_equal(weft_coll_meet(coll, 0, &why), WEFT_OK);
+        assert_int_equal(weft_coll_meet(coll, 0, NULL, &why), WEFT_OK);
     weft_coll_leave(coll, 0);
     assert_int_equal(pthread_join(other.handle, NULL), 0);
     assert_int_equal(other.err, WEFT_E_CLOSED);
@@ -259,7 +262,7 @@ static void the_others_notice_a_killed_process(void **state) {
     assert_int_equal(weft_coll_join(coll, 0, NULL), WEFT_OK);
     weft_err err = WEFT_OK;
     for (uint32_t i = 0; !err; i++) {
-        err = weft_coll_meet(coll, 0, &why);
+        err = weft_coll_meet(coll, 0, NULL, &why);
         if (i == 50) assert_int_equal(kill(pids[2], SIGKILL), 0);
     }
     assert_int_equal(err, WEFT_E_CLOSED);
@@ -283,7 +286,7 @@ static void a_stopped_process_is_waited_for(void **state) {
     assert_int_equal(weft_coll_reserve(coll, 64, 64, NULL), WEFT_OK);
     assert_int_equal(weft_coll_join(coll, 0, NULL), WEFT_OK);
     for (int i = 0; i < 10; i++)
-        assert_int_equal(weft_coll_meet(coll, 0, NULL), WEFT_OK);
+        assert_int_equal(weft_coll_meet(coll, 0, NULL, NULL), WEFT_OK);
     assert_int_equal(kill(pid, SIGSTOP), 0);
     assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
     pid_t waker = fork(); /* long after the waiter has looked whether it lives */
@@ -293,7 +296,7 @@ static void a_stopped_process_is_waited_for(void **state) {
         _exit(kill(pid, SIGCONT));
     }
     for (int i = 0; i < 10; i++)
-        assert_int_equal(weft_coll_meet(coll, 0, NULL), WEFT_OK);
+        assert_int_equal(weft_coll_meet(coll, 0, NULL, NULL), WEFT_OK);
     assert_int_equal(waitpid(waker, &status, 0), waker);
     weft_coll_abort(coll);
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -376,7 +379,7 @@ static void more_than_one_may_take_ends_the_group(void **state) {
     assert_int_equal(weft_coll_give(coll, bytes, sizeof bytes, NULL), WEFT_OK);
     assert_int_equal(pthread_join(taker.handle, NULL), 0);
     assert_int_equal(taker.err, WEFT_E_TOOBIG);
-    assert_int_equal(weft_coll_meet(coll, 0, NULL), WEFT_E_CLOSED);
+    assert_int_equal(weft_coll_meet(coll, 0, NULL, NULL), WEFT_E_CLOSED);
     weft_coll_close(coll);
 }
 

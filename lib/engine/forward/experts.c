@@ -424,7 +424,7 @@ static void combine_divided(const struct wefti_forward_thread *thread,
              end;
     bool has_shared = down->present != 0;
     put_parts(thread, routing, per_task);
-    if (!wefti_forward_meet(thread)) return;
+    if (!wefti_forward_share_parts(thread, routing->n_rows)) return;
     while (wefti_forward_take_rows(thread, routing->n_rows, per_task, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++) {
             float *x = f->x + row * f->x_stride, routed[SUM_COLUMNS], shared[SUM_COLUMNS];

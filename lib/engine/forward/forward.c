@@ -66,7 +66,7 @@ static void share_embeddings(const struct wefti_forward_thread *thread) {
     const struct wefti_forward *f = thread->forward;
     const struct wefti_forward_batch *batch = thread->pass->batch;
     uint32_t begin, end;
-    if (!wefti_forward_meet(thread)) return;
+    if (!wefti_forward_share_parts(thread, batch->n_tokens)) return;
     while (wefti_forward_take_rows(thread, batch->n_tokens, WEFTI_FORWARD_ROWS_PER_TASK, &begin,
                                    &end)) {
         for (uint32_t row = begin; row < end; row++) {
@@ -195,7 +195,7 @@ static void add_divided_product(const struct wefti_forward_thread *thread,
     const struct wefti_forward_product part = {
         .matrix = matrix, .c = wefti_forward_own_part(f), .ldc = f->part_stride};
     if (matrix->n > 0) wefti_forward_multiply_on(thread, acts, n_rows, &part, 1);
-    if (!wefti_forward_meet(thread)) return;
+    if (!wefti_forward_share_parts(thread, n_rows)) return;
     float *sum = thread->scratch->wide;
     uint32_t begin, end;
     while (wefti_forward_take_rows(thread, n_rows, WEFTI_FORWARD_ROWS_PER_TASK, &begin, &end)) {
@@ -391,9 +391,9 @@ static void head_chunk(const struct wefti_forward_thread *thread, uint32_t first
         wefti_forward_end_phase(thread);
         return;
     }
-    if (!wefti_forward_meet(thread)) return;
+    if (!wefti_forward_share_logits(thread, n)) return;
     if (f->rank == 0) give_chunk(thread, first, n);
-    (void)wefti_forward_meet(thread); /* before anybody writes the next rows */
+    (void)wefti_forward_share_tokens(thread, first, n); /* before anybody writes the next rows */
 }
 
 static void run_thread(void *ctx, uint32_t thread_idx) {

@@ -34,11 +34,17 @@ weft_err wefti_forward_join_ranks(struct wefti_forward *f, struct weft_errmsg *w
     return WEFT_OK;
 }
 
+struct meeting {
+    struct wefti_forward *forward;
+    const struct weft_coll_wrote *wrote;
+};
+
 /* By one thread, while the others wait. */
 static void meet(void *ctx) {
-    struct wefti_forward *f = ctx;
+    const struct meeting *meeting = ctx;
+    struct wefti_forward *f = meeting->forward;
     uint64_t begin_ns = weft_now_ns();
-    f->failed = weft_coll_meet(f->coll, f->rank, &f->failure);
+    f->failed = weft_coll_meet(f->coll, f->rank, meeting->wrote, &f->failure);
     (void)atomic_fetch_add_explicit(&f->meeting_ns, weft_now_ns() - begin_ns, memory_order_relaxed);
 }
 
@@ -46,11 +52,41 @@ uint64_t wefti_forward_meeting_ns(const struct wefti_forward *f) {
     return atomic_load_explicit(&f->meeting_ns, memory_order_relaxed);
 }
 
-bool wefti_forward_meet(const struct wefti_forward_thread *thread) {
+static bool share(const struct wefti_forward_thread *thread, const struct weft_coll_wrote *wrote) {
     struct wefti_forward *f = thread->forward;
+    struct meeting meeting = {f, wrote};
     wefti_forward_mark(thread, WEFT_ENG_OP_WAIT);
-    wefti_pool_barrier_with(f->pool, meet, f);
+    wefti_pool_barrier_with(f->pool, meet, &meeting);
     return !f->failed;
+}
+
+bool wefti_forward_share_parts(const struct wefti_forward_thread *thread, uint32_t n_rows) {
+    const struct wefti_forward *f = thread->forward;
+    const struct weft_coll_wrote wrote = {.part_bytes = n_rows * f->part_stride * sizeof(float)};
+    return share(thread, &wrote);
+}
+
+bool wefti_forward_share_logits(const struct wefti_forward_thread *thread, uint32_t n_rows) {
+    const struct wefti_forward *f = thread->forward;
+    struct wefti_weights_range vocab = f->weights->vocab;
+    const struct weft_coll_wrote wrote = {
+        .board_at = tokens_bytes(f) + vocab.begin * sizeof(float),
+        .row_bytes = (vocab.end - vocab.begin) * sizeof(float),
+        .row_stride = f->logit_stride * sizeof(float),
+        .n_rows = n_rows,
+    };
+    return share(thread, &wrote);
+}
+
+bool wefti_forward_share_tokens(const struct wefti_forward_thread *thread, uint32_t first,
+                                uint32_t n) {
+    const struct wefti_forward *f = thread->forward;
+    const struct weft_coll_wrote wrote = {
+        .board_at = first * sizeof *f->shared_tokens,
+        .row_bytes = n * sizeof *f->shared_tokens,
+        .n_rows = f->rank == 0,
+    };
+    return share(thread, &wrote);
 }
 
 float *wefti_forward_own_part(const struct wefti_forward *f) {

@@ -19,9 +19,13 @@ size_t wefti_forward_rank_bytes(const struct wefti_forward *f);
  * weft_coll_reserve. */
 WEFT_MUST_CHECK weft_err wefti_forward_join_ranks(struct wefti_forward *f, struct weft_errmsg *why);
 
-/* Ends a phase, and what any rank wrote in it, all ranks see. False: the group is over, and with it
- * the pass, on all threads alike. */
-bool wefti_forward_meet(const struct wefti_forward_thread *thread);
+/* Each ends a phase, and all ranks see what any wrote in it: rows of its part; its columns of rows of
+ * logits; tokens that the first rank sampled. False: the group is over, and with it the pass, on all
+ * threads alike. */
+bool wefti_forward_share_parts(const struct wefti_forward_thread *thread, uint32_t n_rows);
+bool wefti_forward_share_logits(const struct wefti_forward_thread *thread, uint32_t n_rows);
+bool wefti_forward_share_tokens(const struct wefti_forward_thread *thread, uint32_t first,
+                                uint32_t n);
 
 /* Row 0 of what this rank gives at the next meeting; row `row` of what `rank` gave at the last. */
 float *wefti_forward_own_part(const struct wefti_forward *f);
