@@ -17,14 +17,15 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "collective/collective.h"
+#include "harness/coll_cases.h"
 
-enum { RANKS = 4, WIDTH = 333, MEETINGS = 2000, NEVER_MS = 0, SOON_MS = 100 };
+enum { RANKS = 4, NEVER_MS = 0, SOON_MS = 100 };
 
 /* A rank that is a thread. */
 struct rank {
     weft_coll *coll;
     uint32_t idx;
-    weft_err (*run)(struct rank *rank);
+    coll_case *run;
     weft_err err;
     struct weft_errmsg why;
     pthread_t handle;
@@ -35,12 +36,11 @@ static void *rank_main(void *arg) {
     struct rank *rank = arg;
     rank->err = weft_coll_join(rank->coll, rank->idx, &rank->why);
     rank->is_there = true;
-    if (!rank->err) rank->err = rank->run(rank);
+    if (!rank->err) rank->err = rank->run(rank->coll, rank->idx, &rank->why);
     return NULL;
 }
 
-static void start_rank(struct rank *rank, weft_coll *coll, uint32_t idx,
-                       weft_err (*run)(struct rank *rank)) {
+static void start_rank(struct rank *rank, weft_coll *coll, uint32_t idx, coll_case *run) {
     *rank = (struct rank){.coll = coll, .idx = idx, .run = run};
     assert_int_equal(pthread_create(&rank->handle, NULL, rank_main, rank), 0);
 }
@@ -52,12 +52,12 @@ static weft_coll *open_group(uint32_t n_ranks, uint32_t wait_ms_max) {
     if (weft_coll_create(n_ranks, &fd, &why)) fail_msg("%s", why.text);
     if (weft_coll_open(fd, wait_ms_max, &coll, &why)) fail_msg("%s", why.text);
     (void)close(fd);
-    if (weft_coll_reserve(coll, WIDTH * sizeof(float), 64, &why)) fail_msg("%s", why.text);
+    if (weft_coll_reserve(coll, COLL_PART_BYTES, COLL_BOARD_BYTES, &why)) fail_msg("%s", why.text);
     assert_int_equal(weft_coll_n_ranks(coll), n_ranks);
     return coll;
 }
 
-static void run_all(weft_coll *coll, weft_err (*run)(struct rank *rank), weft_err want) {
+static void run_all(weft_coll *coll, coll_case *run, weft_err want) {
     struct rank ranks[WEFT_COLL_RANKS_MAX];
     uint32_t n = weft_coll_n_ranks(coll);
     for (uint32_t i = 0; i < n; i++)
@@ -70,71 +70,26 @@ static void run_all(weft_coll *coll, weft_err (*run)(struct rank *rank), weft_er
 
 /* ------------------------------------------------------------------------------------ data --- */
 
-/* Writes anew as soon as it may; the sums show whether anybody still read. */
-static weft_err sum_again_and_again(struct rank *rank) {
-    weft_err err = WEFT_OK;
-    uint32_t n_ranks = weft_coll_n_ranks(rank->coll);
-    for (uint32_t round = 0; round < MEETINGS && !err; round++) {
-        float *part = weft_coll_part(rank->coll, rank->idx), sums[WIDTH];
-        for (uint32_t i = 0; i < WIDTH; i++)
-            part[i] = (float)(rank->idx + round + i);
-        const struct weft_coll_wrote wrote = {.part_bytes = sizeof sums};
-        err = weft_coll_meet(rank->coll, rank->idx, &wrote, &rank->why);
-        if (err) break;
-        weft_coll_sum(rank->coll, rank->idx, &(struct weft_coll_span){0, WIDTH, 0xff}, sums);
-        for (uint32_t i = 0; i < WIDTH; i++)
-            WEFT_ASSERT(sums[i] == (float)(n_ranks * (round + i) + n_ranks * (n_ranks - 1) / 2));
-    }
-    weft_coll_leave(rank->coll, rank->idx);
-    return err;
-}
-
 static void parts_are_not_overwritten_while_they_are_read(void **state) {
     (void)state;
     for (uint32_t n = 1; n <= WEFT_COLL_RANKS_MAX; n *= 2) {
         weft_coll *coll = open_group(n, NEVER_MS);
-        run_all(coll, sum_again_and_again, WEFT_OK);
+        run_all(coll, coll_sums, WEFT_OK);
         weft_coll_close(coll);
     }
-}
-
-static weft_err gather(struct rank *rank) {
-    uint8_t own[5], all[RANKS][5];
-    weft_err err = WEFT_OK;
-    for (uint8_t round = 0; round < 20 && !err; round++) {
-        memset(own, (int)rank->idx + 10 * round, sizeof own);
-        err = weft_coll_all_gather(rank->coll, rank->idx, own, sizeof own, all, &rank->why);
-        for (uint32_t i = 0; i < RANKS && !err; i++)
-            WEFT_ASSERT(all[i][0] == i + 10 * round && all[i][4] == all[i][0]);
-    }
-    return err;
 }
 
 static void everybody_gets_what_everybody_has(void **state) {
     (void)state;
     weft_coll *coll = open_group(RANKS, NEVER_MS);
-    run_all(coll, gather, WEFT_OK);
+    run_all(coll, coll_gathers, WEFT_OK);
     weft_coll_close(coll);
-}
-
-/* The first writes, the others read, and it writes again after they have. */
-static weft_err read_board(struct rank *rank) {
-    weft_err err = WEFT_OK;
-    uint32_t *board = weft_coll_board(rank->coll);
-    for (uint32_t round = 1; round < MEETINGS && !err; round++) {
-        const struct weft_coll_wrote wrote = {.row_bytes = sizeof *board, .n_rows = rank->idx == 0};
-        if (rank->idx == 0) *board = round;
-        err = weft_coll_meet(rank->coll, rank->idx, &wrote, &rank->why);
-        WEFT_ASSERT(err || *board == round);
-        if (!err) err = weft_coll_meet(rank->coll, rank->idx, NULL, &rank->why);
-    }
-    return err;
 }
 
 static void the_board_is_everybodys(void **state) {
     (void)state;
     weft_coll *coll = open_group(RANKS, NEVER_MS);
-    run_all(coll, read_board, WEFT_OK);
+    run_all(coll, coll_boards, WEFT_OK);
     weft_coll_close(coll);
 }
 
@@ -150,15 +105,15 @@ static void a_sum_of_one_segment_is_that_segment(void **state) {
 
 /* --------------------------------------------------------------------------------- endings --- */
 
-static weft_err meet_once(struct rank *rank) {
-    return weft_coll_meet(rank->coll, rank->idx, NULL, &rank->why);
+static weft_err meet_once(weft_coll *coll, uint32_t idx, struct weft_errmsg *why) {
+    return weft_coll_meet(coll, idx, NULL, why);
 }
 
-static weft_err meet_and_stay(struct rank *rank) {
+static weft_err meet_and_stay(weft_coll *coll, uint32_t idx, struct weft_errmsg *why) {
     weft_err err = WEFT_OK;
     while (!err)
-        err = weft_coll_meet(rank->coll, rank->idx, NULL, &rank->why);
-    weft_coll_leave(rank->coll, rank->idx);
+        err = weft_coll_meet(coll, idx, NULL, why);
+    weft_coll_leave(coll, idx);
     return err;
 }
 
@@ -239,12 +194,12 @@ static pid_t start_process(int fd, uint32_t idx) {
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid > 0) return pid;
-    struct rank rank = {.idx = idx};
-    weft_err err = weft_coll_open(fd, NEVER_MS, &rank.coll, NULL);
-    if (!err) err = weft_coll_reserve(rank.coll, 64, 64, NULL);
-    if (!err) err = weft_coll_join(rank.coll, idx, NULL);
-    if (!err) err = meet_and_stay(&rank);
-    weft_coll_close(rank.coll);
+    weft_coll *coll;
+    weft_err err = weft_coll_open(fd, NEVER_MS, &coll, NULL);
+    if (!err) err = weft_coll_reserve(coll, 64, 64, NULL);
+    if (!err) err = weft_coll_join(coll, idx, NULL);
+    if (!err) err = meet_and_stay(coll, idx, NULL);
+    weft_coll_close(coll);
     _exit(err == WEFT_E_CLOSED ? 0 : 1);
 }
 
@@ -308,50 +263,19 @@ static void a_stopped_process_is_waited_for(void **state) {
 
 /* -------------------------------------------------------------------------- given and taken --- */
 
-enum { PART_BYTES = 1344, GIVEN_MAX = 8 * PART_BYTES };
-
-/* Lengths about those of one part, of two, and of many. */
-static const size_t given[] = {0,
-                               1,
-                               PART_BYTES - 9,
-                               PART_BYTES - 8,
-                               PART_BYTES - 7,
-                               2 * PART_BYTES - 8,
-                               2 * PART_BYTES - 7,
-                               GIVEN_MAX};
-
-static weft_err give_or_take(struct rank *rank) {
-    static _Thread_local uint8_t bytes[GIVEN_MAX];
-    struct weft_buf taken;
-    weft_err err = WEFT_OK;
-    weft_buf_init(&taken, GIVEN_MAX);
-    for (size_t i = 0; i < sizeof given / sizeof given[0] && !err; i++) {
-        for (size_t k = 0; k < given[i]; k++)
-            bytes[k] = (uint8_t)(i + 7 * k);
-        if (rank->idx == 0) {
-            err = weft_coll_give(rank->coll, bytes, given[i], &rank->why);
-            continue;
-        }
-        err = weft_coll_take(rank->coll, rank->idx, &taken, &rank->why);
-        WEFT_ASSERT(err || (taken.len == given[i] && !memcmp(taken.data, bytes, taken.len)));
-    }
-    weft_buf_fini(&taken);
-    return err;
-}
-
 static void what_the_first_rank_gives_all_others_take(void **state) {
     (void)state;
     for (uint32_t n = 1; n <= WEFT_COLL_RANKS_MAX; n *= 2) {
         weft_coll *coll = open_group(n, NEVER_MS);
-        run_all(coll, give_or_take, WEFT_OK);
+        run_all(coll, coll_gives, WEFT_OK);
         weft_coll_close(coll);
     }
 }
 
-static weft_err take_one(struct rank *rank) {
+static weft_err take_one(weft_coll *coll, uint32_t idx, struct weft_errmsg *why) {
     struct weft_buf taken;
     weft_buf_init(&taken, 100);
-    weft_err err = weft_coll_take(rank->coll, 1, &taken, &rank->why);
+    weft_err err = weft_coll_take(coll, idx, &taken, why);
     weft_buf_fini(&taken);
     return err;
 }
