@@ -14,6 +14,8 @@ TEST_PACKAGES := python3 python3-msgpack python3-pynvim curl \
 PAGE_PACKAGES := chromium fonts-dejavu-core
 # A load balancer for the tests of deploy/: its package starts a service, so nobody gets it unasked.
 DEPLOY_PACKAGES := haproxy
+# What groups across hosts run on (make test-mpi), for builds with -DWEFT_MPI=ON.
+MPI_PACKAGES := libopenmpi-dev openmpi-bin iproute2
 # The linter reads the comparisons of bench/, too.
 LINT_PACKAGES := clang-format clang-tidy libopenblas-dev libdnnl-dev libomp-dev
 # Peers of bench_gemm, which goes without them, and what draws.
@@ -26,13 +28,14 @@ FUZZ_SECONDS ?= 60
 SUITE ?= -LE nightly
 NO_ASLR = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help run build everything image test test-page nightly asan tsan fuzz format lint check bench plots deps deps-test deps-promtool deps-page deps-deploy deps-lint deps-bench deps-fuzz clean
+.PHONY: help run build everything image test test-page test-mpi nightly asan tsan fuzz format lint check bench plots deps deps-test deps-promtool deps-page deps-deploy deps-mpi deps-lint deps-bench deps-fuzz clean
 
 help:
 	@echo "make run     build and serve the bundled model on http://127.0.0.1:8080; MODEL=PATH another one,"
 	@echo "             ARGS='--port 8090 --rpc-port 8091' on other ports"
 	@echo "make test    build and run the suite; make nightly: all of it, in all builds, and fuzz for longer"
 	@echo "make test-page   the page in Chromium; SHOTS=docs takes its pictures anew"
+	@echo "make test-mpi    a group across hosts, which needs MPI: builds that, too, in build-mpi/"
 	@echo "make build   the programs, in build/bin/, and their man pages, in build/man/"
 	@echo "make image   an image for containers, in build/image/"
 	@echo "make asan | tsan   the suite under AddressSanitizer+UBSan | ThreadSanitizer"
@@ -74,6 +77,13 @@ test: deps-test everything
 test-page: deps-page deps-test build
 	$(if $(SHOTS),WEFT_PAGE_SHOTS=$(abspath $(SHOTS))) ctest --test-dir build --output-on-failure -L page
 
+# Another build: nothing else needs MPI. The linter reads what only this one compiles.
+test-mpi: deps-mpi deps-test deps
+	cmake --preset mpi
+	cmake --build build-mpi -j $(JOBS) --target programs coll_mpi engine_mpi
+	ctest --test-dir build-mpi --output-on-failure -L mpi
+	$(if $(shell command -v clang-tidy),clang-tidy -p build-mpi --quiet $(filter $(MPI_SOURCES),$(SOURCES)))
+
 # All of the suite, in all builds; and longer fuzzing.
 nightly: deps-deploy deps-test everything
 	ctest --test-dir build -j $(JOBS) --output-on-failure
@@ -101,13 +111,14 @@ fuzz: deps-fuzz deps-test deps
 SOURCES = $(shell git ls-files '*.c' '*.h')
 # What clang-tidy does not read: .ci/run leaves out tests/%, which are two fifths of all lines.
 UNTIDY ?=
+MPI_SOURCES := lib/collective/mpi.c tests/mpi/%.c
 
 format: deps-lint
 	clang-format -i $(SOURCES)
 
 lint: deps-lint build
 	clang-format --dry-run -Werror $(SOURCES)
-	printf '%s\n' $(filter-out $(UNTIDY),$(filter %.c,$(SOURCES))) | xargs -P $(JOBS) -n 1 clang-tidy -p build --quiet
+	printf '%s\n' $(filter-out $(UNTIDY) $(MPI_SOURCES),$(filter %.c,$(SOURCES))) | xargs -P $(JOBS) -n 1 clang-tidy -p build --quiet
 
 check: lint test asan
 
@@ -119,7 +130,7 @@ plots: deps-bench
 	for plot in bench/plots/*.gp; do gnuplot $$plot || exit 1; done
 
 clean:
-	rm -rf build build-asan build-tsan build-clang build-fuzz
+	rm -rf build build-asan build-tsan build-clang build-fuzz build-mpi
 
 # Asks dpkg first, so that a machine that has everything needs neither network nor root.
 define install
@@ -153,6 +164,8 @@ deps-page:
 deps-deploy:
 	-$(call install,$(DEPLOY_PACKAGES))
 	-$(call unpack,nginx,./usr/sbin/nginx)
+deps-mpi:
+	$(call install,$(MPI_PACKAGES))
 deps-lint:
 	$(call install,$(LINT_PACKAGES))
 deps-fuzz:

@@ -1,4 +1,4 @@
-/* collective — sums and meetings of the ranks of a group, in a segment of shared memory.
+/* collective — sums and meetings of the ranks of a group, in a segment of shared memory or by MPI.
  *
  * Model    A group has 1, 2, 4 or 8 ranks, which compute the same steps on shares of one model.
  *          Where a sum is divided among them, it has 8 segments (docs/architecture.md, "Batch
@@ -14,8 +14,8 @@
  *              weft_coll_meet(coll, rank, &wrote, why);
  *              weft_coll_sum(coll, rank, &what, out);  ... by any number of threads
  *
- * Layout   A memfd: one page of header, then 2 x R parts of part_bytes, then the board. In the
- *          header every rank has lines of its own:
+ * Shared   Ranks on one machine map a memfd: one page of header, then 2 x R parts of part_bytes,
+ *          then the board. In the header every rank has lines of its own:
  *            arrived     how many meetings it came to. Written by its rank (release), read by all
  *                        (acquire); these are all the pairs that order the other memory.
  *            n_sleepers  who sleeps on `arrived`. The rank writes `arrived` and then reads
@@ -24,14 +24,21 @@
  *            life        a robust mutex that the rank holds from joining to leaving. The kernel
  *                        gives it back with a mark when its thread ends, however it died.
  *          and all have `ended`: 0, or why the group is over. It is written once.
+ * MPI      Ranks that mpirun has started are processes with copies of the same memory. A meeting
+ *          sends everybody what a rank says that it wrote. The end of the group is that of the job:
+ *          who notices it writes a sentence to the log and aborts, and mpirun ends all ranks with a
+ *          status that is not 0.
  * Waiting  First by a bounded spin, then asleep on a futex, for 50 ms at a time, or 250 if there is
  *          nothing to do. In between a waiter looks whether the group has ended and whether those it
- *          waits for are alive; so a peer's death is noticed in that time. A peer that is stopped is alive. Who finds a peer
- *          dead, or has waited for too long, ends the group, and everybody who waits, or ever will,
- *          gets an error. There is no way back: a new group takes a new segment.
- * Threads  Several ranks may be threads of one process and share a weft_coll. A rank joins and
- *          leaves in one thread, which must live as long as the rank does. It meets in any thread,
- *          one at a time; `abort` may be called by any thread at any time. The rest only reads.
+ *          waits for are alive; so a peer's death is noticed in that time. A peer that is stopped is
+ *          alive. Who finds a peer dead, or has waited for too long, ends the group, and everybody
+ *          who waits, or ever will, gets an error. There is no way back: a new group takes a new
+ *          segment. With MPI a waiter looks again and again, asleep in between for up to 1 ms, or 5
+ *          if there is nothing to do.
+ * Threads  Several ranks may be threads of one process and share a weft_coll, but not with MPI. A
+ *          rank joins and leaves in one thread, which must live as long as the rank does. It meets
+ *          in any thread, one at a time; `abort` may be called by any thread at any time. The rest
+ *          only reads.
  * Memory   The segment is a memfd, which has no name: nothing is left of it when its last process
  *          ends. Its pages are resident as far as they were ever written.
  * Costs    A meeting of ranks that arrive together takes some microseconds. A sum reads R parts:
@@ -70,6 +77,12 @@ WEFT_MUST_CHECK weft_err weft_coll_create(uint32_t n_ranks, int *fd_out, struct 
  * 0: never. *coll_out is the caller's. PROTO: it is none, or one of another version. IO, NOMEM. */
 WEFT_MUST_CHECK weft_err weft_coll_open(int fd, uint32_t wait_ms_max, weft_coll **coll_out,
                                         struct weft_errmsg *why);
+/* The group that mpirun has started, of which this process is one rank. Once in the life of a
+ * process, and closed by the thread that opened it, when all ranks have left: one that closes
+ * without leaving, or after an abort, ends the job. UNSUPPORTED: it was built without MPI, or the
+ * MPI is for one thread alone. INVAL: so many ranks are no group. */
+WEFT_MUST_CHECK weft_err weft_coll_open_mpi(uint32_t wait_ms_max, weft_coll **coll_out,
+                                            uint32_t *rank_out, struct weft_errmsg *why);
 /* Accepts NULL. Ranks of this process have left. */
 void weft_coll_close(weft_coll *coll);
 
@@ -80,7 +93,8 @@ WEFT_MUST_CHECK weft_err weft_coll_join(weft_coll *coll, uint32_t rank, struct w
 /* By the thread that joined. Those that meet without it get an error. */
 void weft_coll_leave(weft_coll *coll, uint32_t rank);
 
-/* Figures that a rank tells, and anybody may ask for at any time: the last one told, 0 before. */
+/* Figures that a rank tells, and anybody may ask for at any time: the last one told (with MPI: before
+ * the last meeting), 0 before. */
 void weft_coll_tell(weft_coll *coll, uint32_t rank, uint32_t which, uint64_t figure);
 uint64_t weft_coll_told(const weft_coll *coll, uint32_t rank, uint32_t which);
 

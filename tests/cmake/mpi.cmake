@@ -1,0 +1,13 @@
+# Groups across hosts, in builds with MPI alone.
+if(WEFT_MPI)
+  function(weft_mpi_program name)
+    add_executable(${name} ${CMAKE_SOURCE_DIR}/tests/mpi/${name}.c ${ARGN})
+    target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+    target_link_libraries(${name} PRIVATE weft_flags weft_collective weft_alloc m)
+  endfunction()
+  weft_mpi_program(coll_mpi ${COLL_CASES})
+  weft_mpi_program(engine_mpi ${ENG_DRIVE})
+  target_link_libraries(engine_mpi PRIVATE weft_engine weft_kernels weft_base PkgConfig::XXHASH PkgConfig::CMOCKA)
+  weft_system_test(system_mpi ../mpi/test_mpi.py TIMEOUT 120)
+  set_property(TEST system_mpi APPEND PROPERTY LABELS mpi)
+endif()
