@@ -6,6 +6,8 @@
  *   a panel   codes [K/2][16], groups [K] u16 (of its first feature: all have the same),
  *             then G x { [16] f16 scales, [16] zeros }
  *
+ * Columns cut out of a panel name its groups still, and keep all of its table.
+ *
  * The table of a panel is small beside L1 (48 bytes for 32 columns or more), so a column may ask
  * for any entry. The weight is scale * (code - zero), exact in f32. Groups past the table, which
  * only a damaged packed file has, are its last. */
@@ -30,26 +32,32 @@ static inline size_t q4_g_row_bytes(uint32_t k) {
     return q4_g_groups(k) * 3 + (size_t)k * 2 + k / 2;
 }
 
-static inline size_t q4_g_panel_bytes(uint32_t k) {
-    return (size_t)k / 2 * WEFT_PANEL + (size_t)k * 2 + q4_g_groups(k) * Q4_G_ENTRY;
+/* Of k columns, which may be a part of k_whole. */
+static inline size_t q4_g_panel_bytes(uint32_t k, uint32_t k_whole) {
+    return (size_t)k / 2 * WEFT_PANEL + (size_t)k * 2 + q4_g_groups(k_whole) * Q4_G_ENTRY;
 }
 
 /* The number of column `k`'s group, from `groups`. */
-static inline uint32_t q4_g_group(const uint8_t *groups, uint32_t k_all, uint32_t k) {
+static inline uint32_t q4_g_group(const uint8_t *groups, uint32_t k_whole, uint32_t k) {
     uint16_t group;
     memcpy(&group, groups + (size_t)k * sizeof group, sizeof group);
-    return weft_min_u32(group, k_all / Q4_G_GROUP - 1);
+    return weft_min_u32(group, k_whole / Q4_G_GROUP - 1);
 }
 
-static inline const uint8_t *q4_g_panel_groups(const uint8_t *panel, uint32_t k_all) {
-    return panel + (size_t)k_all / 2 * WEFT_PANEL;
+/* Where the things of a panel are. */
+struct q4_g_panel {
+    const uint8_t *codes, *groups, *table;
+    uint32_t k_whole;
+};
+
+static inline struct q4_g_panel q4_g_panel_of(const uint8_t *panel, uint32_t k, uint32_t k_whole) {
+    const uint8_t *groups = panel + (size_t)k / 2 * WEFT_PANEL;
+    return (struct q4_g_panel){panel, groups, groups + (size_t)k * 2, k_whole};
 }
 
 /* The entry of the table for column k. */
-static inline const uint8_t *q4_g_entry(const uint8_t *panel, uint32_t k_all, uint32_t k) {
-    const uint8_t *groups = q4_g_panel_groups(panel, k_all);
-    const uint8_t *table = groups + (size_t)k_all * 2;
-    return table + (size_t)q4_g_group(groups, k_all, k) * Q4_G_ENTRY;
+static inline const uint8_t *q4_g_entry(const struct q4_g_panel *panel, uint32_t k) {
+    return panel->table + (size_t)q4_g_group(panel->groups, panel->k_whole, k) * Q4_G_ENTRY;
 }
 
 static inline uint32_t q4_g_code(uint8_t byte, uint32_t k) {
@@ -61,11 +69,11 @@ static inline float q4_g_value(uint16_t scale, uint8_t zero, uint32_t code) {
 }
 
 /* Weight of column k, feature i of a panel. */
-static inline float q4_g_weight(const uint8_t *panel, uint32_t k_all, uint32_t k, uint32_t i) {
-    const uint8_t *entry = q4_g_entry(panel, k_all, k);
+static inline float q4_g_weight(const struct q4_g_panel *panel, uint32_t k, uint32_t i) {
+    const uint8_t *entry = q4_g_entry(panel, k);
     uint16_t scale;
     memcpy(&scale, entry + (size_t)i * sizeof scale, sizeof scale);
-    uint8_t byte = panel[(size_t)k / 2 * WEFT_PANEL + i];
+    uint8_t byte = panel->codes[(size_t)k / 2 * WEFT_PANEL + i];
     return q4_g_value(scale, entry[WEFT_PANEL * sizeof scale + i], q4_g_code(byte, k));
 }
 

@@ -129,10 +129,10 @@ struct tile_kernel {
     tile_fn *many; /* f32 weights if there is `widen` or `widen_at` */
     /* NULL, or: `count` elements of K of a panel as f32 [count][16]. */
     void (*widen)(const uint8_t *panel, uint32_t count, float *out);
-    /* NULL, or the same where a part of a panel cannot be read alone: `count` of its `k` elements
-     * from k_begin on. */
-    void (*widen_at)(const uint8_t *panel, uint32_t k, uint32_t k_begin, uint32_t count,
-                     float *out);
+    /* NULL, or the same where a part of a panel cannot be read alone: `count` of its elements from
+     * k_begin on. */
+    void (*widen_at)(const struct weft_gemm_args *args, const uint8_t *panel, uint32_t k_begin,
+                     uint32_t count, float *out);
     /* NULL, or: multiplies what was widened by the 16 f32 in which the panel ends. */
     void (*scale)(float *out, uint32_t count, const float *scales);
     /* NULL, or: `count` activations of each of `group_rows` rows as f32, which both tiles then
@@ -197,7 +197,7 @@ static inline void chunk_panels(struct block *b, uint32_t k_begin, struct tile *
         if (b->widen) {
             float *out = b->weights + (size_t)p * tile->count * WEFT_PANEL;
             if (kernel->widen_at)
-                kernel->widen_at(b->panels[p], b->args->k, k_begin, tile->count, out);
+                kernel->widen_at(b->args, b->panels[p], k_begin, tile->count, out);
             else
                 kernel->widen(tile->panels[p], tile->count, out);
             const uint8_t *end = b->panels[p] + b->panel_bytes;
@@ -430,7 +430,7 @@ static inline void gemm_run(const struct tile_kernel *kernel, const struct weft_
     struct block b;
     b.kernel = kernel;
     b.args = args;
-    b.panel_bytes = weft_kern_panel_bytes(kernel->kind, args->k);
+    b.panel_bytes = weft_kern_part_bytes(kernel->kind, whole_k(args), args->k);
     b.few = args->act_group == 1;
     b.widen = (kernel->widen || kernel->widen_at) && (!b.few || kernel->few_widens);
     b.tile_rows = b.few ? kernel->few_max : kernel->many_rows;

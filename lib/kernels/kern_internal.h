@@ -121,10 +121,16 @@ static inline void put_row(const struct weft_gemm_args *args, const float *sum, 
     }
 }
 
+/* Columns of what `packed` was cut from, if it was. */
+static inline uint32_t whole_k(const struct weft_gemm_args *args) {
+    return args->k_whole ? args->k_whole : args->k;
+}
+
 static inline void check_gemm_args(const struct weft_gemm_args *args, enum weft_gemm_kind kind,
                                    uint32_t p_begin, uint32_t p_end) {
     const struct weft_kern_segs *segs = args->segs;
     WEFT_ASSERT(args->n > 0 && args->k > 0 && args->ldc >= args->n);
+    WEFT_ASSERT(whole_k(args) >= args->k);
     WEFT_ASSERT(p_begin <= p_end && p_end <= (args->n + WEFT_PANEL - 1) / WEFT_PANEL);
     WEFT_ASSERT((uintptr_t)args->packed % 64 == 0 && (uintptr_t)args->act % 64 == 0);
     WEFT_ASSERT(args->act_row_bytes % 64 == 0 &&

@@ -73,6 +73,8 @@ void weft_kern_segs_one(struct weft_kern_segs *segs, uint32_t k);
 size_t weft_kern_packed_bytes(enum weft_gemm_kind kind, uint32_t n, uint32_t k);
 /* Bytes of one panel. */
 size_t weft_kern_panel_bytes(enum weft_gemm_kind kind, uint32_t k);
+/* The same of k columns that were cut out of k_whole. */
+size_t weft_kern_part_bytes(enum weft_gemm_kind kind, uint32_t k_whole, uint32_t k);
 
 /* How far the grid of a quantised group (an output feature of i8, else 32 columns) reaches. */
 enum weft_kern_clip {
@@ -107,11 +109,9 @@ void weft_kern_pack(enum weft_gemm_kind kind, const struct weft_kern_source *src
                     uint32_t n_end, const struct weft_kern_calib *calib, void *packed);
 
 /* Columns k_begin..k_end of a panel of `k` columns, as a panel of their own: the same weights, as
- * if the others had never been. Both are multiples of weft_kern_group, or k_end is k. Not for types
- * for which weft_kern_can_cut is false: their columns share tables that have no place in a part. */
+ * if the others had never been. Both are multiples of weft_kern_group, or k_end is k. */
 void weft_kern_cut(enum weft_gemm_kind kind, const void *panel, uint32_t k, uint32_t k_begin,
                    uint32_t k_end, void *out);
-bool weft_kern_can_cut(enum weft_gemm_kind kind);
 
 /* The way back: output feature `row` of a packed weight of K columns, as packing read it or would
  * read it again to the same bits (f16, bf16, Q8_0 blocks of 34 bytes, else f32). `packed` is the
@@ -169,6 +169,7 @@ struct weft_gemm_args {
     const float *bias;     /* NULL, or [N], added to every row's product */
     const float *residual; /* NULL, or [M][ldc]: c = residual + that (may be == c) */
     uint32_t m, n, k;
+    uint32_t k_whole; /* columns of the weight that `packed` was cut from; 0: it is whole */
     const struct weft_kern_segs *segs;
 };
 

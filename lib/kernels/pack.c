@@ -55,13 +55,18 @@ size_t weft_kern_panel_bytes(enum weft_gemm_kind kind, uint32_t k) {
     case WEFT_DT_NF4:
         return round_up(fp8_nf4_bytes(fp8_nf4_of(weights), k, WEFT_PANEL));
     case WEFT_DT_Q4_G:
-        return round_up(q4_g_panel_bytes(k));
+        return round_up(q4_g_panel_bytes(k, k));
     default: {
         const struct quant_layout *q = quant_layout_of(weights);
         WEFT_ASSERT(k % q->group == 0);
         return round_up((size_t)k / q->group * q->bytes);
     }
     }
+}
+
+size_t weft_kern_part_bytes(enum weft_gemm_kind kind, uint32_t k_whole, uint32_t k) {
+    if (weights_of(kind) == WEFT_DT_Q4_G) return round_up(q4_g_panel_bytes(k, k_whole));
+    return weft_kern_panel_bytes(kind, k);
 }
 
 size_t weft_kern_packed_bytes(enum weft_gemm_kind kind, uint32_t n, uint32_t k) {
@@ -450,7 +455,7 @@ static void pack_panel_q4_g(const struct source *src, uint32_t n0, uint32_t n_ro
     const uint32_t k = src->k;
     const size_t n_groups = q4_g_groups(k), n_bytes = (size_t)k / 2;
     uint8_t *groups = panel + n_bytes * WEFT_PANEL, *table = groups + (size_t)k * 2;
-    memset(panel, 0, q4_g_panel_bytes(k));
+    memset(panel, 0, q4_g_panel_bytes(k, k));
     for (uint32_t r = 0; r < n_rows; r++) {
         const uint8_t *scales = src->rows + (size_t)(n0 + r) * src->row_bytes;
         const uint8_t *zeros = scales + n_groups * 2, *from = zeros + n_groups;
@@ -578,10 +583,6 @@ void weft_kern_pack(enum weft_gemm_kind kind, const struct weft_kern_source *src
 
 /* --------------------------------------------------------------------------------- cutting --- */
 
-bool weft_kern_can_cut(enum weft_gemm_kind kind) {
-    return weights_of(kind) != WEFT_DT_Q4_G;
-}
-
 /* Bytes of a panel in front of column k, which begins a group or is past the last one. */
 static size_t bytes_before(enum weft_dtype weights, uint32_t k) {
     switch (weights) {
@@ -598,26 +599,37 @@ static size_t bytes_before(enum weft_dtype weights, uint32_t k) {
     case WEFT_DT_F8_E4M3:
     case WEFT_DT_NF4:
         return fp8_nf4_bytes(fp8_nf4_of(weights), k, WEFT_PANEL);
+    case WEFT_DT_Q4_G:
+        return (size_t)k / 2 * WEFT_PANEL;
     default:
         return (size_t)k / quant_layout_of(weights)->group * quant_layout_of(weights)->bytes;
     }
 }
 
+/* What stands behind all columns of a panel, for its part: scales of its features, or the groups of
+ * the own columns and the whole table. */
+static void cut_tail(enum weft_dtype weights, const uint8_t *tail, uint32_t k, uint32_t k_begin,
+                     uint32_t k_end, uint8_t *to) {
+    if (weights == WEFT_DT_I8) memcpy(to, tail, WEFT_PANEL * sizeof(float));
+    if (weights != WEFT_DT_Q4_G) return;
+    const size_t own = (size_t)(k_end - k_begin) * 2;
+    memcpy(to, tail + (size_t)k_begin * 2, own);
+    memcpy(to + own, tail + (size_t)k * 2, q4_g_groups(k) * Q4_G_ENTRY);
+}
+
 void weft_kern_cut(enum weft_gemm_kind kind, const void *panel, uint32_t k, uint32_t k_begin,
                    uint32_t k_end, void *out) {
-    WEFT_ASSERT(weft_kern_can_cut(kind) && k_begin < k_end && k_end <= k);
+    WEFT_ASSERT(k_begin < k_end && k_end <= k);
     WEFT_ASSERT(k_begin % group_of(kind) == 0 && (k_end % group_of(kind) == 0 || k_end == k));
     enum weft_dtype weights = weights_of(kind);
     size_t begin = bytes_before(weights, k_begin), end = bytes_before(weights, k_end);
     uint8_t *to = out;
-    size_t panel_bytes = weft_kern_panel_bytes(kind, k_end - k_begin);
+    size_t panel_bytes = weft_kern_part_bytes(kind, k, k_end - k_begin);
     WEFT_ASSERT(end - begin <= panel_bytes);
     memset(to + (end - begin), 0, panel_bytes - (end - begin));
     memcpy(to, (const uint8_t *)panel + begin, end - begin);
-    if (weights != WEFT_DT_I8) return;
-    /* The scales of its features stand behind all columns. */
-    memcpy(to + (end - begin), (const uint8_t *)panel + bytes_before(weights, k),
-           WEFT_PANEL * sizeof(float));
+    cut_tail(weights, (const uint8_t *)panel + bytes_before(weights, k), k, k_begin, k_end,
+             to + (end - begin));
 }
 
 /* ------------------------------------------------------------------------------- unpacking --- */
@@ -665,9 +677,10 @@ static void unpack_fp8_nf4(const struct fp8_nf4 *c, const uint8_t *panel, uint32
     }
 }
 
-static void unpack_q4_g(const uint8_t *panel, uint32_t feature, uint32_t k, uint8_t *out) {
+static void unpack_q4_g(const uint8_t *at, uint32_t feature, uint32_t k, uint8_t *out) {
+    const struct q4_g_panel panel = q4_g_panel_of(at, k, k);
     for (uint32_t i = 0; i < k; i++, out += sizeof(float)) {
-        float weight = q4_g_weight(panel, k, i, feature);
+        float weight = q4_g_weight(&panel, i, feature);
         memcpy(out, &weight, sizeof weight);
     }
 }

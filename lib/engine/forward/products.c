@@ -37,6 +37,7 @@ void wefti_forward_multiply_piece(const struct wefti_forward *f,
         .m = piece->n_rows,
         .n = m->n,
         .k = m->k,
+        .k_whole = m->k_whole,
         .segs = &m->segs,
     };
     f->kern->gemm[m->kind](&args, piece->begin, piece->end);

@@ -31,7 +31,7 @@ size_t wefti_weights_part_bytes_max(const struct wefti_weights_item *item) {
     if (item->form == WEFTI_WEIGHTS_VECTOR) return (size_t)item->k * sizeof(float);
     uint32_t rows = weft_min_u32(item->rows_per_task, wefti_weights_item_n(item));
     if (item->form != WEFTI_WEIGHTS_ROWS)
-        return weft_kern_packed_bytes(item->kind, rows, wefti_weights_item_k(item));
+        return weft_div_up_u32(rows, WEFT_PANEL) * wefti_weights_item_panel_bytes(item);
     return item->src->bytes / item->n * rows;
 }
 
@@ -41,8 +41,7 @@ size_t wefti_weights_part_offset(const struct wefti_weights_item *item, uint32_t
     if (item->form == WEFTI_WEIGHTS_HEADS)
         return item->offset + part * weft_kern_packed_bytes(item->kind, item->n, item->k);
     if (item->form == WEFTI_WEIGHTS_PANELS)
-        return item->offset +
-               row / WEFT_PANEL * weft_kern_panel_bytes(item->kind, wefti_weights_item_k(item));
+        return item->offset + row / WEFT_PANEL * wefti_weights_item_panel_bytes(item);
     return item->offset + row * (item->src->bytes / item->n);
 }
 
@@ -73,12 +72,12 @@ static size_t pack_rows(const struct wefti_weights_plan *plan,
     if (own_k == item->k) {
         const struct weft_kern_source source = {item->src->dtype, rows, n, item->k};
         weft_kern_pack(item->kind, &source, 0, n, calib_of, to);
-        return weft_kern_packed_bytes(item->kind, n, own_k);
+        return weft_kern_packed_bytes(item->kind, n, item->k);
     }
     /* What quantises rows looks at all of their columns: these are cut afterwards. */
     uint8_t *panel = plan->cut + thread_idx * plan->cut_bytes;
     size_t row_bytes = weft_tensor_row_bytes(item->src);
-    size_t panel_bytes = weft_kern_panel_bytes(item->kind, own_k);
+    size_t panel_bytes = wefti_weights_item_panel_bytes(item);
     for (uint32_t n0 = 0; n0 < n; n0 += WEFT_PANEL, to += panel_bytes) {
         const struct weft_kern_source source = {item->src->dtype,
                                                 (const uint8_t *)rows + n0 * row_bytes,
@@ -86,7 +85,7 @@ static size_t pack_rows(const struct wefti_weights_plan *plan,
         weft_kern_pack(item->kind, &source, 0, source.n, calib_of, panel);
         weft_kern_cut(item->kind, panel, item->k, item->columns.begin, item->columns.end, to);
     }
-    return weft_kern_packed_bytes(item->kind, n, own_k);
+    return weft_div_up_u32(n, WEFT_PANEL) * panel_bytes;
 }
 
 /* Puts rows together from parts first, a panel's at a time. */

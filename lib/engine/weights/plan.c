@@ -130,15 +130,16 @@ static struct shape by_units(uint32_t n, uint32_t k, uint32_t unit) {
     return (struct shape){n, k, all_of(n), unit};
 }
 
-/* Fills in what there is to know of a matrix but its place. */
+/* Fills in what there is to know of a matrix but its place: n rows, and k of its k_whole columns. */
 static void describe_matrix(struct wefti_weights_matrix *matrix, enum weft_gemm_kind kind,
-                            uint32_t n, uint32_t k) {
+                            uint32_t n, uint32_t k, uint32_t k_whole) {
     matrix->kind = kind;
     if (n == 0 || k == 0) return;
     matrix->n = n;
     matrix->k = k;
+    matrix->k_whole = k_whole;
     matrix->n_panels = weft_div_up_u32(n, WEFT_PANEL);
-    matrix->panel_bytes = weft_kern_panel_bytes(kind, k);
+    matrix->panel_bytes = weft_kern_part_bytes(kind, k_whole, k);
 }
 
 /* Shapes were checked when the model was opened. */
@@ -161,14 +162,12 @@ static void place_matrix(struct wefti_weights_plan *plan, const struct weft_tens
         out->segs = segments_of(type.kind, shape.k, shape.unit);
         item.columns = own_columns(plan, &out->segs);
         keep_own_segments(out, item.columns);
-        bool is_cut = plan->options->n_ranks > 1 && !weft_kern_can_cut(type.kind);
-        if (is_cut && !plan->uncut) plan->uncut = tensor;
     }
     if (plan->importance && input <= WEFTI_CALIB_HEAD)
         item.importance =
             plan->importance + wefti_calib_offset(plan->options->calib, plan->layer, input);
     uint32_t n = wefti_weights_item_n(&item), k = wefti_weights_item_k(&item);
-    describe_matrix(out, type.kind, n, k);
+    describe_matrix(out, type.kind, n, k, shape.k);
     struct item_bytes bytes = {.whole = weft_kern_packed_bytes(type.kind, shape.n, shape.k)};
     if (out->n > 0) {
         uint32_t panels_per_task =
@@ -223,7 +222,7 @@ static void describe_expert(struct wefti_weights_plan *plan, const struct weft_m
         enum wefti_calib_input input = i == 2 ? WEFTI_CALIB_DOWN : WEFTI_CALIB_FFN;
         shape.rows = (struct wefti_weights_range){0, 0};
         place_matrix(plan, tensors[i], input, shape, matrices[i]);
-        describe_matrix(matrices[i], matrices[i]->kind, shape.n, shape.k);
+        describe_matrix(matrices[i], matrices[i]->kind, shape.n, shape.k, shape.k);
     }
 }
 
@@ -321,7 +320,7 @@ static void place_heads(struct wefti_weights_plan *plan, const struct weft_tenso
                     : wefti_weights_matrix_type(&plan->types, tensor, WEFTI_CALIB_QKV, plan->layer);
     *out = (struct wefti_weights_heads){.head_bytes = weft_kern_packed_bytes(type.kind, n, k)};
     out->first.offset = plan->used;
-    describe_matrix(&out->first, type.kind, n, k);
+    describe_matrix(&out->first, type.kind, n, k, k);
     weft_kern_segs_one(&out->first.segs, k);
     const struct wefti_weights_item item = {.src = tensor,
                                             .form = WEFTI_WEIGHTS_HEADS,
@@ -498,11 +497,7 @@ static weft_err check_ranks(const struct wefti_weights_plan *plan, struct weft_e
     if (weft_model_packed(plan->model))
         return weft_err_set(why, WEFT_E_UNSUPPORTED,
                             "a packed file cannot be divided among workers: use its source");
-    if (!plan->uncut) return WEFT_OK;
-    return weft_err_set(why, WEFT_E_UNSUPPORTED,
-                        "%s cannot be divided among workers: its groups of columns are in any "
-                        "order (act-order)",
-                        plan->uncut->name);
+    return WEFT_OK;
 }
 
 /* What of the model is this rank's, before anything is placed. */

@@ -43,6 +43,9 @@ static inline uint32_t wefti_weights_item_n(const struct wefti_weights_item *ite
 static inline uint32_t wefti_weights_item_k(const struct wefti_weights_item *item) {
     return item->columns.end - item->columns.begin;
 }
+static inline size_t wefti_weights_item_panel_bytes(const struct wefti_weights_item *item) {
+    return weft_kern_part_bytes(item->kind, item->k, wefti_weights_item_k(item));
+}
 
 struct wefti_weights_plan {
     const weft_model *model;
@@ -64,8 +67,7 @@ struct wefti_weights_plan {
     size_t turn_floats, turn_bytes;
     uint8_t *cut; /* a panel of all columns; NULL: no columns are cut off */
     size_t cut_bytes;
-    const struct weft_tensor *uncut; /* one whose columns cannot be cut off, though they should */
-    size_t used;                     /* bytes of the arena so far */
+    size_t used;         /* bytes of the arena so far */
     size_t whole_used;   /* the same if there were one rank: what places are in hashes */
     size_t step_bytes;   /* see struct wefti_weights */
     uint64_t hash;       /* over the layout, the stored types and the kernels that read them */

@@ -26,6 +26,7 @@ struct wefti_weights_range {
 struct wefti_weights_matrix {
     enum weft_gemm_kind kind;
     uint32_t n, k, n_panels;    /* 0: its rank has nothing of it */
+    uint32_t k_whole;           /* columns of the model's matrix that the rank's are some of */
     struct weft_kern_segs segs; /* those of other ranks are empty */
     uint8_t present;            /* where ranks divide K: a bit for each segment of the whole sum
                                     that is not empty */

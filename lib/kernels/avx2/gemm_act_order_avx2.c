@@ -16,16 +16,17 @@ ALWAYS_INLINE void widen_column(const uint8_t *entry, __m256i low, __m256i high,
     _mm256_store_ps(out + HALF, half_column(entry + WEFT_PANEL, zeros + HALF, high));
 }
 
-static void widen_q4_g(const uint8_t *panel, uint32_t k_all, uint32_t k_begin, uint32_t count,
-                       float *out) {
+static void widen_q4_g(const struct weft_gemm_args *args, const uint8_t *at, uint32_t k_begin,
+                       uint32_t count, float *out) {
+    const struct q4_g_panel panel = q4_g_panel_of(at, args->k, whole_k(args));
     const __m256i nibble = _mm256_set1_epi32(15);
     for (uint32_t k = k_begin; k < k_begin + count; k += 2, out += 2 * WEFT_PANEL) {
-        const uint8_t *codes = panel + (size_t)k / 2 * WEFT_PANEL;
+        const uint8_t *codes = panel.codes + (size_t)k / 2 * WEFT_PANEL;
         __m256i low = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)codes));
         __m256i high = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(codes + HALF)));
-        widen_column(q4_g_entry(panel, k_all, k), _mm256_and_si256(low, nibble),
+        widen_column(q4_g_entry(&panel, k), _mm256_and_si256(low, nibble),
                      _mm256_and_si256(high, nibble), out);
-        widen_column(q4_g_entry(panel, k_all, k + 1), _mm256_srli_epi32(low, 4),
+        widen_column(q4_g_entry(&panel, k + 1), _mm256_srli_epi32(low, 4),
                      _mm256_srli_epi32(high, 4), out + WEFT_PANEL);
     }
 }

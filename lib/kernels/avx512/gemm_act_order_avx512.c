@@ -11,15 +11,16 @@ ALWAYS_INLINE __m512 column(const uint8_t *entry, __m512i codes) {
     return _mm512_mul_ps(scale, _mm512_cvtepi32_ps(above));
 }
 
-static void widen_q4_g(const uint8_t *panel, uint32_t k_all, uint32_t k_begin, uint32_t count,
-                       float *out) {
+static void widen_q4_g(const struct weft_gemm_args *args, const uint8_t *at, uint32_t k_begin,
+                       uint32_t count, float *out) {
+    const struct q4_g_panel panel = q4_g_panel_of(at, args->k, whole_k(args));
     for (uint32_t k = k_begin; k < k_begin + count; k += 2, out += 2 * WEFT_PANEL) {
-        const uint8_t *codes = panel + (size_t)k / 2 * WEFT_PANEL;
+        const uint8_t *codes = panel.codes + (size_t)k / 2 * WEFT_PANEL;
         __m512i both = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)codes));
         __m512i even = _mm512_and_si512(both, _mm512_set1_epi32(15));
-        _mm512_store_ps(out, column(q4_g_entry(panel, k_all, k), even));
+        _mm512_store_ps(out, column(q4_g_entry(&panel, k), even));
         _mm512_store_ps(out + WEFT_PANEL,
-                        column(q4_g_entry(panel, k_all, k + 1), _mm512_srli_epi32(both, 4)));
+                        column(q4_g_entry(&panel, k + 1), _mm512_srli_epi32(both, 4)));
     }
 }
 

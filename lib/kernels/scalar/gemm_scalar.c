@@ -160,12 +160,13 @@ static void dot_nf4_f32(const struct weft_gemm_args *args, const void *row, cons
     dot_fp8_nf4(&nf4_layout, row, panel, k_begin, k_end, sum);
 }
 
-static void dot_q4_g_f32(const struct weft_gemm_args *args, const void *row, const void *panel,
+static void dot_q4_g_f32(const struct weft_gemm_args *args, const void *row, const void *at,
                          uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
+    const struct q4_g_panel panel = q4_g_panel_of(at, args->k, whole_k(args));
     const float *a = row;
     for (uint32_t k = k_begin; k < k_end; k++) {
         for (uint32_t i = 0; i < WEFT_PANEL; i++) {
-            sum[i] += a[k] * q4_g_weight(panel, args->k, k, i);
+            sum[i] += a[k] * q4_g_weight(&panel, k, i);
         }
     }
 }
@@ -223,7 +224,7 @@ static void product(const struct weft_gemm_args *args, const void *row, const vo
 static void gemm(const struct weft_gemm_args *args, enum weft_gemm_kind kind, dot_fn *dot,
                  uint32_t p_begin, uint32_t p_end) {
     check_gemm_args(args, kind, p_begin, p_end);
-    size_t panel_bytes = weft_kern_panel_bytes(kind, args->k);
+    size_t panel_bytes = weft_kern_part_bytes(kind, whole_k(args), args->k);
     for (uint32_t p = p_begin; p < p_end; p++) {
         const uint8_t *panel = (const uint8_t *)args->packed + p * panel_bytes;
         uint32_t n0 = p * WEFT_PANEL, n_cols = weft_min_u32(WEFT_PANEL, args->n - n0);
