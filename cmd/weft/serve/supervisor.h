@@ -33,7 +33,7 @@ _Static_assert((int)CHILDREN_MAX <= (int)WEFT_RESTART_CHILDREN_MAX, "each has it
 struct child {
     enum weft_program program;
     const char *name;
-    char title[24]; /* in messages: "the worker", or which of several */
+    char title[40]; /* in messages: "the worker", or which of several */
     pid_t pid;      /* 0: not running */
     int status_fd;  /* -1: closed */
     char line[1024];
