@@ -285,6 +285,8 @@
     X(rank, U32, "rank", WORKER, 0, 7, "0", "N", "which worker of its group this one is")          \
     X(group_fd, FD, "group-fd", WORKER, -1, 1e6, "-1", "FD",                                       \
       "memfd in which the workers of a group meet")                                                \
+    X(mpi, FLAG, "mpi", WORKER, 0, 0, NULL, NULL,                                                  \
+      "the workers that mpirun has started are a group (only in builds with MPI)")                 \
     X(weights_fd, FD, "weights-fd", WORKER, -1, 1e6, "-1", "FD",                                   \
       "memfd that keeps the packed weights")                                                       \
     X(weights_copies, U32, "weights-copies", WORKER, 0, WEFT_WORKERS_MAX, "0", "N",                \

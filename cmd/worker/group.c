@@ -6,9 +6,23 @@
 #include "base/check.h"
 #include "base/minmax.h"
 
+/* mpirun says who is which rank, and its job ends with any of them. */
+static weft_err open_mpi(struct wefti_group *group, const struct weft_config *config,
+                         struct weft_errmsg *why) {
+    if (config->n_ranks || config->rank || config->group_fd >= 0)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "with --mpi ranks are mpirun's: no --tp, --rank and --group-fd");
+    weft_err err = weft_coll_open_mpi(0, &group->coll, &group->rank, why);
+    if (err) return err;
+    group->n_ranks = weft_coll_n_ranks(group->coll);
+    if (group->n_ranks > 1) return WEFT_OK; /* their engines reserve what they share */
+    return weft_coll_reserve(group->coll, WEFT_COLL_PART_BYTES_MIN, 0, why);
+}
+
 weft_err wefti_group_open(struct wefti_group *group, const struct weft_config *config,
                           struct weft_errmsg *why) {
     *group = (struct wefti_group){.n_ranks = config->n_ranks > 1 ? config->n_ranks : 1};
+    if (config->mpi) return open_mpi(group, config, why);
     if (group->n_ranks == 1) return WEFT_OK;
     group->rank = config->rank;
     if (group->rank >= group->n_ranks)

@@ -27,7 +27,8 @@ struct wefti_group {
     uint32_t rank, n_ranks;
 };
 
-/* As --rank, --tp and --group-fd say. INVAL: they contradict each other; IO, NOMEM, PROTO. */
+/* As --rank, --tp and --group-fd say, or --mpi: then by the thread that closes it. INVAL: they
+ * contradict each other; IO, NOMEM, PROTO; UNSUPPORTED: a build without MPI. */
 WEFT_MUST_CHECK weft_err wefti_group_open(struct wefti_group *group,
                                           const struct weft_config *config,
                                           struct weft_errmsg *why);

@@ -376,6 +376,7 @@ static void part_from_all(struct mpi *group) {
 static void close_mpi(weft_coll *coll) {
     struct mpi *group = mpi_of(coll);
     if (group->state != STATE_LEFT || atomic_load(&group->is_ended)) {
+        weft_warn("rank %u of the group ends, and the job with it", group->rank);
         (void)MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE); /* the others wait */
         _Exit(EXIT_FAILURE);
     }

@@ -5,10 +5,12 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 
 import hosts
 import harness
-from harness import Skip
+from harness import FABLE, Skip, Void
+from test_schedulers import STORY, Cluster
 
 MODELS = ["models/fable-6m", "tests/data/zoo/llama_gqa_llama3rope", "tests/data/zoo/qwen2_moe",
           "tests/data/zoo/deepseek_v3"]
@@ -92,12 +94,73 @@ def test_whoever_notices_that_the_group_is_over_says_why_and_ends_the_job():
         "late": "rank 1 of the group has not come within 300 ms: this ends the job",
         "leaves": "rank 1 has left the group: this ends the job",
         "differs": "the ranks of the group differ in model or options: one wants 1344 and 4096 bytes",
-        "aborts": "",
+        "aborts": "rank 1 of the group ends, and the job with it",
     }
     with network() as both:
         for how, sentence in sentences.items():
             status, said = run(both, 2, program("coll_mpi"), how)
             assert status != 0 and sentence in said, f"{how}: {status}\n{said}"
+
+
+class Group(Cluster):
+    """Router and scheduler here, and a worker that is two ranks."""
+
+    def __init__(self, both, tmp):
+        super().__init__(schedulers=1)
+        self.urls, self.both, self.tmp, self.job = [f"ipc://{tmp}/s"], both, tmp, None
+
+    def start_worker(self, i):
+        self.job = hosts.Job(self.both, 2, program("weft-worker"), FABLE, "--mpi", "--worker-url", self.urls[i] + "-w",
+                             "--kv-memory", "16MiB", "--threads", "1", tmp=self.tmp)
+        self.procs[f"worker {i}"] = self.job.proc
+
+    def a_rank(self):
+        """The one on the second host, or one of mpirun's children here."""
+        if not self.both:
+            return harness.actors_of(self.job.proc.pid)[-1][1]
+        return next(pid for pid in self.both[1].pids() if harness.proc_stat(pid)[1] == "weft-worker")
+
+
+@contextlib.contextmanager
+def serving():
+    with network() as both, tempfile.TemporaryDirectory() as tmp:
+        with Group(both, tmp) as group:
+            yield group
+        assert_nothing_left(both)
+
+
+def test_a_group_across_hosts_serves_what_one_worker_does():
+    want = subprocess.run([program("weft"), "run", FABLE, "--prompt", "The old house stood", "--n-predict", "40"],
+                          capture_output=True, text=True, check=True).stdout
+    with serving() as group:
+        reply = group.request("POST", "/v1/completions", {"prompt": "The old house stood", "max_tokens": 40,
+                                                          "temperature": 0})
+        assert reply.status == 200 and reply.json["choices"][0]["text"].strip() == want.strip(), reply.text
+
+
+def lose_a_rank(group, body, want):
+    """While it streams; whoever started the ranks starts them anew."""
+    lost = []
+
+    def on_token(_):
+        if not lost:
+            lost.append(group.a_rank())
+            os.kill(lost[0], signal.SIGKILL)
+            status, said = group.job.end()
+            assert status != 0 and re.search(r"rank \d .*exited on signal 9", said), said
+            group.start_worker(0)
+
+    before = group.metric("weft_recomputed_tokens_total")
+    assert group.tokens(body, on_token) == want
+    if group.metric("weft_recomputed_tokens_total") == before:
+        raise Void("all tokens were there before the rank was lost")
+
+
+def test_a_stream_goes_on_with_a_new_job():
+    with serving() as group:
+        body = {**STORY, "prompt": "The old house stood", "seed": 7}
+        want = group.tokens(body)
+        harness.attempt(lambda: lose_a_rank(group, body, want))
 
 
 def test_so_many_ranks_are_no_group():
