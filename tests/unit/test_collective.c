@@ -361,6 +361,18 @@ static void ranks_of_different_models_are_told_so(void **state) {
     (void)close(fd);
 }
 
+#ifndef WITH_MPI
+static void without_mpi_there_is_no_group_across_hosts(void **state) {
+    (void)state;
+    weft_coll *coll;
+    struct weft_errmsg why;
+    uint32_t rank;
+    assert_int_equal(weft_coll_open_mpi(NEVER_MS, &coll, &rank, &why), WEFT_E_UNSUPPORTED);
+    assert_string_equal(why.text, "this program was built without MPI (-DWEFT_MPI=ON)");
+    assert_null(coll);
+}
+#endif
+
 static void what_is_no_segment_is_refused(void **state) {
     (void)state;
     weft_coll *coll;
@@ -393,6 +405,9 @@ int main(void) {
         cmocka_unit_test(groups_of_other_sizes_are_refused),
         cmocka_unit_test(a_rank_is_taken_once),
         cmocka_unit_test(ranks_of_different_models_are_told_so),
+#ifndef WITH_MPI
+        cmocka_unit_test(without_mpi_there_is_no_group_across_hosts),
+#endif
         cmocka_unit_test(what_is_no_segment_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
