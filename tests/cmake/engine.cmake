@@ -1,6 +1,7 @@
 set(ENG_DRIVE ${CMAKE_SOURCE_DIR}/tests/harness/eng_drive.c)
 set(ENG_FIXTURES ${CMAKE_SOURCE_DIR}/tests/unit/engine_fixtures.c ${ENG_DRIVE})
 set(ENG_GOLDENS ${CMAKE_SOURCE_DIR}/tests/golden/goldens.c ${ENG_DRIVE})
+set(ENG_GROUP ${CMAKE_SOURCE_DIR}/tests/harness/eng_group.c)
 
 weft_test(test_pool SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_pool.c
           LINKS weft_engine weft_model weft_kernels weft_alloc INSIDE engine LABELS unit TIMEOUT 60)
@@ -41,19 +42,27 @@ function(engine_tests suffix env)
   if(NOT WEFT_SANITIZE) # it counts what each thread allocates
     target_link_options(test_engine_steps${suffix} PRIVATE -Wl,--wrap=pthread_create)
   endif()
-  weft_test(golden_logits${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_logits.c
+  weft_test(golden_logits${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_logits.c ${ENG_GROUP}
                                            ${ENG_GOLDENS}
-            LINKS weft_engine weft_model weft_kernels PkgConfig::JANSSON weft_alloc INSIDE kernels LABELS golden TIMEOUT 120 ENV "${env}")
+            LINKS weft_engine weft_collective weft_model weft_kernels PkgConfig::JANSSON weft_alloc INSIDE kernels LABELS golden TIMEOUT 120 ENV "${env}")
 endfunction()
 engine_tests("" "")
 engine_tests(_avx2 "WEFT_ISA=avx2")
 engine_tests(_scalar "WEFT_ISA=scalar" short)
 
-# Groups of engines. The scalar instruction set has fewer ranks.
+# Groups of engines. Fewer ranks and models for the scalar instruction set, and for ThreadSanitizer, which take ten times as
+# long.
 function(engine_group_test suffix env)
-  weft_test(test_engine_tp${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_engine_tp.c ${ENG_FIXTURES}
+  weft_test(test_engine_tp${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_engine_tp.c ${ENG_GROUP} ${ENG_FIXTURES}
             LINKS weft_engine weft_collective weft_model weft_kernels PkgConfig::XXHASH weft_alloc LABELS unit TIMEOUT 600 ARGS ${ARGN}
             ENV "${env}")
 endfunction()
-engine_group_test("" "")
+if(WEFT_SANITIZE STREQUAL "thread")
+  engine_group_test("" "" short)
+else()
+  engine_group_test("" "")
+endif()
+engine_group_test(_avx2 "WEFT_ISA=avx2")
+weft_test(golden_logits_ranks SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_logits.c ${ENG_GROUP} ${ENG_GOLDENS}
+          LINKS weft_engine weft_collective weft_model weft_kernels PkgConfig::JANSSON weft_alloc INSIDE kernels LABELS golden TIMEOUT 120 ARGS 2)
 engine_group_test(_scalar "WEFT_ISA=scalar" short)

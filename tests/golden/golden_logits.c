@@ -1,5 +1,6 @@
 /* Logits of the exact mode (f32 activations) against a float64 reference on the same weights: every
- * logit within 1e-3, greedy tokens equal wherever the reference's margin is over 0.01.
+ * logit within 1e-3, greedy tokens equal wherever the reference's margin is over 0.01. With the
+ * argument 2, 4 or 8 so many ranks divide each model.
  *
  * How the goldens were made: models by a PyTorch reference in float64 from the BF16 weights, zoo by
  * a NumPy one; quantised files from their dequantised values. */
@@ -18,11 +19,14 @@
 #include "base/log.h"
 #include "golden/goldens.h"
 #include "harness/eng_drive.h"
+#include "harness/eng_group.h"
 
 #define LOGIT_TOLERANCE 1e-3f
 #define MARGIN 0.01f
 
 enum { TOKENS_MAX = 1024 };
+
+static uint32_t n_ranks = 1;
 
 /* The goldens of a model may hold the last rows of long prompts only. */
 struct compare {
@@ -55,25 +59,42 @@ static uint32_t read_ids(const struct goldens_array *array, uint32_t out[TOKENS_
     return (uint32_t)array->n_cols;
 }
 
-static void check_logits(weft_eng *eng, const char *what, const struct goldens_array *ids,
-                         const struct goldens_array *want) {
+static void check_logits(const struct eng_group *group, const char *what,
+                         const struct goldens_array *ids, const struct goldens_array *want) {
     uint32_t tokens[TOKENS_MAX], n = read_ids(ids, tokens);
-    struct compare compare = {want, n, weft_eng_info(eng)->n_vocab, 0.0f};
-    struct weft_errmsg why;
+    struct compare compare = {want, n, weft_eng_info(group->engs[0])->n_vocab, 0.0f};
     assert_int_equal(want->n_cols, compare.n_vocab);
-    if (weft_eng_logits(eng, tokens, n, compare_row, &compare, &why)) fail_msg("%s", why.text);
+    group_logits(group, tokens, n, compare_row, &compare);
     (void)printf("  %s, %u tokens: largest difference %.2e\n", what, n, (double)compare.worst);
     assert_true(compare.worst < LOGIT_TOLERANCE);
 }
 
-static void check_greedy(weft_eng *eng, const struct goldens_array *ids,
+/* All ranks' step, for drive_run. */
+static weft_err step_all(void *ctx, const struct weft_step_plan *plan,
+                         const struct weft_step_result **result_out, struct weft_errmsg *why) {
+    struct group_step steps[WEFT_COLL_RANKS_MAX];
+    const struct eng_group *group = ctx;
+    group_step(group, plan, steps);
+    for (uint32_t i = 0; i < group->n_ranks; i++) {
+        if (!steps[i].err) continue;
+        *why = steps[i].why;
+        return steps[i].err;
+    }
+    *result_out = steps[0].result;
+    return WEFT_OK;
+}
+
+static void check_greedy(struct eng_group *group, const struct goldens_array *ids,
                          const struct goldens_array *greedy, const struct goldens_array *margin) {
     uint32_t tokens[TOKENS_MAX], out[TOKENS_MAX], n = read_ids(ids, tokens);
     struct drive *drive = malloc(sizeof *drive);
     assert_non_null(drive);
-    drive_init(drive, eng);
+    drive_init(drive, group->engs[0]);
+    drive->step_fn = step_all;
+    drive->step_ctx = group;
     drive->epoch = 1; /* each prompt begins one */
-    weft_eng_reset(eng, drive->epoch);
+    for (uint32_t i = 0; i < group->n_ranks; i++)
+        weft_eng_reset(group->engs[i], drive->epoch);
     struct weft_sampling sampling;
     weft_sampling_init(&sampling);
     sampling.max_tokens = (uint32_t)greedy->n_cols;
@@ -130,23 +151,23 @@ static void compare_routes(void *ctx, uint32_t layer, uint32_t n_rows, const uin
 
 /* The experts that the rows of a prompt chose, if the file has them. In the last layer only rows
  * with logits get on; here all have some. */
-static uint32_t check_routes(weft_eng *eng, const struct goldens *goldens, const char *prefix) {
+static uint32_t check_routes(const struct eng_group *group, const struct goldens *goldens,
+                             const char *prefix) {
     struct goldens_array ids;
-    struct routes routes = {goldens, prefix, weft_eng_info(eng)->n_experts_used, 0, {0}};
+    struct routes routes = {goldens, prefix, weft_eng_info(group->engs[0])->n_experts_used, 0, {0}};
     uint32_t tokens[TOKENS_MAX];
-    struct weft_errmsg why;
     char name[64];
     (void)snprintf(name, sizeof name, "%s.input_ids", prefix);
     assert_true(goldens_find(goldens, name, "I32", &ids));
     uint32_t n = read_ids(&ids, tokens);
-    weft_eng_watch_routes(eng, compare_routes, &routes);
-    if (weft_eng_logits(eng, tokens, n, ignore_row, NULL, &why)) fail_msg("%s", why.text);
-    weft_eng_watch_routes(eng, NULL, NULL);
+    weft_eng_watch_routes(group->engs[0], compare_routes, &routes);
+    group_logits(group, tokens, n, ignore_row, NULL);
+    weft_eng_watch_routes(group->engs[0], NULL, NULL);
     return routes.n_checked;
 }
 
 /* One prompt, if the file has it: names are prefix + one of these. */
-static bool check_prompt(weft_eng *eng, const struct goldens *goldens, const char *prefix,
+static bool check_prompt(struct eng_group *group, const struct goldens *goldens, const char *prefix,
                          const char *greedy_name, const char *margin_name) {
     struct goldens_array ids, logits, greedy, margin;
     char name[64];
@@ -158,18 +179,18 @@ static bool check_prompt(weft_eng *eng, const struct goldens *goldens, const cha
     assert_true(goldens_find(goldens, name, "I32", &greedy));
     (void)snprintf(name, sizeof name, "%s.%s", prefix, margin_name);
     assert_true(goldens_find(goldens, name, "F32", &margin));
-    check_logits(eng, prefix, &ids, &logits);
-    check_greedy(eng, &ids, &greedy, &margin);
+    check_logits(group, prefix, &ids, &logits);
+    check_greedy(group, &ids, &greedy, &margin);
     return true;
 }
 
-static weft_eng *open_exact(const char *path) {
+static void open_exact(const char *path, struct eng_group *group) {
     struct weft_eng_options options;
     weft_eng_options_init(&options);
     options.activations = WEFT_ENG_ACT_F32;
     options.kv_memory_bytes = 64u << 20;
     options.max_batched_tokens = 100; /* long prompts come in chunks */
-    return drive_open(path, &options);
+    group_open(group, path, options, n_ranks);
 }
 
 static void check_in(const char *model, const char *folder) {
@@ -177,29 +198,30 @@ static void check_in(const char *model, const char *folder) {
     char path[1024];
     (void)snprintf(path, sizeof path, "%s/goldens.safetensors", folder);
     assert_true(goldens_open(&goldens, path));
-    weft_eng *eng = open_exact(model);
-    (void)printf("%s (%s)\n", model, weft_eng_info(eng)->isa);
+    struct eng_group group;
+    open_exact(model, &group);
+    (void)printf("%s (%s)\n", model, weft_eng_info(group.engs[0])->isa);
     struct goldens_array ids;
     int n = 0;
     for (int i = 0; i < 8; i++) { /* models number their prompts, the zoo names them by length */
         char prefix[32];
         (void)snprintf(prefix, sizeof prefix, "prompt_%d", i);
-        n += check_prompt(eng, &goldens, prefix, "greedy", "margin");
+        n += check_prompt(&group, &goldens, prefix, "greedy", "margin");
     }
     static const int lengths[] = {1, 7, 33, 150};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         char prefix[32];
         (void)snprintf(prefix, sizeof prefix, "prompt%d", lengths[i]);
-        n += check_prompt(eng, &goldens, prefix, "greedy_ids", "greedy_margin");
+        n += check_prompt(&group, &goldens, prefix, "greedy_ids", "greedy_margin");
     }
-    if (weft_eng_info(eng)->n_experts > 0) {
+    if (weft_eng_info(group.engs[0])->n_experts > 0) {
         bool is_zoo = goldens_find(&goldens, "prompt33.input_ids", "I32", &ids);
-        uint32_t n_routes = check_routes(eng, &goldens, is_zoo ? "prompt33" : "prompt_4");
+        uint32_t n_routes = check_routes(&group, &goldens, is_zoo ? "prompt33" : "prompt_4");
         (void)printf("  %u choices of an expert agree\n", n_routes);
         assert_true(n_routes > 0);
     }
     assert_true(n >= 4);
-    weft_eng_free(eng);
+    group_close(&group);
     goldens_close(&goldens);
 }
 
@@ -318,12 +340,13 @@ static void quantised_files_agree(void **state) {
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         char name[128];
         (void)snprintf(name, sizeof name, "tests/data/zoo/llama_quant/%s.gguf", types[i]);
-        weft_eng *eng = open_exact(drive_fixture(name));
+        struct eng_group group;
+        open_exact(drive_fixture(name), &group);
         (void)printf("%s\n", name);
         (void)snprintf(name, sizeof name, "%s.logits", types[i]);
         assert_true(goldens_find(&goldens, name, "F32", &logits));
-        check_logits(eng, types[i], &ids, &logits);
-        weft_eng_free(eng);
+        check_logits(&group, types[i], &ids, &logits);
+        group_close(&group);
     }
     goldens_close(&goldens);
 }
@@ -352,13 +375,13 @@ static void measure_distances(const struct goldens *goldens, const char *type,
     char name[128];
     struct goldens_array ids, want, theirs;
     struct weft_eng_options options;
-    struct weft_errmsg why;
+    struct eng_group group;
     weft_eng_options_init(&options);
     options.activations = WEFT_ENG_ACT_INT8;
     options.kv_dtype = WEFT_ENG_KV_F32; /* as theirs was */
     options.kv_memory_bytes = 64u << 20;
     (void)snprintf(name, sizeof name, "tests/data/zoo/llama_quant/%s.gguf", type);
-    weft_eng *eng = drive_open(drive_fixture(name), &options);
+    group_open(&group, drive_fixture(name), options, n_ranks);
     assert_true(goldens_find(goldens, "input_ids", "I32", &ids));
     (void)snprintf(name, sizeof name, "%s.logits", type);
     assert_true(goldens_find(goldens, name, "F32", &want));
@@ -366,11 +389,11 @@ static void measure_distances(const struct goldens *goldens, const char *type,
     assert_true(goldens_find(goldens, name, "F16", &theirs));
     uint32_t tokens[TOKENS_MAX], n = read_ids(&ids, tokens);
     *d = (struct distances){&want, &theirs, 0, 0, 0, 0};
-    if (weft_eng_logits(eng, tokens, n, add_distances, d, &why)) fail_msg("%s", why.text);
+    group_logits(&group, tokens, n, add_distances, d);
     double cells = (double)want.n_rows * (double)want.n_cols;
     (void)printf("  %s: mean %.4f (llama.cpp %.4f), largest %.3f (%.3f)\n", type,
                  d->ours_sum / cells, d->theirs_sum / cells, d->ours_max, d->theirs_max);
-    weft_eng_free(eng);
+    group_close(&group);
 }
 
 /* With the K types llama.cpp's activations have one scale in 256 columns, ours one in 32. With the
@@ -398,8 +421,9 @@ static void eight_bit_activations_are_as_close_as_llama_cpps(void **state) {
     goldens_close(&goldens);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     if (drive_isa_missing()) return 77;
+    if (argc > 1) n_ranks = (uint32_t)strtoul(argv[1], NULL, 10);
     weft_log_init("golden_logits", WEFT_LOG_WARN, false);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grouped_queries_with_llama3_rope_agree),

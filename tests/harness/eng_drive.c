@@ -128,7 +128,8 @@ const struct weft_step_result *drive_run(struct drive *drive) {
     struct weft_step_plan plan = drive_plan(drive);
     struct weft_errmsg why = {{0}};
     const struct weft_step_result *result = NULL;
-    weft_err err = weft_eng_step(drive->eng, &plan, &result, &why);
+    weft_err err = drive->step_fn ? drive->step_fn(drive->step_ctx, &plan, &result, &why)
+                                  : weft_eng_step(drive->eng, &plan, &result, &why);
     if (err) fail_msg("step %llu: %s", (unsigned long long)drive->step, why.text);
     assert_int_equal(result->n_outs, plan.n_rows);
     drive->step++;

@@ -10,8 +10,13 @@
 
 enum { DRIVE_PARTS = 64, DRIVE_BLOCKS = 4096 };
 
+typedef weft_err drive_step_fn(void *ctx, const struct weft_step_plan *plan,
+                               const struct weft_step_result **result_out, struct weft_errmsg *why);
+
 struct drive {
     weft_eng *eng;
+    drive_step_fn *step_fn; /* NULL: the engine's own */
+    void *step_ctx;
     uint64_t epoch, step;
     /* The plan in the making. */
     struct weft_step_release releases[DRIVE_PARTS];

@@ -119,8 +119,9 @@ static void set_kinds(struct wefti_forward *f, const struct weft_model_params *p
 /* What the rank has of it: rows of q and k may be of all heads. */
 static void set_heads(struct wefti_forward *f, const struct weft_model_params *p) {
     uint32_t n_q = 0, n_k = 0;
-    f->n_heads = f->weights->n_heads_max;
-    f->n_kv_heads = f->weights->n_kv_heads_max;
+    /* Attention is planned even where the rank of a small model has no head. */
+    f->n_heads = weft_max_u32(f->weights->n_heads_max, 1);
+    f->n_kv_heads = weft_max_u32(f->weights->n_kv_heads_max, 1);
     f->group_heads = p->n_heads / p->n_kv_heads;
     for (uint32_t i = 0; i < f->n_layers; i++) {
         const struct wefti_weights_layer *layer = &f->weights->layers[i];
