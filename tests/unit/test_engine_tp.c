@@ -9,26 +9,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include "base/check.h"
 #include "base/rand.h"
 #include "collective/collective.h"
 #include "harness/eng_drive.h"
+#include "harness/eng_group.h"
 #include "unit/engine_fixtures.h"
 
 enum { RANKS_MAX = WEFT_COLL_RANKS_MAX, TEXT = 70, STEPS_MAX = 64, SEQS = ENGINE_REQUESTS };
 
 static uint64_t seed;
 
-/* --------------------------------------------------------------------------------- a group --- */
-
-struct group {
-    uint32_t n_ranks;
-    weft_coll *coll; /* NULL: one rank, alone */
-    weft_eng *engs[RANKS_MAX];
-};
+/* ------------------------------------------------------------------------------ its options --- */
 
 static void small_options(struct weft_eng_options *options) {
     weft_eng_options_init(options);
@@ -37,31 +31,6 @@ static void small_options(struct weft_eng_options *options) {
     options->max_model_len = 250;
     options->kv_memory_bytes = 24u << 20;
     options->n_threads = 1;
-}
-
-static weft_coll *open_coll(uint32_t n_ranks) {
-    int fd;
-    weft_coll *coll;
-    assert_int_equal(weft_coll_create(n_ranks, &fd, NULL), WEFT_OK);
-    assert_int_equal(weft_coll_open(fd, 60 * 1000, &coll, NULL), WEFT_OK);
-    (void)close(fd);
-    return coll;
-}
-
-static void open_group(struct group *group, const char *model, struct weft_eng_options options,
-                       uint32_t n_ranks) {
-    *group = (struct group){.n_ranks = n_ranks};
-    if (n_ranks > 1) group->coll = open_coll(n_ranks);
-    options.n_ranks = n_ranks;
-    options.coll = group->coll;
-    for (options.rank = 0; options.rank < n_ranks; options.rank++)
-        group->engs[options.rank] = drive_open(drive_fixture(model), &options);
-}
-
-static void close_group(struct group *group) {
-    for (uint32_t i = 0; i < group->n_ranks; i++)
-        weft_eng_free(group->engs[i]);
-    weft_coll_close(group->coll);
 }
 
 /* ---------------------------------------------------------------------------------- logits --- */
@@ -77,62 +46,13 @@ static void keep_row(void *ctx, uint32_t pos, const float *logits) {
     out->hashes[out->n_rows++] = XXH3_64bits(logits, out->n_vocab * sizeof *logits);
 }
 
-struct logits_job {
-    weft_eng *eng;
-    const uint32_t *text;
-    struct logits out;
-    weft_err err;
-    struct weft_errmsg why;
-};
-
-static void *logits_main(void *arg) {
-    struct logits_job *job = arg;
-    job->err = weft_eng_logits(job->eng, job->text, TEXT, keep_row, &job->out, &job->why);
-    return NULL;
-}
-
-static void group_logits(const struct group *group, const uint32_t *text, struct logits *out) {
-    struct logits_job jobs[RANKS_MAX];
-    pthread_t threads[RANKS_MAX];
-    for (uint32_t i = 0; i < group->n_ranks; i++) {
-        jobs[i] = (struct logits_job){.eng = group->engs[i], .text = text};
-        jobs[i].out.n_vocab = weft_eng_info(group->engs[i])->n_vocab;
-        assert_int_equal(pthread_create(&threads[i], NULL, logits_main, &jobs[i]), 0);
-    }
-    for (uint32_t i = 0; i < group->n_ranks; i++) {
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
-        if (jobs[i].err) fail_msg("rank %u: %s", i, jobs[i].why.text);
-        assert_int_equal(jobs[i].out.n_rows, i == 0 ? TEXT : 0);
-    }
-    *out = jobs[0].out;
+static void hash_logits(const struct eng_group *group, const uint32_t *text, struct logits *out) {
+    *out = (struct logits){.n_vocab = weft_eng_info(group->engs[0])->n_vocab};
+    group_logits(group, text, TEXT, keep_row, out);
+    assert_int_equal(out->n_rows, TEXT);
 }
 
 /* ----------------------------------------------------------------------------------- steps --- */
-
-struct step_job {
-    weft_eng *eng;
-    const struct weft_step_plan *plan;
-    const struct weft_step_result *result;
-    weft_err err;
-    struct weft_errmsg why;
-};
-
-static void *step_main(void *arg) {
-    struct step_job *job = arg;
-    job->err = weft_eng_step(job->eng, job->plan, &job->result, &job->why);
-    return NULL;
-}
-
-static void group_step(const struct group *group, const struct weft_step_plan *plan,
-                       struct step_job jobs[RANKS_MAX]) {
-    pthread_t threads[RANKS_MAX];
-    for (uint32_t i = 0; i < group->n_ranks; i++) {
-        jobs[i] = (struct step_job){.eng = group->engs[i], .plan = plan};
-        assert_int_equal(pthread_create(&threads[i], NULL, step_main, &jobs[i]), 0);
-    }
-    for (uint32_t i = 0; i < group->n_ranks; i++)
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
-}
 
 /* All that is said of a sequence in a run of requests, as a hash. */
 struct record {
@@ -162,12 +82,13 @@ static void note(struct record *record, const struct weft_step_out *out) {
 }
 
 /* What every rank knows, and the first one says. */
-static void assert_ranks_agree(const struct group *group, const struct step_job *jobs) {
+static void assert_ranks_agree(const struct eng_group *group, const struct group_step *steps) {
     for (uint32_t i = 0; i < group->n_ranks; i++) {
-        if (jobs[i].err) fail_msg("rank %u: %s", i, jobs[i].why.text);
-        assert_int_equal(jobs[i].result->n_outs, jobs[0].result->n_outs);
-        for (uint32_t k = 0; k < jobs[0].result->n_outs; k++) {
-            const struct weft_step_out *a = &jobs[0].result->outs[k], *b = &jobs[i].result->outs[k];
+        if (steps[i].err) fail_msg("rank %u: %s", i, steps[i].why.text);
+        assert_int_equal(steps[i].result->n_outs, steps[0].result->n_outs);
+        for (uint32_t k = 0; k < steps[0].result->n_outs; k++) {
+            const struct weft_step_out *a = &steps[0].result->outs[k],
+                                       *b = &steps[i].result->outs[k];
             assert_int_equal(a->slot, b->slot);
             assert_int_equal(a->sampled, b->sampled);
             assert_int_equal(a->finish, b->finish);
@@ -177,7 +98,7 @@ static void assert_ranks_agree(const struct group *group, const struct step_job 
 }
 
 /* All requests at once, each with all of its blocks from the start. */
-static void run_requests(const struct group *group, const struct engine_request *requests,
+static void run_requests(const struct eng_group *group, const struct engine_request *requests,
                          struct record records[SEQS]) {
     const struct weft_eng_info *info = weft_eng_info(group->engs[0]);
     static struct drive drive;
@@ -201,7 +122,7 @@ static void run_requests(const struct group *group, const struct engine_request 
     assert_true(next_block <= info->n_blocks);
     while (n_left > 0) {
         uint32_t budget = info->max_batched_tokens;
-        struct step_job jobs[RANKS_MAX];
+        struct group_step steps[RANKS_MAX];
         for (uint32_t i = 0; i < SEQS; i++) {
             uint32_t left = requests[i].n_prompt + records[i].n_tokens - computed[i];
             uint32_t n = left < budget ? left : budget;
@@ -211,12 +132,12 @@ static void run_requests(const struct group *group, const struct engine_request 
             budget -= n;
         }
         struct weft_step_plan plan = drive_plan(&drive);
-        group_step(group, &plan, jobs);
-        assert_ranks_agree(group, jobs);
+        group_step(group, &plan, steps);
+        assert_ranks_agree(group, steps);
         drive.step++;
         drive_clear(&drive);
-        for (uint32_t k = 0; k < jobs[0].result->n_outs; k++) {
-            const struct weft_step_out *out = &jobs[0].result->outs[k];
+        for (uint32_t k = 0; k < steps[0].result->n_outs; k++) {
+            const struct weft_step_out *out = &steps[0].result->outs[k];
             note(&records[out->slot], out);
             n_left -= out->finish != WEFT_END_NONE;
         }
@@ -227,7 +148,7 @@ static void run_requests(const struct group *group, const struct engine_request 
 
 /* ------------------------------------------------------------------------------ comparison --- */
 
-static void check_model(const char *model, const struct weft_eng_options *options) {
+static void check_model(const char *path, const struct weft_eng_options *options) {
     uint64_t rng = seed;
     struct engine_request requests[SEQS];
     struct logits want_logits, logits;
@@ -235,90 +156,99 @@ static void check_model(const char *model, const struct weft_eng_options *option
     uint32_t text[TEXT];
     char fingerprint[32] = "";
     for (uint32_t n_ranks = 1; n_ranks <= RANKS_MAX; n_ranks *= 2) {
-        struct group group;
+        struct eng_group group;
         if (engine_short_run && n_ranks == 8) break;
-        open_group(&group, model, *options, n_ranks);
+        group_open(&group, path, *options, n_ranks);
         const struct weft_eng_info *info = weft_eng_info(group.engs[0]);
         if (n_ranks == 1) {
             engine_make_requests(requests, info->n_vocab, &rng);
             for (uint32_t i = 0; i < TEXT; i++)
                 text[i] = weft_rand_below(&rng, info->n_vocab);
-            group_logits(&group, text, &want_logits);
+            hash_logits(&group, text, &want_logits);
             run_requests(&group, requests, want);
             memcpy(fingerprint, info->fingerprint, sizeof fingerprint);
         } else {
-            group_logits(&group, text, &logits);
+            hash_logits(&group, text, &logits);
             if (memcmp(logits.hashes, want_logits.hashes, sizeof logits.hashes) != 0)
-                fail_msg("%s: %u ranks have other logits than one", model, n_ranks);
+                fail_msg("%s: %u ranks have other logits than one", path, n_ranks);
             run_requests(&group, requests, got);
             if (memcmp(got, want, sizeof got) != 0)
-                fail_msg("%s: %u ranks say something else than one", model, n_ranks);
+                fail_msg("%s: %u ranks say something else than one", path, n_ranks);
             for (uint32_t i = 0; i < n_ranks; i++)
                 assert_string_equal(weft_eng_info(group.engs[i])->fingerprint, fingerprint);
         }
-        close_group(&group);
+        group_close(&group);
     }
 }
 
 static void check_as_it_is(const char *model) {
     struct weft_eng_options options;
     small_options(&options);
-    check_model(model, &options);
+    check_model(drive_fixture(model), &options);
+}
+
+/* Models of a folder; in short runs the first two of them. */
+static void check_all(const char *folder, const char *ending, const char *const *names, size_t n) {
+    for (size_t i = 0; i < n && (i < 2 || !engine_short_run); i++) {
+        char path[64];
+        (void)snprintf(path, sizeof path, "tests/data/%s/%s%s", folder, names[i], ending);
+        check_as_it_is(path);
+    }
+}
+#define CHECK_ALL(folder, ending, names)                                                           \
+    check_all(folder, ending, names, sizeof(names) / sizeof *(names))
+
+/* The larger one, or another that is done sooner. */
+static const char *bundled_model(void) {
+    return drive_fixture(engine_short_run ? ENGINE_DRAFT : "models/fable-6m");
 }
 
 static void the_bundled_model_has_the_same_bits_on_any_number_of_ranks(void **state) {
     (void)state;
     struct weft_eng_options options;
     small_options(&options);
-    check_model("models/fable-6m", &options);
+    check_model(bundled_model(), &options);
     options.activations = WEFT_ENG_ACT_F32;
     options.n_threads = 2;
-    check_model("models/fable-6m", &options);
+    check_model(bundled_model(), &options);
 }
 
 static void weights_quantised_at_loading_have_the_same_bits(void **state) {
     (void)state;
-    static const enum weft_eng_dtype dtypes[] = {WEFT_ENG_DT_F32, WEFT_ENG_DT_F16, WEFT_ENG_DT_Q8,
-                                                 WEFT_ENG_DT_Q4};
+    static const enum weft_eng_dtype dtypes[] = {WEFT_ENG_DT_Q8, WEFT_ENG_DT_Q4, WEFT_ENG_DT_F32,
+                                                 WEFT_ENG_DT_F16};
     struct weft_eng_options options;
-    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
+    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0] && (i < 2 || !engine_short_run); i++) {
         small_options(&options);
         options.dtype = dtypes[i];
-        check_model("models/fable-6m", &options);
+        check_model(bundled_model(), &options);
     }
     small_options(&options);
     options.dtype = WEFT_ENG_DT_Q8;
     options.scheme = WEFT_ENG_SCHEME_GROUP;
     options.kv_dtype = WEFT_ENG_KV_INT8;
-    check_model(ENGINE_DRAFT, &options);
+    check_model(drive_fixture(ENGINE_DRAFT), &options);
 }
 
 static void quantised_files_have_the_same_bits(void **state) {
     (void)state;
-    static const char *const types[] = {"BF16", "F16",  "Q8_0", "Q4_0",   "Q4_1",   "Q5_0", "Q5_1",
-                                        "Q2_K", "Q3_K", "Q4_K", "IQ4_NL", "IQ4_XS", "Q5_K", "Q6_K"};
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-        char path[64];
-        (void)snprintf(path, sizeof path, "tests/data/zoo/llama_quant/%s.gguf", types[i]);
-        check_as_it_is(path);
-    }
-    check_as_it_is(ENGINE_QUANTISED);
+    static const char *const types[] = {"Q4_K", "Q8_0", "BF16", "F16",    "Q4_0",   "Q4_1", "Q5_0",
+                                        "Q5_1", "Q2_K", "Q3_K", "IQ4_NL", "IQ4_XS", "Q5_K", "Q6_K"};
+    CHECK_ALL("zoo/llama_quant", ".gguf", types);
+    if (!engine_short_run) check_as_it_is(ENGINE_QUANTISED);
 }
 
 static void quantised_folders_have_the_same_bits(void **state) {
     (void)state;
-    check_as_it_is("tests/data/formats/fp8");
-    check_as_it_is("tests/data/formats/gptq");
-    check_as_it_is("tests/data/formats/gptq_order");
-    check_as_it_is("tests/data/formats/gptq_v2");
-    check_as_it_is("tests/data/formats/awq");
-    check_as_it_is("tests/data/formats/nf4");
-    check_as_it_is("tests/data/formats/nf4_wide");
+    static const char *const names[] = {"gptq_order", "fp8", "gptq",    "gptq_v2",
+                                        "awq",        "nf4", "nf4_wide"};
+    CHECK_ALL("formats", "", names);
 }
 
 static void dense_architectures_have_the_same_bits(void **state) {
     (void)state;
     static const char *const names[] = {"llama_gqa_llama3rope",
+                                        "olmo2",
                                         "llama_mha_linear",
                                         "llama_yarn",
                                         "mistral_swa16",
@@ -330,30 +260,31 @@ static void dense_architectures_have_the_same_bits(void **state) {
                                         "gemma3",
                                         "phi3",
                                         "phi3_longrope",
-                                        "phi4_mini",
-                                        "olmo2"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char path[64];
-        (void)snprintf(path, sizeof path, "tests/data/zoo/%s", names[i]);
-        check_as_it_is(path);
-    }
+                                        "phi4_mini"};
+    CHECK_ALL("zoo", "", names);
 }
 
 static void experts_on_different_ranks_have_the_same_bits(void **state) {
     (void)state;
-    check_as_it_is("tests/data/zoo/mixtral");
-    check_as_it_is("tests/data/zoo/olmoe");
-    check_as_it_is("tests/data/zoo/qwen2_moe");
-    check_as_it_is("tests/data/zoo/qwen3_moe");
-    check_as_it_is("tests/data/formats/mixed_experts.gguf");
+    static const char *const names[] = {"qwen2_moe", "mixtral", "olmoe", "qwen3_moe"};
+    CHECK_ALL("zoo", "", names);
+    if (!engine_short_run) check_as_it_is("tests/data/formats/mixed_experts.gguf");
+}
+
+static void the_larger_mixture_has_the_same_bits(void **state) {
+    (void)state;
+    struct weft_eng_options options;
+    const char *path = drive_shared("models/fable-moe-12m");
+    if (!path || engine_short_run) skip();
+    small_options(&options);
+    check_model(path, &options);
 }
 
 static void latent_attention_has_the_same_bits(void **state) {
     (void)state;
-    check_as_it_is("tests/data/zoo/deepseek_v2");
-    check_as_it_is("tests/data/zoo/deepseek_v3");
-    check_as_it_is("tests/data/zoo/deepseek_v3_fp8");
-    check_as_it_is("tests/data/zoo/gguf/deepseek_v2.gguf");
+    static const char *const names[] = {"deepseek_v2", "deepseek_v3_fp8", "deepseek_v3",
+                                        "gguf/deepseek_v2.gguf"};
+    CHECK_ALL("zoo", "", names);
 }
 
 /* ---------------------------------------------------------------------------------- shares --- */
@@ -361,10 +292,10 @@ static void latent_attention_has_the_same_bits(void **state) {
 static void each_rank_holds_its_share_of_the_weights_and_of_the_cache(void **state) {
     (void)state;
     struct weft_eng_options options;
-    struct group one, four;
+    struct eng_group one, four;
     small_options(&options);
-    open_group(&one, "models/fable-6m", options, 1);
-    open_group(&four, "models/fable-6m", options, 4);
+    group_open(&one, drive_fixture("models/fable-6m"), options, 1);
+    group_open(&four, drive_fixture("models/fable-6m"), options, 4);
     const struct weft_eng_info *whole = weft_eng_info(one.engs[0]);
     for (uint32_t i = 0; i < 4; i++) {
         const struct weft_eng_info *share = weft_eng_info(four.engs[i]);
@@ -373,8 +304,8 @@ static void each_rank_holds_its_share_of_the_weights_and_of_the_cache(void **sta
         uint64_t block = whole->kv_bytes / whole->n_blocks;
         assert_int_equal(share->kv_bytes / share->n_blocks, block / 4);
     }
-    close_group(&one);
-    close_group(&four);
+    group_close(&one);
+    group_close(&four);
 }
 
 /* --------------------------------------------------------------------------------- endings --- */
@@ -382,13 +313,13 @@ static void each_rank_holds_its_share_of_the_weights_and_of_the_cache(void **sta
 static void steps_of_a_group_that_ended_say_so(void **state) {
     (void)state;
     struct weft_eng_options options;
-    struct group group;
-    struct step_job job;
+    struct eng_group group;
+    struct group_step step;
     static struct drive drive;
     static const uint32_t prompt[3] = {1, 2, 3}, block = 0;
     pthread_t thread;
     small_options(&options);
-    open_group(&group, ENGINE_DRAFT, options, 2);
+    group_open(&group, drive_fixture(ENGINE_DRAFT), options, 2);
     drive_init(&drive, group.engs[0]);
     struct weft_step_start start = {
         .slot = 0, .gen = 1, .tokens = prompt, .n_tokens = 3, .n_prompt = 3};
@@ -397,17 +328,17 @@ static void steps_of_a_group_that_ended_say_so(void **state) {
     drive_grant(&drive, 0, 1, &block, 1);
     drive_row(&drive, 0, 1, 3);
     struct weft_step_plan plan = drive_plan(&drive);
-    job = (struct step_job){.eng = group.engs[0], .plan = &plan};
-    assert_int_equal(pthread_create(&thread, NULL, step_main, &job), 0);
+    step = (struct group_step){.eng = group.engs[0], .plan = &plan};
+    assert_int_equal(pthread_create(&thread, NULL, group_step_main, &step), 0);
     weft_coll_abort(group.coll); /* the other rank never comes */
     assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_int_equal(job.err, WEFT_E_CLOSED);
-    assert_string_equal(job.why.text, "the group was ended");
+    assert_int_equal(step.err, WEFT_E_CLOSED);
+    assert_string_equal(step.why.text, "the group was ended");
     weft_eng_reset(group.engs[0], 0);
-    (void)step_main(&job);
-    assert_int_equal(job.err, WEFT_E_CLOSED);
-    assert_string_equal(job.why.text, "the group was ended");
-    close_group(&group);
+    (void)group_step_main(&step);
+    assert_int_equal(step.err, WEFT_E_CLOSED);
+    assert_string_equal(step.why.text, "the group was ended");
+    group_close(&group);
 }
 
 /* -------------------------------------------------------------------------------- refusals --- */
@@ -424,7 +355,7 @@ static void assert_refused(const char *model, const struct weft_eng_options *opt
 static void what_no_group_can_have_is_refused(void **state) {
     (void)state;
     struct weft_eng_options options;
-    weft_coll *coll = open_coll(2);
+    weft_coll *coll = group_coll(2);
     small_options(&options);
     options.n_ranks = 3;
     assert_refused(ENGINE_DRAFT, &options, WEFT_E_INVAL, "1, 2, 4 or 8 ranks");
@@ -442,7 +373,7 @@ static void what_no_group_can_have_is_refused(void **state) {
 static void ranks_of_different_options_are_told_so(void **state) {
     (void)state;
     struct weft_eng_options options;
-    weft_coll *coll = open_coll(2);
+    weft_coll *coll = group_coll(2);
     small_options(&options);
     options.n_ranks = 2;
     options.coll = coll;
@@ -464,6 +395,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(quantised_folders_have_the_same_bits),
         cmocka_unit_test(dense_architectures_have_the_same_bits),
         cmocka_unit_test(experts_on_different_ranks_have_the_same_bits),
+        cmocka_unit_test(the_larger_mixture_has_the_same_bits),
         cmocka_unit_test(latent_attention_has_the_same_bits),
         cmocka_unit_test(each_rank_holds_its_share_of_the_weights_and_of_the_cache),
         cmocka_unit_test(steps_of_a_group_that_ended_say_so),
