@@ -32,6 +32,10 @@ void weft_coll_leave(weft_coll *coll, uint32_t rank) {
     coll->way->leave(coll, rank);
 }
 
+size_t weft_coll_own_bytes(const weft_coll *coll, size_t part_bytes, size_t board_bytes) {
+    return coll->way->own_bytes(coll, part_bytes, board_bytes);
+}
+
 weft_err weft_coll_reserve(weft_coll *coll, size_t part_bytes, size_t board_bytes,
                            struct weft_errmsg *why) {
     WEFT_ASSERT(part_bytes > 0);

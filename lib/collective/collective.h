@@ -105,6 +105,9 @@ uint64_t weft_coll_told(const weft_coll *coll, uint32_t rank, uint32_t which);
 WEFT_MUST_CHECK weft_err weft_coll_reserve(weft_coll *coll, size_t part_bytes, size_t board_bytes,
                                            struct weft_errmsg *why);
 
+/* What this process has, or writes, of the memory that these sizes would take. */
+size_t weft_coll_own_bytes(const weft_coll *coll, size_t part_bytes, size_t board_bytes);
+
 /* Ends the group: everybody who waits, or ever will, gets CLOSED. */
 void weft_coll_abort(weft_coll *coll);
 

@@ -26,6 +26,7 @@ struct wefti_coll_way {
     /* Makes the memory; sizes are multiples of 64. Once. */
     weft_err (*reserve)(weft_coll *coll, size_t part_bytes, size_t board_bytes,
                         struct weft_errmsg *why);
+    size_t (*own_bytes)(const weft_coll *coll, size_t part_bytes, size_t board_bytes);
     void (*abort)(weft_coll *coll);
     weft_err (*meet)(weft_coll *coll, const struct wefti_coll_visit *visit,
                      struct weft_errmsg *why);

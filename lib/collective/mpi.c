@@ -329,6 +329,11 @@ static weft_err meet_mpi(weft_coll *coll, const struct wefti_coll_visit *visit,
 
 /* --------------------------------------------------------------------------------- reserve --- */
 
+/* All parts and rows, and rows once more on their way. */
+static size_t own_bytes_mpi(const weft_coll *coll, size_t part_bytes, size_t board_bytes) {
+    return 2 * coll->n_ranks * (HEAD_BYTES + part_bytes) + 2 * board_bytes;
+}
+
 /* Nobody is asked: whose sizes differ is found at the first meeting. */
 static weft_err reserve_mpi(weft_coll *coll, size_t part_bytes, size_t board_bytes,
                             struct weft_errmsg *why) {
@@ -392,6 +397,7 @@ static const struct wefti_coll_way by_messages = {
     .join = join_mpi,
     .leave = leave_mpi,
     .reserve = reserve_mpi,
+    .own_bytes = own_bytes_mpi,
     .abort = abort_mpi,
     .meet = meet_mpi,
 };

@@ -6,5 +6,6 @@ weft_err weft_coll_open_mpi(uint32_t wait_ms_max, weft_coll **coll_out, uint32_t
     (void)wait_ms_max;
     *coll_out = NULL;
     *rank_out = 0;
-    return weft_err_set(why, WEFT_E_UNSUPPORTED, "this program was built without MPI (-DWEFT_MPI=ON)");
+    return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                        "this program was built without MPI (-DWEFT_MPI=ON)");
 }

@@ -242,6 +242,11 @@ static uint64_t agree(_Atomic uint64_t *size, uint64_t wanted) {
     return atomic_compare_exchange_strong(size, &none, wanted) ? wanted : none;
 }
 
+/* Pages are counted for those who write them. */
+static size_t own_bytes_shared(const weft_coll *coll, size_t part_bytes, size_t board_bytes) {
+    return 2 * part_bytes + board_bytes / coll->n_ranks;
+}
+
 static weft_err reserve_shared(weft_coll *coll, size_t part_bytes, size_t board_bytes,
                                struct weft_errmsg *why) {
     struct shared *group = shared_of(coll);
@@ -341,6 +346,7 @@ static const struct wefti_coll_way in_shared_memory = {
     .join = join_shared,
     .leave = leave_shared,
     .reserve = reserve_shared,
+    .own_bytes = own_bytes_shared,
     .abort = abort_shared,
     .meet = meet_shared,
 };

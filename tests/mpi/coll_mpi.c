@@ -72,12 +72,19 @@ static void take_late(const struct rank *rank) {
     weft_buf_fini(&taken);
 }
 
+/* Everybody has all of it. */
+static void count_memory(const struct rank *rank) {
+    size_t all = 2 * weft_coll_n_ranks(rank->coll) * COLL_PART_BYTES + COLL_BOARD_BYTES;
+    WEFT_ASSERT(weft_coll_own_bytes(rank->coll, COLL_PART_BYTES, COLL_BOARD_BYTES) > all);
+}
+
 static void data(const struct rank *rank) {
     static coll_case *const cases[] = {coll_sums, coll_gathers, coll_boards, coll_gives};
     struct weft_errmsg why;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         WEFT_ASSERT(!cases[i](rank->coll, rank->idx, &why));
     sum_by_the_tree(rank);
+    count_memory(rank);
     tell(rank);
     take_late(rank);
 }

@@ -52,17 +52,18 @@ def test_what_one_rank_writes_all_others_read():
 
 
 def test_a_model_divided_between_two_hosts_has_the_bits_of_one_engine():
-    models = [os.path.join(harness.SOURCE_DIR, m) for m in MODELS] + [MOE] * os.path.exists(MOE)
+    cases = [(os.path.join(harness.SOURCE_DIR, m), 2) for m in MODELS] + [(MOE, 2)] * os.path.exists(MOE)
+    cases.append((cases[0][0], 4))
     with network() as both:
-        for model in models:
+        for model, n_ranks in cases:
             alone = subprocess.run([program("engine_mpi"), model, "alone"], capture_output=True, text=True, check=True)
-            status, said = run(both, 2, program("engine_mpi"), model, "group")
+            status, said = run(both, n_ranks, program("engine_mpi"), model, "group")
             assert status == 0, said
             logits, tokens = alone.stdout.splitlines()
-            assert logits in said and tokens in said, f"{alone.stdout}\n{said}"
-            assert tokens.replace("rank 0", "rank 1") in said, said
+            assert logits in said, f"{alone.stdout}\n{said}"
+            assert all(tokens.replace("rank 0", f"rank {i}") in said for i in range(n_ranks)), f"{tokens}\n{said}"
             networks = re.findall(r"rank . is in (.*)", said)
-            assert len(networks) == 2 and (not both or sorted(networks) == sorted(h.net for h in both)), said
+            assert len(networks) == n_ranks and (not both or set(networks) == {h.net for h in both}), said
 
 
 def test_the_loss_of_a_rank_ends_the_job():

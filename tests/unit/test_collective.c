@@ -307,6 +307,13 @@ static void more_than_one_may_take_ends_the_group(void **state) {
     weft_coll_close(coll);
 }
 
+static void pages_of_shared_memory_are_counted_once(void **state) {
+    (void)state;
+    weft_coll *coll = open_group(4, NEVER_MS);
+    assert_int_equal(weft_coll_own_bytes(coll, 1000, 400), 2100);
+    weft_coll_close(coll);
+}
+
 static void what_a_rank_tells_anybody_may_ask(void **state) {
     (void)state;
     weft_coll *coll = open_group(2, NEVER_MS);
@@ -401,6 +408,7 @@ int main(void) {
         cmocka_unit_test(what_the_first_rank_gives_all_others_take),
         cmocka_unit_test(who_takes_waits_for_longer_than_others),
         cmocka_unit_test(more_than_one_may_take_ends_the_group),
+        cmocka_unit_test(pages_of_shared_memory_are_counted_once),
         cmocka_unit_test(what_a_rank_tells_anybody_may_ask),
         cmocka_unit_test(groups_of_other_sizes_are_refused),
         cmocka_unit_test(a_rank_is_taken_once),

@@ -21,7 +21,7 @@ static size_t logit_bytes(const struct wefti_forward *f) {
 }
 
 size_t wefti_forward_rank_bytes(const struct wefti_forward *f) {
-    return 2 * part_bytes(f) + logit_bytes(f) / f->n_ranks;
+    return weft_coll_own_bytes(f->coll, part_bytes(f), tokens_bytes(f) + logit_bytes(f));
 }
 
 weft_err wefti_forward_join_ranks(struct wefti_forward *f, struct weft_errmsg *why) {

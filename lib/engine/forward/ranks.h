@@ -12,7 +12,7 @@ static inline bool wefti_forward_is_divided(const struct wefti_forward *f) {
     return f->n_ranks > 1;
 }
 
-/* What a rank writes of the group's memory in a full pass, its share of logits among it. */
+/* What of the group's memory is this rank's after a full pass. */
 size_t wefti_forward_rank_bytes(const struct wefti_forward *f);
 
 /* Makes room in the group's memory, and logits that all ranks write to. Errors of
