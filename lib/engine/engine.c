@@ -16,6 +16,7 @@
 #include "runtime/fit.h"
 #include "runtime/memory.h"
 #include "runtime/options.h"
+#include "weights/expert_load.h"
 
 static void lay_out(weft_eng *eng, struct wefti_memory_layout *layout) {
     size_t n_tokens = eng->info.max_batched_tokens, n_seqs = eng->info.max_seqs;
@@ -119,7 +120,7 @@ static void set_weight_info(weft_eng *eng, const struct weft_model_params *p) {
     info->n_head_weights = (uint64_t)weights->head.n * weights->head.k;
     info->weight_bytes = weights->bytes;
     info->step_weight_bytes = weights->step_bytes;
-    info->n_own_experts = weights->own_experts.end - weights->own_experts.begin;
+    info->n_own_experts = weights->n_own_experts;
     info->weights_inherited = weights->inherited;
 }
 
@@ -309,6 +310,20 @@ void weft_eng_watch_routes(weft_eng *eng, weft_eng_routes_fn *fn, void *ctx) {
 
 const uint64_t *weft_eng_expert_tokens(const weft_eng *eng) {
     return wefti_forward_expert_tokens(eng->forward);
+}
+
+weft_err weft_eng_write_expert_profile(const weft_eng *eng, const char *path,
+                                       struct weft_errmsg *why) {
+    const struct weft_eng_info *info = &eng->info;
+    const struct wefti_expert_load load = {.model = info->model_name,
+                                           .arch = info->arch,
+                                           .n_layers = info->n_layers,
+                                           .n_experts = info->n_experts,
+                                           .n_hidden = eng->weights.n_hidden,
+                                           .tokens = weft_eng_expert_tokens(eng)};
+    if (!load.tokens)
+        return weft_err_set(why, WEFT_E_INVAL, "the model has no experts to be profiled");
+    return wefti_expert_load_write(path, &load, why);
 }
 
 bool weft_eng_has_experts(const weft_eng *eng, uint32_t layer) {

@@ -107,6 +107,10 @@ struct weft_eng_options {
      * by the time of the first step; borrowed until the engine is freed. */
     uint32_t rank, n_ranks;
     weft_coll *coll;
+    /* A file of weft_eng_write_expert_profile, or NULL: the groups of experts go to ranks by their
+     * load in it, not in order; the bits stay. All ranks read the same. Borrowed until the engine is
+     * open. */
+    const char *expert_profile;
     uint32_t n_copies; /* those of them that pack now, each for itself and others */
     uint32_t max_seqs, max_batched_tokens;
     uint32_t max_model_len; /* 0: the model's context */
@@ -146,7 +150,7 @@ struct weft_eng_info {
     uint32_t n_window_blocks; /* of that kind; n_blocks are WEFT_KV_FULL, which take no memory where
                                  all layers are windowed */
     uint32_t n_experts, n_experts_used; /* of a layer, and by a token there; 0: none */
-    uint32_t n_own_experts;             /* of a layer, those that this rank has */
+    uint32_t n_own_experts;             /* of a layer, those that this rank has (at most) */
     uint32_t max_model_len; /* lowered (with a warning in the log) if one sequence would not fit */
     uint32_t max_seqs, max_batched_tokens, n_threads;
     uint32_t long_prompt; /* a prompt of more tokens has nothing in the KV cache that a shorter one
@@ -198,6 +202,7 @@ void weft_eng_reset(weft_eng *eng, uint64_t epoch);
  * done. WEFT_E_IO: a spill or restore failed: the file is closed, and the engine is to be reset.
  * WEFT_E_STATE: an older epoch, or it was not reset after that. CLOSED or TIMEOUT: a peer in the
  * group is gone or does not come; no engine of the group can step again, and all get this.
+ * So it is with STATE, if they have different profiles of experts.
  *
  * In a group the results of the first rank are those of the sequences. The others' say the same of
  * tokens and ends, but have no log-probabilities. */
@@ -310,6 +315,10 @@ void weft_eng_watch_routes(weft_eng *eng, weft_eng_routes_fn *fn, void *ctx);
 /* Rows that each expert has computed since opening, [n_layers][n_experts] of the info. NULL: the
  * model has no experts. Between steps, by the thread that steps. */
 const uint64_t *weft_eng_expert_tokens(const weft_eng *eng);
+/* Writes what these have become to `path`, for weft_eng_options. INVAL: there are none. NOTFOUND,
+ * IO: the file cannot be written. */
+WEFT_MUST_CHECK weft_err weft_eng_write_expert_profile(const weft_eng *eng, const char *path,
+                                                       struct weft_errmsg *why);
 /* Whether a layer has experts, or is a plain one; the same from opening on, for any thread. */
 bool weft_eng_has_experts(const weft_eng *eng, uint32_t layer);
 

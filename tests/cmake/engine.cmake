@@ -63,6 +63,8 @@ else()
   engine_group_test("" "")
 endif()
 engine_group_test(_avx2 "WEFT_ISA=avx2")
+weft_test(test_expert_load SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_expert_load.c ${ENG_GROUP} ${ENG_FIXTURES}
+          LINKS weft_engine weft_collective weft_model weft_kernels weft_alloc INSIDE engine LABELS unit TIMEOUT 60)
 weft_test(golden_logits_ranks SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_logits.c ${ENG_GROUP} ${ENG_GOLDENS}
           LINKS weft_engine weft_collective weft_model weft_kernels PkgConfig::JANSSON weft_alloc INSIDE kernels LABELS golden TIMEOUT 120 ARGS 2)
 engine_group_test(_scalar "WEFT_ISA=scalar" short)

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include "base/check.h"
@@ -271,6 +272,52 @@ static void experts_on_different_ranks_have_the_same_bits(void **state) {
     if (!engine_short_run) check_as_it_is("tests/data/formats/mixed_experts.gguf");
 }
 
+/* A quarter of the experts of one of the zoo's models have all the tokens, other ones in each layer. */
+static void write_skewed_profile(const char *model, const char *path) {
+    struct weft_eng_options options;
+    small_options(&options);
+    weft_eng *eng = drive_open(model, &options);
+    const struct weft_eng_info *info = weft_eng_info(eng);
+    uint64_t rng = seed;
+    FILE *file = fopen(path, "we");
+    assert_non_null(file);
+    (void)fprintf(file,
+                  "{\"weft_expert_profile\": 1, \"architecture\": \"%s\", \"layers\": %u, "
+                  "\"experts\": %u, \"hidden\": 64, \"tokens\": [",
+                  info->arch, info->n_layers, info->n_experts);
+    for (uint32_t i = 0; i < info->n_layers; i++) {
+        for (uint32_t e = 0; e < info->n_experts; e++)
+            (void)fprintf(file, "%s%u",
+                          e   ? ", "
+                          : i ? "], ["
+                              : "[",
+                          weft_rand_below(&rng, 4) == 0 ? weft_rand_below(&rng, 1000) : 0);
+    }
+    (void)fprintf(file, "]]}");
+    assert_int_equal(fclose(file), 0);
+    weft_eng_free(eng);
+}
+
+static void experts_placed_by_their_load_have_the_same_bits(void **state) {
+    (void)state;
+    static const char *const names[] = {"qwen2_moe", "mixtral", "olmoe", "deepseek_v3"};
+    char path[] = "/tmp/weft-tp-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    (void)close(fd);
+    for (size_t i = 0; i < sizeof names / sizeof names[0] && (i < 2 || !engine_short_run); i++) {
+        struct weft_eng_options options;
+        char model[64];
+        (void)snprintf(model, sizeof model, "tests/data/zoo/%s", names[i]);
+        write_skewed_profile(drive_fixture(model), path);
+        small_options(&options);
+        options.expert_profile = path;
+        options.n_threads = 2;
+        check_model(drive_fixture(model), &options);
+    }
+    (void)unlink(path);
+}
+
 static void the_larger_mixture_has_the_same_bits(void **state) {
     (void)state;
     struct weft_eng_options options;
@@ -395,6 +442,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(quantised_folders_have_the_same_bits),
         cmocka_unit_test(dense_architectures_have_the_same_bits),
         cmocka_unit_test(experts_on_different_ranks_have_the_same_bits),
+        cmocka_unit_test(experts_placed_by_their_load_have_the_same_bits),
         cmocka_unit_test(the_larger_mixture_has_the_same_bits),
         cmocka_unit_test(latent_attention_has_the_same_bits),
         cmocka_unit_test(each_rank_holds_its_share_of_the_weights_and_of_the_cache),

@@ -176,7 +176,9 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     f->score_stride = wefti_memory_stride(p->moe.n_experts);
     f->inner_stride = wefti_memory_stride(p->moe.n_ffn);
     f->adds_apart = p->residual_scale != 1 || p->post_norms;
-    f->part_stride = f->x_stride * (p->moe.n_ffn_shared > 0 ? 2 : 1);
+    f->shared_at = f->x_stride;
+    if (f->weights->moves_groups) f->shared_at *= WEFTI_WEIGHTS_EXPERT_GROUPS / f->n_ranks;
+    f->part_stride = f->shared_at + (p->moe.n_ffn_shared > 0 ? f->x_stride : 0);
     f->rope_stride = wefti_memory_stride(f->rope_dim);
 }
 

@@ -43,19 +43,14 @@ size_t wefti_forward_places_max(const struct wefti_forward *f, size_t n_rows) {
 
 /* ---------------------------------------------------------------------------------- sorting --- */
 
-/* Whether it is this rank that has an expert. */
-static bool is_own(const struct wefti_forward *f, uint32_t expert) {
-    const struct wefti_weights_range own = f->weights->own_experts;
-    return expert >= own.begin && expert < own.end;
-}
-
 /* Rows of the experts that are here: others have no places. */
-static void sort_rows(const struct wefti_forward *f, const uint32_t *chosen, uint32_t n_rows,
+static void sort_rows(const struct wefti_forward *f, const struct wefti_weights_expert *experts,
+                      const uint32_t *chosen, uint32_t n_rows,
                       struct wefti_forward_sorted_rows *s) {
     uint32_t n_used = f->moe.n_used, n_experts = f->moe.n_experts, group = f->kern->group_rows;
     memset(s->n_rows, 0, n_experts * sizeof *s->n_rows);
     for (uint32_t i = 0; i < n_rows * n_used; i++)
-        s->n_rows[chosen[i]] += is_own(f, chosen[i]);
+        s->n_rows[chosen[i]] += experts[chosen[i]].is_own;
     s->n_places = 0;
     for (uint32_t e = 0; e < n_experts; e++) {
         if (is_wide(s->n_rows[e])) s->n_places = (s->n_places + group - 1) / group * group;
@@ -64,7 +59,7 @@ static void sort_rows(const struct wefti_forward *f, const uint32_t *chosen, uin
         s->n_rows[e] = 0;
     }
     for (uint32_t i = 0; i < n_rows * n_used; i++) {
-        if (!is_own(f, chosen[i])) continue;
+        if (!experts[chosen[i]].is_own) continue;
         uint32_t e = chosen[i], place = s->first[e] + s->n_rows[e]++;
         s->row[place] = i / n_used;
         s->place[i] = place;
@@ -89,7 +84,7 @@ static struct routing route_rows(const struct wefti_forward_thread *thread,
         if (own) break;
     }
     if (!own) wefti_forward_end_phase(thread);
-    sort_rows(f, chosen, n_rows, &thread->scratch->sorted);
+    sort_rows(f, layer->experts, chosen, n_rows, &thread->scratch->sorted);
     return (struct routing){layer, n_rows, chosen, weights, &thread->scratch->sorted};
 }
 
@@ -321,13 +316,19 @@ static void join_groups(float sums[SUM_GROUPS][SUM_COLUMNS], bool full[SUM_GROUP
     }
 }
 
-/* Columns begin..begin+n of the output of a row's experts, of those that are here; false: none. */
-static bool sum_experts(const struct wefti_forward *f, const struct routing *routing, uint32_t row,
-                        uint32_t begin, uint32_t n, float sums[SUM_GROUPS][SUM_COLUMNS]) {
-    bool full[SUM_GROUPS] = {false};
+/* Columns of a row. */
+struct stretch {
+    uint32_t row, begin, n;
+};
+
+/* The output of a row's experts, of those that are here, by groups of them. */
+static void sum_groups(const struct wefti_forward *f, const struct routing *routing,
+                       struct stretch at, float sums[SUM_GROUPS][SUM_COLUMNS],
+                       bool full[SUM_GROUPS]) {
+    uint32_t row = at.row, begin = at.begin, n = at.n;
     uint32_t group = 0, first = row * f->moe.n_used;
     for (uint32_t i = first; i < first + f->moe.n_used; i++) {
-        if (!is_own(f, routing->chosen[i])) continue;
+        if (!routing->layer->experts[routing->chosen[i]].is_own) continue;
         const float *y = f->outer + routing->sorted->place[i] * f->x_stride + begin;
         float weight = routing->weights[i];
         while (routing->chosen[i] >= wefti_weights_expert_group_end(f->moe.n_experts, group))
@@ -336,7 +337,14 @@ static bool sum_experts(const struct wefti_forward *f, const struct routing *rou
             sums[group][c] = full[group] ? sums[group][c] + weight * y[c] : weight * y[c];
         full[group] = true;
     }
-    join_groups(sums, full, n);
+}
+
+/* Of all groups that are here, in sums[0]; false: there are none. */
+static bool sum_experts(const struct wefti_forward *f, const struct routing *routing,
+                        struct stretch at, float sums[SUM_GROUPS][SUM_COLUMNS]) {
+    bool full[SUM_GROUPS] = {false};
+    sum_groups(f, routing, at, sums, full);
+    join_groups(sums, full, at.n);
     return full[0];
 }
 
@@ -373,7 +381,7 @@ static void combine(const struct wefti_forward_thread *thread, const struct rout
             for (uint32_t at = 0; at < f->n_hidden; at += SUM_COLUMNS) {
                 float sums[SUM_GROUPS][SUM_COLUMNS];
                 uint32_t n = weft_min_u32(SUM_COLUMNS, f->n_hidden - at);
-                (void)sum_experts(f, routing, row, at, n, sums);
+                (void)sum_experts(f, routing, (struct stretch){row, at, n}, sums);
                 for (uint32_t i = 0; i < n; i++) {
                     float routed = sums[0][i];
                     x[at + i] += has_shared ? routed + weight * shared[at + i] : routed;
@@ -382,6 +390,18 @@ static void combine(const struct wefti_forward_thread *thread, const struct rout
         }
     }
     wefti_forward_end_phase(thread);
+}
+
+/* Each group's sum to its own place in the part. */
+static void put_groups(const struct wefti_forward *f, const struct routing *routing,
+                       struct stretch at, float *part) {
+    float sums[SUM_GROUPS][SUM_COLUMNS];
+    bool full[SUM_GROUPS] = {false};
+    sum_groups(f, routing, at, sums, full);
+    for (uint32_t g = 0; g < SUM_GROUPS; g++) {
+        float *to = part + at.row * f->part_stride + routing->layer->group_slot[g] * f->x_stride;
+        if (full[g]) memcpy(to + at.begin, sums[g], at.n * sizeof *to);
+    }
 }
 
 /* This rank's part of the output: its experts', beside that of the shared one. */
@@ -395,7 +415,10 @@ static void put_parts(const struct wefti_forward_thread *thread, const struct ro
             for (uint32_t at = 0; at < f->n_hidden; at += SUM_COLUMNS) {
                 float sums[SUM_GROUPS][SUM_COLUMNS];
                 uint32_t n = weft_min_u32(SUM_COLUMNS, f->n_hidden - at);
-                if (sum_experts(f, routing, row, at, n, sums))
+                const struct stretch stretch = {row, at, n};
+                if (f->weights->moves_groups)
+                    put_groups(f, routing, stretch, part);
+                else if (sum_experts(f, routing, stretch, sums))
                     memcpy(part + row * f->part_stride + at, sums[0], n * sizeof *part);
             }
         }
@@ -415,6 +438,28 @@ static uint8_t groups_of_row(const struct wefti_forward *f, const struct routing
     return groups;
 }
 
+/* out = the sum of all ranks' experts, of which `groups` has the groups. */
+static void join_parts(const struct wefti_forward *f, const struct routing *routing,
+                       struct stretch at, uint8_t groups, float out[SUM_COLUMNS]) {
+    const struct wefti_weights_layer *layer = routing->layer;
+    if (!f->weights->moves_groups) {
+        const struct wefti_forward_sum sum = {at.row, at.begin, at.n, groups};
+        wefti_forward_sum_parts(f, &sum, out);
+        return;
+    }
+    float sums[SUM_GROUPS][SUM_COLUMNS];
+    bool full[SUM_GROUPS] = {false};
+    for (uint32_t g = 0; g < SUM_GROUPS; g++) {
+        full[g] = groups >> g & 1u;
+        if (!full[g]) continue;
+        const float *part = wefti_forward_part_of(f, layer->group_rank[g], at.row);
+        memcpy(sums[g], part + layer->group_slot[g] * f->x_stride + at.begin,
+               at.n * sizeof *sums[g]);
+    }
+    join_groups(sums, full, at.n);
+    memcpy(out, sums[0], at.n * sizeof *out);
+}
+
 /* The same as combine, where experts are other ranks', too. */
 static void combine_divided(const struct wefti_forward_thread *thread,
                             const struct routing *routing, const struct wefti_forward_acts *acts) {
@@ -432,10 +477,9 @@ static void combine_divided(const struct wefti_forward_thread *thread,
             uint8_t groups = groups_of_row(f, routing, row);
             for (uint32_t at = 0; at < f->n_hidden; at += SUM_COLUMNS) {
                 uint32_t n = weft_min_u32(SUM_COLUMNS, f->n_hidden - at);
-                struct wefti_forward_sum sum = {row, at, n, groups};
-                wefti_forward_sum_parts(f, &sum, routed);
-                sum.at += (uint32_t)f->x_stride;
-                sum.present = down->present;
+                const struct wefti_forward_sum sum = {row, (uint32_t)f->shared_at + at, n,
+                                                      down->present};
+                join_parts(f, routing, (struct stretch){row, at, n}, groups, routed);
                 if (has_shared) wefti_forward_sum_parts(f, &sum, shared);
                 for (uint32_t i = 0; i < n; i++)
                     x[at + i] += has_shared ? routed[i] + weight * shared[i] : routed[i];
@@ -463,7 +507,7 @@ static void shared_expert(const struct wefti_forward_thread *thread,
     acts = wefti_forward_acts_make(thread, &inner, n_rows, out, 1);
     struct wefti_forward_product product = {.matrix = out[0], .c = f->added, .ldc = f->x_stride};
     if (wefti_forward_is_divided(f)) {
-        product.c = wefti_forward_own_part(f) + f->x_stride;
+        product.c = wefti_forward_own_part(f) + f->shared_at;
         product.ldc = f->part_stride;
     }
     wefti_forward_mark(thread, WEFT_ENG_OP_DOWN);

@@ -52,7 +52,7 @@ struct wefti_forward_config {
     const weft_model *model;       /* borrowed for the call alone */
     uint32_t max_batched_tokens;
     weft_coll *coll; /* of the ranks that the weights are divided among; NULL: they are not */
-    uint64_t home; /* nodes whose memory the buffers prefer; 0: no choice */
+    uint64_t home;   /* nodes whose memory the buffers prefer; 0: no choice */
 };
 
 /* *forward_out is the caller's. NOMEM; with `coll` also errors of weft_coll_reserve. */

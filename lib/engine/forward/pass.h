@@ -75,9 +75,10 @@ struct wefti_forward {
     /* Where the model is divided among ranks; else coll is NULL and n_ranks 1. */
     weft_coll *coll;
     uint32_t rank, n_ranks;
-    size_t part_stride;
-    uint32_t *shared_tokens; /* [rows] that the first rank sampled */
-    weft_err failed;         /* written at a meeting: the group is over */
+    size_t part_stride, shared_at; /* of rows of parts; where the shared expert's begin in them */
+    bool has_agreed;               /* the ranks on who has which experts */
+    uint32_t *shared_tokens;       /* [rows] that the first rank sampled */
+    weft_err failed;               /* written at a meeting: the group is over */
     struct weft_errmsg failure;
     _Atomic uint64_t meeting_ns; /* in meetings with other ranks, for anybody to read */
 

@@ -7,6 +7,10 @@
 #include "collective/collective.h"
 #include "forward/forward.h"
 
+/* The figure by which ranks tell who has which experts, by their profile: the last one, as the others
+ * are the workers'. */
+enum { PLACEMENT = WEFT_COLL_FIGURES - 1 };
+
 /* Tokens first, then logits. */
 static size_t tokens_bytes(const struct wefti_forward *f) {
     return weft_round_up(f->max_rows * sizeof *f->shared_tokens, 64);
@@ -31,6 +35,7 @@ weft_err wefti_forward_join_ranks(struct wefti_forward *f, struct weft_errmsg *w
     uint8_t *board = weft_coll_board(f->coll);
     f->shared_tokens = (uint32_t *)(void *)board;
     f->logits = (float *)(void *)(board + tokens_bytes(f));
+    weft_coll_tell(f->coll, f->rank, PLACEMENT, f->weights->placement_hash);
     return WEFT_OK;
 }
 
@@ -39,12 +44,23 @@ struct meeting {
     const struct weft_coll_wrote *wrote;
 };
 
+/* At the first meeting: a group of experts that two ranks have, or none, would go unnoticed. */
+static void agree(struct wefti_forward *f) {
+    for (uint32_t rank = 0; rank < f->n_ranks && !f->failed; rank++) {
+        if (weft_coll_told(f->coll, rank, PLACEMENT) == f->weights->placement_hash) continue;
+        f->failed = weft_err_set(&f->failure, WEFT_E_STATE,
+                                 "the ranks of the group have different profiles of experts");
+    }
+    f->has_agreed = true;
+}
+
 /* By one thread, while the others wait. */
 static void meet(void *ctx) {
     const struct meeting *meeting = ctx;
     struct wefti_forward *f = meeting->forward;
     uint64_t begin_ns = weft_now_ns();
     f->failed = weft_coll_meet(f->coll, f->rank, meeting->wrote, &f->failure);
+    if (!f->failed && !f->has_agreed) agree(f);
     (void)atomic_fetch_add_explicit(&f->meeting_ns, weft_now_ns() - begin_ns, memory_order_relaxed);
 }
 

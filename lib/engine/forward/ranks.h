@@ -1,8 +1,9 @@
 /* engine/forward/ranks — where the ranks of a group that divides a model meet in a pass.
  *
  * The sums over K that ranks divide go through parts in the group's memory: rows of part_stride
- * floats. One of hidden_at is the sum over heads or columns of the FFN, or of experts; where there
- * is a shared expert, its own sum stands beside that. */
+ * floats. At first stands the sum over heads or columns of the FFN, or of experts. Where groups of
+ * experts have been moved, a rank's are no subtree of the sum, so each group's own sum stands there,
+ * x_stride floats after the last. At shared_at comes that of a shared expert, if there is one. */
 #ifndef WEFT_ENGINE_RANKS_H
 #define WEFT_ENGINE_RANKS_H
 

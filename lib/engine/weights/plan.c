@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "collective/collective.h"
 #include "runtime/memory.h"
+#include "weights/expert_load.h"
 
 /* Covers all that packing decides and no hash sees, such as the inside of a panel: packed files of
  * another version are refused. */
@@ -226,18 +227,33 @@ static void describe_expert(struct wefti_weights_plan *plan, const struct weft_m
     }
 }
 
+/* Which ranks have which groups of a layer's experts. */
+static void share_experts(const struct wefti_weights_plan *plan, struct wefti_weights_layer *to) {
+    const struct weft_eng_options *options = plan->options;
+    uint32_t n = weft_model_params(plan->model)->moe.n_experts, n_slots[WEFT_COLL_RANKS_MAX] = {0};
+    const uint64_t *tokens =
+        plan->expert_tokens ? plan->expert_tokens + (size_t)plan->layer * n : NULL;
+    wefti_expert_load_place(tokens, n, options->n_ranks, to->group_rank);
+    for (uint32_t g = 0, e = 0; g < WEFTI_WEIGHTS_EXPERT_GROUPS; g++) {
+        to->group_slot[g] = (uint8_t)n_slots[to->group_rank[g]]++;
+        for (; e < wefti_weights_expert_group_end(n, g); e++)
+            to->experts[e].is_own = to->group_rank[g] == options->rank;
+    }
+}
+
 /* An expert stays whole however many ranks there are, so nothing of it is split. */
 static void place_experts(struct wefti_weights_plan *plan, const struct weft_model_layer *from,
-                          struct wefti_weights_range own, struct wefti_weights_layer *to) {
+                          struct wefti_weights_layer *to) {
     const struct weft_model_params *p = weft_model_params(plan->model);
     uint32_t n = p->moe.n_experts, ffn = p->moe.n_ffn, hidden = p->n_hidden;
     WEFT_ASSERT(n > 0);
     place_matrix(plan, from->router, WEFTI_CALIB_ROUTER, whole(n, hidden), &to->router);
     to->score_bias = place_bias(plan, from->score_bias, n);
     to->shared_gate = place_bias(plan, from->shared_gate, hidden);
+    share_experts(plan, to);
     size_t step_bytes = plan->step_bytes;
     for (uint32_t e = 0; e < n; e++) {
-        if (e < own.begin || e >= own.end) {
+        if (!to->experts[e].is_own) {
             describe_expert(plan, &from->experts[e], &to->experts[e]);
             continue;
         }
@@ -373,7 +389,7 @@ static void place_latent(struct wefti_weights_plan *plan, const struct weft_mode
 }
 
 static void place_layer(struct wefti_weights_plan *plan, const struct weft_model_layer *from,
-                        struct wefti_weights_range own_experts, struct wefti_weights_layer *to) {
+                        struct wefti_weights_layer *to) {
     const struct weft_model_params *p = weft_model_params(plan->model);
     uint32_t hidden = p->n_hidden, ffn = p->n_ffn;
     to->attn_norm = place_norm(plan, from->attn_norm, hidden);
@@ -385,7 +401,7 @@ static void place_layer(struct wefti_weights_plan *plan, const struct weft_model
     to->ffn_norm = place_norm(plan, from->ffn_norm, hidden);
     if (from->experts) {
         ffn = p->moe.n_ffn_shared;
-        place_experts(plan, from, own_experts, to);
+        place_experts(plan, from, to);
     }
     if (from->w_gate) {
         struct wefti_weights_range own =
@@ -503,15 +519,24 @@ static weft_err check_ranks(const struct wefti_weights_plan *plan, struct weft_e
 /* What of the model is this rank's, before anything is placed. */
 static void take_share(struct wefti_weights *weights, const struct weft_eng_options *options,
                        const struct weft_model_params *p) {
-    uint32_t first = weft_coll_first_segment(options->rank, options->n_ranks);
-    uint32_t end = weft_coll_first_segment(options->rank + 1, options->n_ranks),
-             n = p->moe.n_experts;
     weights->rank = options->rank;
     weights->n_ranks = options->n_ranks;
     weights->vocab = wefti_weights_vocab_of(p->n_vocab, options->rank, options->n_ranks);
-    weights->own_experts =
-        (struct wefti_weights_range){first > 0 ? wefti_weights_expert_group_end(n, first - 1) : 0,
-                                     wefti_weights_expert_group_end(n, end - 1)};
+    weights->moves_groups = options->n_ranks > 1 && options->expert_profile;
+}
+
+/* What there is to know of who has which experts. */
+static void note_experts(struct wefti_weights *weights, uint32_t n_experts) {
+    for (uint32_t i = 0; i < weights->n_layers; i++) {
+        const struct wefti_weights_layer *layer = &weights->layers[i];
+        uint32_t n_own = 0;
+        for (uint32_t e = 0; layer->experts && e < n_experts; e++)
+            n_own += layer->experts[e].is_own;
+        weights->n_own_experts = weft_max_u32(weights->n_own_experts, n_own);
+        if (weights->moves_groups)
+            weights->placement_hash =
+                XXH64(layer->group_rank, sizeof layer->group_rank, weights->placement_hash);
+    }
 }
 
 weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan, const weft_model *model,
@@ -537,6 +562,8 @@ weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan, const weft_mod
     if (!plan->items || !plan->stored || !weights->layers || !weights->experts)
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for the list of tensors");
     weft_err err = wefti_weights_types_check_scheme(options, why);
+    if (!err && options->expert_profile)
+        err = wefti_expert_load_read(options->expert_profile, p, &plan->expert_tokens, why);
     if (!err) err = use_calibration(plan, why);
     if (!err) err = make_room_to_join(plan, why);
     if (!err && p->kv_lora > 0) err = make_room_to_turn(plan, why);
@@ -549,7 +576,7 @@ weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan, const weft_mod
         if (weft_model_layers(model)[i].experts)
             weights->layers[i].experts = weights->experts + (size_t)i * p->moe.n_experts;
         struct wefti_weights_layer *layer = &weights->layers[i];
-        place_layer(plan, &weft_model_layers(model)[i], weights->own_experts, layer);
+        place_layer(plan, &weft_model_layers(model)[i], layer);
         weights->n_heads_max = weft_max_u32(weights->n_heads_max, layer->n_heads);
         weights->n_kv_heads_max = weft_max_u32(weights->n_kv_heads_max, layer->n_kv_heads);
     }
@@ -557,8 +584,9 @@ weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan, const weft_mod
     place_matrix(plan, weft_model_head(model), WEFTI_CALIB_HEAD,
                  rows_of(p->n_vocab, p->n_hidden, weights->vocab), &weights->head);
     place_embedding(plan, weights);
+    note_experts(weights, p->moe.n_experts);
     weights->layout_hash = weights->arena_hash = plan->hash;
-    uint64_t share[] = {plan->hash, options->rank, options->n_ranks};
+    uint64_t share[] = {plan->hash, options->rank, options->n_ranks, weights->placement_hash};
     if (options->n_ranks > 1) weights->arena_hash = XXH64(share, sizeof share, 0);
     weights->bytes = weft_round_up(plan->used, WEFT_PACKED_PAGE);
     weights->step_bytes = plan->step_bytes;
@@ -572,6 +600,7 @@ void wefti_weights_plan_fini(struct wefti_weights_plan *plan) {
     free(plan->items);
     free(plan->stored);
     free(plan->importance);
+    free(plan->expert_tokens);
     wefti_memory_unmap(plan->rows, plan->rows_bytes);
     wefti_memory_unmap(plan->joined, plan->joined_bytes * WEFT_THREADS_MAX);
     wefti_memory_unmap(plan->turn, plan->turn_bytes);

@@ -58,6 +58,7 @@ struct wefti_weights_plan {
     uint32_t layer;          /* being placed */
     float *importance;       /* of all columns, by the calibration; NULL: there is none */
     uint64_t calib_hash;
+    uint64_t *expert_tokens; /* by the profile, [n_layers][n_experts]; NULL: there is none */
     /* Scratch for as many threads as there may be, each by itself: */
     float *rows; /* one row of row_floats; NULL without a calibration */
     size_t row_floats, rows_bytes;

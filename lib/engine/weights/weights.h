@@ -35,7 +35,11 @@ struct wefti_weights_matrix {
 
 struct wefti_weights_expert {
     struct wefti_weights_matrix gate, up, down; /* alike for all experts of a layer */
+    bool is_own;                                /* its rank has it */
 };
+
+/* Groups in which experts are summed (docs/architecture.md, "Batch invariance"). */
+enum { WEFTI_WEIGHTS_EXPERT_GROUPS = 8 };
 
 /* One matrix per head: all of one shape and type, back to back. */
 struct wefti_weights_heads {
@@ -54,7 +58,9 @@ struct wefti_weights_layer {
     struct wefti_weights_matrix gate, up, down; /* n is 0: only experts, of which none is shared */
     struct wefti_weights_matrix router;         /* for f32 */
     struct wefti_weights_expert *experts;       /* NULL: the layer has none */
-    size_t score_bias, shared_gate;             /* offsets of f32 vectors; 0: none */
+    uint8_t group_rank[WEFTI_WEIGHTS_EXPERT_GROUPS]; /* who has a group of them */
+    uint8_t group_slot[WEFTI_WEIGHTS_EXPERT_GROUPS]; /* and as which of its groups */
+    size_t score_bias, shared_gate;                  /* offsets of f32 vectors; 0: none */
     /* Latent attention: q may come by way of q_a; k makes the cache's rows, and there is no v;
      * `up_k` takes a head's q into the space of latents, `up_v` the latent that a head attended to
      * into its values. */
@@ -79,7 +85,9 @@ struct wefti_weights {
     uint32_t n_layers, n_vocab, n_hidden;
     uint32_t rank, n_ranks;
     struct wefti_weights_range vocab; /* tokens of the embedding and the head */
-    struct wefti_weights_range own_experts;
+    uint32_t n_own_experts;           /* of the layer where they are most */
+    bool moves_groups;                /* ranks have other groups of experts than in order */
+    uint64_t placement_hash;          /* of who has which, the same for all ranks; 0: in order */
     uint32_t n_heads_max, n_kv_heads_max; /* of the layers */
     struct wefti_weights_layer *layers;
     struct wefti_weights_expert *experts; /* all layers', or NULL */
@@ -90,9 +98,7 @@ struct wefti_weights {
     size_t embed_offset, embed_row_bytes;
 };
 
-/* Groups in which experts are summed (docs/architecture.md, "Batch invariance"): where group
- * `group` of the experts 0..n-1 ends. */
-enum { WEFTI_WEIGHTS_EXPERT_GROUPS = 8 };
+/* Where group `group` of the experts 0..n-1 ends. */
 static inline uint32_t wefti_weights_expert_group_end(uint32_t n, uint32_t group) {
     return (uint32_t)((uint64_t)(group + 1) * n / WEFTI_WEIGHTS_EXPERT_GROUPS);
 }
