@@ -35,5 +35,6 @@ weft_err weft_engine_config(const struct weft_config *config, struct weft_eng_op
         options->n_sharers = config->n_workers;
     if (config->weights_copies) options->n_copies = config->weights_copies;
     options->weights_fd = config->weights_fd;
+    options->expert_profile = config->expert_profile;
     return WEFT_OK;
 }

@@ -101,6 +101,10 @@
       "a roofline table of the operators for each prompt and batch")                               \
     X(bench_trace, TEXT, "trace", BENCH, 0, 0, NULL, "FILE",                                       \
       "write the last repetition's steps as a Chrome trace")                                       \
+    X(bench_experts, TEXT, "expert-profile", BENCH, 0, 0, NULL, "FILE",                            \
+      "write how many tokens each expert got, for weft serve --expert-profile")                    \
+    X(bench_text, TEXT, "expert-text", BENCH, 0, 0, NULL, "FILE",                                  \
+      "count those of this text, not of the made-up tokens that are measured with")                \
                                                                                                    \
     HEAD("Load")                                                                                   \
     X(load_concurrency, U32, "concurrency", BENCH_SERVE, 1, 4096, "16", "N",                       \
@@ -176,6 +180,8 @@
     X(n_ranks, U32, "tp", SERVE | WORKER, 0, 8, "0", "N",                                          \
       "workers of a group that divides the model: 2, 4 or 8; 0: all that there are, with --layout " \
       "tp")                                                                                        \
+    X(expert_profile, TEXT, "expert-profile", SERVE | WORKER, 0, 0, NULL, "FILE",                  \
+      "with --layout tp, give each rank experts of about equal use, by a profile of weft bench")   \
     X(drain_delay_ms, U32, "drain-delay", FRONT, 0, WEFT_SETTING_MS_MAX, "0", "MS",                \
       "on SIGTERM go on serving for so long, while /health is 503 and load balancers notice")      \
     X(drain_timeout_ms, U32, "drain-timeout", FRONT, 0, WEFT_SETTING_MS_MAX, "30000", "MS",        \

@@ -1,7 +1,10 @@
-"""The metric of experts: the rows that each computed, in /metrics, and that it never falls."""
+"""The metric of experts: the rows that each computed, in /metrics, and that it never falls; and their placement by it."""
 
+import json
 import os
 import re
+import subprocess
+import tempfile
 import time
 
 import harness
@@ -144,6 +147,40 @@ def test_off_has_no_series_and_neither_has_a_model_without_experts():
             server.complete(prompt=PROMPT, max_tokens=4)
             time.sleep(1.5)
             assert NAME not in server.get("/metrics").text
+
+
+def measure(path, *args, model=OLMOE):
+    weft = os.path.join(harness.BIN_DIR, "weft")
+    return subprocess.run([weft, "bench", model, "--prompt", "8", "--context", "8", "--gen", "4", "--batch", "1",
+                           "--reps", "1", "--expert-profile", path, *args], capture_output=True, text=True,
+                          timeout=harness.LIMIT_S, check=False)
+
+
+def test_a_measured_profile_places_experts_and_changes_no_answer():
+    def answer(server):
+        return generate(server, 20, logprobs=3)["choices"][0]["logprobs"]
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "experts.json")
+        done = measure(path)
+        assert done.returncode == 0, done.stderr
+        with open(path, encoding="utf-8") as file:
+            profile = json.load(file)
+        assert profile["experts"] == N_EXPERTS and len(profile["tokens"]) == N_LAYERS
+        assert all(sum(layer) > 0 for layer in profile["tokens"])
+        with Server("--workers", "1", model=OLMOE) as server:
+            expected = answer(server)
+        with Server("--workers", "2", "--layout", "tp", "--expert-profile", path, model=OLMOE) as server:
+            assert answer(server) == expected
+            held = [server.metrics()[f'weft_worker_experts{{group="0",rank="{rank}"}}'] for rank in range(2)]
+            assert held == [N_EXPERTS / 2] * 2, held
+
+
+def test_bench_has_no_profile_of_a_model_without_experts():
+    with tempfile.TemporaryDirectory() as folder:
+        done = measure(os.path.join(folder, "x"), model=harness.FABLE)
+        assert done.returncode != 0 and "no experts" in done.stderr and not os.listdir(folder)
+        done = measure("", "--expert-text", "x", model=OLMOE)
+        assert done.returncode != 0, done.stdout
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@
 #include "common/loading.h"
 #include "generate.h"
 #include "json_text.h"
+#include "score.h"
 
 enum { POINTS_MAX = 16, LIST_TEXT_MAX = 256 };
 
@@ -337,6 +338,34 @@ static void print_results(struct bench *b) {
     if (json) printf(profile ? "]}\n" : "}\n");
 }
 
+/* Of all that was computed; or of a text, by an engine that has computed nothing else. */
+static weft_err write_experts(struct bench *b, struct weft_errmsg *why) {
+    const struct weft_config *config = &b->config;
+    struct weft_eng_options options;
+    struct weft_score_text text = {0};
+    struct weft_score score;
+    if (!config->bench_text)
+        return weft_eng_write_expert_profile(b->eng, config->bench_experts, why);
+    weft_eng_free(b->eng);
+    b->eng = NULL;
+    weft_err err = weft_engine_config(config, &options, why);
+    if (!err) err = weft_score_read(config->model, config->bench_text, &text, why);
+    if (!err) err = weft_eng_open(config->model, &options, &b->eng, why);
+    if (!err) err = weft_score_run(b->eng, &text, text.n, &score, why);
+    if (!err) err = weft_eng_write_expert_profile(b->eng, config->bench_experts, why);
+    weft_score_text_fini(&text);
+    return err;
+}
+
+/* What is wrong with the options is said before anything is measured. */
+static weft_err check_experts(const struct bench *b, struct weft_errmsg *why) {
+    if (b->config.bench_text && !b->config.bench_experts)
+        return weft_err_set(why, WEFT_E_INVAL, "--expert-text is for --expert-profile");
+    if (b->config.bench_experts && weft_eng_info(b->eng)->n_experts == 0)
+        return weft_err_set(why, WEFT_E_INVAL, "the model has no experts to be profiled");
+    return WEFT_OK;
+}
+
 int weft_cmd_bench(const struct weft_config *config) {
     struct weft_errmsg why = {""};
     static struct bench bench;
@@ -344,10 +373,12 @@ int weft_cmd_bench(const struct weft_config *config) {
     weft_err err = parse_lists(&bench, &why);
     if (err) return weft_cmd_misuse(err, &why);
     err = open_all(&bench, &why);
+    if (!err) err = check_experts(&bench, &why);
     if (!err) err = warm_up(&bench, &why);
     for (uint32_t rep = 0; rep < bench.config.bench_reps && !err; rep++)
         err = run_rep(&bench, rep, &why);
     if (!err) print_results(&bench);
+    if (!err && bench.config.bench_experts) err = write_experts(&bench, &why);
     struct weft_errmsg trace_why = {""};
     weft_err trace_err = weft_trace_close(bench.trace, &trace_why);
     if (!err && trace_err) err = trace_err, why = trace_why;
