@@ -421,12 +421,14 @@ static void settings_that_exclude_each_other_are_refused(void **state) {
                    WEFT_PROG_SERVE, "m", "--workers=33");
     ASSERT_REFUSED(WEFT_E_INVAL, "--workers: \"two\" is neither auto nor a number from 1 to 32",
                    WEFT_PROG_SERVE, "m", "--workers=two");
-    ASSERT_REFUSED(WEFT_E_UNSUPPORTED, "--layout tp is not supported yet", WEFT_PROG_SERVE, "m",
-                   "--layout", "tp");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--tp divides a model among 2, 4 or 8 workers, not 3",
+                   WEFT_PROG_SERVE, "m", "--tp=3");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--tp 2 divides a model, which --layout replica does not",
+                   WEFT_PROG_SERVE, "m", "--layout=replica", "--tp=2");
     ASSERT_REFUSED(WEFT_E_INVAL, "--expert-metrics is auto, on or off, not \"yes\"",
                    WEFT_PROG_WORKER, "m", "--expert-metrics=yes");
-    ASSERT_REFUSED(WEFT_E_INVAL, "--layout is replica, not \"foo\"", WEFT_PROG_SERVE, "m",
-                   "--layout=foo");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--layout is auto, replica or tp, not \"foo\"", WEFT_PROG_SERVE,
+                   "m", "--layout=foo");
     ASSERT_REFUSED(WEFT_E_INVAL, "--link is abstract, ipc, tcp or tls, not \"pigeon\"",
                    WEFT_PROG_SERVE, "m", "--link=pigeon");
     ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--workers=auto");
