@@ -112,6 +112,8 @@ class Server:
     """`weft serve` as a context manager. On leaving it checks that nothing is left behind: blocks,
     processes, words from a sanitizer."""
 
+    host = "127.0.0.1"
+
     def __init__(self, *args, model=FABLE, env=None, check_idle=True, ignore=None, wrap=()):
         self.args, self.model, self.env, self.check_idle = args, model, env or {}, check_idle
         self.ignore = ignore  # a signal that the server is started to ignore

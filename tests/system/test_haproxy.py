@@ -43,7 +43,7 @@ def balanced(a, b):
     if not os.path.exists(program):
         raise Skip("haproxy is not installed")
     port = free_port()
-    env = {**os.environ, "WEFT_A": f"127.0.0.1:{a.port}", "WEFT_B": f"127.0.0.1:{b.port}", "BIND": f"127.0.0.1:{port}"}
+    env = {**os.environ, "WEFT_A": f"{a.host}:{a.port}", "WEFT_B": f"{b.host}:{b.port}", "BIND": f"127.0.0.1:{port}"}
     proc = subprocess.Popen([program, "-db", "-f", os.path.join(harness.SOURCE_DIR, "deploy/haproxy/haproxy.cfg")],
                             env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
