@@ -1,12 +1,14 @@
 /* The scheduler actor: weft_sched (lib/scheduler) decides, this folder carries its messages.
  *
  * One thread owns everything here. Routers come in through the hub, each worker through a link of
- * its own; main.c has the loop: take in, tick, tell, plan.
+ * its own.
  *
  * A group is a worker with the whole model, and what is planned for it: a weft_sched with queue,
  * blocks and epoch of its own. Groups are replicas of each other; scheduler/groups.h decides which
  * of them gets a request.
  *
+ *   main.c     the loop, and signals
+ *   turn.c     what it does each time: take in, tick, tell, plan
  *   group.c    one group: its worker's sessions and epochs, plans out, results in, is it alive
  *   routers.c  requests in, and to which group; answers, events and snapshots out
  *   pending.c  requests that came before any worker said what it serves
@@ -14,6 +16,7 @@
 #ifndef WEFT_SCHEDULER_ACTOR_INTERNAL_H
 #define WEFT_SCHEDULER_ACTOR_INTERNAL_H
 
+#include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -157,6 +160,19 @@ struct wefti_actor {
     bool has_experts_news;
     uint64_t experts_at_ms;
 };
+
+/* ------------------------------------------------------------------------------------ turn --- */
+
+/* `config` is set, all else zero. */
+WEFT_MUST_CHECK weft_err wefti_actor_init(struct wefti_actor *actor, struct weft_errmsg *why);
+void wefti_actor_fini(struct wefti_actor *actor); /* accepts an actor whose init failed anywhere */
+
+/* Takes in what the routers sent, if something came, and what those workers sent whose descriptors
+ * have events; then does all that it is time for. True: routers have more to say. */
+bool wefti_actor_turn(struct wefti_actor *actor, bool from_hub, const struct pollfd *group_fds);
+
+/* The next turn is due after this time, even if nothing comes. */
+uint64_t wefti_actor_wait_us(const struct wefti_actor *actor);
 
 /* ----------------------------------------------------------------------------------- group --- */
 
