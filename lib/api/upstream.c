@@ -7,6 +7,7 @@
 #include "api/api.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "base/minmax.h"
 #include "base/rand.h"
 #include "cluster/cluster.h"
 #include "cluster/placing.h"
@@ -221,10 +222,25 @@ static void tick_scheduler(struct weft_api_upstream *upstream, struct weft_api_s
     s->link.reset(s->link.context);
 }
 
+static void shift(uint64_t *at_ms, uint64_t by_ms, uint64_t now_ms) {
+    if (*at_ms != 0) *at_ms = weft_min_u64(*at_ms + by_ms, now_ms);
+}
+
+/* This process stood still, perhaps with all others: --restart-grace counts only while it runs. */
+static void extend_grace(struct weft_api_upstream *upstream, uint64_t by_ms, uint64_t now_ms) {
+    shift(&upstream->served_at_ms, by_ms, now_ms);
+    for (uint32_t i = 0; i < upstream->n_schedulers; i++)
+        shift(&upstream->schedulers[i].served_at_ms, by_ms, now_ms);
+    for (uint32_t i = 0; i < upstream->n_slots; i++) {
+        if (upstream->slots[i]) shift(&upstream->slots[i]->alone_since_ms, by_ms, now_ms);
+    }
+}
+
 void weft_api_upstream_tick(struct weft_api_state *api, uint64_t now_us) {
     struct weft_api_upstream *upstream = &api->upstream;
     uint64_t now_ms = now_us / 1000, since_tick_ms = now_ms - upstream->ticked_at_ms;
     bool stood_still = since_tick_ms > TICKS_APART_MS_MAX;
+    if (stood_still && upstream->ticked_at_ms > 0) extend_grace(upstream, since_tick_ms, now_ms);
     upstream->ticked_at_ms = now_ms;
     for (uint32_t i = 0; i < upstream->n_schedulers; i++)
         tick_scheduler(upstream, &upstream->schedulers[i], now_ms, stood_still);

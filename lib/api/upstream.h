@@ -185,8 +185,8 @@ WEFT_MUST_CHECK weft_err weft_api_upstream_reset_cache(struct weft_api_state *ap
 
 /* Starts over with a scheduler that has said nothing for WEFT_API_UPSTREAM_SILENT_MS: its host may
  * have gone without closing the stream. Of several, moves the jobs of those that cannot serve, and
- * looks after those that wait. Call it every 50-250 ms; a silence in which nobody called does not
- * count. */
+ * looks after those that wait. Call it every 50-250 ms; a time in which nobody called is neither a
+ * silence nor a part of --restart-grace. */
 void weft_api_upstream_tick(struct weft_api_state *api, uint64_t now_us);
 #define WEFT_API_UPSTREAM_SILENT_MS 10000u
 #define WEFT_API_UPSTREAM_UNABLE_MS 3000u

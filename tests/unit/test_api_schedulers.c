@@ -176,6 +176,24 @@ static void a_stream_that_nobody_else_can_go_on_with_waits_for_the_grace_and_end
     weft_api_call_drop(call);
 }
 
+static void nobody_gives_up_for_the_time_in_which_this_process_stood_still(void **state) {
+    (void)state;
+    struct sent submit;
+    weft_api_call *call = begin_stream(2, &submit);
+    fingerprint = "other";
+    for (uint32_t i = 0; i < 3; i++) {
+        if (i != submit.scheduler) AS(i, put_snapshot(true));
+    }
+    AS(submit.scheduler, put_link(false));
+    pass_ms(GRACE_MS - 1000, 0);
+    now_us += 60000 * MS;
+    pass_ms(800, 0);
+    assert_int_equal(call->state, WEFT_API_CALL_RUNNING);
+    pass_ms(400, 0);
+    assert_int_equal(call->state, WEFT_API_CALL_FAILED);
+    weft_api_call_drop(call);
+}
+
 static void within_the_grace_its_own_scheduler_goes_on_with_it(void **state) {
     (void)state;
     struct sent submit;
@@ -522,6 +540,7 @@ int main(void) {
         CASE3(a_lost_scheduler_s_streams_go_on_at_another_at_once),
         CASE3(what_has_no_token_goes_to_whatever_fingerprint_and_names_it),
         CASE3(a_stream_that_nobody_else_can_go_on_with_waits_for_the_grace_and_ends),
+        CASE3(nobody_gives_up_for_the_time_in_which_this_process_stood_still),
         CASE3(within_the_grace_its_own_scheduler_goes_on_with_it),
         CASE3(a_silent_scheduler_loses_its_streams_and_is_told),
         CASE3(a_scheduler_without_a_worker_loses_its_streams_and_one_that_drains_does_not),

@@ -202,6 +202,21 @@ static void nobody_waits_for_longer_than_the_grace(void **state) {
     weft_api_call_drop(call);
 }
 
+static void the_time_in_which_this_process_stood_still_is_no_part_of_the_grace(void **state) {
+    (void)state;
+    api.settings.restart_grace_ms = 5000;
+    weft_api_upstream_tick(&api, now_us);
+    now_us += 3000000;
+    put_snapshot(false); /* it served three seconds ago */
+    weft_api_upstream_tick(&api, now_us);
+    now_us += 60000000; /* the machine slept, say */
+    weft_api_upstream_tick(&api, now_us);
+    weft_api_call *call = begin_parked("{\"prompt\":\"Once\"}");
+    put_snapshot(true);
+    assert_int_equal(last_sent()->type, WEFT_MSG_SUBMIT);
+    weft_api_call_drop(call);
+}
+
 static void a_server_that_starts_or_drains_says_so_at_once(void **state) {
     (void)state;
     api.settings.restart_grace_ms = 5000;
@@ -431,6 +446,7 @@ int main(void) {
         CASE(while_the_scheduler_is_replaced_requests_wait),
         CASE(while_the_worker_is_replaced_requests_wait),
         CASE(nobody_waits_for_longer_than_the_grace),
+        CASE(the_time_in_which_this_process_stood_still_is_no_part_of_the_grace),
         CASE(a_server_that_starts_or_drains_says_so_at_once),
         CASE(so_many_wait_as_the_queue_may_hold),
         CASE(who_fills_the_places_leaves_others_their_part),
