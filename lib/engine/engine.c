@@ -174,7 +174,7 @@ static weft_err reserve(weft_eng *eng, const weft_model *model,
     *loading = (struct weft_eng_loading){
         .model_name = info->model_name,
         .weight_bytes = eng->weights.bytes,
-        .is_page_cache = weft_model_packed(model) != NULL,
+        .is_page_cache = wefti_weights_are_mapped(model, options),
         .n_copies = options->n_copies,
         .n_sharers = options->n_sharers,
         .kv_bytes = info->kv_bytes,

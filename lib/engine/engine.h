@@ -102,7 +102,8 @@ struct weft_eng_options {
     /* A group of 1, 2, 4 or 8 engines divides one model: each has a share of its weights and of its
      * heads' KV cache, and all get the same plans and compute them together, to the bits of an
      * engine that is alone. They have the same model and options, but may differ in threads and
-     * memory: the least of their numbers of blocks is what plans may use. Not for packed files.
+     * memory: the least of their numbers of blocks is what plans may use. Of a packed file each
+     * takes its share into memory.
      * With n_ranks over 1, `coll` is their group (of as many ranks), in which this one has joined
      * by the time of the first step; borrowed until the engine is freed. */
     uint32_t rank, n_ranks;

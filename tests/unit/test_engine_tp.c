@@ -318,6 +318,41 @@ static void experts_placed_by_their_load_have_the_same_bits(void **state) {
     (void)unlink(path);
 }
 
+static void ranks_take_their_shares_of_packed_files(void **state) {
+    (void)state;
+    static const struct {
+        const char *model;
+        enum weft_eng_dtype dtype;
+    } cases[] = {
+        {"tests/data/zoo/qwen2_moe", WEFT_ENG_DT_AUTO},
+        {ENGINE_DRAFT, WEFT_ENG_DT_Q8},
+        {"tests/data/zoo/deepseek_v3_fp8", WEFT_ENG_DT_AUTO},
+        {"tests/data/zoo/llama_gqa_llama3rope", WEFT_ENG_DT_F16}, /* tied */
+        {"tests/data/zoo/olmo2", WEFT_ENG_DT_F32},
+        {"tests/data/formats/gptq_order", WEFT_ENG_DT_AUTO},
+        {"tests/data/zoo/llama_quant/Q4_K.gguf", WEFT_ENG_DT_AUTO},
+        {"models/fable-6m", WEFT_ENG_DT_Q4},
+    };
+    char path[] = "/tmp/weft-tp-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    (void)close(fd);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0] && (i < 2 || !engine_short_run); i++) {
+        struct weft_eng_options options;
+        struct weft_eng_packed packed;
+        struct weft_errmsg why;
+        weft_eng_options_init(&options);
+        options.dtype = cases[i].dtype;
+        options.n_threads = 2;
+        if (weft_eng_pack(drive_fixture(cases[i].model), &options, path, true, &packed, &why))
+            fail_msg("%s", why.text);
+        small_options(&options);
+        options.n_threads = 2;
+        check_model(path, &options);
+    }
+    (void)unlink(path);
+}
+
 static void the_larger_mixture_has_the_same_bits(void **state) {
     (void)state;
     struct weft_eng_options options;
@@ -443,6 +478,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(dense_architectures_have_the_same_bits),
         cmocka_unit_test(experts_on_different_ranks_have_the_same_bits),
         cmocka_unit_test(experts_placed_by_their_load_have_the_same_bits),
+        cmocka_unit_test(ranks_take_their_shares_of_packed_files),
         cmocka_unit_test(the_larger_mixture_has_the_same_bits),
         cmocka_unit_test(latent_attention_has_the_same_bits),
         cmocka_unit_test(each_rank_holds_its_share_of_the_weights_and_of_the_cache),

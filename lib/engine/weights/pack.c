@@ -134,10 +134,66 @@ static size_t pack_head(const struct wefti_weights_plan *plan,
     return weft_kern_packed_bytes(item->kind, item->n, item->k);
 }
 
+/* Rows begin..end of an item that begin within a panel of `whole`, as panels of their own. */
+static void shift_rows(const struct wefti_weights_plan *plan, const struct wefti_weights_item *item,
+                       const uint8_t *whole, uint32_t begin, uint32_t end, uint32_t thread_idx,
+                       uint8_t *to) {
+    uint8_t *rows = plan->cut + thread_idx * plan->cut_bytes;
+    size_t panel_bytes = weft_kern_panel_bytes(item->kind, item->k);
+    for (uint32_t n0 = begin; n0 < end; n0 += WEFT_PANEL, to += panel_bytes) {
+        struct weft_kern_source source = {
+            .rows = rows, .n = weft_min_u32(WEFT_PANEL, end - n0), .k = item->k};
+        enum weft_dtype type = weft_kern_weights_of(item->kind);
+        size_t row_bytes =
+            item->k / weft_dtype_block_elems(type) * (size_t)weft_dtype_block_bytes(type);
+        for (uint32_t i = 0; i < source.n; i++)
+            source.type =
+                weft_kern_unpack_row(item->kind, whole, item->k, n0 + i, rows + i * row_bytes);
+        WEFT_ASSERT(source.type == type);
+        weft_kern_pack(item->kind, &source, 0, source.n, NULL, to);
+    }
+}
+
+/* The rank's share of a part of a packed file. Features of other ranks that follow on its last one
+ * in a panel are of no matter. */
+static size_t take_part(const struct wefti_weights_plan *plan,
+                        const struct wefti_weights_item *item, uint32_t part, uint32_t thread_idx,
+                        uint8_t *to) {
+    const uint8_t *whole = plan->packed + item->whole_offset;
+    size_t bytes = (size_t)item->k * sizeof(float), at = 0;
+    uint32_t begin = 0, end = 0, k = wefti_weights_item_k(item);
+    if (item->form == WEFTI_WEIGHTS_HEADS) {
+        bytes = weft_kern_packed_bytes(item->kind, item->n, item->k);
+        at = (item->row_begin / item->row_step + part) * bytes;
+    }
+    if (item->form == WEFTI_WEIGHTS_ROWS) {
+        part_rows(item, part, &begin, &end);
+        bytes = item->src->bytes / item->n * (end - begin);
+        at = item->src->bytes / item->n * begin;
+    }
+    if (item->form != WEFTI_WEIGHTS_PANELS) {
+        memcpy(to, whole + at, bytes);
+        return bytes;
+    }
+    part_rows(item, part, &begin, &end);
+    size_t own_bytes = wefti_weights_item_panel_bytes(item);
+    uint32_t n_panels = weft_div_up_u32(end - begin, WEFT_PANEL);
+    const uint8_t *from = whole + begin / WEFT_PANEL * weft_kern_panel_bytes(item->kind, item->k);
+    if (begin % WEFT_PANEL != 0)
+        shift_rows(plan, item, whole, begin, end, thread_idx, to);
+    else if (k == item->k)
+        memcpy(to, from, n_panels * own_bytes);
+    for (uint32_t p = 0; k < item->k && p < n_panels; p++)
+        weft_kern_cut(item->kind, from + p * weft_kern_panel_bytes(item->kind, item->k), item->k,
+                      item->columns.begin, item->columns.end, to + p * own_bytes);
+    return n_panels * own_bytes;
+}
+
 size_t wefti_weights_pack_part(const struct wefti_weights_plan *plan,
                                const struct wefti_weights_item *item, uint32_t part,
                                uint32_t thread_idx, uint8_t *to) {
     const struct weft_tensor *src = item->src;
+    if (plan->packed) return take_part(plan, item, part, thread_idx, to);
     if (item->form == WEFTI_WEIGHTS_VECTOR) {
         float *out = (float *)(void *)to;
         weft_tensor_row_f32(src, 0, out);

@@ -4,6 +4,7 @@
 #include "weights/plan.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <xxhash.h>
 
 #include "base/check.h"
@@ -33,6 +34,7 @@ static void add_item(struct wefti_weights_plan *plan, const struct wefti_weights
     uint64_t place = plan->whole_used;
     *slot = *item;
     slot->offset = plan->used;
+    slot->whole_offset = plan->whole_used;
     plan->used += weft_round_up(bytes.own, 64);
     plan->whole_used += weft_round_up(bytes.whole, 64);
     if (item->form != WEFTI_WEIGHTS_ROWS) plan->step_bytes += bytes.own;
@@ -143,6 +145,18 @@ static void describe_matrix(struct wefti_weights_matrix *matrix, enum weft_gemm_
     matrix->panel_bytes = weft_kern_part_bytes(kind, k_whole, k);
 }
 
+/* A packed file has panels. Where a rank's rows begin within one, they are read and packed again,
+ * which yields the same bits of some types. */
+static void note_shift(struct wefti_weights_plan *plan, const struct wefti_weights_item *item,
+                       enum weft_dtype stored) {
+    if (!weft_model_packed(plan->model) || item->rows.begin % WEFT_PANEL == 0) return;
+    bool can_shift = stored == WEFT_DT_F32 || stored == WEFT_DT_F16 || stored == WEFT_DT_BF16 ||
+                     stored == WEFT_DT_Q8_0;
+    size_t bytes = weft_round_up((size_t)WEFT_PANEL * item->k * sizeof(float), 64);
+    if (!can_shift && !plan->uncut) plan->uncut = item->src;
+    if (bytes > plan->cut_bytes) plan->cut_bytes = bytes;
+}
+
 /* Shapes were checked when the model was opened. */
 static void place_matrix(struct wefti_weights_plan *plan, const struct weft_tensor *tensor,
                          enum wefti_calib_input input, struct shape shape,
@@ -178,6 +192,7 @@ static void place_matrix(struct wefti_weights_plan *plan, const struct weft_tens
         bytes.own = out->n_panels * out->panel_bytes;
         size_t panel_bytes = weft_kern_panel_bytes(type.kind, shape.k);
         if (k < shape.k && panel_bytes > plan->cut_bytes) plan->cut_bytes = panel_bytes;
+        note_shift(plan, &item, type.stored);
     }
     add_item(plan, &item, type.stored, bytes);
 }
@@ -500,7 +515,7 @@ static weft_err make_room_to_turn(struct wefti_weights_plan *plan, struct weft_e
     return plan->turn ? WEFT_OK : weft_err_set(why, WEFT_E_NOMEM, "no memory to pack in");
 }
 
-/* For a panel before columns are cut off. */
+/* For a panel before columns are cut off, or for rows. */
 static weft_err make_room_to_cut(struct wefti_weights_plan *plan, struct weft_errmsg *why) {
     if (plan->cut_bytes == 0) return WEFT_OK;
     plan->cut = wefti_memory_map(plan->cut_bytes * WEFT_THREADS_MAX);
@@ -509,11 +524,11 @@ static weft_err make_room_to_cut(struct wefti_weights_plan *plan, struct weft_er
 
 /* What a group of ranks cannot have. */
 static weft_err check_ranks(const struct wefti_weights_plan *plan, struct weft_errmsg *why) {
-    if (plan->options->n_ranks == 1) return WEFT_OK;
-    if (weft_model_packed(plan->model))
-        return weft_err_set(why, WEFT_E_UNSUPPORTED,
-                            "a packed file cannot be divided among workers: use its source");
-    return WEFT_OK;
+    if (!plan->uncut) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                        "%s cannot be divided among %u workers in the form that the file has it "
+                        "in: use the source of the packed file",
+                        plan->uncut->name, plan->options->n_ranks);
 }
 
 /* What of the model is this rank's, before anything is placed. */
@@ -601,6 +616,7 @@ void wefti_weights_plan_fini(struct wefti_weights_plan *plan) {
     free(plan->stored);
     free(plan->importance);
     free(plan->expert_tokens);
+    if (plan->packed) (void)munmap((void *)(uintptr_t)plan->packed, plan->packed_bytes);
     wefti_memory_unmap(plan->rows, plan->rows_bytes);
     wefti_memory_unmap(plan->joined, plan->joined_bytes * WEFT_THREADS_MAX);
     wefti_memory_unmap(plan->turn, plan->turn_bytes);

@@ -26,7 +26,7 @@ struct wefti_weights_item { /* one tensor's way into the arena */
     uint32_t n, k;            /* of all of it */
     /* What the rank has of it: of HEADS the whole rows of some heads. */
     struct wefti_weights_range rows, columns;
-    size_t offset;
+    size_t offset, whole_offset; /* the latter where one rank has all: in a packed file */
     uint32_t n_tasks, rows_per_task;
     const float *importance; /* [k]; NULL: not calibrated */
     bool plus_one;           /* WEFTI_WEIGHTS_VECTOR: stored less 1 */
@@ -66,9 +66,12 @@ struct wefti_weights_plan {
     size_t joined_bytes;
     float *turn; /* a matrix of turn_floats; NULL: none is turned */
     size_t turn_floats, turn_bytes;
-    uint8_t *cut; /* a panel of all columns; NULL: no columns are cut off */
+    uint8_t *cut; /* a panel of all columns, or the rows of one; NULL: nothing is cut off */
     size_t cut_bytes;
-    size_t used;         /* bytes of the arena so far */
+    const uint8_t *packed; /* the file, where ranks take their shares from it; else NULL */
+    size_t packed_bytes;
+    const struct weft_tensor *uncut; /* of a packed file: one that cannot be divided */
+    size_t used;                     /* bytes of the arena so far */
     size_t whole_used;   /* the same if there were one rank: what places are in hashes */
     size_t step_bytes;   /* see struct wefti_weights */
     uint64_t hash;       /* over the layout, the stored types and the kernels that read them */

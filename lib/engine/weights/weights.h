@@ -118,7 +118,10 @@ WEFT_MUST_CHECK weft_err wefti_weights_lay_out(struct wefti_weights *weights,
                                                struct weft_errmsg *why);
 void wefti_weights_plan_free(struct wefti_weights_plan *plan); /* accepts NULL */
 
-/* How much of `weights` is memory that would have to be found: nothing of a packed file, nor of
+/* Whether the weights are a packed file as it is, and so in the page cache. */
+bool wefti_weights_are_mapped(const weft_model *model, const struct weft_eng_options *options);
+
+/* How much of `weights` is memory that would have to be found: nothing of what is mapped, nor of
  * what an arena has already. */
 uint64_t wefti_weights_bytes_to_come(const struct wefti_weights *weights,
                                      const struct wefti_weights_plan *plan);
