@@ -450,7 +450,7 @@ static void join_parts(const struct wefti_forward *f, const struct routing *rout
     float sums[SUM_GROUPS][SUM_COLUMNS];
     bool full[SUM_GROUPS] = {false};
     for (uint32_t g = 0; g < SUM_GROUPS; g++) {
-        full[g] = groups >> g & 1u;
+        full[g] = (groups & 1u << g) != 0;
         if (!full[g]) continue;
         const float *part = wefti_forward_part_of(f, layer->group_rank[g], at.row);
         memcpy(sums[g], part + layer->group_slot[g] * f->x_stride + at.begin,
