@@ -4,6 +4,7 @@ weights; and any of them may die."""
 import os
 import signal
 import subprocess
+import tempfile
 import time
 
 import harness
@@ -45,6 +46,14 @@ def test_any_number_of_workers_gives_the_bits_of_one():
 def test_experts_and_latent_attention_are_divided_as_well():
     for name in ("mixtral", "deepseek_v3_fp8"):
         check_equal(os.path.join(ZOO, name), (2, 4))
+
+
+def test_a_packed_file_is_divided_as_well():
+    with tempfile.TemporaryDirectory() as folder:
+        packed = os.path.join(folder, "model.weft")
+        subprocess.run([os.path.join(harness.BIN_DIR, "weft"), "pack", harness.FABLE, packed, "--dtype", "q8"], check=True,
+                       capture_output=True, timeout=harness.LIMIT_S)
+        check_equal(packed, (2,))
 
 
 def test_each_worker_has_its_share_of_the_weights():
