@@ -16,6 +16,6 @@ foreach(run RANGE 2 4) # a hundred thousand faults in all
   weft_test_properties(sim_faults_${run} 120 property "")
 endforeach()
 if(NOT WEFT_SANITIZE)
-  add_test(NAME sim_faults_long COMMAND sim_faults --faults 2000000 WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
+  add_test(NAME sim_faults_long COMMAND sim_faults --faults 1000000 WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
   weft_test_properties(sim_faults_long 1200 property "")
 endif()
