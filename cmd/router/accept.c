@@ -235,6 +235,7 @@ weft_err wefti_accept_use(struct server *server, uint32_t which, int fd, struct 
 static weft_err check_given(int fd, union server_address *at_out, struct weft_errmsg *why) {
     int is_listening = 0, type = 0;
     socklen_t int_len = sizeof type, at_len = sizeof *at_out;
+    memset(at_out, 0, sizeof *at_out);
     bool is_fine = getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &is_listening, &int_len) == 0 &&
                    getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &int_len) == 0 &&
                    getsockname(fd, &at_out->any, &at_len) == 0 && is_listening &&
