@@ -94,6 +94,7 @@ struct world {
     uint32_t spill_block_us;
     struct odds odds;
     weft_sched *sched;
+    uint32_t n_resumed; /* by this scheduler: no bound is theirs */
     struct sim_worker *worker;
     const struct weft_step_plan *unsent; /* made, but not on its way yet */
     struct slot_user *users;             /* [max_seqs] as the plans tell */
@@ -301,6 +302,7 @@ static enum weft_reject submit(struct world *world, struct client *client, bool 
     };
     struct weft_errmsg why;
     uint32_t retry_after_ms;
+    world->n_resumed += resume;
     enum weft_reject reject = weft_sched_submit(world->sched, world->now_us, client->key.router,
                                                 &message, &retry_after_ms, &why);
     bool says_when = reject == WEFT_REJECT_QUEUE_FULL || reject == WEFT_REJECT_TENANT_FULL ||
@@ -337,7 +339,8 @@ static void arrive(struct world *world) {
                    world->options.max_queued_tokens > 0;
     WEFT_ASSERT(reject == expected || is_fair || is_due || is_over);
     WEFT_ASSERT(reject ||
-                stats.n_waiting < (N_TENANTS + 1) * (world->options.max_queue + places_max(world)));
+                stats.n_waiting < (N_TENANTS + 1) * (world->options.max_queue + places_max(world)) +
+                                      world->n_resumed);
     totals.n_too_long += reject == WEFT_REJECT_TOO_LONG;
     totals.n_queue_full += reject == WEFT_REJECT_QUEUE_FULL;
     totals.n_tenant_full += reject == WEFT_REJECT_TENANT_FULL;
@@ -413,6 +416,7 @@ static bool kill_worker(struct world *world) {
 static void start_actors(struct world *world) {
     struct weft_errmsg why;
     WEFT_ASSERT(!weft_sched_new(&world->options, &world->sched, &why));
+    world->n_resumed = 0;
     world->worker = sim_worker_new(&world->options);
     sim_worker_spill_cost(world->worker, world->spill_block_us);
     sim_worker_costs(world->worker, between(world, 100, 3000), between(world, 10, 3000));

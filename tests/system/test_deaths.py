@@ -1,8 +1,8 @@
 """The death of anything: processes of a server under load are killed or stand still for a while, in random order, where
 /dev/shm is full all the time. Streams whose router lives end with their very tokens; nothing is left behind.
 
-WEFT_DEATHS is the number of faults (6), WEFT_STILL_S how long who is stopped stands still (1); `make nightly` has 50, and
-5 s, as does: WEFT_DEATHS=50 WEFT_STILL_S=5 tests/system/test_deaths.py
+WEFT_TEST_DEATHS is the number of faults (6), WEFT_TEST_STILL_S how long who is stopped stands still (1); `make nightly` has 50, and
+5 s, as does: WEFT_TEST_DEATHS=50 WEFT_TEST_STILL_S=5 tests/system/test_deaths.py
 """
 
 import contextlib
@@ -17,8 +17,8 @@ import harness
 import test_kill as kills
 from harness import Server
 
-N_FAULTS = int(os.environ.get("WEFT_DEATHS", "6"))
-STILL_S = float(os.environ.get("WEFT_STILL_S", "1"))
+N_FAULTS = int(os.environ.get("WEFT_TEST_DEATHS", "6"))
+STILL_S = float(os.environ.get("WEFT_TEST_STILL_S", "1"))
 N_STREAMS = 16
 SEEDED = [i for i in range(len(kills.BODIES)) if i != kills.UNSEEDED]
 # A server whose /dev/shm has no room at all: 64 KiB, which are taken.
