@@ -13,6 +13,7 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "system"))
 
 import harness  # noqa: E402
+from test_schedulers import Cluster  # noqa: E402
 from harness import Server, Skip  # noqa: E402
 
 DEPLOY = os.path.join(harness.SOURCE_DIR, "deploy")
@@ -69,9 +70,25 @@ def drop(server):
     harness.attempt(fill)
 
 
+def note(found, text):
+    for line in text.splitlines():
+        match = re.match(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? \S+$", line)
+        if match:
+            labels = found.setdefault(match[1], {})
+            for label, value in re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', match[2] or ""):
+                labels.setdefault(label, set()).add(value)
+
+
 def exposed():
-    """{name of a sample: {label: its values}} of servers with and without experts, after some work."""
+    """{name of a sample: {label: its values}} of servers with and without experts, of ranks, and of a router with several
+    schedulers, after some work."""
     found = {"up": {}}
+    with Cluster() as cluster:
+        note(found, cluster.request("GET", "/metrics").text)
+    with Server("--workers", "2", "--layout", "tp") as server:
+        server.complete(prompt=[1, 2, 3], max_tokens=4)
+        harness.wait_until("the ranks' report", lambda: "weft_worker_meeting_seconds_total{" in server.get("/metrics").text)
+        note(found, server.get("/metrics").text)
     for model in (harness.FABLE, OLMOE):
         with Server("--max-queue", "1", "--max-num-seqs", "1", model=model) as server:
             server.complete(prompt=[1, 2, 3], max_tokens=4)
@@ -79,12 +96,7 @@ def exposed():
             drop(server)
             if model == OLMOE:
                 harness.wait_until("counts of experts", lambda s=server: s.metric("weft_expert_tokens_total") > 0)
-            for line in server.get("/metrics").text.splitlines():
-                match = re.match(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? \S+$", line)
-                if match:
-                    labels = found.setdefault(match[1], {})
-                    for label, value in re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', match[2] or ""):
-                        labels.setdefault(label, set()).add(value)
+            note(found, server.get("/metrics").text)
     return found
 
 

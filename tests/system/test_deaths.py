@@ -1,8 +1,8 @@
 """The death of anything: processes of a server under load are killed or stand still for a while, in random order, where
 /dev/shm is full all the time. Streams whose router lives end with their very tokens; nothing is left behind.
 
-WEFT_TEST_DEATHS is the number of faults (6), WEFT_TEST_STILL_S how long who is stopped stands still (1); `make nightly` has 50, and
-5 s, as does: WEFT_TEST_DEATHS=50 WEFT_TEST_STILL_S=5 tests/system/test_deaths.py
+WEFT_TEST_DEATHS is the number of faults (6), WEFT_TEST_STILL_S how long who is stopped stands still (1); `make nightly`
+has 50, and 5 s, as does: WEFT_TEST_DEATHS=50 WEFT_TEST_STILL_S=5 tests/system/test_deaths.py
 """
 
 import contextlib
@@ -116,9 +116,17 @@ class Deaths:
         if self.server.proc.poll() is not None:
             self.start()
         harness.wait_until("the server to be healthy again", self.is_healthy)
+        self.check_shm()
         return whole.count(False)
 
+    def check_shm(self):
+        """What is in the server's own /dev/shm: what the test has put there."""
+        if self.wrap:
+            left = set(os.listdir(f"/proc/{self.server.proc.pid}/root/dev/shm")) - {"full"}
+            assert not left, f"in /dev/shm: {left}"
+
     def end(self):
+        self.check_shm()
         assert self.server.post("/reset_prefix_cache", {}).status == 200
         harness.wait_until("all blocks to be free",
                            lambda: self.server.metrics().get('weft_kv_blocks{state="used"}') == 0)

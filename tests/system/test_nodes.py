@@ -102,7 +102,7 @@ class Clients:
 
     def __init__(self, port, texts):
         self.port, self.texts, self.is_over = port, texts, False
-        self.lock, self.n_done, self.n_cut, self.faults = threading.Lock(), 0, 0, []
+        self.lock, self.n_done, self.n_cut, self.n_bad_gateway, self.faults = threading.Lock(), 0, 0, 0, []
         self.calls = [harness.Call(lambda kind=i % 3: self._run(kind)) for i in range(CLIENTS)]
 
     def _run(self, kind):
@@ -111,7 +111,8 @@ class Clients:
             try:
                 is_cut = self._ask({**body, "stream": kind > 0}, self.texts[body["prompt"]])
                 with self.lock:
-                    self.n_done, self.n_cut = self.n_done + 1, self.n_cut + is_cut
+                    self.n_done, self.n_cut = self.n_done + 1, self.n_cut + bool(is_cut)
+                    self.n_bad_gateway += is_cut is None
             except Exception as why:  # noqa: BLE001 - counted
                 with self.lock:
                     self.faults.append(repr(why))
@@ -125,7 +126,7 @@ class Clients:
             if not body["stream"]:
                 whole = reply.read()
                 if reply.status == 502:
-                    return True  # its node was lost while it wrote the answer
+                    return None  # its node was lost while it wrote the answer
                 assert reply.status == 200, (reply.status, whole)
                 assert json.loads(whole)["choices"][0]["text"] == text
                 return False
@@ -134,7 +135,6 @@ class Clients:
             for line in reply:
                 if line.startswith(b"data: {"):
                     event = json.loads(line[6:])
-                    assert "error" in event or event["choices"] is not None
                     got += "".join(c["text"] for c in event.get("choices", []))
                 is_done = is_done or line.startswith(b"data: [DONE]")
         except (OSError, http.client.HTTPException, ValueError) as why:
@@ -155,6 +155,8 @@ class Clients:
         for call in self.calls:
             call.result()
         assert not self.faults, (len(self.faults), self.faults[:5])
+        # What was under way at the moment, and no more.
+        assert self.n_cut + self.n_bad_gateway <= CLIENTS, (self.n_cut, self.n_bad_gateway)
 
 
 def both_work_again(nodes, clients):
@@ -178,7 +180,8 @@ def lose_and_bring_back(lose, bring_back):
         bring_back(nodes[1])
         both_work_again(nodes, clients)
         clients.finish()
-        print(f"    {clients.n_done} requests, {clients.n_cut} answers broke off, none was refused", flush=True)
+        print(f"    {clients.n_done} requests, {clients.n_cut} streams broke off, {clients.n_bad_gateway} answers did, none "
+              "was refused", flush=True)
 
 
 def test_a_node_that_is_killed_and_comes_back_refuses_nobody():
