@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/minmax.h"
 
 #define MAGIC "WEFTCOLL"
@@ -269,14 +270,6 @@ static weft_err reserve_shared(weft_coll *coll, size_t part_bytes, size_t board_
 
 /* -------------------------------------------------------------------------------- meetings --- */
 
-static void pause_cpu(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 /* Whether a count has come to `meeting`, however often it went round. */
 static bool has_come(uint32_t arrived, uint32_t meeting) {
     return (int32_t)(arrived - meeting) >= 0;
@@ -287,7 +280,7 @@ static bool spin_for(const struct shared *group, struct rank *peer, uint32_t mee
         if (has_come(atomic_load_explicit(&peer->arrived, memory_order_acquire), meeting))
             return true;
         if (atomic_load_explicit(&group->header->ended, memory_order_relaxed)) return false;
-        pause_cpu();
+        weft_cpu_pause();
     }
     return false;
 }

@@ -9,6 +9,15 @@
 
 #include "base/err.h"
 
+/* In a loop that waits for another thread: leaves the core to its sibling meanwhile. */
+static inline void weft_cpu_pause(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
 #define WEFT_CPUS_MAX 1024 /* as many as a cpu_set_t has */
 
 /* CPUs of the affinity mask, ascending; returns how many were written, at least 1. */

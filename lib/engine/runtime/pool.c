@@ -77,14 +77,6 @@ uint32_t wefti_pool_n_usable_cpus(uint32_t n_sharers) {
     return quota > 0 ? weft_min_u32(n_cpus, weft_max_u32(quota / n_sharers, 1)) : n_cpus;
 }
 
-static void pause_cpu(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 static void gate_open(struct gate *gate) {
     (void)atomic_fetch_add(&gate->seq, 1);
     if (atomic_load(&gate->n_sleepers) == 0) return;
@@ -94,7 +86,7 @@ static void gate_open(struct gate *gate) {
 static void gate_wait(struct gate *gate, uint32_t old, uint32_t spins) {
     for (uint32_t i = 0; i < spins; i++) {
         if (atomic_load_explicit(&gate->seq, memory_order_acquire) != old) return;
-        pause_cpu();
+        weft_cpu_pause();
     }
     (void)atomic_fetch_add(&gate->n_sleepers, 1);
     while (atomic_load(&gate->seq) == old) {
