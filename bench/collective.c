@@ -69,8 +69,9 @@ int main(int argc, char **argv) {
     for (uint32_t i = 0; i < (uint32_t)n_ranks; i++)
         (void)pthread_join(ranks[i].handle, NULL);
     qsort(times_ns, ROUNDS, sizeof *times_ns, compare);
+    const uint32_t middle = ROUNDS / 2, late = ROUNDS - ROUNDS / 100;
     printf("%ld ranks, %ld floats: %.2f us, p99 %.2f us\n", n_ranks, n_floats,
-           (double)times_ns[ROUNDS / 2] / 1000, (double)times_ns[ROUNDS - ROUNDS / 100] / 1000);
+           (double)times_ns[middle] / 1000, (double)times_ns[late] / 1000);
     weft_coll_close(coll);
     (void)close(fd);
     return 0;

@@ -163,7 +163,8 @@ int main(int argc, char **argv) {
     if (!err) err = wefti_load_keys(&server, WEFT_FILE_ANY, &why);
     if (!err) err = load_same_model(&server, &identity, &has_changed, &why);
     server.schedulers.options = weft_link_config(config);
-    if (!err) err = wefti_scheduler_links_open(&server.schedulers, api, config->scheduler_url, &why);
+    if (!err)
+        err = wefti_scheduler_links_open(&server.schedulers, api, config->scheduler_url, &why);
     if (!err) err = wefti_server_init(&server, signal_fd, &why);
     if (!err) err = wefti_replace_or_listen(&server, &why);
     if (err) { /* the system frees what `server` holds */
