@@ -305,6 +305,8 @@ static weft_err find_address(struct server *server, struct weft_errmsg *why) {
 
 weft_err wefti_accept_init(struct server *server, struct weft_errmsg *why) {
     weft_err err = find_address(server, why);
+    union server_address at;
+    if (!err && server->config.rpc_fd >= 0) err = check_given(server->config.rpc_fd, &at, why);
     return err ? err : set_places(server, why);
 }
 

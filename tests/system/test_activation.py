@@ -85,9 +85,9 @@ def has_waiting(sock):
     return False
 
 
-def refusal(fds, *args):
-    command = ["/usr/bin/env", "python3", "-c", BECOME, "", ",".join(map(str, fds)),
-               os.path.join(harness.BIN_DIR, "weft"), "serve", harness.FABLE, "--no-rpc", *args]
+def refusal(fds, *args, names="", rpc=False):
+    command = ["/usr/bin/env", "python3", "-c", BECOME, names, ",".join(map(str, fds)),
+               os.path.join(harness.BIN_DIR, "weft"), "serve", harness.FABLE, *([] if rpc else ["--no-rpc"]), *args]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=harness.LIMIT_S, check=False, pass_fds=fds)
     assert done.returncode in (1, 2), done
     return done.stderr.strip().splitlines()[-1]
@@ -100,6 +100,9 @@ def test_what_is_no_listening_socket_is_refused_in_a_sentence():
     assert "is no TCP socket that listens" in refusal([idle.fileno()])
     assert "gives 3 sockets" in refusal(fds)
     assert "gives this one its own" in refusal(fds[:1], "--replace")
+    assert "which --no-rpc leaves out" in refusal(fds[:2])
+    assert "is no TCP socket that listens" in refusal([fds[0], idle.fileno()], rpc=True)
+    assert "two sockets for HTTP" in refusal(fds[:2], names="http:http", rpc=True)
 
 
 if __name__ == "__main__":

@@ -27,11 +27,22 @@ static bool is_called(const char *names, uint32_t idx, const char *name) {
     return names && strncmp(names, name, len) == 0 && (names[len] == ':' || names[len] == '\0');
 }
 
-static void take(struct weft_config *config, uint32_t idx, const char *names) {
+static weft_err take(struct weft_config *config, uint32_t idx, const char *names,
+                     struct weft_errmsg *why) {
     int fd = FIRST_FD + (int)idx;
     bool is_rpc = is_called(names, idx, "rpc") || (idx > 0 && !is_called(names, idx, "http"));
+    int *place = is_rpc ? &config->rpc_fd : &config->http_fd;
+    const char *name = is_rpc ? "MessagePack-RPC" : "HTTP";
+    if (*place >= 0)
+        return weft_err_set(why, WEFT_E_INVAL, "the service manager gives two sockets for %s",
+                            name);
+    if (is_rpc && config->no_rpc)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "the service manager gives a socket for %s, which --no-rpc leaves out",
+                            name);
     (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-    *(is_rpc ? &config->rpc_fd : &config->http_fd) = fd;
+    *place = fd;
+    return WEFT_OK;
 }
 
 weft_err weft_activation_take(struct weft_config *config, struct weft_errmsg *why) {
@@ -47,10 +58,11 @@ weft_err weft_activation_take(struct weft_config *config, struct weft_errmsg *wh
             why, WEFT_E_INVAL,
             "--replace takes the sockets of another server, and the service manager "
             "gives this one its own");
-    for (uint32_t i = 0; i < n; i++)
-        take(config, i, getenv("LISTEN_FDNAMES"));
+    weft_err err = WEFT_OK;
+    for (uint32_t i = 0; i < n && !err; i++)
+        err = take(config, i, getenv("LISTEN_FDNAMES"), why);
     (void)unsetenv("LISTEN_PID");
     (void)unsetenv("LISTEN_FDS");
     (void)unsetenv("LISTEN_FDNAMES");
-    return WEFT_OK;
+    return err;
 }
