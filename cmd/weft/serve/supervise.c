@@ -274,6 +274,7 @@ static uint64_t advance_group(struct supervisor *sup, uint32_t group_idx, uint64
     uint64_t wait_ms = wefti_ranks_wait_ms(sup, group_idx, now, &is_down);
     if (!is_down || wait_ms > 0) return wait_ms;
     if (wefti_ranks_begin(sup, group_idx, &why)) {
+        sup->children[first].last_words[0] = '\0'; /* they are of a life before */
         go_on_after(sup, first, WEFT_RESTART_NOT_STARTED, why.text);
         return 0;
     }
