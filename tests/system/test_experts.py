@@ -171,7 +171,9 @@ def test_a_measured_profile_places_experts_and_changes_no_answer():
             expected = answer(server)
         with Server("--workers", "2", "--layout", "tp", "--expert-profile", path, model=OLMOE) as server:
             assert answer(server) == expected
-            held = [server.metrics()[f'weft_worker_experts{{group="0",rank="{rank}"}}'] for rank in range(2)]
+            names = [f'weft_worker_experts{{group="0",rank="{rank}"}}' for rank in range(2)]
+            harness.wait_until("the ranks' figures", lambda: set(names) <= set(server.metrics()))
+            held = [server.metrics()[name] for name in names]
             assert held == [N_EXPERTS / 2] * 2, held
 
 
