@@ -39,7 +39,8 @@ class Cluster:
 
     def start_router(self, i):
         args = [a for url in self.urls for a in ("--scheduler-url", url)]
-        self.start(f"router {i}", FABLE, *args, "--port", "0", "--no-rpc")
+        # Requests wait for whoever is started anew, however long that takes on a busy machine.
+        self.start(f"router {i}", FABLE, *args, "--port", "0", "--no-rpc", "--restart-grace", "3600000")
 
     def port(self, i):
         found = re.search(r"ready on http://127\.0\.0\.1:(\d+)", "".join(self.lines[f"router {i}"]))
@@ -85,7 +86,8 @@ class Cluster:
     def wait_for(self, *serving):
         """Until those of these numbers serve, and no others."""
         if len(self.urls) == 1:
-            harness.wait_until("the scheduler to serve", lambda: self.request("GET", "/health").status == 200)
+            harness.wait_until("all routers to hear that the scheduler serves", lambda: all(
+                self.request("GET", "/health", router=i).status == 200 for i in range(self.n_routers)))
             return
         want = [i in serving for i in range(len(self.urls))]
         harness.wait_until(f"schedulers {serving} to serve",
@@ -195,6 +197,7 @@ def test_prompts_that_begin_alike_meet():
 def test_one_that_serves_is_enough_and_figures_are_sums():
     with Cluster() as cluster:
         n_blocks = cluster.metric("weft_kv_blocks")
+        assert n_blocks > 0
         cluster.kill("scheduler 0")
         cluster.wait_for(1)
         assert cluster.request("GET", "/health").status == 200
