@@ -75,7 +75,8 @@ def test_a_killed_supervisor_leaves_a_folder_at_most():
             assert len(glob.glob(tmp + "/*")) == (kind == "ipc")
             assert not any(listens(int(a.rsplit(":", 1)[1])) for a in found if "tcp" in a)
             with open("/proc/net/unix", encoding="utf-8", errors="replace") as f:
-                assert not any(a.split("://")[1] in f.read() for a in found)
+                names = f.read()
+            assert not any(a.split("://")[1] in names for a in found)
             with Server("--link", kind, env={"TMPDIR": tmp}) as server:
                 server.complete(**STORY)
             for path in glob.glob(tmp + "/*/*"):
