@@ -1,6 +1,7 @@
 """Two servers behind HAProxy, with the configuration of deploy/haproxy: nobody is refused and no answer breaks off
 while one of them is told to end, or loses its actors."""
 
+import collections
 import contextlib
 import http.client
 import json
@@ -37,15 +38,16 @@ def status_of(port, path):
 
 
 @contextlib.contextmanager
-def balanced(a, b):
-    """HAProxy's port in front of the two servers."""
+def balanced(a, b, lines=None):
+    """HAProxy's port in front of the two servers; what it says comes into `lines`."""
     program = shutil.which("haproxy") or "/usr/sbin/haproxy"
     if not os.path.exists(program):
         raise Skip("haproxy is not installed")
     port = free_port()
     env = {**os.environ, "WEFT_A": f"{a.host}:{a.port}", "WEFT_B": f"{b.host}:{b.port}", "BIND": f"127.0.0.1:{port}"}
     proc = subprocess.Popen([program, "-db", "-f", os.path.join(harness.SOURCE_DIR, "deploy/haproxy/haproxy.cfg")],
-                            env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                            env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    reading = harness.Call(lambda: (lines if lines is not None else collections.deque(maxlen=1)).extend(proc.stderr))
     try:
         def answers():
             assert proc.poll() is None, "haproxy ended"
@@ -56,6 +58,8 @@ def balanced(a, b):
     finally:
         proc.kill()
         proc.wait()
+        reading.result()
+        proc.stderr.close()
 
 
 class Load:

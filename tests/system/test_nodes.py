@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import harness
 import test_haproxy as balancing
@@ -20,7 +19,6 @@ CLIENTS = 8
 LONG = {"prompt": "Once upon a time", "max_tokens": 400, "temperature": 0, "ignore_eos": True}
 SHORT = {"prompt": "It was late", "max_tokens": 6, "temperature": 0, "ignore_eos": True}
 NET = "10.213.78"
-NOTICED_S = 2  # two checks of every 500 ms, and more: who comes back sooner gets requests while it loads
 INSIDE = "WEFT_TEST_INSIDE"  # a namespace that is ours
 
 
@@ -170,12 +168,14 @@ def both_work_again(nodes, clients):
 
 
 def lose_and_bring_back(lose, bring_back):
-    with two_nodes() as nodes, balancing.balanced(*nodes) as port:
+    lines = []
+    with two_nodes() as nodes, balancing.balanced(*nodes, lines) as port:
         texts = {body["prompt"]: nodes[0].complete(**body)["choices"][0]["text"] for body in (LONG, SHORT)}
         clients = Clients(port, texts)
         clients.wait(60)
         lose(nodes[1])
-        time.sleep(NOTICED_S)
+        # Who comes back sooner gets requests while it loads.
+        harness.wait_until("HAProxy to notice", lambda: any("Server servers/b is DOWN" in line for line in lines))
         clients.wait(60)
         bring_back(nodes[1])
         both_work_again(nodes, clients)
