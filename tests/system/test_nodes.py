@@ -101,9 +101,11 @@ class Clients:
     def __init__(self, port, texts):
         self.port, self.texts, self.is_over = port, texts, False
         self.lock, self.n_done, self.n_cut, self.n_bad_gateway, self.faults = threading.Lock(), 0, 0, 0, []
-        self.calls = [harness.Call(lambda kind=i % 3: self._run(kind)) for i in range(CLIENTS)]
+        self.n_of = [0] * CLIENTS  # requests of each that have ended
+        self.calls = [harness.Call(lambda i=i: self._run(i)) for i in range(CLIENTS)]
 
-    def _run(self, kind):
+    def _run(self, i):
+        kind = i % 3
         while not self.is_over:
             body = LONG if kind == 2 else SHORT
             try:
@@ -114,6 +116,7 @@ class Clients:
             except Exception as why:  # noqa: BLE001 - counted
                 with self.lock:
                     self.faults.append(repr(why))
+            self.n_of[i] += 1
 
     def _ask(self, body, text):
         conn = balancing.connect(self.port)
@@ -148,6 +151,11 @@ class Clients:
         until = self.n_done + n_more
         harness.wait_until(f"{n_more} requests", lambda: self.n_done >= until)
 
+    def wait_for_each(self):
+        """Until all requests of this moment have ended, one way or another."""
+        before = list(self.n_of)
+        harness.wait_until("each client to go on", lambda: all(n > b for n, b in zip(self.n_of, before, strict=True)))
+
     def finish(self):
         self.is_over = True
         for call in self.calls:
@@ -177,6 +185,7 @@ def lose_and_bring_back(lose, bring_back):
         # Who comes back sooner gets requests while it loads.
         harness.wait_until("HAProxy to notice", lambda: any("Server servers/b is DOWN" in line for line in lines))
         clients.wait(60)
+        clients.wait_for_each()  # what the lost node had breaks off, or is asked of the other one
         bring_back(nodes[1])
         both_work_again(nodes, clients)
         clients.finish()
