@@ -79,6 +79,7 @@ def test_tokens_and_log_probabilities_do_not_depend_on_company():
                         still.wait_until("all to be taken in",
                                          lambda: harness.load(server.metrics()) == len(calls))
             check_equal(requests, alone, [call.result() for call in calls], order)
+            server.wait_idle()  # the report that counts the last preemption has come
             preemptions = server.metric("weft_num_preemptions_total")
             print(f"    {batched_tokens} tokens per step: {preemptions:.0f} preemptions", flush=True)
             assert preemptions > 0, "the cache was meant to be too small"

@@ -58,8 +58,8 @@ def check_model(name, kv_memory):
         server.kill("worker")
         together = [call.result() for call in calls]
         again = [run(server, body) for body in requests[:3]]  # out of the prefix cache, as far as it goes
-        preemptions = server.metric("weft_num_preemptions_total")
         server.wait_idle()
+        preemptions = server.metric("weft_num_preemptions_total")
         assert blocks_of(server)["used"] == 0
         hits = server.metric("weft_prefix_cache_reused_tokens_total")
         print(f"    {preemptions:.0f} preemptions, {hits:.0f} tokens found in the prefix cache", flush=True)
