@@ -17,7 +17,7 @@ high = [os.dup2(fd, 100 + i) for i, fd in enumerate(fds)]
 for i, fd in enumerate(high):
     os.dup2(fd, 3 + i)
 os.closerange(3 + len(fds), 200)
-os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(fds)))
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=os.environ.pop("N_FDS", str(len(fds))))
 if names:
     os.environ["LISTEN_FDNAMES"] = names
 os.execvp(command[0], command)
@@ -85,10 +85,11 @@ def has_waiting(sock):
     return False
 
 
-def refusal(fds, *args, names="", rpc=False):
+def refusal(fds, *args, names="", rpc=False, env=None):
     command = ["/usr/bin/env", "python3", "-c", BECOME, names, ",".join(map(str, fds)),
                os.path.join(harness.BIN_DIR, "weft"), "serve", harness.FABLE, *([] if rpc else ["--no-rpc"]), *args]
-    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=harness.LIMIT_S, check=False, pass_fds=fds)
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=harness.LIMIT_S, check=False, pass_fds=fds,
+                          env={**os.environ, **(env or {})})
     assert done.returncode in (1, 2), done
     return done.stderr.strip().splitlines()[-1]
 
@@ -102,6 +103,7 @@ def test_what_is_no_listening_socket_is_refused_in_a_sentence():
     assert "gives this one its own" in refusal(fds[:1], "--replace")
     assert "which --no-rpc leaves out" in refusal(fds[:2])
     assert "is no TCP socket that listens" in refusal([fds[0], idle.fileno()], rpc=True)
+    assert 'is no number: "two"' in refusal(fds[:2], env={"N_FDS": "two"})
     assert "two sockets for HTTP" in refusal(fds[:2], names="http:http", rpc=True)
 
 
