@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "json_text.h"
 
 static void free_message(struct weft_tmpl_message *message) {
@@ -148,17 +149,11 @@ static weft_err write_file(const struct weft_conversation *c, const char *path, 
 /* A full disk must not cost the copy that is there: the new one is whole before it takes its place. */
 static weft_err replace(const struct weft_conversation *c, const char *path,
                         struct weft_errmsg *why) {
-    char *fresh = NULL;
-    if (asprintf(&fresh, "%s.new", path) < 0)
-        return weft_err_set(why, WEFT_E_NOMEM, "no memory for a name");
-    FILE *file = fopen(fresh, "wxe");
-    weft_err err = file ? write_file(c, fresh, file, why)
-                        : weft_err_errno(why, errno, "cannot write %s", fresh);
-    if (!err && rename(fresh, path) != 0)
-        err = weft_err_errno(why, errno, "cannot replace %s", path);
-    if (err && file) (void)remove(fresh);
-    free(fresh);
-    return err;
+    struct weft_file_fresh fresh;
+    weft_err err = weft_file_fresh_open(path, &fresh, why);
+    if (err) return err;
+    write_messages(c, fresh.out);
+    return weft_file_fresh_keep(&fresh, why);
 }
 
 weft_err weft_conversation_save(struct weft_conversation *c, const char *path,

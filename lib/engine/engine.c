@@ -312,8 +312,7 @@ const uint64_t *weft_eng_expert_tokens(const weft_eng *eng) {
     return wefti_forward_expert_tokens(eng->forward);
 }
 
-weft_err weft_eng_write_expert_profile(const weft_eng *eng, const char *path,
-                                       struct weft_errmsg *why) {
+weft_err weft_eng_write_expert_profile(const weft_eng *eng, FILE *out, struct weft_errmsg *why) {
     const struct weft_eng_info *info = &eng->info;
     const struct wefti_expert_load load = {.model = info->model_name,
                                            .arch = info->arch,
@@ -323,7 +322,7 @@ weft_err weft_eng_write_expert_profile(const weft_eng *eng, const char *path,
                                            .tokens = weft_eng_expert_tokens(eng)};
     if (!load.tokens)
         return weft_err_set(why, WEFT_E_INVAL, "the model has no experts to be profiled");
-    return wefti_expert_load_write(path, &load, why);
+    return wefti_expert_load_write(out, &load, why);
 }
 
 bool weft_eng_has_experts(const weft_eng *eng, uint32_t layer) {

@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/err.h"
 #include "base/step.h"
@@ -316,9 +317,8 @@ void weft_eng_watch_routes(weft_eng *eng, weft_eng_routes_fn *fn, void *ctx);
 /* Rows that each expert has computed since opening, [n_layers][n_experts] of the info. NULL: the
  * model has no experts. Between steps, by the thread that steps. */
 const uint64_t *weft_eng_expert_tokens(const weft_eng *eng);
-/* Writes what these have become to `path`, for weft_eng_options. INVAL: there are none. NOTFOUND,
- * IO: the file cannot be written. */
-WEFT_MUST_CHECK weft_err weft_eng_write_expert_profile(const weft_eng *eng, const char *path,
+/* Writes what these have become, for weft_eng_options. INVAL: there are none. IO, NOMEM. */
+WEFT_MUST_CHECK weft_err weft_eng_write_expert_profile(const weft_eng *eng, FILE *out,
                                                        struct weft_errmsg *why);
 /* Whether a layer has experts, or is a plain one; the same from opening on, for any thread. */
 bool weft_eng_has_experts(const weft_eng *eng, uint32_t layer);

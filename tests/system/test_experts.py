@@ -181,6 +181,8 @@ def test_bench_has_no_profile_of_a_model_without_experts():
     with tempfile.TemporaryDirectory() as folder:
         done = measure(os.path.join(folder, "x"), model=harness.FABLE)
         assert done.returncode != 0 and "no experts" in done.stderr and not os.listdir(folder)
+        done = measure(os.path.join(folder, "none", "x"))
+        assert done.returncode != 0 and "cannot write" in done.stderr and not done.stdout, done  # nothing was measured
         done = measure("", "--expert-text", "x", model=OLMOE)
         assert done.returncode != 0, done.stdout
 

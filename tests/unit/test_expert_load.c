@@ -135,7 +135,10 @@ static void what_an_engine_writes_it_reads(void **state) {
     weft_eng *eng = drive_open(drive_fixture(MODEL), &options);
     const struct weft_eng_info *info = weft_eng_info(eng);
     assert_int_equal(weft_eng_logits(eng, text, TEXT, ignore_row, NULL, &why), WEFT_OK);
-    assert_int_equal(weft_eng_write_expert_profile(eng, path, &why), WEFT_OK);
+    FILE *out = fopen(path, "we");
+    assert_non_null(out);
+    assert_int_equal(weft_eng_write_expert_profile(eng, out, &why), WEFT_OK);
+    assert_int_equal(fclose(out), 0);
     const struct weft_model_params p = {
         .n_layers = info->n_layers, .n_hidden = 64, .moe.n_experts = info->n_experts};
     struct weft_model_params own = p;
@@ -146,11 +149,9 @@ static void what_an_engine_writes_it_reads(void **state) {
                         (size_t)info->n_layers * info->n_experts * sizeof *tokens);
     free(tokens);
     (void)unlink(path);
-    assert_int_not_equal(weft_eng_write_expert_profile(eng, "/nowhere/x", &why), WEFT_OK);
-    assert_non_null(strstr(why.text, "cannot write /nowhere/x"));
     weft_eng_free(eng);
     eng = drive_open(drive_fixture(ENGINE_DRAFT), &options);
-    assert_int_equal(weft_eng_write_expert_profile(eng, path, &why), WEFT_E_INVAL);
+    assert_int_equal(weft_eng_write_expert_profile(eng, stdout, &why), WEFT_E_INVAL);
     weft_eng_free(eng);
 }
 

@@ -109,11 +109,58 @@ static void a_pipe_is_read_to_its_end_where_that_is_asked_for(void **state) {
     assert_int_equal(weft_file_read(path, WEFT_FILE_REGULAR, 9, &text, &len, NULL), WEFT_E_PROTO);
 }
 
+static void expect_text(const char *want) {
+    char *text;
+    size_t len;
+    assert_int_equal(weft_file_read(path, WEFT_FILE_REGULAR, 9, &text, &len, NULL), WEFT_OK);
+    assert_string_equal(text, want);
+    free(text);
+}
+
+static void a_fresh_file_takes_the_place_of_another_when_it_is_whole(void **state) {
+    (void)state;
+    struct weft_file_fresh fresh = {0};
+    struct weft_errmsg why;
+    weft_file_fresh_drop(&fresh); /* nothing */
+    (void)unlink(path);
+    write_file(2);
+    assert_int_equal(weft_file_fresh_open(path, &fresh, &why), WEFT_OK);
+    assert_true(fputs("new", fresh.out) >= 0);
+    expect_text("ab");
+    weft_file_fresh_drop(&fresh);
+    expect_text("ab");
+    assert_int_equal(weft_file_fresh_open(path, &fresh, &why), WEFT_OK);
+    assert_true(fputs("new", fresh.out) >= 0);
+    assert_int_equal(weft_file_fresh_keep(&fresh, &why), WEFT_OK);
+    expect_text("new"); /* remove_dir finds nothing else */
+    struct stat st;
+    mode_t mask = umask(0);
+    (void)umask(mask);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0666 & ~mask);
+}
+
+static void what_takes_no_fresh_file_is_told(void **state) {
+    (void)state;
+    struct weft_file_fresh fresh;
+    struct weft_errmsg why;
+    assert_int_not_equal(weft_file_fresh_open("/nowhere/x", &fresh, &why), WEFT_OK);
+    assert_non_null(strstr(why.text, "cannot write /nowhere/x"));
+    assert_int_not_equal(weft_file_fresh_open(dir, &fresh, &why), WEFT_OK);
+    assert_int_equal(weft_file_fresh_open("/dev/full", &fresh, &why), WEFT_OK);
+    assert_true(fputs("new", fresh.out) >= 0);
+    assert_int_not_equal(weft_file_fresh_keep(&fresh, &why), WEFT_OK);
+    assert_non_null(strstr(why.text, "cannot write /dev/full"));
+    assert_int_equal(access("/dev/full", F_OK), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_is_read_whole_up_to_its_bound),
         cmocka_unit_test(what_is_no_file_is_told_apart),
         cmocka_unit_test(a_pipe_is_read_to_its_end_where_that_is_asked_for),
+        cmocka_unit_test(a_fresh_file_takes_the_place_of_another_when_it_is_whole),
+        cmocka_unit_test(what_takes_no_fresh_file_is_told),
     };
     return cmocka_run_group_tests_name("file", tests, make_dir, remove_dir);
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/parse.h"
@@ -338,32 +339,44 @@ static void print_results(struct bench *b) {
     if (json) printf(profile ? "]}\n" : "}\n");
 }
 
+static weft_err write_experts(const struct bench *b, struct weft_errmsg *why) {
+    struct weft_file_fresh fresh;
+    weft_err err = weft_file_fresh_open(b->config.bench_experts, &fresh, why);
+    if (!err) err = weft_eng_write_expert_profile(b->eng, fresh.out, why);
+    if (!err) return weft_file_fresh_keep(&fresh, why);
+    weft_file_fresh_drop(&fresh);
+    return err;
+}
+
 /* Of all that was computed; or of a text, by an engine that has computed nothing else. */
-static weft_err write_experts(struct bench *b, struct weft_errmsg *why) {
+static weft_err profile_experts(struct bench *b, struct weft_errmsg *why) {
     const struct weft_config *config = &b->config;
     struct weft_eng_options options;
     struct weft_score_text text = {0};
     struct weft_score score;
-    if (!config->bench_text)
-        return weft_eng_write_expert_profile(b->eng, config->bench_experts, why);
+    if (!config->bench_text) return write_experts(b, why);
     weft_eng_free(b->eng);
     b->eng = NULL;
     weft_err err = weft_engine_config(config, &options, why);
     if (!err) err = weft_score_read(config->model, config->bench_text, &text, why);
     if (!err) err = weft_eng_open(config->model, &options, &b->eng, why);
     if (!err) err = weft_score_run(b->eng, &text, text.n, &score, why);
-    if (!err) err = weft_eng_write_expert_profile(b->eng, config->bench_experts, why);
+    if (!err) err = write_experts(b, why);
     weft_score_text_fini(&text);
     return err;
 }
 
-/* What is wrong with the options is said before anything is measured. */
+/* What is wrong with the options or the file is said before anything is measured. */
 static weft_err check_experts(const struct bench *b, struct weft_errmsg *why) {
     if (b->config.bench_text && !b->config.bench_experts)
         return weft_err_set(why, WEFT_E_INVAL, "--expert-text is for --expert-profile");
     if (b->config.bench_experts && weft_eng_info(b->eng)->n_experts == 0)
         return weft_err_set(why, WEFT_E_INVAL, "the model has no experts to be profiled");
-    return WEFT_OK;
+    if (!b->config.bench_experts) return WEFT_OK;
+    struct weft_file_fresh trial; /* dropped, so that whoever ends a long run leaves nothing */
+    weft_err err = weft_file_fresh_open(b->config.bench_experts, &trial, why);
+    if (!err) weft_file_fresh_drop(&trial);
+    return err;
 }
 
 int weft_cmd_bench(const struct weft_config *config) {
@@ -378,7 +391,7 @@ int weft_cmd_bench(const struct weft_config *config) {
     for (uint32_t rep = 0; rep < bench.config.bench_reps && !err; rep++)
         err = run_rep(&bench, rep, &why);
     if (!err) print_results(&bench);
-    if (!err && bench.config.bench_experts) err = write_experts(&bench, &why);
+    if (!err && bench.config.bench_experts) err = profile_experts(&bench, &why);
     struct weft_errmsg trace_why = {""};
     weft_err trace_err = weft_trace_close(bench.trace, &trace_why);
     if (!err && trace_err) err = trace_err, why = trace_why;

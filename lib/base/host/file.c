@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -138,4 +140,66 @@ weft_err weft_file_read(const char *path, enum weft_file_kind kind, size_t bytes
     *text_out = NULL;
     *len_out = 0;
     return err;
+}
+
+/* With the rights that a new file has; mkostemp gives them to the owner alone. */
+static int open_beside(char *path) {
+    mode_t mask = umask(0);
+    (void)umask(mask);
+    int fd = mkostemp(path, O_CLOEXEC);
+    if (fd >= 0) (void)fchmod(fd, 0666 & ~mask);
+    return fd;
+}
+
+weft_err weft_file_fresh_open(const char *path, struct weft_file_fresh *fresh,
+                              struct weft_errmsg *why) {
+    struct stat st;
+    bool is_there = stat(path, &st) == 0;
+    bool is_written_itself = is_there && !S_ISREG(st.st_mode);
+    *fresh = (struct weft_file_fresh){0};
+    fresh->path = strdup(path);
+    if (!fresh->path ||
+        (!is_written_itself && asprintf(&fresh->fresh_path, "%s.XXXXXX", path) < 0)) {
+        fresh->fresh_path = NULL;
+        weft_file_fresh_drop(fresh);
+        return weft_err_set(why, WEFT_E_NOMEM, "no memory for a name");
+    }
+    int fd = is_written_itself ? open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY)
+                               : open_beside(fresh->fresh_path);
+    if (fd >= 0) fresh->out = fdopen(fd, "w");
+    if (fresh->out) return WEFT_OK;
+    weft_err err = weft_err_errno(why, errno, "cannot write %s", path);
+    if (fd >= 0) {
+        (void)close(fd);
+    } else { /* there is nothing to remove */
+        free(fresh->fresh_path);
+        fresh->fresh_path = NULL;
+    }
+    weft_file_fresh_drop(fresh);
+    return err;
+}
+
+weft_err weft_file_fresh_keep(struct weft_file_fresh *fresh, struct weft_errmsg *why) {
+    weft_err err = WEFT_OK;
+    errno = 0;
+    bool failed = ferror(fresh->out) != 0;
+    if (fclose(fresh->out) != 0 || failed)
+        err = weft_err_errno(why, errno ? errno : EIO, "cannot write %s", fresh->path);
+    fresh->out = NULL;
+    if (!err && fresh->fresh_path && rename(fresh->fresh_path, fresh->path) != 0)
+        err = weft_err_errno(why, errno, "cannot replace %s", fresh->path);
+    if (!err) {
+        free(fresh->fresh_path);
+        fresh->fresh_path = NULL;
+    }
+    weft_file_fresh_drop(fresh);
+    return err;
+}
+
+void weft_file_fresh_drop(struct weft_file_fresh *fresh) {
+    if (fresh->out) (void)fclose(fresh->out);
+    if (fresh->fresh_path) (void)unlink(fresh->fresh_path);
+    free(fresh->fresh_path);
+    free(fresh->path);
+    *fresh = (struct weft_file_fresh){0};
 }

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/err.h"
 
@@ -33,5 +34,21 @@ enum weft_file_kind {
 WEFT_MUST_CHECK weft_err weft_file_read(const char *path, enum weft_file_kind kind,
                                         size_t bytes_max, char **text_out, size_t *len_out,
                                         struct weft_errmsg *why);
+
+/* A file that takes another's place once it is whole; until then, what was there stays. */
+struct weft_file_fresh {
+    FILE *out;        /* to be written */
+    char *path;       /* the name it gets */
+    char *fresh_path; /* the one it has; NULL: `path` is a pipe or a device, and written itself */
+};
+
+/* Begins one. NOTFOUND, IO (the folder takes no file, too), NOMEM. */
+WEFT_MUST_CHECK weft_err weft_file_fresh_open(const char *path, struct weft_file_fresh *fresh,
+                                              struct weft_errmsg *why);
+/* Gives it its name; the end of `fresh` in any case. IO: it is not whole, and the old one stays. */
+WEFT_MUST_CHECK weft_err weft_file_fresh_keep(struct weft_file_fresh *fresh,
+                                              struct weft_errmsg *why);
+/* Removes it; nothing to do after its end, or before its beginning if it is all zeros. */
+void weft_file_fresh_drop(struct weft_file_fresh *fresh);
 
 #endif

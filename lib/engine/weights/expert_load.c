@@ -128,18 +128,15 @@ static json_t *profile_of(const struct wefti_expert_load *load) {
                      "tokens", layers);
 }
 
-weft_err wefti_expert_load_write(const char *path, const struct wefti_expert_load *load,
+weft_err wefti_expert_load_write(FILE *out, const struct wefti_expert_load *load,
                                  struct weft_errmsg *why) {
     json_t *root = profile_of(load);
     char *text = root ? json_dumps(root, JSON_PRESERVE_ORDER) : NULL;
     weft_err err = WEFT_OK;
     json_decref(root);
     if (!text) return weft_err_set(why, WEFT_E_NOMEM, "no memory for the profile of experts");
-    FILE *file = fopen(path, "we");
-    int error = file ? 0 : errno;
-    if (file && fprintf(file, "%s\n", text) < 0) error = errno;
-    if (file && fclose(file) != 0 && !error) error = errno;
-    if (error) err = weft_err_errno(why, error, "cannot write %s", path);
+    if (fprintf(out, "%s\n", text) < 0)
+        err = weft_err_errno(why, errno, "cannot write the profile of experts");
     free(text);
     return err;
 }

@@ -6,6 +6,7 @@
 #define WEFT_ENGINE_EXPERT_LOAD_H
 
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/err.h"
 #include "model/model.h"
@@ -16,14 +17,13 @@
 WEFT_MUST_CHECK weft_err wefti_expert_load_read(const char *path, const struct weft_model_params *p,
                                                 uint64_t **tokens_out, struct weft_errmsg *why);
 
-/* Writes one, in place of a file that may be there. NOTFOUND, IO. */
+/* Writes one. IO, NOMEM. */
 struct wefti_expert_load {
     const char *model, *arch;
     uint32_t n_layers, n_experts, n_hidden;
     const uint64_t *tokens; /* [n_layers][n_experts] */
 };
-WEFT_MUST_CHECK weft_err wefti_expert_load_write(const char *path,
-                                                 const struct wefti_expert_load *load,
+WEFT_MUST_CHECK weft_err wefti_expert_load_write(FILE *out, const struct wefti_expert_load *load,
                                                  struct weft_errmsg *why);
 
 /* The rank of each group: in order where tokens[n_experts] is NULL; else the most used group first,
