@@ -114,6 +114,12 @@ def remote_pages(server):
             for name, value in server.metrics().items() if name.startswith("weft_numa_remote_pages{")}
 
 
+def told(server, text, n):
+    """The lines of the log with this text; n of them come."""
+    harness.wait_until(f"{n} lines: {text}", lambda: sum(text in line for line in server.lines) >= n)
+    return [line for line in server.lines if text in line]
+
+
 def test_there_is_a_worker_per_node_on_its_cpus_with_weights_of_its_own():
     first, second = halves()
     with Server(env=fake(first, second)) as server:
@@ -157,8 +163,7 @@ def test_pages_elsewhere_are_counted():
         check_affinities(server, first, second)
         harness.wait_until("the second worker's pages to be counted",
                            lambda: remote_pages(server).get(1, 0) > 0 and remote_pages(server).get(0) == 0)
-        told = [line for line in server.lines if "memory lies on the NUMA node that first uses it" in line]
-        assert len(told) == 1, told
+        assert len(told(server, "memory lies on the NUMA node that first uses it", 1)) == 1, server.lines
 
 
 def test_without_the_system_calls_workers_go_on():
@@ -168,10 +173,10 @@ def test_without_the_system_calls_workers_go_on():
     with Server(env=fake(first, second), wrap=(sys.executable, "-c", WITHOUT_NUMA)) as server:
         check_affinities(server, first, second)
         server.complete(prompt="It was late", max_tokens=5)
-        told = [line for line in server.lines if "Operation not permitted" in line]
+        lines = told(server, "Operation not permitted", 4)
         for what in "memory lies on the NUMA node", "pages on other NUMA nodes are not counted":
-            assert sum(what in line for line in told) == 2, told  # each worker's
-        assert len(told) == 4 and remote_pages(server) == {}, (told, remote_pages(server))
+            assert sum(what in line for line in lines) == 2, lines  # each worker's
+        assert len(lines) == 4 and remote_pages(server) == {}, (lines, remote_pages(server))
 
 
 def test_a_packed_file_is_shared_by_nodes_and_the_server_says_so():
@@ -181,14 +186,14 @@ def test_a_packed_file_is_shared_by_nodes_and_the_server_says_so():
         subprocess.run([WEFT, "pack", harness.FABLE, path], check=True, capture_output=True)
         with Server(model=path, env=fake(first, second)) as server:
             check_affinities(server, first, second)
-            assert sum("2 NUMA nodes share the packed file" in line for line in server.lines) == 1, server.lines
+            assert len(told(server, "2 NUMA nodes share the packed file", 1)) == 1, server.lines
 
 
 def test_more_threads_than_cpus_are_warned_of_once():
     n_cpus = len(os.sched_getaffinity(0))
     with Server("--threads", str(n_cpus + 1)) as server:
-        told = [line for line in server.lines if "take turns" in line]
-        assert len(told) == 1 and f"{n_cpus + 1} threads in 1 worker have " in told[0], server.lines
+        lines = told(server, "take turns", 1)
+        assert len(lines) == 1 and f"{n_cpus + 1} threads in 1 worker have " in lines[0], server.lines
     with Server() as server:
         assert not any("take turns" in line for line in server.lines), server.lines
 
