@@ -16,6 +16,7 @@ import time
 import harness
 import test_kill as kills
 from harness import Server
+from test_links import addresses
 
 N_FAULTS = int(os.environ.get("WEFT_TEST_DEATHS", "6"))
 STILL_S = float(os.environ.get("WEFT_TEST_STILL_S", "1"))
@@ -62,9 +63,13 @@ class Deaths:
         self.tmp = tempfile.TemporaryDirectory()
         self.server = None
         self.expected = None
+        self.names = set()  # of unix sockets
 
     def start(self):
         self.server = Server(*self.args, wrap=self.wrap, env={"DEATHS_MARK": self.mark, "TMPDIR": self.tmp.name}).__enter__()
+        self.names |= {"@" + a.removeprefix("abstract://") for a in addresses(self.server)}
+        self.names.add(f"@weft-{os.geteuid()}-127.0.0.1-{self.server.port}")
+        assert self.names <= sockets() or os.environ.get("WEFT_LINK"), self.names - sockets()
 
     def processes(self):
         found = []
@@ -138,14 +143,14 @@ class Deaths:
 
 
 def sockets():
-    """Names of unix sockets that are a server's."""
+    """Names of all unix sockets."""
     with open("/proc/net/unix", encoding="utf-8", errors="replace") as f:
-        return {line.split()[7] for line in f if len(line.split()) > 7 and "weft" in line.split()[7]}
+        return {line.split()[7] for line in f if len(line.split()) > 7}
 
 
 def run(*args):
     rng = harness.rng()
-    before, shm_before = sockets(), set(os.listdir("/dev/shm"))
+    shm_before = set(os.listdir("/dev/shm"))
     deaths = Deaths(rng, *args)
     deaths.start()
     try:
@@ -161,8 +166,8 @@ def run(*args):
         deaths.server.__exit__(AssertionError, None, None)
         raise
     print(f"    {N_FAULTS} faults under {N_STREAMS} streams each; {n_cut} streams were cut off with their router", flush=True)
-    harness.wait_until("all sockets to be gone", lambda: not sockets() - before)
-    assert set(os.listdir("/dev/shm")) <= shm_before, set(os.listdir("/dev/shm")) - shm_before
+    harness.wait_until("all sockets to be gone", lambda: not sockets() & deaths.names)
+    harness.wait_until("nothing new to be in /dev/shm", lambda: set(os.listdir("/dev/shm")) <= shm_before)
 
 
 def test_replicas_survive_the_death_of_anything():
