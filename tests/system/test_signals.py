@@ -72,12 +72,14 @@ def test_signals_of_strangers_harm_nothing():
 def test_a_child_that_starts_does_not_die_of_a_signal():
     """Between exec and the moment when it watches its signals."""
     with Server() as server:
-        for _ in range(5):
+        for i in range(5):
             old = server.kill("worker")["worker"]
             new = harness.wait_until("the next worker", lambda: next(
                 (pid for name, pid in harness.actors_of(server.proc.pid) if name == "worker" and pid != old), None))
             for signo in (signal.SIGUSR2, signal.SIGUSR1, signal.SIGHUP, *SUPERVISORS):
                 os.kill(new, signo)
+            # A report from before the loss says that all is well, too.
+            harness.wait_until("the loss to be reported", lambda n=i: server.metric("weft_worker_losses_total") > n)
             harness.wait_until("the server to be healthy", lambda: server.get("/health").status == 200)
             assert server.children()["worker"] == new, server.lines[-5:]
 
