@@ -203,6 +203,8 @@ weft_err weft_coll_take(weft_coll *coll, uint32_t rank, struct weft_buf *out,
         weft_buf_add(out, part + used, n);
         if (out->failed) {
             weft_coll_abort(coll);
+            if (all <= out->max_bytes)
+                return weft_err_set(why, WEFT_E_NOMEM, "no memory for %" PRIu64 " bytes", all);
             return weft_err_set(why, WEFT_E_TOOBIG, "%" PRIu64 " bytes are too many for rank %u",
                                 all, rank);
         }

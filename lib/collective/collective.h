@@ -30,8 +30,9 @@
  *          status that is not 0.
  * Waiting  First by a bounded spin, then asleep on a futex, for 50 ms at a time, or 250 if there is
  *          nothing to do. In between a waiter looks whether the group has ended and whether those it
- *          waits for are alive; so a peer's death is noticed in that time. A peer that is stopped is
- *          alive. Who finds a peer dead, or has waited for too long, ends the group, and everybody
+ *          waits for are alive, all of them if there is nothing to do; so the death of a peer that
+ *          has joined is noticed in that time. Who has yet to join is waited for: whoever starts the
+ *          ranks watches them until then. A peer that is stopped is alive. Who finds a peer dead, or has waited for too long, ends the group, and everybody
  *          who waits, or ever will, gets an error. There is no way back: a new group takes a new
  *          segment. With MPI a waiter looks again and again, asleep in between for up to 1 ms, or 5
  *          if there is nothing to do.

@@ -21,7 +21,7 @@
 
 #define MAGIC "WEFTCOLL"
 enum {
-    VERSION = 1,
+    VERSION = 2,
     HEADER_BYTES = 4096,
     SLICE_MS = 50, /* asleep at a time, */
     IDLE_MS = 250, /* and with nothing to do */
@@ -44,6 +44,7 @@ struct rank {
 struct header {
     char magic[8];
     uint32_t version, n_ranks;
+    uint32_t shares_cpus; /* there are fewer than ranks */
     _Atomic uint32_t ended;
     _Atomic uint64_t part_bytes, board_bytes; /* 0: nobody has reserved any */
     struct rank ranks[WEFT_COLL_RANKS_MAX];
@@ -93,9 +94,11 @@ weft_err weft_coll_create(uint32_t n_ranks, int *fd_out, struct weft_errmsg *why
         return weft_err_set(why, WEFT_E_INVAL, "a group has 1, 2, 4 or 8 ranks, not %u", n_ranks);
     weft_err err = WEFT_OK;
     struct header *header = MAP_FAILED;
-    int fd = memfd_create("weft-collective", MFD_CLOEXEC);
+    uint32_t cpus[WEFT_CPUS_MAX];
+    int fd = memfd_create("weft-collective", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) return weft_err_errno(why, errno, "cannot make the memory of a group");
-    if (ftruncate(fd, HEADER_BYTES) == 0)
+    /* Nobody can take pages away that others have mapped. */
+    if (ftruncate(fd, HEADER_BYTES) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0)
         header = mmap(NULL, HEADER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (header == MAP_FAILED) {
         err = weft_err_errno(why, errno, "cannot map the memory of a group");
@@ -104,6 +107,7 @@ weft_err weft_coll_create(uint32_t n_ranks, int *fd_out, struct weft_errmsg *why
     memcpy(header->magic, MAGIC, sizeof header->magic);
     header->version = VERSION;
     header->n_ranks = n_ranks;
+    header->shares_cpus = weft_cpu_allowed(cpus) < n_ranks;
     err = init_lives(header, why);
     (void)munmap(header, HEADER_BYTES);
     if (err) goto cleanup;
@@ -119,10 +123,9 @@ static bool is_segment(const struct header *header) {
            weft_coll_may_have(header->n_ranks);
 }
 
-/* Ranks that share CPUs want those for which they wait. */
-static uint32_t count_spins(uint32_t n_ranks) {
-    long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    return n_cpus >= (long)n_ranks ? SPINS : 1;
+static bool cannot_shrink(int fd) {
+    int seals = fcntl(fd, F_GET_SEALS);
+    return seals >= 0 && (seals & F_SEAL_SHRINK);
 }
 
 weft_err weft_coll_open(int fd, uint32_t wait_ms_max, weft_coll **coll_out,
@@ -146,13 +149,14 @@ weft_err weft_coll_open(int fd, uint32_t wait_ms_max, weft_coll **coll_out,
         group->header = NULL;
         goto cleanup;
     }
-    if (!is_segment(group->header)) {
+    if (!cannot_shrink(group->fd) || !is_segment(group->header)) {
         err = weft_err_set(why, WEFT_E_PROTO,
                            "this is not the memory of a group, or that of another version");
         goto cleanup;
     }
     group->base.n_ranks = group->header->n_ranks;
-    group->spins = count_spins(group->base.n_ranks);
+    /* Ranks that share CPUs want those for which they wait. */
+    group->spins = group->header->shares_cpus ? 1 : SPINS;
     for (uint32_t i = 0; i < group->base.n_ranks; i++) {
         group->base.arrived[i] = &group->header->ranks[i].arrived;
         group->base.figures[i] = group->header->ranks[i].figures;
@@ -216,12 +220,12 @@ static weft_err join_shared(weft_coll *coll, uint32_t rank, struct weft_errmsg *
 static void leave_shared(weft_coll *coll, uint32_t rank) {
     struct rank *own = &shared_of(coll)->header->ranks[rank];
     atomic_store(&own->state, STATE_LEFT);
-    int failure = pthread_mutex_unlock(&own->life);
-    WEFT_ASSERT(failure == 0); /* it is this thread that joined */
+    /* It is this thread that joined; but all ranks may write there. */
+    if (pthread_mutex_unlock(&own->life) != 0) abort_shared(coll);
     wake(&own->arrived);
 }
 
-/* Ends the group if a peer that does not come is gone for good. */
+/* Ends the group if a peer is gone for good. */
 static void look_after(struct shared *group, uint32_t peer) {
     struct rank *theirs = &group->header->ranks[peer];
     uint32_t state = atomic_load(&theirs->state);
@@ -259,6 +263,7 @@ static weft_err reserve_shared(weft_coll *coll, size_t part_bytes, size_t board_
     size_t bytes = 2 * coll->n_ranks * part_bytes + board_bytes;
     if (ftruncate(group->fd, (off_t)(HEADER_BYTES + bytes)) != 0) /* to the same size by all */
         return weft_err_errno(why, errno, "cannot size the memory of a group to %zu bytes", bytes);
+    (void)fcntl(group->fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SEAL); /* unless another rank has */
     uint8_t *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, group->fd, HEADER_BYTES);
     if (data == MAP_FAILED)
         return weft_err_errno(why, errno, "cannot map %zu bytes of a group", bytes);
@@ -298,9 +303,11 @@ static bool sleep_for(struct rank *peer, uint32_t meeting, uint32_t slice_ms) {
     return has_come(arrived, meeting);
 }
 
-/* `is_idle`: for something to do, which may take any time. */
-static weft_err wait_for(struct shared *group, uint32_t peer_idx, uint32_t meeting, bool is_idle,
-                         struct weft_errmsg *why) {
+/* For something to do, if the visit is idle, which may take any time. */
+static weft_err wait_for(struct shared *group, const struct wefti_coll_visit *visit,
+                         uint32_t peer_idx, uint32_t meeting, struct weft_errmsg *why) {
+    uint32_t rank = visit->rank;
+    bool is_idle = visit->is_idle;
     struct rank *peer = &group->header->ranks[peer_idx];
     uint64_t since_ms = 0;
     bool has_met = spin_for(group, peer, meeting);
@@ -312,6 +319,9 @@ static weft_err wait_for(struct shared *group, uint32_t peer_idx, uint32_t meeti
         uint64_t now_ms = weft_now_ms();
         if (since_ms == 0) since_ms = now_ms;
         look_after(group, peer_idx);
+        for (uint32_t i = 0; i < group->base.n_ranks && is_idle; i++) {
+            if (i != rank) look_after(group, i); /* those who wait as well: it may be for long */
+        }
         if (!is_idle && group->base.wait_ms_max > 0 && now_ms - since_ms >= group->base.wait_ms_max)
             end_group(group, END_LATE, peer_idx);
     }
@@ -330,7 +340,7 @@ static weft_err meet_shared(weft_coll *coll, const struct wefti_coll_visit *visi
     atomic_store(&own->arrived, meeting);
     if (atomic_load(&own->n_sleepers) > 0) wake(&own->arrived);
     for (uint32_t i = 1; i < coll->n_ranks && !err; i++)
-        err = wait_for(group, (rank + i) % coll->n_ranks, meeting, visit->is_idle, why);
+        err = wait_for(group, visit, (rank + i) % coll->n_ranks, meeting, why);
     return err;
 }
 

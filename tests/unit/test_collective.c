@@ -193,7 +193,7 @@ static void who_waits_for_a_rank_that_left_hears_so(void **state) {
 }
 
 /* A process of its own, which meets until it is killed or the group ends; exit status 0 then. */
-static pid_t start_process(int fd, uint32_t idx) {
+static pid_t start_process(int fd, uint32_t idx, coll_case *run) {
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid > 0) return pid;
@@ -201,7 +201,7 @@ static pid_t start_process(int fd, uint32_t idx) {
     weft_err err = weft_coll_open(fd, NEVER_MS, &coll, NULL);
     if (!err) err = weft_coll_reserve(coll, 64, 64, NULL);
     if (!err) err = weft_coll_join(coll, idx, NULL);
-    if (!err) err = meet_and_stay(coll, idx, NULL);
+    if (!err) err = run(coll, idx, NULL);
     weft_coll_close(coll);
     _exit(err == WEFT_E_CLOSED ? 0 : 1);
 }
@@ -214,7 +214,7 @@ static void the_others_notice_a_killed_process(void **state) {
     struct weft_errmsg why = {""};
     assert_int_equal(weft_coll_create(RANKS, &fd, NULL), WEFT_OK);
     for (uint32_t i = 1; i < RANKS; i++)
-        pids[i] = start_process(fd, i);
+        pids[i] = start_process(fd, i, meet_and_stay);
     assert_int_equal(weft_coll_open(fd, NEVER_MS, &coll, NULL), WEFT_OK);
     assert_int_equal(weft_coll_reserve(coll, 64, 64, NULL), WEFT_OK);
     assert_int_equal(weft_coll_join(coll, 0, NULL), WEFT_OK);
@@ -234,12 +234,63 @@ static void the_others_notice_a_killed_process(void **state) {
     (void)close(fd);
 }
 
+/* Says that it is there by a meeting, then waits for something to do. */
+static weft_err meet_and_take(weft_coll *coll, uint32_t rank, struct weft_errmsg *why) {
+    struct weft_buf taken;
+    weft_buf_init(&taken, 64);
+    weft_err err = weft_coll_meet(coll, rank, NULL, why);
+    if (!err) err = weft_coll_take(coll, rank, &taken, why);
+    weft_buf_fini(&taken);
+    return err;
+}
+
+static void the_idle_notice_a_killed_process(void **state) {
+    (void)state;
+    int fd, status;
+    pid_t pids[RANKS];
+    weft_coll *coll;
+    assert_int_equal(weft_coll_create(RANKS, &fd, NULL), WEFT_OK);
+    for (uint32_t i = 1; i < RANKS; i++)
+        pids[i] = start_process(fd, i, meet_and_take);
+    assert_int_equal(weft_coll_open(fd, NEVER_MS, &coll, NULL), WEFT_OK);
+    assert_int_equal(weft_coll_reserve(coll, 64, 64, NULL), WEFT_OK);
+    assert_int_equal(weft_coll_join(coll, 0, NULL), WEFT_OK);
+    assert_int_equal(weft_coll_meet(coll, 0, NULL, NULL), WEFT_OK);
+    (void)usleep(50 * 1000); /* time to begin to wait; the outcome is the same before it */
+    assert_int_equal(kill(pids[RANKS - 1], SIGKILL), 0);
+    for (uint32_t i = 1; i < RANKS; i++) { /* without rank 0, which has nothing to give */
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        if (i != RANKS - 1) assert_int_equal(status, 0);
+    }
+    weft_coll_leave(coll, 0);
+    weft_coll_close(coll);
+    (void)close(fd);
+}
+
+static void nobody_can_change_the_size_of_its_memory(void **state) {
+    (void)state;
+    int fd;
+    weft_coll *coll;
+    assert_int_equal(weft_coll_create(2, &fd, NULL), WEFT_OK);
+    assert_int_equal(ftruncate(fd, 0), -1);
+    assert_int_equal(weft_coll_open(fd, NEVER_MS, &coll, NULL), WEFT_OK);
+    assert_int_equal(weft_coll_reserve(coll, 64, 64, NULL), WEFT_OK);
+    assert_int_equal(ftruncate(fd, 4096), -1);
+    assert_int_equal(ftruncate(fd, 1 << 20), -1);
+    weft_coll_close(coll);
+    (void)close(fd);
+    fd = memfd_create("of-others", MFD_CLOEXEC);
+    assert_int_equal(ftruncate(fd, 1 << 20), 0);
+    assert_int_equal(weft_coll_open(fd, NEVER_MS, &coll, NULL), WEFT_E_PROTO);
+    (void)close(fd);
+}
+
 static void a_stopped_process_is_waited_for(void **state) {
     (void)state;
     int fd, status;
     weft_coll *coll;
     assert_int_equal(weft_coll_create(2, &fd, NULL), WEFT_OK);
-    pid_t pid = start_process(fd, 1);
+    pid_t pid = start_process(fd, 1, meet_and_stay);
     assert_int_equal(weft_coll_open(fd, NEVER_MS, &coll, NULL), WEFT_OK);
     assert_int_equal(weft_coll_reserve(coll, 64, 64, NULL), WEFT_OK);
     assert_int_equal(weft_coll_join(coll, 0, NULL), WEFT_OK);
@@ -399,6 +450,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         /* Those that fork come first: no thread has run yet. */
         cmocka_unit_test(the_others_notice_a_killed_process),
+        cmocka_unit_test(the_idle_notice_a_killed_process),
+        cmocka_unit_test(nobody_can_change_the_size_of_its_memory),
         cmocka_unit_test(a_stopped_process_is_waited_for),
         cmocka_unit_test(parts_are_not_overwritten_while_they_are_read),
         cmocka_unit_test(everybody_gets_what_everybody_has),
