@@ -55,6 +55,9 @@ struct facts {
     uint32_t block_size, window, max_seqs, max_batched_tokens;
     uint32_t max_model_len, n_blocks, n_window_blocks, n_spill_blocks;
 };
+_Static_assert(sizeof((struct facts){0}.fingerprint) ==
+                   sizeof((struct weft_eng_info){0}.fingerprint),
+               "a fingerprint is told whole");
 _Static_assert(sizeof(struct facts) <= WEFT_COLL_PART_BYTES_MIN, "any group has room for it");
 
 static void collect(const struct weft_eng_info *info, uint32_t n_spill_blocks, struct facts *out) {

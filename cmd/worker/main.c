@@ -351,8 +351,8 @@ static weft_err serve(struct worker *w, struct weft_errmsg *why) {
         if (fds[0].revents && asked_to_exit(w)) return WEFT_OK;
 
         if (fds[1].revents) wefti_stepper_clear(w->stepper);
-        if (wefti_stepper_is_over(w->stepper, why)) return WEFT_E_CLOSED;
-        weft_err err = check_engine(w, why);
+        weft_err err = wefti_stepper_check_group(w->stepper, why);
+        if (!err) err = check_engine(w, why);
         if (err) return err;
         if (!w->has_engine) continue;
         uint64_t now_ms = weft_now_ms();

@@ -56,6 +56,7 @@ struct wefti_stepper {
     weft_eng *eng;
     struct weft_eng_info info;
     uint32_t n_spill_blocks_max; /* what all ranks have */
+    weft_err over_err;
     struct weft_errmsg why, over_why;
     uint64_t step_end_ns;  /* 0: nothing ran yet in this epoch */
     struct weft_buf taken; /* by a rank that does not lead */
@@ -78,10 +79,16 @@ static bool has_group(const wefti_stepper *st) {
     return st->group->coll != NULL;
 }
 
+/* What a rank hears when another one has ended the group. */
+static bool is_of_group(weft_err err) {
+    return err == WEFT_E_CLOSED || err == WEFT_E_TIMEOUT;
+}
+
 /* Any failure: the others may be in the midst of what this one cannot do. */
-static void end_group(wefti_stepper *st, const struct weft_errmsg *why) {
+static void end_group(wefti_stepper *st, weft_err err, const struct weft_errmsg *why) {
     weft_coll_abort(st->group->coll);
     if (atomic_load_explicit(&st->is_over, memory_order_relaxed)) return;
+    st->over_err = is_of_group(err) ? WEFT_E_CLOSED : WEFT_E_STATE;
     st->over_why = *why;
     atomic_store_explicit(&st->is_over, true, memory_order_release);
     wake_control(st);
@@ -94,7 +101,7 @@ static bool is_over(const wefti_stepper *st) {
 static weft_err compute(wefti_stepper *st, const struct weft_step_plan *plan,
                         const struct weft_step_result **result_out, struct weft_errmsg *why) {
     weft_err err = weft_eng_step(st->eng, plan, result_out, why);
-    if (err && has_group(st)) end_group(st, why);
+    if (err && has_group(st)) end_group(st, err, why);
     if (!err) (void)atomic_fetch_add_explicit(&st->n_steps, 1, memory_order_relaxed);
     return err;
 }
@@ -102,7 +109,7 @@ static weft_err compute(wefti_stepper *st, const struct weft_step_plan *plan,
 static weft_err give(wefti_stepper *st, struct wefti_slot *slot) {
     if (!has_group(st)) return WEFT_OK;
     weft_err err = weft_coll_give(st->group->coll, slot->bytes.data, slot->bytes.len, &slot->why);
-    if (err) end_group(st, &slot->why);
+    if (err) end_group(st, err, &slot->why);
     return err;
 }
 
@@ -180,7 +187,7 @@ static void follow(wefti_stepper *st) {
     while (!is_over(st)) {
         weft_err err = weft_coll_take(st->group->coll, st->group->rank, &st->taken, &why);
         if (!err) err = run_taken(st, &st->slots[0], &why);
-        if (err) end_group(st, &why);
+        if (err) end_group(st, err, &why);
         if (atomic_load_explicit(&st->n_steps, memory_order_relaxed) == 1) wake_control(st);
     }
 }
@@ -192,7 +199,7 @@ static weft_err open_engine(wefti_stepper *st) {
     st->n_spill_blocks_max = weft_eng_n_spill_blocks(st->eng);
     if (!has_group(st)) return WEFT_OK;
     err = wefti_group_agree(st->group, &st->info, &st->n_spill_blocks_max, &st->why);
-    if (err == WEFT_E_CLOSED || err == WEFT_E_TIMEOUT) end_group(st, &st->why);
+    if (is_of_group(err)) end_group(st, err, &st->why);
     return err;
 }
 
@@ -323,10 +330,10 @@ uint32_t wefti_stepper_regions(const wefti_stepper *st,
     return weft_eng_regions(st->eng, out);
 }
 
-bool wefti_stepper_is_over(const wefti_stepper *st, struct weft_errmsg *why) {
-    if (!atomic_load_explicit(&st->is_over, memory_order_acquire)) return false;
+weft_err wefti_stepper_check_group(const wefti_stepper *st, struct weft_errmsg *why) {
+    if (!atomic_load_explicit(&st->is_over, memory_order_acquire)) return WEFT_OK;
     *why = st->over_why;
-    return true;
+    return st->over_err;
 }
 
 uint64_t wefti_stepper_n_steps(const wefti_stepper *st) {

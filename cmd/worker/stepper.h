@@ -66,8 +66,9 @@ wefti_stepper_meeting_us(const wefti_stepper *stepper); /* weft_eng_meeting_ns; 
 /* The engine's, with what a group has room for; once OPEN. */
 const struct weft_eng_info *wefti_stepper_info(const wefti_stepper *stepper);
 
-/* The group is over, and `why` says the reason; at any time. */
-bool wefti_stepper_is_over(const wefti_stepper *stepper, struct weft_errmsg *why);
+/* OK while the group goes on, and without one. CLOSED: it was ended by another rank, STATE: by what this
+ * one could not do; `why` says it. At any time. */
+weft_err wefti_stepper_check_group(const wefti_stepper *stepper, struct weft_errmsg *why);
 /* Steps that it ran. */
 uint64_t wefti_stepper_n_steps(const wefti_stepper *stepper);
 
