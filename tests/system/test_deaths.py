@@ -66,7 +66,9 @@ class Deaths:
         self.names = set()  # of unix sockets
 
     def start(self):
-        self.server = Server(*self.args, wrap=self.wrap, env={"DEATHS_MARK": self.mark, "TMPDIR": self.tmp.name}).__enter__()
+        # Whoever starts anew is waited for, however long that takes on a busy machine.
+        self.server = Server(*self.args, "--restart-grace", "3600000", wrap=self.wrap,
+                             env={"DEATHS_MARK": self.mark, "TMPDIR": self.tmp.name}).__enter__()
         self.names |= {"@" + a.removeprefix("abstract://") for a in addresses(self.server)}
         self.names.add(f"@weft-{os.geteuid()}-127.0.0.1-{self.server.port}")
         assert self.names <= sockets() or os.environ.get("WEFT_LINK"), self.names - sockets()
