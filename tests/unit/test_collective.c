@@ -340,6 +340,8 @@ static void who_takes_waits_for_longer_than_others(void **state) {
     weft_coll *coll = open_group(2, 1);
     assert_int_equal(weft_coll_join(coll, 0, NULL), WEFT_OK);
     start_rank(&taker, coll, 1, take_one);
+    while (!taker.is_there)
+        (void)usleep(100);
     (void)usleep(SOON_MS * 1000);
     assert_int_equal(weft_coll_give(coll, "now", 3, NULL), WEFT_OK);
     assert_int_equal(pthread_join(taker.handle, NULL), 0);
