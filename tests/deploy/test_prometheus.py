@@ -88,7 +88,8 @@ def exposed():
     with Server("--workers", "2", "--layout", "tp") as server:
         server.complete(prompt=[1, 2, 3], max_tokens=4)
         for name in "weft_worker_meeting_seconds_total", "weft_numa_remote_pages":
-            harness.wait_until(f"the ranks to report {name}", lambda n=name: server.get("/metrics").text.count(n + "{") == 2)
+            harness.wait_until(f"the ranks to report {name}",
+                               lambda n=name: server.get("/metrics").text.count(n + "{") == 2)
         note(found, server.get("/metrics").text)
     for model in (harness.FABLE, OLMOE):
         with Server("--max-queue", "1", "--max-num-seqs", "1", model=model) as server:
