@@ -87,6 +87,27 @@ static const char *one_name(const char *name) {
     return kept ? kept : name;
 }
 
+static bool divides_a_model(uint32_t n) {
+    return n == 1 || n == 2 || n == 4 || n == 8;
+}
+
+/* What does not depend on the machine. */
+static weft_err check_groups(const struct weft_config *c, struct weft_errmsg *why) {
+    bool divides = c->layout && !strcmp(c->layout, "tp");
+    bool is_known = c->layout && c->n_workers != WEFT_CONFIG_AUTO;
+    if (c->n_ranks && !divides_a_model(c->n_ranks))
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "--tp divides a model among 2, 4 or 8 workers, not %u", c->n_ranks);
+    if (divides && is_known && !c->n_ranks && !divides_a_model(c->n_workers))
+        return weft_err_set(why, WEFT_E_INVAL, WEFT_CONFIG_LAYOUT_WHY, c->n_workers);
+    if (is_known && c->n_ranks && c->n_workers % c->n_ranks)
+        return weft_err_set(why, WEFT_E_INVAL, WEFT_CONFIG_GROUPS_WHY, c->n_workers, c->n_ranks);
+    if (c->layout && !strcmp(c->layout, "replica") && c->n_ranks > 1)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "--tp %u divides a model, which --layout replica does not", c->n_ranks);
+    return WEFT_OK;
+}
+
 weft_err wefti_config_check(const struct wefti_config_program *program, struct weft_config *c,
                             struct weft_errmsg *why) {
     for (uint32_t i = 0; i < WEFTI_CONFIG_WORDS_MAX && program->words[i].name; i++) {
@@ -115,12 +136,8 @@ weft_err wefti_config_check(const struct wefti_config_program *program, struct w
                             "--allowed-origins is \"*\" or origins such as https://example.org, "
                             "separated by commas, not \"%s\"",
                             c->allowed_origins);
-    if (c->n_ranks && c->n_ranks != 1 && c->n_ranks != 2 && c->n_ranks != 4 && c->n_ranks != 8)
-        return weft_err_set(why, WEFT_E_INVAL,
-                            "--tp divides a model among 2, 4 or 8 workers, not %u", c->n_ranks);
-    if (c->layout && !strcmp(c->layout, "replica") && c->n_ranks > 1)
-        return weft_err_set(why, WEFT_E_INVAL,
-                            "--tp %u divides a model, which --layout replica does not", c->n_ranks);
+    weft_err err = check_groups(c, why);
+    if (err) return err;
     if (program->bit & (WEFT_PROG_SERVE | WEFT_PROG_ROUTER) && !c->served_model_name)
         c->served_model_name = one_name(name_of(c->model));
     return WEFT_OK;

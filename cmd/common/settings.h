@@ -31,6 +31,13 @@
 
 #define WEFT_CONFIG_AUTO UINT32_MAX
 
+/* Said where the number of workers is a flag's, or later if it is the machine's. */
+#define WEFT_CONFIG_LAYOUT_WHY                                                                     \
+    "--layout tp divides a model among 2, 4 or 8 workers, not %u; with --tp N groups of N "        \
+    "workers "                                                                                     \
+    "have a model each"
+#define WEFT_CONFIG_GROUPS_WHY "%u workers are no groups of %u, as --tp asks"
+
 /* Kinds in C. */
 #define WEFT_SETTING_TEXT const char *  /* borrowed, or kept for the process's life */
 #define WEFT_SETTING_TEXTS const char * /* the same */

@@ -165,8 +165,8 @@ def test_several_groups_have_a_model_each_and_lose_one_rank_alone():
 def refusal(*args, model=harness.FABLE):
     done = subprocess.run([os.path.join(harness.BIN_DIR, "weft"), "serve", model, "--port", "0", "--no-rpc", *args],
                           stderr=subprocess.PIPE, text=True, timeout=harness.LIMIT_S, check=False)
-    assert done.returncode in (1, 2), done
-    return done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 2, done
+    return done.stderr.strip().splitlines()[0]
 
 
 def test_what_cannot_be_divided_is_refused_in_a_sentence():
@@ -174,6 +174,11 @@ def test_what_cannot_be_divided_is_refused_in_a_sentence():
     assert "--tp divides a model among 2, 4 or 8 workers, not 3" in refusal("--tp", "3")
     assert "3 workers are no groups of 2" in refusal("--workers", "3", "--tp", "2")
     assert "which --layout replica does not" in refusal("--layout", "replica", "--tp", "2")
+
+
+def test_one_worker_with_a_layout_is_told_that_nothing_is_divided():
+    with Server("--workers", "1", "--layout", "tp") as server:
+        assert "--layout tp with one worker divides nothing" in "".join(server.lines)
 
 
 if __name__ == "__main__":

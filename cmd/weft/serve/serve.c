@@ -89,15 +89,11 @@ static weft_err choose_places(const struct supervisor *sup, struct weft_placemen
 static weft_err set_up_groups(struct supervisor *sup, struct weft_errmsg *why) {
     uint32_t n = sup->config.n_ranks;
     if (n == 0) n = strcmp(sup->config.layout, "tp") == 0 ? sup->n_workers : 1;
-    if (!weft_coll_may_have(n))
-        return weft_err_set(
-            why, WEFT_E_INVAL,
-            "--layout tp divides a model among 2, 4 or 8 workers, not %u; with --tp "
-            "N groups of N workers have a model each",
-            n);
+    if (!weft_coll_may_have(n)) return weft_err_set(why, WEFT_E_INVAL, WEFT_CONFIG_LAYOUT_WHY, n);
     if (sup->n_workers % n != 0)
-        return weft_err_set(why, WEFT_E_INVAL, "%u workers are no groups of %u, as --tp asks",
-                            sup->n_workers, n);
+        return weft_err_set(why, WEFT_E_INVAL, WEFT_CONFIG_GROUPS_WHY, sup->n_workers, n);
+    if (n == 1 && !strcmp(sup->config.layout, "tp"))
+        weft_info("--layout tp with one worker divides nothing: --workers says how many there are");
     sup->n_ranks = n;
     return WEFT_OK;
 }
