@@ -90,6 +90,11 @@ weft_err wefti_expert_load_read(const char *path, const struct weft_model_params
     weft_err err = weft_file_read(path, WEFT_FILE_REGULAR, FILE_BYTES_MAX, &text, &len, why);
     if (err) return err;
     root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &error);
+    if (!root) {
+        err = weft_err_set(why, WEFT_E_INVAL, "%s: is no JSON from line %d, column %d on", path,
+                           error.line, error.column);
+        goto cleanup;
+    }
     if (!json_is_object(root)) {
         err = weft_err_set(why, WEFT_E_INVAL, "%s: is no JSON object, so no profile of experts",
                            path);
