@@ -513,7 +513,6 @@ static void whatever_happens_each_stream_has_its_tokens_once(void **state) {
     (void)state;
     uint64_t seed = weft_rand_test_seed();
     uint32_t n_done = 0;
-    api.settings.restart_grace_ms = 1000 * GRACE_MS; /* who fails often is left alone for longer */
     for (uint32_t round = 0; round < 40; round++) {
         weft_api_call *calls[6];
         paper.n_sent = 0;

@@ -129,21 +129,37 @@ void wefti_api_cluster_answered(struct wefti_api_cluster *cluster, uint32_t node
 
 /* -------------------------------------------------------------------------------------- choosing --- */
 
-bool wefti_api_cluster_can_take(const struct wefti_api_cluster *cluster, uint32_t node,
-                                const char *fingerprint, uint64_t now_ms) {
+/* As far as it says itself. */
+static bool would_take(const struct wefti_api_cluster *cluster, uint32_t node,
+                       const char *fingerprint, uint64_t now_ms) {
     WEFT_ASSERT(node < cluster->n);
     const struct wefti_api_node *at = &cluster->nodes[node];
     if (!at->is_up || at->is_left_out || !at->has_report || !at->can_serve) return false;
     if (now_ms > at->reported_at_ms + cluster->report_ms_max) return false;
-    if (fingerprint && strcmp(fingerprint, at->fingerprint) != 0) return false;
-    if (at->n_failures < WEFTI_API_FAILURES_MAX) return true;
-    return now_ms >= at->alone_until_ms;
+    return !fingerprint || strcmp(fingerprint, at->fingerprint) == 0;
+}
+
+bool wefti_api_cluster_can_take(const struct wefti_api_cluster *cluster, uint32_t node,
+                                const char *fingerprint, uint64_t now_ms) {
+    const struct wefti_api_node *at = &cluster->nodes[node];
+    if (!would_take(cluster, node, fingerprint, now_ms)) return false;
+    return at->n_failures < WEFTI_API_FAILURES_MAX || now_ms >= at->alone_until_ms;
 }
 
 bool wefti_api_cluster_any(const struct wefti_api_cluster *cluster, const char *fingerprint,
                            uint32_t not_these, uint64_t now_ms) {
     for (uint32_t i = 0; i < cluster->n; i++) {
         if (!(not_these & 1u << i) && wefti_api_cluster_can_take(cluster, i, fingerprint, now_ms))
+            return true;
+    }
+    return false;
+}
+
+bool wefti_api_cluster_any_rests(const struct wefti_api_cluster *cluster, const char *fingerprint,
+                                 uint32_t not_these, uint64_t now_ms) {
+    for (uint32_t i = 0; i < cluster->n; i++) {
+        if (!(not_these & 1u << i) && would_take(cluster, i, fingerprint, now_ms) &&
+            !wefti_api_cluster_can_take(cluster, i, fingerprint, now_ms))
             return true;
     }
     return false;

@@ -103,6 +103,9 @@ bool wefti_api_cluster_can_take(const struct wefti_api_cluster *cluster, uint32_
                                 const char *fingerprint, uint64_t now_ms);
 bool wefti_api_cluster_any(const struct wefti_api_cluster *cluster, const char *fingerprint,
                            uint32_t not_these, uint64_t now_ms);
+/* Whether one would but for its failures: within WEFTI_API_BACKOFF_MS_MAX it gets a probe. */
+bool wefti_api_cluster_any_rests(const struct wefti_api_cluster *cluster, const char *fingerprint,
+                                 uint32_t not_these, uint64_t now_ms);
 
 /* Chooses one, and counts the request there until it is told of its end. NOBODY: none can take it. */
 uint32_t wefti_api_cluster_place(struct wefti_api_cluster *cluster,

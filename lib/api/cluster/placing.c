@@ -69,14 +69,18 @@ static uint32_t without_window(const struct weft_api_upstream *upstream) {
     return bits;
 }
 
-/* Nobody can take it: somebody may come back within the grace. */
+/* Nobody can take it: somebody may come back within the grace. Who is there and only left alone for its
+ * failures has its next chance before that counts. */
 static void leave_alone(struct weft_api_state *api, struct weft_api_upstream_job *job,
                         uint64_t now_us) {
     struct weft_api_upstream *upstream = &api->upstream;
     uint64_t now_ms = now_us / 1000;
     WEFT_ASSERT(job->place == WEFT_API_UPSTREAM_WAITING);
     if (job->alone_since_ms == 0) job->alone_since_ms = now_ms;
-    if (now_ms >= job->alone_since_ms + api->settings.restart_grace_ms) {
+    uint64_t until_ms = job->alone_since_ms + api->settings.restart_grace_ms;
+    if (wefti_api_cluster_any_rests(upstream->cluster, bound_to(job), job->refused_by, now_ms))
+        until_ms += WEFTI_API_BACKOFF_MS_MAX;
+    if (now_ms >= until_ms) {
         job->ops->failed(job,
                          bound_to(job) ? WEFT_API_UPSTREAM_NO_EQUAL : WEFT_API_UPSTREAM_NOBODY);
         WEFT_ASSERT(job->place == WEFT_API_UPSTREAM_CLOSED);
