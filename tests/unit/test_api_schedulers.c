@@ -176,6 +176,22 @@ static void a_stream_that_nobody_else_can_go_on_with_waits_for_the_grace_and_end
     weft_api_call_drop(call);
 }
 
+static void those_who_are_left_alone_are_waited_for(void **state) {
+    (void)state;
+    struct sent submit;
+    weft_api_call *call = begin_stream(2, &submit);
+    for (uint32_t i = 0; i < 3 * 12; i++) {
+        AS(i % 3, put_link(false));
+        AS(i % 3, put_link(true));
+        AS(i % 3, put_snapshot(true));
+    }
+    uint32_t n = count_submits();
+    pass_ms(WEFTI_API_BACKOFF_MS_MAX, 0); /* half of it at least, and that is as long as the grace */
+    assert_int_equal(call->state, WEFT_API_CALL_RUNNING);
+    assert_true(count_submits() > n);
+    weft_api_call_drop(call);
+}
+
 static void nobody_gives_up_for_the_time_in_which_this_process_stood_still(void **state) {
     (void)state;
     struct sent submit;
@@ -577,6 +593,7 @@ int main(void) {
         CASE3(what_has_no_token_goes_to_whatever_fingerprint_and_names_it),
         CASE3(a_stream_that_nobody_else_can_go_on_with_waits_for_the_grace_and_ends),
         CASE3(nobody_gives_up_for_the_time_in_which_this_process_stood_still),
+        CASE3(those_who_are_left_alone_are_waited_for),
         CASE3(within_the_grace_its_own_scheduler_goes_on_with_it),
         CASE3(a_silent_scheduler_loses_its_streams_and_is_told),
         CASE3(a_scheduler_without_a_worker_loses_its_streams_and_one_that_drains_does_not),
