@@ -179,7 +179,7 @@ static void lists_that_make_no_sense_are_refused(void **state) {
         {"0/1-x", "\"1-x\" is none", 0},
         {"0/1/99", "--cpus names CPU 99, which this process may not use", 0},
         {"0/0/0/0/0/0/0/0/0/0/0/0/0/0/0/0/0/0/0/0/0/0/0/0/0/0/0/0/0/0/0/0/0",
-         "33 lists for 33 workers, at most 32", 0},
+         "33 lists; there are at most 32 workers", 0},
     };
     use(16, 2);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

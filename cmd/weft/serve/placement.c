@@ -178,10 +178,13 @@ weft_err weft_placement_choose(const struct weft_placement *p,
     *choice = (struct weft_placement_choice){0};
     if (n == 0) n = n_lists;
     if (n == 0) n = default_workers(wish, n_nodes);
-    if (n_lists > 0 && (n_lists != n || n > WEFT_WORKERS_MAX))
-        return weft_err_set(why, WEFT_E_INVAL, "--cpus has %u list%s for %u worker%s, at most %d",
-                            n_lists, n_lists == 1 ? "" : "s", n, n == 1 ? "" : "s",
-                            WEFT_WORKERS_MAX);
+    if (n_lists > WEFT_WORKERS_MAX)
+        return weft_err_set(why, WEFT_E_INVAL, "--cpus has %u lists; there are at most %d workers",
+                            n_lists, WEFT_WORKERS_MAX);
+    if (n_lists > 0 && n_lists != n)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "--cpus has %u list%s for %u worker%s: each has its own, as in 0-3/4-7",
+                            n_lists, n_lists == 1 ? "" : "s", n, n == 1 ? "" : "s");
     choice->n_workers = weft_min_u32(n, WEFT_WORKERS_MAX);
     weft_err err = WEFT_OK;
     if (wish->cpus)
