@@ -69,9 +69,10 @@ class Deaths:
         # Whoever starts anew is waited for, however long that takes on a busy machine.
         self.server = Server(*self.args, "--restart-grace", "3600000", wrap=self.wrap,
                              env={"DEATHS_MARK": self.mark, "TMPDIR": self.tmp.name}).__enter__()
-        self.names |= {"@" + a.removeprefix("abstract://") for a in addresses(self.server)}
-        self.names.add(f"@weft-{os.geteuid()}-127.0.0.1-{self.server.port}")
-        assert self.names <= sockets() or os.environ.get("WEFT_LINK"), self.names - sockets()
+        names = {"@" + a.removeprefix("abstract://") for a in addresses(self.server)}
+        names.add(f"@weft-{os.geteuid()}-127.0.0.1-{self.server.port}")
+        assert names <= sockets() or os.environ.get("WEFT_LINK"), names - sockets()
+        self.names |= names  # those of its predecessors are gone
 
     def processes(self):
         found = []
