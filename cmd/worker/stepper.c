@@ -198,9 +198,7 @@ static weft_err open_engine(wefti_stepper *st) {
     st->info = *weft_eng_info(st->eng);
     st->n_spill_blocks_max = weft_eng_n_spill_blocks(st->eng);
     if (!has_group(st)) return WEFT_OK;
-    err = wefti_group_agree(st->group, &st->info, &st->n_spill_blocks_max, &st->why);
-    if (is_of_group(err)) end_group(st, err, &st->why);
-    return err;
+    return wefti_group_agree(st->group, &st->info, &st->n_spill_blocks_max, &st->why);
 }
 
 static void *stepper_main(void *arg) {
@@ -212,6 +210,8 @@ static void *stepper_main(void *arg) {
         has_joined = !err;
     }
     if (!err) err = open_engine(st);
+    /* Opening meets the others as well: whoever hears of their end is not its cause. */
+    if (has_group(st) && is_of_group(err)) end_group(st, err, &st->why);
     atomic_store_explicit(&st->engine_state, err ? WEFTI_ENGINE_FAILED : WEFTI_ENGINE_OPEN,
                           memory_order_release);
     wake_control(st);
