@@ -569,7 +569,7 @@ static void on_turn(uv_prepare_t *prepare) {
     bool serves = upstream->has_snapshot && upstream->snapshot.serving && upstream->is_up;
     if (server->was_ready || !serves) return;
     if (server->n_listeners == 0) server->replacing.take(server);
-    if (server->n_listeners > 0) say_ready(server);
+    if (server->n_listeners > 0 && !server->has_failed) say_ready(server);
 }
 
 static void wake_live(void *owner) {
