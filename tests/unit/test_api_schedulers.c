@@ -186,7 +186,8 @@ static void those_who_are_left_alone_are_waited_for(void **state) {
         AS(i % 3, put_snapshot(true));
     }
     uint32_t n = count_submits();
-    pass_ms(WEFTI_API_BACKOFF_MS_MAX, 0); /* half of it at least, and that is as long as the grace */
+    pass_ms(WEFTI_API_BACKOFF_MS_MAX,
+            0); /* half of it at least, and that is as long as the grace */
     assert_int_equal(call->state, WEFT_API_CALL_RUNNING);
     assert_true(count_submits() > n);
     weft_api_call_drop(call);
