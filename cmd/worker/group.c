@@ -101,7 +101,7 @@ weft_err wefti_group_agree(const struct wefti_group *group, struct weft_eng_info
 /* ----------------------------------------------------------------------------------- figures --- */
 
 #define ONE(name) +1
-_Static_assert(0 WEFT_RANK_FIGURES(ONE) <= WEFT_COLL_FIGURES, "ranks can tell them all");
+_Static_assert(0 WEFT_RANK_FIGURES(ONE) < WEFT_COLL_FIGURES, "the last one is the engine's");
 
 void wefti_group_tell(const struct wefti_group *group, const struct weft_rank_figures *own,
                       struct weft_rank_figures *all) {

@@ -201,6 +201,11 @@ static weft_err open_engine(wefti_stepper *st) {
     return wefti_group_agree(st->group, &st->info, &st->n_spill_blocks_max, &st->why);
 }
 
+static void await_stop(wefti_stepper *st) {
+    while (!atomic_load_explicit(&st->stopping, memory_order_acquire))
+        (void)sem_wait(&st->wake);
+}
+
 static void *stepper_main(void *arg) {
     wefti_stepper *st = arg;
     bool has_joined = false;
@@ -220,6 +225,7 @@ static void *stepper_main(void *arg) {
     else if (!err)
         serve_jobs(st);
     if (has_joined) weft_coll_leave(st->group->coll, st->group->rank);
+    if (!err) await_stop(st); /* until then control reads the engine */
     weft_eng_free(st->eng);
     return NULL;
 }
