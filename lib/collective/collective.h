@@ -29,13 +29,13 @@
  *          who notices it writes a sentence to the log and aborts, and mpirun ends all ranks with a
  *          status that is not 0.
  * Waiting  First by a bounded spin, then asleep on a futex, for 50 ms at a time, or 250 if there is
- *          nothing to do. In between a waiter looks whether the group has ended and whether those it
- *          waits for are alive, all of them if there is nothing to do; so the death of a peer that
- *          has joined is noticed in that time. Who has yet to join is waited for: whoever starts the
- *          ranks watches them until then. A peer that is stopped is alive. Who finds a peer dead, or has waited for too long, ends the group, and everybody
- *          who waits, or ever will, gets an error. There is no way back: a new group takes a new
- *          segment. With MPI a waiter looks again and again, asleep in between for up to 1 ms, or 5
- *          if there is nothing to do.
+ *          nothing to do. In between a waiter looks whether the group has ended and whether all of
+ *          its peers are alive; so the death of a peer that has joined is noticed in that time. Who
+ *          has yet to join is waited for: whoever starts the ranks watches them until then. A peer
+ *          that is stopped is alive. Who finds a peer dead, or has waited for too long, ends the
+ *          group, and everybody who waits, or ever will, gets an error. There is no way back: a new
+ *          group takes a new segment. With MPI a waiter looks again and again, asleep in between for
+ *          up to 1 ms, or 5 if there is nothing to do.
  * Threads  Several ranks may be threads of one process and share a weft_coll, but not with MPI. A
  *          rank joins and leaves in one thread, which must live as long as the rank does. It meets
  *          in any thread, one at a time; `abort` may be called by any thread at any time. The rest

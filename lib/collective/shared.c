@@ -318,8 +318,7 @@ static weft_err wait_for(struct shared *group, const struct wefti_coll_visit *vi
         if (has_met) break;
         uint64_t now_ms = weft_now_ms();
         if (since_ms == 0) since_ms = now_ms;
-        look_after(group, peer_idx);
-        for (uint32_t i = 0; i < group->base.n_ranks && is_idle; i++) {
+        for (uint32_t i = 0; i < group->base.n_ranks; i++) {
             if (i != rank) look_after(group, i); /* those who wait as well: it may be for long */
         }
         if (!is_idle && group->base.wait_ms_max > 0 && now_ms - since_ms >= group->base.wait_ms_max)
