@@ -60,16 +60,23 @@ static weft_err settle_rpc(const struct server *server, struct handover_offer *o
 }
 
 /* All that may fail comes before the other is told to cease. */
+static void ask_once(struct replacing *r, const char *name) {
+    r->err = wefti_handover_ask(name, r->instance, &r->offer, &r->why);
+    if (r->err || r->offer.conn_fd < 0) return;
+    r->err = settle_rpc(r->server, &r->offer, &r->why);
+    bool goes_on = !r->err && !atomic_load(&r->is_called_off);
+    if (goes_on) r->err = wefti_handover_accept(&r->offer, name, &r->why);
+    if (r->err || !goes_on) wefti_handover_release(&r->offer);
+}
+
+/* One that hangs up may be ending, or have a new router: who is there now? */
 static void take_in_thread(struct work *work) {
     struct replacing *r = (struct replacing *)work;
     char name[WEFT_HANDOVER_NAME_BYTES];
     _Static_assert(offsetof(struct replacing, work) == 0, "one address for both");
     name_of(r->server, r->server->config.port, name);
-    r->err = wefti_handover_ask(name, r->instance, &r->offer, &r->why);
-    if (r->err || r->offer.conn_fd < 0) return;
-    r->err = settle_rpc(r->server, &r->offer, &r->why);
-    if (!r->err) r->err = wefti_handover_accept(&r->offer, name, &r->why);
-    if (r->err) wefti_handover_release(&r->offer);
+    ask_once(r, name);
+    if (r->err == WEFT_E_CLOSED && !atomic_load(&r->is_called_off)) ask_once(r, name);
 }
 
 static weft_err use(struct server *server, struct handover_offer *offer, struct weft_errmsg *why) {
@@ -89,7 +96,8 @@ static void after_take(struct work *work) {
     struct replacing *r = (struct replacing *)work;
     struct server *server = r->server;
     bool has_taken = r->offer.fds[WEFT_HANDOVER_HTTP] >= 0;
-    if (uv_is_closing((uv_handle_t *)&server->tick)) { /* this server has ended meanwhile */
+    bool is_over = uv_is_closing((uv_handle_t *)&server->tick) || server->api.draining;
+    if (is_over || (!has_taken && server->drain_at_ms)) { /* this server is ending meanwhile */
         wefti_handover_release(&r->offer);
         return;
     }

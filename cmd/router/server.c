@@ -433,6 +433,7 @@ void wefti_server_fail(struct server *server, const char *sentence) {
  * load balancers have time to notice, and whoever they send meanwhile is served. */
 static void leave(struct server *server) {
     if (server->drain_at_ms) return;
+    atomic_store(&server->replacing.is_called_off, true);
     server->api.is_leaving = true;
     server->drain_at_ms = weft_now_ms() + server->config.drain_delay_ms + 1; /* never 0 */
     if (server->config.drain_delay_ms == 0)
@@ -467,6 +468,11 @@ static void reload(struct server *server, int value) {
         weft_info("SIGHUP: the API keys were read again, %u in all", server->api.keys.n);
 }
 
+static void end_now(struct server *server) {
+    atomic_store(&server->replacing.is_called_off, true);
+    uv_stop(&server->loop);
+}
+
 static void on_signal(uv_poll_t *handle, int status, int events) {
     struct server *server = handle->data;
     (void)status;
@@ -490,7 +496,7 @@ static void on_signal(uv_poll_t *handle, int status, int events) {
         case WEFT_SIGNAL_EXIT:
             /* Without a supervisor Ctrl-C means: finish soon. The second one is final. */
             if (server->was_asked || server->config.status_fd >= 0)
-                uv_stop(&server->loop);
+                end_now(server);
             else
                 leave(server);
             server->was_asked = true;

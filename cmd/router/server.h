@@ -14,6 +14,7 @@
 #define WEFT_ROUTER_SERVER_H
 
 #include <netinet/in.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/queue.h>
@@ -94,8 +95,9 @@ struct replacing { /* a server that runs, by --replace (replace.h) */
     struct server *server;
     void (*take)(struct server *server); /* called while it could serve, and does not listen */
     uint64_t instance;                   /* the one that was found at the start */
-    bool may_take;  /* nothing of ours can fail any more, says the supervisor */
-    bool is_taking; /* in a thread, which has what follows: */
+    bool may_take;              /* nothing of ours can fail any more, says the supervisor */
+    _Atomic bool is_called_off; /* this server is to end, and must not end the other one as well */
+    bool is_taking;             /* in a thread, which has what follows: */
     struct handover_offer offer;
     weft_err err;
     struct weft_errmsg why;

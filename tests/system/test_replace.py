@@ -266,6 +266,90 @@ class Guest:
         return kind, instance, list(fds)
 
 
+class Old:
+    """A server that runs, played by the test: it listens at its ports, and its control socket says what it is told."""
+
+    def __init__(self):
+        self.socks = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+        self.port, self.rpc_port = (s.getsockname()[1] for s in self.socks)
+        self.door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.door.bind(f"\0weft-{os.geteuid()}-127.0.0.1-{self.port}")
+        self.door.listen()
+        self.door.settimeout(harness.LIMIT_S)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        for s in (*self.socks, self.door):
+            s.close()
+
+    def hear(self, want):
+        """The connection of whoever says `want`."""
+        conn, _ = self.door.accept()
+        conn.settimeout(harness.LIMIT_S)
+        assert struct.unpack("=8sIIQII", conn.recv(64))[2] == want
+        return conn
+
+    def tell(self, conn, kind, fds=()):
+        message = struct.pack("=8sIIQII", b"weftsock", 1, kind, 7, (1 << len(fds)) - 1, 0)
+        conn.sendmsg([message], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else [])
+
+    def offer(self, conn):
+        self.tell(conn, OFFER, [s.fileno() for s in (*self.socks, self.door)])
+
+
+def start_beside(old):
+    """A server that is to replace one that is played; not waited for."""
+    return subprocess.Popen([os.path.join(harness.BIN_DIR, "weft"), "serve", harness.FABLE, *successor(old).args],
+                            stderr=subprocess.PIPE, text=True, process_group=0)
+
+
+def test_one_that_ends_while_it_hands_over_leaves_its_ports():
+    for has_offered in (False, True):
+        with Old() as old:
+            new = start_beside(old)
+            with old.hear(LOOK) as conn:
+                old.tell(conn, HERE)
+            with old.hear(TAKE) as conn:
+                if has_offered:
+                    old.offer(conn)
+                    assert struct.unpack("=8sIIQII", conn.recv(64))[2] == TAKEN
+                old.close()
+            lines = []
+            for line in new.stderr:
+                lines.append(line)
+                if line.startswith("weft: ready on"):
+                    break
+            assert new.poll() is None, lines
+            conn = http.client.HTTPConnection("127.0.0.1", old.port, timeout=harness.LIMIT_S)
+            conn.request("GET", "/health")
+            assert conn.getresponse().status == 200
+            conn.close()
+            new.terminate()
+            assert new.wait(harness.LIMIT_S) == 0, new.stderr.read()
+            new.stderr.close()
+
+
+def test_one_that_is_to_end_while_it_takes_over_leaves_the_old_one_alone():
+    with Old() as old:
+        new = start_beside(old)
+        with old.hear(LOOK) as conn:
+            old.tell(conn, HERE)
+        with old.hear(TAKE) as conn:
+            new.terminate()
+            for line in new.stderr:
+                if "router: draining" in line:
+                    break
+            old.offer(conn)
+            assert not conn.recv(64)  # not TAKEN
+        assert new.wait(harness.LIMIT_S) == 0, new.stderr.read()
+        new.stderr.close()
+
+
 def asked(server, kind, instance=0):
     with Guest(server) as guest:
         guest.send(kind, instance)
