@@ -92,7 +92,7 @@ static weft_err set_up_groups(struct supervisor *sup, struct weft_errmsg *why) {
     if (!weft_coll_may_have(n)) return weft_err_set(why, WEFT_E_INVAL, WEFT_CONFIG_LAYOUT_WHY, n);
     if (sup->n_workers % n != 0)
         return weft_err_set(why, WEFT_E_INVAL, WEFT_CONFIG_GROUPS_WHY, sup->n_workers, n);
-    if (n == 1 && !strcmp(sup->config.layout, "tp"))
+    if (sup->n_workers == 1 && !strcmp(sup->config.layout, "tp"))
         weft_info("--layout tp with one worker divides nothing: --workers says how many there are");
     sup->n_ranks = n;
     return WEFT_OK;
