@@ -142,8 +142,7 @@ weft_err weft_file_read(const char *path, enum weft_file_kind kind, size_t bytes
     return err;
 }
 
-/* With the rights that a new file has; mkostemp gives them to the owner alone. */
-static int open_beside(char *path) {
+int weft_file_open_temp(char *path) {
     mode_t mask = umask(0);
     (void)umask(mask);
     int fd = mkostemp(path, O_CLOEXEC);
@@ -165,7 +164,7 @@ weft_err weft_file_fresh_open(const char *path, struct weft_file_fresh *fresh,
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for a name");
     }
     int fd = is_written_itself ? open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY)
-                               : open_beside(fresh->fresh_path);
+                               : weft_file_open_temp(fresh->fresh_path);
     if (fd >= 0) fresh->out = fdopen(fd, "w");
     if (fresh->out) return WEFT_OK;
     weft_err err = weft_err_errno(why, errno, "cannot write %s", path);

@@ -35,6 +35,9 @@ WEFT_MUST_CHECK weft_err weft_file_read(const char *path, enum weft_file_kind ki
                                         size_t bytes_max, char **text_out, size_t *len_out,
                                         struct weft_errmsg *why);
 
+/* As mkostemp(3), but with the rights that a new file has, and not for its owner alone. */
+int weft_file_open_temp(char *path);
+
 /* A file that takes another's place once it is whole; until then, what was there stays. */
 struct weft_file_fresh {
     FILE *out;        /* to be written */

@@ -19,6 +19,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/limits.h"
 #include "base/minmax.h"
 #include "runtime/memory.h"
@@ -121,13 +122,8 @@ static weft_err open_named(struct file_out *out, struct weft_errmsg *why) {
         out->temp = NULL;
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for a name");
     }
-    out->fd = mkostemp(out->temp, O_CLOEXEC);
-    if (out->fd >= 0) {
-        mode_t mask = umask(0);
-        (void)umask(mask);
-        (void)fchmod(out->fd, 0666 & ~mask);
-        return WEFT_OK;
-    }
+    out->fd = weft_file_open_temp(out->temp);
+    if (out->fd >= 0) return WEFT_OK;
     int error = errno;
     free(out->temp);
     out->temp = NULL;
