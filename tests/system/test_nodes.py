@@ -206,6 +206,29 @@ def test_a_node_without_network_is_given_up_by_the_streams_that_it_had():
     lose_and_bring_back(lambda node: node.network("down"), lambda node: node.network("up"))
 
 
+def test_what_is_sent_to_a_node_without_network_is_answered_by_the_other():
+    """On a connection that stood already: nobody acknowledges the request, so that no keepalive probe is ever sent."""
+    if not os.environ.get(INSIDE):
+        raise harness.Skip("a network can only be taken from a namespace")
+
+    def ask(conn):
+        conn.request("POST", "/v1/completions", json.dumps(SHORT), {"Content-Type": "application/json"})
+        reply = conn.getresponse()
+        text = reply.read()
+        assert reply.status == 200, (reply.status, text)
+        return json.loads(text)["choices"][0]["text"]
+
+    with two_nodes() as nodes, balancing.balanced(*nodes) as port:
+        conns = [balancing.connect(port) for _ in range(4)]
+        texts = [ask(conn) for conn in conns]
+        assert all(node.n_requests() for node in nodes)
+        nodes[1].network("down")
+        again = [harness.Call(lambda conn=conn: ask(conn)) for conn in conns]
+        assert [call.result() for call in again] == texts
+        for conn in conns:
+            conn.close()
+
+
 if __name__ == "__main__":
     begin()
     harness.main()
