@@ -404,9 +404,11 @@ static void fill_activity(struct weft_activity *activity, bool max) {
 
 /* Different ones, from `value` on. */
 static struct weft_rank_figures figures(uint64_t value) {
-#define FIGURE(name) .name = value++,
-    return (struct weft_rank_figures){WEFT_RANK_FIGURES(FIGURE)};
+    struct weft_rank_figures figures;
+#define FIGURE(name) figures.name = value++;
+    WEFT_RANK_FIGURES(FIGURE)
 #undef FIGURE
+    return figures;
 }
 
 static void fill_snapshot(struct weft_msg_snapshot *snap, bool max) {
