@@ -132,6 +132,7 @@ static void stop_one(enum sim_fault fault) {
     sim_count(fault);
     sim_say("%s %u is stopped for %.3f s", proc->kind, proc->idx, (double)us / 1e6);
     stop(proc, us);
+    wire_slow(proc);
     if (us > 2500000) wire_excuse(proc);
 }
 

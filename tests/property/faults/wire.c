@@ -10,6 +10,7 @@
 
 #define ROOM ((size_t)256 << 10) /* bytes under way in one direction */
 #define NOTICED_US 1000000u      /* a lost piece is noticed so soon, or the stream is cut */
+#define HANDSHAKE_US 2999000u    /* lib/link waits so long for one, give or take a millisecond */
 
 /* ------------------------------------------------------------------------------------ state --- */
 
@@ -39,9 +40,11 @@ struct pair {
     struct nng_stream *ends[2]; /* the dialler's, the listener's */
     bool is_excused;            /* a fault hit it: whoever sees that ends it */
     bool may_end[2];            /* what the other end did is reason enough for this one */
-    uint32_t n_said;            /* pieces that the dialler sent */
-    bool is_broken;             /* a piece was lost, doubled or overtaken */
-    bool has_answered;          /* the listener: it is a session */
+    uint64_t since_us;
+    bool is_slow;      /* its handshake: something came late, or somebody stood still for a while */
+    uint32_t n_said;   /* pieces that the dialler sent; the second one follows the answer */
+    bool is_broken;    /* a piece was lost, doubled or overtaken */
+    bool has_answered; /* the listener: it is a session */
     bool is_over;
     uint64_t silent_until_us;
 };
@@ -192,6 +195,11 @@ const char *nng_strerror(int rv) {
 
 /* ---------------------------------------------------------------------------------- streams --- */
 
+/* Delays and pauses that are short enough one by one may add up to more than a dialler waits. */
+static bool is_late(const struct pair *pair) {
+    return pair->n_said < 2 && pair->is_slow && sim_now_us() - pair->since_us >= HANDSHAKE_US;
+}
+
 /* Nobody ends a session unless something happened to it or to one of its ends. */
 static void note_end(struct nng_stream *by) {
     struct pair *pair = by->pair;
@@ -199,7 +207,7 @@ static void note_end(struct nng_stream *by) {
     pair->is_over = true;
     wire.n_ended += pair->has_answered;
     if (!pair->has_answered || !by->owner->is_alive) return;
-    bool is_allowed = pair->is_excused || pair->may_end[by == pair->ends[1]];
+    bool is_allowed = pair->is_excused || pair->may_end[by == pair->ends[1]] || is_late(pair);
     SIM_CHECK(is_allowed, "%s %u ended its session with %s %u, and nothing had happened",
               by->owner->kind, by->owner->idx, by->peer->owner->kind, by->peer->owner->idx);
 }
@@ -306,6 +314,7 @@ static void put_delayed(struct nng_stream *to, const void *bytes, size_t len, bo
     struct piece *piece = new_piece(bytes, len, false);
     if (is_delayed) {
         sim_count(SIM_DELAY);
+        if (to->pair->n_said < 2) to->pair->is_slow = true;
         piece->at_us += sim_between(1000, sim_chance(500) ? 2000000 : 50000);
     }
     put(to, piece);
@@ -455,6 +464,7 @@ static struct nng_stream *new_end(struct pair *pair, struct sim_proc *owner) {
 
 static struct pair *new_pair(struct sim_proc *dialler, struct sim_proc *listener) {
     struct pair *pair = need(calloc(1, sizeof *pair));
+    pair->since_us = sim_now_us();
     pair->ends[0] = new_end(pair, dialler);
     pair->ends[1] = new_end(pair, listener);
     pair->ends[0]->peer = pair->ends[1];
@@ -609,6 +619,14 @@ void wire_set_odds(const struct wire_odds *odds) {
 
 void wire_enter(struct sim_proc *proc) {
     wire.owner = proc;
+}
+
+void wire_slow(struct sim_proc *proc) {
+    struct pair *pair;
+    SLIST_FOREACH(pair, &wire.pairs, all) {
+        bool is_end = pair->ends[0]->owner == proc || pair->ends[1]->owner == proc;
+        if (is_end && pair->n_said < 2) pair->is_slow = true;
+    }
 }
 
 /* Whoever still shakes hands may be late for that, on either side. */

@@ -28,6 +28,8 @@ void wire_enter(struct sim_proc *proc);
 void wire_kill(struct sim_proc *proc); /* before its links are freed */
 /* Its peers may end their sessions with it: it is stopped, or stuck. It has no reason itself. */
 void wire_excuse(struct sim_proc *proc);
+/* It stands still for a while: a handshake of its may last, all in all, longer than anybody waits. */
+void wire_slow(struct sim_proc *proc);
 void wire_excuse_handshakes(void); /* all that are under way: the clock jumps */
 
 uint64_t wire_n_ended(void); /* sessions, so far */
