@@ -373,8 +373,13 @@ static weft_err check_experts(const struct bench *b, struct weft_errmsg *why) {
     if (b->config.bench_experts && weft_eng_info(b->eng)->n_experts == 0)
         return weft_err_set(why, WEFT_E_INVAL, "the model has no experts to be profiled");
     if (!b->config.bench_experts) return WEFT_OK;
+    struct weft_score_text text = {0};
+    weft_err err = WEFT_OK;
+    if (b->config.bench_text)
+        err = weft_score_read(b->config.model, b->config.bench_text, &text, why);
+    weft_score_text_fini(&text);
     struct weft_file_fresh trial; /* dropped, so that whoever ends a long run leaves nothing */
-    weft_err err = weft_file_fresh_open(b->config.bench_experts, &trial, why);
+    if (!err) err = weft_file_fresh_open(b->config.bench_experts, &trial, why);
     if (!err) weft_file_fresh_drop(&trial);
     return err;
 }
