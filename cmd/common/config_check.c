@@ -91,17 +91,32 @@ static bool divides_a_model(uint32_t n) {
     return n == 1 || n == 2 || n == 4 || n == 8;
 }
 
+/* As --workers says it, or --cpus, which has a list for each; 0: the machine's nodes decide. */
+static uint32_t workers_asked_for(const struct weft_config *c) {
+    if (c->n_workers != WEFT_CONFIG_AUTO) return c->n_workers;
+    uint32_t n = c->cpus ? 1 : 0;
+    for (const char *at = c->cpus; at && *at; at++)
+        n += *at == '/';
+    return n;
+}
+
 /* What does not depend on the machine. */
 static weft_err check_groups(const struct weft_config *c, struct weft_errmsg *why) {
     bool divides = c->layout && !strcmp(c->layout, "tp");
-    bool is_known = c->layout && c->n_workers != WEFT_CONFIG_AUTO;
+    uint32_t n_workers = c->layout ? workers_asked_for(c) : 0;
     if (c->n_ranks && !divides_a_model(c->n_ranks))
         return weft_err_set(why, WEFT_E_INVAL,
                             "--tp divides a model among 2, 4 or 8 workers, not %u", c->n_ranks);
-    if (divides && is_known && !c->n_ranks && !divides_a_model(c->n_workers))
-        return weft_err_set(why, WEFT_E_INVAL, WEFT_CONFIG_LAYOUT_WHY, c->n_workers);
-    if (is_known && c->n_ranks && c->n_workers % c->n_ranks)
-        return weft_err_set(why, WEFT_E_INVAL, WEFT_CONFIG_GROUPS_WHY, c->n_workers, c->n_ranks);
+    if (divides && n_workers && !c->n_ranks && !divides_a_model(n_workers))
+        return weft_err_set(why, WEFT_E_INVAL, WEFT_CONFIG_LAYOUT_WHY, n_workers);
+    if (n_workers && c->n_ranks && n_workers % c->n_ranks && c->n_workers == WEFT_CONFIG_AUTO)
+        return weft_err_set(
+            why, WEFT_E_INVAL,
+            "--cpus has %u list%s, one for each worker: no groups of %u, as --tp asks", n_workers,
+            n_workers > 1 ? "s" : "", c->n_ranks);
+    if (n_workers && c->n_ranks && n_workers % c->n_ranks)
+        return weft_err_set(why, WEFT_E_INVAL, WEFT_CONFIG_GROUPS_WHY, n_workers,
+                            n_workers > 1 ? "s are" : " is", c->n_ranks);
     if (c->layout && !strcmp(c->layout, "replica") && c->n_ranks > 1)
         return weft_err_set(why, WEFT_E_INVAL,
                             "--tp %u divides a model, which --layout replica does not", c->n_ranks);

@@ -36,7 +36,7 @@
     "--layout tp divides a model among 2, 4 or 8 workers, not %u; with --tp N groups of N "        \
     "workers "                                                                                     \
     "have a model each"
-#define WEFT_CONFIG_GROUPS_WHY "%u workers are no groups of %u, as --tp asks"
+#define WEFT_CONFIG_GROUPS_WHY "%u worker%s no groups of %u, as --tp asks"
 
 /* Kinds in C. */
 #define WEFT_SETTING_TEXT const char *  /* borrowed, or kept for the process's life */

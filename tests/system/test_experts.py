@@ -167,10 +167,12 @@ def test_a_measured_profile_places_experts_and_changes_no_answer():
             profile = json.load(file)
         assert profile["experts"] == N_EXPERTS and len(profile["tokens"]) == N_LAYERS
         assert all(sum(layer) > 0 for layer in profile["tokens"])
-        with Server("--workers", "1", model=OLMOE) as server:
+        with Server("--workers", "1", "--expert-profile", path, model=OLMOE) as server:
             expected = answer(server)
+            assert "--expert-profile changes nothing" in "".join(server.lines)
         with Server("--workers", "2", "--layout", "tp", "--expert-profile", path, model=OLMOE) as server:
             assert answer(server) == expected
+            assert f"by their load in {path}" in "".join(server.lines)
             names = [f'weft_worker_experts{{group="0",rank="{rank}"}}' for rank in range(2)]
             harness.wait_until("the ranks' figures", lambda: set(names) <= set(server.metrics()))
             held = [server.metrics()[name] for name in names]
@@ -183,6 +185,8 @@ def test_bench_has_no_profile_of_a_model_without_experts():
         assert done.returncode != 0 and "no experts" in done.stderr and not os.listdir(folder)
         done = measure(os.path.join(folder, "none", "x"))
         assert done.returncode != 0 and "cannot write" in done.stderr and not done.stdout, done  # nothing was measured
+        done = measure(os.path.join(folder, "x"), "--expert-text", os.path.join(folder, "none"))
+        assert done.returncode != 0 and "none" in done.stderr and not done.stdout, done
         done = measure("", "--expert-text", "x", model=OLMOE)
         assert done.returncode != 0, done.stdout
 

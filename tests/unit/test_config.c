@@ -429,6 +429,15 @@ static void settings_that_exclude_each_other_are_refused(void **state) {
                    WEFT_PROG_SERVE, "m", "--layout=tp", "--workers=3");
     ASSERT_REFUSED(WEFT_E_INVAL, "6 workers are no groups of 4, as --tp asks", WEFT_PROG_SERVE, "m",
                    "--workers=6", "--tp=4");
+    ASSERT_REFUSED(WEFT_E_INVAL, "1 worker is no groups of 2, as --tp asks", WEFT_PROG_SERVE, "m",
+                   "--workers=1", "--tp=2");
+    ASSERT_REFUSED(WEFT_E_INVAL,
+                   "--cpus has 3 lists, one for each worker: no groups of 2, as --tp asks",
+                   WEFT_PROG_SERVE, "m", "--cpus=0/1/2-3", "--tp=2");
+    ASSERT_REFUSED(WEFT_E_INVAL,
+                   "--layout tp divides a model among 2, 4 or 8 workers, not 3; with --tp N groups "
+                   "of N workers have a model each",
+                   WEFT_PROG_SERVE, "m", "--cpus=0/1/2", "--layout=tp");
     ASSERT_REFUSED(WEFT_E_INVAL, "--tp 2 divides a model, which --layout replica does not",
                    WEFT_PROG_SERVE, "m", "--layout=replica", "--tp=2");
     ASSERT_REFUSED(WEFT_E_INVAL, "--expert-metrics is auto, on or off, not \"yes\"",

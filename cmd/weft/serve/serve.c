@@ -91,9 +91,15 @@ static weft_err set_up_groups(struct supervisor *sup, struct weft_errmsg *why) {
     if (n == 0) n = strcmp(sup->config.layout, "tp") == 0 ? sup->n_workers : 1;
     if (!weft_coll_may_have(n)) return weft_err_set(why, WEFT_E_INVAL, WEFT_CONFIG_LAYOUT_WHY, n);
     if (sup->n_workers % n != 0)
-        return weft_err_set(why, WEFT_E_INVAL, WEFT_CONFIG_GROUPS_WHY, sup->n_workers, n);
+        return weft_err_set(why, WEFT_E_INVAL, WEFT_CONFIG_GROUPS_WHY, sup->n_workers,
+                            sup->n_workers > 1 ? "s are" : " is", n);
     if (sup->n_workers == 1 && !strcmp(sup->config.layout, "tp"))
         weft_info("--layout tp with one worker divides nothing: --workers says how many there are");
+    if (sup->config.expert_profile && n > 1)
+        weft_info("experts go to the workers of a group by their load in %s",
+                  sup->config.expert_profile);
+    else if (sup->config.expert_profile)
+        weft_warn("--expert-profile changes nothing: each worker has all experts (--tp divides)");
     sup->n_ranks = n;
     return WEFT_OK;
 }
