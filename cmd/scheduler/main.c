@@ -77,6 +77,9 @@ int main(int argc, char **argv) {
     if (!err) err = wefti_actor_init(&actor, &why);
     if (!err) {
         weft_status_write(config->status_fd, "ready", NULL);
+        if (config->status_fd < 0)
+            weft_info("waits for routers at %s, and for workers at %s", config->scheduler_url,
+                      config->worker_url);
         err = serve(&actor, &why);
     }
     if (err) actor.exit_status = weft_actor_fail(config, why.text);
