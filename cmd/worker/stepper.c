@@ -198,7 +198,11 @@ static weft_err open_engine(wefti_stepper *st) {
     st->info = *weft_eng_info(st->eng);
     st->n_spill_blocks_max = weft_eng_n_spill_blocks(st->eng);
     if (!has_group(st)) return WEFT_OK;
-    return wefti_group_agree(st->group, &st->info, &st->n_spill_blocks_max, &st->why);
+    err = wefti_group_agree(st->group, &st->info, &st->n_spill_blocks_max, &st->why);
+    if (err) return err;
+    weft_eng_lower(st->eng, &st->info);
+    st->info = *weft_eng_info(st->eng);
+    return WEFT_OK;
 }
 
 static void await_stop(wefti_stepper *st) {

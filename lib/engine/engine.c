@@ -260,6 +260,18 @@ const struct weft_eng_info *weft_eng_info(const weft_eng *eng) {
     return &eng->info;
 }
 
+void weft_eng_lower(weft_eng *eng, const struct weft_eng_info *room) {
+    struct weft_eng_info *info = &eng->info;
+    WEFT_ASSERT(room->max_model_len > 0 && room->max_model_len <= info->max_model_len);
+    WEFT_ASSERT(room->n_blocks <= info->n_blocks);
+    WEFT_ASSERT(room->n_window_blocks <= info->n_window_blocks);
+    info->max_model_len = room->max_model_len;
+    info->n_blocks = room->n_blocks;
+    info->n_window_blocks = room->n_window_blocks;
+    info->kv_bytes = wefti_kv_cache_bytes(&eng->kv, info->n_blocks, info->n_window_blocks);
+    wefti_slots_lower(&eng->slots, info);
+}
+
 uint32_t weft_eng_n_spill_blocks(const weft_eng *eng) {
     return wefti_spill_n_slots(&eng->spill);
 }

@@ -103,8 +103,8 @@ struct weft_eng_options {
     /* A group of 1, 2, 4 or 8 engines divides one model: each has a share of its weights and of its
      * heads' KV cache, and all get the same plans and compute them together, to the bits of an
      * engine that is alone. They have the same model and options, but may differ in threads and
-     * memory: the least of their numbers of blocks is what plans may use. Of a packed file each
-     * takes its share into memory.
+     * memory, and so in length and numbers of blocks: weft_eng_lower brings them down to the least
+     * of all. Of a packed file each takes its share into memory.
      * With n_ranks over 1, `coll` is their group (of as many ranks), in which this one has joined
      * by the time of the first step; borrowed until the engine is freed. */
     uint32_t rank, n_ranks;
@@ -195,6 +195,11 @@ WEFT_MUST_CHECK weft_err weft_eng_pack_check(const char *path, const char *out_p
                                              struct weft_errmsg *why);
 
 const struct weft_eng_info *weft_eng_info(const weft_eng *eng);
+
+/* Before the first step: what plans may use is no more than in `room`, the same for all ranks of a
+ * group. Its max_model_len, n_blocks and n_window_blocks count, each of which is the engine's or
+ * less; kv_bytes becomes what so many blocks take. Memory stays as it is. */
+void weft_eng_lower(weft_eng *eng, const struct weft_eng_info *room);
 
 /* Drops all sequences and starts over at (epoch, step 0). A plan of a higher epoch does so too. */
 void weft_eng_reset(weft_eng *eng, uint64_t epoch);

@@ -154,7 +154,7 @@ static weft_err size_blocks(const struct wefti_kv_cache *cache,
     }
     info->n_blocks = (uint32_t)weft_min_u64(n[WEFT_KV_FULL], WEFT_KV_BLOCKS_MAX);
     info->n_window_blocks = (uint32_t)weft_min_u64(n[WEFT_KV_WINDOWED], WEFT_KV_BLOCKS_MAX);
-    info->kv_bytes = sum(&s, info->n_blocks, info->n_window_blocks);
+    info->kv_bytes = wefti_kv_cache_bytes(cache, info->n_blocks, info->n_window_blocks);
     return WEFT_OK;
 }
 

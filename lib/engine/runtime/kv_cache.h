@@ -38,6 +38,13 @@ static inline uint8_t *wefti_kv_cache_block(const struct wefti_kv_cache *cache,
     return first + block * cache->block_bytes[kind];
 }
 
+/* What so many blocks of each kind take, in all layers. */
+static inline uint64_t wefti_kv_cache_bytes(const struct wefti_kv_cache *cache, uint64_t n_full,
+                                            uint64_t n_windowed) {
+    return n_full * cache->block_bytes[WEFT_KV_FULL] +
+           n_windowed * cache->block_bytes[WEFT_KV_WINDOWED];
+}
+
 /* The element type by the options. */
 enum weft_kv_dtype wefti_kv_cache_dtype(const struct weft_eng_options *options);
 

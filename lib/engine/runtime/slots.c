@@ -50,6 +50,12 @@ weft_err wefti_slots_init(struct wefti_slots *slots, const struct weft_eng_info 
     return WEFT_OK;
 }
 
+void wefti_slots_lower(struct wefti_slots *slots, const struct weft_eng_info *info) {
+    slots->max_model_len = info->max_model_len;
+    slots->n_blocks[WEFT_KV_FULL] = info->n_blocks;
+    slots->n_blocks[WEFT_KV_WINDOWED] = info->n_window_blocks;
+}
+
 void wefti_slots_fini(struct wefti_slots *slots) {
     wefti_memory_unmap(slots->map, slots->map_bytes);
     *slots = (struct wefti_slots){0};

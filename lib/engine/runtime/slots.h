@@ -54,6 +54,9 @@ struct wefti_slots {
 WEFT_MUST_CHECK weft_err wefti_slots_init(struct wefti_slots *slots,
                                           const struct weft_eng_info *info,
                                           struct weft_errmsg *why);
+/* No sequence is longer than in `info`, and none has a block beyond its numbers, which are no higher
+ * than those of init. There are no sequences yet. */
+void wefti_slots_lower(struct wefti_slots *slots, const struct weft_eng_info *info);
 void wefti_slots_fini(struct wefti_slots *slots);
 /* Drops all sequences; a new epoch counts generations anew. */
 void wefti_slots_clear(struct wefti_slots *slots);
