@@ -171,14 +171,17 @@ static void serve_jobs(wefti_stepper *st) {
     }
 }
 
-/* A plan of a new epoch resets the engine. */
+/* Rank 0 begins anew in whichever epoch a scheduler says, which may be a lower one, if its clock went
+ * back: an epoch's first plan is step 0. */
 static weft_err run_taken(wefti_stepper *st, struct wefti_slot *slot, struct weft_errmsg *why) {
     const struct weft_step_result *result = NULL;
     weft_err err = weft_proto_decode(slot->decoder, st->taken.data, st->taken.len, &slot->msg, why);
     if (!err && slot->msg.type != WEFT_MSG_PLAN)
         err = weft_err_set(why, WEFT_E_PROTO, "rank 0 gave a %s",
                            weft_proto_type_name(slot->msg.type));
-    return err ? err : compute(st, &slot->msg.plan, &result, why);
+    if (err) return err;
+    if (slot->msg.plan.step == 0) weft_eng_reset(st->eng, slot->msg.plan.epoch);
+    return compute(st, &slot->msg.plan, &result, why);
 }
 
 /* Does what rank 0 gives, until the group is over. */

@@ -157,9 +157,29 @@ static void ranks_go_by_what_all_of_them_have_room_for(void **state) {
     stop(&r);
 }
 
+static void ranks_follow_the_first_one_into_any_epoch(void **state) {
+    (void)state;
+    static const uint64_t epochs[] = {5, 4, 4, UINT64_MAX, 1};
+    struct ranks r;
+    struct weft_eng_options options[RANKS];
+    uint32_t n_epochs = sizeof epochs / sizeof epochs[0], token = 0;
+    small_options(options);
+    start(&r, options);
+    for (uint32_t i = 0; i < n_epochs; i++) {
+        assert_int_equal(wefti_stepper_reset(r.steppers[0], epochs[i]), WEFT_OK);
+        uint32_t first = step(&r, epochs[i], 0).token;
+        if (i == 0) token = first;
+        assert_int_equal(first, token);
+        (void)step(&r, epochs[i], 1);
+        assert_all_ran(&r, 2 * (i + 1));
+    }
+    stop(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_go_by_what_all_of_them_have_room_for),
+        cmocka_unit_test(ranks_follow_the_first_one_into_any_epoch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
