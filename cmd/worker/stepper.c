@@ -86,11 +86,12 @@ static bool is_of_group(weft_err err) {
 
 /* Any failure: the others may be in the midst of what this one cannot do. */
 static void end_group(wefti_stepper *st, weft_err err, const struct weft_errmsg *why) {
-    weft_coll_abort(st->group->coll);
-    if (atomic_load_explicit(&st->is_over, memory_order_relaxed)) return;
-    st->over_err = is_of_group(err) ? WEFT_E_CLOSED : WEFT_E_STATE;
-    st->over_why = *why;
-    atomic_store_explicit(&st->is_over, true, memory_order_release);
+    if (!atomic_load_explicit(&st->is_over, memory_order_relaxed)) {
+        st->over_err = is_of_group(err) ? WEFT_E_CLOSED : WEFT_E_STATE;
+        st->over_why = *why;
+        atomic_store_explicit(&st->is_over, true, memory_order_release);
+    }
+    weft_coll_abort(st->group->coll); /* control, which sees that, must find the reason */
     wake_control(st);
 }
 
@@ -344,7 +345,13 @@ uint32_t wefti_stepper_regions(const wefti_stepper *st,
 }
 
 weft_err wefti_stepper_check_group(const wefti_stepper *st, struct weft_errmsg *why) {
-    if (!atomic_load_explicit(&st->is_over, memory_order_acquire)) return WEFT_OK;
+    bool is_open =
+        atomic_load_explicit(&st->engine_state, memory_order_acquire) == WEFTI_ENGINE_OPEN;
+    bool is_idle = wefti_group_leads(st->group) && wefti_stepper_n_under_way(st) == 0;
+    weft_err err = WEFT_OK;
+    if (has_group(st) && is_open && is_idle)
+        err = weft_coll_check(st->group->coll, st->group->rank, why);
+    if (!atomic_load_explicit(&st->is_over, memory_order_acquire)) return err ? WEFT_E_CLOSED : err;
     *why = st->over_why;
     return st->over_err;
 }

@@ -67,7 +67,8 @@ wefti_stepper_meeting_us(const wefti_stepper *stepper); /* weft_eng_meeting_ns; 
 const struct weft_eng_info *wefti_stepper_info(const wefti_stepper *stepper);
 
 /* OK while the group goes on, and without one. CLOSED: it was ended by another rank, STATE: by what this
- * one could not do; `why` says it. At any time. */
+ * one could not do; `why` says it. At any time; a rank that leads and has nothing to do, and so meets
+ * nobody, hears of the others' end only here. */
 weft_err wefti_stepper_check_group(const wefti_stepper *stepper, struct weft_errmsg *why);
 /* Steps that it ran. */
 uint64_t wefti_stepper_n_steps(const wefti_stepper *stepper);

@@ -22,6 +22,11 @@ void weft_coll_abort(weft_coll *coll) {
     coll->way->abort(coll);
 }
 
+weft_err weft_coll_check(weft_coll *coll, uint32_t rank, struct weft_errmsg *why) {
+    WEFT_ASSERT(rank < coll->n_ranks);
+    return coll->way->check ? coll->way->check(coll, rank, why) : WEFT_OK;
+}
+
 weft_err weft_coll_join(weft_coll *coll, uint32_t rank, struct weft_errmsg *why) {
     WEFT_ASSERT(rank < coll->n_ranks);
     return coll->way->join(coll, rank, why);

@@ -112,6 +112,11 @@ size_t weft_coll_own_bytes(const weft_coll *coll, size_t part_bytes, size_t boar
 /* Ends the group: everybody who waits, or ever will, gets CLOSED. */
 void weft_coll_abort(weft_coll *coll);
 
+/* Whether the group goes on and all peers live, for a rank that waits in no meeting: what one that
+ * does would look at. By any thread. CLOSED, TIMEOUT: it is over. With MPI always OK: whoever hears of
+ * its end has ended. */
+WEFT_MUST_CHECK weft_err weft_coll_check(weft_coll *coll, uint32_t rank, struct weft_errmsg *why);
+
 /* What a rank wrote since its last meeting, for others to read after the next one: the first bytes
  * of its part, and rows of the board. In shared memory they would see the rest, too; nowhere else. */
 struct weft_coll_wrote {

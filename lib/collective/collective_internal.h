@@ -28,6 +28,7 @@ struct wefti_coll_way {
                         struct weft_errmsg *why);
     size_t (*own_bytes)(const weft_coll *coll, size_t part_bytes, size_t board_bytes);
     void (*abort)(weft_coll *coll);
+    weft_err (*check)(weft_coll *coll, uint32_t rank, struct weft_errmsg *why); /* NULL: no need */
     weft_err (*meet)(weft_coll *coll, const struct wefti_coll_visit *visit,
                      struct weft_errmsg *why);
 };

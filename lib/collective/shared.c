@@ -239,6 +239,18 @@ static void look_after(struct shared *group, uint32_t peer) {
     if (is_dead) end_group(group, END_DIED, peer);
 }
 
+/* Those who wait as well: it may be for long. */
+static void look_after_peers(struct shared *group, uint32_t rank) {
+    for (uint32_t i = 0; i < group->base.n_ranks; i++) {
+        if (i != rank) look_after(group, i);
+    }
+}
+
+static weft_err check_shared(weft_coll *coll, uint32_t rank, struct weft_errmsg *why) {
+    look_after_peers(shared_of(coll), rank);
+    return check_ended(shared_of(coll), why);
+}
+
 /* --------------------------------------------------------------------------------- reserve --- */
 
 /* The size that the first one asked for. */
@@ -318,9 +330,7 @@ static weft_err wait_for(struct shared *group, const struct wefti_coll_visit *vi
         if (has_met) break;
         uint64_t now_ms = weft_now_ms();
         if (since_ms == 0) since_ms = now_ms;
-        for (uint32_t i = 0; i < group->base.n_ranks; i++) {
-            if (i != rank) look_after(group, i); /* those who wait as well: it may be for long */
-        }
+        look_after_peers(group, rank);
         if (!is_idle && group->base.wait_ms_max > 0 && now_ms - since_ms >= group->base.wait_ms_max)
             end_group(group, END_LATE, peer_idx);
     }
@@ -350,5 +360,6 @@ static const struct wefti_coll_way in_shared_memory = {
     .reserve = reserve_shared,
     .own_bytes = own_bytes_shared,
     .abort = abort_shared,
+    .check = check_shared,
     .meet = meet_shared,
 };

@@ -267,6 +267,28 @@ static void the_idle_notice_a_killed_process(void **state) {
     (void)close(fd);
 }
 
+static void who_waits_for_nobody_may_ask_whether_all_live(void **state) {
+    (void)state;
+    int fd, status;
+    weft_coll *coll;
+    struct weft_errmsg why = {""};
+    assert_int_equal(weft_coll_create(2, &fd, NULL), WEFT_OK);
+    pid_t pid = start_process(fd, 1, meet_and_take);
+    assert_int_equal(weft_coll_open(fd, NEVER_MS, &coll, NULL), WEFT_OK);
+    assert_int_equal(weft_coll_reserve(coll, 64, 64, NULL), WEFT_OK);
+    assert_int_equal(weft_coll_check(coll, 0, &why), WEFT_OK); /* it may have yet to come */
+    assert_int_equal(weft_coll_join(coll, 0, NULL), WEFT_OK);
+    assert_int_equal(weft_coll_meet(coll, 0, NULL, NULL), WEFT_OK);
+    assert_int_equal(weft_coll_check(coll, 0, &why), WEFT_OK);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(weft_coll_check(coll, 0, &why), WEFT_E_CLOSED);
+    assert_string_equal(why.text, "rank 1 of the group has died");
+    weft_coll_leave(coll, 0);
+    weft_coll_close(coll);
+    (void)close(fd);
+}
+
 static void nobody_can_change_the_size_of_its_memory(void **state) {
     (void)state;
     int fd;
@@ -453,6 +475,7 @@ int main(void) {
         /* Those that fork come first: no thread has run yet. */
         cmocka_unit_test(the_others_notice_a_killed_process),
         cmocka_unit_test(the_idle_notice_a_killed_process),
+        cmocka_unit_test(who_waits_for_nobody_may_ask_whether_all_live),
         cmocka_unit_test(nobody_can_change_the_size_of_its_memory),
         cmocka_unit_test(a_stopped_process_is_waited_for),
         cmocka_unit_test(parts_are_not_overwritten_while_they_are_read),

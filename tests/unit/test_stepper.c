@@ -176,10 +176,26 @@ static void ranks_follow_the_first_one_into_any_epoch(void **state) {
     stop(&r);
 }
 
+static void the_first_rank_hears_of_the_end_with_nothing_to_do(void **state) {
+    (void)state;
+    struct ranks r;
+    struct weft_eng_options options[RANKS];
+    struct weft_errmsg why = {""};
+    small_options(options);
+    start(&r, options);
+    assert_int_equal(wefti_stepper_check_group(r.steppers[0], &why), WEFT_OK);
+    assert_true(wefti_stepper_stop(r.steppers[1], LIMIT_MS));
+    assert_int_equal(wefti_stepper_check_group(r.steppers[0], &why), WEFT_E_CLOSED);
+    assert_string_equal(why.text, "the group was ended");
+    r.steppers[1] = NULL;
+    stop(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_go_by_what_all_of_them_have_room_for),
         cmocka_unit_test(ranks_follow_the_first_one_into_any_epoch),
+        cmocka_unit_test(the_first_rank_hears_of_the_end_with_nothing_to_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
