@@ -772,7 +772,10 @@ static uint32_t read_body(weft_proto_decoder *dec, struct weft_msg *msg, uint32_
         break;
     case WEFT_MSG_HEARTBEAT:
         read_heartbeat(rd, &msg->heartbeat);
-        break;
+        if (n_later < WEFTI_PROTO_F_AWAITED) break; /* of an earlier release */
+        msg->heartbeat.awaited_rank = weft_msgpack_read_u32(rd, "awaited_rank", WEFT_RANKS_MAX - 1);
+        msg->heartbeat.awaited_pid = weft_msgpack_read_u32(rd, "awaited_pid", UINT32_MAX);
+        return WEFTI_PROTO_F_AWAITED;
     case WEFT_MSG_PLAN:
         read_plan(dec, &msg->plan);
         break;

@@ -376,11 +376,13 @@ static void put_message(struct weft_buf *buf, const struct weft_msg *msg) {
         put_result(buf, &msg->result);
         return;
     case WEFT_MSG_HEARTBEAT:
-        put_head(buf, msg->type, WEFTI_PROTO_F_HEARTBEAT);
+        put_head(buf, msg->type, WEFTI_PROTO_F_HEARTBEAT + WEFTI_PROTO_F_AWAITED);
         weft_msgpack_add_uint(buf, msg->heartbeat.progress);
         weft_msgpack_add_bool(buf, msg->heartbeat.busy);
         WEFT_ASSERT(msg->heartbeat.n_ranks <= WEFT_RANKS_MAX);
         put_bin(buf, msg->heartbeat.ranks, msg->heartbeat.n_ranks, sizeof *msg->heartbeat.ranks);
+        weft_msgpack_add_uint(buf, msg->heartbeat.awaited_rank);
+        weft_msgpack_add_uint(buf, msg->heartbeat.awaited_pid);
         return;
     case WEFT_MSG_PLAN:
         put_head(buf, msg->type, WEFTI_PROTO_F_PLAN);

@@ -170,10 +170,13 @@ struct weft_msg_snapshot {
 /* --------------------------------------------------------------------- worker -> scheduler --- */
 
 struct weft_msg_heartbeat { /* every 250 ms */
-    uint64_t progress;      /* bumped by compute threads per layer */
+    uint64_t progress;      /* bumped by compute threads per layer; of all ranks together */
     bool busy;              /* inside a step */
     uint32_t n_ranks;       /* processes that divide the model; 1: one has it all */
     struct weft_rank_figures ranks[WEFT_RANKS_MAX];
+    /* The rank for which the others wait, and its process. 0: it is the first one, which says this,
+     * or there is no telling. */
+    uint32_t awaited_rank, awaited_pid;
 };
 
 /* ---------------------------------------------- worker -> scheduler, scheduler -> router --- */

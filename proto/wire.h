@@ -20,7 +20,7 @@
 #define WEFTI_PROTO_F_SNAPSHOT 22 /* that every snapshot has; then those of its activity */
 #define WEFTI_PROTO_F_WORKER_HELLO 5
 #define WEFTI_PROTO_F_RESULT 8
-#define WEFTI_PROTO_F_HEARTBEAT 4
+#define WEFTI_PROTO_F_HEARTBEAT 4 /* likewise; then who is awaited */
 #define WEFTI_PROTO_F_PLAN 11
 #define WEFTI_PROTO_F_EXPERTS 4
 #define WEFTI_PROTO_F_RESET_CACHE 1
@@ -34,6 +34,7 @@
 #define WEFTI_PROTO_F_EVENT 12
 #define WEFTI_PROTO_F_OUT 9
 #define WEFTI_PROTO_F_START 9
+#define WEFTI_PROTO_F_AWAITED 2
 #define WEFTI_PROTO_F_ACTIVITY 4
 #define WEFTI_PROTO_F_ACTIVITY_STEP 7
 #define WEFTI_PROTO_F_ACTIVITY_SEQ 11

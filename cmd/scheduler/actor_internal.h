@@ -100,6 +100,7 @@ struct wefti_worker {
     uint32_t pid;
     uint32_t n_ranks; /* by its last heartbeat; 0: none came */
     struct weft_rank_figures ranks[WEFT_RANKS_MAX];
+    uint32_t awaited_rank, awaited_pid; /* likewise */
     uint64_t linked_at_ms;
 };
 

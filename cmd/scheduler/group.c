@@ -239,6 +239,8 @@ static void take_heartbeat(struct wefti_group *g, const struct weft_msg_heartbea
     weft_sched_group_heartbeat(g->replica, weft_now_ms(), beat->progress, beat->busy);
     g->worker.n_ranks = beat->n_ranks;
     memcpy(g->worker.ranks, beat->ranks, sizeof g->worker.ranks);
+    g->worker.awaited_rank = beat->awaited_rank;
+    g->worker.awaited_pid = beat->awaited_pid;
 }
 
 static weft_err take_experts(struct wefti_actor *a, const struct weft_msg_experts *told,
@@ -329,9 +331,8 @@ static bool read_stat(uint32_t pid, char name_out[64], int *parent_out) {
 /* A pid from a message is only a claim, and one of another host names another process. It is killed
  * only if it is our sibling, of our user, with a worker's name; the pidfd is opened first, so the
  * checked process is the one killed. */
-static bool kill_worker(const struct wefti_group *g) {
+static bool kill_worker(const struct wefti_group *g, uint32_t pid) {
     if (!weft_link_is_local(g->link)) return false;
-    uint32_t pid = g->worker.pid;
     if (pid < 2 || pid > INT32_MAX) return false;
     int fd = pidfd_open((pid_t)pid, 0);
     if (fd < 0) return false;
@@ -347,10 +348,16 @@ static bool kill_worker(const struct wefti_group *g) {
     return killed;
 }
 
-static void start_over(struct wefti_group *g, const char *symptom) {
-    weft_error("the worker (pid %u) %s for %u s and is not ours to kill: starting over with it",
-               g->worker.pid, symptom, WEFT_SCHED_STUCK_MS / 1000u);
-    weft_link_reset(g->link, 0);
+/* Who is to blame: a rank that its first one, which is alive to say so, waits for; else that one. */
+static uint32_t pid_to_blame(const struct wefti_group *g, uint64_t now_ms, char who[48]) {
+    const struct wefti_worker *w = &g->worker;
+    bool is_alive = now_ms - g->replica->heartbeat_at_ms <= WEFT_SCHED_ADVANCING_MS;
+    if (!is_alive || w->awaited_rank == 0 || w->awaited_pid == 0) {
+        (void)snprintf(who, 48, "the worker (pid %u)", w->pid);
+        return w->pid;
+    }
+    (void)snprintf(who, 48, "rank %u (pid %u)", w->awaited_rank, w->awaited_pid);
+    return w->awaited_pid;
 }
 
 static void check_worker(struct wefti_group *g, uint64_t now_ms) {
@@ -365,13 +372,16 @@ static void check_worker(struct wefti_group *g, uint64_t now_ms) {
     }
     const char *symptom = weft_sched_group_symptom(g->replica, now_ms);
     if (!symptom) return;
+    char who[48];
+    uint32_t pid = pid_to_blame(g, now_ms, who);
     weft_sched_group_excuse(g->replica, now_ms); /* one attempt per period */
-    if (kill_worker(g)) {
-        weft_error("the worker (pid %u) %s for %u s: killed", w->pid, symptom,
-                   WEFT_SCHED_STUCK_MS / 1000u);
-    } else {
-        start_over(g, symptom);
+    if (kill_worker(g, pid)) {
+        weft_error("%s %s for %u s: killed", who, symptom, WEFT_SCHED_STUCK_MS / 1000u);
+        return;
     }
+    weft_error("%s %s for %u s and is not ours to kill: starting over with the worker", who,
+               symptom, WEFT_SCHED_STUCK_MS / 1000u);
+    weft_link_reset(g->link, 0);
 }
 
 void wefti_group_tick(struct wefti_group *g, uint64_t now_ms, bool paused) {

@@ -2,9 +2,15 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/minmax.h"
+
+/* Figures after those that a heartbeat has; the last one of all is the engine's. */
+#define ONE(name) +1
+enum { PROGRESS = 0 WEFT_RANK_FIGURES(ONE), PID, N_FIGURES };
+_Static_assert((int)N_FIGURES < (int)WEFT_COLL_FIGURES, "each has its place");
 
 /* mpirun says who is which rank, and its job ends with any of them. */
 static weft_err open_mpi(struct wefti_group *group, const struct weft_config *config,
@@ -37,9 +43,11 @@ weft_err wefti_group_open(struct wefti_group *group, const struct weft_config *c
      * right: a machine that was suspended goes on. */
     weft_err err = weft_coll_open(config->group_fd, 0, &group->coll, why);
     if (err) return err;
-    if (weft_coll_n_ranks(group->coll) == group->n_ranks) return WEFT_OK;
-    return weft_err_set(why, WEFT_E_INVAL, "--tp %u, but the memory is that of %u", group->n_ranks,
-                        weft_coll_n_ranks(group->coll));
+    if (weft_coll_n_ranks(group->coll) != group->n_ranks)
+        return weft_err_set(why, WEFT_E_INVAL, "--tp %u, but the memory is that of %u",
+                            group->n_ranks, weft_coll_n_ranks(group->coll));
+    weft_coll_tell(group->coll, group->rank, PID, (uint64_t)getpid());
+    return WEFT_OK;
 }
 
 void wefti_group_close(struct wefti_group *group) {
@@ -100,8 +108,21 @@ weft_err wefti_group_agree(const struct wefti_group *group, struct weft_eng_info
 
 /* ----------------------------------------------------------------------------------- figures --- */
 
-#define ONE(name) +1
-_Static_assert(0 WEFT_RANK_FIGURES(ONE) < WEFT_COLL_FIGURES, "the last one is the engine's");
+uint64_t wefti_group_progress(const struct wefti_group *group, uint64_t own) {
+    uint64_t sum = 0;
+    if (!group->coll) return own;
+    weft_coll_tell(group->coll, group->rank, PROGRESS, own);
+    for (uint32_t i = 0; i < group->n_ranks; i++)
+        sum += weft_coll_told(group->coll, i, PROGRESS);
+    return sum;
+}
+
+void wefti_group_awaited(const struct wefti_group *group, uint32_t *rank_out, uint32_t *pid_out) {
+    uint32_t rank = group->coll ? weft_coll_awaited(group->coll, 0) : 0;
+    uint64_t pid = rank > 0 ? weft_coll_told(group->coll, rank, PID) : 0;
+    *rank_out = rank;
+    *pid_out = pid <= UINT32_MAX ? (uint32_t)pid : 0;
+}
 
 void wefti_group_tell(const struct wefti_group *group, const struct weft_rank_figures *own,
                       struct weft_rank_figures *all) {

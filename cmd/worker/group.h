@@ -44,6 +44,12 @@ WEFT_MUST_CHECK weft_err wefti_group_agree(const struct wefti_group *group,
                                            struct weft_eng_info *info, uint32_t *n_spill_blocks,
                                            struct weft_errmsg *why);
 
+/* How far all ranks have come together, by what each told last; tells of the own progress. */
+uint64_t wefti_group_progress(const struct wefti_group *group, uint64_t own);
+
+/* The rank for which the others wait and its process; 0 and 0 if it is the first one. */
+void wefti_group_awaited(const struct wefti_group *group, uint32_t *rank_out, uint32_t *pid_out);
+
 /* Tells the others of the own figures, and fills in everybody's as last told, [n_ranks]. */
 void wefti_group_tell(const struct wefti_group *group, const struct weft_rank_figures *own,
                       struct weft_rank_figures *all);

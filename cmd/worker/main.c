@@ -125,11 +125,12 @@ static void tell_figures(struct worker *w, struct weft_rank_figures *all) {
 static void send_heartbeat(struct worker *w) {
     struct weft_msg msg = {.type = WEFT_MSG_HEARTBEAT};
     msg.heartbeat = (struct weft_msg_heartbeat){
-        .progress = wefti_stepper_progress(w->stepper),
+        .progress = wefti_group_progress(&w->group, wefti_stepper_progress(w->stepper)),
         .busy = wefti_stepper_n_under_way(w->stepper) > 0,
         .n_ranks = w->group.n_ranks,
     };
     tell_figures(w, msg.heartbeat.ranks);
+    wefti_group_awaited(&w->group, &msg.heartbeat.awaited_rank, &msg.heartbeat.awaited_pid);
     (void)send_message(w, &msg);
 }
 
@@ -335,6 +336,7 @@ static void beat_for_group(struct worker *w, uint64_t now_ms) {
     if (now_ms - w->heartbeat_at_ms < HEARTBEAT_MS) return;
     w->heartbeat_at_ms = now_ms;
     tell_figures(w, all);
+    (void)wefti_group_progress(&w->group, wefti_stepper_progress(w->stepper));
 }
 
 /* Serves until asked to exit (OK), until the group is over (CLOSED), or until it is clear that no

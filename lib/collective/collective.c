@@ -27,6 +27,16 @@ weft_err weft_coll_check(weft_coll *coll, uint32_t rank, struct weft_errmsg *why
     return coll->way->check ? coll->way->check(coll, rank, why) : WEFT_OK;
 }
 
+uint32_t weft_coll_awaited(const weft_coll *coll, uint32_t rank) {
+    uint32_t awaited = rank;
+    WEFT_ASSERT(rank < coll->n_ranks);
+    for (uint32_t i = 0; i < coll->n_ranks; i++) {
+        uint32_t ahead = wefti_coll_meetings(coll, awaited) - wefti_coll_meetings(coll, i);
+        if ((int32_t)ahead > 0) awaited = i; /* counts may go round */
+    }
+    return awaited;
+}
+
 weft_err weft_coll_join(weft_coll *coll, uint32_t rank, struct weft_errmsg *why) {
     WEFT_ASSERT(rank < coll->n_ranks);
     return coll->way->join(coll, rank, why);

@@ -117,6 +117,10 @@ void weft_coll_abort(weft_coll *coll);
  * its end has ended. */
 WEFT_MUST_CHECK weft_err weft_coll_check(weft_coll *coll, uint32_t rank, struct weft_errmsg *why);
 
+/* The rank that came to the fewest meetings, for which those wait that came to more; `rank` if none is
+ * behind it. With MPI always `rank`. By any thread. */
+uint32_t weft_coll_awaited(const weft_coll *coll, uint32_t rank);
+
 /* What a rank wrote since its last meeting, for others to read after the next one: the first bytes
  * of its part, and rows of the board. In shared memory they would see the rest, too; nowhere else. */
 struct weft_coll_wrote {

@@ -146,6 +146,8 @@ def test_one_that_stands_still_for_good_is_replaced_with_its_group():
             if not between.all_open:
                 raise harness.Void("streams had ended before it was stopped")
             assert not set(server.workers()) & set(pids)
+            log = "".join(server.lines)
+            assert f"rank 1 (pid {pids[1]}) made no progress for 10 s: killed" in log, "another one was blamed"
         harness.attempt(run)
 
 

@@ -232,7 +232,9 @@ bool proto_equal(const struct weft_msg *a, const struct weft_msg *b) {
                a->heartbeat.busy == b->heartbeat.busy &&
                a->heartbeat.n_ranks == b->heartbeat.n_ranks &&
                memcmp(a->heartbeat.ranks, b->heartbeat.ranks,
-                      a->heartbeat.n_ranks * sizeof *a->heartbeat.ranks) == 0;
+                      a->heartbeat.n_ranks * sizeof *a->heartbeat.ranks) == 0 &&
+               a->heartbeat.awaited_rank == b->heartbeat.awaited_rank &&
+               a->heartbeat.awaited_pid == b->heartbeat.awaited_pid;
     case WEFT_MSG_PLAN:
         return same_plan(&a->plan, &b->plan);
     case WEFT_MSG_EXPERTS:
@@ -604,6 +606,8 @@ bool proto_sample(uint32_t idx, const char **name_out, struct weft_msg *msg) {
         msg->heartbeat.n_ranks = max ? WEFT_RANKS_MAX : 1;
         for (uint32_t i = 0; i < msg->heartbeat.n_ranks; i++)
             msg->heartbeat.ranks[i] = figures(max ? UINT64_MAX - i : 30 << 20);
+        msg->heartbeat.awaited_rank = max ? WEFT_RANKS_MAX - 1 : 0;
+        msg->heartbeat.awaited_pid = max ? UINT32_MAX : 0;
         break;
     case WEFT_MSG_PLAN:
         fill_plan(&msg->plan, max);
@@ -976,6 +980,8 @@ static void random_small(uint64_t *rand, struct weft_msg *msg) {
         msg->heartbeat.n_ranks = number(rand, WEFT_RANKS_MAX);
         for (uint32_t i = 0; i < msg->heartbeat.n_ranks; i++)
             msg->heartbeat.ranks[i] = figures(number64(rand));
+        msg->heartbeat.awaited_rank = number(rand, WEFT_RANKS_MAX - 1);
+        msg->heartbeat.awaited_pid = number(rand, UINT32_MAX);
     }
 }
 

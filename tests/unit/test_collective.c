@@ -141,6 +141,26 @@ static void who_waits_hears_that_the_group_was_ended(void **state) {
     weft_coll_close(coll);
 }
 
+static void the_rank_that_is_waited_for_is_known(void **state) {
+    (void)state;
+    weft_coll *coll = open_group(RANKS, NEVER_MS);
+    struct rank ranks[RANKS];
+    assert_int_equal(weft_coll_awaited(coll, 2), 2); /* nobody waits */
+    for (uint32_t i = 0; i < RANKS; i++) {
+        if (i != 3) start_rank(&ranks[i], coll, i, meet_once);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        while (weft_coll_awaited(coll, i) != 3) /* until it has come itself */
+            (void)usleep(1000);
+    }
+    start_rank(&ranks[3], coll, 3, meet_once);
+    for (uint32_t i = 0; i < RANKS; i++)
+        assert_int_equal(pthread_join(ranks[i].handle, NULL), 0);
+    for (uint32_t i = 0; i < RANKS; i++)
+        assert_int_equal(weft_coll_awaited(coll, i), i);
+    weft_coll_close(coll);
+}
+
 static void a_rank_that_never_comes_ends_the_group(void **state) {
     (void)state;
     weft_coll *coll = open_group(RANKS, SOON_MS);
@@ -483,6 +503,7 @@ int main(void) {
         cmocka_unit_test(the_board_is_everybodys),
         cmocka_unit_test(a_sum_of_one_segment_is_that_segment),
         cmocka_unit_test(who_waits_hears_that_the_group_was_ended),
+        cmocka_unit_test(the_rank_that_is_waited_for_is_known),
         cmocka_unit_test(a_rank_that_never_comes_ends_the_group),
         cmocka_unit_test(a_thread_that_ends_without_leaving_is_dead),
         cmocka_unit_test(who_waits_for_a_rank_that_left_hears_so),

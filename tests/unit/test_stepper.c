@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -191,11 +192,53 @@ static void the_first_rank_hears_of_the_end_with_nothing_to_do(void **state) {
     stop(&r);
 }
 
+static void *meet_main(void *coll) {
+    assert_int_equal(weft_coll_join(coll, 0, NULL), WEFT_OK);
+    assert_int_equal(weft_coll_meet(coll, 0, NULL, NULL), WEFT_E_CLOSED);
+    weft_coll_leave(coll, 0);
+    return NULL;
+}
+
+static void the_first_rank_knows_how_far_all_are_and_who_is_awaited(void **state) {
+    (void)state;
+    struct weft_errmsg why = {""};
+    struct wefti_group groups[RANKS];
+    pthread_t thread;
+    uint32_t rank = 7, pid = 7;
+    int fd;
+    assert_int_equal(weft_coll_create(RANKS, &fd, &why), WEFT_OK);
+    for (uint32_t i = 0; i < RANKS; i++) {
+        const struct weft_config config = {.n_ranks = RANKS, .rank = i, .group_fd = fd};
+        if (wefti_group_open(&groups[i], &config, &why)) fail_msg("%s", why.text);
+        if (weft_coll_reserve(groups[i].coll, 1, 0, &why)) fail_msg("%s", why.text);
+    }
+    (void)close(fd);
+    assert_int_equal(wefti_group_progress(&groups[0], 10), 10);
+    assert_int_equal(wefti_group_progress(&groups[1], 5), 15);
+    assert_int_equal(wefti_group_progress(&groups[0], 10), 15); /* though it stands still itself */
+    wefti_group_awaited(&groups[0], &rank, &pid);
+    assert_int_equal(rank, 0);
+    assert_int_equal(pid, 0);
+    assert_int_equal(pthread_create(&thread, NULL, meet_main, groups[0].coll), 0);
+    for (uint32_t ms = 0; rank == 0; ms++) {
+        assert_true(ms < LIMIT_MS);
+        (void)usleep(1000);
+        wefti_group_awaited(&groups[0], &rank, &pid);
+    }
+    assert_int_equal(rank, 1);
+    assert_int_equal(pid, getpid());
+    weft_coll_abort(groups[0].coll);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    for (uint32_t i = 0; i < RANKS; i++)
+        wefti_group_close(&groups[i]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_go_by_what_all_of_them_have_room_for),
         cmocka_unit_test(ranks_follow_the_first_one_into_any_epoch),
         cmocka_unit_test(the_first_rank_hears_of_the_end_with_nothing_to_do),
+        cmocka_unit_test(the_first_rank_knows_how_far_all_are_and_who_is_awaited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
