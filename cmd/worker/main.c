@@ -373,6 +373,16 @@ static int end_with_group(struct worker *w, const struct weft_errmsg *why) {
     return WEFT_EXIT_GROUP;
 }
 
+/* Ranks' lines say which one it is. Whatever said something until now had no part in a group. */
+static weft_err open_group(struct worker *w, struct weft_errmsg *why) {
+    static char name[24];
+    weft_err err = wefti_group_open(&w->group, &w->config, why);
+    if (err || w->group.n_ranks == 1) return err;
+    (void)snprintf(name, sizeof name, "worker rank %u", w->group.rank);
+    weft_actor_log(name, &w->config);
+    return WEFT_OK;
+}
+
 /* The memory near the CPUs that this worker was given. */
 static uint64_t home_of_this_process(void) {
     static struct weft_numa numa;
@@ -399,7 +409,7 @@ int main(int argc, char **argv) {
 
     err = weft_signals_init(w.config.status_fd >= 0, &w.signal_fd, &why);
     if (!err) err = weft_engine_config(&w.config, &options, &why);
-    if (!err) err = wefti_group_open(&w.group, &w.config, &why);
+    if (!err) err = open_group(&w, &why);
     if (!err) options.home = home_of_this_process();
     if (!err) weft_loading_begin(&w.loading, &w.config, &options);
     if (!err) err = wefti_stepper_start(w.config.model, &options, &w.group, &w.stepper, &why);

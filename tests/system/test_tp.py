@@ -162,6 +162,9 @@ def test_several_groups_have_a_model_each_and_lose_one_rank_alone():
             harness.wait_until("the group to be replaced", lambda: len(set(server.workers()) - set(pids)) == 2)
         kills.check_streams(server, kills.run_streams(server, between), expected)
         assert server.workers()[:2] == pids[:2], "the other group was not concerned"
+        log = "".join(server.lines)
+        assert f"rank 1 of group 1 (pid {pids[3]}) was killed by signal 9" in log, log
+        assert all(f" worker rank {i}: loaded " in log for i in (0, 1)), log
 
 
 def refusal(*args, model=harness.FABLE):

@@ -148,7 +148,7 @@ weft_err wefti_child_start(struct supervisor *sup, uint32_t child_idx, struct we
         return err;
     }
     if (child->status_fd >= 0) (void)close(child->status_fd);
-    child->pid = pid;
+    child->pid = child->last_pid = pid;
     child->status_fd = fds[0];
     child->line_len = 0;
     child->is_killed = false;

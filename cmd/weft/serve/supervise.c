@@ -83,7 +83,10 @@ static void go_on_after(struct supervisor *sup, uint32_t idx, enum weft_restart_
         return;
     }
     bool is_now = decision.start_at_ms <= now;
-    weft_warn("%s %s%s%s; starting %s again%s", child->title, text,
+    char pid[24] = "";
+    if (end != WEFT_RESTART_NOT_STARTED)
+        (void)snprintf(pid, sizeof pid, " (pid %d)", (int)child->last_pid);
+    weft_warn("%s%s %s%s%s; starting %s again%s", child->title, pid, text,
               child->last_words[0] ? ": " : "", child->last_words,
               wefti_is_rank(sup, idx) ? "its group" : "it", is_now ? "" : " in a moment");
     if (is_now && !wefti_is_rank(sup, idx)) try_start(sup, idx);

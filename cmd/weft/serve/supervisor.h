@@ -35,6 +35,7 @@ struct child {
     const char *name;
     char title[40]; /* in messages: "the worker", or which of several */
     pid_t pid;      /* 0: not running */
+    pid_t last_pid; /* the same, or that of its last life */
     int status_fd;  /* -1: closed */
     char line[1024];
     size_t line_len;
