@@ -272,6 +272,30 @@ static void experts_on_different_ranks_have_the_same_bits(void **state) {
     if (!engine_short_run) check_as_it_is("tests/data/formats/mixed_experts.gguf");
 }
 
+/* 96 columns in groups of 32 are three segments of eight: most ranks of 8 have none of the shared
+ * expert, but weigh what the others have of it. Prompts are many rows, and what follows few. */
+static void a_shared_expert_that_some_ranks_have_nothing_of_has_the_same_bits(void **state) {
+    (void)state;
+    static const struct {
+        const char *model;
+        enum weft_eng_dtype dtype;
+    } cases[] = {
+        {"tests/data/zoo/qwen2_moe", WEFT_ENG_DT_Q8},
+        {"tests/data/zoo/qwen2_moe", WEFT_ENG_DT_Q4},
+        {"tests/data/zoo/deepseek_v2", WEFT_ENG_DT_Q8}, /* without a gate */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0] && (i < 1 || !engine_short_run); i++) {
+        struct weft_eng_options options;
+        small_options(&options);
+        options.dtype = cases[i].dtype;
+        options.scheme = WEFT_ENG_SCHEME_GROUP;
+        options.n_threads = 2;
+        check_model(drive_fixture(cases[i].model), &options);
+        options.activations = WEFT_ENG_ACT_F32;
+        check_model(drive_fixture(cases[i].model), &options);
+    }
+}
+
 /* A quarter of the experts of one of the zoo's models have all the tokens, other ones in each layer. */
 static void write_skewed_profile(const char *model, const char *path) {
     struct weft_eng_options options;
@@ -477,6 +501,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(quantised_folders_have_the_same_bits),
         cmocka_unit_test(dense_architectures_have_the_same_bits),
         cmocka_unit_test(experts_on_different_ranks_have_the_same_bits),
+        cmocka_unit_test(a_shared_expert_that_some_ranks_have_nothing_of_has_the_same_bits),
         cmocka_unit_test(experts_placed_by_their_load_have_the_same_bits),
         cmocka_unit_test(ranks_take_their_shares_of_packed_files),
         cmocka_unit_test(the_larger_mixture_has_the_same_bits),
