@@ -151,6 +151,20 @@ static void nodes_with_high_numbers_count_as_one(void **state) {
     assert_int_equal(numa.n_nodes, 1);
 }
 
+static void nodes_with_more_cpus_than_we_count_are_one(void **state) {
+    (void)state;
+    static const char *const lists[] = {"1024-2047\n", "1000-1100\n"};
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+        put_two_nodes();
+        put("sys/devices/system/node/online", "0-2\n");
+        put_node(2, lists[i]);
+        weft_numa_read(root, &numa);
+        assert_int_equal(numa.n_nodes, 1);
+        assert_int_equal(home(4, 7), 0); /* not node 0's, as it would be for CPU 1000 */
+        assert_int_equal(home(1000, 1023), 0);
+    }
+}
+
 static void a_fake_takes_the_machine_s_place(void **state) {
     (void)state;
     put_two_nodes();
@@ -218,6 +232,7 @@ int main(void) {
         TEST(memory_that_a_cpuset_forbids_is_no_home),
         TEST(nodes_without_memory_or_cpus_are_no_home),
         TEST(nodes_with_high_numbers_count_as_one),
+        TEST(nodes_with_more_cpus_than_we_count_are_one),
         TEST(a_fake_takes_the_machine_s_place),
         TEST(a_fake_that_makes_no_sense_is_passed_over),
         TEST(pages_lie_on_a_node_once_they_are_touched),

@@ -21,14 +21,17 @@
 _Static_assert(WEFT_NUMA_NODES_MAX == 64, "a bit each");
 _Static_assert(sizeof(unsigned long) == sizeof(uint64_t), "the kernel's masks have such words");
 
-/* A file of one list, such as "0-3,8". False: it cannot be read, or lists nothing. */
+/* A file of one list, such as "0-3,8", or of an empty line. False: it cannot be read, or has a number
+ * beyond those of a cpu_set_t. */
 static bool read_list(const char *root, const char *name, cpu_set_t *out) {
     char path[512], line[8192];
     CPU_ZERO(out);
     int len = snprintf(path, sizeof path, "%s" NODES "/%s", root, name);
     FILE *f = len > 0 && (size_t)len < sizeof path ? fopen(path, "re") : NULL;
     if (!f) return false;
-    bool ok = fgets(line, sizeof line, f) && !weft_cpu_parse_list(line, strcspn(line, "\n"), out);
+    bool ok = fgets(line, sizeof line, f) != NULL;
+    size_t n = ok ? strcspn(line, "\n") : 0;
+    if (n > 0) ok = !weft_cpu_parse_list(line, n, out);
     (void)fclose(f);
     return ok;
 }
@@ -53,18 +56,24 @@ static bool read_allowed(const char *root, cpu_set_t *out) {
 
 static void read_machine(const char *root, struct weft_numa *numa) {
     cpu_set_t online, allowed, has_memory, cpus;
-    *numa = (struct weft_numa){.n_nodes = 1, .nodes = {{.memory = 1}}};
-    bool is_one = !read_list(root, "online", &online) || CPU_COUNT(&online) == 1;
+    const struct weft_numa one = {.n_nodes = 1, .nodes = {{.memory = 1}}};
+    *numa = one;
+    bool is_one = !read_list(root, "online", &online) || CPU_COUNT(&online) <= 1;
     for (size_t id = WEFT_NUMA_NODES_MAX; id < CPU_SETSIZE; id++)
         is_one = is_one || CPU_ISSET(id, &online);
     if (is_one) return;
     bool is_bound = read_allowed(root, &allowed);
-    bool knows_memory = read_list(root, "has_memory", &has_memory);
+    bool knows_memory = read_list(root, "has_memory", &has_memory) && CPU_COUNT(&has_memory) > 0;
     uint32_t n = 0;
     for (uint32_t id = 0; id < WEFT_NUMA_NODES_MAX; id++) {
         char name[32];
         (void)snprintf(name, sizeof name, "node%u/cpulist", id);
-        if (!CPU_ISSET(id, &online) || !read_list(root, name, &cpus)) continue;
+        if (!CPU_ISSET(id, &online)) continue;
+        if (!read_list(root, name, &cpus)) { /* whose CPUs are those that no other node has? */
+            *numa = one;
+            return;
+        }
+        if (CPU_COUNT(&cpus) == 0) continue; /* memory alone */
         bool is_usable =
             (!is_bound || CPU_ISSET(id, &allowed)) && (!knows_memory || CPU_ISSET(id, &has_memory));
         numa->nodes[n++] = (struct weft_numa_node){is_usable ? 1ull << id : 0, cpus};

@@ -15,7 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WEFT_NUMA_NODES_MAX 64 /* a machine with more, or with higher numbers, counts as one node */
+/* A machine with more, with higher numbers, or with CPUs beyond WEFT_CPUS_MAX counts as one node. */
+#define WEFT_NUMA_NODES_MAX 64
 
 struct weft_numa_node {
     uint64_t memory; /* bits of the kernel's nodes; 0: none that may be used */
