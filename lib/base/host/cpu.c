@@ -11,12 +11,11 @@
 _Static_assert(WEFT_CPUS_MAX == CPU_SETSIZE, "each has its place");
 
 uint32_t weft_cpu_allowed(uint32_t cpus_out[WEFT_CPUS_MAX]) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
+    cpu_set_t sets[8]; /* where more CPUs are possible than one holds, the kernel refuses less */
     uint32_t n = 0;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) {
-        for (uint32_t cpu = 0; cpu < CPU_SETSIZE && n < WEFT_CPUS_MAX; cpu++) {
-            if (CPU_ISSET(cpu, &set)) cpus_out[n++] = cpu;
+    if (sched_getaffinity(0, sizeof sets, sets) == 0) {
+        for (uint32_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+            if (CPU_ISSET(cpu, &sets[0])) cpus_out[n++] = cpu;
         }
     }
     if (n == 0) cpus_out[n++] = 0;
