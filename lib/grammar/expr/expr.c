@@ -1,0 +1,672 @@
+#include "expr/expr.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/minmax.h"
+
+#define LIVE_VISITS_MAX 200000u /* states that one question about liveness may look at */
+#define MEMO 4096u
+
+enum kind { NONE, EMPTY, ALL, SET, CAT, ALT, AND, NOT, REPEAT };
+enum live { UNKNOWN, ALIVE, DEAD };
+
+struct node {
+    unsigned char kind, live;
+    bool takes_empty;
+    bool has_text; /* surely, without a search */
+    uint32_t a, b; /* SET: index; CAT: both; ALT, AND: first child's place, count; NOT, REPEAT: a */
+    uint32_t min, max;
+};
+
+struct memo {
+    wefti_expr from, to;
+    unsigned char byte;
+    bool is_used;
+};
+
+struct list {
+    wefti_expr *at;
+    size_t n, cap;
+};
+
+struct wefti_expr_pool {
+    struct node *nodes;
+    uint32_t n, cap, n_max;
+    uint32_t *slots; /* open addressing; 0 is free, else index + 1 */
+    uint32_t n_slots;
+    wefti_expr *children;
+    uint32_t n_children, cap_children;
+    struct wefti_byte_set *sets;
+    uint32_t n_sets, cap_sets;
+    unsigned char class_of[256], representatives[256];
+    uint32_t n_classes;
+    struct memo memo[MEMO];
+    bool failed;
+};
+
+/* ------------------------------------------------------------------------------------- pool --- */
+
+static void *grow(wefti_expr_pool *pool, void *mem, uint32_t *cap, uint32_t need, size_t size) {
+    uint32_t wider = weft_max_u32(*cap, 16);
+    while (wider < need)
+        wider *= 2; /* callers keep `need` below n_nodes_max, or a small multiple of it */
+    if (wider == *cap) return mem;
+    void *more = realloc(mem, wider * size);
+    if (!more) {
+        pool->failed = true;
+        return NULL;
+    }
+    *cap = wider;
+    return more;
+}
+
+static uint64_t mix(uint64_t hash, uint64_t value) {
+    hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+    return hash ^ (hash >> 29);
+}
+
+static uint64_t hash_node(const wefti_expr_pool *pool, const struct node *node) {
+    uint64_t hash = mix(node->kind, node->min);
+    hash = mix(hash, node->max);
+    if (node->kind != ALT && node->kind != AND) return mix(mix(hash, node->a), node->b);
+    for (uint32_t i = 0; i < node->b; i++)
+        hash = mix(hash, pool->children[node->a + i]);
+    return hash;
+}
+
+static bool is_same(const wefti_expr_pool *pool, const struct node *x, const struct node *y) {
+    if (x->kind != y->kind || x->b != y->b || x->min != y->min || x->max != y->max) return false;
+    if (x->kind != ALT && x->kind != AND) return x->a == y->a;
+    return memcmp(pool->children + x->a, pool->children + y->a, x->b * sizeof(wefti_expr)) == 0;
+}
+
+static bool rehash(wefti_expr_pool *pool) {
+    uint32_t n_slots = pool->n_slots ? pool->n_slots * 2 : 256;
+    uint32_t *slots = calloc(n_slots, sizeof *slots);
+    if (!slots) return false;
+    for (uint32_t i = 0; i < pool->n; i++) {
+        uint64_t at = hash_node(pool, &pool->nodes[i]);
+        while (slots[at & (n_slots - 1)])
+            at++;
+        slots[at & (n_slots - 1)] = i + 1;
+    }
+    free(pool->slots);
+    pool->slots = slots;
+    pool->n_slots = n_slots;
+    return true;
+}
+
+/* The node like this one, new where there is none. Children of an ALT or AND are the last ones of
+ * `children`, and are dropped again where it is not new. */
+static wefti_expr intern(wefti_expr_pool *pool, struct node node) {
+    bool has_children = node.kind == ALT || node.kind == AND;
+    if (pool->failed) return WEFTI_EXPR_NONE;
+    if (2 * pool->n >= pool->n_slots && !rehash(pool)) pool->failed = true;
+    if (!pool->failed && pool->n == pool->n_max) pool->failed = true;
+    if (pool->failed) return WEFTI_EXPR_NONE;
+    uint64_t at = hash_node(pool, &node);
+    for (;; at++) {
+        uint32_t slot = pool->slots[at & (pool->n_slots - 1)];
+        if (!slot) break;
+        if (!is_same(pool, &pool->nodes[slot - 1], &node)) continue;
+        if (has_children) pool->n_children = node.a;
+        return slot - 1;
+    }
+    struct node *nodes = grow(pool, pool->nodes, &pool->cap, pool->n + 1, sizeof *nodes);
+    if (!nodes) return WEFTI_EXPR_NONE;
+    pool->nodes = nodes;
+    pool->nodes[pool->n] = node;
+    pool->slots[at & (pool->n_slots - 1)] = pool->n + 1;
+    return pool->n++;
+}
+
+wefti_expr_pool *wefti_expr_pool_new(uint32_t n_nodes_max) {
+    wefti_expr_pool *pool = calloc(1, sizeof *pool);
+    if (!pool) return NULL;
+    pool->n_max = n_nodes_max;
+    pool->n_classes = 1;
+    wefti_expr none = intern(pool, (struct node){.kind = NONE, .live = DEAD});
+    wefti_expr empty = intern(
+        pool, (struct node){.kind = EMPTY, .live = ALIVE, .takes_empty = true, .has_text = true});
+    wefti_expr all = intern(
+        pool, (struct node){.kind = ALL, .live = ALIVE, .takes_empty = true, .has_text = true});
+    if (pool->failed) {
+        wefti_expr_pool_free(pool);
+        return NULL;
+    }
+    WEFT_ASSERT(none == WEFTI_EXPR_NONE && empty == WEFTI_EXPR_EMPTY && all == WEFTI_EXPR_ALL);
+    return pool;
+}
+
+void wefti_expr_pool_free(wefti_expr_pool *pool) {
+    if (!pool) return;
+    free(pool->nodes);
+    free(pool->slots);
+    free(pool->children);
+    free(pool->sets);
+    free(pool);
+}
+
+bool wefti_expr_pool_failed(const wefti_expr_pool *pool) {
+    return pool->failed;
+}
+
+size_t wefti_expr_pool_bytes(const wefti_expr_pool *pool) {
+    return sizeof *pool + pool->cap * sizeof *pool->nodes + pool->n_slots * sizeof *pool->slots +
+           pool->cap_children * sizeof *pool->children + pool->cap_sets * sizeof *pool->sets;
+}
+
+/* ---------------------------------------------------------------------------- sets of bytes --- */
+
+static bool has_byte(const struct wefti_byte_set *set, unsigned char byte) {
+    return set->bits[byte / 64] >> (byte % 64) & 1;
+}
+
+static bool is_empty_set(const struct wefti_byte_set *set) {
+    return !(set->bits[0] | set->bits[1] | set->bits[2] | set->bits[3]);
+}
+
+/* Splits the classes that the set has parts of. */
+static void refine(wefti_expr_pool *pool, const struct wefti_byte_set *set) {
+    int new_of[256][2];
+    memset(new_of, -1, sizeof new_of);
+    pool->n_classes = 0;
+    for (unsigned byte = 0; byte < 256; byte++) {
+        int *is_in = &new_of[pool->class_of[byte]][has_byte(set, (unsigned char)byte)];
+        if (*is_in < 0) {
+            *is_in = (int)pool->n_classes;
+            pool->representatives[pool->n_classes++] = (unsigned char)byte;
+        }
+        pool->class_of[byte] = (unsigned char)*is_in;
+    }
+}
+
+uint32_t wefti_expr_n_classes(const wefti_expr_pool *pool) {
+    return pool->n_classes;
+}
+
+const unsigned char *wefti_expr_class_of(const wefti_expr_pool *pool) {
+    return pool->class_of;
+}
+
+const unsigned char *wefti_expr_representatives(const wefti_expr_pool *pool) {
+    return pool->representatives;
+}
+
+static const struct wefti_byte_set *set_of(const wefti_expr_pool *pool, wefti_expr a) {
+    WEFT_ASSERT(pool->nodes[a].kind == SET);
+    return &pool->sets[pool->nodes[a].a];
+}
+
+/* A set that is there already has its node: whoever looks for it finds its index there. */
+static wefti_expr intern_set(wefti_expr_pool *pool, const struct wefti_byte_set *set, bool splits) {
+    if (is_empty_set(set)) return WEFTI_EXPR_NONE;
+    uint32_t idx = pool->n_sets;
+    while (idx > 0 && memcmp(&pool->sets[idx - 1], set, sizeof *set) != 0)
+        idx--;
+    if (idx == 0) {
+        if (pool->n_sets == pool->n_max) pool->failed = true;
+        if (pool->failed) return WEFTI_EXPR_NONE;
+        struct wefti_byte_set *sets =
+            grow(pool, pool->sets, &pool->cap_sets, pool->n_sets + 1, sizeof *sets);
+        if (!sets) return WEFTI_EXPR_NONE;
+        pool->sets = sets;
+        pool->sets[pool->n_sets++] = *set;
+        idx = pool->n_sets;
+        if (splits) refine(pool, set);
+    }
+    return intern(pool, (struct node){.kind = SET, .live = ALIVE, .has_text = true, .a = idx - 1});
+}
+
+wefti_expr wefti_expr_set(wefti_expr_pool *pool, const struct wefti_byte_set *set) {
+    return intern_set(pool, set, true);
+}
+
+wefti_expr wefti_expr_range(wefti_expr_pool *pool, unsigned char first, unsigned char last) {
+    struct wefti_byte_set set = {{0}};
+    for (unsigned byte = first; byte <= last; byte++)
+        set.bits[byte / 64] |= (uint64_t)1 << (byte % 64);
+    return wefti_expr_set(pool, &set);
+}
+
+/* ------------------------------------------------------------------------- one after another --- */
+
+static wefti_expr cat_one(wefti_expr_pool *pool, wefti_expr a, wefti_expr b) {
+    if (a == WEFTI_EXPR_NONE || b == WEFTI_EXPR_NONE) return WEFTI_EXPR_NONE;
+    if (a == WEFTI_EXPR_EMPTY) return b;
+    if (b == WEFTI_EXPR_EMPTY) return a;
+    if (a == WEFTI_EXPR_ALL && b == WEFTI_EXPR_ALL) return a;
+    const struct node *x = &pool->nodes[a], *y = &pool->nodes[b];
+    return intern(pool, (struct node){.kind = CAT,
+                                      .takes_empty = x->takes_empty && y->takes_empty,
+                                      .has_text = x->has_text && y->has_text,
+                                      .a = a,
+                                      .b = b});
+}
+
+/* Chains lean to the right, so that equal tails are shared. */
+wefti_expr wefti_expr_cat(wefti_expr_pool *pool, wefti_expr a, wefti_expr b) {
+    if (pool->nodes[a].kind != CAT) return cat_one(pool, a, b);
+    size_t n = 0;
+    for (wefti_expr at = a; pool->nodes[at].kind == CAT; at = pool->nodes[at].b)
+        n++;
+    wefti_expr small[64], *parts = n + 1 <= 64 ? small : malloc((n + 1) * sizeof *parts);
+    if (!parts) {
+        pool->failed = true;
+        return WEFTI_EXPR_NONE;
+    }
+    wefti_expr at = a;
+    for (size_t i = 0; i < n; i++, at = pool->nodes[at].b)
+        parts[i] = pool->nodes[at].a;
+    parts[n] = at;
+    for (size_t i = n + 1; i-- > 0;)
+        b = cat_one(pool, parts[i], b);
+    if (parts != small) free(parts);
+    return b;
+}
+
+wefti_expr wefti_expr_literal(wefti_expr_pool *pool, const void *bytes, size_t n) {
+    const unsigned char *text = bytes;
+    wefti_expr all = WEFTI_EXPR_EMPTY;
+    for (size_t i = n; i-- > 0;)
+        all = cat_one(pool, wefti_expr_range(pool, text[i], text[i]), all);
+    return all;
+}
+
+wefti_expr wefti_expr_repeat(wefti_expr_pool *pool, wefti_expr a, uint32_t min, uint32_t max) {
+    WEFT_ASSERT(min <= max);
+    struct node x = pool->nodes[a];
+    if (max == 0 || a == WEFTI_EXPR_EMPTY) return WEFTI_EXPR_EMPTY;
+    if (a == WEFTI_EXPR_NONE) return min ? a : WEFTI_EXPR_EMPTY;
+    if (a == WEFTI_EXPR_ALL) return a;
+    if (x.takes_empty) min = 0;
+    if (min == 1 && max == 1) return a;
+    if (x.takes_empty && max == 1) return a;
+    if (x.kind == REPEAT && x.min == 0 && x.max == WEFTI_EXPR_MANY) return a;
+    if (max == WEFTI_EXPR_MANY && min == 0 && x.kind == REPEAT && x.min <= 1) a = x.a;
+    x = pool->nodes[a];
+    return intern(pool, (struct node){.kind = REPEAT,
+                                      .takes_empty = min == 0,
+                                      .has_text = min == 0 || x.has_text,
+                                      .a = a,
+                                      .min = min,
+                                      .max = max});
+}
+
+/* ------------------------------------------------------------------------ unions and the like --- */
+
+static void list_add(wefti_expr_pool *pool, struct list *list, wefti_expr a) {
+    if (list->n == list->cap) {
+        size_t cap = list->cap ? 2 * list->cap : 16;
+        wefti_expr *at = realloc(list->at, cap * sizeof *at);
+        if (!at) {
+            pool->failed = true;
+            return;
+        }
+        list->at = at;
+        list->cap = cap;
+    }
+    list->at[list->n++] = a;
+}
+
+static int compare(const void *x, const void *y) {
+    wefti_expr a = *(const wefti_expr *)x, b = *(const wefti_expr *)y;
+    return a < b ? -1 : a > b;
+}
+
+static void sort_unique(struct list *list) {
+    size_t n = 0;
+    if (list->n > 1) qsort(list->at, list->n, sizeof *list->at, compare);
+    for (size_t i = 0; i < list->n; i++) {
+        if (n == 0 || list->at[n - 1] != list->at[i]) list->at[n++] = list->at[i];
+    }
+    list->n = n;
+}
+
+static void flatten(wefti_expr_pool *pool, enum kind kind, const wefti_expr *from, size_t n,
+                    struct list *out) {
+    for (size_t i = 0; i < n; i++) {
+        const struct node *node = &pool->nodes[from[i]];
+        if (node->kind != kind) {
+            list_add(pool, out, from[i]);
+            continue;
+        }
+        for (uint32_t k = 0; k < node->b; k++)
+            list_add(pool, out, pool->children[node->a + k]);
+    }
+}
+
+/* All sets become one: their union, or what they share. */
+static void join_sets(wefti_expr_pool *pool, enum kind kind, struct list *list) {
+    struct wefti_byte_set sum = {{0}};
+    size_t n = 0, n_sets = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        if (pool->nodes[list->at[i]].kind != SET) {
+            list->at[n++] = list->at[i];
+            continue;
+        }
+        const struct wefti_byte_set *set = set_of(pool, list->at[i]);
+        for (int w = 0; w < 4; w++)
+            sum.bits[w] = n_sets == 0   ? set->bits[w]
+                          : kind == ALT ? sum.bits[w] | set->bits[w]
+                                        : sum.bits[w] & set->bits[w];
+        n_sets++;
+    }
+    list->n = n;
+    if (n_sets > 0) list_add(pool, list, intern_set(pool, &sum, false));
+}
+
+/* REPEAT(a) tail: where counted repeats differ in their counts alone, they are one with both ranges.
+ * Without it (a|aa){0,1000} would have a thousand counters under way at once. */
+struct counted {
+    wefti_expr a, tail, whole;
+    uint32_t min, max;
+};
+
+static bool as_counted(const wefti_expr_pool *pool, wefti_expr whole, struct counted *out) {
+    const struct node *node = &pool->nodes[whole];
+    wefti_expr head = node->kind == CAT ? node->a : whole;
+    if (pool->nodes[head].kind != REPEAT) return false;
+    const struct node *repeat = &pool->nodes[head];
+    *out = (struct counted){repeat->a, node->kind == CAT ? node->b : WEFTI_EXPR_EMPTY, whole,
+                            repeat->min, repeat->max};
+    return true;
+}
+
+static int compare_counted(const void *x, const void *y) {
+    const struct counted *p = x, *q = y;
+    if (p->a != q->a) return p->a < q->a ? -1 : 1;
+    if (p->tail != q->tail) return p->tail < q->tail ? -1 : 1;
+    if (p->min != q->min) return p->min < q->min ? -1 : 1;
+    return p->max < q->max ? -1 : p->max > q->max;
+}
+
+static bool can_join(const struct counted *p, const struct counted *q) {
+    if (p->a != q->a || p->tail != q->tail) return false;
+    return p->max == WEFTI_EXPR_MANY || q->min <= p->max + 1;
+}
+
+static void join_repeats(wefti_expr_pool *pool, struct list *list) {
+    struct counted one, *counted = NULL;
+    size_t n = 0, n_counted = 0;
+    for (size_t i = 0; i < list->n; i++)
+        n_counted += as_counted(pool, list->at[i], &one);
+    if (n_counted < 2) return;
+    counted = malloc(n_counted * sizeof *counted);
+    if (!counted) {
+        pool->failed = true;
+        return;
+    }
+    n_counted = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        if (as_counted(pool, list->at[i], &one))
+            counted[n_counted++] = one;
+        else
+            list->at[n++] = list->at[i];
+    }
+    list->n = n;
+    qsort(counted, n_counted, sizeof *counted, compare_counted);
+    for (size_t i = 0, k; i < n_counted; i = k) {
+        struct counted sum = counted[i];
+        for (k = i + 1; k < n_counted && can_join(&sum, &counted[k]); k++)
+            sum.max = weft_max_u32(sum.max, counted[k].max);
+        if (k > i + 1)
+            sum.whole =
+                wefti_expr_cat(pool, wefti_expr_repeat(pool, sum.a, sum.min, sum.max), sum.tail);
+        list_add(pool, list, sum.whole);
+    }
+    free(counted);
+}
+
+static wefti_expr intern_list(wefti_expr_pool *pool, enum kind kind, const struct list *list) {
+    bool takes_empty = kind == AND, has_text = false;
+    if (pool->failed) return WEFTI_EXPR_NONE;
+    if (list->n > pool->n_max || pool->n_children > 16 * (uint64_t)pool->n_max) {
+        pool->failed = true;
+        return WEFTI_EXPR_NONE;
+    }
+    wefti_expr *children = grow(pool, pool->children, &pool->cap_children,
+                                pool->n_children + (uint32_t)list->n, sizeof *children);
+    if (!children) return WEFTI_EXPR_NONE;
+    pool->children = children;
+    for (size_t i = 0; i < list->n; i++) {
+        const struct node *node = &pool->nodes[list->at[i]];
+        takes_empty =
+            kind == ALT ? takes_empty || node->takes_empty : takes_empty && node->takes_empty;
+        has_text = has_text || (kind == ALT && node->has_text);
+        pool->children[pool->n_children + i] = list->at[i];
+    }
+    uint32_t first = pool->n_children;
+    pool->n_children += (uint32_t)list->n;
+    return intern(pool, (struct node){.kind = (unsigned char)kind,
+                                      .takes_empty = takes_empty,
+                                      .has_text = has_text,
+                                      .a = first,
+                                      .b = (uint32_t)list->n});
+}
+
+static bool has(const struct list *list, wefti_expr a) {
+    return list->n > 0 && bsearch(&a, list->at, list->n, sizeof a, compare);
+}
+
+static void remove_one(struct list *list, wefti_expr a) {
+    size_t n = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        if (list->at[i] != a) list->at[n++] = list->at[i];
+    }
+    list->n = n;
+}
+
+static wefti_expr finish_alt(wefti_expr_pool *pool, struct list *list) {
+    join_sets(pool, ALT, list);
+    join_repeats(pool, list);
+    sort_unique(list);
+    remove_one(list, WEFTI_EXPR_NONE);
+    if (has(list, WEFTI_EXPR_ALL)) return WEFTI_EXPR_ALL;
+    if (list->n == 0) return WEFTI_EXPR_NONE;
+    return list->n == 1 ? list->at[0] : intern_list(pool, ALT, list);
+}
+
+static wefti_expr finish_and(wefti_expr_pool *pool, struct list *list) {
+    join_sets(pool, AND, list);
+    sort_unique(list);
+    remove_one(list, WEFTI_EXPR_ALL);
+    if (list->n == 0) return WEFTI_EXPR_ALL;
+    if (has(list, WEFTI_EXPR_NONE)) return WEFTI_EXPR_NONE;
+    bool all_take_empty = true;
+    for (size_t i = 0; i < list->n; i++) {
+        const struct node *node = &pool->nodes[list->at[i]];
+        all_take_empty = all_take_empty && node->takes_empty;
+        if (node->kind == NOT && has(list, node->a)) return WEFTI_EXPR_NONE;
+    }
+    if (has(list, WEFTI_EXPR_EMPTY)) return all_take_empty ? WEFTI_EXPR_EMPTY : WEFTI_EXPR_NONE;
+    return list->n == 1 ? list->at[0] : intern_list(pool, AND, list);
+}
+
+static wefti_expr join(wefti_expr_pool *pool, enum kind kind, const wefti_expr *from, size_t n) {
+    struct list list = {0};
+    flatten(pool, kind, from, n, &list);
+    wefti_expr whole = WEFTI_EXPR_NONE;
+    if (!pool->failed) whole = kind == ALT ? finish_alt(pool, &list) : finish_and(pool, &list);
+    free(list.at);
+    return pool->failed ? WEFTI_EXPR_NONE : whole;
+}
+
+wefti_expr wefti_expr_alt(wefti_expr_pool *pool, const wefti_expr *list, size_t n) {
+    return join(pool, ALT, list, n);
+}
+
+wefti_expr wefti_expr_and(wefti_expr_pool *pool, const wefti_expr *list, size_t n) {
+    return join(pool, AND, list, n);
+}
+
+wefti_expr wefti_expr_alt2(wefti_expr_pool *pool, wefti_expr a, wefti_expr b) {
+    if (a == b || b == WEFTI_EXPR_NONE) return a;
+    if (a == WEFTI_EXPR_NONE) return b;
+    return join(pool, ALT, (wefti_expr[]){a, b}, 2);
+}
+
+wefti_expr wefti_expr_and2(wefti_expr_pool *pool, wefti_expr a, wefti_expr b) {
+    if (a == b) return a;
+    return join(pool, AND, (wefti_expr[]){a, b}, 2);
+}
+
+wefti_expr wefti_expr_not(wefti_expr_pool *pool, wefti_expr a) {
+    const struct node *node = &pool->nodes[a];
+    if (a == WEFTI_EXPR_NONE) return WEFTI_EXPR_ALL;
+    if (a == WEFTI_EXPR_ALL) return WEFTI_EXPR_NONE;
+    if (node->kind == NOT) return node->a;
+    return intern(pool, (struct node){.kind = NOT, .takes_empty = !node->takes_empty, .a = a});
+}
+
+/* ------------------------------------------------------------------------------ derivatives --- */
+
+bool wefti_expr_takes_empty(const wefti_expr_pool *pool, wefti_expr a) {
+    return pool->nodes[a].takes_empty;
+}
+
+/* Along a chain, for as long as its parts may be empty. */
+static wefti_expr step_cat(wefti_expr_pool *pool, wefti_expr a, unsigned char byte) {
+    struct list list = {0};
+    wefti_expr first = WEFTI_EXPR_NONE;
+    for (bool more = true; more && !pool->failed;) {
+        struct node node = pool->nodes[a];
+        bool is_cat = node.kind == CAT;
+        wefti_expr head = is_cat ? node.a : a;
+        wefti_expr next = wefti_expr_step(pool, head, byte);
+        if (is_cat) next = wefti_expr_cat(pool, next, node.b);
+        if (first == WEFTI_EXPR_NONE)
+            first = next;
+        else if (next != WEFTI_EXPR_NONE)
+            list_add(pool, &list, next);
+        more = is_cat && pool->nodes[head].takes_empty;
+        a = node.b;
+    }
+    if (list.n > 0) {
+        list_add(pool, &list, first);
+        first = wefti_expr_alt(pool, list.at, list.n);
+    }
+    free(list.at);
+    return first;
+}
+
+static wefti_expr step_list(wefti_expr_pool *pool, struct node node, unsigned char byte) {
+    struct list list = {0};
+    for (uint32_t i = 0; i < node.b && !pool->failed; i++) {
+        wefti_expr next = wefti_expr_step(pool, pool->children[node.a + i], byte);
+        if (node.kind == AND && next == WEFTI_EXPR_NONE) {
+            free(list.at);
+            return next;
+        }
+        if (next != WEFTI_EXPR_NONE) list_add(pool, &list, next);
+    }
+    wefti_expr whole = WEFTI_EXPR_NONE;
+    if (node.kind == AND)
+        whole = wefti_expr_and(pool, list.at, list.n);
+    else if (list.n == 1)
+        whole = list.at[0];
+    else if (list.n > 1)
+        whole = wefti_expr_alt(pool, list.at, list.n);
+    free(list.at);
+    return whole;
+}
+
+static wefti_expr step_repeat(wefti_expr_pool *pool, struct node node, unsigned char byte) {
+    wefti_expr next = wefti_expr_step(pool, node.a, byte);
+    if (next == WEFTI_EXPR_NONE) return next;
+    uint32_t min = node.min ? node.min - 1 : 0;
+    uint32_t max = node.max == WEFTI_EXPR_MANY ? node.max : node.max - 1;
+    return wefti_expr_cat(pool, next, wefti_expr_repeat(pool, node.a, min, max));
+}
+
+wefti_expr wefti_expr_step(wefti_expr_pool *pool, wefti_expr a, unsigned char byte) {
+    struct node node = pool->nodes[a];
+    if (node.kind == NONE || node.kind == EMPTY || pool->failed) return WEFTI_EXPR_NONE;
+    if (node.kind == ALL) return a;
+    if (node.kind == SET)
+        return has_byte(set_of(pool, a), byte) ? WEFTI_EXPR_EMPTY : WEFTI_EXPR_NONE;
+    struct memo *memo = &pool->memo[mix(a, byte) >> 13 & (MEMO - 1)];
+    if (memo->is_used && memo->from == a && memo->byte == byte) return memo->to;
+    wefti_expr to = WEFTI_EXPR_NONE;
+    if (node.kind == CAT)
+        to = step_cat(pool, a, byte);
+    else if (node.kind == REPEAT)
+        to = step_repeat(pool, node, byte);
+    else if (node.kind == NOT)
+        to = wefti_expr_not(pool, wefti_expr_step(pool, node.a, byte));
+    else
+        to = step_list(pool, node, byte);
+    if (pool->failed) return WEFTI_EXPR_NONE;
+    *memo = (struct memo){a, to, byte, true};
+    return to;
+}
+
+/* -------------------------------------------------------------------------------- liveness --- */
+
+static bool is_known(const wefti_expr_pool *pool, wefti_expr a, bool *live_out) {
+    const struct node *node = &pool->nodes[a];
+    *live_out = node->has_text || node->takes_empty || node->live == ALIVE;
+    return *live_out || node->live == DEAD;
+}
+
+struct place {
+    wefti_expr expr;
+    uint32_t next_class;
+};
+
+/* Depth first; who is seen is taken for dead until a text is found, and then those on the way to it
+ * are alive. The others that were seen stay open, unless all was searched in vain. */
+struct search {
+    struct place *path;
+    size_t n, cap;
+    struct list seen;
+};
+
+static bool enter(wefti_expr_pool *pool, struct search *search, wefti_expr a) {
+    if (search->n == search->cap) {
+        size_t cap = search->cap ? 2 * search->cap : 64;
+        struct place *path = realloc(search->path, cap * sizeof *path);
+        if (!path) return false;
+        search->path = path;
+        search->cap = cap;
+    }
+    if (search->seen.n == LIVE_VISITS_MAX) return false;
+    search->path[search->n++] = (struct place){a, 0};
+    list_add(pool, &search->seen, a);
+    pool->nodes[a].live = DEAD;
+    return !pool->failed;
+}
+
+static bool search_text(wefti_expr_pool *pool, struct search *search) {
+    bool is_live = false;
+    while (search->n > 0 && !is_live && !pool->failed) {
+        struct place *place = &search->path[search->n - 1];
+        if (place->next_class == pool->n_classes) {
+            search->n--;
+            continue;
+        }
+        unsigned char byte = pool->representatives[place->next_class++];
+        wefti_expr next = wefti_expr_step(pool, place->expr, byte);
+        if (!is_known(pool, next, &is_live) && !enter(pool, search, next)) pool->failed = true;
+    }
+    return is_live;
+}
+
+bool wefti_expr_is_live(wefti_expr_pool *pool, wefti_expr a) {
+    struct search search = {0};
+    bool is_live = false;
+    if (is_known(pool, a, &is_live)) return is_live;
+    if (!enter(pool, &search, a)) pool->failed = true;
+    is_live = search_text(pool, &search);
+    if (is_live || pool->failed) {
+        for (size_t i = 0; i < search.seen.n; i++)
+            pool->nodes[search.seen.at[i]].live = UNKNOWN;
+    }
+    for (size_t i = 0; i < search.n && is_live; i++)
+        pool->nodes[search.path[i].expr].live = ALIVE;
+    free(search.path);
+    free(search.seen.at);
+    return is_live && !pool->failed;
+}

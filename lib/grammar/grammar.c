@@ -1,0 +1,163 @@
+#include "grammar.h"
+
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "expr/expr.h"
+#include "match/mask.h"
+#include "sources/gbnf.h"
+#include "sources/regex.h"
+
+#define EXPRS_MAX (1u << 20)  /* some 40 MB, with what the texts of a grammar add */
+#define STATES_MAX (1u << 18) /* of the lexer */
+#define CHOICE_BYTES_MAX ((size_t)16 << 20)
+
+struct weft_gram {
+    wefti_expr_pool *pool;
+    wefti_lexer *lexer;
+    wefti_masks *masks;
+    struct wefti_net net;
+};
+
+struct weft_gram_state {
+    weft_gram *gram;
+    struct wefti_place place;
+};
+
+/* `tree` is of `pool`; both are the grammar's from here on, or are freed. */
+static weft_err finish(wefti_expr_pool *pool, struct wefti_tree *tree, uint32_t root,
+                       weft_gram **gram_out, struct weft_errmsg *why) {
+    weft_err err = WEFT_E_NOMEM;
+    weft_gram *gram = calloc(1, sizeof *gram);
+    if (gram) {
+        gram->pool = pool;
+        err = wefti_net_make(&gram->net, tree, root, why);
+        if (!err) gram->lexer = wefti_lexer_new(pool, STATES_MAX);
+        if (!err) gram->masks = wefti_masks_new();
+        if (!err && (!gram->lexer || !gram->masks)) err = WEFT_E_NOMEM;
+    } else {
+        wefti_expr_pool_free(pool);
+    }
+    wefti_tree_fini(tree);
+    if (err == WEFT_E_NOMEM) err = weft_err_set(why, err, "no memory for the grammar");
+    if (err)
+        weft_gram_free(gram);
+    else
+        *gram_out = gram;
+    return err;
+}
+
+static weft_err finish_expr(wefti_expr_pool *pool, wefti_expr expr, weft_gram **gram_out,
+                            struct weft_errmsg *why) {
+    struct wefti_tree tree;
+    wefti_tree_init(&tree, pool);
+    uint32_t root = wefti_tree_new_rule(&tree);
+    uint32_t body = wefti_tree_expr(&tree, expr);
+    if (!tree.failed) tree.bodies[root] = body;
+    return finish(pool, &tree, root, gram_out, why);
+}
+
+static weft_err new_pool(wefti_expr_pool **pool_out, struct weft_errmsg *why) {
+    *pool_out = wefti_expr_pool_new(EXPRS_MAX);
+    return *pool_out ? WEFT_OK : weft_err_set(why, WEFT_E_NOMEM, "no memory for a grammar");
+}
+
+weft_err weft_gram_regex(struct weft_str regex, weft_gram **gram_out, struct weft_errmsg *why) {
+    wefti_expr_pool *pool;
+    wefti_expr expr;
+    *gram_out = NULL;
+    weft_err err = new_pool(&pool, why);
+    if (err) return err;
+    err = wefti_regex_expr(pool, regex, WEFTI_REGEX_MATCH, &expr, why);
+    if (!err) return finish_expr(pool, expr, gram_out, why);
+    wefti_expr_pool_free(pool);
+    return err;
+}
+
+weft_err weft_gram_gbnf(struct weft_str grammar, weft_gram **gram_out, struct weft_errmsg *why) {
+    wefti_expr_pool *pool;
+    struct wefti_tree tree;
+    uint32_t root;
+    *gram_out = NULL;
+    weft_err err = new_pool(&pool, why);
+    if (err) return err;
+    wefti_tree_init(&tree, pool);
+    err = wefti_gbnf_read(&tree, grammar, &root, why);
+    if (!err && wefti_expr_pool_failed(pool))
+        err = weft_err_set(why, WEFT_E_TOOBIG, "the grammar is too large");
+    if (!err) return finish(pool, &tree, root, gram_out, why);
+    wefti_tree_fini(&tree);
+    wefti_expr_pool_free(pool);
+    return err;
+}
+
+weft_err weft_gram_choice(const struct weft_str *choices, size_t n, weft_gram **gram_out,
+                          struct weft_errmsg *why) {
+    wefti_expr_pool *pool;
+    size_t n_bytes = 0;
+    *gram_out = NULL;
+    for (size_t i = 0; i < n; i++)
+        n_bytes += choices[i].len;
+    if (n == 0) return weft_err_set(why, WEFT_E_INVAL, "a choice of nothing");
+    if (n_bytes > CHOICE_BYTES_MAX)
+        return weft_err_set(why, WEFT_E_TOOBIG, "choices of %zu bytes together are over %zu",
+                            n_bytes, CHOICE_BYTES_MAX);
+    weft_err err = new_pool(&pool, why);
+    if (err) return err;
+    wefti_expr expr = wefti_expr_texts(pool, choices, n);
+    if (!wefti_expr_pool_failed(pool)) return finish_expr(pool, expr, gram_out, why);
+    wefti_expr_pool_free(pool);
+    return weft_err_set(why, WEFT_E_TOOBIG, "the choices are too large");
+}
+
+void weft_gram_free(weft_gram *gram) {
+    if (!gram) return;
+    wefti_masks_free(gram->masks);
+    wefti_lexer_free(gram->lexer);
+    wefti_net_fini(&gram->net);
+    wefti_expr_pool_free(gram->pool);
+    free(gram);
+}
+
+size_t weft_gram_bytes(const weft_gram *gram) {
+    return sizeof *gram + wefti_expr_pool_bytes(gram->pool) + wefti_lexer_bytes(gram->lexer) +
+           wefti_masks_bytes(gram->masks) + gram->net.cap_states * sizeof *gram->net.states;
+}
+
+weft_err weft_gram_state_new(weft_gram *gram, weft_gram_state **state_out) {
+    weft_gram_state *state = calloc(1, sizeof *state);
+    *state_out = NULL;
+    if (!state) return WEFT_E_NOMEM;
+    state->gram = gram;
+    weft_err err = wefti_place_init(&state->place, &gram->net, gram->lexer);
+    if (err)
+        free(state);
+    else
+        *state_out = state;
+    return err;
+}
+
+void weft_gram_state_free(weft_gram_state *state) {
+    if (!state) return;
+    wefti_place_fini(&state->place);
+    free(state);
+}
+
+weft_err weft_gram_take(weft_gram_state *state, const void *bytes, size_t n) {
+    uint32_t before = wefti_place_n_bytes(&state->place);
+    for (size_t i = 0; i < n; i++) {
+        if (wefti_place_take(&state->place, ((const unsigned char *)bytes)[i])) continue;
+        if (state->place.failed || wefti_lexer_failed(state->gram->lexer)) return WEFT_E_TOOBIG;
+        wefti_place_rewind(&state->place, before);
+        return WEFT_E_INVAL;
+    }
+    return WEFT_OK;
+}
+
+bool weft_gram_may_end(const weft_gram_state *state) {
+    return wefti_place_may_end(&state->place);
+}
+
+weft_err weft_gram_mask(weft_gram_state *state, const weft_gram_vocab *vocab, uint64_t *mask) {
+    return wefti_masks_make(state->gram->masks, &state->place, vocab, mask);
+}

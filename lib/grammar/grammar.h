@@ -1,0 +1,61 @@
+/* grammar: which tokens a text that must fit a grammar may go on with.
+ *
+ * Model    A grammar is a language of byte strings, compiled once from a notation: a regular expression,
+ *          GBNF, a choice of texts. A text is fed to a state in bytes; behind each byte there is some
+ *          text of the grammar that begins so, never a dead end. A mask has a bit for each token of a
+ *          vocabulary whose bytes may come next, so a token may span several symbols of the grammar, and
+ *          a character several tokens. Special tokens have no bytes here and are never in a mask: the
+ *          caller adds the end of sequence where weft_gram_may_end says so.
+ * Lazy     Automata are made as texts need them and kept by the grammar, within a bound.
+ * Threads  A grammar and its states have one owner; a vocabulary is read by any.
+ * Sources  docs/structured-output.md.
+ */
+#ifndef WEFT_GRAMMAR_H
+#define WEFT_GRAMMAR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/str.h"
+
+typedef struct weft_gram weft_gram;
+typedef struct weft_gram_state weft_gram_state;
+typedef struct weft_gram_vocab weft_gram_vocab;
+
+/* Compiling. INVAL: not in the notation, or no text fits; UNSUPPORTED: what this notation has and we
+ * have not, by name; TOOBIG: over a bound; NOMEM. `why` says the place. The text is borrowed.
+ * `regex` is matched against all of a text, in Python's syntax. */
+WEFT_MUST_CHECK weft_err weft_gram_regex(struct weft_str regex, weft_gram **gram_out,
+                                         struct weft_errmsg *why);
+WEFT_MUST_CHECK weft_err weft_gram_gbnf(struct weft_str grammar, weft_gram **gram_out,
+                                        struct weft_errmsg *why);
+WEFT_MUST_CHECK weft_err weft_gram_choice(const struct weft_str *choices, size_t n,
+                                          weft_gram **gram_out, struct weft_errmsg *why);
+void weft_gram_free(weft_gram *gram); /* after its states */
+/* What it holds now, automata with it. */
+size_t weft_gram_bytes(const weft_gram *gram);
+
+/* NOMEM. Borrows the grammar. */
+WEFT_MUST_CHECK weft_err weft_gram_state_new(weft_gram *gram, weft_gram_state **state_out);
+void weft_gram_state_free(weft_gram_state *state);
+/* INVAL: no text of the grammar goes on so; the state is as before. TOOBIG: a bound of the grammar was
+ * met; the state is of no use any more. */
+WEFT_MUST_CHECK weft_err weft_gram_take(weft_gram_state *state, const void *bytes, size_t n);
+/* Whether the text may end here. */
+bool weft_gram_may_end(const weft_gram_state *state);
+
+/* The bytes of each token id; len 0: never allowed. Copies them. NOMEM; TOOBIG: a token over 4,096 bytes. */
+WEFT_MUST_CHECK weft_err weft_gram_vocab_new(const struct weft_str *tokens, uint32_t n,
+                                             weft_gram_vocab **vocab_out);
+void weft_gram_vocab_free(weft_gram_vocab *vocab);
+static inline size_t weft_gram_mask_words(uint32_t n_tokens) {
+    return ((size_t)n_tokens + 63) / 64;
+}
+/* Sets the bits of all tokens that may come next, and clears the others of mask[weft_gram_mask_words].
+ * TOOBIG: as in weft_gram_take. */
+WEFT_MUST_CHECK weft_err weft_gram_mask(weft_gram_state *state, const weft_gram_vocab *vocab,
+                                        uint64_t *mask);
+
+#endif

@@ -1,0 +1,31 @@
+/* grammar/lexer: the expressions that may go on at one place, together as one automaton whose states
+ * and steps are made when they are first needed.
+ *
+ * A state is a set of pairs: an expression that a rule waits for, and what is left of it. States that
+ * are the same set are the same number.
+ */
+#ifndef WEFTI_GRAMMAR_LEXER_H
+#define WEFTI_GRAMMAR_LEXER_H
+
+#include "expr/expr.h"
+
+typedef struct wefti_lexer wefti_lexer;
+typedef uint32_t wefti_lex;
+#define WEFTI_LEX_DEAD 0u /* no pair */
+
+/* `pool` is borrowed; from here on it gets no new sets of bytes. At most n_states_max states. NULL: no memory. */
+wefti_lexer *wefti_lexer_new(wefti_expr_pool *pool, uint32_t n_states_max);
+void wefti_lexer_free(wefti_lexer *lexer);
+/* No memory, or over a bound: every answer since may be wrong. */
+bool wefti_lexer_failed(const wefti_lexer *lexer);
+size_t wefti_lexer_bytes(const wefti_lexer *lexer);
+
+/* The state in which all of these may begin; the list is put in order. */
+wefti_lex wefti_lexer_start(wefti_lexer *lexer, wefti_expr *exprs, size_t n);
+wefti_lex wefti_lexer_step(wefti_lexer *lexer, wefti_lex state, unsigned char byte);
+/* Those that may end here, in order; valid until the next start or step. The index says which list it is: 0
+ * where nothing may end. */
+uint32_t wefti_lexer_ending(const wefti_lexer *lexer, wefti_lex state);
+const wefti_expr *wefti_lexer_endings(const wefti_lexer *lexer, uint32_t ending, size_t *n_out);
+
+#endif

@@ -1,0 +1,228 @@
+#include "match/mask.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+
+#define KEPT_BYTES_MAX ((size_t)32 << 20)
+#define VISITS_KEPT 256u       /* a shorter walk is not worth keeping */
+#define VISITS_MAX (64u << 20) /* of one mask: a bound for what no grammar needs */
+#define SLOTS 4096u
+
+/* Where an expression may end within a token: the rest of it is below `node`. */
+struct rest {
+    uint32_t node, ending;
+};
+
+struct kept {
+    wefti_lex lex;
+    uint64_t *mask; /* NULL: free */
+    struct rest *rests;
+    uint32_t n_rests;
+};
+
+struct walk {
+    uint32_t node, column;
+    wefti_lex lex;
+};
+
+struct list {
+    void *at;
+    uint32_t n, cap;
+};
+
+/* A column that is made for the mask: what it follows from. */
+struct made {
+    uint32_t from, ending, column;
+};
+
+struct wefti_masks {
+    struct kept kept[SLOTS];
+    size_t n_bytes;
+    uint64_t vocab_id; /* of all that is kept */
+    wefti_lex *path;   /* by depth */
+    uint32_t n_path;
+    struct list walks, rests, made;
+    uint32_t n_visits;
+    bool failed;
+};
+
+wefti_masks *wefti_masks_new(void) {
+    return calloc(1, sizeof(wefti_masks));
+}
+
+static void drop_kept(wefti_masks *masks) {
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        free(masks->kept[i].mask);
+        free(masks->kept[i].rests);
+        masks->kept[i] = (struct kept){0};
+    }
+    masks->n_bytes = 0;
+}
+
+void wefti_masks_free(wefti_masks *masks) {
+    if (!masks) return;
+    drop_kept(masks);
+    free(masks->path);
+    free(masks->walks.at);
+    free(masks->rests.at);
+    free(masks->made.at);
+    free(masks);
+}
+
+size_t wefti_masks_bytes(const wefti_masks *masks) {
+    return sizeof *masks + masks->n_bytes;
+}
+
+static void put(wefti_masks *masks, struct list *list, const void *entry, size_t size) {
+    if (list->n == list->cap) {
+        uint32_t cap = list->cap ? 2 * list->cap : 64;
+        void *at = cap > VISITS_MAX ? NULL : realloc(list->at, cap * size);
+        if (!at) {
+            masks->failed = true;
+            return;
+        }
+        list->at = at;
+        list->cap = cap;
+    }
+    memcpy((char *)list->at + list->n++ * size, entry, size);
+}
+
+static void allow(const weft_gram_vocab *vocab, uint32_t token, uint64_t *mask) {
+    for (; token != WEFTI_VOCAB_NONE; token = vocab->same[token])
+        mask[token / 64] |= (uint64_t)1 << (token % 64);
+}
+
+/* All below `top` that `lex` takes; what is left where an expression may end goes to `rests`. */
+static void walk_below(wefti_masks *masks, wefti_lexer *lexer, const weft_gram_vocab *vocab,
+                       const struct walk *walk, uint64_t *mask) {
+    const struct wefti_vocab_node *nodes = vocab->nodes;
+    uint32_t end = nodes[walk->node].end;
+    masks->path[nodes[walk->node].depth] = walk->lex;
+    for (uint32_t i = walk->node + 1; i < end;) {
+        const struct wefti_vocab_node *node = &nodes[i];
+        wefti_lex lex = wefti_lexer_step(lexer, masks->path[node->depth - 1], node->byte);
+        masks->n_visits++;
+        if (lex == WEFTI_LEX_DEAD) {
+            i = node->end;
+            continue;
+        }
+        masks->path[node->depth] = lex;
+        allow(vocab, node->token, mask);
+        uint32_t ending = wefti_lexer_ending(lexer, lex);
+        i++;
+        if (ending && node->end > i)
+            put(masks, &masks->rests, &(struct rest){i - 1, ending}, sizeof(struct rest));
+    }
+}
+
+static void keep(wefti_masks *masks, const struct walk *walk, const uint64_t *mask,
+                 size_t n_words) {
+    struct kept *kept = &masks->kept[walk->lex % SLOTS];
+    size_t n_bytes = n_words * sizeof *mask + masks->rests.n * sizeof(struct rest);
+    if (masks->n_bytes + n_bytes > KEPT_BYTES_MAX) drop_kept(masks);
+    if (kept->mask) masks->n_bytes -= n_words * sizeof *mask + kept->n_rests * sizeof(struct rest);
+    free(kept->mask);
+    free(kept->rests);
+    *kept = (struct kept){walk->lex, malloc(n_words * sizeof *mask),
+                          malloc((masks->rests.n + 1) * sizeof(struct rest)), masks->rests.n};
+    if (!kept->mask || !kept->rests) {
+        free(kept->mask);
+        free(kept->rests);
+        *kept = (struct kept){0};
+        return;
+    }
+    memcpy(kept->mask, mask, n_words * sizeof *mask);
+    if (masks->rests.n > 0)
+        memcpy(kept->rests, masks->rests.at, masks->rests.n * sizeof(struct rest));
+    masks->n_bytes += n_bytes;
+}
+
+/* The column behind `ending` of `from`, made once. */
+static uint32_t next_column(wefti_masks *masks, struct wefti_place *place, uint32_t from,
+                            uint32_t ending) {
+    const struct made *made = masks->made.at;
+    for (uint32_t i = masks->made.n; i-- > 0;) {
+        if (made[i].from == from && made[i].ending == ending) return made[i].column;
+    }
+    struct made one = {from, ending, wefti_place_column(place, from, ending)};
+    put(masks, &masks->made, &one, sizeof one);
+    return one.column;
+}
+
+static void add_rests(wefti_masks *masks, struct wefti_place *place, uint32_t column,
+                      const struct rest *rests, uint32_t n) {
+    for (uint32_t i = 0; i < n && !masks->failed && !place->failed; i++) {
+        uint32_t next = next_column(masks, place, column, rests[i].ending);
+        if (place->failed) return;
+        wefti_lex lex = wefti_place_column_at(place, next)->start;
+        if (lex != WEFTI_LEX_DEAD)
+            put(masks, &masks->walks, &(struct walk){rests[i].node, next, lex},
+                sizeof(struct walk));
+    }
+}
+
+/* From the root: `scratch` gets what the walk allows by itself, to be kept. */
+static void walk_all(wefti_masks *masks, struct wefti_place *place, const weft_gram_vocab *vocab,
+                     const struct walk *walk, uint64_t *mask) {
+    size_t n_words = weft_gram_mask_words(vocab->n_tokens);
+    struct kept *kept = &masks->kept[walk->lex % SLOTS];
+    if (kept->mask && kept->lex == walk->lex) {
+        for (size_t i = 0; i < n_words; i++)
+            mask[i] |= kept->mask[i];
+        add_rests(masks, place, walk->column, kept->rests, kept->n_rests);
+        return;
+    }
+    uint64_t *own = calloc(n_words + 1, sizeof *own);
+    if (!own) {
+        masks->failed = true;
+        return;
+    }
+    uint32_t n_before = masks->n_visits;
+    masks->rests.n = 0;
+    walk_below(masks, place->lexer, vocab, walk, own);
+    for (size_t i = 0; i < n_words; i++)
+        mask[i] |= own[i];
+    if (masks->n_visits - n_before >= VISITS_KEPT && !wefti_lexer_failed(place->lexer))
+        keep(masks, walk, own, n_words);
+    free(own);
+    add_rests(masks, place, walk->column, masks->rests.at, masks->rests.n);
+}
+
+static bool make_path(wefti_masks *masks, const weft_gram_vocab *vocab) {
+    if (masks->vocab_id != vocab->id) drop_kept(masks);
+    masks->vocab_id = vocab->id;
+    if (masks->n_path > vocab->n_depth) return true;
+    wefti_lex *path = realloc(masks->path, (vocab->n_depth + 1) * sizeof *path);
+    if (!path) return false;
+    masks->path = path;
+    masks->n_path = vocab->n_depth + 1;
+    return true;
+}
+
+weft_err wefti_masks_make(wefti_masks *masks, struct wefti_place *place,
+                          const weft_gram_vocab *vocab, uint64_t *mask) {
+    uint32_t n_threads, n_columns = wefti_place_n_columns(place);
+    memset(mask, 0, weft_gram_mask_words(vocab->n_tokens) * sizeof *mask);
+    if (!make_path(masks, vocab)) return WEFT_E_NOMEM;
+    masks->walks.n = masks->made.n = masks->n_visits = 0;
+    const struct wefti_thread *threads = wefti_place_threads(place, &n_threads);
+    for (uint32_t i = 0; i < n_threads; i++)
+        put(masks, &masks->walks, &(struct walk){0, threads[i].column, threads[i].lex},
+            sizeof(struct walk));
+    while (masks->walks.n > 0 && !masks->failed && !place->failed) {
+        struct walk walk = ((const struct walk *)masks->walks.at)[--masks->walks.n];
+        if (masks->n_visits > VISITS_MAX) masks->failed = true;
+        if (walk.node == 0) {
+            walk_all(masks, place, vocab, &walk, mask);
+            continue;
+        }
+        masks->rests.n = 0;
+        walk_below(masks, place->lexer, vocab, &walk, mask);
+        add_rests(masks, place, walk.column, masks->rests.at, masks->rests.n);
+    }
+    wefti_place_cut(place, n_columns);
+    bool failed = masks->failed || place->failed || wefti_lexer_failed(place->lexer);
+    return failed ? WEFT_E_TOOBIG : WEFT_OK;
+}

@@ -1,0 +1,25 @@
+/* grammar/vocab: a vocabulary as a trie, in the order of a walk that goes to children first. */
+#ifndef WEFTI_GRAMMAR_VOCAB_H
+#define WEFTI_GRAMMAR_VOCAB_H
+
+#include "grammar.h"
+
+#define WEFTI_VOCAB_NONE UINT32_MAX
+
+/* Node 0 is the root. Children of a node follow it; `end` is the first node behind all below. */
+struct wefti_vocab_node {
+    uint32_t end;
+    uint32_t token; /* the first one that is spelled so, or NONE */
+    uint16_t depth; /* bytes from the root */
+    unsigned char byte;
+};
+
+struct weft_gram_vocab {
+    struct wefti_vocab_node *nodes;
+    uint32_t n_nodes;
+    uint32_t *same;             /* by token: the next one that is spelled so */
+    uint32_t n_tokens, n_depth; /* the longest token's bytes */
+    uint64_t id;                /* no other vocabulary of this process has it */
+};
+
+#endif

@@ -1,0 +1,82 @@
+#include "rules/tree.h"
+
+#include <stdlib.h>
+
+#include "base/check.h"
+
+#define NODES_MAX 1000000u
+
+void wefti_tree_init(struct wefti_tree *tree, wefti_expr_pool *pool) {
+    *tree = (struct wefti_tree){.pool = pool};
+}
+
+void wefti_tree_fini(struct wefti_tree *tree) {
+    free(tree->nodes);
+    free(tree->bodies);
+    *tree = (struct wefti_tree){.pool = tree->pool};
+}
+
+static void *make_room(struct wefti_tree *tree, void *mem, uint32_t n, uint32_t *cap, size_t size) {
+    if (n < *cap) return mem;
+    uint32_t wider = *cap ? 2 * *cap : 64;
+    void *more = n < NODES_MAX ? realloc(mem, wider * size) : NULL;
+    if (more)
+        *cap = wider;
+    else
+        tree->failed = true;
+    return more;
+}
+
+static uint32_t add(struct wefti_tree *tree, struct wefti_tree_node node) {
+    struct wefti_tree_node *nodes =
+        make_room(tree, tree->nodes, tree->n_nodes, &tree->cap_nodes, sizeof *nodes);
+    if (!nodes) return WEFTI_TREE_NONE;
+    tree->nodes = nodes;
+    node.next = WEFTI_TREE_NONE;
+    tree->nodes[tree->n_nodes] = node;
+    return tree->n_nodes++;
+}
+
+uint32_t wefti_tree_expr(struct wefti_tree *tree, wefti_expr expr) {
+    return add(tree, (struct wefti_tree_node){
+                         .kind = WEFTI_TREE_EXPR, .child = WEFTI_TREE_NONE, .what = expr});
+}
+
+uint32_t wefti_tree_rule(struct wefti_tree *tree, uint32_t rule) {
+    WEFT_ASSERT(rule < tree->n_rules || tree->failed);
+    return add(tree, (struct wefti_tree_node){
+                         .kind = WEFTI_TREE_RULE, .child = WEFTI_TREE_NONE, .what = rule});
+}
+
+uint32_t wefti_tree_parent(struct wefti_tree *tree, enum wefti_tree_kind kind) {
+    WEFT_ASSERT(kind == WEFTI_TREE_CAT || kind == WEFTI_TREE_ALT);
+    return add(tree, (struct wefti_tree_node){
+                         .kind = kind, .child = WEFTI_TREE_NONE, .what = WEFTI_TREE_NONE});
+}
+
+/* `what` of a parent is its last child. */
+void wefti_tree_add(struct wefti_tree *tree, uint32_t parent, uint32_t child) {
+    if (tree->failed) return;
+    struct wefti_tree_node *node = &tree->nodes[parent];
+    WEFT_ASSERT(node->kind == WEFTI_TREE_CAT || node->kind == WEFTI_TREE_ALT);
+    if (node->child == WEFTI_TREE_NONE)
+        node->child = child;
+    else
+        tree->nodes[node->what].next = child;
+    node->what = child;
+}
+
+uint32_t wefti_tree_repeat(struct wefti_tree *tree, uint32_t child, uint32_t min, uint32_t max) {
+    WEFT_ASSERT(min <= max);
+    return add(tree, (struct wefti_tree_node){
+                         .kind = WEFTI_TREE_REPEAT, .child = child, .min = min, .max = max});
+}
+
+uint32_t wefti_tree_new_rule(struct wefti_tree *tree) {
+    uint32_t *bodies =
+        make_room(tree, tree->bodies, tree->n_rules, &tree->cap_rules, sizeof *bodies);
+    if (!bodies) return WEFTI_TREE_NONE;
+    tree->bodies = bodies;
+    tree->bodies[tree->n_rules] = WEFTI_TREE_NONE;
+    return tree->n_rules++;
+}

@@ -1,0 +1,46 @@
+/* grammar/tree: rules as they are written: sequences, choices and repeats of expressions and of other
+ * rules. Readers of notations build one; rules/net.h makes it runnable. */
+#ifndef WEFTI_GRAMMAR_TREE_H
+#define WEFTI_GRAMMAR_TREE_H
+
+#include "expr/expr.h"
+
+#define WEFTI_TREE_NONE UINT32_MAX
+
+enum wefti_tree_kind {
+    WEFTI_TREE_EXPR,
+    WEFTI_TREE_RULE,
+    WEFTI_TREE_CAT, /* no child: the empty text */
+    WEFTI_TREE_ALT, /* no child: no text */
+    WEFTI_TREE_REPEAT,
+};
+
+struct wefti_tree_node {
+    enum wefti_tree_kind kind;
+    uint32_t child, next; /* the first one; its brother */
+    uint32_t what;        /* EXPR: the expression; RULE: its index */
+    uint32_t min, max;
+};
+
+struct wefti_tree {
+    wefti_expr_pool *pool; /* borrowed */
+    struct wefti_tree_node *nodes;
+    uint32_t n_nodes, cap_nodes;
+    uint32_t *bodies; /* of rules; WEFTI_TREE_NONE: not defined */
+    uint32_t n_rules, cap_rules;
+    bool failed; /* no memory, or over a million nodes */
+};
+
+void wefti_tree_init(struct wefti_tree *tree, wefti_expr_pool *pool);
+void wefti_tree_fini(struct wefti_tree *tree);
+
+uint32_t wefti_tree_expr(struct wefti_tree *tree, wefti_expr expr);
+uint32_t wefti_tree_rule(struct wefti_tree *tree, uint32_t rule);
+/* A CAT or ALT without children, and its children one by one. */
+uint32_t wefti_tree_parent(struct wefti_tree *tree, enum wefti_tree_kind kind);
+void wefti_tree_add(struct wefti_tree *tree, uint32_t parent, uint32_t child);
+uint32_t wefti_tree_repeat(struct wefti_tree *tree, uint32_t child, uint32_t min, uint32_t max);
+/* A new rule without a body. */
+uint32_t wefti_tree_new_rule(struct wefti_tree *tree);
+
+#endif

@@ -1,0 +1,25 @@
+/* grammar/regex: the text of a regular expression as an expression over bytes.
+ *
+ * Syntax   What Python's `re` and ECMA-262 share: literals, escapes, classes, groups (named ones, too),
+ *          alternation, greedy and lazy quantifiers (the language is the same), anchors, look-ahead.
+ *          \d \w \s are ASCII's in a match, ECMA's in a search.
+ * Refused  Look-behind, backreferences, \b, inline flags, possessive quantifiers and atomic groups, \p;
+ *          look-ahead and anchors within a repeat.
+ */
+#ifndef WEFTI_GRAMMAR_REGEX_H
+#define WEFTI_GRAMMAR_REGEX_H
+
+#include "base/str.h"
+#include "expr/expr.h"
+
+enum wefti_regex_kind {
+    WEFTI_REGEX_MATCH,  /* all of the text, as vLLM's "regex"; Python's syntax */
+    WEFTI_REGEX_SEARCH, /* anywhere in it, as JSON Schema's "pattern"; ECMA's syntax */
+};
+
+/* INVAL: no such syntax; UNSUPPORTED: see above; TOOBIG: too long, too deep, or the pool is full. */
+WEFT_MUST_CHECK weft_err wefti_regex_expr(wefti_expr_pool *pool, struct weft_str text,
+                                          enum wefti_regex_kind kind, wefti_expr *expr_out,
+                                          struct weft_errmsg *why);
+
+#endif

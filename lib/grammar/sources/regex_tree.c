@@ -1,0 +1,446 @@
+/* Recursive descent over the text of a regular expression. What is not read here is refused by name, at
+ * its place: a pattern is never taken for another one. */
+#include "sources/regex_tree.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/utf8.h"
+#include "codec/utf8.h"
+
+#define DEPTH_MAX 250u
+#define BYTES_MAX (1u << 20)
+#define COUNT_MAX 1000000u
+
+struct reader {
+    const char *text;
+    size_t at, len;
+    enum wefti_regex_kind kind;
+    uint32_t depth;
+    struct wefti_regex_tree *tree;
+    struct weft_errmsg *why;
+    weft_err err;
+};
+
+static uint32_t read_alt(struct reader *r);
+
+static void fail(struct reader *r, weft_err err, const char *what) {
+    if (r->err) return;
+    r->err = weft_err_set(r->why, err, "regular expression, character %zu: %s",
+                          weft_utf8_count(r->text, r->at) + 1, what);
+}
+
+static void unsupported(struct reader *r, const char *what) {
+    fail(r, WEFT_E_UNSUPPORTED, what);
+}
+
+static bool is_at(const struct reader *r, const char *what) {
+    size_t n = strlen(what);
+    return r->len - r->at >= n && memcmp(r->text + r->at, what, n) == 0;
+}
+
+static bool take(struct reader *r, const char *what) {
+    if (!is_at(r, what)) return false;
+    r->at += strlen(what);
+    return true;
+}
+
+static uint32_t take_char(struct reader *r) {
+    size_t n;
+    WEFT_ASSERT(r->at < r->len);
+    uint32_t c = weft_utf8_get(r->text + r->at, &n);
+    r->at += n;
+    return c;
+}
+
+/* ------------------------------------------------------------------------------------ nodes --- */
+
+static uint32_t add_node(struct reader *r, struct wefti_regex_node node) {
+    struct wefti_regex_tree *tree = r->tree;
+    if (tree->n == tree->cap) {
+        uint32_t cap = tree->cap ? 2 * tree->cap : 32;
+        struct wefti_regex_node *nodes = realloc(tree->nodes, cap * sizeof *nodes);
+        if (!nodes) {
+            fail(r, WEFT_E_NOMEM, "out of memory");
+            wefti_chars_fini(&node.set);
+            return WEFTI_REGEX_NO_NODE;
+        }
+        tree->nodes = nodes;
+        tree->cap = cap;
+    }
+    node.next = WEFTI_REGEX_NO_NODE;
+    tree->nodes[tree->n] = node;
+    return tree->n++;
+}
+
+static uint32_t add_chars(struct reader *r, struct wefti_chars *set) {
+    if (set->failed) fail(r, WEFT_E_TOOBIG, "a class has too many ranges");
+    wefti_chars_sort(set);
+    return add_node(r, (struct wefti_regex_node){
+                           .kind = WEFTI_REGEX_CHARS, .child = WEFTI_REGEX_NO_NODE, .set = *set});
+}
+
+static uint32_t add_mark(struct reader *r, enum wefti_regex_node_kind kind) {
+    return add_node(
+        r, (struct wefti_regex_node){
+               .kind = kind, .asserts = true, .is_zero_width = true, .child = WEFTI_REGEX_NO_NODE});
+}
+
+struct children {
+    uint32_t first, last;
+    bool assert_something, are_zero_width;
+};
+
+static void add_child(struct reader *r, struct children *children, uint32_t child) {
+    if (r->err) return;
+    const struct wefti_regex_node *node = &r->tree->nodes[child];
+    children->assert_something = children->assert_something || node->asserts;
+    children->are_zero_width = children->are_zero_width && node->is_zero_width;
+    if (children->first == WEFTI_REGEX_NO_NODE)
+        children->first = child;
+    else
+        r->tree->nodes[children->last].next = child;
+    children->last = child;
+}
+
+static uint32_t add_parent(struct reader *r, enum wefti_regex_node_kind kind,
+                           const struct children *children) {
+    return add_node(r, (struct wefti_regex_node){.kind = kind,
+                                                 .asserts = children->assert_something,
+                                                 .is_zero_width = children->are_zero_width,
+                                                 .child = children->first});
+}
+
+/* ---------------------------------------------------------------------------- characters --- */
+
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+static bool take_hex(struct reader *r, uint32_t n, uint32_t *value_out) {
+    uint32_t value = 0;
+    if (r->len - r->at < n) return false;
+    for (uint32_t i = 0; i < n; i++) {
+        int digit = hex_digit(r->text[r->at + i]);
+        if (digit < 0) return false;
+        value = value << 4 | (uint32_t)digit;
+    }
+    r->at += n;
+    *value_out = value;
+    return true;
+}
+
+/* Behind \u: four digits, two such that are a pair of surrogates, or ECMA's {1F600}. */
+static uint32_t read_unicode(struct reader *r) {
+    uint32_t c = 0, low = 0;
+    if (r->kind == WEFTI_REGEX_SEARCH && take(r, "{")) {
+        uint32_t n = 0;
+        for (; r->at < r->len && hex_digit(r->text[r->at]) >= 0 && n < 6; n++)
+            c = c << 4 | (uint32_t)hex_digit(r->text[r->at++]);
+        if (n == 0 || !take(r, "}")) fail(r, WEFT_E_INVAL, "\\u{...} has one to six hex digits");
+    } else if (!take_hex(r, 4, &c)) {
+        fail(r, WEFT_E_INVAL, "\\u has four hex digits");
+    } else if (c >= 0xd800 && c < 0xdc00 && take(r, "\\u")) {
+        if (!take_hex(r, 4, &low) || low < 0xdc00 || low > 0xdfff)
+            fail(r, WEFT_E_INVAL, "half of a pair of surrogates");
+        c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
+    }
+    if (c > WEFTI_CHAR_MAX) fail(r, WEFT_E_INVAL, "no character has so high a number");
+    return c;
+}
+
+/* What the letters d, w and s stand for. */
+static void add_shorthand(const struct reader *r, char letter, struct wefti_chars *set) {
+    if (letter == 'd') wefti_chars_add(set, '0', '9');
+    if (letter == 'w') {
+        wefti_chars_add(set, '0', '9');
+        wefti_chars_add(set, 'A', 'Z');
+        wefti_chars_add(set, '_', '_');
+        wefti_chars_add(set, 'a', 'z');
+    }
+    if (letter != 's') return;
+    wefti_chars_add(set, '\t', '\r');
+    wefti_chars_add(set, ' ', ' ');
+    if (r->kind == WEFTI_REGEX_MATCH) return;
+    static const struct wefti_char_range spaces[] = {
+        {0xa0, 0xa0},     {0x1680, 0x1680}, {0x2000, 0x200a}, {0x2028, 0x2029},
+        {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
+    for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++)
+        wefti_chars_add(set, spaces[i].first, spaces[i].last);
+}
+
+/* Behind a backslash: a shorthand's characters (true), or one character. */
+static bool read_escape(struct reader *r, bool in_class, struct wefti_chars *set, uint32_t *c_out) {
+    static const char named[] = "tnrfv", values[] = "\t\n\r\f\v";
+    *c_out = 0;
+    if (r->at == r->len) {
+        fail(r, WEFT_E_INVAL, "nothing stands behind the last backslash");
+        return false;
+    }
+    char letter = r->text[r->at];
+    const char *name = memchr(named, letter, sizeof named - 1);
+    if (memchr("dws", letter, 3) || memchr("DWS", letter, 3)) {
+        struct wefti_chars some = {0};
+        r->at++;
+        add_shorthand(r, (char)(letter | 0x20), &some);
+        if (letter < 'a') wefti_chars_invert(&some);
+        wefti_chars_add_all(set, &some);
+        wefti_chars_fini(&some);
+        return true;
+    }
+    if (name) {
+        *c_out = (unsigned char)values[name - named];
+        r->at++;
+    } else if (letter == 'x') {
+        r->at++;
+        if (!take_hex(r, 2, c_out)) fail(r, WEFT_E_INVAL, "\\x has two hex digits");
+    } else if (letter == 'u') {
+        r->at++;
+        *c_out = read_unicode(r);
+    } else if (letter == '0' && (r->at + 1 == r->len || (r->text[r->at + 1] & 0xf8) != '0')) {
+        r->at++;
+    } else if (letter == 'b' && in_class) {
+        *c_out = '\b';
+        r->at++;
+    } else if (letter == 'c' && r->kind == WEFTI_REGEX_SEARCH && r->at + 1 < r->len &&
+               (r->text[r->at + 1] | 0x20) >= 'a' && (r->text[r->at + 1] | 0x20) <= 'z') {
+        *c_out = (unsigned char)r->text[r->at + 1] & 0x1f;
+        r->at += 2;
+    } else if (letter >= '0' && letter <= '9') {
+        unsupported(r, "backreferences are not supported");
+    } else if (letter == 'b' || letter == 'B') {
+        unsupported(r, "\\b and \\B are not supported");
+    } else if (letter == 'p' || letter == 'P') {
+        unsupported(r, "\\p{...} is not supported");
+    } else if ((letter | 0x20) >= 'a' && (letter | 0x20) <= 'z') {
+        fail(r, WEFT_E_INVAL, "there is no such escape");
+    } else {
+        *c_out = take_char(r);
+    }
+    return false;
+}
+
+/* Behind "[". */
+static uint32_t read_class(struct reader *r) {
+    struct wefti_chars set = {0};
+    bool inverts = take(r, "^"), is_first = r->kind == WEFTI_REGEX_MATCH;
+    while (!r->err && (is_first || !is_at(r, "]"))) {
+        uint32_t first, last;
+        if (r->at == r->len) {
+            fail(r, WEFT_E_INVAL, "a class has no end");
+            break;
+        }
+        is_first = false;
+        if (take(r, "\\")) {
+            if (read_escape(r, true, &set, &first)) continue;
+        } else {
+            first = take_char(r);
+        }
+        last = first;
+        if (is_at(r, "-") && r->len - r->at > 1 && r->text[r->at + 1] != ']') {
+            struct wefti_chars some = {0};
+            r->at++;
+            bool is_set =
+                take(r, "\\") ? read_escape(r, true, &some, &last) : (last = take_char(r), false);
+            wefti_chars_fini(&some);
+            if (is_set) fail(r, WEFT_E_INVAL, "a range ends in a class");
+            if (!is_set && first > last) fail(r, WEFT_E_INVAL, "a range runs backwards");
+        }
+        wefti_chars_add(&set, first, last);
+    }
+    if (!r->err) (void)take(r, "]");
+    if (inverts) wefti_chars_invert(&set);
+    return add_chars(r, &set);
+}
+
+static uint32_t read_dot(struct reader *r) {
+    struct wefti_chars set = {0};
+    wefti_chars_add(&set, '\n', '\n');
+    if (r->kind == WEFTI_REGEX_SEARCH) {
+        wefti_chars_add(&set, '\r', '\r');
+        wefti_chars_add(&set, 0x2028, 0x2029);
+    }
+    wefti_chars_invert(&set);
+    return add_chars(r, &set);
+}
+
+static uint32_t add_char(struct reader *r, uint32_t c) {
+    struct wefti_chars set = {0};
+    wefti_chars_add(&set, c, c);
+    return add_chars(r, &set);
+}
+
+/* ------------------------------------------------------------------------------ structure --- */
+
+static void skip_name(struct reader *r) {
+    size_t from = r->at;
+    while (r->at < r->len && r->text[r->at] != '>')
+        r->at++;
+    if (r->at == from || !take(r, ">")) fail(r, WEFT_E_INVAL, "a group's name has no end");
+}
+
+/* Behind "(?": what the group is; CAT: a plain one. */
+static enum wefti_regex_node_kind read_group_kind(struct reader *r) {
+    if (take(r, ":")) return WEFTI_REGEX_CAT;
+    if (take(r, "=")) return WEFTI_REGEX_AHEAD;
+    if (take(r, "!")) return WEFTI_REGEX_NOT_AHEAD;
+    if (is_at(r, "<=") || is_at(r, "<!"))
+        unsupported(r, "look-behind is not supported");
+    else if (is_at(r, ">"))
+        unsupported(r, "atomic groups are not supported");
+    else if (take(r, "P<") || take(r, "<"))
+        skip_name(r);
+    else
+        unsupported(r, "flags and conditions within the expression are not supported");
+    return WEFTI_REGEX_CAT;
+}
+
+/* Behind "(". */
+static uint32_t read_group(struct reader *r) {
+    enum wefti_regex_node_kind kind = WEFTI_REGEX_CAT;
+    if (take(r, "?")) kind = read_group_kind(r);
+    if (r->err) return WEFTI_REGEX_NO_NODE;
+    uint32_t inner = read_alt(r);
+    if (r->err) return WEFTI_REGEX_NO_NODE;
+    if (!take(r, ")")) {
+        fail(r, WEFT_E_INVAL, "a group has no end");
+        return WEFTI_REGEX_NO_NODE;
+    }
+    if (kind == WEFTI_REGEX_CAT) return inner;
+    return add_node(r, (struct wefti_regex_node){
+                           .kind = kind, .asserts = true, .is_zero_width = true, .child = inner});
+}
+
+static uint32_t read_atom(struct reader *r) {
+    struct wefti_chars set = {0};
+    uint32_t c = 0;
+    if (take(r, "(")) return read_group(r);
+    if (take(r, "[")) return read_class(r);
+    if (take(r, ".")) return read_dot(r);
+    if (take(r, "^")) return add_mark(r, WEFTI_REGEX_START);
+    if (take(r, "$")) return add_mark(r, WEFTI_REGEX_END);
+    if (r->kind == WEFTI_REGEX_MATCH && take(r, "\\A")) return add_mark(r, WEFTI_REGEX_START);
+    if (r->kind == WEFTI_REGEX_MATCH && take(r, "\\Z")) return add_mark(r, WEFTI_REGEX_END);
+    if (is_at(r, "*") || is_at(r, "+") || is_at(r, "?")) {
+        fail(r, WEFT_E_INVAL, "there is nothing to repeat");
+        return WEFTI_REGEX_NO_NODE;
+    }
+    if (!take(r, "\\")) return add_char(r, take_char(r));
+    bool is_set = read_escape(r, false, &set, &c);
+    if (!is_set) wefti_chars_add(&set, c, c);
+    return add_chars(r, &set);
+}
+
+static bool take_count(struct reader *r, uint32_t *value_out) {
+    uint64_t value = 0;
+    size_t from = r->at;
+    for (; r->at < r->len && r->text[r->at] >= '0' && r->text[r->at] <= '9'; r->at++)
+        value = value < COUNT_MAX ? value * 10 + (uint64_t)(r->text[r->at] - '0') : value;
+    *value_out = (uint32_t)value;
+    if (value > COUNT_MAX) fail(r, WEFT_E_TOOBIG, "a count is over 1000000");
+    return r->at > from;
+}
+
+/* {2}, {2,}, {2,5}, Python's {,5}; what is none of them is literal text. */
+static bool take_braces(struct reader *r, uint32_t *min_out, uint32_t *max_out) {
+    size_t from = r->at;
+    uint32_t min = 0, max = 0;
+    if (!take(r, "{")) return false;
+    bool has_min = take_count(r, &min), has_comma = take(r, ",");
+    bool has_max = has_comma && take_count(r, &max);
+    bool is_one = take(r, "}") && (has_min || (has_max && r->kind == WEFTI_REGEX_MATCH));
+    if (!is_one) {
+        r->at = from;
+        return false;
+    }
+    *min_out = min;
+    *max_out = has_max ? max : has_comma ? WEFTI_EXPR_MANY : min;
+    if (*min_out > *max_out) fail(r, WEFT_E_INVAL, "a repeat's bounds are the wrong way round");
+    return true;
+}
+
+static bool take_quantifier(struct reader *r, uint32_t *min_out, uint32_t *max_out) {
+    *min_out = 0;
+    *max_out = WEFTI_EXPR_MANY;
+    if (take(r, "*")) return true;
+    if (take(r, "+")) {
+        *min_out = 1;
+        return true;
+    }
+    if (take(r, "?")) {
+        *max_out = 1;
+        return true;
+    }
+    return take_braces(r, min_out, max_out);
+}
+
+static uint32_t read_repeat(struct reader *r) {
+    uint32_t min, max, atom = read_atom(r);
+    if (r->err || !take_quantifier(r, &min, &max) || r->err) return atom;
+    if (take(r, "+")) unsupported(r, "possessive quantifiers are not supported");
+    (void)take(r, "?"); /* lazy: the same texts */
+    size_t from = r->at;
+    if (!r->err && take_quantifier(r, &(uint32_t){0}, &(uint32_t){0})) {
+        r->at = from;
+        fail(r, WEFT_E_INVAL, "a repeat of a repeat needs a group");
+    }
+    if (r->err) return WEFTI_REGEX_NO_NODE;
+    const struct wefti_regex_node *node = &r->tree->nodes[atom];
+    return add_node(r, (struct wefti_regex_node){.kind = WEFTI_REGEX_REPEAT,
+                                                 .asserts = node->asserts,
+                                                 .is_zero_width = node->is_zero_width,
+                                                 .child = atom,
+                                                 .min = min,
+                                                 .max = max});
+}
+
+static uint32_t read_cat(struct reader *r) {
+    struct children children = {WEFTI_REGEX_NO_NODE, WEFTI_REGEX_NO_NODE, false, true};
+    while (!r->err && r->at < r->len && !is_at(r, "|") && !is_at(r, ")")) {
+        uint32_t child = read_repeat(r);
+        add_child(r, &children, child);
+    }
+    return r->err ? WEFTI_REGEX_NO_NODE : add_parent(r, WEFTI_REGEX_CAT, &children);
+}
+
+static uint32_t read_alt(struct reader *r) {
+    struct children children = {WEFTI_REGEX_NO_NODE, WEFTI_REGEX_NO_NODE, false, true};
+    if (++r->depth > DEPTH_MAX) fail(r, WEFT_E_TOOBIG, "groups are nested more than 250 deep");
+    do {
+        if (r->err) return WEFTI_REGEX_NO_NODE;
+        uint32_t child = read_cat(r);
+        add_child(r, &children, child);
+    } while (take(r, "|"));
+    r->depth--;
+    if (r->err || children.first == children.last) return children.first;
+    return add_parent(r, WEFTI_REGEX_ALT, &children);
+}
+
+weft_err wefti_regex_tree_read(struct wefti_regex_tree *tree, struct weft_str text,
+                               enum wefti_regex_kind kind, struct weft_errmsg *why) {
+    struct reader r = {.text = text.data, .len = text.len, .kind = kind, .tree = tree, .why = why};
+    *tree = (struct wefti_regex_tree){0};
+    if (text.len > BYTES_MAX)
+        return weft_err_set(why, WEFT_E_TOOBIG, "a regular expression of %zu bytes is over %u",
+                            text.len, BYTES_MAX);
+    if (!weft_utf8_valid(text.data, text.len))
+        return weft_err_set(why, WEFT_E_INVAL, "the regular expression is not UTF-8");
+    (void)read_alt(&r);
+    if (!r.err && r.at < r.len) fail(&r, WEFT_E_INVAL, "a group ends that has not begun");
+    if (!r.err) {
+        WEFT_ASSERT(tree->n > 0);
+    } else {
+        wefti_regex_tree_fini(tree);
+    }
+    return r.err;
+}
+
+void wefti_regex_tree_fini(struct wefti_regex_tree *tree) {
+    for (uint32_t i = 0; i < tree->n; i++)
+        wefti_chars_fini(&tree->nodes[i].set);
+    free(tree->nodes);
+    *tree = (struct wefti_regex_tree){0};
+}

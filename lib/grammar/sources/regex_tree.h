@@ -1,0 +1,39 @@
+/* grammar/regex_tree: the syntax tree of a regular expression. */
+#ifndef WEFTI_GRAMMAR_REGEX_TREE_H
+#define WEFTI_GRAMMAR_REGEX_TREE_H
+
+#include "expr/chars.h"
+#include "sources/regex.h"
+
+enum wefti_regex_node_kind {
+    WEFTI_REGEX_CHARS,
+    WEFTI_REGEX_CAT, /* of all children; none: the empty text */
+    WEFTI_REGEX_ALT,
+    WEFTI_REGEX_REPEAT,
+    WEFTI_REGEX_START,
+    WEFTI_REGEX_END,
+    WEFTI_REGEX_AHEAD,
+    WEFTI_REGEX_NOT_AHEAD,
+};
+
+#define WEFTI_REGEX_NO_NODE UINT32_MAX
+
+struct wefti_regex_node {
+    enum wefti_regex_node_kind kind;
+    bool asserts;           /* itself or anything below: an anchor or a look-ahead */
+    bool is_zero_width;     /* takes no text, ever */
+    uint32_t child, next;   /* the first one; its brother */
+    uint32_t min, max;      /* REPEAT */
+    struct wefti_chars set; /* CHARS; owned */
+};
+
+struct wefti_regex_tree {
+    struct wefti_regex_node *nodes; /* owned; the root is the last one */
+    uint32_t n, cap;
+};
+
+WEFT_MUST_CHECK weft_err wefti_regex_tree_read(struct wefti_regex_tree *tree, struct weft_str text,
+                                               enum wefti_regex_kind kind, struct weft_errmsg *why);
+void wefti_regex_tree_fini(struct wefti_regex_tree *tree);
+
+#endif
