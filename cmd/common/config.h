@@ -30,6 +30,7 @@ enum weft_program {
     WEFT_PROG_TOKENIZE = 1024,
     WEFT_PROG_TEMPLATE = 2048,
     WEFT_PROG_CHAT = 4096, /* weft chat */
+    WEFT_PROG_GRAMMAR = 8192,
 };
 
 struct weft_config {

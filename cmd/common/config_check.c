@@ -131,7 +131,10 @@ weft_err wefti_config_check(const struct wefti_config_program *program, struct w
             return weft_err_set(why, WEFT_E_INVAL, "no %s given; usage: %s", program->words[i].name,
                                 program->usage);
     }
-    if (program->bit == WEFT_PROG_TEMPLATE && !c->cases)
+    if (program->bit == WEFT_PROG_GRAMMAR && !c->regex == !c->gbnf)
+        return weft_err_set(why, WEFT_E_INVAL, "one of --regex and --gbnf is needed; usage: %s",
+                            program->usage);
+    if ((program->bit & (WEFT_PROG_TEMPLATE | WEFT_PROG_GRAMMAR)) && !c->cases)
         return weft_err_set(why, WEFT_E_INVAL, "no --cases given; usage: %s", program->usage);
     if (c->block_size % 16)
         return weft_err_set(why, WEFT_E_INVAL, "--block-size must be a multiple of 16, got %u",

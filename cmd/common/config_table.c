@@ -22,12 +22,13 @@ enum {
     INSPECT = WEFT_PROG_INSPECT,
     TOKENIZE = WEFT_PROG_TOKENIZE,
     TEMPLATE = WEFT_PROG_TEMPLATE,
+    GRAMMAR = WEFT_PROG_GRAMMAR,
     FRONT = SERVE | ROUTER,
     TALK = RUN | CHAT,
     LOCAL = TALK | WEFT_PROG_PERPLEXITY | BENCH,
     ENGINE = SERVE | WORKER | LOCAL,
     ACTORS = ROUTER | SCHEDULER | WORKER,
-    TOOLS = LOCAL | PACK | BENCH_SERVE | INSPECT | TOKENIZE | TEMPLATE,
+    TOOLS = LOCAL | PACK | BENCH_SERVE | INSPECT | TOKENIZE | TEMPLATE | GRAMMAR,
     EVERY = SERVE | ACTORS | TOOLS,
     SECRET = SERVE | ROUTER | BENCH_SERVE,
     QUANTISERS = WEFT_PROG_PERPLEXITY | PACK,
@@ -142,6 +143,16 @@ static const struct wefti_config_program programs[] = {
          "may be left out, is what strftime_now writes. Printed are the texts, or with --json "
          "{NAME: "
          "{\"text\": ...} or {\"error\": ...}}."},
+    {.bit = WEFT_PROG_GRAMMAR,
+     .name = "grammar",
+     .usage = "weft grammar (--regex RE | --gbnf FILE) [--tokenizer MODEL] --cases FILE [--json]",
+     .about = "Judges texts by a grammar.",
+     .examples = {"weft grammar --regex \"[0-9]+(\\.[0-9]+)?\" --cases texts.json"},
+     .details = "The file is a JSON list of strings. A line for each says accepted, incomplete (a "
+                "text of the "
+                "grammar begins so) or rejected, with --json one list of them all. With "
+                "--tokenizer a text is "
+                "accepted only if, in the tokens of that model, each is allowed where it stands."},
     {.bit = WEFT_PROG_ROUTER,
      .usage = "weft-router MODEL --scheduler-url URL... [options]",
      .about = "Takes requests; weft serve starts it.",

@@ -78,10 +78,16 @@
       "leave out what the tokenizer puts around a text")                                           \
     X(no_parse_special, FLAG, "no-parse-special", TOKENIZE, 0, 0, NULL, NULL,                      \
       "special tokens written out in the text are ordinary text")                                  \
-    X(cases, TEXT, "cases", TEMPLATE, 0, 0, NULL, "FILE",                                          \
-      "JSON with the template's variables for each case")                                          \
+    X(cases, TEXT, "cases", TEMPLATE | GRAMMAR, 0, 0, NULL, "FILE",                                \
+      "JSON: a template's variables for each case, or texts for a grammar")                        \
+    X(regex, TEXT, "regex", GRAMMAR, 0, 0, NULL, "RE",                                             \
+      "a regular expression that all of a text must match")                                        \
+    X(gbnf, TEXT, "gbnf", GRAMMAR, 0, 0, NULL, "FILE", "a grammar in llama.cpp's notation")        \
+    X(tokenizer, TEXT, "tokenizer", GRAMMAR, 0, 0, NULL, "MODEL",                                  \
+      "check the texts in tokens of this model, too")                                              \
     X(force, FLAG, "force", PACK, 0, 0, NULL, NULL, "replace OUT if it is there already")          \
-    X(json, FLAG, "json", RUN | BENCH | BENCH_SERVE | TOKENIZE | TEMPLATE, 0, 0, NULL, NULL,       \
+    X(json, FLAG, "json", RUN | BENCH | BENCH_SERVE | TOKENIZE | TEMPLATE | GRAMMAR, 0, 0, NULL,   \
+      NULL,                                                                                        \
       "print JSON")                                                                                \
                                                                                                    \
     HEAD("Calibration")                                                                            \

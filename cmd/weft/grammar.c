@@ -1,0 +1,134 @@
+/* `weft grammar`: texts judged by a grammar, byte by byte, and in the tokens of a model. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "commands.h"
+#include "grammar/grammar.h"
+#include "tokenizer/tokenizer.h"
+
+#define FILE_BYTES_MAX (256u << 20)
+
+struct judge {
+    weft_gram *gram;
+    weft_tokenizer *tok; /* NULL: by bytes alone */
+    weft_gram_vocab *vocab;
+    struct weft_str *tokens;
+    uint64_t *mask;
+};
+
+static const char rejected[] = "rejected", incomplete[] = "incomplete", accepted[] = "accepted";
+
+static weft_err compile(const struct weft_config *config, weft_gram **gram_out,
+                        struct weft_errmsg *why) {
+    char *text;
+    size_t len;
+    if (config->regex)
+        return weft_gram_regex((struct weft_str){config->regex, strlen(config->regex)}, gram_out,
+                               why);
+    weft_err err = weft_file_read(config->gbnf, WEFT_FILE_ANY, FILE_BYTES_MAX, &text, &len, why);
+    if (!err) err = weft_gram_gbnf((struct weft_str){text, len}, gram_out, why);
+    free(text);
+    return err;
+}
+
+/* What each token spells; special ones are never part of a text. */
+static weft_err open_tokens(const char *path, struct judge *j, struct weft_errmsg *why) {
+    weft_err err = weft_tok_open(path, &j->tok, why);
+    if (err) return err;
+    uint32_t n = weft_tok_vocab_size(j->tok);
+    j->tokens = calloc((size_t)n + 1, sizeof *j->tokens);
+    j->mask = calloc(weft_gram_mask_words(n) + 1, sizeof *j->mask);
+    if (!j->tokens || !j->mask) return weft_err_set(why, WEFT_E_NOMEM, "out of memory");
+    for (uint32_t id = 0; id < n; id++) {
+        if (!weft_tok_is_special(j->tok, id))
+            j->tokens[id].data = weft_tok_token_bytes(j->tok, id, &j->tokens[id].len);
+    }
+    err = weft_gram_vocab_new(j->tokens, n, &j->vocab);
+    return err ? weft_err_set(why, err, "no vocabulary of %s: %s", path, weft_err_text(err)) : err;
+}
+
+/* INVAL: rejected. */
+static weft_err take_tokens(const struct judge *j, weft_gram_state *state, struct weft_str text,
+                            struct weft_errmsg *why) {
+    uint32_t *ids;
+    size_t n;
+    const struct weft_tok_input input = {{text.data, text.len}, 0, FILE_BYTES_MAX};
+    weft_err err = weft_tok_encode(j->tok, &input, &ids, &n, why);
+    if (err) return weft_err_set(why, WEFT_E_STATE, "a text that can't be tokenized");
+    for (size_t i = 0; i < n && !err; i++) {
+        err = weft_gram_mask(state, j->vocab, j->mask);
+        if (!err && !(j->mask[ids[i] / 64] >> (ids[i] % 64) & 1)) err = WEFT_E_INVAL;
+        if (!err) err = weft_gram_take(state, j->tokens[ids[i]].data, j->tokens[ids[i]].len);
+    }
+    free(ids);
+    return err;
+}
+
+static weft_err judge_text(const struct judge *j, struct weft_str text, bool in_tokens,
+                           const char **verdict_out, struct weft_errmsg *why) {
+    weft_gram_state *state;
+    weft_err err = weft_gram_state_new(j->gram, &state);
+    if (!err && in_tokens)
+        err = take_tokens(j, state, text, why);
+    else if (!err)
+        err = weft_gram_take(state, text.data, text.len);
+    *verdict_out = err ? rejected : weft_gram_may_end(state) ? accepted : incomplete;
+    weft_gram_state_free(state);
+    if (err == WEFT_E_INVAL) return WEFT_OK;
+    return err ? weft_err_set(why, err, "a text can't be judged: %s", weft_err_text(err)) : err;
+}
+
+static weft_err judge_case(const struct judge *j, const json_t *item, const char **verdict_out,
+                           struct weft_errmsg *why) {
+    struct weft_str text = {json_string_value(item), json_string_length(item)};
+    if (!json_is_string(item)) return weft_err_set(why, WEFT_E_INVAL, "a case is not a string");
+    weft_err err = judge_text(j, text, false, verdict_out, why);
+    const char *in_tokens = *verdict_out;
+    if (!err && j->tok) err = judge_text(j, text, true, &in_tokens, why);
+    if (in_tokens == rejected) *verdict_out = rejected;
+    return err;
+}
+
+static weft_err judge_cases(const struct judge *j, const char *path, bool as_json,
+                            struct weft_errmsg *why) {
+    char *text;
+    size_t len, i;
+    json_error_t where;
+    json_t *root = NULL, *item;
+    weft_err err = weft_file_read(path, WEFT_FILE_ANY, FILE_BYTES_MAX, &text, &len, why);
+    if (!err) root = json_loadb(text, len, JSON_ALLOW_NUL, &where);
+    if (!err && !root)
+        err = weft_err_set(why, WEFT_E_INVAL, "%s is not JSON: %s at line %d", path, where.text,
+                           where.line);
+    if (!err && !json_is_array(root))
+        err = weft_err_set(why, WEFT_E_INVAL, "%s is not a JSON list of strings", path);
+    free(text);
+    if (!err && as_json) printf("[");
+    json_array_foreach(root, i, item) {
+        const char *verdict = rejected;
+        if (!err) err = judge_case(j, item, &verdict, why);
+        if (err) break;
+        printf(as_json ? "%s\"%s\"" : "%s%s\n", as_json && i ? ", " : "", verdict);
+    }
+    if (!err && as_json) printf("]\n");
+    json_decref(root);
+    return err;
+}
+
+int weft_cmd_grammar(const struct weft_config *config) {
+    struct weft_errmsg why = {""};
+    struct judge j = {0};
+    weft_err err = compile(config, &j.gram, &why);
+    if (!err && config->tokenizer) err = open_tokens(config->tokenizer, &j, &why);
+    if (!err) err = judge_cases(&j, config->cases, config->json, &why);
+    weft_gram_free(j.gram);
+    weft_gram_vocab_free(j.vocab);
+    free(j.tokens);
+    free(j.mask);
+    weft_tok_free(j.tok);
+    return err ? weft_cmd_fail(err, &why) : 0;
+}
