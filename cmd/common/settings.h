@@ -80,6 +80,7 @@
       "special tokens written out in the text are ordinary text")                                  \
     X(cases, TEXT, "cases", TEMPLATE | GRAMMAR, 0, 0, NULL, "FILE",                                \
       "JSON: a template's variables for each case, or texts for a grammar")                        \
+    X(schema, TEXT, "schema", GRAMMAR, 0, 0, NULL, "FILE", "a JSON Schema")                        \
     X(regex, TEXT, "regex", GRAMMAR, 0, 0, NULL, "RE",                                             \
       "a regular expression that all of a text must match")                                        \
     X(gbnf, TEXT, "gbnf", GRAMMAR, 0, 0, NULL, "FILE", "a grammar in llama.cpp's notation")        \

@@ -29,8 +29,11 @@ static weft_err compile(const struct weft_config *config, weft_gram **gram_out,
     if (config->regex)
         return weft_gram_regex((struct weft_str){config->regex, strlen(config->regex)}, gram_out,
                                why);
-    weft_err err = weft_file_read(config->gbnf, WEFT_FILE_ANY, FILE_BYTES_MAX, &text, &len, why);
-    if (!err) err = weft_gram_gbnf((struct weft_str){text, len}, gram_out, why);
+    const char *path = config->schema ? config->schema : config->gbnf;
+    weft_err err = weft_file_read(path, WEFT_FILE_ANY, FILE_BYTES_MAX, &text, &len, why);
+    if (!err)
+        err = (config->schema ? weft_gram_schema : weft_gram_gbnf)((struct weft_str){text, len},
+                                                                   gram_out, why);
     free(text);
     return err;
 }

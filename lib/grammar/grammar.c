@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "expr/expr.h"
 #include "match/mask.h"
+#include "schema/schema.h"
 #include "sources/gbnf.h"
 #include "sources/regex.h"
 
@@ -68,13 +69,17 @@ weft_err weft_gram_regex(struct weft_str regex, weft_gram **gram_out, struct wef
     *gram_out = NULL;
     weft_err err = new_pool(&pool, why);
     if (err) return err;
-    err = wefti_regex_expr(pool, regex, WEFTI_REGEX_MATCH, &expr, why);
+    err = wefti_regex_expr(pool, regex, WEFTI_REGEX_MATCH, WEFTI_PLAIN, &expr, why);
     if (!err) return finish_expr(pool, expr, gram_out, why);
     wefti_expr_pool_free(pool);
     return err;
 }
 
-weft_err weft_gram_gbnf(struct weft_str grammar, weft_gram **gram_out, struct weft_errmsg *why) {
+typedef weft_err read_rules(struct wefti_tree *tree, struct weft_str text, uint32_t *root_out,
+                            struct weft_errmsg *why);
+
+static weft_err compile(struct weft_str text, read_rules *read, weft_gram **gram_out,
+                        struct weft_errmsg *why) {
     wefti_expr_pool *pool;
     struct wefti_tree tree;
     uint32_t root;
@@ -82,13 +87,21 @@ weft_err weft_gram_gbnf(struct weft_str grammar, weft_gram **gram_out, struct we
     weft_err err = new_pool(&pool, why);
     if (err) return err;
     wefti_tree_init(&tree, pool);
-    err = wefti_gbnf_read(&tree, grammar, &root, why);
-    if (!err && wefti_expr_pool_failed(pool))
+    err = read(&tree, text, &root, why);
+    if (!err && (wefti_expr_pool_failed(pool) || tree.failed))
         err = weft_err_set(why, WEFT_E_TOOBIG, "the grammar is too large");
     if (!err) return finish(pool, &tree, root, gram_out, why);
     wefti_tree_fini(&tree);
     wefti_expr_pool_free(pool);
     return err;
+}
+
+weft_err weft_gram_gbnf(struct weft_str grammar, weft_gram **gram_out, struct weft_errmsg *why) {
+    return compile(grammar, wefti_gbnf_read, gram_out, why);
+}
+
+weft_err weft_gram_schema(struct weft_str schema, weft_gram **gram_out, struct weft_errmsg *why) {
+    return compile(schema, wefti_schema_read, gram_out, why);
 }
 
 weft_err weft_gram_choice(const struct weft_str *choices, size_t n, weft_gram **gram_out,

@@ -31,6 +31,9 @@ WEFT_MUST_CHECK weft_err weft_gram_regex(struct weft_str regex, weft_gram **gram
                                          struct weft_errmsg *why);
 WEFT_MUST_CHECK weft_err weft_gram_gbnf(struct weft_str grammar, weft_gram **gram_out,
                                         struct weft_errmsg *why);
+/* JSON Schema, draft 4 to 2020-12; what it has that can't be honoured is refused with keyword and place. */
+WEFT_MUST_CHECK weft_err weft_gram_schema(struct weft_str schema, weft_gram **gram_out,
+                                          struct weft_errmsg *why);
 WEFT_MUST_CHECK weft_err weft_gram_choice(const struct weft_str *choices, size_t n,
                                           weft_gram **gram_out, struct weft_errmsg *why);
 void weft_gram_free(weft_gram *gram); /* after its states */

@@ -129,15 +129,39 @@ static wefti_expr range_expr(wefti_expr_pool *pool, uint32_t first, uint32_t las
     return whole;
 }
 
-wefti_expr wefti_chars_expr(wefti_expr_pool *pool, struct wefti_chars *chars) {
+/* \u00xx, in either case of its digits. */
+static wefti_expr escape_by_number(wefti_expr_pool *pool, uint32_t c) {
+    static const char digits[] = "0123456789abcdef";
+    wefti_expr low = wefti_expr_literal(pool, &digits[c & 15], 1);
+    if ((c & 15) > 9)
+        low = wefti_expr_alt2(pool, low, wefti_expr_literal(pool, &"ABCDEF"[(c & 15) - 10], 1));
+    return wefti_expr_cat(pool, wefti_expr_literal(pool, "\\u00", 4),
+                          wefti_expr_cat(pool, wefti_expr_literal(pool, &digits[c >> 4], 1), low));
+}
+
+/* What is written with a backslash. */
+static wefti_expr escape(wefti_expr_pool *pool, uint32_t c) {
+    static const char named[] = "\b\f\n\r\t\"\\/", letters[] = "bfnrt\"\\/";
+    const char *name = memchr(named, (int)c, sizeof named - 1);
+    wefti_expr whole = c < 0x20 ? escape_by_number(pool, c) : WEFTI_EXPR_NONE;
+    if (!name) return whole;
+    const char text[2] = {'\\', letters[name - named]};
+    return wefti_expr_alt2(pool, whole, wefti_expr_literal(pool, text, 2));
+}
+
+wefti_expr wefti_chars_expr(wefti_expr_pool *pool, struct wefti_chars *chars,
+                            enum wefti_writing writing) {
     wefti_expr whole = WEFTI_EXPR_NONE;
     struct wefti_byte_set ascii = {{0}};
     wefti_chars_sort(chars);
     for (uint32_t i = 0; i < chars->n; i++) {
-        for (uint32_t c = chars->ranges[i].first; c <= chars->ranges[i].last && c < 0x80; c++)
-            ascii.bits[c / 64] |= (uint64_t)1 << (c % 64);
+        for (uint32_t c = chars->ranges[i].first; c <= chars->ranges[i].last && c < 0x80; c++) {
+            bool is_plain = c >= 0x20 && c != '"' && c != '\\';
+            if (is_plain || writing == WEFTI_PLAIN) ascii.bits[c / 64] |= (uint64_t)1 << (c % 64);
+            if (writing == WEFTI_IN_JSON) whole = wefti_expr_alt2(pool, whole, escape(pool, c));
+        }
     }
-    whole = wefti_expr_set(pool, &ascii);
+    whole = wefti_expr_alt2(pool, whole, wefti_expr_set(pool, &ascii));
     for (uint32_t i = 0; i < chars->n; i++) {
         struct wefti_char_range range = chars->ranges[i];
         if (range.first < 0x80) range.first = 0x80;
@@ -147,10 +171,10 @@ wefti_expr wefti_chars_expr(wefti_expr_pool *pool, struct wefti_chars *chars) {
     return whole;
 }
 
-wefti_expr wefti_chars_any(wefti_expr_pool *pool) {
+wefti_expr wefti_chars_any(wefti_expr_pool *pool, enum wefti_writing writing) {
     struct wefti_chars all = {0};
     wefti_chars_add(&all, 0, WEFTI_CHAR_MAX);
-    wefti_expr any = wefti_chars_expr(pool, &all);
+    wefti_expr any = wefti_chars_expr(pool, &all, writing);
     wefti_chars_fini(&all);
     return any;
 }

@@ -23,9 +23,14 @@ void wefti_chars_add_all(struct wefti_chars *chars, const struct wefti_chars *mo
 void wefti_chars_sort(struct wefti_chars *chars);
 /* All others; surrogates are in neither. Sorts. */
 void wefti_chars_invert(struct wefti_chars *chars);
+/* How characters are written: as they are, or as within a JSON string, where '"', '\\' and control
+ * characters are escaped (and "/" may be). */
+enum wefti_writing { WEFTI_PLAIN, WEFTI_IN_JSON };
+
 /* One character of the set, in UTF-8. Sorts. */
-wefti_expr wefti_chars_expr(wefti_expr_pool *pool, struct wefti_chars *chars);
+wefti_expr wefti_chars_expr(wefti_expr_pool *pool, struct wefti_chars *chars,
+                            enum wefti_writing writing);
 /* Any one character. */
-wefti_expr wefti_chars_any(wefti_expr_pool *pool);
+wefti_expr wefti_chars_any(wefti_expr_pool *pool, enum wefti_writing writing);
 
 #endif

@@ -9,15 +9,17 @@
 #define LIVE_VISITS_MAX 200000u /* states that one question about liveness may look at */
 #define MEMO 4096u
 
-enum kind { NONE, EMPTY, ALL, SET, CAT, ALT, AND, NOT, REPEAT };
+enum kind { NONE, EMPTY, ALL, SET, CAT, ALT, AND, NOT, REPEAT, MULTIPLE };
 enum live { UNKNOWN, ALIVE, DEAD };
 
 struct node {
     unsigned char kind, live;
     bool takes_empty;
     bool has_text; /* surely, without a search */
-    uint32_t a, b; /* SET: index; CAT: both; ALT, AND: first child's place, count; NOT, REPEAT: a */
-    uint32_t min, max;
+    uint32_t a, b; /* SET: index; CAT: both; ALT, AND: first child's place, count; NOT, REPEAT: a;
+                    * MULTIPLE: m, the remainder so far */
+    uint32_t min,
+        max; /* MULTIPLE: places behind the point, and how many are left; MANY: no point yet */
 };
 
 struct memo {
@@ -293,6 +295,38 @@ wefti_expr wefti_expr_repeat(wefti_expr_pool *pool, wefti_expr a, uint32_t min, 
                                       .a = a,
                                       .min = min,
                                       .max = max});
+}
+
+/* The remainder is that of all digits so far; what is left of the places is taken for zeros. */
+static wefti_expr multiples(wefti_expr_pool *pool, struct node node) {
+    uint64_t rest = node.b;
+    for (uint32_t i = node.max == WEFTI_EXPR_MANY ? node.min : node.max; i > 0; i--)
+        rest = rest * 10 % node.a;
+    node.kind = MULTIPLE;
+    node.live = UNKNOWN;
+    node.takes_empty = rest == 0;
+    node.has_text = node.max == WEFTI_EXPR_MANY;
+    return intern(pool, node);
+}
+
+wefti_expr wefti_expr_multiples(wefti_expr_pool *pool, uint32_t m, uint32_t n_places) {
+    WEFT_ASSERT(m > 0 && m <= WEFTI_MULTIPLE_MAX);
+    for (unsigned char c = '0'; c <= '9'; c++)
+        (void)wefti_expr_range(pool, c, c);
+    (void)wefti_expr_range(pool, '.', '.');
+    return multiples(pool, (struct node){.a = m, .min = n_places, .max = WEFTI_EXPR_MANY});
+}
+
+static wefti_expr step_multiple(wefti_expr_pool *pool, struct node node, unsigned char byte) {
+    if (byte == '.' && node.max == WEFTI_EXPR_MANY) {
+        node.max = node.min;
+        return multiples(pool, node);
+    }
+    if (byte < '0' || byte > '9') return WEFTI_EXPR_NONE;
+    if (node.max == 0) return byte == '0' ? multiples(pool, node) : WEFTI_EXPR_NONE;
+    node.b = (uint32_t)(((uint64_t)node.b * 10 + byte - '0') % node.a);
+    if (node.max != WEFTI_EXPR_MANY) node.max--;
+    return multiples(pool, node);
 }
 
 /* ------------------------------------------------------------------------ unions and the like --- */
@@ -594,6 +628,8 @@ wefti_expr wefti_expr_step(wefti_expr_pool *pool, wefti_expr a, unsigned char by
         to = step_cat(pool, a, byte);
     else if (node.kind == REPEAT)
         to = step_repeat(pool, node, byte);
+    else if (node.kind == MULTIPLE)
+        to = step_multiple(pool, node, byte);
     else if (node.kind == NOT)
         to = wefti_expr_not(pool, wefti_expr_step(pool, node.a, byte));
     else

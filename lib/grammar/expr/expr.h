@@ -51,6 +51,9 @@ wefti_expr wefti_expr_and(wefti_expr_pool *pool, const wefti_expr *list, size_t 
 wefti_expr wefti_expr_alt2(wefti_expr_pool *pool, wefti_expr a, wefti_expr b);
 wefti_expr wefti_expr_and2(wefti_expr_pool *pool, wefti_expr a, wefti_expr b);
 wefti_expr wefti_expr_not(wefti_expr_pool *pool, wefti_expr a);
+/* Decimal texts (digits, a point, digits) of multiples of m / 10^n_places. 1 <= m <= WEFTI_MULTIPLE_MAX. */
+#define WEFTI_MULTIPLE_MAX 1000000u
+wefti_expr wefti_expr_multiples(wefti_expr_pool *pool, uint32_t m, uint32_t n_places);
 /* max: WEFTI_EXPR_MANY for no bound; min <= max. */
 wefti_expr wefti_expr_repeat(wefti_expr_pool *pool, wefti_expr a, uint32_t min, uint32_t max);
 

@@ -56,6 +56,7 @@ static enum form form_of(struct maker *m, uint32_t rule);
 static bool is_regular(struct maker *m, uint32_t node, uint32_t self) {
     const struct wefti_tree_node *at = node_of(m, node);
     if (at->kind == WEFTI_TREE_EXPR) return true;
+    if (at->kind == WEFTI_TREE_CHAIN || m->tree->has_words) return false;
     if (at->kind == WEFTI_TREE_RULE) return at->what != self && form_of(m, at->what) == REGULAR;
     for (uint32_t child = at->child; child != WEFTI_TREE_NONE; child = node_of(m, child)->next) {
         if (!is_regular(m, child, self)) return false;
@@ -118,6 +119,8 @@ static wefti_expr expr_of(struct maker *m, uint32_t node, uint32_t self, bool wi
         return expr_of_cat(m, node, self, with_self);
     case WEFTI_TREE_ALT:
         return expr_of_alt(m, node, self, with_self);
+    case WEFTI_TREE_CHAIN:
+        break;
     case WEFTI_TREE_REPEAT:
         if (with_self) return WEFTI_EXPR_NONE;
         return wefti_expr_repeat(m->tree->pool, expr_of(m, at->child, self, false), at->min,
@@ -172,7 +175,7 @@ static uint32_t add_state(struct maker *m, enum wefti_net_kind kind, uint32_t wh
 }
 
 static uint32_t add_expr(struct maker *m, wefti_expr expr, uint32_t next) {
-    if (expr == WEFTI_EXPR_EMPTY) return next;
+    if (expr == WEFTI_EXPR_EMPTY || next == WEFTI_NET_NONE) return next;
     bool is_live = wefti_expr_is_live(m->tree->pool, expr);
     if (wefti_expr_pool_failed(m->tree->pool)) too_large(m);
     if (!is_live) return WEFTI_NET_NONE;
@@ -205,7 +208,7 @@ static uint32_t build_cat(struct maker *m, uint32_t node, uint32_t next) {
         list[n++] = at;
     wefti_expr expr = WEFTI_EXPR_EMPTY;
     while (list && n-- > 0 && !m->err) {
-        if (is_regular(m, list[n], WEFTI_TREE_NONE)) {
+        if (!m->tree->has_words && is_regular(m, list[n], WEFTI_TREE_NONE)) {
             expr = wefti_expr_cat(m->tree->pool, expr_of(m, list[n], WEFTI_TREE_NONE, false), expr);
             continue;
         }
@@ -249,6 +252,81 @@ static uint32_t build_repeat(struct maker *m, uint32_t node, uint32_t next) {
     return first;
 }
 
+/* The states behind `idx` members of a chain: `n` of them are there, and none if `n` is 0. What is there
+ * beyond all bounds is counted no further. */
+struct chain {
+    const struct wefti_tree_node *node;
+    uint32_t *members;
+    uint32_t n_members, n_counts; /* counts go from 0 to n_counts - 1 */
+    uint32_t *states; /* by member and count; those behind the last are `next` or NONE */
+};
+
+static uint32_t *chain_state(const struct chain *c, uint32_t idx, uint32_t count) {
+    return &c->states[idx * c->n_counts + count];
+}
+
+static uint32_t build_member(struct maker *m, const struct chain *c, uint32_t member,
+                             uint32_t count, uint32_t next) {
+    if (next == WEFTI_NET_NONE) return next;
+    uint32_t first = build(m, member, next);
+    return count ? add_expr(m, c->node->separator, first) : first;
+}
+
+static uint32_t count_on(const struct chain *c, uint32_t count) {
+    bool is_open = c->node->max == WEFTI_EXPR_MANY;
+    return is_open && count + 1 == c->n_counts ? count : count + 1;
+}
+
+static void build_chain_states(struct maker *m, const struct chain *c, uint32_t idx) {
+    const struct wefti_tree_node *at = node_of(m, c->members[idx]);
+    bool is_repeat = at->kind == WEFTI_TREE_REPEAT && at->min == 0;
+    bool is_many = is_repeat && at->max == WEFTI_EXPR_MANY;
+    uint32_t what = is_repeat ? at->child : c->members[idx];
+    for (uint32_t count = c->n_counts; count-- > 0 && !m->err;) {
+        uint32_t more = count_on(c, count), behind = *chain_state(c, idx + 1, count);
+        uint32_t *state = chain_state(c, idx, count);
+        *state = is_repeat ? behind : WEFTI_NET_NONE;
+        if (more == c->n_counts) continue;
+        if (is_many) { /* a split that leads back to itself, or on to the next count */
+            *state = add_state(m, WEFTI_NET_SPLIT, WEFTI_NET_NONE, behind);
+            uint32_t again = build_member(m, c, what, count, *chain_state(c, idx, more));
+            if (!m->err) m->net->states[*state].what = again;
+            continue;
+        }
+        uint32_t taken = build_member(m, c, what, count, *chain_state(c, idx + 1, more));
+        *state = is_repeat ? add_state(m, WEFTI_NET_SPLIT, taken, behind) : taken;
+    }
+}
+
+static uint32_t build_chain(struct maker *m, uint32_t node, uint32_t next) {
+    const struct wefti_tree_node *at = node_of(m, node);
+    struct chain c = {.node = at};
+    bool is_open = at->max == WEFTI_EXPR_MANY;
+    for (uint32_t child = at->child; child != WEFTI_TREE_NONE; child = node_of(m, child)->next)
+        c.n_members++;
+    uint64_t n_counts = is_open ? (at->min > 1 ? (uint64_t)at->min : 1) + 1 : (uint64_t)at->max + 1;
+    if (n_counts > c.n_members && !is_open && n_counts > STATES_MAX) n_counts = STATES_MAX;
+    if (n_counts * (c.n_members + 1) > STATES_MAX) {
+        too_large(m);
+        return 0;
+    }
+    c.n_counts = (uint32_t)n_counts;
+    c.members = calloc(c.n_members + 1, sizeof *c.members);
+    c.states = calloc((size_t)c.n_counts * (c.n_members + 1), sizeof *c.states);
+    if (!c.members || !c.states) too_large(m);
+    for (uint32_t child = at->child, i = 0; child != WEFTI_TREE_NONE && !m->err;
+         child = node_of(m, child)->next)
+        c.members[i++] = child;
+    for (uint32_t count = 0; count < c.n_counts && !m->err; count++)
+        *chain_state(&c, c.n_members, count) = count >= at->min ? next : WEFTI_NET_NONE;
+    for (uint32_t i = c.n_members; i-- > 0 && !m->err;)
+        build_chain_states(m, &c, i);
+    uint32_t first = m->err ? 0 : *chain_state(&c, 0, 0);
+    free(c.members);
+    free(c.states);
+    return first;
+}
+
 static uint32_t build(struct maker *m, uint32_t node, uint32_t next) {
     const struct wefti_tree_node *at = node_of(m, node);
     uint32_t first = 0;
@@ -262,6 +340,8 @@ static uint32_t build(struct maker *m, uint32_t node, uint32_t next) {
         first = build_cat(m, node, next);
     else if (at->kind == WEFTI_TREE_ALT)
         first = build_alt(m, node, next);
+    else if (at->kind == WEFTI_TREE_CHAIN)
+        first = build_chain(m, node, next);
     else
         first = build_repeat(m, node, next);
     m->depth--;

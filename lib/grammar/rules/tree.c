@@ -56,14 +56,25 @@ uint32_t wefti_tree_parent(struct wefti_tree *tree, enum wefti_tree_kind kind) {
 
 /* `what` of a parent is its last child. */
 void wefti_tree_add(struct wefti_tree *tree, uint32_t parent, uint32_t child) {
-    if (tree->failed) return;
+    if (tree->failed || child == WEFTI_TREE_NONE) return; /* whose maker has said why */
     struct wefti_tree_node *node = &tree->nodes[parent];
-    WEFT_ASSERT(node->kind == WEFTI_TREE_CAT || node->kind == WEFTI_TREE_ALT);
+    WEFT_ASSERT(node->kind == WEFTI_TREE_CAT || node->kind == WEFTI_TREE_ALT ||
+                node->kind == WEFTI_TREE_CHAIN);
     if (node->child == WEFTI_TREE_NONE)
         node->child = child;
     else
         tree->nodes[node->what].next = child;
     node->what = child;
+}
+
+uint32_t wefti_tree_chain(struct wefti_tree *tree, wefti_expr separator, uint32_t min,
+                          uint32_t max) {
+    return add(tree, (struct wefti_tree_node){.kind = WEFTI_TREE_CHAIN,
+                                              .child = WEFTI_TREE_NONE,
+                                              .what = WEFTI_TREE_NONE,
+                                              .min = min,
+                                              .max = max,
+                                              .separator = separator});
 }
 
 uint32_t wefti_tree_repeat(struct wefti_tree *tree, uint32_t child, uint32_t min, uint32_t max) {

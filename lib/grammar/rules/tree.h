@@ -13,6 +13,10 @@ enum wefti_tree_kind {
     WEFTI_TREE_CAT, /* no child: the empty text */
     WEFTI_TREE_ALT, /* no child: no text */
     WEFTI_TREE_REPEAT,
+    /* Members in order, with a separator between those that are there: a REPEAT of at most one may be
+     * left out, one of many may come again and again, any other must be there; between min and max of
+     * them in all. */
+    WEFTI_TREE_CHAIN,
 };
 
 struct wefti_tree_node {
@@ -20,6 +24,7 @@ struct wefti_tree_node {
     uint32_t child, next; /* the first one; its brother */
     uint32_t what;        /* EXPR: the expression; RULE: its index */
     uint32_t min, max;
+    wefti_expr separator; /* CHAIN */
 };
 
 struct wefti_tree {
@@ -28,6 +33,9 @@ struct wefti_tree {
     uint32_t n_nodes, cap_nodes;
     uint32_t *bodies; /* of rules; WEFTI_TREE_NONE: not defined */
     uint32_t n_rules, cap_rules;
+    /* Each expression stands for itself, as a word of a language does: a string of JSON is then in the same
+     * state wherever it stands, and what is known of it is known everywhere. */
+    bool has_words;
     bool failed; /* no memory, or over a million nodes */
 };
 
@@ -40,6 +48,9 @@ uint32_t wefti_tree_rule(struct wefti_tree *tree, uint32_t rule);
 uint32_t wefti_tree_parent(struct wefti_tree *tree, enum wefti_tree_kind kind);
 void wefti_tree_add(struct wefti_tree *tree, uint32_t parent, uint32_t child);
 uint32_t wefti_tree_repeat(struct wefti_tree *tree, uint32_t child, uint32_t min, uint32_t max);
+/* A CHAIN without children. */
+uint32_t wefti_tree_chain(struct wefti_tree *tree, wefti_expr separator, uint32_t min,
+                          uint32_t max);
 /* A new rule without a body. */
 uint32_t wefti_tree_new_rule(struct wefti_tree *tree);
 

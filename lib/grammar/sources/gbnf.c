@@ -180,7 +180,7 @@ static uint32_t take_char(struct reader *r) {
 
 static uint32_t add_chars(struct reader *r, struct wefti_chars *set) {
     if (set->failed) fail_at(r, r->at, WEFT_E_TOOBIG, "a class has too many ranges");
-    uint32_t node = wefti_tree_expr(r->tree, wefti_chars_expr(r->tree->pool, set));
+    uint32_t node = wefti_tree_expr(r->tree, wefti_chars_expr(r->tree->pool, set, WEFTI_PLAIN));
     wefti_chars_fini(set);
     return node;
 }

@@ -12,6 +12,7 @@
 struct translation {
     wefti_expr_pool *pool;
     struct wefti_regex_tree *tree;
+    enum wefti_writing writing;
     struct weft_errmsg *why;
     weft_err err;
 };
@@ -49,7 +50,8 @@ static wefti_expr translate_plain(struct translation *t, uint32_t node) {
     const struct wefti_regex_node *at = node_of(t, node);
     size_t n;
     WEFT_ASSERT(!at->asserts);
-    if (at->kind == WEFTI_REGEX_CHARS) return wefti_chars_expr(t->pool, &t->tree->nodes[node].set);
+    if (at->kind == WEFTI_REGEX_CHARS)
+        return wefti_chars_expr(t->pool, &t->tree->nodes[node].set, t->writing);
     if (at->kind == WEFTI_REGEX_REPEAT)
         return wefti_expr_repeat(t->pool, translate_plain(t, at->child), at->min, at->max);
     uint32_t *list = list_children(t, node, &n);
@@ -133,13 +135,14 @@ static wefti_expr translate(struct translation *t, uint32_t node, wefti_expr beh
 }
 
 weft_err wefti_regex_expr(wefti_expr_pool *pool, struct weft_str text, enum wefti_regex_kind kind,
-                          wefti_expr *expr_out, struct weft_errmsg *why) {
+                          enum wefti_writing writing, wefti_expr *expr_out,
+                          struct weft_errmsg *why) {
     struct wefti_regex_tree tree;
     *expr_out = WEFTI_EXPR_NONE;
     weft_err err = wefti_regex_tree_read(&tree, text, kind, why);
     if (err) return err;
-    struct translation t = {.pool = pool, .tree = &tree, .why = why};
-    wefti_expr any = wefti_chars_any(pool), tail = WEFTI_EXPR_EMPTY;
+    struct translation t = {.pool = pool, .tree = &tree, .writing = writing, .why = why};
+    wefti_expr any = wefti_chars_any(pool, writing), tail = WEFTI_EXPR_EMPTY;
     if (kind == WEFTI_REGEX_SEARCH) tail = wefti_expr_repeat(pool, any, 0, WEFTI_EXPR_MANY);
     wefti_expr whole = translate(&t, tree.n - 1, tail, true);
     if (kind == WEFTI_REGEX_SEARCH && !t.err) {

@@ -1,0 +1,44 @@
+/* grammar/schema: JSON Schema (draft 4 to 2020-12) as rules over JSON texts.
+ *
+ * Never weaker than asked: a keyword that can't be honoured is refused by name, with its place. Members
+ * come in the order in which the schema has them. Between words there is at most one blank, behind "," and
+ * ":". Digits of a number are at most 64 on either side of the point.
+ */
+#ifndef WEFTI_GRAMMAR_SCHEMA_H
+#define WEFTI_GRAMMAR_SCHEMA_H
+
+#include "base/str.h"
+#include "rules/tree.h"
+#include "schema/refs.h"
+#include "schema/set.h"
+
+struct wefti_schema {
+    struct wefti_sets sets;
+    struct wefti_refs refs;
+    wefti_expr words, strings, numbers; /* null, true and false; all strings; all numbers */
+    struct weft_buf path;               /* for messages */
+};
+
+/* Rules of `tree`, which is initialised and empty. INVAL: no JSON, no schema, or nothing fits; UNSUPPORTED:
+ * names keyword and place; TOOBIG. */
+WEFT_MUST_CHECK weft_err wefti_schema_read(struct wefti_tree *tree, struct weft_str text,
+                                           uint32_t *root_out, struct weft_errmsg *why);
+
+/* For the files of this room. What a schema allows, its keywords in the order of the document. */
+const struct wefti_set *wefti_schema_value(struct wefti_sets *sets, const json_t *schema,
+                                           void *context);
+/* Just this value. */
+const struct wefti_set *wefti_schema_const(struct wefti_schema *s, const json_t *value);
+const struct wefti_set *wefti_schema_object(struct wefti_schema *s, const json_t *schema);
+const struct wefti_set *wefti_schema_array(struct wefti_schema *s, const json_t *schema);
+/* Refuses `keyword` of `schema`, saying where. */
+weft_err wefti_schema_refuse(struct wefti_schema *s, weft_err err, const json_t *schema,
+                             const char *keyword, const char *what);
+/* A count such as minItems; MANY where it is not there. */
+uint32_t wefti_schema_count(struct wefti_schema *s, const json_t *schema, const char *keyword,
+                            uint32_t otherwise);
+/* All that `sets` says of a term, as rules. */
+weft_err wefti_schema_emit(struct wefti_schema *s, struct wefti_tree *tree, wefti_term root,
+                           uint32_t *rule_out);
+
+#endif

@@ -1,0 +1,505 @@
+/* The algebra of sets: unions of shapes, shape by shape. */
+#include "schema/set.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "base/minmax.h"
+#include "base/utf8.h"
+#include "codec/utf8.h"
+#include "expr/chars.h"
+
+#define SHAPES_MAX 200000u
+
+/* Counts what is made, so that a schema of many choices in many places ends somewhere. */
+static bool may_add(struct wefti_sets *sets) {
+    if (!sets->err && ++sets->n_shapes > SHAPES_MAX)
+        (void)wefti_sets_fail(sets, WEFT_E_TOOBIG, "the schema has too many combinations");
+    return !sets->err;
+}
+
+static struct wefti_set *new_set(struct wefti_sets *sets) {
+    return wefti_sets_alloc(sets, 1, sizeof(struct wefti_set));
+}
+
+/* -------------------------------------------------------------------------------- made by hand --- */
+
+struct wefti_array *wefti_array_any(struct wefti_sets *sets) {
+    struct wefti_array *shape = wefti_sets_alloc(sets, 1, sizeof *shape);
+    if (!shape || !may_add(sets)) return NULL;
+    shape->rest = WEFTI_TERM_TRUE;
+    shape->max = WEFTI_MANY;
+    return shape;
+}
+
+struct wefti_object *wefti_object_any(struct wefti_sets *sets) {
+    struct wefti_object *shape = wefti_sets_alloc(sets, 1, sizeof *shape);
+    struct wefti_keys *others = wefti_sets_alloc(sets, 1, sizeof *others);
+    if (!others || !may_add(sets)) return NULL;
+    *others = (struct wefti_keys){sets->all_keys, WEFTI_TERM_TRUE};
+    shape->others = others;
+    shape->n_others = 1;
+    shape->max = WEFTI_MANY;
+    return shape;
+}
+
+const struct wefti_set *wefti_set_scalars(struct wefti_sets *sets, wefti_expr scalars) {
+    struct wefti_set *set = new_set(sets);
+    if (set) set->scalars = scalars;
+    return set;
+}
+
+const struct wefti_set *wefti_set_array(struct wefti_sets *sets, struct wefti_array *shape) {
+    struct wefti_set *set = shape ? new_set(sets) : NULL;
+    if (set) set->arrays = shape;
+    return set;
+}
+
+const struct wefti_set *wefti_set_object(struct wefti_sets *sets, struct wefti_object *shape) {
+    struct wefti_set *set = shape ? new_set(sets) : NULL;
+    if (set) set->objects = shape;
+    return set;
+}
+
+const struct wefti_set *wefti_set_none(struct wefti_sets *sets) {
+    return new_set(sets);
+}
+
+const struct wefti_set *wefti_set_all(struct wefti_sets *sets) {
+    struct wefti_set *set = new_set(sets);
+    if (!set) return NULL;
+    set->scalars = sets->all_scalars;
+    set->arrays = wefti_array_any(sets);
+    set->objects = wefti_object_any(sets);
+    return sets->err ? NULL : set;
+}
+
+/* --------------------------------------------------------------------------------------- keys --- */
+
+wefti_expr wefti_key_expr(struct wefti_sets *sets, struct weft_str name) {
+    wefti_expr quote = wefti_expr_literal(sets->pool, "\"", 1), key = quote;
+    size_t n_chars = weft_utf8_count(name.data, name.len);
+    size_t *starts = wefti_sets_alloc(sets, n_chars + 1, sizeof *starts);
+    if (!starts) return WEFTI_EXPR_NONE;
+    for (size_t at = 0, i = 0; at < name.len && i < n_chars; i++) {
+        starts[i] = at;
+        at += weft_utf8_next(name.data + at, name.len - at);
+    }
+    for (size_t i = n_chars; i-- > 0;) {
+        struct wefti_chars one = {0};
+        size_t n;
+        uint32_t c = weft_utf8_get(name.data + starts[i], &n);
+        wefti_chars_add(&one, c, c);
+        key = wefti_expr_cat(sets->pool, wefti_chars_expr(sets->pool, &one, WEFTI_IN_JSON), key);
+        wefti_chars_fini(&one);
+    }
+    return wefti_expr_cat(sets->pool, quote, key);
+}
+
+/* By the plain writing of each character: keys are sets of values, not of writings. */
+bool wefti_keys_hold(struct wefti_sets *sets, wefti_expr keys, struct weft_str name) {
+    wefti_expr both = wefti_expr_and2(sets->pool, keys, wefti_key_expr(sets, name));
+    return wefti_expr_is_live(sets->pool, both);
+}
+
+wefti_expr wefti_keys_without(struct wefti_sets *sets, wefti_expr keys,
+                              const struct wefti_object *shape) {
+    wefti_expr *list = wefti_sets_alloc(sets, shape->n_members + 1, sizeof *list);
+    uint32_t n = 0;
+    if (!list) return WEFTI_EXPR_NONE;
+    for (uint32_t i = 0; i < shape->n_members; i++)
+        list[n++] = shape->members[i].key;
+    if (n == 0) return keys;
+    wefti_expr named = wefti_expr_alt(sets->pool, list, n);
+    return wefti_expr_and2(sets->pool, keys, wefti_expr_not(sets->pool, named));
+}
+
+static const struct wefti_member *find_member(const struct wefti_object *shape,
+                                              struct weft_str name) {
+    for (uint32_t i = 0; i < shape->n_members; i++) {
+        if (weft_str_is(shape->members[i].name, name.data, name.len)) return &shape->members[i];
+    }
+    return NULL;
+}
+
+/* What the shape says of a member of that name. */
+static wefti_term term_for(struct wefti_sets *sets, const struct wefti_object *shape,
+                           struct weft_str name) {
+    const struct wefti_member *member = find_member(shape, name);
+    if (member) return member->value;
+    for (uint32_t i = 0; i < shape->n_others; i++) {
+        if (wefti_keys_hold(sets, shape->others[i].keys, name)) return shape->others[i].value;
+    }
+    return WEFTI_TERM_FALSE;
+}
+
+/* --------------------------------------------------------------------------------------- both --- */
+
+static wefti_term item_of(const struct wefti_array *shape, uint32_t idx) {
+    return idx < shape->n_items ? shape->items[idx] : shape->rest;
+}
+
+static bool join_some_items(struct wefti_sets *sets, const struct wefti_array *b,
+                            struct wefti_array *out) {
+    if (!b->has_some) return true;
+    if (out->has_some) {
+        if (out->some == b->some && out->some_from == b->some_from) {
+            out->some_min = weft_max_u32(out->some_min, b->some_min);
+            out->some_max = weft_min_u32(out->some_max, b->some_max);
+            return out->some_min <= out->some_max;
+        }
+        (void)wefti_sets_fail(sets, WEFT_E_UNSUPPORTED,
+                              "two \"contains\" (or complements of \"items\") for one array are "
+                              "not supported");
+        return false;
+    }
+    out->has_some = true;
+    out->some = b->some;
+    out->some_from = b->some_from;
+    out->some_min = b->some_min;
+    out->some_max = b->some_max;
+    return true;
+}
+
+/* NULL: there is none, or a failure. */
+static struct wefti_array *both_arrays(struct wefti_sets *sets, const struct wefti_array *a,
+                                       const struct wefti_array *b) {
+    struct wefti_array *out = wefti_array_any(sets);
+    if (!out) return NULL;
+    *out = *a;
+    out->next = NULL;
+    out->min = weft_max_u32(a->min, b->min);
+    out->max = weft_min_u32(a->max, b->max);
+    out->is_unique = a->is_unique || b->is_unique;
+    out->n_items = weft_max_u32(a->n_items, b->n_items);
+    out->items = wefti_sets_alloc(sets, out->n_items + 1, sizeof *out->items);
+    out->rest = wefti_term_and(sets, a->rest, b->rest);
+    if (!out->items || !join_some_items(sets, b, out)) return NULL;
+    for (uint32_t i = 0; i < out->n_items; i++) {
+        out->items[i] = wefti_term_and(sets, item_of(a, i), item_of(b, i));
+        if (out->items[i] == WEFTI_TERM_FALSE) out->max = weft_min_u32(out->max, i);
+    }
+    if (out->rest == WEFTI_TERM_FALSE) out->max = weft_min_u32(out->max, out->n_items);
+    return out->min <= out->max && !sets->err ? out : NULL;
+}
+
+/* Members of both, in this order: declared in `a`, declared in `b` alone, then those only required. */
+static bool join_members(struct wefti_sets *sets, const struct wefti_object *a,
+                         const struct wefti_object *b, struct wefti_object *out) {
+    const struct wefti_object *from[] = {a, b};
+    uint32_t n_max = a->n_members + b->n_members;
+    out->members = wefti_sets_alloc(sets, n_max + 1, sizeof *out->members);
+    out->n_members = 0;
+    for (int round = 0; round < 4 && out->members; round++) {
+        const struct wefti_object *one = from[round % 2], *other = from[1 - round % 2];
+        for (uint32_t i = 0; i < one->n_members; i++) {
+            struct wefti_member m = one->members[i];
+            const struct wefti_member *same = find_member(other, m.name);
+            bool is_declared = m.is_declared || (same && same->is_declared);
+            bool is_now = round < 2 ? m.is_declared : !is_declared;
+            if (!is_now || find_member(out, m.name)) continue;
+            m.value = wefti_term_and(sets, m.value, term_for(sets, other, m.name));
+            m.is_required = m.is_required || (same && same->is_required);
+            m.is_declared = is_declared;
+            if (m.is_required && m.value == WEFTI_TERM_FALSE) return false;
+            out->members[out->n_members++] = m;
+        }
+    }
+    return out->members && !sets->err;
+}
+
+static bool join_keys(struct wefti_sets *sets, const struct wefti_object *a,
+                      const struct wefti_object *b, struct wefti_object *out) {
+    out->others =
+        wefti_sets_alloc(sets, (size_t)a->n_others * b->n_others + 1, sizeof *out->others);
+    out->n_others = 0;
+    for (uint32_t i = 0; i < a->n_others && out->others; i++) {
+        for (uint32_t k = 0; k < b->n_others; k++) {
+            const struct wefti_keys *x = &a->others[i], *y = &b->others[k];
+            struct wefti_keys both = {wefti_expr_and2(sets->pool, x->keys, y->keys),
+                                      wefti_term_and(sets, x->value, y->value)};
+            if (both.value == WEFTI_TERM_FALSE || !wefti_expr_is_live(sets->pool, both.keys))
+                continue;
+            out->others[out->n_others++] = both;
+        }
+    }
+    return out->others && !sets->err;
+}
+
+static struct wefti_object *both_objects(struct wefti_sets *sets, const struct wefti_object *a,
+                                         const struct wefti_object *b) {
+    struct wefti_object *out = wefti_object_any(sets);
+    if (!out) return NULL;
+    *out = *a;
+    out->next = NULL;
+    out->min = weft_max_u32(a->min, b->min);
+    out->max = weft_min_u32(a->max, b->max);
+    if (a->has_some && b->has_some) {
+        (void)wefti_sets_fail(sets, WEFT_E_UNSUPPORTED,
+                              "two complements of \"additionalProperties\" for one object are not "
+                              "supported");
+        return NULL;
+    }
+    if (b->has_some) {
+        out->has_some = true;
+        out->some = b->some;
+    }
+    if (!join_members(sets, a, b, out) || !join_keys(sets, a, b, out)) return NULL;
+    return out->min <= out->max ? out : NULL;
+}
+
+const struct wefti_set *wefti_set_and(struct wefti_sets *sets, const struct wefti_set *a,
+                                      const struct wefti_set *b) {
+    struct wefti_set *out = a && b ? new_set(sets) : NULL;
+    if (!out) return NULL;
+    out->scalars = wefti_expr_and2(sets->pool, a->scalars, b->scalars);
+    struct wefti_array **last = &out->arrays;
+    for (const struct wefti_array *x = a->arrays; x && !sets->err; x = x->next) {
+        for (const struct wefti_array *y = b->arrays; y && !sets->err; y = y->next) {
+            *last = both_arrays(sets, x, y);
+            if (*last) last = &(*last)->next;
+        }
+    }
+    struct wefti_object **end = &out->objects;
+    for (const struct wefti_object *x = a->objects; x && !sets->err; x = x->next) {
+        for (const struct wefti_object *y = b->objects; y && !sets->err; y = y->next) {
+            *end = both_objects(sets, x, y);
+            if (*end) end = &(*end)->next;
+        }
+    }
+    return sets->err ? NULL : out;
+}
+
+/* --------------------------------------------------------------------------------------- either --- */
+
+static void add_arrays(struct wefti_sets *sets, struct wefti_set *out,
+                       const struct wefti_array *list) {
+    struct wefti_array **last = &out->arrays;
+    while (*last)
+        last = &(*last)->next;
+    for (; list && !sets->err; list = list->next) {
+        *last = wefti_array_any(sets);
+        if (!*last) return;
+        **last = *list;
+        (*last)->next = NULL;
+        last = &(*last)->next;
+    }
+}
+
+static void add_objects(struct wefti_sets *sets, struct wefti_set *out,
+                        const struct wefti_object *list) {
+    struct wefti_object **last = &out->objects;
+    while (*last)
+        last = &(*last)->next;
+    for (; list && !sets->err; list = list->next) {
+        *last = wefti_object_any(sets);
+        if (!*last) return;
+        **last = *list;
+        (*last)->next = NULL;
+        last = &(*last)->next;
+    }
+}
+
+const struct wefti_set *wefti_set_or(struct wefti_sets *sets, const struct wefti_set *a,
+                                     const struct wefti_set *b) {
+    struct wefti_set *out = a && b ? new_set(sets) : NULL;
+    if (!out) return NULL;
+    out->scalars = wefti_expr_alt2(sets->pool, a->scalars, b->scalars);
+    add_arrays(sets, out, a->arrays);
+    add_arrays(sets, out, b->arrays);
+    add_objects(sets, out, a->objects);
+    add_objects(sets, out, b->objects);
+    return sets->err ? NULL : out;
+}
+
+/* ------------------------------------------------------------------------------------- neither --- */
+
+static struct wefti_array *add_array(struct wefti_sets *sets, struct wefti_set *to) {
+    struct wefti_array *shape = wefti_array_any(sets);
+    if (!shape) return NULL;
+    shape->next = to->arrays;
+    to->arrays = shape;
+    return shape;
+}
+
+static void not_some_items(struct wefti_sets *sets, const struct wefti_array *a,
+                           struct wefti_set *out) {
+    for (int side = 0; side < 2; side++) {
+        bool is_there = side ? a->some_max < WEFTI_MANY : a->some_min > 0;
+        struct wefti_array *shape = is_there ? add_array(sets, out) : NULL;
+        if (!shape) continue;
+        shape->has_some = true;
+        shape->some = a->some;
+        shape->some_from = a->some_from;
+        shape->some_min = side ? a->some_max + 1 : 0;
+        shape->some_max = side ? WEFTI_MANY : a->some_min - 1;
+    }
+}
+
+/* Arrays that the shape is not: too short, too long, one of the first items another one, one of the others
+ * another one, too few or too many of what it contains. */
+static const struct wefti_set *not_array(struct wefti_sets *sets, const struct wefti_array *a) {
+    struct wefti_set *out = new_set(sets);
+    struct wefti_array *shape;
+    if (!out) return NULL;
+    if (a->is_unique)
+        (void)wefti_sets_fail(sets, WEFT_E_UNSUPPORTED,
+                              "the complement of \"uniqueItems\" is not supported");
+    if (a->min > 0 && (shape = add_array(sets, out))) shape->max = a->min - 1;
+    if (a->max < WEFTI_MANY && (shape = add_array(sets, out))) shape->min = a->max + 1;
+    for (uint32_t i = 0; i < a->n_items && !sets->err; i++) {
+        if (a->items[i] == WEFTI_TERM_TRUE || !(shape = add_array(sets, out))) continue;
+        shape->n_items = shape->min = i + 1;
+        shape->items = wefti_sets_alloc(sets, i + 1, sizeof *shape->items);
+        for (uint32_t k = 0; k < i && shape->items; k++)
+            shape->items[k] = WEFTI_TERM_TRUE;
+        if (shape->items) shape->items[i] = wefti_term_not(sets, a->items[i]);
+    }
+    if (a->rest != WEFTI_TERM_TRUE && (shape = add_array(sets, out))) {
+        shape->has_some = true;
+        shape->some = wefti_term_not(sets, a->rest);
+        shape->some_from = a->n_items;
+        shape->some_min = 1;
+        shape->some_max = WEFTI_MANY;
+    }
+    if (a->has_some) not_some_items(sets, a, out);
+    return sets->err ? NULL : out;
+}
+
+static struct wefti_object *add_object(struct wefti_sets *sets, struct wefti_set *to) {
+    struct wefti_object *shape = wefti_object_any(sets);
+    if (!shape) return NULL;
+    shape->next = to->objects;
+    to->objects = shape;
+    return shape;
+}
+
+static void add_with_member(struct wefti_sets *sets, struct wefti_set *out,
+                            const struct wefti_member *member, wefti_term value) {
+    struct wefti_object *shape = add_object(sets, out);
+    struct wefti_member *own = wefti_sets_alloc(sets, 1, sizeof *own);
+    if (!shape || !own) return;
+    *own = *member;
+    own->value = value;
+    own->is_required = value != WEFTI_TERM_FALSE;
+    own->is_declared = false;
+    shape->members = own;
+    shape->n_members = 1;
+}
+
+static void add_with_some(struct wefti_sets *sets, struct wefti_set *out, wefti_expr keys,
+                          wefti_term value) {
+    if (value == WEFTI_TERM_FALSE || !wefti_expr_is_live(sets->pool, keys)) return;
+    struct wefti_object *shape = add_object(sets, out);
+    if (!shape) return;
+    shape->has_some = true;
+    shape->some = (struct wefti_keys){keys, value};
+}
+
+/* None of some.keys has a value of some.value. */
+static void add_without_some(struct wefti_sets *sets, const struct wefti_object *a,
+                             struct wefti_set *out) {
+    struct wefti_object *shape = add_object(sets, out);
+    struct wefti_keys *keys = wefti_sets_alloc(sets, 2, sizeof *keys);
+    if (!shape || !keys) return;
+    keys[0] = (struct wefti_keys){a->some.keys, wefti_term_not(sets, a->some.value)};
+    keys[1] = (struct wefti_keys){
+        wefti_expr_and2(sets->pool, sets->all_keys, wefti_expr_not(sets->pool, a->some.keys)),
+        WEFTI_TERM_TRUE};
+    shape->others = keys;
+    shape->n_others = 2;
+}
+
+static const struct wefti_set *not_object(struct wefti_sets *sets, const struct wefti_object *a) {
+    struct wefti_set *out = new_set(sets);
+    struct wefti_object *shape;
+    if (!out) return NULL;
+    wefti_expr rest = wefti_keys_without(sets, sets->all_keys, a);
+    if (a->min > 0 && (shape = add_object(sets, out))) shape->max = a->min - 1;
+    if (a->max < WEFTI_MANY && (shape = add_object(sets, out))) shape->min = a->max + 1;
+    for (uint32_t i = 0; i < a->n_members && !sets->err; i++) {
+        const struct wefti_member *member = &a->members[i];
+        if (member->is_required) add_with_member(sets, out, member, WEFTI_TERM_FALSE);
+        if (member->value != WEFTI_TERM_TRUE)
+            add_with_member(sets, out, member, wefti_term_not(sets, member->value));
+    }
+    for (uint32_t i = 0; i < a->n_others && !sets->err; i++) {
+        wefti_expr keys = wefti_keys_without(sets, a->others[i].keys, a);
+        rest = wefti_expr_and2(sets->pool, rest, wefti_expr_not(sets->pool, a->others[i].keys));
+        add_with_some(sets, out, keys, wefti_term_not(sets, a->others[i].value));
+    }
+    add_with_some(sets, out, rest, WEFTI_TERM_TRUE);
+    if (a->has_some) add_without_some(sets, a, out);
+    return sets->err ? NULL : out;
+}
+
+/* Numbers with an exponent are in no complement: what is known of others is not known of them. */
+const struct wefti_set *wefti_set_not(struct wefti_sets *sets, const struct wefti_set *a) {
+    const struct wefti_set *out = wefti_set_all(sets);
+    wefti_expr others = a ? wefti_expr_not(sets->pool, a->scalars) : WEFTI_EXPR_NONE;
+    struct wefti_set *scalars = new_set(sets);
+    if (!out || !a || !scalars) return NULL;
+    *scalars = *out;
+    scalars->scalars = wefti_expr_and2(
+        sets->pool, a->scalars == WEFTI_EXPR_NONE ? sets->all_scalars : sets->plain_scalars,
+        others);
+    out = scalars;
+    for (const struct wefti_array *x = a->arrays; x && out; x = x->next) {
+        const struct wefti_set *none = not_array(sets, x);
+        struct wefti_set *both = none ? new_set(sets) : NULL;
+        if (!both) return NULL;
+        const struct wefti_set arrays = {.arrays = out->arrays};
+        const struct wefti_set *less = wefti_set_and(sets, &arrays, none);
+        if (!less) return NULL;
+        *both = *out;
+        both->arrays = less->arrays;
+        out = both;
+    }
+    for (const struct wefti_object *x = a->objects; x && out; x = x->next) {
+        const struct wefti_set *none = not_object(sets, x);
+        struct wefti_set *both = none ? new_set(sets) : NULL;
+        if (!both) return NULL;
+        const struct wefti_set objects = {.objects = out->objects};
+        const struct wefti_set *less = wefti_set_and(sets, &objects, none);
+        if (!less) return NULL;
+        *both = *out;
+        both->objects = less->objects;
+        out = both;
+    }
+    return out;
+}
+
+/* -------------------------------------------------------------------------------------- empty --- */
+
+static bool is_empty_term(struct wefti_sets *sets, wefti_term term, uint32_t depth) {
+    if (term == WEFTI_TERM_FALSE) return true;
+    if (term == WEFTI_TERM_TRUE || depth == 0 || sets->terms[term].is_open) return false;
+    const struct wefti_set *set = wefti_term_value(sets, term);
+    return set && wefti_set_is_empty(sets, set, depth - 1);
+}
+
+static bool is_empty_array(struct wefti_sets *sets, const struct wefti_array *a, uint32_t depth) {
+    for (uint32_t i = 0; i < a->min && i <= a->n_items; i++) {
+        if (is_empty_term(sets, item_of(a, i), depth)) return true;
+    }
+    return a->has_some && a->some_min > 0 && is_empty_term(sets, a->some, depth);
+}
+
+static bool is_empty_object(struct wefti_sets *sets, const struct wefti_object *a, uint32_t depth) {
+    for (uint32_t i = 0; i < a->n_members; i++) {
+        if (a->members[i].is_required && is_empty_term(sets, a->members[i].value, depth))
+            return true;
+    }
+    return false;
+}
+
+bool wefti_set_is_empty(struct wefti_sets *sets, const struct wefti_set *set, uint32_t depth) {
+    if (wefti_expr_is_live(sets->pool, set->scalars)) return false;
+    for (const struct wefti_array *a = set->arrays; a; a = a->next) {
+        if (!is_empty_array(sets, a, depth)) return false;
+    }
+    for (const struct wefti_object *a = set->objects; a; a = a->next) {
+        if (!is_empty_object(sets, a, depth)) return false;
+    }
+    return !sets->err;
+}
