@@ -42,6 +42,7 @@ struct wefti_expr_pool {
     uint32_t n_children, cap_children;
     struct wefti_byte_set *sets;
     uint32_t n_sets, cap_sets;
+    wefti_expr of_byte[256]; /* sets of one byte; NONE: not yet */
     unsigned char class_of[256], representatives[256];
     uint32_t n_classes;
     struct memo memo[MEMO];
@@ -228,9 +229,12 @@ wefti_expr wefti_expr_set(wefti_expr_pool *pool, const struct wefti_byte_set *se
 
 wefti_expr wefti_expr_range(wefti_expr_pool *pool, unsigned char first, unsigned char last) {
     struct wefti_byte_set set = {{0}};
+    if (first == last && pool->of_byte[first] != WEFTI_EXPR_NONE) return pool->of_byte[first];
     for (unsigned byte = first; byte <= last; byte++)
         set.bits[byte / 64] |= (uint64_t)1 << (byte % 64);
-    return wefti_expr_set(pool, &set);
+    wefti_expr whole = wefti_expr_set(pool, &set);
+    if (first == last) pool->of_byte[first] = whole;
+    return whole;
 }
 
 /* ------------------------------------------------------------------------- one after another --- */

@@ -218,9 +218,8 @@ static const struct wefti_set *with_strings(struct wefti_schema *s, wefti_expr i
 static const struct wefti_set *read_length(struct wefti_schema *s, const json_t *schema) {
     uint32_t min = wefti_schema_count(s, schema, "minLength", 0);
     uint32_t max = wefti_schema_count(s, schema, "maxLength", WEFTI_EXPR_MANY);
-    wefti_expr any = wefti_chars_any(s->sets.pool, WEFTI_IN_JSON);
     if (min > max) return with_scalars(s, alt(s, s->words, s->numbers));
-    return with_strings(s, wefti_expr_repeat(s->sets.pool, any, min, max));
+    return with_strings(s, wefti_expr_repeat(s->sets.pool, s->sets.any_char, min, max));
 }
 
 static const struct wefti_set *read_regex(struct wefti_schema *s, const json_t *schema,

@@ -5,8 +5,6 @@
 
 #include "base/check.h"
 #include "base/minmax.h"
-#include "base/utf8.h"
-#include "codec/utf8.h"
 #include "expr/chars.h"
 
 #define SHAPES_MAX 200000u
@@ -76,30 +74,44 @@ const struct wefti_set *wefti_set_all(struct wefti_sets *sets) {
 
 /* --------------------------------------------------------------------------------------- keys --- */
 
+/* From its end, so that tails are shared. */
 wefti_expr wefti_key_expr(struct wefti_sets *sets, struct weft_str name) {
-    wefti_expr quote = wefti_expr_literal(sets->pool, "\"", 1), key = quote;
-    size_t n_chars = weft_utf8_count(name.data, name.len);
-    size_t *starts = wefti_sets_alloc(sets, n_chars + 1, sizeof *starts);
-    if (!starts) return WEFTI_EXPR_NONE;
-    for (size_t at = 0, i = 0; at < name.len && i < n_chars; i++) {
-        starts[i] = at;
-        at += weft_utf8_next(name.data + at, name.len - at);
+    wefti_expr_pool *pool = sets->pool;
+    wefti_expr quote = wefti_expr_literal(pool, "\"", 1), key = quote;
+    for (size_t i = name.len; i-- > 0;) {
+        unsigned char c = (unsigned char)name.data[i];
+        bool is_plain = c >= 0x20 && c != '"' && c != '\\' && c != '/';
+        wefti_expr one = wefti_expr_range(pool, c, c);
+        if (!is_plain) {
+            struct wefti_chars set = {0};
+            wefti_chars_add(&set, c, c);
+            one = wefti_chars_expr(pool, &set, WEFTI_IN_JSON);
+            wefti_chars_fini(&set);
+        }
+        key = wefti_expr_cat(pool, one, key);
     }
-    for (size_t i = n_chars; i-- > 0;) {
-        struct wefti_chars one = {0};
-        size_t n;
-        uint32_t c = weft_utf8_get(name.data + starts[i], &n);
-        wefti_chars_add(&one, c, c);
-        key = wefti_expr_cat(sets->pool, wefti_chars_expr(sets->pool, &one, WEFTI_IN_JSON), key);
-        wefti_chars_fini(&one);
-    }
-    return wefti_expr_cat(sets->pool, quote, key);
+    return wefti_expr_cat(pool, quote, key);
 }
 
-/* By the plain writing of each character: keys are sets of values, not of writings. */
+static wefti_expr step_escaped(struct wefti_sets *sets, wefti_expr keys, unsigned char c) {
+    static const char digits[] = "0123456789abcdef";
+    const char text[] = {'\\', 'u', '0', '0', digits[c >> 4], digits[c & 15]};
+    for (size_t i = 0; i < sizeof text; i++)
+        keys = wefti_expr_step(sets->pool, keys, (unsigned char)text[i]);
+    return keys;
+}
+
+/* By one of the ways to write it: keys are sets of names, not of their writings. */
 bool wefti_keys_hold(struct wefti_sets *sets, wefti_expr keys, struct weft_str name) {
-    wefti_expr both = wefti_expr_and2(sets->pool, keys, wefti_key_expr(sets, name));
-    return wefti_expr_is_live(sets->pool, both);
+    if (keys == sets->all_keys) return true;
+    keys = wefti_expr_step(sets->pool, keys, '"');
+    for (size_t i = 0; i < name.len && keys != WEFTI_EXPR_NONE; i++) {
+        unsigned char c = (unsigned char)name.data[i];
+        if (c == '"' || c == '\\') keys = wefti_expr_step(sets->pool, keys, '\\');
+        keys = c < 0x20 ? step_escaped(sets, keys, c) : wefti_expr_step(sets->pool, keys, c);
+    }
+    keys = wefti_expr_step(sets->pool, keys, '"');
+    return wefti_expr_takes_empty(sets->pool, keys);
 }
 
 wefti_expr wefti_keys_without(struct wefti_sets *sets, wefti_expr keys,

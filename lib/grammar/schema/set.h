@@ -92,11 +92,14 @@ struct wefti_sets {
     void *context;
     struct wefti_term_node *terms;
     uint32_t n_terms, cap_terms;
+    uint32_t *slots; /* open addressing over them: index + 1 */
+    uint32_t n_slots;
     void *chunks; /* of memory */
     size_t n_bytes;
     uint32_t n_shapes; /* made so far: the bound of all work */
     uint32_t depth;
     wefti_expr all_scalars, plain_scalars, all_keys; /* plain: without exponents */
+    wefti_expr any_char;                             /* of a string */
     weft_err err;
     struct weft_errmsg *why;
 };

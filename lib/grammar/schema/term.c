@@ -61,8 +61,8 @@ static wefti_expr quoted(wefti_expr_pool *pool, wefti_expr inner) {
 
 void wefti_sets_init(struct wefti_sets *sets, wefti_expr_pool *pool, struct weft_errmsg *why) {
     *sets = (struct wefti_sets){.pool = pool, .why = why};
-    wefti_expr any = wefti_chars_any(pool, WEFTI_IN_JSON);
-    sets->all_keys = quoted(pool, wefti_expr_repeat(pool, any, 0, WEFTI_EXPR_MANY));
+    sets->any_char = wefti_chars_any(pool, WEFTI_IN_JSON);
+    sets->all_keys = quoted(pool, wefti_expr_repeat(pool, sets->any_char, 0, WEFTI_EXPR_MANY));
     wefti_expr words[] = {wefti_expr_literal(pool, "null", 4), wefti_expr_literal(pool, "true", 4),
                           wefti_expr_literal(pool, "false", 5), sets->all_keys};
     wefti_expr some = wefti_expr_alt(pool, words, 4);
@@ -86,6 +86,7 @@ void wefti_sets_fini(struct wefti_sets *sets) {
         free(chunk);
     }
     free(sets->terms);
+    free(sets->slots);
     *sets = (struct wefti_sets){0};
 }
 
@@ -96,10 +97,39 @@ static bool is_same(const struct wefti_term_node *a, const struct wefti_term_nod
            (a->n_parts == 0 || memcmp(a->parts, b->parts, a->n_parts * sizeof *a->parts) == 0);
 }
 
+static uint64_t hash_node(const struct wefti_term_node *node) {
+    uint64_t hash = (uint64_t)(uintptr_t)node->what + (uint64_t)node->kind;
+    for (uint32_t i = 0; i < node->n_parts; i++)
+        hash = (hash ^ node->parts[i]) * 0x9e3779b97f4a7c15u;
+    hash *= 0x9e3779b97f4a7c15u;
+    return hash ^ (hash >> 29);
+}
+
+static bool rehash(struct wefti_sets *sets) {
+    uint32_t n_slots = sets->n_slots ? 2 * sets->n_slots : 256;
+    uint32_t *slots = calloc(n_slots, sizeof *slots);
+    if (!slots) return false;
+    for (uint32_t i = 0; i < sets->n_terms; i++) {
+        uint64_t at = hash_node(&sets->terms[i]);
+        while (slots[at & (n_slots - 1)])
+            at++;
+        slots[at & (n_slots - 1)] = i + 1;
+    }
+    free(sets->slots);
+    sets->slots = slots;
+    sets->n_slots = n_slots;
+    return true;
+}
+
 static wefti_term intern(struct wefti_sets *sets, struct wefti_term_node node) {
     if (sets->err) return WEFTI_TERM_FALSE;
-    for (wefti_term i = sets->n_terms; i-- > 0;) {
-        if (is_same(&sets->terms[i], &node)) return i;
+    if (2 * sets->n_terms >= sets->n_slots && !rehash(sets)) {
+        (void)wefti_sets_fail(sets, WEFT_E_NOMEM, "no memory for a schema");
+        return WEFTI_TERM_FALSE;
+    }
+    uint64_t at = hash_node(&node);
+    for (uint32_t slot; (slot = sets->slots[at & (sets->n_slots - 1)]); at++) {
+        if (is_same(&sets->terms[slot - 1], &node)) return slot - 1;
     }
     if (sets->n_terms == sets->cap_terms) {
         uint32_t cap = 2 * sets->cap_terms;
@@ -117,6 +147,7 @@ static wefti_term intern(struct wefti_sets *sets, struct wefti_term_node node) {
     if (node.n_parts > 0) memcpy(parts, node.parts, node.n_parts * sizeof *parts);
     node.parts = parts;
     sets->terms[sets->n_terms] = node;
+    sets->slots[at & (sets->n_slots - 1)] = sets->n_terms + 1;
     return sets->n_terms++;
 }
 
