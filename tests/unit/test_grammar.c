@@ -165,6 +165,132 @@ static void bounds_are_counters(void **state) {
     weft_gram_free(gram);
 }
 
+static weft_gram *schema(const char *text) {
+    struct weft_errmsg why = {""};
+    weft_gram *gram;
+    if (weft_gram_schema(STR(text), &gram, &why)) fail_msg("%s: %s", text, why.text);
+    return gram;
+}
+
+/* Texts that are accepted, and texts that are not, each list ended by NULL. */
+static void check_schema(const char *text, const char *const *good, const char *const *bad) {
+    weft_gram *gram = schema(text);
+    for (; *good; good++) {
+        if (judge(gram, *good) != 'a') fail_msg("%s does not accept %s", text, *good);
+    }
+    for (; *bad; bad++) {
+        if (judge(gram, *bad) == 'a') fail_msg("%s accepts %s", text, *bad);
+    }
+    weft_gram_free(gram);
+}
+
+#define GOOD (const char *const[])
+#define BAD (const char *const[])
+
+static void members_come_as_declared_with_one_blank_at_most(void **state) {
+    (void)state;
+    check_schema(
+        "{\"type\": \"object\", \"properties\": {\"b\": {\"type\": \"null\"}, \"a\": "
+        "{\"type\": \"boolean\"}}, \"required\": [\"a\"], \"additionalProperties\": false}",
+        GOOD{"{\"a\":true}", "{\"b\": null, \"a\": false}", NULL},
+        BAD{"{}", "{\"a\":true,\"b\":null}", "{\"a\":  true}", "{ \"a\":true}",
+            "{\"a\":true,\"a\":true}", "{\"a\":true,\"c\":1}", "{\"b\":null}", NULL});
+}
+
+static void numbers_keep_their_bounds(void **state) {
+    (void)state;
+    check_schema("{\"type\": \"number\", \"minimum\": -2.5, \"exclusiveMaximum\": 10}",
+                 GOOD{"-2.5", "-2.50", "0", "9.999", "-0.1", "0.0", NULL},
+                 BAD{"-2.51", "10", "10.0", "1e1", "-0", "-3", "01", "100", NULL});
+    check_schema("{\"type\": \"integer\", \"multipleOf\": 7, \"minimum\": 8}",
+                 GOOD{"14", "21", "700", NULL}, BAD{"7", "0", "15", "14.0", "-14", NULL});
+    check_schema("{\"type\": \"number\", \"multipleOf\": 0.25, \"not\": {\"type\": \"integer\"}}",
+                 GOOD{"0.25", "1.5", "-7.750", NULL}, BAD{"1", "1.0", "0.3", "0.125", NULL});
+}
+
+static void strings_are_what_they_mean_not_how_they_are_written(void **state) {
+    (void)state;
+    check_schema("{\"type\": \"string\", \"pattern\": \"^a\\\\n\", \"maxLength\": 3}",
+                 GOOD{"\"a\\n\"", "\"a\\u000ab\"", "\"a\\n\\\"\"", NULL},
+                 BAD{"\"a\n\"", "\"an\"", "\"a\\nbc\"", "\"a", NULL});
+    check_schema("{\"not\": {\"enum\": [\"a\", 1, null]}}",
+                 GOOD{"\"b\"", "2", "true", "[]", "{}", NULL},
+                 BAD{"\"a\"", "1", "1.0", "null", "1e0", NULL});
+}
+
+static void combinations_are_those_of_sets(void **state) {
+    (void)state;
+    check_schema(
+        "{\"oneOf\": [{\"required\": [\"a\"]}, {\"required\": [\"b\"]}], \"type\": \"object\"}",
+        GOOD{"{\"a\":1}", "{\"b\":1}", "{\"a\":1,\"c\":2}", NULL},
+        BAD{"{}", "{\"a\":1,\"b\":1}", "{\"c\":1}", NULL});
+    check_schema(
+        "{\"if\": {\"properties\": {\"k\": {\"const\": 1}}, \"required\": [\"k\"]}, \"then\": "
+        "{\"required\": [\"x\"]}, \"type\": \"object\"}",
+        GOOD{"{\"k\":2}", "{\"k\":1,\"x\":0}", "{}", NULL}, BAD{"{\"k\":1}", "{\"k\":1.0}", NULL});
+    check_schema("{\"type\": \"array\", \"contains\": {\"const\": 1}, \"maxContains\": 2}",
+                 GOOD{"[1]", "[0,1,1]", "[1,[],{}]", NULL},
+                 BAD{"[]", "[0]", "[1,1,1]", "[1,1.0,1]", NULL});
+}
+
+static void a_schema_may_contain_itself(void **state) {
+    (void)state;
+    check_schema("{\"type\": \"object\", \"properties\": {\"next\": {\"$ref\": \"#\"}}, "
+                 "\"additionalProperties\": false}",
+                 GOOD{"{}", "{\"next\":{\"next\":{}}}", NULL},
+                 BAD{"{\"next\":1}", "{\"next\":{}", NULL});
+    ASSERT_REFUSED(weft_gram_schema(STR("{\"$ref\": \"#\"}"), &gram, &why), WEFT_E_INVAL,
+                   "nothing but itself");
+    ASSERT_REFUSED(weft_gram_schema(STR("{\"type\": \"object\", \"properties\": {\"a\": {\"$ref\": "
+                                        "\"#\"}}, \"required\": [\"a\"]}"),
+                                    &gram, &why),
+                   WEFT_E_INVAL, "no text fits");
+}
+
+static void what_is_not_honoured_is_refused_with_its_place(void **state) {
+    (void)state;
+    ASSERT_REFUSED(
+        weft_gram_schema(STR("{\"properties\": {\"a\": {\"pattern\": \"(?<=a)b\"}}}"), &gram, &why),
+        WEFT_E_UNSUPPORTED, "\"pattern\" at #/properties/a: regular expression, character 3");
+    ASSERT_REFUSED(
+        weft_gram_schema(STR("{\"items\": {\"$ref\": \"http://example.org/x\"}}"), &gram, &why),
+        WEFT_E_UNSUPPORTED, "\"$ref\" at #/items: names nothing in this document");
+    ASSERT_REFUSED(weft_gram_schema(STR("{\"type\": \"strin\"}"), &gram, &why), WEFT_E_INVAL,
+                   "no such type");
+    ASSERT_REFUSED(weft_gram_schema(STR("{\"type\":"), &gram, &why), WEFT_E_INVAL, "is not JSON");
+    ASSERT_REFUSED(weft_gram_schema(STR("{\"format\": \"uri-template\"}"), &gram, &why),
+                   WEFT_E_UNSUPPORTED, "\"format\" at #: uri-template");
+}
+
+/* Each answered, one way or the other, and soon. */
+static void bombs_are_answered(void **state) {
+    (void)state;
+    enum { N = 10000 };
+    char *deep = calloc(1, 32 * N + 64), *at = deep;
+    struct weft_errmsg why = {""};
+    weft_gram *gram;
+    assert_non_null(deep);
+    for (int i = 0; i < N; i++)
+        at += sprintf(at, "{\"items\":");
+    at += sprintf(at, "{}");
+    memset(at, '}', N);
+    weft_err err = weft_gram_schema(STR(deep), &gram, &why);
+    assert_true(!err || err == WEFT_E_TOOBIG || err == WEFT_E_INVAL);
+    weft_gram_free(gram);
+    at = deep;
+    at += sprintf(at, "{\"allOf\":[");
+    for (int i = 0; i < 20; i++)
+        at += sprintf(at, "%s{\"anyOf\":[{\"required\":[\"a%d\"]},{\"required\":[\"b%d\"]}]}",
+                      i ? "," : "", i, i);
+    (void)sprintf(at, "]}");
+    assert_int_equal(weft_gram_schema(STR(deep), &gram, &why), WEFT_E_TOOBIG);
+    assert_int_equal(
+        weft_gram_regex(STR("((((a{1,1000}){1,1000}){1,1000})b?){1,1000}"), &gram, &why), WEFT_OK);
+    assert_int_equal(judge(gram, "aaab"), 'a');
+    weft_gram_free(gram);
+    free(deep);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_not_understood_is_refused_at_its_place),
@@ -174,6 +300,13 @@ int main(void) {
         cmocka_unit_test(a_token_may_span_rules_and_end_within_a_character),
         cmocka_unit_test(a_hundred_thousand_texts_are_one_choice),
         cmocka_unit_test(bounds_are_counters),
+        cmocka_unit_test(members_come_as_declared_with_one_blank_at_most),
+        cmocka_unit_test(numbers_keep_their_bounds),
+        cmocka_unit_test(strings_are_what_they_mean_not_how_they_are_written),
+        cmocka_unit_test(combinations_are_those_of_sets),
+        cmocka_unit_test(a_schema_may_contain_itself),
+        cmocka_unit_test(what_is_not_honoured_is_refused_with_its_place),
+        cmocka_unit_test(bombs_are_answered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

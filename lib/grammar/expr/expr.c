@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/minmax.h"
 
-#define LIVE_VISITS_MAX 200000u /* states that one question about liveness may look at */
+#define LIVE_VISITS_MAX 70000u /* states that one question about liveness may look at */
 #define MEMO 4096u
 
 enum kind { NONE, EMPTY, ALL, SET, CAT, ALT, AND, NOT, REPEAT, MULTIPLE };

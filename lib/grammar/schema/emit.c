@@ -6,6 +6,7 @@
 #include "schema/number.h"
 #include "schema/schema.h"
 
+#define TIDIED 64u
 #define CONTAINS_MAX 64u /* items of an array whose count and content are bounded at once */
 
 struct emitter {
@@ -16,6 +17,9 @@ struct emitter {
     wefti_term *queue; /* whose bodies are to be made */
     uint32_t n_queue, cap_queue;
     wefti_expr comma, colon;
+    struct {
+        wefti_expr from, to;
+    } tidied[TIDIED]; /* what is known, by the expression's last bits */
 };
 
 static struct wefti_sets *sets_of(struct emitter *e) {
@@ -45,18 +49,30 @@ static bool make_room(struct emitter *e, wefti_term term) {
     return true;
 }
 
-/* Integers are written without a point, though 1.0 is one, too. */
-static wefti_expr tidy(struct emitter *e, wefti_expr scalars) {
+static wefti_expr find_tidy(struct emitter *e, wefti_expr scalars) {
     wefti_expr_pool *pool = e->tree->pool;
     wefti_expr plain = wefti_numbers_all(pool);
     wefti_expr numbers = wefti_expr_and2(pool, scalars, plain);
     wefti_expr broken =
         wefti_expr_and2(pool, numbers, wefti_expr_not(pool, wefti_numbers_integers(pool)));
-    if (scalars == sets_of(e)->all_scalars || !wefti_expr_is_live(pool, numbers)) return scalars;
+    if (!wefti_expr_is_live(pool, numbers)) return scalars;
     if (wefti_expr_is_live(pool, broken)) return scalars;
     wefti_expr others = wefti_expr_and2(pool, scalars, wefti_expr_not(pool, plain));
     wefti_expr whole = wefti_expr_and2(pool, numbers, wefti_numbers_without_point(pool));
     return wefti_expr_is_live(pool, others) ? wefti_expr_alt2(pool, others, whole) : whole;
+}
+
+/* Integers are written without a point, though 1.0 is one, too. */
+static wefti_expr tidy(struct emitter *e, wefti_expr scalars) {
+    uint32_t slot = scalars % TIDIED;
+    if (scalars == WEFTI_EXPR_NONE || scalars == e->s->strings ||
+        scalars == sets_of(e)->all_scalars)
+        return scalars;
+    if (e->tidied[slot].from != scalars) {
+        e->tidied[slot].to = find_tidy(e, scalars);
+        e->tidied[slot].from = scalars;
+    }
+    return e->tidied[slot].to;
 }
 
 static uint32_t rule_for(struct emitter *e, wefti_term term) {

@@ -7,6 +7,7 @@
 
 #define DEPTH_MAX 12000
 #define PLACES_MAX 1000000u
+#define DYNAMIC_MAX 100u /* more are taken for twins */
 #define URI_BYTES_MAX 65536u
 
 /* ------------------------------------------------------------------------------------- URIs --- */
@@ -131,6 +132,22 @@ static int compare(const void *x, const void *y) {
     return a->schema < b->schema ? -1 : a->schema > b->schema;
 }
 
+/* Where no two have one name, "$dynamicRef" is "$ref". */
+static bool has_twins(const struct wefti_refs *refs) {
+    size_t n_names = 0;
+    for (size_t i = 0; i < refs->n_bases; i++) {
+        const char *name =
+            json_string_value(json_object_get(refs->bases[i].schema, "$dynamicAnchor"));
+        if (name && ++n_names > DYNAMIC_MAX) return true;
+        for (size_t k = 0; k < i && name; k++) {
+            const char *other =
+                json_string_value(json_object_get(refs->bases[k].schema, "$dynamicAnchor"));
+            if (other && !strcmp(name, other)) return true;
+        }
+    }
+    return false;
+}
+
 weft_err wefti_refs_init(struct wefti_refs *refs, const json_t *root) {
     const char *dialect = json_string_value(json_object_get(root, "$schema"));
     *refs = (struct wefti_refs){.root = root};
@@ -141,6 +158,7 @@ weft_err wefti_refs_init(struct wefti_refs *refs, const json_t *root) {
         return err;
     }
     if (refs->n_bases > 1) qsort(refs->bases, refs->n_bases, sizeof *refs->bases, compare);
+    refs->has_dynamic = has_twins(refs);
     return WEFT_OK;
 }
 

@@ -18,6 +18,7 @@ struct wefti_refs {
     bool is_old; /* draft 7 or earlier: "$ref" is all there is */
     struct wefti_ref_place *bases, *names;
     size_t n_bases, cap_bases, n_names, cap_names;
+    bool has_dynamic; /* a "$dynamicAnchor" of the same name as another one */
 };
 
 /* NOMEM, TOOBIG. */

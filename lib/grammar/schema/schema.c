@@ -332,8 +332,10 @@ static const struct wefti_set *read_ref(struct wefti_schema *s, const json_t *sc
 
 /* ---------------------------------------------------------------------------------- keywords --- */
 
-static const struct wefti_set *read_dynamic(struct wefti_schema *s, const json_t *schema) {
-    (void)wefti_schema_refuse(s, WEFT_E_UNSUPPORTED, schema, "$dynamicRef", "is not supported");
+static const struct wefti_set *read_dynamic(struct wefti_schema *s, const json_t *schema,
+                                            const char *key) {
+    if (!s->refs.has_dynamic && !strcmp(key, "$dynamicRef")) return read_ref(s, schema, key);
+    (void)wefti_schema_refuse(s, WEFT_E_UNSUPPORTED, schema, key, "is not supported");
     return NULL;
 }
 
@@ -379,7 +381,7 @@ static const struct wefti_set *read_keyword(struct wefti_schema *s, const json_t
     if (!strcmp(key, "if")) return read_if(s, schema);
     if (!strcmp(key, "$ref")) return read_ref(s, schema, key);
     if (!strcmp(key, "$dynamicRef") || !strcmp(key, "$recursiveRef"))
-        return read_dynamic(s, schema);
+        return read_dynamic(s, schema, key);
     if (is_one_of(key, bounds)) return read_bound(s, schema, key);
     return wefti_set_all(&s->sets); /* an annotation */
 }
