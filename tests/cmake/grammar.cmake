@@ -3,3 +3,4 @@ weft_test(golden_grammars SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_gramma
           LINKS weft_grammar weft_tokenizer PkgConfig::JANSSON LABELS golden TIMEOUT 120)
 weft_test(golden_schemas SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_schemas.c
           LINKS weft_grammar weft_tokenizer PkgConfig::JANSSON LABELS golden TIMEOUT 120)
+weft_fuzz(fuzz_grammar RUNS 30000 LINKS weft_grammar weft_base)
