@@ -200,7 +200,7 @@ uint32_t wefti_place_n_bytes(const struct wefti_place *place) {
 const struct wefti_thread *wefti_place_threads(const struct wefti_place *place, uint32_t *n_out) {
     uint32_t first = place->frames.n > 1 ? top_frame(place)[-1].end_thread : 0;
     *n_out = top_frame(place)->end_thread - first;
-    return (const struct wefti_thread *)place->threads.at + first;
+    return *n_out ? (const struct wefti_thread *)place->threads.at + first : NULL;
 }
 
 bool wefti_place_take(struct wefti_place *place, unsigned char byte) {
