@@ -195,6 +195,30 @@ static struct wefti_array *both_arrays(struct wefti_sets *sets, const struct wef
     return out->min <= out->max && !sets->err ? out : NULL;
 }
 
+/* The value of a term that is worked out already, or is soon: a list of constants. */
+static const struct wefti_set *known_value(struct wefti_sets *sets, wefti_term term) {
+    const struct wefti_term_node *node = &sets->terms[term];
+    if (node->set || node->kind != WEFTI_TERM_SCHEMA || node->is_open) return node->set;
+    bool is_soon = json_object_get(node->what, "const") || json_object_get(node->what, "enum");
+    return is_soon ? wefti_term_value(sets, term) : NULL;
+}
+
+/* Whether two members that tell choices apart ("kind": "a" and "kind": "b") exclude each other: seen here, a
+ * product of choices does not grow beyond those that there are. */
+static bool excludes_itself(struct wefti_sets *sets, wefti_term term) {
+    struct wefti_term_node node = sets->terms[term];
+    wefti_expr scalars = sets->all_scalars;
+    bool is_scalar = false;
+    if (node.kind != WEFTI_TERM_AND) return term == WEFTI_TERM_FALSE;
+    for (uint32_t i = 0; i < node.n_parts; i++) {
+        const struct wefti_set *part = known_value(sets, node.parts[i]);
+        if (!part) continue;
+        is_scalar = is_scalar || (!part->arrays && !part->objects);
+        scalars = wefti_expr_and2(sets->pool, scalars, part->scalars);
+    }
+    return is_scalar && !sets->err && !wefti_expr_is_live(sets->pool, scalars);
+}
+
 /* Members of both, in this order: declared in `a`, declared in `b` alone, then those only required. */
 static bool join_members(struct wefti_sets *sets, const struct wefti_object *a,
                          const struct wefti_object *b, struct wefti_object *out) {
@@ -213,7 +237,7 @@ static bool join_members(struct wefti_sets *sets, const struct wefti_object *a,
             m.value = wefti_term_and(sets, m.value, term_for(sets, other, m.name));
             m.is_required = m.is_required || (same && same->is_required);
             m.is_declared = is_declared;
-            if (m.is_required && m.value == WEFTI_TERM_FALSE) return false;
+            if (m.is_required && excludes_itself(sets, m.value)) return false;
             out->members[out->n_members++] = m;
         }
     }
@@ -240,8 +264,8 @@ static bool join_keys(struct wefti_sets *sets, const struct wefti_object *a,
 
 static struct wefti_object *both_objects(struct wefti_sets *sets, const struct wefti_object *a,
                                          const struct wefti_object *b) {
-    struct wefti_object *out = wefti_object_any(sets);
-    if (!out) return NULL;
+    struct wefti_object *out = wefti_sets_alloc(sets, 1, sizeof *out);
+    if (!out || !may_add(sets)) return NULL;
     *out = *a;
     out->next = NULL;
     out->min = weft_max_u32(a->min, b->min);
