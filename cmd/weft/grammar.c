@@ -43,14 +43,17 @@ static weft_err open_tokens(const char *path, struct judge *j, struct weft_errms
     weft_err err = weft_tok_open(path, &j->tok, why);
     if (err) return err;
     uint32_t n = weft_tok_vocab_size(j->tok);
-    j->tokens = calloc((size_t)n + 1, sizeof *j->tokens);
+    struct weft_str *tokens = calloc((size_t)n + 1, sizeof *tokens);
+    j->tokens = tokens;
     j->mask = calloc(weft_gram_mask_words(n) + 1, sizeof *j->mask);
-    if (!j->tokens || !j->mask) return weft_err_set(why, WEFT_E_NOMEM, "out of memory");
+    if (!tokens || !j->mask) return weft_err_set(why, WEFT_E_NOMEM, "out of memory");
     for (uint32_t id = 0; id < n; id++) {
         if (!weft_tok_is_special(j->tok, id))
-            j->tokens[id].data = weft_tok_token_bytes(j->tok, id, &j->tokens[id].len);
+            tokens[id].data = weft_tok_token_bytes(j->tok, id, &tokens[id].len);
     }
-    err = weft_gram_vocab_new(j->tokens, n, &j->vocab);
+    weft_gram_vocab *vocab = NULL;
+    err = weft_gram_vocab_new(tokens, n, &vocab);
+    j->vocab = vocab;
     return err ? weft_err_set(why, err, "no vocabulary of %s: %s", path, weft_err_text(err)) : err;
 }
 

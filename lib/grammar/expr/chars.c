@@ -118,7 +118,7 @@ static wefti_expr range_expr(wefti_expr_pool *pool, uint32_t first, uint32_t las
     static const uint32_t starts[] = {0, 0x80, 0x800, SURROGATE_LAST + 1, 0x10000};
     wefti_expr whole = WEFTI_EXPR_NONE;
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        unsigned char from[4], to[4];
+        unsigned char from[4] = {0}, to[4] = {0};
         uint32_t low = first > starts[i] ? first : starts[i],
                  high = last < ends[i] ? last : ends[i];
         if (low > high) continue;

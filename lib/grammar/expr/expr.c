@@ -315,8 +315,8 @@ static wefti_expr multiples(wefti_expr_pool *pool, struct node node) {
 
 wefti_expr wefti_expr_multiples(wefti_expr_pool *pool, uint32_t m, uint32_t n_places) {
     WEFT_ASSERT(m > 0 && m <= WEFTI_MULTIPLE_MAX);
-    for (unsigned char c = '0'; c <= '9'; c++)
-        (void)wefti_expr_range(pool, c, c);
+    for (unsigned c = '0'; c <= '9'; c++)
+        (void)wefti_expr_range(pool, (unsigned char)c, (unsigned char)c);
     (void)wefti_expr_range(pool, '.', '.');
     return multiples(pool, (struct node){.a = m, .min = n_places, .max = WEFTI_EXPR_MANY});
 }

@@ -100,7 +100,7 @@ static uint32_t intern(wefti_lexer *lexer, struct table *table, const uint32_t *
     if (slices) table->slices = slices;
     uint32_t *all = widen(lexer, table->words, table->n_words + n, &table->cap_words, sizeof *all);
     if (all) table->words = all;
-    if (lexer->failed) return 0;
+    if (!slices || !all) return 0;
     if (n > 0) memcpy(all + table->n_words, words, n * sizeof *words);
     table->slices[table->n] = (struct slice){table->n_words, n};
     table->n_words += n;

@@ -184,10 +184,11 @@ weft_err wefti_place_init(struct wefti_place *place, const struct wefti_net *net
 }
 
 void wefti_place_fini(struct wefti_place *place) {
-    struct wefti_stack *stacks[] = {&place->items, &place->columns, &place->threads, &place->frames,
-                                    &place->waiting};
-    for (size_t i = 0; i < sizeof stacks / sizeof *stacks; i++)
-        free(stacks[i]->at);
+    free(place->items.at);
+    free(place->columns.at);
+    free(place->threads.at);
+    free(place->frames.at);
+    free(place->waiting.at);
     free(place->seen);
     free(place->seen_in);
     *place = (struct wefti_place){0};

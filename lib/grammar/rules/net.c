@@ -24,7 +24,8 @@ struct maker {
 };
 
 static void too_large(struct maker *m) {
-    if (!m->err) m->err = weft_err_set(m->why, WEFT_E_TOOBIG, "the grammar is too large");
+    if (!m->err) (void)weft_err_set(m->why, WEFT_E_TOOBIG, "the grammar is too large");
+    if (!m->err) m->err = WEFT_E_TOOBIG;
 }
 
 static const struct wefti_tree_node *node_of(const struct maker *m, uint32_t node) {
@@ -185,6 +186,7 @@ static uint32_t add_expr(struct maker *m, wefti_expr expr, uint32_t next) {
 }
 
 static uint32_t index_of(struct maker *m, uint32_t rule) {
+    WEFT_ASSERT(rule < m->tree->n_rules);
     if (m->index[rule] == WEFTI_NET_NONE) {
         m->order[m->net->n_rules] = rule;
         m->index[rule] = m->net->n_rules++;
@@ -313,7 +315,12 @@ static uint32_t build_chain(struct maker *m, uint32_t node, uint32_t next) {
     c.n_counts = (uint32_t)n_counts;
     c.members = calloc(c.n_members + 1, sizeof *c.members);
     c.states = calloc((size_t)c.n_counts * (c.n_members + 1), sizeof *c.states);
-    if (!c.members || !c.states) too_large(m);
+    if (!c.members || !c.states) {
+        too_large(m);
+        free(c.members);
+        free(c.states);
+        return 0;
+    }
     for (uint32_t child = at->child, i = 0; child != WEFTI_TREE_NONE && !m->err;
          child = node_of(m, child)->next)
         c.members[i++] = child;
@@ -419,6 +426,7 @@ weft_err wefti_net_make(struct wefti_net *net, struct wefti_tree *tree, uint32_t
                         struct weft_errmsg *why) {
     uint32_t n = tree->n_rules;
     struct maker m = {.tree = tree, .net = net, .why = why};
+    WEFT_ASSERT(root < n);
     *net = (struct wefti_net){0};
     m.forms = calloc(n, 1);
     m.exprs = calloc(n, sizeof *m.exprs);

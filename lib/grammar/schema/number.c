@@ -42,7 +42,7 @@ static bool put_digits(struct wefti_decimal *d, const char *digits, int point) {
 }
 
 bool wefti_decimal_read(struct wefti_decimal *decimal, const json_t *number) {
-    char digits[32];
+    char digits[32] = "";
     if (json_is_integer(number)) {
         json_int_t value = json_integer_value(number);
         uint64_t size = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;

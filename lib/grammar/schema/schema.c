@@ -457,10 +457,10 @@ static weft_err read_text(struct weft_str text, json_t **root_out, struct weft_e
 weft_err wefti_schema_read(struct wefti_tree *tree, struct weft_str text, uint32_t *root_out,
                            struct weft_errmsg *why) {
     struct wefti_schema s = {0};
-    json_t *root;
+    json_t *root = NULL;
     *root_out = WEFTI_TREE_NONE;
     weft_err err = read_text(text, &root, why);
-    if (err) return err;
+    if (!root) return err;
     tree->has_words = true;
     weft_buf_init(&s.path, (size_t)1 << 20);
     wefti_sets_init(&s.sets, tree->pool, why);

@@ -70,10 +70,10 @@ void wefti_sets_init(struct wefti_sets *sets, wefti_expr_pool *pool, struct weft
     sets->plain_scalars = wefti_expr_alt2(pool, some, wefti_numbers_plain(pool));
     for (wefti_term term = WEFTI_TERM_FALSE; term <= WEFTI_TERM_TRUE; term++) {
         struct wefti_term_node *terms = realloc(sets->terms, 64 * sizeof *terms);
-        if (terms) sets->terms = terms;
-        sets->cap_terms = 64;
         if (!terms) (void)wefti_sets_fail(sets, WEFT_E_NOMEM, "no memory for a schema");
-        if (sets->err) return;
+        if (!terms) return;
+        sets->terms = terms;
+        sets->cap_terms = 64;
         terms[sets->n_terms++] = (struct wefti_term_node){.kind = WEFTI_TERM_CONST};
     }
     sets->terms[WEFTI_TERM_FALSE].set = wefti_set_none(sets);
@@ -132,7 +132,7 @@ static wefti_term intern(struct wefti_sets *sets, struct wefti_term_node node) {
         if (is_same(&sets->terms[slot - 1], &node)) return slot - 1;
     }
     if (sets->n_terms == sets->cap_terms) {
-        uint32_t cap = 2 * sets->cap_terms;
+        uint32_t cap = sets->cap_terms ? 2 * sets->cap_terms : 64;
         struct wefti_term_node *terms =
             cap > TERMS_MAX ? NULL : realloc(sets->terms, cap * sizeof *terms);
         if (!terms) {

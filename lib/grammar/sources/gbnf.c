@@ -377,9 +377,10 @@ weft_err wefti_gbnf_read(struct wefti_tree *tree, struct weft_str text, uint32_t
     while (r.at < r.len && !r.err)
         read_rule(&r);
     find_undefined(&r);
-    if (!r.err && (r.n == 0 || !*slot_of(&r, "root", 4)))
+    uint32_t root = r.n > 0 ? *slot_of(&r, "root", 4) : 0; /* its name's place + 1 */
+    if (!r.err && root == 0)
         r.err = weft_err_set(why, WEFT_E_INVAL, "the grammar has no rule named root");
-    if (!r.err) *root_out = r.names[*slot_of(&r, "root", 4) - 1].rule;
+    if (!r.err && root > 0) *root_out = r.names[root - 1].rule;
     free(r.names);
     free(r.slots);
     return r.err;

@@ -36,7 +36,7 @@ static uint32_t *list_children(struct translation *t, uint32_t parent, size_t *n
          at = node_of(t, at)->next)
         n++;
     *n_out = n;
-    uint32_t *list = n ? malloc(n * sizeof *list) : NULL;
+    uint32_t *list = n ? calloc(n, sizeof *list) : NULL;
     if (n && !list) t->err = weft_err_set(t->why, WEFT_E_NOMEM, "out of memory");
     n = 0;
     for (uint32_t at = node_of(t, parent)->child; list && at != WEFTI_REGEX_NO_NODE;
@@ -56,7 +56,7 @@ static wefti_expr translate_plain(struct translation *t, uint32_t node) {
         return wefti_expr_repeat(t->pool, translate_plain(t, at->child), at->min, at->max);
     uint32_t *list = list_children(t, node, &n);
     wefti_expr whole = at->kind == WEFTI_REGEX_CAT ? WEFTI_EXPR_EMPTY : WEFTI_EXPR_NONE;
-    wefti_expr *parts = list ? malloc(n * sizeof *parts) : NULL;
+    wefti_expr *parts = list ? calloc(n, sizeof *parts) : NULL;
     for (size_t i = n; parts && i-- > 0;) {
         parts[i] = translate_plain(t, list[i]);
         if (at->kind == WEFTI_REGEX_CAT) whole = wefti_expr_cat(t->pool, parts[i], whole);

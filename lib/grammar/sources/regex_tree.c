@@ -174,7 +174,7 @@ static void add_shorthand(const struct reader *r, char letter, struct wefti_char
 
 /* Behind a backslash: a shorthand's characters (true), or one character. */
 static bool read_escape(struct reader *r, bool in_class, struct wefti_chars *set, uint32_t *c_out) {
-    static const char named[] = "tnrfv", values[] = "\t\n\r\f\v";
+    static const char named[] = "tnrfv", values[] = "\t\n\r\f\v", shorthands[] = "dwsDWS";
     *c_out = 0;
     if (r->at == r->len) {
         fail(r, WEFT_E_INVAL, "nothing stands behind the last backslash");
@@ -182,7 +182,7 @@ static bool read_escape(struct reader *r, bool in_class, struct wefti_chars *set
     }
     char letter = r->text[r->at];
     const char *name = memchr(named, letter, sizeof named - 1);
-    if (memchr("dws", letter, 3) || memchr("DWS", letter, 3)) {
+    if (memchr(shorthands, letter, sizeof shorthands - 1)) {
         struct wefti_chars some = {0};
         r->at++;
         add_shorthand(r, (char)(letter | 0x20), &some);
