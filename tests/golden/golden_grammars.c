@@ -24,7 +24,7 @@
 #ifdef WEFT_SANITIZED
 #define TRIED_MAX 4 /* longer texts, in tokens, are not tried token by token */
 #else
-#define TRIED_MAX 40
+#define TRIED_MAX 10
 #endif
 
 static char folder[PATH_MAX];
