@@ -5,8 +5,6 @@
 
 #include "base/check.h"
 
-#define NOT_YET UINT32_MAX
-
 struct pair {
     wefti_expr whole, rest;
 };
@@ -224,22 +222,34 @@ static wefti_lex make_step(wefti_lexer *lexer, wefti_lex from, unsigned char byt
     return make_state(lexer, n);
 }
 
-wefti_lex wefti_lexer_step(wefti_lexer *lexer, wefti_lex state, unsigned char byte) {
+static uint32_t *row_of(wefti_lexer *lexer, wefti_lex state) {
     WEFT_ASSERT(state < lexer->n_states);
-    uint32_t class = wefti_expr_class_of(lexer->pool)[byte];
     uint32_t *row = lexer->states[state].row;
-    if (state == WEFTI_LEX_DEAD) return state;
+    if (row || state == WEFTI_LEX_DEAD) return row;
+    row = malloc(lexer->n_classes * sizeof *row);
     if (!row) {
-        row = malloc(lexer->n_classes * sizeof *row);
-        if (!row) {
-            lexer->failed = true;
-            return WEFTI_LEX_DEAD;
-        }
-        memset(row, 0xff, lexer->n_classes * sizeof *row);
-        lexer->states[state].row = row;
-        lexer->n_rows++;
+        lexer->failed = true;
+        return NULL;
     }
-    if (row[class] == NOT_YET) row[class] = make_step(lexer, state, byte);
+    memset(row, 0xff, lexer->n_classes * sizeof *row);
+    lexer->states[state].row = row;
+    lexer->n_rows++;
+    return row;
+}
+
+const wefti_lex *wefti_lexer_row(wefti_lexer *lexer, wefti_lex state) {
+    return row_of(lexer, state);
+}
+
+const unsigned char *wefti_lexer_classes(const wefti_lexer *lexer) {
+    return wefti_expr_class_of(lexer->pool);
+}
+
+wefti_lex wefti_lexer_step(wefti_lexer *lexer, wefti_lex state, unsigned char byte) {
+    uint32_t class = wefti_expr_class_of(lexer->pool)[byte];
+    uint32_t *row = row_of(lexer, state);
+    if (!row) return WEFTI_LEX_DEAD;
+    if (row[class] == WEFTI_LEX_NOT_YET) row[class] = make_step(lexer, state, byte);
     return row[class];
 }
 

@@ -23,6 +23,11 @@ size_t wefti_lexer_bytes(const wefti_lexer *lexer);
 /* The state in which all of these may begin; the list is put in order. */
 wefti_lex wefti_lexer_start(wefti_lexer *lexer, wefti_expr *exprs, size_t n);
 wefti_lex wefti_lexer_step(wefti_lexer *lexer, wefti_lex state, unsigned char byte);
+/* The steps of a state that are known: by class of bytes (wefti_expr_class_of), NOT_YET for others, which
+ * wefti_lexer_step works out. Stays where it is. NULL: no memory, or the state is DEAD. */
+#define WEFTI_LEX_NOT_YET UINT32_MAX
+const wefti_lex *wefti_lexer_row(wefti_lexer *lexer, wefti_lex state);
+const unsigned char *wefti_lexer_classes(const wefti_lexer *lexer); /* [256] */
 /* Those that may end here, in order; valid until the next start or step. The index says which list it is: 0
  * where nothing may end. */
 uint32_t wefti_lexer_ending(const wefti_lexer *lexer, wefti_lex state);

@@ -9,6 +9,7 @@
 #define VISITS_KEPT 256u       /* a shorter walk is not worth keeping */
 #define VISITS_MAX (64u << 20) /* of one mask: a bound for what no grammar needs */
 #define SLOTS 4096u
+#define PLAIN_STATES_MAX 128u
 
 /* Where an expression may end within a token: the rest of it is below `node`. */
 struct rest {
@@ -17,12 +18,14 @@ struct rest {
 
 struct kept {
     wefti_lex lex;
-    uint64_t *mask; /* NULL: free */
+    const struct wefti_vocab_trie *trie; /* that the rests are of */
+    uint64_t *mask;                      /* NULL: free */
     struct rest *rests;
     uint32_t n_rests;
 };
 
 struct walk {
+    const struct wefti_vocab_trie *trie;
     uint32_t node, column;
     wefti_lex lex;
 };
@@ -42,6 +45,7 @@ struct wefti_masks {
     size_t n_bytes;
     uint64_t vocab_id; /* of all that is kept */
     wefti_lex *path;   /* by depth */
+    const wefti_lex **rows;
     uint32_t n_path;
     struct list walks, rests, made;
     uint32_t n_visits;
@@ -65,6 +69,7 @@ void wefti_masks_free(wefti_masks *masks) {
     if (!masks) return;
     drop_kept(masks);
     free(masks->path);
+    free(masks->rows);
     free(masks->walks.at);
     free(masks->rests.at);
     free(masks->made.at);
@@ -94,21 +99,30 @@ static void allow(const weft_gram_vocab *vocab, uint32_t token, uint64_t *mask) 
         mask[token / 64] |= (uint64_t)1 << (token % 64);
 }
 
-/* All below `top` that `lex` takes; what is left where an expression may end goes to `rests`. */
+/* All below the walk's node that its state takes; what is left where an expression may end goes to `rests`. A
+ * row of steps stays where it is, so most of a walk is two loads for a byte. */
 static void walk_below(wefti_masks *masks, wefti_lexer *lexer, const weft_gram_vocab *vocab,
                        const struct walk *walk, uint64_t *mask) {
-    const struct wefti_vocab_node *nodes = vocab->nodes;
-    uint32_t end = nodes[walk->node].end;
-    masks->path[nodes[walk->node].depth] = walk->lex;
+    const struct wefti_vocab_node *nodes = walk->trie->nodes;
+    const unsigned char *class_of = wefti_lexer_classes(lexer);
+    const wefti_lex **rows = masks->rows;
+    uint32_t end = nodes[walk->node].end, depth = nodes[walk->node].depth;
+    masks->path[depth] = walk->lex;
+    rows[depth] = wefti_lexer_row(lexer, walk->lex);
     for (uint32_t i = walk->node + 1; i < end;) {
         const struct wefti_vocab_node *node = &nodes[i];
-        wefti_lex lex = wefti_lexer_step(lexer, masks->path[node->depth - 1], node->byte);
+        depth = node->depth;
+        const wefti_lex *row = rows[depth - 1];
+        wefti_lex lex = row ? row[class_of[node->byte]] : WEFTI_LEX_DEAD;
+        if (lex == WEFTI_LEX_NOT_YET)
+            lex = wefti_lexer_step(lexer, masks->path[depth - 1], node->byte);
         masks->n_visits++;
         if (lex == WEFTI_LEX_DEAD) {
             i = node->end;
             continue;
         }
-        masks->path[node->depth] = lex;
+        masks->path[depth] = lex;
+        rows[depth] = wefti_lexer_row(lexer, lex);
         allow(vocab, node->token, mask);
         uint32_t ending = wefti_lexer_ending(lexer, lex);
         i++;
@@ -125,7 +139,7 @@ static void keep(wefti_masks *masks, const struct walk *walk, const uint64_t *ma
     if (kept->mask) masks->n_bytes -= n_words * sizeof *mask + kept->n_rests * sizeof(struct rest);
     free(kept->mask);
     free(kept->rests);
-    *kept = (struct kept){walk->lex, malloc(n_words * sizeof *mask),
+    *kept = (struct kept){walk->lex, walk->trie, malloc((n_words + 1) * sizeof *mask),
                           malloc((masks->rests.n + 1) * sizeof(struct rest)), masks->rests.n};
     if (!kept->mask || !kept->rests) {
         free(kept->mask);
@@ -151,27 +165,84 @@ static uint32_t next_column(wefti_masks *masks, struct wefti_place *place, uint3
     return one.column;
 }
 
-static void add_rests(wefti_masks *masks, struct wefti_place *place, uint32_t column,
+static void add_rests(wefti_masks *masks, struct wefti_place *place, const struct walk *of,
                       const struct rest *rests, uint32_t n) {
     for (uint32_t i = 0; i < n && !masks->failed && !place->failed; i++) {
-        uint32_t next = next_column(masks, place, column, rests[i].ending);
+        uint32_t next = next_column(masks, place, of->column, rests[i].ending);
         if (place->failed) return;
         wefti_lex lex = wefti_place_column_at(place, next)->start;
-        if (lex != WEFTI_LEX_DEAD)
-            put(masks, &masks->walks, &(struct walk){rests[i].node, next, lex},
-                sizeof(struct walk));
+        const struct walk walk = {of->trie, rests[i].node, next, lex};
+        if (lex != WEFTI_LEX_DEAD) put(masks, &masks->walks, &walk, sizeof walk);
     }
 }
 
-/* From the root: `scratch` gets what the walk allows by itself, to be kept. */
+/* A state of the lexer, and of UTF-8. */
+struct plain {
+    wefti_lex lex;
+    uint32_t utf8;
+};
+
+struct plains {
+    struct plain list[PLAIN_STATES_MAX];
+    uint32_t n;
+};
+
+/* False: there are too many. */
+static bool add_plain(struct plains *to, struct plain one) {
+    for (uint32_t i = to->n; i-- > 0;) {
+        if (to->list[i].lex == one.lex && to->list[i].utf8 == one.utf8) return true;
+    }
+    if (to->n == PLAIN_STATES_MAX) return false;
+    to->list[to->n++] = one;
+    return true;
+}
+
+/* False: a byte does not fit. Of bytes of one class one is tried. */
+static bool step_plain(wefti_lexer *lexer, struct plain from, struct plains *to) {
+    const unsigned char *class_of = wefti_lexer_classes(lexer);
+    for (uint32_t r = 0; r < WEFTI_VOCAB_PLAIN_N; r++) {
+        const struct wefti_vocab_plain *range = &wefti_vocab_plain[r];
+        uint64_t seen[4] = {0};
+        if (range->from != from.utf8) continue;
+        for (unsigned byte = range->first; byte <= range->last; byte++) {
+            unsigned char class = class_of[byte];
+            if (seen[class / 64] >> (class % 64) & 1) continue;
+            seen[class / 64] |= (uint64_t)1 << (class % 64);
+            wefti_lex lex = wefti_lexer_step(lexer, from.lex, (unsigned char)byte);
+            if (lex == WEFTI_LEX_DEAD || !add_plain(to, (struct plain){lex, range->to}))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Whether all plain tokens fit: no byte of any leads nowhere. In a string the states are soon the same again,
+ * or the next ones of a counter. */
+static bool takes_plain(wefti_lexer *lexer, wefti_lex lex) {
+    struct plains now = {{{lex, 0}}, 1}, next;
+    for (uint32_t depth = 0; depth < WEFTI_VOCAB_PLAIN_MAX; depth++) {
+        next.n = 0;
+        for (uint32_t i = 0; i < now.n; i++) {
+            if (!step_plain(lexer, now.list[i], &next)) return false;
+        }
+        if (next.n == now.n && memcmp(now.list, next.list, now.n * sizeof *now.list) == 0)
+            return true;
+        memcpy(now.list, next.list, next.n * sizeof *next.list);
+        now.n = next.n;
+    }
+    return true;
+}
+
+/* From the root: `own` gets what the walk allows by itself, to be kept. */
 static void walk_all(wefti_masks *masks, struct wefti_place *place, const weft_gram_vocab *vocab,
-                     const struct walk *walk, uint64_t *mask) {
+                     struct walk walk, uint64_t *mask) {
     size_t n_words = weft_gram_mask_words(vocab->n_tokens);
-    struct kept *kept = &masks->kept[walk->lex % SLOTS];
-    if (kept->mask && kept->lex == walk->lex) {
+    struct kept *kept = &masks->kept[walk.lex % SLOTS];
+    if (kept->mask && kept->lex == walk.lex) {
         for (size_t i = 0; i < n_words; i++)
             mask[i] |= kept->mask[i];
-        add_rests(masks, place, walk->column, kept->rests, kept->n_rests);
+        walk.trie = kept->trie;
+        add_rests(masks, place, &walk, kept->rests, kept->n_rests);
         return;
     }
     uint64_t *own = calloc(n_words + 1, sizeof *own);
@@ -179,15 +250,19 @@ static void walk_all(wefti_masks *masks, struct wefti_place *place, const weft_g
         masks->failed = true;
         return;
     }
+    if (takes_plain(place->lexer, walk.lex)) {
+        memcpy(own, vocab->plain, n_words * sizeof *own);
+        walk.trie = &vocab->others;
+    }
     uint32_t n_before = masks->n_visits;
     masks->rests.n = 0;
-    walk_below(masks, place->lexer, vocab, walk, own);
+    walk_below(masks, place->lexer, vocab, &walk, own);
     for (size_t i = 0; i < n_words; i++)
         mask[i] |= own[i];
     if (masks->n_visits - n_before >= VISITS_KEPT && !wefti_lexer_failed(place->lexer))
-        keep(masks, walk, own, n_words);
+        keep(masks, &walk, own, n_words);
     free(own);
-    add_rests(masks, place, walk->column, masks->rests.at, masks->rests.n);
+    add_rests(masks, place, &walk, masks->rests.at, masks->rests.n);
 }
 
 static bool make_path(wefti_masks *masks, const weft_gram_vocab *vocab) {
@@ -197,6 +272,9 @@ static bool make_path(wefti_masks *masks, const weft_gram_vocab *vocab) {
     wefti_lex *path = realloc(masks->path, (vocab->n_depth + 1) * sizeof *path);
     if (!path) return false;
     masks->path = path;
+    const wefti_lex **rows = realloc(masks->rows, (vocab->n_depth + 1) * sizeof *rows);
+    if (!rows) return false;
+    masks->rows = rows;
     masks->n_path = vocab->n_depth + 1;
     return true;
 }
@@ -209,18 +287,18 @@ weft_err wefti_masks_make(wefti_masks *masks, struct wefti_place *place,
     masks->walks.n = masks->made.n = masks->n_visits = 0;
     const struct wefti_thread *threads = wefti_place_threads(place, &n_threads);
     for (uint32_t i = 0; i < n_threads; i++)
-        put(masks, &masks->walks, &(struct walk){0, threads[i].column, threads[i].lex},
+        put(masks, &masks->walks, &(struct walk){&vocab->all, 0, threads[i].column, threads[i].lex},
             sizeof(struct walk));
     while (masks->walks.n > 0 && !masks->failed && !place->failed) {
         struct walk walk = ((const struct walk *)masks->walks.at)[--masks->walks.n];
         if (masks->n_visits > VISITS_MAX) masks->failed = true;
         if (walk.node == 0) {
-            walk_all(masks, place, vocab, &walk, mask);
+            walk_all(masks, place, vocab, walk, mask);
             continue;
         }
         masks->rests.n = 0;
         walk_below(masks, place->lexer, vocab, &walk, mask);
-        add_rests(masks, place, walk.column, masks->rests.at, masks->rests.n);
+        add_rests(masks, place, &walk, masks->rests.at, masks->rests.n);
     }
     wefti_place_cut(place, n_columns);
     bool failed = masks->failed || place->failed || wefti_lexer_failed(place->lexer);

@@ -32,42 +32,89 @@ static uint32_t n_shared(const struct spelling *a, const struct spelling *b) {
 }
 
 /* In order of their texts; the nodes between the root and the last one added are open. */
-static void build(weft_gram_vocab *vocab, const struct spelling *list, uint32_t n, uint32_t *open) {
+static void build(struct wefti_vocab_trie *trie, uint32_t *same, const struct spelling *list,
+                  uint32_t n, uint32_t *open) {
     static const struct spelling none;
-    vocab->nodes[0] = (struct wefti_vocab_node){.token = WEFTI_VOCAB_NONE};
-    vocab->n_nodes = 1;
+    trie->nodes[0] = (struct wefti_vocab_node){.token = WEFTI_VOCAB_NONE};
+    trie->n_nodes = 1;
     open[0] = 0;
     uint32_t n_open = 0; /* below the root */
     for (uint32_t i = 0; i < n; i++) {
         uint32_t shared = n_shared(i ? &list[i - 1] : &none, &list[i]);
         for (; n_open > shared; n_open--)
-            vocab->nodes[open[n_open]].end = vocab->n_nodes;
+            trie->nodes[open[n_open]].end = trie->n_nodes;
         for (; n_open < list[i].len; n_open++) {
-            open[n_open + 1] = vocab->n_nodes;
-            vocab->nodes[vocab->n_nodes++] =
+            open[n_open + 1] = trie->n_nodes;
+            trie->nodes[trie->n_nodes++] =
                 (struct wefti_vocab_node){.token = WEFTI_VOCAB_NONE,
                                           .depth = (uint16_t)(n_open + 1),
                                           .byte = list[i].text[n_open]};
         }
-        struct wefti_vocab_node *node = &vocab->nodes[open[n_open]];
-        vocab->same[list[i].token] = node->token;
+        struct wefti_vocab_node *node = &trie->nodes[open[n_open]];
+        same[list[i].token] = node->token;
         node->token = list[i].token;
     }
     for (;; n_open--) {
-        vocab->nodes[open[n_open]].end = vocab->n_nodes;
+        trie->nodes[open[n_open]].end = trie->n_nodes;
         if (n_open == 0) break;
     }
 }
 
+/* False: no memory. */
+static bool make_trie(struct wefti_vocab_trie *trie, uint32_t *same, const struct spelling *list,
+                      uint32_t n) {
+    uint32_t open[TOKEN_BYTES_MAX + 1];
+    size_t n_bytes = 0;
+    for (uint32_t i = 0; i < n; i++)
+        n_bytes += list[i].len;
+    trie->nodes = malloc((n_bytes + 1) * sizeof *trie->nodes);
+    if (!trie->nodes) return false;
+    build(trie, same, list, n, open);
+    struct wefti_vocab_node *nodes = realloc(trie->nodes, trie->n_nodes * sizeof *nodes);
+    if (nodes) trie->nodes = nodes;
+    return true;
+}
+
+const struct wefti_vocab_plain wefti_vocab_plain[WEFTI_VOCAB_PLAIN_N] = {
+    {0, 0x20, 0x21, 0}, {0, 0x23, 0x5b, 0}, {0, 0x5d, 0x7e, 0}, {0, 0xc2, 0xdf, 1},
+    {0, 0xe0, 0xe0, 4}, {0, 0xe1, 0xec, 2}, {0, 0xed, 0xed, 5}, {0, 0xee, 0xef, 2},
+    {0, 0xf0, 0xf0, 6}, {0, 0xf1, 0xf3, 3}, {0, 0xf4, 0xf4, 7}, {1, 0x80, 0xbf, 0},
+    {2, 0x80, 0xbf, 1}, {3, 0x80, 0xbf, 2}, {4, 0xa0, 0xbf, 1}, {5, 0x80, 0x9f, 1},
+    {6, 0x90, 0xbf, 2}, {7, 0x80, 0x8f, 2}};
+
+static bool is_plain(const struct spelling *one) {
+    unsigned char at = 0;
+    for (uint32_t i = 0; i < one->len; i++) {
+        uint32_t k = 0;
+        while (k < WEFTI_VOCAB_PLAIN_N &&
+               (wefti_vocab_plain[k].from != at || one->text[i] < wefti_vocab_plain[k].first ||
+                one->text[i] > wefti_vocab_plain[k].last))
+            k++;
+        if (k == WEFTI_VOCAB_PLAIN_N) return false;
+        at = wefti_vocab_plain[k].to;
+    }
+    return at == 0 && one->len <= WEFTI_VOCAB_PLAIN_MAX;
+}
+
+/* Takes the plain ones out of the list; the others stay in order. */
+static uint32_t part(weft_gram_vocab *vocab, struct spelling *list, uint32_t n) {
+    uint32_t n_others = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (is_plain(&list[i]))
+            vocab->plain[list[i].token / 64] |= (uint64_t)1 << (list[i].token % 64);
+        else
+            list[n_others++] = list[i];
+    }
+    return n_others;
+}
+
 weft_err weft_gram_vocab_new(const struct weft_str *tokens, uint32_t n,
                              weft_gram_vocab **vocab_out) {
-    size_t n_bytes = 0;
     uint32_t n_spelled = 0;
     weft_err err = WEFT_E_NOMEM;
     *vocab_out = NULL;
     weft_gram_vocab *vocab = calloc(1, sizeof *vocab);
     struct spelling *list = malloc(((size_t)n + 1) * sizeof *list);
-    uint32_t open[TOKEN_BYTES_MAX + 1];
     if (!vocab || !list) goto cleanup;
     for (uint32_t i = 0; i < n; i++) {
         if (tokens[i].len == 0) continue;
@@ -75,19 +122,18 @@ weft_err weft_gram_vocab_new(const struct weft_str *tokens, uint32_t n,
         if (tokens[i].len > TOKEN_BYTES_MAX) goto cleanup;
         list[n_spelled++] =
             (struct spelling){(const unsigned char *)tokens[i].data, (uint32_t)tokens[i].len, i};
-        n_bytes += tokens[i].len;
         vocab->n_depth = weft_max_u32(vocab->n_depth, (uint32_t)tokens[i].len);
     }
     err = WEFT_E_NOMEM;
     vocab->n_tokens = n;
     vocab->id = ++n_vocabs;
-    vocab->nodes = malloc((n_bytes + 1) * sizeof *vocab->nodes);
+    vocab->plain = calloc(weft_gram_mask_words(n) + 1, sizeof *vocab->plain);
     vocab->same = malloc(((size_t)n + 1) * sizeof *vocab->same);
-    if (!vocab->nodes || !vocab->same) goto cleanup;
-    qsort(list, n_spelled, sizeof *list, compare);
-    build(vocab, list, n_spelled, open);
-    struct wefti_vocab_node *nodes = realloc(vocab->nodes, vocab->n_nodes * sizeof *nodes);
-    if (nodes) vocab->nodes = nodes;
+    if (!vocab->plain || !vocab->same) goto cleanup;
+    if (n_spelled > 1) qsort(list, n_spelled, sizeof *list, compare);
+    if (!make_trie(&vocab->all, vocab->same, list, n_spelled)) goto cleanup;
+    n_spelled = part(vocab, list, n_spelled); /* who is spelled alike stays together */
+    if (!make_trie(&vocab->others, vocab->same, list, n_spelled)) goto cleanup;
     *vocab_out = vocab;
     vocab = NULL;
     err = WEFT_OK;
@@ -99,7 +145,9 @@ cleanup:
 
 void weft_gram_vocab_free(weft_gram_vocab *vocab) {
     if (!vocab) return;
-    free(vocab->nodes);
+    free(vocab->all.nodes);
+    free(vocab->others.nodes);
+    free(vocab->plain);
     free(vocab->same);
     free(vocab);
 }

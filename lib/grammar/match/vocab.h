@@ -14,12 +14,28 @@ struct wefti_vocab_node {
     unsigned char byte;
 };
 
-struct weft_gram_vocab {
+/* Tokens of few bytes that are whole characters, none of which a JSON string escapes, are *plain*. Where all of
+ * them fit, as nearly everywhere in a string, only the others need a walk. */
+#define WEFTI_VOCAB_PLAIN_MAX 16u
+
+/* UTF-8 as an automaton whose state 0 is between characters: in `from`, bytes of a range lead to `to`. */
+struct wefti_vocab_plain {
+    unsigned char from, first, last, to;
+};
+#define WEFTI_VOCAB_PLAIN_N 18u
+extern const struct wefti_vocab_plain wefti_vocab_plain[WEFTI_VOCAB_PLAIN_N];
+
+struct wefti_vocab_trie {
     struct wefti_vocab_node *nodes;
     uint32_t n_nodes;
-    uint32_t *same;             /* by token: the next one that is spelled so */
-    uint32_t n_tokens, n_depth; /* the longest token's bytes */
-    uint64_t id;                /* no other vocabulary of this process has it */
+};
+
+struct weft_gram_vocab {
+    struct wefti_vocab_trie all, others; /* the latter: those that are not plain */
+    uint64_t *plain;                     /* a mask of them */
+    uint32_t *same;                      /* by token: the next one that is spelled so */
+    uint32_t n_tokens, n_depth;          /* the longest token's bytes */
+    uint64_t id;                         /* no other vocabulary of this process has it */
 };
 
 #endif
