@@ -189,6 +189,10 @@ bool wefti_lexer_failed(const wefti_lexer *lexer) {
     return lexer->failed || wefti_expr_pool_failed(lexer->pool);
 }
 
+uint32_t wefti_lexer_n_states(const wefti_lexer *lexer) {
+    return lexer->n_states;
+}
+
 size_t wefti_lexer_bytes(const wefti_lexer *lexer) {
     const struct table *a = &lexer->states_of, *b = &lexer->endings_of;
     size_t n_words = a->cap_words + b->cap_words + a->n_slots + b->n_slots;

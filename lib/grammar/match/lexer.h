@@ -18,6 +18,7 @@ wefti_lexer *wefti_lexer_new(wefti_expr_pool *pool, uint32_t n_states_max);
 void wefti_lexer_free(wefti_lexer *lexer);
 /* No memory, or over a bound: every answer since may be wrong. */
 bool wefti_lexer_failed(const wefti_lexer *lexer);
+uint32_t wefti_lexer_n_states(const wefti_lexer *lexer); /* made so far */
 size_t wefti_lexer_bytes(const wefti_lexer *lexer);
 
 /* The state in which all of these may begin; the list is put in order. */

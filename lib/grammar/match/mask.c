@@ -10,6 +10,7 @@
 #define VISITS_MAX (64u << 20) /* of one mask: a bound for what no grammar needs */
 #define SLOTS 4096u
 #define PLAIN_STATES_MAX 128u
+#define PLAIN_NEW_MAX 300u /* a counter's next 16 steps; beyond that a walk costs no more */
 
 /* Where an expression may end within a token: the rest of it is below `node`. */
 struct rest {
@@ -220,10 +221,12 @@ static bool step_plain(wefti_lexer *lexer, struct plain from, struct plains *to)
  * or the next ones of a counter. */
 static bool takes_plain(wefti_lexer *lexer, wefti_lex lex) {
     struct plains now = {{{lex, 0}}, 1}, next;
+    uint32_t n_states_max = wefti_lexer_n_states(lexer) + PLAIN_NEW_MAX;
     for (uint32_t depth = 0; depth < WEFTI_VOCAB_PLAIN_MAX; depth++) {
         next.n = 0;
         for (uint32_t i = 0; i < now.n; i++) {
             if (!step_plain(lexer, now.list[i], &next)) return false;
+            if (wefti_lexer_n_states(lexer) > n_states_max) return false;
         }
         if (next.n == now.n && memcmp(now.list, next.list, now.n * sizeof *now.list) == 0)
             return true;
