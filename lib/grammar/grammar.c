@@ -9,7 +9,8 @@
 #include "sources/gbnf.h"
 #include "sources/regex.h"
 
-#define EXPRS_MAX (1u << 20)  /* some 40 MB, with what the texts of a grammar add */
+#define EXPRS_MAX (1u << 20) /* some 40 MB, with what the texts of a grammar add */
+#define COMPILE_WORK_MAX 30000000u
 #define STATES_MAX (1u << 18) /* of the lexer */
 #define CHOICE_BYTES_MAX ((size_t)16 << 20)
 
@@ -33,6 +34,7 @@ static weft_err finish(wefti_expr_pool *pool, struct wefti_tree *tree, uint32_t 
     if (gram) {
         gram->pool = pool;
         err = wefti_net_make(&gram->net, tree, root, why);
+        wefti_expr_pool_allow(pool, UINT64_MAX); /* texts are bounded by nodes and states */
         if (!err) gram->lexer = wefti_lexer_new(pool, STATES_MAX);
         if (!err) gram->masks = wefti_masks_new();
         if (!err && (!gram->lexer || !gram->masks)) err = WEFT_E_NOMEM;
@@ -60,6 +62,7 @@ static weft_err finish_expr(wefti_expr_pool *pool, wefti_expr expr, weft_gram **
 
 static weft_err new_pool(wefti_expr_pool **pool_out, struct weft_errmsg *why) {
     *pool_out = wefti_expr_pool_new(EXPRS_MAX);
+    if (*pool_out) wefti_expr_pool_allow(*pool_out, COMPILE_WORK_MAX);
     return *pool_out ? WEFT_OK : weft_err_set(why, WEFT_E_NOMEM, "no memory for a grammar");
 }
 

@@ -46,6 +46,7 @@ struct wefti_expr_pool {
     unsigned char class_of[256], representatives[256];
     uint32_t n_classes;
     struct memo memo[MEMO];
+    uint64_t work, work_max;
     bool failed;
 };
 
@@ -129,6 +130,7 @@ wefti_expr_pool *wefti_expr_pool_new(uint32_t n_nodes_max) {
     wefti_expr_pool *pool = calloc(1, sizeof *pool);
     if (!pool) return NULL;
     pool->n_max = n_nodes_max;
+    pool->work_max = UINT64_MAX;
     pool->n_classes = 1;
     wefti_expr none = intern(pool, (struct node){.kind = NONE, .live = DEAD});
     wefti_expr empty = intern(
@@ -141,6 +143,16 @@ wefti_expr_pool *wefti_expr_pool_new(uint32_t n_nodes_max) {
     }
     WEFT_ASSERT(none == WEFTI_EXPR_NONE && empty == WEFTI_EXPR_EMPTY && all == WEFTI_EXPR_ALL);
     return pool;
+}
+
+void wefti_expr_pool_allow(wefti_expr_pool *pool, uint64_t work_max) {
+    pool->work = 0;
+    pool->work_max = work_max;
+}
+
+static void work(wefti_expr_pool *pool, uint64_t n) {
+    pool->work += n;
+    if (pool->work > pool->work_max) pool->failed = true;
 }
 
 void wefti_expr_pool_free(wefti_expr_pool *pool) {
@@ -526,6 +538,7 @@ static wefti_expr finish_and(wefti_expr_pool *pool, struct list *list) {
 static wefti_expr join(wefti_expr_pool *pool, enum kind kind, const wefti_expr *from, size_t n) {
     struct list list = {0};
     flatten(pool, kind, from, n, &list);
+    work(pool, list.n);
     wefti_expr whole = WEFTI_EXPR_NONE;
     if (!pool->failed) whole = kind == ALT ? finish_alt(pool, &list) : finish_and(pool, &list);
     free(list.at);
@@ -628,6 +641,7 @@ wefti_expr wefti_expr_step(wefti_expr_pool *pool, wefti_expr a, unsigned char by
     struct memo *memo = &pool->memo[mix(a, byte) >> 13 & (MEMO - 1)];
     if (memo->is_used && memo->from == a && memo->byte == byte) return memo->to;
     wefti_expr to = WEFTI_EXPR_NONE;
+    work(pool, node.kind == ALT || node.kind == AND ? node.b : 1);
     if (node.kind == CAT)
         to = step_cat(pool, a, byte);
     else if (node.kind == REPEAT)
