@@ -10,7 +10,14 @@
 #include "sources/regex.h"
 
 #define EXPRS_MAX (1u << 20) /* some 40 MB, with what the texts of a grammar add */
+/* What a mask or a byte of a text may do, and a compilation: some one second and two. Sanitizers take ten
+ * times as long, and a fuzzer ends what takes twenty seconds. */
+#define CALL_WORK_MAX 20000000u
+#ifdef WEFT_SANITIZED
+#define COMPILE_WORK_MAX 12000000u
+#else
 #define COMPILE_WORK_MAX 30000000u
+#endif
 #define STATES_MAX (1u << 18) /* of the lexer */
 #define CHOICE_BYTES_MAX ((size_t)16 << 20)
 
@@ -34,7 +41,6 @@ static weft_err finish(wefti_expr_pool *pool, struct wefti_tree *tree, uint32_t 
     if (gram) {
         gram->pool = pool;
         err = wefti_net_make(&gram->net, tree, root, why);
-        wefti_expr_pool_allow(pool, UINT64_MAX); /* texts are bounded by nodes and states */
         if (!err) gram->lexer = wefti_lexer_new(pool, STATES_MAX);
         if (!err) gram->masks = wefti_masks_new();
         if (!err && (!gram->lexer || !gram->masks)) err = WEFT_E_NOMEM;
@@ -162,6 +168,7 @@ void weft_gram_state_free(weft_gram_state *state) {
 weft_err weft_gram_take(weft_gram_state *state, const void *bytes, size_t n) {
     uint32_t before = wefti_place_n_bytes(&state->place);
     for (size_t i = 0; i < n; i++) {
+        wefti_expr_pool_allow(state->gram->pool, CALL_WORK_MAX);
         if (wefti_place_take(&state->place, ((const unsigned char *)bytes)[i])) continue;
         if (state->place.failed || wefti_lexer_failed(state->gram->lexer)) return WEFT_E_TOOBIG;
         wefti_place_rewind(&state->place, before);
@@ -175,5 +182,6 @@ bool weft_gram_may_end(const weft_gram_state *state) {
 }
 
 weft_err weft_gram_mask(weft_gram_state *state, const weft_gram_vocab *vocab, uint64_t *mask) {
+    wefti_expr_pool_allow(state->gram->pool, CALL_WORK_MAX);
     return wefti_masks_make(state->gram->masks, &state->place, vocab, mask);
 }
