@@ -170,6 +170,21 @@ static void read_model(struct weft_msgpack_reader *rd, struct weft_model_info *m
     weft_msgpack_read_close(rd, "model", n_more);
 }
 
+static void read_grammar(weft_proto_decoder *dec, struct weft_grammar *out) {
+    struct weft_msgpack_reader *rd = &dec->rd;
+    weft_grammar_init(out);
+    if (weft_msgpack_read_nil(rd)) return;
+    uint32_t n_more = weft_msgpack_read_open(rd, "grammar", WEFTI_PROTO_F_GRAMMAR);
+    out->kind = (enum weft_grammar_kind)read_enum(rd, "kind", WEFT_GRAMMAR_COUNT);
+    if (out->kind == WEFT_GRAMMAR_NONE)
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "kind", "of a grammar is none");
+    out->thinking = (enum weft_grammar_thinking)read_enum(rd, "thinking", WEFT_THINKING_COUNT);
+    out->json_blanks = weft_msgpack_read_u32(rd, "json_blanks", WEFT_GRAMMAR_BLANKS_MAX);
+    out->json_digits = read_count(rd, "json_digits", WEFT_GRAMMAR_DIGITS_MAX);
+    out->text = weft_msgpack_read_bin(rd, "text", 1, WEFT_GRAMMAR_BYTES_MAX, &out->n_bytes);
+    weft_msgpack_read_close(rd, "grammar", n_more);
+}
+
 static void read_sampling(weft_proto_decoder *dec, struct weft_sampling *out) {
     struct weft_msgpack_reader *rd = &dec->rd;
     uint32_t n_more = weft_msgpack_read_open(rd, "sampling", WEFTI_PROTO_F_SAMPLING);
@@ -188,6 +203,7 @@ static void read_sampling(weft_proto_decoder *dec, struct weft_sampling *out) {
     out->bias = read_vector(dec, "bias", sizeof *out->bias, WEFT_LOGIT_BIAS_MAX, &out->n_bias);
     out->masked_tokens =
         read_tokens(dec, "masked_tokens", WEFT_STOP_TOKENS_MAX, &out->n_masked_tokens);
+    read_grammar(dec, &out->grammar);
     weft_msgpack_read_close(rd, "sampling", n_more);
     if (rd->err) return;
     struct weft_errmsg why;
@@ -645,9 +661,11 @@ static void read_out(weft_proto_decoder *dec, struct weft_step_out *out) {
     uint32_t n_more = weft_msgpack_read_open(rd, "out", WEFTI_PROTO_F_OUT);
     out->slot = read_slot(rd);
     out->gen = weft_msgpack_read_u32(rd, "gen", UINT32_MAX);
-    uint32_t flags = read_flags(rd, WEFTI_PROTO_FLAG_RAN | WEFTI_PROTO_FLAG_SAMPLED);
+    uint32_t flags =
+        read_flags(rd, WEFTI_PROTO_FLAG_RAN | WEFTI_PROTO_FLAG_SAMPLED | WEFTI_PROTO_FLAG_HELD);
     out->ran = (flags & WEFTI_PROTO_FLAG_RAN) != 0;
     out->sampled = (flags & WEFTI_PROTO_FLAG_SAMPLED) != 0;
+    out->held = (flags & WEFTI_PROTO_FLAG_HELD) != 0;
     out->token = weft_msgpack_read_u32(rd, "token", WEFT_VOCAB_MAX - 1);
     out->output_idx = weft_msgpack_read_u32(rd, "output_idx", WEFT_CONTEXT_MAX);
     out->finish = read_end(rd, "finish", WEFT_END_BY_WORKER);
@@ -656,6 +674,9 @@ static void read_out(weft_proto_decoder *dec, struct weft_step_out *out) {
     weft_msgpack_read_close(rd, "out", n_more);
     if (!out->ran && (out->sampled || out->n_prompt_logprobs > 0))
         weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "out", "of a row that did not run has results");
+    if (out->held && (!out->ran || out->sampled || out->finish != WEFT_END_NONE))
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "out",
+                                 "of a row that was held has a token or end");
 }
 
 static void read_result(weft_proto_decoder *dec, struct weft_step_result *result) {

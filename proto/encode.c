@@ -51,6 +51,19 @@ static void put_model(struct weft_buf *buf, const struct weft_model_info *model)
     weft_msgpack_add_uint(buf, model->n_spill_blocks);
 }
 
+static void put_grammar(struct weft_buf *buf, const struct weft_grammar *grammar) {
+    if (grammar->kind == WEFT_GRAMMAR_NONE) {
+        weft_msgpack_add_nil(buf);
+        return;
+    }
+    weft_msgpack_add_array(buf, WEFTI_PROTO_F_GRAMMAR);
+    weft_msgpack_add_uint(buf, grammar->kind);
+    weft_msgpack_add_uint(buf, grammar->thinking);
+    weft_msgpack_add_uint(buf, grammar->json_blanks);
+    weft_msgpack_add_uint(buf, grammar->json_digits);
+    put_bin(buf, grammar->text, grammar->n_bytes, 1);
+}
+
 static void put_sampling(struct weft_buf *buf, const struct weft_sampling *sampling) {
     WEFT_ASSERT(sampling->n_logprobs >= -1 && sampling->n_prompt_logprobs >= -1);
     weft_msgpack_add_array(buf, WEFTI_PROTO_F_SAMPLING);
@@ -69,6 +82,7 @@ static void put_sampling(struct weft_buf *buf, const struct weft_sampling *sampl
     put_bin(buf, sampling->bias, sampling->n_bias, sizeof *sampling->bias);
     put_bin(buf, sampling->masked_tokens, sampling->n_masked_tokens,
             sizeof *sampling->masked_tokens);
+    put_grammar(buf, &sampling->grammar);
 }
 
 /* Writes `n` entries as three vectors: heads, all best ids, those ids' values. None: nil. */
@@ -265,12 +279,14 @@ static void put_plan(struct weft_buf *buf, const struct weft_step_plan *plan) {
 
 static void put_out(struct weft_buf *buf, const struct weft_step_out *out) {
     WEFT_ASSERT(out->ran || !out->sampled);
+    WEFT_ASSERT(!out->held || (out->ran && !out->sampled && out->finish == WEFT_END_NONE));
     WEFT_ASSERT(out->sampled || !out->has_logprobs);
     weft_msgpack_add_array(buf, WEFTI_PROTO_F_OUT);
     weft_msgpack_add_uint(buf, out->slot);
     weft_msgpack_add_uint(buf, out->gen);
     weft_msgpack_add_uint(buf, (out->ran ? WEFTI_PROTO_FLAG_RAN : 0) |
-                                   (out->sampled ? WEFTI_PROTO_FLAG_SAMPLED : 0));
+                                   (out->sampled ? WEFTI_PROTO_FLAG_SAMPLED : 0) |
+                                   (out->held ? WEFTI_PROTO_FLAG_HELD : 0));
     weft_msgpack_add_uint(buf, out->sampled ? out->token : 0);
     weft_msgpack_add_uint(buf, out->sampled ? out->output_idx : 0);
     weft_msgpack_add_uint(buf, out->finish);

@@ -38,7 +38,7 @@
  *   7: a submit has priority, wished times, tenant, flow, weight and cache_salt; three more reasons
  *      to reject; WEFT_MSG_RESET_CACHE; blocks have a kind, a model a window and windowed blocks; spills
  *   8: a heartbeat has figures of each rank, a snapshot those of all */
-#define WEFT_PROTO_VERSION 8
+#define WEFT_PROTO_VERSION 9
 
 enum weft_proto_type {
     WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */

@@ -1,6 +1,8 @@
 #include "grammar.h"
 
+#include <jansson.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "expr/expr.h"
@@ -130,6 +132,58 @@ weft_err weft_gram_choice(const struct weft_str *choices, size_t n, weft_gram **
     if (!wefti_expr_pool_failed(pool)) return finish_expr(pool, expr, gram_out, why);
     wefti_expr_pool_free(pool);
     return weft_err_set(why, WEFT_E_TOOBIG, "the choices are too large");
+}
+
+/* ---------------------------------------------------------------------------- any kind of wish --- */
+
+static weft_err compile_choice(struct weft_str list, weft_gram **gram_out,
+                               struct weft_errmsg *why) {
+    json_t *json = json_loadb(list.data, list.len, JSON_ALLOW_NUL, NULL);
+    size_t n = json_array_size(json);
+    struct weft_str *texts = calloc(n + 1, sizeof *texts);
+    weft_err err = texts ? WEFT_OK : weft_err_set(why, WEFT_E_NOMEM, "no memory for the choices");
+    for (size_t i = 0; i < n && !err; i++) {
+        const json_t *item = json_array_get(json, i);
+        if (!json_is_string(item))
+            err = weft_err_set(why, WEFT_E_INVAL, "a choice that is no string");
+        else
+            texts[i] = (struct weft_str){json_string_value(item), json_string_length(item)};
+    }
+    if (!err) err = weft_gram_choice(texts, n, gram_out, why);
+    free(texts);
+    json_decref(json);
+    return err;
+}
+
+static bool is_gbnf(struct weft_str text) {
+    return text.len >= 3 && memmem(text.data, text.len, "::=", 3) != NULL;
+}
+
+weft_err weft_gram_compile(const struct weft_grammar *wish, weft_gram **gram_out,
+                           struct weft_errmsg *why) {
+    static const char any_object[] = "{\"type\":\"object\"}";
+    struct weft_str text = {wish->text, wish->n_bytes};
+    *gram_out = NULL;
+    switch (wish->kind) {
+    case WEFT_GRAMMAR_SCHEMA:
+        return weft_gram_schema(text, gram_out, why);
+    case WEFT_GRAMMAR_JSON_OBJECT:
+        return weft_gram_schema((struct weft_str){any_object, sizeof any_object - 1}, gram_out,
+                                why);
+    case WEFT_GRAMMAR_REGEX:
+        return weft_gram_regex(text, gram_out, why);
+    case WEFT_GRAMMAR_CHOICE:
+        return compile_choice(text, gram_out, why);
+    case WEFT_GRAMMAR_RULES:
+        if (is_gbnf(text)) return weft_gram_gbnf(text, gram_out, why);
+        return weft_err_set(why, WEFT_E_UNSUPPORTED, "Lark grammars are not supported");
+    case WEFT_GRAMMAR_TAGS:
+        return weft_err_set(why, WEFT_E_UNSUPPORTED, "structural tags are not supported");
+    case WEFT_GRAMMAR_NONE:
+    case WEFT_GRAMMAR_COUNT:
+        break;
+    }
+    return weft_err_set(why, WEFT_E_INVAL, "a grammar of no kind");
 }
 
 void weft_gram_free(weft_gram *gram) {

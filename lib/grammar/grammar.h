@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/grammar.h"
 #include "base/str.h"
 
 typedef struct weft_gram weft_gram;
@@ -36,6 +37,9 @@ WEFT_MUST_CHECK weft_err weft_gram_schema(struct weft_str schema, weft_gram **gr
                                           struct weft_errmsg *why);
 WEFT_MUST_CHECK weft_err weft_gram_choice(const struct weft_str *choices, size_t n,
                                           weft_gram **gram_out, struct weft_errmsg *why);
+/* Of any kind but NONE. */
+WEFT_MUST_CHECK weft_err weft_gram_compile(const struct weft_grammar *wish, weft_gram **gram_out,
+                                           struct weft_errmsg *why);
 void weft_gram_free(weft_gram *gram); /* after its states */
 /* What it holds now, automata with it. */
 size_t weft_gram_bytes(const weft_gram *gram);

@@ -8,7 +8,7 @@
 
 #define FIRST_OUTPUT_CAP 64u
 
-/* Everything that follows seqs[] has 4-byte elements, so no padding is needed between the parts. */
+/* Everything that follows seqs[] has 4-byte elements or, at the end, bytes: so no padding is needed between the parts. */
 _Static_assert(_Alignof(struct weft_logit_bias) == _Alignof(uint32_t), "arrays lie back to back");
 _Static_assert(sizeof(struct seq) % _Alignof(uint32_t) == 0, "arrays follow the sequences");
 
@@ -16,7 +16,8 @@ static size_t request_bytes(const struct weft_submit *submit) {
     return sizeof(struct request) + submit->n_choices * sizeof(struct seq) +
            submit->n_prompt * sizeof(uint32_t) + submit->sampling.n_stop_tokens * sizeof(uint32_t) +
            submit->sampling.n_masked_tokens * sizeof(uint32_t) +
-           submit->sampling.n_bias * sizeof(struct weft_logit_bias);
+           submit->sampling.n_bias * sizeof(struct weft_logit_bias) +
+           submit->sampling.grammar.n_bytes;
 }
 
 static void *append(unsigned char **at, const void *items, size_t n_bytes) {
@@ -36,6 +37,7 @@ static void copy_arrays(struct request *req, const struct weft_submit *submit) {
         append(&at, sampling->masked_tokens, sampling->n_masked_tokens * sizeof(uint32_t));
     req->sampling.bias =
         append(&at, sampling->bias, sampling->n_bias * sizeof(struct weft_logit_bias));
+    req->sampling.grammar.text = append(&at, sampling->grammar.text, sampling->grammar.n_bytes);
 }
 
 static weft_err init_seq(struct seq *seq, struct request *req, uint32_t choice,

@@ -313,6 +313,7 @@ struct weft_sched {
     uint32_t *start_tokens;  /* [max_model_len] prompt and output joined, of restarted sequences */
     uint32_t n_start_tokens; /* of these */
     uint32_t n_plan_tokens;  /* of all starts of the plan, those that borrow included */
+    uint32_t n_plan_grammar_bytes;
     uint64_t logprob_room;   /* bytes of log-probabilities that nobody claims yet */
     struct seq **candidates; /* [max_seqs] scratch of share.c and ration.c */
 

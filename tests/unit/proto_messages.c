@@ -37,6 +37,12 @@ static bool same_model(const struct weft_model_info *a, const struct weft_model_
            a->n_spill_blocks == b->n_spill_blocks;
 }
 
+static bool same_grammar(const struct weft_grammar *a, const struct weft_grammar *b) {
+    return a->kind == b->kind && a->thinking == b->thinking && a->json_blanks == b->json_blanks &&
+           a->json_digits == b->json_digits &&
+           same_items(a->text, a->n_bytes, b->text, b->n_bytes, 1);
+}
+
 static bool same_sampling(const struct weft_sampling *a, const struct weft_sampling *b) {
 #define SAME_U64(name) a->name == b->name
 #define SAME_U32(name) a->name == b->name
@@ -49,6 +55,7 @@ static bool same_sampling(const struct weft_sampling *a, const struct weft_sampl
                           sizeof *a->stop_tokens) &&
            same_items(a->masked_tokens, a->n_masked_tokens, b->masked_tokens, b->n_masked_tokens,
                       sizeof *a->masked_tokens) &&
+           same_grammar(&a->grammar, &b->grammar) &&
            same_items(a->bias, a->n_bias, b->bias, b->n_bias, sizeof *a->bias);
 }
 
@@ -131,7 +138,7 @@ static bool same_snapshot(const struct weft_msg_snapshot *a, const struct weft_m
 
 static bool same_out(const struct weft_step_out *a, const struct weft_step_out *b) {
     if (a->slot != b->slot || a->gen != b->gen || a->ran != b->ran || a->sampled != b->sampled ||
-        a->finish != b->finish || a->has_logprobs != b->has_logprobs ||
+        a->held != b->held || a->finish != b->finish || a->has_logprobs != b->has_logprobs ||
         a->prompt_pos != b->prompt_pos)
         return false;
     if (a->sampled && (a->token != b->token || a->output_idx != b->output_idx)) return false;
@@ -318,6 +325,14 @@ static void fill_sampling(struct weft_sampling *sampling, bool max) {
     sampling->n_bias = 3;
     sampling->masked_tokens = few_tokens + 1;
     sampling->n_masked_tokens = 2;
+    sampling->grammar = (struct weft_grammar){
+        .kind = WEFT_GRAMMAR_TAGS,
+        .thinking = WEFT_THINKING_MAYBE,
+        .json_blanks = WEFT_GRAMMAR_BLANKS_MAX,
+        .json_digits = WEFT_GRAMMAR_DIGITS_MAX,
+        .text = "{}",
+        .n_bytes = 2,
+    };
 }
 
 /* The worker may compute any log-probabilities: infinities and NaNs with payloads, too. */
@@ -737,6 +752,17 @@ static void random_sampling(uint64_t *rand, struct weft_sampling *sampling) {
         bias[i] = (struct weft_logit_bias){token, between(rand, -1e6f, 1e6f)};
     }
     sampling->bias = bias;
+    struct weft_grammar *grammar = &sampling->grammar;
+    if (coin(rand)) return;
+    grammar->kind = 1 + weft_rand_below(rand, WEFT_GRAMMAR_COUNT - 1);
+    grammar->thinking = weft_rand_below(rand, WEFT_THINKING_COUNT);
+    grammar->json_blanks = number(rand, WEFT_GRAMMAR_BLANKS_MAX);
+    grammar->json_digits = 1 + number(rand, WEFT_GRAMMAR_DIGITS_MAX - 1);
+    grammar->n_bytes = count(rand, 300);
+    char *text = take(grammar->n_bytes, 1);
+    for (uint32_t i = 0; i < grammar->n_bytes; i++)
+        text[i] = (char)weft_rand_below(rand, 256);
+    grammar->text = text;
 }
 
 static const struct weft_logprobs *random_logprobs(uint64_t *rand, uint32_t n) {
@@ -809,6 +835,7 @@ static void random_out(uint64_t *rand, struct weft_step_out *out) {
     out->finish = (enum weft_end)weft_rand_below(rand, WEFT_END_LENGTH + 1);
     out->has_logprobs = out->sampled && coin(rand);
     if (out->has_logprobs) out->logprobs = *random_logprobs(rand, 1);
+    out->held = out->ran && !out->sampled && out->finish == WEFT_END_NONE && coin(rand);
     out->n_prompt_logprobs = out->ran && coin(rand) ? count(rand, 100) : 0;
     out->prompt_pos = number(rand, WEFT_CONTEXT_MAX - out->n_prompt_logprobs);
     out->prompt_logprobs = random_logprobs(rand, out->n_prompt_logprobs);

@@ -583,6 +583,12 @@ static void job_event(struct weft_api_upstream_job *upstream, const struct weft_
         fail(call, 500, 0, "computation_failed", text);
         return;
     }
+    if (event->end == WEFT_END_GRAMMAR) {
+        fail(call, 500, 0, "grammar_failed",
+             "the output could not be kept within its grammar: that met a bound of work or memory, "
+             "or the other fields leave no token");
+        return;
+    }
     if (!take_prompt_logprobs(job, event) || (event->sampled && !push_token(choice, event))) {
         /* No effect if it has failed for want of room already. */
         fail(call, 500, 0, NULL, "out of memory");

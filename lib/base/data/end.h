@@ -20,13 +20,14 @@
     X(STOP_STRING, 6, ROUTER, "stop")  /* the text holds one of the stop strings */                \
     X(ABORT, 7, ROUTER, "abort")       /* the client left, or cancelled */                         \
     X(DEADLINE, 3, SCHEDULER, "error") /* its time ran out */                                      \
-    X(ERROR, 4, SCHEDULER, "error")    /* WEFT_SEQ_LOSSES_MAX workers in a row were lost over it */
+    X(ERROR, 4, SCHEDULER, "error") /* WEFT_SEQ_LOSSES_MAX workers in a row were lost over it */   \
+    X(GRAMMAR, 8, WORKER, "error")  /* its grammar met a bound, or leaves no token */
 
 enum weft_end {
 #define X(name, number, teller, reason) WEFT_END_##name = (number),
     WEFT_END_LIST(X)
 #undef X
-        WEFT_END_COUNT = 8 /* all numbers are below */
+        WEFT_END_COUNT = 9 /* all numbers are below */
 };
 
 /* Who reports an end; each also passes on those that it was told. */

@@ -40,6 +40,9 @@
  * sequence, so each fits by itself; the others start with the next plan. */
 #define WEFT_STEP_START_TOKENS_MAX (1u << 24)
 
+/* Bytes of all grammars that one plan brings. Four of the largest; the others start with the next. */
+#define WEFT_STEP_GRAMMAR_BYTES_MAX (16u << 20)
+
 /* Blocks that one plan writes to a worker's spill file, and as many that it reads back: 64 KiB in a
  * plan's message. A sequence with more is not spilled. */
 #define WEFT_STEP_SPILLS_MAX 4096u
@@ -63,8 +66,9 @@
 #define WEFT_LOGIT_BIAS_MAX 1024 /* OpenAI: 300 entries; vLLM: any */
 #define WEFT_CHOICES_MAX 128     /* n */
 #define WEFT_REQUEST_ID_BYTES_MAX 128
-#define WEFT_SLO_US_MAX 86400000000ull /* a wish of a time: a day */
-#define WEFT_WEIGHT_MAX 1000000        /* of a tenant */
+#define WEFT_GRAMMAR_BYTES_MAX (4u << 20) /* a hundred tools' schemas are 1 MB */
+#define WEFT_SLO_US_MAX 86400000000ull    /* a wish of a time: a day */
+#define WEFT_WEIGHT_MAX 1000000           /* of a tenant */
 
 /* Front. */
 #define WEFT_QUEUE_MAX 1000000 /* --max-queue */

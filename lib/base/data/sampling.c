@@ -13,6 +13,7 @@ void weft_sampling_init(struct weft_sampling *sampling) {
     WEFT_SAMPLING_LIST(SET_KNOB, SET)
 #undef SET_KNOB
 #undef SET
+    weft_grammar_init(&sampling->grammar);
 }
 
 struct weft_sampling_range weft_sampling_api_range(const char *name) {
@@ -96,6 +97,7 @@ weft_err weft_sampling_check(const struct weft_sampling *s, uint32_t n_vocab,
     weft_err err = check_numbers(s, why);
     if (err) return err;
     err = check_stop_tokens(s, n_vocab, why);
+    if (!err) err = weft_grammar_check(&s->grammar, why);
     if (err) return err;
     if (s->n_bias > WEFT_LOGIT_BIAS_MAX)
         return weft_err_set(why, WEFT_E_INVAL, "%u logit_bias entries, at most %d are allowed",

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/grammar.h"
 #include "base/limits.h"
 
 struct weft_logit_bias {
@@ -69,6 +70,7 @@ struct weft_sampling {
     const uint32_t *masked_tokens;
     uint32_t n_bias;
     const struct weft_logit_bias *bias; /* tokens ascending, each once */
+    struct weft_grammar grammar;        /* NONE: any text */
 };
 
 /* All switched off, greedy, seed 0, max_tokens 16. */

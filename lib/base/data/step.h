@@ -94,11 +94,14 @@ struct weft_logprobs {
 
 struct weft_step_out { /* one per row, in the plan's order */
     uint32_t slot, gen;
-    bool ran;     /* false: the sequence had finished before; nothing was computed */
+    bool ran;  /* false: the sequence had finished before; nothing was computed */
+    bool held; /* its grammar's tokens were not known in time: of the row's tokens the last was not
+                  computed, and nothing was sampled */
     bool sampled; /* `token` is new */
     uint32_t token;
     uint32_t output_idx; /* 0 for the first token after the prompt */
-    /* After this token: NONE, STOP or LENGTH. With max_tokens 0 after the prompt, not sampled. */
+    /* After this token: NONE, STOP or LENGTH. Not sampled: LENGTH, with max_tokens 0 after the prompt;
+     * STOP, where a grammar's text is complete and the model has no token to say so; GRAMMAR. */
     enum weft_end finish;
     bool has_logprobs;
     struct weft_logprobs logprobs; /* of the sampled token */

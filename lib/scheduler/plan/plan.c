@@ -228,7 +228,7 @@ static void emit(weft_sched *sched) {
 static void begin(weft_sched *sched) {
     wefti_sched_request_free_borrowed(sched);
     sched->n_plans++;
-    sched->n_start_tokens = sched->n_plan_tokens = 0;
+    sched->n_start_tokens = sched->n_plan_tokens = sched->n_plan_grammar_bytes = 0;
     sched->plan = (struct weft_step_plan){
         .releases = sched->releases,
         .starts = sched->starts,
