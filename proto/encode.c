@@ -279,14 +279,12 @@ static void put_plan(struct weft_buf *buf, const struct weft_step_plan *plan) {
 
 static void put_out(struct weft_buf *buf, const struct weft_step_out *out) {
     WEFT_ASSERT(out->ran || !out->sampled);
-    WEFT_ASSERT(!out->held || (out->ran && !out->sampled && out->finish == WEFT_END_NONE));
     WEFT_ASSERT(out->sampled || !out->has_logprobs);
     weft_msgpack_add_array(buf, WEFTI_PROTO_F_OUT);
     weft_msgpack_add_uint(buf, out->slot);
     weft_msgpack_add_uint(buf, out->gen);
     weft_msgpack_add_uint(buf, (out->ran ? WEFTI_PROTO_FLAG_RAN : 0) |
-                                   (out->sampled ? WEFTI_PROTO_FLAG_SAMPLED : 0) |
-                                   (out->held ? WEFTI_PROTO_FLAG_HELD : 0));
+                                   (out->sampled ? WEFTI_PROTO_FLAG_SAMPLED : 0));
     weft_msgpack_add_uint(buf, out->sampled ? out->token : 0);
     weft_msgpack_add_uint(buf, out->sampled ? out->output_idx : 0);
     weft_msgpack_add_uint(buf, out->finish);

@@ -43,7 +43,6 @@
 /* Flag bits of an event and of a step's out. */
 #define WEFTI_PROTO_FLAG_SAMPLED 1u
 #define WEFTI_PROTO_FLAG_RAN 2u
-#define WEFTI_PROTO_FLAG_HELD 4u
 
 /* Records sent as they are in memory: no padding, little-endian. */
 _Static_assert(sizeof(struct weft_step_release) == 8, "slot, gen");

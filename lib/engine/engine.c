@@ -207,6 +207,8 @@ static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
     eng->exact = options->activations == WEFT_ENG_ACT_F32;
     eng->info.long_prompt = eng->long_prompt = weft_model_long_prompt(model);
     set_info(eng, p, options);
+    err = options->rank == 0 ? wefti_guides_new(path, eng->info.n_vocab, &eng->guides) : WEFT_OK;
+    if (err) return weft_err_set(why, err, "no memory for grammars");
     err = wefti_pool_new(eng->info.n_threads, &eng->pool, why);
     if (!err) err = wefti_weights_lay_out(&eng->weights, model, options, &plan, why);
     if (!err) err = reserve(eng, model, options, plan, &loading, why);
@@ -246,6 +248,7 @@ cleanup:
 void weft_eng_free(weft_eng *eng) {
     if (!eng) return;
     wefti_pool_free(eng->pool);
+    wefti_guides_free(eng->guides);
     wefti_forward_free(eng->forward);
     wefti_profile_free(eng->profile);
     wefti_slots_fini(&eng->slots);
@@ -296,6 +299,10 @@ uint64_t weft_eng_progress(const weft_eng *eng) {
 }
 
 void weft_eng_reset(weft_eng *eng, uint64_t epoch) {
+    for (uint32_t i = 0; i < eng->slots.n_slots; i++) {
+        if (eng->guides) wefti_guides_end(eng->guides, eng->slots.slots[i].guide);
+        eng->slots.slots[i].guide = NULL;
+    }
     wefti_slots_clear(&eng->slots);
     eng->epoch = epoch;
     eng->next_step = 0;

@@ -15,6 +15,7 @@
 #include "runtime/profile.h"
 #include "runtime/slots.h"
 #include "runtime/spill.h"
+#include "sampler/guides.h"
 #include "sampler/sampler.h"
 #include "weights/weights.h"
 
@@ -35,6 +36,7 @@ struct weft_eng {
     struct wefti_kv_cache kv;
     struct wefti_spill spill;
     struct wefti_slots slots;
+    wefti_guides *guides; /* NULL: of a rank that does not sample */
     struct wefti_forward *forward;
     struct wefti_profile *profile; /* NULL: off */
     struct weft_eng_info info;
@@ -44,9 +46,10 @@ struct weft_eng {
     uint32_t long_prompt; /* prompts longer than this are long ones */
 
     uint64_t epoch, next_step;
-    bool has_failed;      /* a step of this epoch, halfway */
-    uint64_t last_end_us; /* 0: nothing ran yet */
-    bool has_warned;      /* that logits are not numbers */
+    bool has_failed;              /* a step of this epoch, halfway */
+    uint64_t last_end_us;         /* 0: nothing ran yet */
+    bool has_warned;              /* that logits are not numbers */
+    uint64_t guide_wait_until_ms; /* this step waits no longer for the masks of grammars */
     struct weft_step_result result;
 
     /* One step's, sized by the limits. */

@@ -12,6 +12,14 @@
 #include "collective/collective.h"
 #include "runtime/plan_check.h"
 
+/* All masks of a step that are not there come within so long, or their sequences end; between looks
+ * at them the step shows that it goes on. */
+#define GUIDE_WAIT_MS_MAX 10000
+#define GUIDE_LOOK_MS 100
+
+/* In place of a token: above all of them. */
+#define SHARED_END(end) (UINT32_MAX - (uint32_t)(end))
+
 static uint32_t n_top_of(const weft_eng *eng, int32_t n_asked) {
     return n_asked <= 0 ? 0 : weft_min_u32((uint32_t)n_asked, eng->info.n_vocab);
 }
@@ -50,14 +58,35 @@ static weft_err check_step_plan(weft_eng *eng, const struct weft_step_plan *plan
     return wefti_plan_check(&eng->slots, plan, wefti_spill_n_slots(&eng->spill), is_new_epoch, why);
 }
 
+static void end_guide(weft_eng *eng, struct wefti_slot *slot) {
+    if (slot->guide) wefti_guides_end(eng->guides, slot->guide);
+    slot->guide = NULL;
+}
+
+/* The one thing of a step that takes memory from the heap, and only where a request has a grammar. */
+static void start_guide(weft_eng *eng, const struct weft_step_start *start) {
+    struct wefti_slot *slot = &eng->slots.slots[start->slot];
+    if (start->sampling.grammar.kind == WEFT_GRAMMAR_NONE || !eng->guides) return;
+    const struct wefti_guide_start guide = {
+        .grammar = &start->sampling.grammar,
+        .output = start->tokens + start->n_prompt,
+        .n_output = start->n_tokens - start->n_prompt,
+        .stop_tokens = start->sampling.stop_tokens,
+        .n_stop_tokens = start->sampling.n_stop_tokens,
+    };
+    slot->guide = wefti_guides_start(eng->guides, &guide);
+}
+
 static void commit_plan(weft_eng *eng, const struct weft_step_plan *plan) {
     if (plan->epoch > eng->epoch) weft_eng_reset(eng, plan->epoch);
     eng->next_step++;
     for (uint32_t i = 0; i < plan->n_releases; i++) {
+        end_guide(eng, &eng->slots.slots[plan->releases[i].slot]);
         wefti_slot_release(&eng->slots, &plan->releases[i]);
     }
     for (uint32_t i = 0; i < plan->n_starts; i++) {
         wefti_slot_start(&eng->slots, &plan->starts[i]);
+        start_guide(eng, &plan->starts[i]);
     }
     for (uint32_t i = 0; i < plan->n_grants; i++) {
         wefti_slot_grant(&eng->slots, &plan->grants[i]);
@@ -142,6 +171,7 @@ static void gather_row(weft_eng *eng, struct step *step, const struct weft_step_
 
 static void gather(weft_eng *eng, struct step *step) {
     eng->top_used = 0;
+    eng->guide_wait_until_ms = weft_now_us() / 1000 + GUIDE_WAIT_MS_MAX;
     for (uint32_t i = 0; i < step->plan->n_rows; i++) {
         const struct weft_step_row *row = &step->plan->rows[i];
         const struct wefti_slot *slot = &eng->slots.slots[row->slot];
@@ -151,36 +181,74 @@ static void gather(weft_eng *eng, struct step *step) {
     }
 }
 
+/* What a sequence with a grammar may go on with. A mask that is not there when the step's time for
+ * them is over never comes: its thread is busy with what other grammars want. Waiting is progress. */
+static struct wefti_guide await_guide(weft_eng *eng, const struct wefti_slot *slot,
+                                      uint32_t thread_idx) {
+    struct wefti_guide guide = {0};
+    while (slot->guide && weft_now_us() / 1000 < eng->guide_wait_until_ms &&
+           !wefti_guides_await(eng->guides, slot->guide, GUIDE_LOOK_MS, &guide)) {
+        guide.mask = NULL;
+        wefti_pool_progress(eng->pool, thread_idx);
+    }
+    return guide;
+}
+
+/* How a sequence ends whose next token cannot be sampled. */
+static enum weft_end guide_end(const struct wefti_guide *guide) {
+    return guide->mask && guide->may_end ? WEFT_END_STOP : WEFT_END_GRAMMAR;
+}
+
+/* Samples, or sets out->finish. What the other ranks hear is the token, or the end in its place. */
+static void sample(weft_eng *eng, uint32_t i, float *logits, uint32_t thread_idx) {
+    const struct wefti_engine_job *job = &eng->jobs[i];
+    struct weft_step_out *out = &eng->outs[job->out_idx];
+    const struct wefti_slot *slot = &eng->slots.slots[out->slot];
+    struct wefti_sampler_scratch *scratch = &eng->samplers[thread_idx];
+    uint32_t n_vocab = eng->info.n_vocab;
+    bool has_grammar = slot->sampling.grammar.kind != WEFT_GRAMMAR_NONE;
+    struct wefti_guide guide = {0};
+    if (has_grammar) guide = await_guide(eng, slot, thread_idx);
+    struct wefti_sampler_input input = {
+        .sampling = &slot->sampling,
+        .choice = slot->choice,
+        .tokens = slot->tokens,
+        .n_prompt = slot->n_prompt,
+        .n_known = slot->n_known,
+        .mask = guide.mask,
+    };
+    out->sampled = !has_grammar || (guide.mask && !guide.is_empty);
+    if (out->sampled) {
+        float *work = logits; /* raw ones are wanted later only for log-probabilities */
+        if (job->logprobs && !wefti_sampler_is_plain(&input)) {
+            work = scratch->work;
+            memcpy(work, logits, n_vocab * sizeof *work);
+        }
+        out->token = wefti_sampler_choose(eng->kern, &input, work, n_vocab, scratch);
+        /* Where a bias forbids all that the grammar allows, any token is as bad. */
+        out->sampled = !has_grammar || wefti_guide_allows(&guide, out->token);
+    }
+    if (!out->sampled) out->finish = guide_end(&guide);
+    uint32_t *shared = wefti_forward_shared_tokens(eng->forward);
+    if (shared) shared[i] = out->sampled ? out->token : SHARED_END(out->finish);
+}
+
 /* Runs on any compute thread; everything it writes belongs to this row. */
 static void on_logits(void *ctx, uint32_t i, float *logits, uint32_t thread_idx) {
     weft_eng *eng = ctx;
     const struct wefti_engine_job *job = &eng->jobs[i];
     struct weft_step_out *out = &eng->outs[job->out_idx];
-    const struct wefti_slot *slot = &eng->slots.slots[out->slot];
-    struct wefti_sampler_scratch *scratch = &eng->samplers[thread_idx];
-    uint32_t n_vocab = eng->info.n_vocab, token = job->target;
+    uint32_t token = job->target;
     eng->jobs[i].is_broken = !isfinite(logits[0]);
     if (job->samples) {
-        struct wefti_sampler_input sample = {
-            .sampling = &slot->sampling,
-            .choice = slot->choice,
-            .tokens = slot->tokens,
-            .n_prompt = slot->n_prompt,
-            .n_known = slot->n_known,
-        };
-        float *work = logits; /* raw ones are wanted later only for log-probabilities */
-        if (job->logprobs && !wefti_sampler_is_plain(&sample)) {
-            work = scratch->work;
-            memcpy(work, logits, n_vocab * sizeof *work);
-        }
-        token = wefti_sampler_choose(eng->kern, &sample, work, n_vocab, scratch);
-        uint32_t *shared = wefti_forward_shared_tokens(eng->forward);
-        if (shared) shared[i] = token;
-        out->sampled = true;
-        out->token = token;
+        sample(eng, i, logits, thread_idx);
+        token = out->token;
+        out->has_logprobs = out->has_logprobs && out->sampled;
+        if (!out->sampled) return;
     }
     if (job->logprobs)
-        wefti_sampler_logprobs(eng->kern, logits, n_vocab, token, &job->top, job->logprobs);
+        wefti_sampler_logprobs(eng->kern, logits, eng->info.n_vocab, token, &job->top,
+                               job->logprobs);
 }
 
 /* What the first rank sampled. Log-probabilities are its alone. */
@@ -194,8 +262,11 @@ static void take_shared_tokens(weft_eng *eng, const struct step *step) {
     for (uint32_t i = 0; i < step->n_jobs; i++) {
         if (!eng->jobs[i].samples) continue;
         struct weft_step_out *out = &eng->outs[eng->jobs[i].out_idx];
-        out->sampled = true;
-        out->token = weft_min_u32(shared[i], eng->info.n_vocab - 1);
+        out->sampled = shared[i] < SHARED_END(WEFT_END_COUNT);
+        if (out->sampled)
+            out->token = weft_min_u32(shared[i], eng->info.n_vocab - 1);
+        else
+            out->finish = (enum weft_end)(UINT32_MAX - shared[i]);
     }
 }
 
@@ -236,8 +307,11 @@ static void settle(weft_eng *eng, const struct step *step) {
         if (out->sampled) {
             out->output_idx = slot->n_known - slot->n_prompt;
             wefti_slot_append(&eng->slots, slot, out->token);
+            if (slot->guide && slot->finish == WEFT_END_NONE)
+                (void)wefti_guides_add(eng->guides, slot->guide, out->token);
         } else if (slot->n_computed == slot->n_known) {
-            slot->finish = WEFT_END_LENGTH; /* nothing may be appended */
+            /* By its grammar; or nothing may be appended. */
+            slot->finish = out->finish != WEFT_END_NONE ? out->finish : WEFT_END_LENGTH;
         }
         out->finish = slot->finish;
     }

@@ -12,13 +12,13 @@
 #include "sources/regex.h"
 
 #define EXPRS_MAX (1u << 20) /* some 40 MB, with what the texts of a grammar add */
-/* What a mask or a byte of a text may do, and a compilation: some one second and two. Sanitizers take ten
- * times as long, and a fuzzer ends what takes twenty seconds. */
-#define CALL_WORK_MAX 20000000u
+/* What a mask or a byte of a text may do, and a compilation: some tenth of a second, and one. Sanitizers
+ * take ten times as long, and a fuzzer ends what takes twenty seconds. */
+#define CALL_WORK_MAX 2000000u
 #ifdef WEFT_SANITIZED
 #define COMPILE_WORK_MAX 12000000u
 #else
-#define COMPILE_WORK_MAX 30000000u
+#define COMPILE_WORK_MAX 16000000u
 #endif
 #define STATES_MAX (1u << 18) /* of the lexer */
 #define CHOICE_BYTES_MAX ((size_t)16 << 20)

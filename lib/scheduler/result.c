@@ -30,12 +30,19 @@ static bool is_stop_token(const struct weft_sampling *sampling, uint32_t token) 
     return false;
 }
 
+/* Without a token: its text is complete, or nothing fits it. */
+static bool ends_by_grammar(const struct seq *seq, const struct weft_step_out *out) {
+    return seq->req->sampling.grammar.kind != WEFT_GRAMMAR_NONE && !out->sampled &&
+           (out->finish == WEFT_END_STOP || out->finish == WEFT_END_GRAMMAR);
+}
+
 /* A stop token ends the stream from min_tokens on. If it comes together with a length, either
  * reason will do. */
 static bool finish_is_plausible(const weft_sched *sched, const struct seq *seq,
                                 const struct weft_step_out *out) {
     const struct weft_sampling *sampling = &seq->req->sampling;
     uint32_t n_output = seq->n_output + 1;
+    if (ends_by_grammar(seq, out)) return true;
     bool at_length = n_output >= sampling->max_tokens ||
                      seq->req->n_prompt + n_output >= sched->options.max_model_len;
     bool at_stop =
@@ -55,7 +62,7 @@ static bool finish_is_plausible(const weft_sched *sched, const struct seq *seq,
 static weft_err check_sample(const weft_sched *sched, const struct seq *seq,
                              const struct weft_step_out *out, struct weft_errmsg *why) {
     const struct weft_sampling *sampling = &seq->req->sampling;
-    if (out->sampled != (sampling->max_tokens > 0))
+    if (out->sampled != (sampling->max_tokens > 0) && !ends_by_grammar(seq, out))
         return weft_err_set(why, WEFT_E_PROTO, "slot %u was to end its row %s a token", out->slot,
                             out->sampled ? "without" : "with");
     if (out->sampled && out->token >= sched->options.n_vocab)

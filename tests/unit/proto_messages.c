@@ -138,7 +138,7 @@ static bool same_snapshot(const struct weft_msg_snapshot *a, const struct weft_m
 
 static bool same_out(const struct weft_step_out *a, const struct weft_step_out *b) {
     if (a->slot != b->slot || a->gen != b->gen || a->ran != b->ran || a->sampled != b->sampled ||
-        a->held != b->held || a->finish != b->finish || a->has_logprobs != b->has_logprobs ||
+        a->finish != b->finish || a->has_logprobs != b->has_logprobs ||
         a->prompt_pos != b->prompt_pos)
         return false;
     if (a->sampled && (a->token != b->token || a->output_idx != b->output_idx)) return false;
@@ -835,7 +835,6 @@ static void random_out(uint64_t *rand, struct weft_step_out *out) {
     out->finish = (enum weft_end)weft_rand_below(rand, WEFT_END_LENGTH + 1);
     out->has_logprobs = out->sampled && coin(rand);
     if (out->has_logprobs) out->logprobs = *random_logprobs(rand, 1);
-    out->held = out->ran && !out->sampled && out->finish == WEFT_END_NONE && coin(rand);
     out->n_prompt_logprobs = out->ran && coin(rand) ? count(rand, 100) : 0;
     out->prompt_pos = number(rand, WEFT_CONTEXT_MAX - out->n_prompt_logprobs);
     out->prompt_logprobs = random_logprobs(rand, out->n_prompt_logprobs);

@@ -95,8 +95,6 @@ struct weft_logprobs {
 struct weft_step_out { /* one per row, in the plan's order */
     uint32_t slot, gen;
     bool ran;  /* false: the sequence had finished before; nothing was computed */
-    bool held; /* its grammar's tokens were not known in time: of the row's tokens the last was not
-                  computed, and nothing was sampled */
     bool sampled; /* `token` is new */
     uint32_t token;
     uint32_t output_idx; /* 0 for the first token after the prompt */

@@ -104,6 +104,7 @@ void wefti_slot_start(struct wefti_slots *slots, const struct weft_step_start *s
     slot->sampling = *from;
     slot->sampling.stop_tokens = slot->stop_tokens;
     slot->sampling.bias = slot->bias;
+    slot->sampling.grammar.text = NULL;
     if (from->n_stop_tokens)
         memcpy(slot->stop_tokens, from->stop_tokens, from->n_stop_tokens * sizeof(uint32_t));
     slot->sampling.masked_tokens = slot->stop_tokens + from->n_stop_tokens;

@@ -21,8 +21,9 @@ struct wefti_slot {
     uint32_t n_prompt, n_known, n_computed;
     uint32_t n_table[WEFT_KV_KINDS];
     uint32_t n_prompt_logprobs_done;
-    enum weft_end finish; /* != NONE: later rows are no-ops */
-    struct weft_sampling sampling;
+    enum weft_end finish;           /* != NONE: later rows are no-ops */
+    struct weft_sampling sampling;  /* its grammar without the text */
+    struct wefti_guide_run *guide;  /* NULL: none, or no memory for what the grammar wants */
     uint32_t *tokens;               /* [max_model_len] */
     uint32_t *table[WEFT_KV_KINDS]; /* [table_cap]; of kinds that are not there NULL */
     uint32_t *stop_tokens;          /* [WEFT_STOP_TOKENS_MAX], what sampling.stop_tokens and

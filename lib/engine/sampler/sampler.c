@@ -1,7 +1,7 @@
 /* From logits to a token.
  *
  * Order: logit_bias, which masks the tokens that it forbids; stop tokens and masked ones masked
- * below min_tokens; repetition, frequency and presence penalties; top_n_sigma; temperature; min_p;
+ * below min_tokens; repetition, frequency and presence penalties; the grammar's mask; top_n_sigma; temperature; min_p;
  * top_k; top_p over the rest (as in vLLM; top_n_sigma as in llama.cpp). The draw walks the
  * remaining weights by ascending id with one number from Philox. Where all tokens are masked, the
  * answer is the lowest id.
@@ -55,7 +55,7 @@ static bool masks_stop_tokens(const struct wefti_sampler_input *input) {
 bool wefti_sampler_is_plain(const struct wefti_sampler_input *input) {
     const struct weft_sampling *s = input->sampling;
     return s->temperature < GREEDY_BELOW && s->n_bias == 0 && !has_penalties(s) &&
-           !masks_stop_tokens(input);
+           !masks_stop_tokens(input) && !input->mask;
 }
 
 /* The sequence itself is the record of tokens seen: walking it costs little beside the forward
@@ -93,7 +93,17 @@ static void mask(const uint32_t *tokens, uint32_t n, float *logits) {
     }
 }
 
-static void process_logits(const struct wefti_sampler_input *input, float *logits,
+static void keep_allowed(const uint64_t *allowed, float *logits, uint32_t n_vocab) {
+    for (uint32_t begin = 0; begin < n_vocab; begin += 64) {
+        uint64_t word = allowed[begin / 64];
+        uint32_t n = weft_min_u32(64, n_vocab - begin);
+        if (word == UINT64_MAX) continue;
+        for (uint32_t i = 0; i < n; i++)
+            logits[begin + i] = word >> i & 1 ? logits[begin + i] : -INFINITY;
+    }
+}
+
+static void process_logits(const struct wefti_sampler_input *input, float *logits, uint32_t n_vocab,
                            uint32_t *counts) {
     const struct weft_sampling *s = input->sampling;
     for (uint32_t i = 0; i < s->n_bias; i++) {
@@ -107,6 +117,7 @@ static void process_logits(const struct wefti_sampler_input *input, float *logit
         mask(s->masked_tokens, s->n_masked_tokens, logits);
     }
     if (has_penalties(s)) apply_penalties(input, logits, counts);
+    if (input->mask) keep_allowed(input->mask, logits, n_vocab);
 }
 
 /* ------------------------------------------------------------------------------- candidates --- */
@@ -267,7 +278,7 @@ uint32_t wefti_sampler_choose(const struct weft_kern_table *kern,
                               uint32_t n_vocab, struct wefti_sampler_scratch *scratch) {
     const struct weft_sampling *s = input->sampling;
     WEFT_ASSERT(n_vocab > 0 && input->n_known >= input->n_prompt);
-    process_logits(input, logits, scratch->counts);
+    process_logits(input, logits, n_vocab, scratch->counts);
     uint32_t best = kern->argmax(logits, n_vocab);
     float max = logits[best];
     if (s->temperature < GREEDY_BELOW || s->top_k == 1 || !isfinite(max)) return best;

@@ -41,6 +41,7 @@ struct wefti_sampler_input {
     uint32_t choice;
     const uint32_t *tokens; /* [n_known] */
     uint32_t n_prompt, n_known;
+    const uint64_t *mask; /* a bit for each token that its grammar allows; NULL: any */
 };
 
 /* True when sampling leaves the logits as they are: greedy, nothing that changes them. */

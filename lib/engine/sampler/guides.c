@@ -1,0 +1,457 @@
+/* Two threads and one lock. Under the lock are lists, counts and pointers; grammars and the states
+ * of runs are touched by whoever has them: the compiling thread until a grammar is ready, then the
+ * masking thread, until nobody uses it. */
+#include "sampler/guides.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <time.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "grammar/grammar.h"
+#include "tokenizer/tokenizer.h"
+
+enum grammar_state { QUEUED, COMPILING, READY, FAILED };
+
+struct grammar {
+    TAILQ_ENTRY(grammar) entry; /* the one used longest ago first */
+    enum grammar_state state;
+    uint32_t n_runs;
+    struct weft_grammar wish;
+    char *text;
+    weft_gram *gram; /* READY */
+    size_t bytes;    /* when last measured */
+};
+
+struct wefti_guide_run {
+    TAILQ_ENTRY(wefti_guide_run) entry; /* in the order of their starts */
+    struct grammar *grammar;
+    bool has_ended, has_failed;
+    uint32_t *tokens; /* those that the masking thread has not taken */
+    uint32_t n_tokens, cap_tokens;
+    uint32_t *stop_tokens;
+    uint32_t n_stop_tokens;
+    bool is_ready; /* the mask is that after all tokens */
+    /* The masking thread's, until is_ready. */
+    weft_gram_state *state;
+    bool may_end, is_empty;
+    uint64_t *mask;
+};
+
+struct wefti_guides {
+    char *path;
+    uint32_t n_vocab;
+    cpu_set_t cpus;
+    bool has_cpus;
+
+    pthread_mutex_t lock;
+    pthread_cond_t to_compile, to_mask, ready;
+    bool has_threads, is_ending;
+    pthread_t compiler, masker;
+    TAILQ_HEAD(grammars, grammar) grammars;
+    TAILQ_HEAD(, wefti_guide_run) runs;
+    uint32_t n_grammars;
+    size_t n_bytes; /* of all grammars */
+
+    /* The compiling thread's, until the first grammar is ready; then nobody changes them. */
+    weft_tokenizer *tok;
+    weft_gram_vocab *vocab;
+};
+
+static void lock(wefti_guides *guides) {
+    int failed = pthread_mutex_lock(&guides->lock);
+    WEFT_ASSERT(!failed);
+}
+
+static void unlock(wefti_guides *guides) {
+    int failed = pthread_mutex_unlock(&guides->lock);
+    WEFT_ASSERT(!failed);
+}
+
+/* ------------------------------------------------------------------------------- grammars --- */
+
+static bool is_same(const struct weft_grammar *a, const struct weft_grammar *b) {
+    return a->kind == b->kind && a->thinking == b->thinking && a->json_blanks == b->json_blanks &&
+           a->json_digits == b->json_digits && a->n_bytes == b->n_bytes &&
+           (a->n_bytes == 0 || memcmp(a->text, b->text, a->n_bytes) == 0);
+}
+
+static void grammar_free(struct grammar *grammar) {
+    if (!grammar) return;
+    weft_gram_free(grammar->gram);
+    free(grammar->text);
+    free(grammar);
+}
+
+/* Locked. One that failed is not kept either: it may have been for want of memory. */
+static void drop_unused(wefti_guides *guides) {
+    struct grammar *grammar, *next;
+    for (grammar = TAILQ_FIRST(&guides->grammars); grammar; grammar = next) {
+        next = TAILQ_NEXT(grammar, entry);
+        bool is_over = guides->n_grammars > WEFTI_GUIDES_KEPT_MAX ||
+                       guides->n_bytes > WEFTI_GUIDES_KEPT_BYTES || grammar->state == FAILED;
+        if (!is_over || grammar->n_runs > 0 || grammar->state == COMPILING) continue;
+        TAILQ_REMOVE(&guides->grammars, grammar, entry);
+        guides->n_grammars--;
+        guides->n_bytes -= grammar->bytes;
+        grammar_free(grammar);
+    }
+}
+
+/* Locked. */
+static void measure(wefti_guides *guides, struct grammar *grammar) {
+    size_t bytes = weft_gram_bytes(grammar->gram);
+    guides->n_bytes += bytes - grammar->bytes;
+    grammar->bytes = bytes;
+}
+
+static struct grammar *grammar_new(const struct weft_grammar *wish) {
+    struct grammar *grammar = calloc(1, sizeof *grammar);
+    char *text = malloc(wish->n_bytes + 1);
+    if (!grammar || !text) {
+        free(grammar);
+        free(text);
+        return NULL;
+    }
+    if (wish->n_bytes > 0) memcpy(text, wish->text, wish->n_bytes);
+    *grammar = (struct grammar){.wish = *wish, .text = text};
+    grammar->wish.text = text;
+    return grammar;
+}
+
+/* Locked. The newest are looked at first. NULL: no memory. */
+static struct grammar *take_grammar(wefti_guides *guides, const struct weft_grammar *wish) {
+    struct grammar *grammar;
+    TAILQ_FOREACH_REVERSE(grammar, &guides->grammars, grammars, entry) {
+        if (grammar->state != FAILED && is_same(&grammar->wish, wish)) break;
+    }
+    if (grammar) {
+        TAILQ_REMOVE(&guides->grammars, grammar, entry);
+    } else {
+        grammar = grammar_new(wish);
+        if (!grammar) return NULL;
+        guides->n_grammars++;
+    }
+    TAILQ_INSERT_TAIL(&guides->grammars, grammar, entry);
+    grammar->n_runs++;
+    return grammar;
+}
+
+static weft_err open_vocab(wefti_guides *guides, struct weft_errmsg *why) {
+    if (guides->vocab) return WEFT_OK;
+    weft_err err = guides->tok ? WEFT_OK : weft_tok_open(guides->path, &guides->tok, why);
+    if (err) return err;
+    uint32_t n = weft_tok_vocab_size(guides->tok);
+    struct weft_str *tokens = calloc((size_t)guides->n_vocab + 1, sizeof *tokens);
+    if (!tokens) return weft_err_set(why, WEFT_E_NOMEM, "no memory for the tokens' texts");
+    for (uint32_t id = 0; id < guides->n_vocab && id < n; id++) {
+        if (!weft_tok_is_special(guides->tok, id))
+            tokens[id].data = weft_tok_token_bytes(guides->tok, id, &tokens[id].len);
+    }
+    err = weft_gram_vocab_new(tokens, guides->n_vocab, &guides->vocab);
+    free(tokens);
+    return err ? weft_err_set(why, err, "no vocabulary for grammars: %s", weft_err_text(err)) : err;
+}
+
+static void *compiler_main(void *arg) {
+    wefti_guides *guides = arg;
+    lock(guides);
+    while (!guides->is_ending) {
+        struct grammar *grammar;
+        TAILQ_FOREACH(grammar, &guides->grammars, entry) {
+            if (grammar->state == QUEUED) break;
+        }
+        if (!grammar) {
+            (void)pthread_cond_wait(&guides->to_compile, &guides->lock);
+            continue;
+        }
+        grammar->state = COMPILING;
+        unlock(guides);
+        struct weft_errmsg why = {""};
+        weft_err err = open_vocab(guides, &why);
+        if (!err) err = weft_gram_compile(&grammar->wish, &grammar->gram, &why);
+        if (err) weft_warn("a grammar that the router took does not compile: %s", why.text);
+        lock(guides);
+        grammar->state = err ? FAILED : READY;
+        if (!err) measure(guides, grammar);
+        (void)pthread_cond_signal(&guides->to_mask);
+    }
+    unlock(guides);
+    return NULL;
+}
+
+/* ---------------------------------------------------------------------------------- masks --- */
+
+static void run_free(wefti_guide_run *run) {
+    if (!run) return;
+    weft_gram_state_free(run->state);
+    free(run->tokens);
+    free(run->stop_tokens);
+    free(run->mask);
+    free(run);
+}
+
+static bool has_bit(const uint64_t *mask, uint32_t n_words) {
+    uint64_t any = 0;
+    for (uint32_t i = 0; i < n_words; i++)
+        any |= mask[i];
+    return any != 0;
+}
+
+static weft_err take_tokens(wefti_guides *guides, wefti_guide_run *run, const uint32_t *tokens,
+                            uint32_t n) {
+    weft_err err = WEFT_OK;
+    if (!run->state) err = weft_gram_state_new(run->grammar->gram, &run->state);
+    for (uint32_t i = 0; i < n && !err; i++) {
+        size_t len = 0;
+        const char *bytes = weft_tok_token_bytes(guides->tok, tokens[i], &len);
+        if (weft_tok_is_special(guides->tok, tokens[i])) return WEFT_E_INVAL;
+        err = weft_gram_take(run->state, bytes, len);
+    }
+    return err;
+}
+
+static weft_err make_mask(wefti_guides *guides, wefti_guide_run *run) {
+    size_t n_words = weft_gram_mask_words(guides->n_vocab);
+    if (!run->mask) run->mask = calloc(n_words + 1, sizeof *run->mask);
+    if (!run->mask) return WEFT_E_NOMEM;
+    weft_err err = weft_gram_mask(run->state, guides->vocab, run->mask);
+    if (err) return err;
+    run->may_end = weft_gram_may_end(run->state);
+    uint32_t n_tok = weft_tok_vocab_size(guides->tok);
+    for (uint32_t i = 0; i < run->n_stop_tokens && run->may_end; i++) {
+        uint32_t token = run->stop_tokens[i];
+        if (token < guides->n_vocab && (token >= n_tok || weft_tok_is_special(guides->tok, token)))
+            run->mask[token / 64] |= (uint64_t)1 << (token % 64);
+    }
+    run->is_empty = !has_bit(run->mask, (uint32_t)n_words);
+    return WEFT_OK;
+}
+
+/* Locked, but not while it works. */
+static void advance(wefti_guides *guides, wefti_guide_run *run) {
+    uint32_t *tokens = run->tokens, n = run->n_tokens;
+    run->tokens = NULL;
+    run->n_tokens = run->cap_tokens = 0;
+    unlock(guides);
+    weft_err err = take_tokens(guides, run, tokens, n);
+    if (!err) err = make_mask(guides, run);
+    free(tokens);
+    lock(guides);
+    measure(guides, run->grammar);
+    if (guides->n_bytes > WEFTI_GUIDES_BYTES_MAX) {
+        drop_unused(guides);
+        if (guides->n_bytes > WEFTI_GUIDES_BYTES_MAX) err = WEFT_E_TOOBIG;
+    }
+    run->has_failed = err != WEFT_OK;
+    run->is_ready = run->n_tokens == 0;
+    (void)pthread_cond_broadcast(&guides->ready);
+}
+
+/* Locked. Whether there was anything to do for it. */
+static bool look_at(wefti_guides *guides, wefti_guide_run *run) {
+    if (run->has_ended) {
+        TAILQ_REMOVE(&guides->runs, run, entry);
+        run->grammar->n_runs--;
+        unlock(guides);
+        run_free(run);
+        lock(guides);
+        drop_unused(guides);
+        return true;
+    }
+    if (run->is_ready || run->has_failed) return false;
+    if (run->grammar->state == FAILED) {
+        run->has_failed = true;
+        (void)pthread_cond_broadcast(&guides->ready);
+        return true;
+    }
+    if (run->grammar->state != READY) return false;
+    advance(guides, run);
+    return true;
+}
+
+static void *masker_main(void *arg) {
+    wefti_guides *guides = arg;
+    lock(guides);
+    while (!guides->is_ending) {
+        bool did_something = false;
+        wefti_guide_run *run;
+        TAILQ_FOREACH(run, &guides->runs, entry) {
+            did_something = look_at(guides, run);
+            if (did_something) break; /* the list may be another one now */
+        }
+        if (!did_something) (void)pthread_cond_wait(&guides->to_mask, &guides->lock);
+    }
+    unlock(guides);
+    return NULL;
+}
+
+/* -------------------------------------------------------------------------------- the owner --- */
+
+weft_err wefti_guides_new(const char *path, uint32_t n_vocab, wefti_guides **guides_out) {
+    *guides_out = NULL;
+    wefti_guides *guides = calloc(1, sizeof *guides);
+    char *copy = strdup(path);
+    if (!guides || !copy) {
+        free(guides);
+        free(copy);
+        return WEFT_E_NOMEM;
+    }
+    guides->path = copy;
+    guides->n_vocab = n_vocab;
+    guides->has_cpus = sched_getaffinity(0, sizeof guides->cpus, &guides->cpus) == 0;
+    TAILQ_INIT(&guides->grammars);
+    TAILQ_INIT(&guides->runs);
+    pthread_condattr_t monotonic;
+    int failed =
+        pthread_condattr_init(&monotonic) ||
+        pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC) ||
+        pthread_mutex_init(&guides->lock, NULL) || pthread_cond_init(&guides->to_compile, NULL) ||
+        pthread_cond_init(&guides->to_mask, NULL) ||
+        pthread_cond_init(&guides->ready, &monotonic) || pthread_condattr_destroy(&monotonic);
+    WEFT_ASSERT(!failed); /* here it only fails for bad attributes */
+    *guides_out = guides;
+    return WEFT_OK;
+}
+
+/* Its CPUs are those of the process: the thread that steps is pinned to one of them. */
+static bool start_thread(wefti_guides *guides, pthread_t *thread, void *(*run)(void *arg),
+                         const char *name) {
+    if (pthread_create(thread, NULL, run, guides)) return false;
+    (void)pthread_setname_np(*thread, name);
+    if (guides->has_cpus) (void)pthread_setaffinity_np(*thread, sizeof guides->cpus, &guides->cpus);
+    return true;
+}
+
+static void end_thread(wefti_guides *guides, pthread_t thread) {
+    lock(guides);
+    guides->is_ending = true;
+    (void)pthread_cond_broadcast(&guides->to_compile);
+    (void)pthread_cond_broadcast(&guides->to_mask);
+    unlock(guides);
+    (void)pthread_join(thread, NULL);
+}
+
+static bool start_threads(wefti_guides *guides) {
+    if (guides->has_threads) return true;
+    if (!start_thread(guides, &guides->compiler, compiler_main, "weft-grammar")) return false;
+    if (start_thread(guides, &guides->masker, masker_main, "weft-mask")) {
+        guides->has_threads = true;
+        return true;
+    }
+    end_thread(guides, guides->compiler);
+    guides->is_ending = false;
+    return false;
+}
+
+void wefti_guides_free(wefti_guides *guides) {
+    if (!guides) return;
+    if (guides->has_threads) {
+        end_thread(guides, guides->compiler);
+        end_thread(guides, guides->masker);
+    }
+    wefti_guide_run *run;
+    while ((run = TAILQ_FIRST(&guides->runs))) {
+        TAILQ_REMOVE(&guides->runs, run, entry);
+        run_free(run);
+    }
+    struct grammar *grammar;
+    while ((grammar = TAILQ_FIRST(&guides->grammars))) {
+        TAILQ_REMOVE(&guides->grammars, grammar, entry);
+        grammar_free(grammar);
+    }
+    weft_gram_vocab_free(guides->vocab);
+    weft_tok_free(guides->tok);
+    (void)pthread_cond_destroy(&guides->ready);
+    (void)pthread_cond_destroy(&guides->to_mask);
+    (void)pthread_cond_destroy(&guides->to_compile);
+    (void)pthread_mutex_destroy(&guides->lock);
+    free(guides->path);
+    free(guides);
+}
+
+/* NULL where there are none; *failed_out: no memory. */
+static uint32_t *copy_tokens(const uint32_t *tokens, uint32_t n, bool *failed_out) {
+    if (n == 0) return NULL;
+    uint32_t *copy = malloc(n * sizeof *copy);
+    if (copy)
+        memcpy(copy, tokens, n * sizeof *copy);
+    else
+        *failed_out = true;
+    return copy;
+}
+
+wefti_guide_run *wefti_guides_start(wefti_guides *guides, const struct wefti_guide_start *start) {
+    bool failed = !start_threads(guides);
+    wefti_guide_run *run = failed ? NULL : calloc(1, sizeof *run);
+    if (!run) return NULL;
+    run->tokens = copy_tokens(start->output, start->n_output, &failed);
+    run->n_tokens = run->cap_tokens = start->n_output;
+    run->stop_tokens = copy_tokens(start->stop_tokens, start->n_stop_tokens, &failed);
+    run->n_stop_tokens = start->n_stop_tokens;
+    lock(guides);
+    if (!failed) run->grammar = take_grammar(guides, start->grammar);
+    if (run->grammar) {
+        TAILQ_INSERT_TAIL(&guides->runs, run, entry);
+        (void)pthread_cond_signal(&guides->to_compile);
+        (void)pthread_cond_signal(&guides->to_mask);
+    }
+    unlock(guides);
+    if (run->grammar) return run;
+    run_free(run);
+    return NULL;
+}
+
+bool wefti_guides_add(wefti_guides *guides, wefti_guide_run *run, uint32_t token) {
+    lock(guides);
+    if (run->n_tokens == run->cap_tokens) {
+        uint32_t cap = run->cap_tokens ? 2 * run->cap_tokens : 4;
+        uint32_t *tokens = realloc(run->tokens, cap * sizeof *tokens);
+        if (tokens) {
+            run->tokens = tokens;
+            run->cap_tokens = cap;
+        }
+    }
+    bool has_room = run->n_tokens < run->cap_tokens;
+    if (has_room)
+        run->tokens[run->n_tokens++] = token;
+    else
+        run->has_failed = true;
+    run->is_ready = false;
+    (void)pthread_cond_signal(&guides->to_mask);
+    unlock(guides);
+    return has_room;
+}
+
+void wefti_guides_end(wefti_guides *guides, wefti_guide_run *run) {
+    if (!run) return;
+    lock(guides);
+    run->has_ended = true;
+    (void)pthread_cond_signal(&guides->to_mask);
+    unlock(guides);
+}
+
+bool wefti_guides_await(wefti_guides *guides, wefti_guide_run *run, uint32_t wait_ms_max,
+                        struct wefti_guide *guide_out) {
+    struct timespec until;
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)(wait_ms_max % 1000) * 1000000;
+    until.tv_sec += wait_ms_max / 1000 + until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    int failed = 0;
+    lock(guides);
+    while (!run->is_ready && !run->has_failed && !failed)
+        failed = pthread_cond_timedwait(&guides->ready, &guides->lock, &until);
+    bool is_known = run->is_ready || run->has_failed;
+    *guide_out = (struct wefti_guide){
+        .mask = run->has_failed ? NULL : run->mask,
+        .may_end = run->may_end,
+        .is_empty = run->is_empty,
+    };
+    unlock(guides);
+    return is_known;
+}

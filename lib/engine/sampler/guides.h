@@ -1,0 +1,65 @@
+/* engine/sampler/guides — which tokens may come next in the sequences whose output has a grammar.
+ *
+ * Model    A run is a sequence that follows a grammar, from its start to its release. As soon as a
+ *          token is sampled the mask of the next one is made, by a thread of its own, while the
+ *          forward pass runs; whoever samples waits for what is left of that. Grammars are compiled
+ *          by another thread, while prompts are computed, and kept, by what they say, for later
+ *          sequences.
+ * Replay   A run that starts with output, after a restart or a preemption, takes it first: a mask
+ *          follows from grammar and output alone.
+ * Bounds   Grammars that nobody uses go, the one unused longest first, when there are more than
+ *          WEFTI_GUIDES_KEPT_MAX or WEFTI_GUIDES_KEPT_BYTES; where those in use grow beyond
+ *          WEFTI_GUIDES_BYTES_MAX the run that grew ends. What a mask and a compilation may cost is
+ *          the grammar's to bound.
+ * Threads  The owner, who steps, calls all but await, which compute threads call during a step. The
+ *          two threads begin with the first run; they are not pinned.
+ */
+#ifndef WEFT_ENGINE_GUIDES_H
+#define WEFT_ENGINE_GUIDES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/grammar.h"
+
+#define WEFTI_GUIDES_KEPT_MAX 256
+#define WEFTI_GUIDES_KEPT_BYTES ((size_t)256 << 20)
+#define WEFTI_GUIDES_BYTES_MAX ((size_t)1 << 30)
+
+typedef struct wefti_guides wefti_guides;
+typedef struct wefti_guide_run wefti_guide_run;
+
+/* `path` is the model's, for its tokens; copied. Threads may run on the CPUs of the caller. */
+WEFT_MUST_CHECK weft_err wefti_guides_new(const char *path, uint32_t n_vocab,
+                                          wefti_guides **guides_out);
+void wefti_guides_free(wefti_guides *guides); /* after its runs; accepts NULL */
+
+struct wefti_guide_start {
+    const struct weft_grammar *grammar; /* copied */
+    const uint32_t *output;             /* so far; copied */
+    uint32_t n_output;
+    const uint32_t *stop_tokens; /* those without text may come where the grammar may end; copied */
+    uint32_t n_stop_tokens;
+};
+
+/* NULL: no memory, or no threads. */
+wefti_guide_run *wefti_guides_start(wefti_guides *guides, const struct wefti_guide_start *start);
+/* One more token of output. False: no memory; the run is of no use any more. */
+bool wefti_guides_add(wefti_guides *guides, wefti_guide_run *run, uint32_t token);
+void wefti_guides_end(wefti_guides *guides, wefti_guide_run *run); /* accepts NULL */
+
+struct wefti_guide {
+    const uint64_t *mask; /* of the run, until its next token; NULL: a bound was met */
+    bool may_end;
+    bool is_empty; /* no token may come */
+};
+/* Waits for the mask after the tokens added so far. False: it is not there yet. */
+bool wefti_guides_await(wefti_guides *guides, wefti_guide_run *run, uint32_t wait_ms_max,
+                        struct wefti_guide *guide_out);
+
+static inline bool wefti_guide_allows(const struct wefti_guide *guide, uint32_t token) {
+    return (guide->mask[token / 64] >> (token % 64) & 1) != 0;
+}
+
+#endif
