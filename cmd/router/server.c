@@ -41,8 +41,14 @@ static struct prepare_work *prepare_of(struct work *work) {
     return (struct prepare_work *)work;
 }
 
+static void check_in_thread(struct work *work) {
+    weft_api_call_check(prepare_of(work)->call);
+}
+
 static void prepare_in_thread(struct work *work) {
-    weft_api_call_prepare(prepare_of(work)->call);
+    weft_api_call *call = prepare_of(work)->call;
+    weft_api_call_prepare(call);
+    if (weft_api_call_has_grammar(call)) weft_api_call_check(call);
 }
 
 static void after_prepare(struct work *work) {
@@ -73,14 +79,17 @@ void wefti_server_begin(struct server *server, weft_api_call *call) {
     struct prepare_work *prepare = NULL;
     WEFT_ASSERT(weft_api_call_state(call) == WEFT_API_CALL_PREPARING);
     size_t n_bytes = weft_api_call_body_bytes(call);
-    if (!has_time(server, n_bytes)) prepare = calloc(1, sizeof *prepare);
-    if (!prepare) {
-        weft_api_call_prepare(call);
+    bool is_short = has_time(server, n_bytes);
+    if (is_short) weft_api_call_prepare(call);
+    if (!is_short || weft_api_call_has_grammar(call)) prepare = calloc(1, sizeof *prepare);
+    if (!prepare) { /* for want of memory, too: better late than not */
+        if (!is_short) weft_api_call_prepare(call);
+        if (weft_api_call_has_grammar(call)) weft_api_call_check(call);
         weft_api_call_start(call, weft_now_us());
         return;
     }
     prepare->call = call;
-    prepare->work.run = prepare_in_thread;
+    prepare->work.run = is_short ? check_in_thread : prepare_in_thread;
     prepare->work.done = after_prepare;
     weft_api_call_lend(call, take_back, prepare);
     wefti_work_add(&server->work, &prepare->work, n_bytes, weft_now_ms());

@@ -7,7 +7,7 @@
  *          log-probabilities once they are rendered. A call without room ends with an error.
  * Owner    The connection. `wake` tells it that there is something to look at; any function here
  *          may call it, so it must only make a note.
- * Threads  The loop's thread calls everything but weft_api_call_prepare.
+ * Threads  The loop's thread calls everything but weft_api_call_prepare and _check.
  */
 #ifndef WEFT_API_CALL_H
 #define WEFT_API_CALL_H
@@ -66,6 +66,11 @@ void weft_api_call_drop(weft_api_call *call);
 
 /* Parses and tokenizes. Any thread may call it: it changes no shared state. */
 void weft_api_call_prepare(weft_api_call *call);
+
+/* After it: whether the output must fit a grammar, which is to be compiled. Until then nobody knows that
+ * it can be, and weft_api_call_check does that; it may take a second, so not in the loop's thread. */
+bool weft_api_call_has_grammar(const weft_api_call *call);
+void weft_api_call_check(weft_api_call *call);
 
 /* Until weft_api_call_return the call belongs to another thread, or waits for one. When the call is
  * dropped, `take_back` removes it from the queue; false: a thread has it already. */

@@ -196,7 +196,7 @@ static struct wefti_guide await_guide(weft_eng *eng, const struct wefti_slot *sl
 
 /* How a sequence ends whose next token cannot be sampled. */
 static enum weft_end guide_end(const struct wefti_guide *guide) {
-    return guide->mask && guide->may_end ? WEFT_END_STOP : WEFT_END_GRAMMAR;
+    return guide->mask && guide->may_end ? WEFT_END_COMPLETE : WEFT_END_GRAMMAR;
 }
 
 /* Samples, or sets out->finish. What the other ranks hear is the token, or the end in its place. */

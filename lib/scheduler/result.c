@@ -33,7 +33,7 @@ static bool is_stop_token(const struct weft_sampling *sampling, uint32_t token) 
 /* Without a token: its text is complete, or nothing fits it. */
 static bool ends_by_grammar(const struct seq *seq, const struct weft_step_out *out) {
     return seq->req->sampling.grammar.kind != WEFT_GRAMMAR_NONE && !out->sampled &&
-           (out->finish == WEFT_END_STOP || out->finish == WEFT_END_GRAMMAR);
+           (out->finish == WEFT_END_COMPLETE || out->finish == WEFT_END_GRAMMAR);
 }
 
 /* A stop token ends the stream from min_tokens on. If it comes together with a length, either

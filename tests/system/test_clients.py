@@ -198,7 +198,7 @@ def test_ollamas_clients_learn_what_is_there():
         assert shown["capabilities"] == ["completion"]
         for path, body, status, says in (
             ("/api/show", {"model": "x"}, 404, "this server has 'fable', 'other'"),
-            ("/api/chat", {"messages": [{"role": "user", "content": "a"}], "format": "json"}, 400, "'format'"),
+            ("/api/chat", {"messages": [{"role": "user", "content": "a"}], "format": "xml"}, 400, "'format'"),
             ("/api/generate", {"prompt": 1}, 400, "'prompt'"),
             ("/api/pull", {"model": "x"}, 404, "there is nothing at"),
             ("/api/embed", {"input": "x"}, 400, "embeddings"),

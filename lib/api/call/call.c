@@ -511,7 +511,8 @@ static enum weft_end end_of(struct choice *choice, const struct weft_event *even
     if (is_stop_token)
         return is_own_stop_token(p, event->token) ? WEFT_END_STOP_TOKEN : WEFT_END_STOP;
     if (event->end == WEFT_END_NONE) return WEFT_END_NONE;
-    return event->end == WEFT_END_STOP ? WEFT_END_STOP : WEFT_END_LENGTH;
+    bool is_stop = event->end == WEFT_END_STOP || event->end == WEFT_END_COMPLETE;
+    return is_stop ? event->end : WEFT_END_LENGTH;
 }
 
 /* The choice has something that the stream has not shown. */

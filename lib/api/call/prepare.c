@@ -9,6 +9,7 @@
 #include "call/call_internal.h"
 #include "codec/json_out.h"
 #include "codec/msgpack_json.h"
+#include "grammar/grammar.h"
 
 #define JSON_VALUES_MAX (2u << 20) /* some 80 MB of parsed tree */
 #define JSON_DEPTH_MAX 64
@@ -134,6 +135,25 @@ static void keep_echoed_texts(weft_api_call *call) {
         }
         memcpy(prompt->echo, prompt->text, prompt->text_len);
     }
+}
+
+bool weft_api_call_has_grammar(const weft_api_call *call) {
+    return !call->error.status && call->params.sampling.grammar.kind != WEFT_GRAMMAR_NONE;
+}
+
+void weft_api_call_check(weft_api_call *call) {
+    struct params *p = &call->params;
+    struct weft_errmsg why = {""};
+    weft_gram *gram;
+    WEFT_ASSERT(weft_api_call_has_grammar(call));
+    weft_err err = weft_gram_compile(&p->sampling.grammar, &gram, &why);
+    weft_gram_free(gram);
+    if (err == WEFT_E_NOMEM)
+        weft_api_error_set(&call->error, 500, NULL, NULL, "out of memory");
+    else if (err)
+        weft_api_error_set(&call->error, 400, p->grammar_param, "invalid_grammar",
+                           "'%s' cannot be honoured: %s", p->grammar_field,
+                           why.text[0] ? why.text : weft_err_text(err));
 }
 
 void weft_api_call_prepare(weft_api_call *call) {

@@ -31,6 +31,7 @@ static void parse(const struct reader *r, const struct weft_api_limits *limits,
     refuse_echo(r);
     wefti_api_params_read_output(r, params);
     wefti_api_params_read_sampling(r, limits, params);
+    wefti_api_params_read_grammar(r, params);
     wefti_api_params_read_stops(r, params);
     wefti_api_params_read_stop_tokens(r, limits, params);
     int64_t n_logprobs = wefti_api_params_read_chat_logprobs(r, limits);

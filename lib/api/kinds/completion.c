@@ -23,6 +23,7 @@ static void parse(const struct reader *r, const struct weft_api_limits *limits,
     wefti_api_json_get_bool(r, "echo", &params->echo);
     wefti_api_params_read_output(r, params);
     wefti_api_params_read_sampling(r, limits, params);
+    wefti_api_params_read_grammar(r, params);
     wefti_api_params_read_stops(r, params);
     wefti_api_params_read_stop_tokens(r, limits, params);
     wefti_api_json_get_int(r, "logprobs", 0, limits->max_logprobs, &n_logprobs);

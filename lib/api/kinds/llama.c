@@ -18,11 +18,10 @@
 
 /* What llama-server does not know, or means differently: read here or not at all. */
 static const char *const own_fields[] = {
-    "repetition_penalty", "min_tokens", "stop_token_ids", "grammar", "logit_bias", NULL,
+    "repetition_penalty", "min_tokens", "stop_token_ids", "logit_bias", NULL,
 };
 
 static const struct refused_field refused[] = {
-    {"grammar", IF_EMPTY},
     {"samplers", IF_NULL},
     {"min_keep", IF_AT_MOST_ZERO},
     {"n_indent", IF_AT_MOST_ZERO},
@@ -131,6 +130,7 @@ static void parse(const struct reader *r, const struct weft_api_limits *limits,
     wefti_api_json_get_bool(r, "stream", &params->stream);
     wefti_api_json_get_bool(r, "return_tokens", &params->return_tokens);
     wefti_api_params_read_sampling(&shared, &own, params);
+    wefti_api_params_read_grammar(r, params);
     wefti_api_params_read_penalties(r, limits, params);
     read_bias(r, limits, params);
     wefti_api_params_read_stops(r, params);
@@ -275,6 +275,7 @@ static bool open_prompt_part(const struct body_piece *at) {
 static const char *stop_type(enum weft_end end) {
     switch (end) {
     case WEFT_END_STOP:
+    case WEFT_END_COMPLETE:
     case WEFT_END_STOP_TOKEN:
         return "eos";
     case WEFT_END_STOP_STRING:

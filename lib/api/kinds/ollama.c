@@ -18,7 +18,6 @@
 /* ---------------------------------------------------------------------------------- parsing --- */
 
 static const struct refused_field refused[] = {
-    {"format", IF_EMPTY}, /* until there is structured output */
     {"template", IF_EMPTY}, {"context", IF_EMPTY}, {"images", IF_EMPTY},
     {"think", IF_FALSE},    {NULL, IF_NULL},
 };
@@ -81,6 +80,8 @@ static void read_shared(const struct reader *r, const struct weft_api_limits *li
     wefti_api_json_note(r, "keep_alive");
     wefti_api_json_get_bool(r, "stream", &params->stream);
     read_options(r, limits, params);
+    wefti_api_params_read_grammar(r, params);
+    wefti_api_params_read_ollama_format(r, params);
     int64_t n_logprobs = wefti_api_params_read_chat_logprobs(r, limits);
     wefti_api_params_read_logprobs(r, limits, n_logprobs, params);
 }

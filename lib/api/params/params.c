@@ -183,5 +183,6 @@ void wefti_api_params_fini(struct params *params) {
     free(params->stops);
     free(params->stop_lens);
     free(params->bias);
+    free(params->grammar_text);
     memset(params, 0, sizeof *params);
 }

@@ -76,6 +76,9 @@ struct params {
     uint32_t stop_tokens[WEFT_STOP_TOKENS_MAX];
     uint32_t n_own_stop_tokens;
     struct weft_logit_bias *bias;
+    char *grammar_text;            /* the sampling's; NULL: none */
+    const char *grammar_field;     /* that brought it, */
+    const char *grammar_param;     /* and that it is part of */
     struct weft_sampling sampling; /* points into this struct; max_tokens is final after
                                       wefti_api_params_fit */
 };

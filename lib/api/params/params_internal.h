@@ -16,7 +16,6 @@ enum harmless {
     IF_ONE,
     IF_TRUE,
     IF_NONE, /* the string "none" */
-    IF_TEXT, /* {"type":"text"} */
 };
 
 struct refused_field {
@@ -103,6 +102,11 @@ void wefti_api_params_read_max_tokens(const struct reader *r, const char *name,
 /* llama-server's names for two of these, which go before OpenAI's: "n_predict", where -1 means until
  * the context is full, and "repeat_penalty". */
 void wefti_api_params_read_llama_names(const struct reader *r, struct params *params);
+
+/* What the output must be, after the sampling: "response_format", "structured_outputs", "guided_...",
+ * "grammar" and "json_schema"; and ollama's "format". */
+void wefti_api_params_read_grammar(const struct reader *r, struct params *params);
+void wefti_api_params_read_ollama_format(const struct reader *r, struct params *params);
 
 /* "priority", "timeout", "user", ...: of every kind that generates. */
 void wefti_api_params_read_service(const struct reader *r, struct params *params);

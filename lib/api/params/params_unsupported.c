@@ -4,23 +4,14 @@
 #include "params/params_internal.h"
 
 static const struct refused_field unsupported[] = {
-    {"response_format", IF_TEXT},
     {"tools", IF_EMPTY},
     {"tool_choice", IF_NONE},
     {"functions", IF_EMPTY},
     {"function_call", IF_NONE},
     {"suffix", IF_EMPTY},
     {"use_beam_search", IF_FALSE},
-    {"guided_json", IF_NULL},
-    {"guided_regex", IF_NULL},
-    {"guided_choice", IF_NULL},
-    {"guided_grammar", IF_NULL},
-    {"guided_decoding_backend", IF_NULL},
     {"guided_whitespace_pattern", IF_NULL},
-    {"structured_outputs", IF_NULL},
     {"structural_tag", IF_NULL},
-    {"grammar", IF_NULL},
-    {"json_schema", IF_NULL},
     {"logits_processors", IF_EMPTY},
     {"prompt_embeds", IF_NULL},
     {"bad_words", IF_EMPTY},
@@ -110,9 +101,6 @@ static bool is_harmless(const json_t *value, enum harmless harmless) {
         return json_is_true(value);
     case IF_NONE:
         return wefti_api_json_is_text(value, "none");
-    case IF_TEXT:
-        value = json_object_get(value, "type");
-        return wefti_api_json_is_text(value, "text");
     }
     return false;
 }

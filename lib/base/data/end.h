@@ -21,13 +21,14 @@
     X(ABORT, 7, ROUTER, "abort")       /* the client left, or cancelled */                         \
     X(DEADLINE, 3, SCHEDULER, "error") /* its time ran out */                                      \
     X(ERROR, 4, SCHEDULER, "error") /* WEFT_SEQ_LOSSES_MAX workers in a row were lost over it */   \
-    X(GRAMMAR, 8, WORKER, "error")  /* its grammar met a bound, or leaves no token */
+    X(GRAMMAR, 8, WORKER, "error")  /* its grammar met a bound, or leaves no token */              \
+    X(COMPLETE, 9, WORKER, "stop")  /* its grammar has no more, and no token says so */
 
 enum weft_end {
 #define X(name, number, teller, reason) WEFT_END_##name = (number),
     WEFT_END_LIST(X)
 #undef X
-        WEFT_END_COUNT = 9 /* all numbers are below */
+        WEFT_END_COUNT = 10 /* all numbers are below */
 };
 
 /* Who reports an end; each also passes on those that it was told. */

@@ -94,12 +94,12 @@ struct weft_logprobs {
 
 struct weft_step_out { /* one per row, in the plan's order */
     uint32_t slot, gen;
-    bool ran;  /* false: the sequence had finished before; nothing was computed */
+    bool ran;     /* false: the sequence had finished before; nothing was computed */
     bool sampled; /* `token` is new */
     uint32_t token;
     uint32_t output_idx; /* 0 for the first token after the prompt */
     /* After this token: NONE, STOP or LENGTH. Not sampled: LENGTH, with max_tokens 0 after the prompt;
-     * STOP, where a grammar's text is complete and the model has no token to say so; GRAMMAR. */
+     * COMPLETE and GRAMMAR. */
     enum weft_end finish;
     bool has_logprobs;
     struct weft_logprobs logprobs; /* of the sampled token */

@@ -87,7 +87,14 @@ await check("errors", async () => {
   await assert.rejects(client.chat({ model: "x", messages }), refused(404, `this server has '${model}'`));
   await assert.rejects(client.chat({ model, messages, stream: true, options: { temperature: -1 } }),
     refused(400, "'temperature'"));
-  await assert.rejects(client.chat({ model, messages, format: "json" }), refused(400, "'format'"));
+  const format = {
+    type: "object",
+    properties: { n: { type: "integer", minimum: 0, maximum: 99 } },
+    required: ["n"],
+    additionalProperties: false,
+  };
+  const formed = await client.chat({ model, messages, format });
+  assert.ok(JSON.parse(formed.message.content).n <= 99);
   await assert.rejects(client.embed({ model, input: "x" }), refused(400, "embeddings"));
   await assert.rejects(client.pull({ model }), refused(404, "/api/pull"));
   await assert.rejects(clientOf("wrong").list(), refused(401, "API key"));

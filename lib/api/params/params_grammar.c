@@ -1,0 +1,218 @@
+/* What the output must be: every name by which engines let clients ask for it becomes one grammar.
+ * Whether it can be honoured is asked when it is compiled (call/prepare.c). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "params/params_internal.h"
+
+/* Who asks, for refusals: "structured_outputs.json". */
+struct wish {
+    const struct reader *r;
+    const char *field; /* of the request */
+    const char *name;  /* the same, or one within it; static */
+};
+
+static void refuse_type(const struct wish *wish, const char *wanted, const json_t *got) {
+    weft_api_error_set(wish->r->error, 400, wish->field, NULL, "'%s' must be %s, got %s",
+                       wish->name, wanted, got ? wefti_api_json_type_name(got) : "nothing");
+}
+
+/* `text`, of malloc, is the request's from here on. */
+static void set(const struct wish *wish, enum weft_grammar_kind kind, char *text, size_t len,
+                struct params *params) {
+    struct weft_grammar *grammar = &params->sampling.grammar;
+    if (!text)
+        weft_api_error_set(wish->r->error, 500, NULL, NULL, "out of memory");
+    else if (len > WEFT_GRAMMAR_BYTES_MAX)
+        weft_api_error_set(wish->r->error, 400, wish->field, NULL,
+                           "'%s' has %zu bytes, at most %u are allowed", wish->name, len,
+                           WEFT_GRAMMAR_BYTES_MAX);
+    else if (grammar->kind != WEFT_GRAMMAR_NONE)
+        weft_api_error_set(wish->r->error, 400, wish->field, NULL,
+                           "'%s' and '%s' cannot both say what the output must be",
+                           params->grammar_field, wish->name);
+    if (!wefti_api_json_ok(wish->r)) {
+        free(text);
+        return;
+    }
+    WEFT_ASSERT(!params->grammar_text);
+    params->grammar_text = text;
+    params->grammar_field = wish->name;
+    params->grammar_param = wish->field;
+    grammar->kind = kind;
+    grammar->text = text;
+    grammar->n_bytes = (uint32_t)len;
+}
+
+static void set_json(const struct wish *wish, enum weft_grammar_kind kind, const json_t *value,
+                     struct params *params) {
+    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    set(wish, kind, text, text ? strlen(text) : 0, params);
+}
+
+static void set_string(const struct wish *wish, enum weft_grammar_kind kind, const json_t *value,
+                       struct params *params) {
+    if (!json_is_string(value)) {
+        refuse_type(wish, "a string", value);
+        return;
+    }
+    size_t len = json_string_length(value);
+    char *text = malloc(len + 1);
+    if (text) memcpy(text, json_string_value(value), len + 1);
+    set(wish, kind, text, len, params);
+}
+
+/* A schema: an object, true or false, or the text of one. */
+static void set_schema(const struct wish *wish, const json_t *value, struct params *params) {
+    if (json_is_string(value))
+        set_string(wish, WEFT_GRAMMAR_SCHEMA, value, params);
+    else if (json_is_object(value) || json_is_boolean(value))
+        set_json(wish, WEFT_GRAMMAR_SCHEMA, value, params);
+    else
+        refuse_type(wish, "a JSON Schema", value);
+}
+
+static void set_any_object(const struct wish *wish, struct params *params) {
+    set(wish, WEFT_GRAMMAR_JSON_OBJECT, calloc(1, 1), 0, params);
+}
+
+static void set_choice(const struct wish *wish, const json_t *value, struct params *params) {
+    if (!json_is_array(value)) {
+        refuse_type(wish, "an array of strings", value);
+        return;
+    }
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const json_t *item = json_array_get(value, i);
+        if (json_is_string(item)) continue;
+        refuse_type(wish, "an array of strings", item);
+        return;
+    }
+    set_json(wish, WEFT_GRAMMAR_CHOICE, value, params);
+}
+
+/* ------------------------------------------------------------------------------- the fields --- */
+
+/* OpenAI's, with llama-server's "schema" beside the type json_object. */
+static void read_response_format(const struct reader *r, struct params *params) {
+    struct wish wish = {r, "response_format", "response_format"};
+    const json_t *value = wefti_api_json_get(r, wish.field);
+    if (!value) return;
+    if (!json_is_object(value)) {
+        refuse_type(&wish, "an object", value);
+        return;
+    }
+    const json_t *type = json_object_get(value, "type");
+    const json_t *schema = json_object_get(value, "schema");
+    if (wefti_api_json_is_text(type, "text")) return;
+    if (wefti_api_json_is_text(type, "structural_tag")) {
+        set_json(&wish, WEFT_GRAMMAR_TAGS, value, params);
+    } else if (wefti_api_json_is_text(type, "json_object") && schema && !json_is_null(schema)) {
+        wish.name = "response_format.schema";
+        set_schema(&wish, schema, params);
+    } else if (wefti_api_json_is_text(type, "json_object")) {
+        set_any_object(&wish, params);
+    } else if (wefti_api_json_is_text(type, "json_schema")) {
+        const json_t *inner = json_object_get(value, "json_schema");
+        if (json_is_object(inner)) schema = json_object_get(inner, "schema");
+        wish.name = "response_format.json_schema.schema";
+        set_schema(&wish, schema, params);
+    } else {
+        weft_api_error_set(r->error, 400, wish.field, NULL,
+                           "'response_format.type' must be \"text\", \"json_object\", "
+                           "\"json_schema\" or \"structural_tag\"");
+    }
+}
+
+static void refuse_present(const struct reader *r, const char *field, const char *name,
+                           const json_t *value) {
+    if (!value || json_is_null(value) || json_is_false(value)) return;
+    weft_api_error_set(r->error, 400, field, "unsupported_parameter",
+                       "'%s' is not supported by this server", name);
+}
+
+/* vLLM's. */
+static void read_structured_outputs(const struct reader *r, struct params *params) {
+    static const char field[] = "structured_outputs";
+    json_t *value = wefti_api_json_get(r, field);
+    if (!value) return;
+    if (!json_is_object(value)) {
+        wefti_api_json_wrong_type(r, field, "an object", value);
+        return;
+    }
+    struct fields_known known;
+    const struct reader inner = wefti_api_json_within(r, value, &known);
+    const json_t *item;
+    bool wants_object = false;
+    if ((item = wefti_api_json_get(&inner, "json")))
+        set_schema(&(struct wish){r, field, "structured_outputs.json"}, item, params);
+    if ((item = wefti_api_json_get(&inner, "regex")))
+        set_string(&(struct wish){r, field, "structured_outputs.regex"}, WEFT_GRAMMAR_REGEX, item,
+                   params);
+    if ((item = wefti_api_json_get(&inner, "choice")))
+        set_choice(&(struct wish){r, field, "structured_outputs.choice"}, item, params);
+    if ((item = wefti_api_json_get(&inner, "grammar")))
+        set_string(&(struct wish){r, field, "structured_outputs.grammar"}, WEFT_GRAMMAR_RULES, item,
+                   params);
+    if ((item = wefti_api_json_get(&inner, "structural_tag")))
+        set_string(&(struct wish){r, field, "structured_outputs.structural_tag"}, WEFT_GRAMMAR_TAGS,
+                   item, params);
+    wefti_api_json_get_bool(&inner, "json_object", &wants_object);
+    if (wants_object)
+        set_any_object(&(struct wish){r, field, "structured_outputs.json_object"}, params);
+    refuse_present(r, field, "structured_outputs.whitespace_pattern",
+                   wefti_api_json_get(&inner, "whitespace_pattern"));
+    refuse_present(r, field, "structured_outputs.disable_additional_properties",
+                   wefti_api_json_get(&inner, "disable_additional_properties"));
+    bool is_compact = false;
+    wefti_api_json_get_bool(&inner, "disable_any_whitespace", &is_compact);
+    refuse_present(r, field, "structured_outputs.disable_any_whitespace",
+                   is_compact ? json_true() : NULL);
+    wefti_api_json_note(&inner, "disable_fallback"); /* there is nothing to fall back to */
+    wefti_api_json_note(&inner, "backend");
+    wefti_api_json_look_for_unknown(&inner, "structured_outputs.");
+}
+
+/* vLLM's older names. */
+static void read_guided(const struct reader *r, struct params *params) {
+    const json_t *item;
+    if ((item = wefti_api_json_get(r, "guided_json")))
+        set_schema(&(struct wish){r, "guided_json", "guided_json"}, item, params);
+    if ((item = wefti_api_json_get(r, "guided_regex")))
+        set_string(&(struct wish){r, "guided_regex", "guided_regex"}, WEFT_GRAMMAR_REGEX, item,
+                   params);
+    if ((item = wefti_api_json_get(r, "guided_choice")))
+        set_choice(&(struct wish){r, "guided_choice", "guided_choice"}, item, params);
+    if ((item = wefti_api_json_get(r, "guided_grammar")))
+        set_string(&(struct wish){r, "guided_grammar", "guided_grammar"}, WEFT_GRAMMAR_RULES, item,
+                   params);
+    wefti_api_json_note(r, "guided_decoding_backend");
+}
+
+/* llama-server's. */
+static void read_llama(const struct reader *r, struct params *params) {
+    const json_t *grammar = wefti_api_json_get(r, "grammar");
+    const json_t *schema = wefti_api_json_get(r, "json_schema");
+    if (grammar && !wefti_api_params_is_absent(grammar))
+        set_string(&(struct wish){r, "grammar", "grammar"}, WEFT_GRAMMAR_RULES, grammar, params);
+    if (schema) set_schema(&(struct wish){r, "json_schema", "json_schema"}, schema, params);
+}
+
+void wefti_api_params_read_ollama_format(const struct reader *r, struct params *params) {
+    struct wish wish = {r, "format", "format"};
+    const json_t *value = wefti_api_json_get(r, wish.field);
+    if (!value || wefti_api_params_is_absent(value)) return;
+    if (wefti_api_json_is_text(value, "json"))
+        set_any_object(&wish, params);
+    else if (json_is_object(value))
+        set_json(&wish, WEFT_GRAMMAR_SCHEMA, value, params);
+    else
+        refuse_type(&wish, "\"json\" or a JSON Schema", value);
+}
+
+void wefti_api_params_read_grammar(const struct reader *r, struct params *params) {
+    read_response_format(r, params);
+    read_structured_outputs(r, params);
+    read_guided(r, params);
+    read_llama(r, params);
+}

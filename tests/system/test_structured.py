@@ -1,0 +1,257 @@
+"""Structured output: what is asked for is what comes, in any company and after any death; the rest is refused by name.
+
+Schemas of other projects (shared/schemas) are read where they are, else said to be missing. WEFT_STRUCTURED sets how many
+outputs are sampled under them."""
+
+import decimal
+import functools
+import json
+import os
+import random
+import re
+import threading
+import time
+
+import harness
+import jsonschema
+from harness import Server
+
+SHARED = os.environ.get("WEFT_SHARED_DIR", "")
+N_OUTPUTS = int(os.environ.get("WEFT_STRUCTURED", "160"))
+PER_SCHEMA = 4
+TOGETHER = 32
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 1, "maxLength": 12},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+        "tags": {"type": "array", "items": {"enum": ["a", "b", None, 1.5]}, "maxItems": 3},
+        "at": {"type": "string", "format": "date"},
+    },
+    "required": ["name", "age", "tags"],
+    "additionalProperties": False,
+}
+TREE = {"type": "object", "properties": {"v": {"type": "boolean"}, "kids": {"type": "array", "items": {"$ref": "#"}, "maxItems": 2}},
+        "required": ["v"], "additionalProperties": False}
+LIST = 'root ::= item ("," item){1,3}\nitem ::= [a-c]+ | "(" root ")"'
+
+
+def response_format(schema):
+    return {"type": "json_schema", "json_schema": {"name": "it", "strict": True, "schema": schema}}
+
+
+def fits(schema):
+    return functools.partial(jsonschema.validate, schema=schema, cls=jsonschema.validators.validator_for(schema))
+
+
+def is_json(schema):
+    return lambda text: fits(schema)(json.loads(text))
+
+
+def is_match(pattern):
+    def check(text):
+        assert re.fullmatch(pattern, text), text
+    return check
+
+
+# What is asked for, by every name there is, and who judges what comes.
+ASKED = [
+    ({"response_format": response_format(PERSON)}, is_json(PERSON)),
+    ({"response_format": {"type": "json_object"}}, is_json({"type": "object"})),
+    ({"response_format": {"type": "json_object", "schema": TREE}}, is_json(TREE)),
+    ({"guided_json": PERSON}, is_json(PERSON)),
+    ({"guided_json": json.dumps(TREE)}, is_json(TREE)),
+    ({"json_schema": PERSON}, is_json(PERSON)),
+    ({"guided_regex": "[0-9]{3}-(ab|cd)+é?"}, is_match("[0-9]{3}-(ab|cd)+é?")),
+    ({"structured_outputs": {"regex": "\\w{2,5}!"}}, is_match("\\w{2,5}!")),
+    ({"guided_choice": ["yes", "no", "no, \"never\""]}, is_match("yes|no|no, \"never\"")),
+    ({"structured_outputs": {"choice": ["left", "right"]}}, is_match("left|right")),
+    ({"structured_outputs": {"json": TREE}}, is_json(TREE)),
+    ({"guided_grammar": LIST}, is_match("[a-c,()]+")),
+    ({"grammar": LIST}, is_match("[a-c,()]+")),
+]
+
+
+def bodies(n, rng):
+    return [{"prompt": "Once upon a time", "max_tokens": 120, "temperature": 1.5, "seed": rng.getrandbits(40), "logprobs": 1,
+             "return_tokens_as_token_ids": True, **ASKED[i % len(ASKED)][0]} for i in range(n)]
+
+
+def judge(choice, check):
+    assert choice["finish_reason"] in ("stop", "length")
+    if choice["finish_reason"] == "stop":
+        check(choice["text"])
+    return choice["finish_reason"] == "stop"
+
+
+def complete(server, body):
+    reply = server.post("/v1/completions", body)
+    assert reply.status == 200, (reply.status, reply.text, str(body)[:300])
+    return reply.json["choices"][0]
+
+
+def all_at_once(server, requests):
+    return harness.in_threads([functools.partial(complete, server, body) for body in requests])
+
+
+def test_what_is_asked_for_comes_the_same_in_any_company():
+    requests = bodies(3 * len(ASKED), harness.rng())
+    free = [{"prompt": "The sea", "max_tokens": 60, "temperature": 1.0, "seed": i, "logprobs": 1} for i in range(6)]
+    with Server() as server:
+        alone = [server.complete(**body)["choices"][0] for body in requests + free]
+        n_stop = sum(judge(choice, ASKED[i % len(ASKED)][1]) for i, choice in enumerate(alone[:len(requests)]))
+        assert n_stop >= len(ASKED), n_stop
+        assert all_at_once(server, requests + free) == alone
+    with Server("--max-num-batched-tokens", "16", "--kv-memory", "600KiB", "--max-model-len", "256") as server:
+        assert all_at_once(server, requests + free) == alone  # preempted, and replayed
+        assert server.metrics()["weft_num_preemptions_total"] > 0
+
+
+def test_deaths_change_nothing():
+    requests = bodies(TOGETHER, harness.rng())
+    with Server() as server:
+        alone = [server.complete(**body)["choices"][0] for body in requests]
+        results = []
+        thread = threading.Thread(target=lambda: results.extend(all_at_once(server, requests)))
+        thread.start()
+        for name in ("worker", "scheduler", "worker"):
+            time.sleep(0.1)
+            server.kill(name)
+        thread.join()
+        assert results == alone
+
+
+def test_chat_streams_and_other_kinds():
+    messages = [{"role": "user", "content": "Who?"}]
+    with Server() as server:
+        reply = server.chat(messages=messages, response_format=response_format(PERSON), max_tokens=150, seed=3, temperature=1.5)
+        assert judge({"text": reply["choices"][0]["message"]["content"], **reply["choices"][0]}, is_json(PERSON))
+        events = server.stream("/v1/chat/completions", {"messages": messages, "response_format": response_format(PERSON),
+                                                        "max_tokens": 150, "seed": 3, "temperature": 1.5, "stream": True})
+        text = "".join(e["choices"][0]["delta"].get("content", "") for e in events if e["choices"])
+        assert text == reply["choices"][0]["message"]["content"]
+        for fmt, schema in ((PERSON, PERSON), ("json", {"type": "object"})):
+            reply = server.post("/api/generate", {"model": "fable-6m", "prompt": "Who?", "format": fmt, "stream": False,
+                                                  "options": {"num_predict": 200, "seed": 1}}).json
+            if reply["done_reason"] == "stop":
+                is_json(schema)(reply["response"])
+        reply = server.post("/completion", {"prompt": "Who?", "grammar": LIST, "n_predict": 60}).json
+        assert re.fullmatch("[a-c,()]+", reply["content"]), reply["content"]
+
+
+def test_a_text_ends_where_its_grammar_does():
+    with Server() as server:
+        base = {"prompt": "Once", "max_tokens": 40, "guided_choice": ["zebra"]}
+        for more in ({}, {"ignore_eos": True}, {"min_tokens": 30}, {"temperature": 2}, {"repetition_penalty": 2.0}):
+            choice = server.complete(**base, **more)["choices"][0]
+            assert (choice["text"], choice["finish_reason"]) == ("zebra", "stop"), (more, choice)
+        bias = {str(i): -100 for i in range(1000)}
+        choice = server.complete(**base, logit_bias=bias)["choices"][0]
+        assert choice["text"] == "zebra"  # a bias is large, a grammar is not to be outweighed
+
+
+REFUSED = [
+    ({"guided_json": {"type": "array", "uniqueItems": True}}, "guided_json", "uniqueItems"),
+    ({"response_format": response_format({"properties": {"a": {"unevaluatedItems": False, "anyOf": [{}]}}})}, "response_format",
+     "unevaluatedItems"),
+    ({"response_format": response_format({"type": "string", "pattern": "(a)\\1"})}, "response_format", "pattern"),
+    ({"response_format": response_format({"minimum": 3, "maximum": 2, "type": "number"})}, "response_format", "no text fits"),
+    ({"response_format": {"type": "json_schema"}}, "response_format", "schema"),
+    ({"response_format": {"type": "xml"}}, "response_format", "json_schema"),
+    ({"response_format": "json"}, "response_format", "object"),
+    ({"response_format": {"type": "structural_tag", "structures": []}}, "response_format", "structural tags"),
+    ({"guided_regex": "(?<=a)b"}, "guided_regex", "look-behind"),
+    ({"guided_regex": 5}, "guided_regex", "string"),
+    ({"guided_choice": []}, "guided_choice", "nothing"),
+    ({"guided_choice": ["a", 1]}, "guided_choice", "strings"),
+    ({"grammar": "root ::= nobody"}, "grammar", "nobody"),
+    ({"guided_regex": "a", "guided_choice": ["a"]}, "guided_choice", "cannot both"),
+    ({"structured_outputs": {"regex": "a", "json": {}}}, "structured_outputs", "cannot both"),
+    ({"structured_outputs": {"whitespace_pattern": " "}}, "structured_outputs", "whitespace_pattern"),
+]
+
+
+def test_what_cannot_be_honoured_is_refused_by_name():
+    with Server() as server:
+        for fields, param, part in REFUSED:
+            reply = server.post("/v1/completions", {"prompt": "Once", "max_tokens": 4, **fields})
+            error = reply.json["error"]
+            assert reply.status == 400 and error["param"] == param and part in error["message"], (fields, reply.text)
+
+
+def sample_schemas(n):
+    path = os.path.join(SHARED, "schemas", "bench.jsonl")
+    if not os.path.exists(path):
+        raise harness.Skip("the schemas of shared/schemas are not here")
+    with open(path, encoding="utf-8") as file:
+        cases = [json.loads(line) for line in file]
+    return random.Random(1).sample(cases, n)
+
+
+def is_equal(a, b):
+    """As JSON has it: python's True == 1."""
+    if isinstance(a, bool) or isinstance(b, bool):
+        return a is b
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(is_equal, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(is_equal(a[k], b[k]) for k in a)
+    return a == b
+
+
+def check_enum(validator, values, instance, schema):
+    if not any(is_equal(instance, value) for value in values):
+        yield jsonschema.ValidationError(f"{instance!r} is none of {values!r}")
+
+
+def check_multiple(validator, factor, instance, schema):
+    """In decimals: 300.34 is no multiple of 0.01 in doubles."""
+    if validator.is_type(instance, "number") and decimal.Decimal(str(instance)) % decimal.Decimal(str(factor)):
+        yield jsonschema.ValidationError(f"{instance!r} is no multiple of {factor}")
+
+
+def check_const(validator, value, instance, schema):
+    yield from check_enum(validator, [value], instance, schema)
+
+
+def complaint(schema, text):
+    try:
+        cls = jsonschema.validators.extend(jsonschema.validators.validator_for(schema),
+                                           {"enum": check_enum, "const": check_const, "multipleOf": check_multiple})
+        cls(schema).validate(json.loads(text))
+    except (jsonschema.ValidationError, jsonschema.SchemaError, json.JSONDecodeError) as error:
+        return str(error)
+    except Exception:  # a schema that this validator cannot resolve: no verdict
+        return None
+    return None
+
+
+def test_outputs_sampled_under_schemas_of_the_world_validate():
+    """Wrong is what python3-jsonschema refuses; formats are not asserted there."""
+    n_schemas = max(1, N_OUTPUTS // PER_SCHEMA)
+    n_stop = n_sent = 0
+    wrong = []
+    with Server("--max-num-seqs", str(TOGETHER)) as server:
+        todo = []
+        for case in sample_schemas(min(625, 2 * n_schemas)):
+            body = {"prompt": "{", "max_tokens": 300, "temperature": 1.5, "response_format": response_format(case["schema"])}
+            if server.post("/v1/completions", {**body, "max_tokens": 1}).status == 200 and len(todo) < N_OUTPUTS:
+                todo += [(case["schema"], {**body, "seed": seed}) for seed in range(PER_SCHEMA)]
+        for i in range(0, len(todo), TOGETHER):
+            part = todo[i:i + TOGETHER]
+            for (schema, _), choice in zip(part, all_at_once(server, [body for _, body in part]), strict=True):
+                n_sent += 1
+                if choice["finish_reason"] != "stop":
+                    continue
+                n_stop += 1
+                error = complaint(schema, choice["text"])
+                if error:
+                    wrong.append((choice["text"][:200], error[:300]))
+    print(f"    {n_sent} outputs, {n_stop} ended by themselves, {len(wrong)} wrong", flush=True)
+    assert not wrong, wrong[:3]
+    assert n_stop >= n_sent // 4
+
+
+if __name__ == "__main__":
+    harness.main()
