@@ -165,7 +165,7 @@ REFUSED = [
     ({"guided_regex": 5}, "guided_regex", "string"),
     ({"guided_choice": []}, "guided_choice", "nothing"),
     ({"guided_choice": ["a", 1]}, "guided_choice", "strings"),
-    ({"grammar": "root ::= nobody"}, "grammar", "nobody"),
+    ({"grammar": "root ::= nobody"}, "grammar", "defined nowhere"),
     ({"guided_regex": "a", "guided_choice": ["a"]}, "guided_choice", "cannot both"),
     ({"structured_outputs": {"regex": "a", "json": {}}}, "structured_outputs", "cannot both"),
     ({"structured_outputs": {"whitespace_pattern": " "}}, "structured_outputs", "whitespace_pattern"),
