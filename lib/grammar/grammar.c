@@ -136,22 +136,26 @@ weft_err weft_gram_choice(const struct weft_str *choices, size_t n, weft_gram **
 
 /* ---------------------------------------------------------------------------- any kind of wish --- */
 
-static weft_err compile_choice(struct weft_str list, weft_gram **gram_out,
-                               struct weft_errmsg *why) {
-    json_t *json = json_loadb(list.data, list.len, JSON_ALLOW_NUL, NULL);
-    size_t n = json_array_size(json);
+static weft_err compile_texts(const json_t *list, weft_gram **gram_out, struct weft_errmsg *why) {
+    size_t n = json_array_size(list);
+    weft_err err = WEFT_OK;
     struct weft_str *texts = calloc(n + 1, sizeof *texts);
-    weft_err err = texts ? WEFT_OK : weft_err_set(why, WEFT_E_NOMEM, "no memory for the choices");
+    if (!texts) return weft_err_set(why, WEFT_E_NOMEM, "no memory for the choices");
     for (size_t i = 0; i < n && !err; i++) {
-        const json_t *item = json_array_get(json, i);
-        if (!json_is_string(item))
-            err = weft_err_set(why, WEFT_E_INVAL, "a choice that is no string");
-        else
-            texts[i] = (struct weft_str){json_string_value(item), json_string_length(item)};
+        const json_t *item = json_array_get(list, i);
+        if (!json_is_string(item)) err = weft_err_set(why, WEFT_E_INVAL, "a choice is no string");
+        texts[i] = (struct weft_str){json_string_value(item), json_string_length(item)};
     }
     if (!err) err = weft_gram_choice(texts, n, gram_out, why);
     free(texts);
-    json_decref(json);
+    return err;
+}
+
+static weft_err compile_choice(struct weft_str text, weft_gram **gram_out,
+                               struct weft_errmsg *why) {
+    json_t *list = json_loadb(text.data, text.len, JSON_ALLOW_NUL, NULL);
+    weft_err err = compile_texts(list, gram_out, why); /* of nothing, where it is none */
+    json_decref(list);
     return err;
 }
 
@@ -164,6 +168,10 @@ weft_err weft_gram_compile(const struct weft_grammar *wish, weft_gram **gram_out
     static const char any_object[] = "{\"type\":\"object\"}";
     struct weft_str text = {wish->text, wish->n_bytes};
     *gram_out = NULL;
+    if (wish->thinking != WEFT_THINKING_NONE || wish->json_blanks != WEFT_GRAMMAR_BLANKS_USUAL ||
+        wish->json_digits != WEFT_GRAMMAR_DIGITS_USUAL)
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "thinking, and other blanks and digits, are not supported");
     switch (wish->kind) {
     case WEFT_GRAMMAR_SCHEMA:
         return weft_gram_schema(text, gram_out, why);
