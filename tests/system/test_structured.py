@@ -106,6 +106,8 @@ def test_what_is_asked_for_comes_the_same_in_any_company():
     with Server("--max-num-batched-tokens", "16", "--kv-memory", "600KiB", "--max-model-len", "256") as server:
         assert all_at_once(server, requests + free) == alone  # preempted, and replayed
         assert server.metrics()["weft_num_preemptions_total"] > 0
+    with Server("--workers", "2", "--layout", "tp", "--kv-memory", "8MiB") as server:
+        assert all_at_once(server, requests) == alone[:len(requests)]  # one samples, the other hears of it
 
 
 def test_deaths_change_nothing():
