@@ -1,0 +1,179 @@
+/* Who says which tokens may come: masks as sequences go on, replay, ends, refusals, many at once. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "inside/engine/sampler/guides.h"
+#include "tokenizer/tokenizer.h"
+
+enum { WAIT_MS = 60000, N_VOCAB_SPARE = 70 };
+
+struct fixture {
+    wefti_guides *guides;
+    weft_tokenizer *tok;
+    uint32_t n_vocab, eos;
+};
+
+static char path[4096];
+
+static int open_fixture(void **state) {
+    static struct fixture fix;
+    struct weft_errmsg why;
+    (void)snprintf(path, sizeof path, "%s/models/fable-6m", getenv("WEFT_SOURCE_DIR"));
+    assert_int_equal(weft_tok_open(path, &fix.tok, &why), WEFT_OK);
+    fix.n_vocab = weft_tok_vocab_size(fix.tok) + N_VOCAB_SPARE; /* as models have them */
+    while (!weft_tok_is_special(fix.tok, fix.eos))
+        fix.eos++;
+    assert_int_equal(wefti_guides_new(path, fix.n_vocab, &fix.guides), WEFT_OK);
+    *state = &fix;
+    return 0;
+}
+
+static int close_fixture(void **state) {
+    struct fixture *fix = *state;
+    wefti_guides_free(fix->guides);
+    weft_tok_free(fix->tok);
+    return 0;
+}
+
+static wefti_guide_run *start(struct fixture *fix, const char *regex, const uint32_t *output,
+                              uint32_t n_output) {
+    struct weft_grammar grammar;
+    weft_grammar_init(&grammar);
+    grammar.kind = WEFT_GRAMMAR_REGEX;
+    grammar.text = regex;
+    grammar.n_bytes = (uint32_t)strlen(regex);
+    const struct wefti_guide_start wish = {&grammar, output, n_output, &fix->eos, 1};
+    wefti_guide_run *run = wefti_guides_start(fix->guides, &wish);
+    assert_non_null(run);
+    return run;
+}
+
+static struct wefti_guide await(struct fixture *fix, wefti_guide_run *run) {
+    struct wefti_guide guide;
+    assert_true(wefti_guides_await(fix->guides, run, WAIT_MS, &guide));
+    return guide;
+}
+
+static uint32_t token_of(const struct fixture *fix, const char *text) {
+    for (uint32_t id = 0; id < weft_tok_vocab_size(fix->tok); id++) {
+        size_t len;
+        const char *bytes = weft_tok_token_bytes(fix->tok, id, &len);
+        if (!weft_tok_is_special(fix->tok, id) && len == strlen(text) && !memcmp(bytes, text, len))
+            return id;
+    }
+    fail_msg("no token is \"%s\"", text);
+    return 0;
+}
+
+static uint32_t count(const struct fixture *fix, const struct wefti_guide *guide) {
+    uint32_t n = 0;
+    for (uint32_t id = 0; id < fix->n_vocab; id++)
+        n += wefti_guide_allows(guide, id);
+    return n;
+}
+
+static void a_mask_follows_each_token(void **state) {
+    struct fixture *fix = *state;
+    wefti_guide_run *run = start(fix, "ab?", NULL, 0);
+    uint32_t a = token_of(fix, "a"), b = token_of(fix, "b");
+    struct wefti_guide guide = await(fix, run);
+    assert_true(wefti_guide_allows(&guide, a) && !wefti_guide_allows(&guide, b));
+    assert_false(guide.may_end || guide.is_empty || wefti_guide_allows(&guide, fix->eos));
+    assert_true(wefti_guides_add(fix->guides, run, a));
+    guide = await(fix, run);
+    assert_int_equal(count(fix, &guide), 2); /* and the end of sequence */
+    assert_true(wefti_guide_allows(&guide, b) && wefti_guide_allows(&guide, fix->eos));
+    assert_true(guide.may_end);
+    assert_true(wefti_guides_add(fix->guides, run, b));
+    guide = await(fix, run);
+    assert_int_equal(count(fix, &guide), 1);
+    wefti_guides_end(fix->guides, run);
+}
+
+static void output_so_far_is_taken_first(void **state) {
+    struct fixture *fix = *state;
+    const uint32_t output[] = {token_of(fix, "a"), token_of(fix, "b")};
+    wefti_guide_run *slow = start(fix, "abc[de]", NULL, 0),
+                    *fast = start(fix, "abc[de]", output, 2);
+    (void)await(fix, slow);
+    for (int i = 0; i < 2; i++)
+        assert_true(wefti_guides_add(fix->guides, slow, output[i]));
+    struct wefti_guide x = await(fix, slow), y = await(fix, fast);
+    assert_memory_equal(x.mask, y.mask, fix->n_vocab / 8);
+    wefti_guides_end(fix->guides, slow);
+    wefti_guides_end(fix->guides, fast);
+}
+
+static void where_nothing_may_come_the_mask_is_empty(void **state) {
+    struct fixture *fix = *state;
+    struct weft_grammar grammar;
+    weft_grammar_init(&grammar);
+    grammar.kind = WEFT_GRAMMAR_CHOICE;
+    grammar.text = "[\"a\"]";
+    grammar.n_bytes = (uint32_t)strlen(grammar.text);
+    uint32_t a = token_of(fix, "a");
+    const struct wefti_guide_start wish = {&grammar, &a, 1, NULL, 0};
+    wefti_guide_run *run = wefti_guides_start(fix->guides, &wish);
+    assert_non_null(run);
+    struct wefti_guide guide = await(fix, run);
+    assert_true(guide.may_end && guide.is_empty);
+    wefti_guides_end(fix->guides, run);
+}
+
+static void what_does_not_fit_or_compile_never_gets_a_mask(void **state) {
+    struct fixture *fix = *state;
+    uint32_t b = token_of(fix, "b");
+    wefti_guide_run *wrong = start(fix, "a+", &b, 1), *special = start(fix, "a+", &fix->eos, 1);
+    wefti_guide_run *broken = start(fix, "(", NULL, 0);
+    assert_null(await(fix, wrong).mask);
+    assert_null(await(fix, special).mask);
+    assert_null(await(fix, broken).mask);
+    wefti_guides_end(fix->guides, wrong);
+    wefti_guides_end(fix->guides, special);
+    wefti_guides_end(fix->guides, broken);
+}
+
+/* More grammars than are kept, ended before and after they are ready. */
+static void many_grammars_come_and_go(void **state) {
+    struct fixture *fix = *state;
+    for (uint32_t i = 0; i < WEFTI_GUIDES_KEPT_MAX + 100; i++) {
+        char regex[32];
+        (void)snprintf(regex, sizeof regex, "a{%u}", i + 1);
+        wefti_guide_run *run = start(fix, regex, NULL, 0);
+        if (i % 3 > 0) {
+            struct wefti_guide guide = await(fix, run);
+            assert_true(wefti_guide_allows(&guide, token_of(fix, "a")));
+        }
+        wefti_guides_end(fix->guides, run);
+    }
+}
+
+static void ending_in_the_midst_is_clean(void **state) {
+    (void)state;
+    struct fixture fix = {0};
+    assert_int_equal(wefti_guides_new(path, 1000, &fix.guides), WEFT_OK);
+    wefti_guides_free(fix.guides); /* nothing had begun */
+    assert_int_equal(wefti_guides_new(path, 1000, &fix.guides), WEFT_OK);
+    for (int i = 0; i < 8; i++)
+        (void)start(&fix, "(.*a.{5}b){3}", NULL, 0);
+    wefti_guides_free(fix.guides);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_mask_follows_each_token),
+        cmocka_unit_test(output_so_far_is_taken_first),
+        cmocka_unit_test(where_nothing_may_come_the_mask_is_empty),
+        cmocka_unit_test(what_does_not_fit_or_compile_never_gets_a_mask),
+        cmocka_unit_test(many_grammars_come_and_go),
+        cmocka_unit_test(ending_in_the_midst_is_clean),
+    };
+    return cmocka_run_group_tests(tests, open_fixture, close_fixture);
+}
