@@ -220,7 +220,7 @@ BAD_BODIES = [  # (path, body, status, param)
     ("/v1/completions", {"prompt": "a", "repetition_penalty": 0}, 400, "repetition_penalty"),
     ("/v1/completions", {"prompt": "a", "stream": "yes"}, 400, "stream"),
     ("/v1/completions", {"prompt": "a", "stream_options": {"include_usage": True}}, 400, "stream_options"),
-    ("/v1/completions", {"prompt": "a", "response_format": {"type": "json_object"}}, 400, "response_format"),
+    ("/v1/completions", {"prompt": "a", "response_format": {"type": "xml"}}, 400, "response_format"),
     ("/v1/completions", {"prompt": "a", "suffix": "z"}, 400, "suffix"),
     ("/v1/completions", {"prompt": "a", "min_tokens": 20, "max_tokens": 5}, 400, "min_tokens"),
     ("/v1/completions", {"prompt": "a", "stop_token_ids": ["x"]}, 400, "stop_token_ids"),

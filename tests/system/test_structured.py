@@ -1,6 +1,6 @@
 """Structured output: what is asked for is what comes, in any company and after any death; the rest is refused by name.
 
-Schemas of other projects (shared/schemas) are read where they are, else said to be missing. WEFT_STRUCTURED sets how many
+Schemas of other projects (shared/schemas) are read where they are, else said to be missing. WEFT_TEST_OUTPUTS sets how many
 outputs are sampled under them."""
 
 import decimal
@@ -17,7 +17,7 @@ import jsonschema
 from harness import Server
 
 SHARED = os.environ.get("WEFT_SHARED_DIR", "")
-N_OUTPUTS = int(os.environ.get("WEFT_STRUCTURED", "160"))
+N_OUTPUTS = int(os.environ.get("WEFT_TEST_OUTPUTS", "160"))
 PER_SCHEMA = 4
 TOGETHER = 32
 
