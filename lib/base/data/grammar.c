@@ -2,22 +2,10 @@
 
 #include <string.h>
 
-#include "base/check.h"
-
 void weft_grammar_init(struct weft_grammar *grammar) {
     memset(grammar, 0, sizeof *grammar);
     grammar->json_blanks = WEFT_GRAMMAR_BLANKS_USUAL;
     grammar->json_digits = WEFT_GRAMMAR_DIGITS_USUAL;
-}
-
-const char *weft_grammar_name(enum weft_grammar_kind kind) {
-    static const char *const names[] = {
-#define NAME(name, number, text) [number] = (text),
-        WEFT_GRAMMAR_LIST(NAME)
-#undef NAME
-    };
-    WEFT_ASSERT(kind < WEFT_GRAMMAR_COUNT);
-    return names[kind];
 }
 
 weft_err weft_grammar_check(const struct weft_grammar *grammar, struct weft_errmsg *why) {

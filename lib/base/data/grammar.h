@@ -12,21 +12,16 @@
 #include "base/err.h"
 #include "base/limits.h"
 
-/* X(NAME, number, what it is in refusals). The numbers travel (proto/schema.md): they never change. */
-#define WEFT_GRAMMAR_LIST(X)                                                                       \
-    X(NONE, 0, "nothing") /* free text */                                                          \
-    X(SCHEMA, 1, "JSON Schema")                                                                    \
-    X(JSON_OBJECT, 2, "JSON object")  /* any; the text is empty */                                 \
-    X(REGEX, 3, "regular expression") /* of the whole text */                                      \
-    X(RULES, 4, "grammar")            /* GBNF, where it has "::=", else Lark */                    \
-    X(CHOICE, 5, "choice")            /* a JSON list of strings, at least one */                   \
-    X(TAGS, 6, "structural tags")     /* docs/structured-output.md */
-
+/* The numbers travel (proto/schema.md): they never change. */
 enum weft_grammar_kind {
-#define WEFT_GRAMMAR_ENUM(name, number, ...) WEFT_GRAMMAR_##name = (number),
-    WEFT_GRAMMAR_LIST(WEFT_GRAMMAR_ENUM)
-#undef WEFT_GRAMMAR_ENUM
-        WEFT_GRAMMAR_COUNT
+    WEFT_GRAMMAR_NONE = 0,        /* free text */
+    WEFT_GRAMMAR_SCHEMA = 1,      /* JSON Schema */
+    WEFT_GRAMMAR_JSON_OBJECT = 2, /* any; the text is empty */
+    WEFT_GRAMMAR_REGEX = 3,       /* of the whole output, in Python's syntax */
+    WEFT_GRAMMAR_RULES = 4,       /* GBNF where it has "::=", else Lark */
+    WEFT_GRAMMAR_CHOICE = 5,      /* a JSON list of strings, at least one */
+    WEFT_GRAMMAR_TAGS = 6,        /* structural tags: JSON */
+    WEFT_GRAMMAR_COUNT
 };
 
 /* Where a model thinks before it answers: the grammar begins behind the end of that. */
@@ -54,8 +49,6 @@ struct weft_grammar {
 
 /* NONE, with the usual blanks and digits. */
 void weft_grammar_init(struct weft_grammar *grammar);
-/* What it is in refusals: "JSON Schema". Static storage. */
-const char *weft_grammar_name(enum weft_grammar_kind kind);
 /* Numbers in their ranges. INVAL names the field. */
 WEFT_MUST_CHECK weft_err weft_grammar_check(const struct weft_grammar *grammar,
                                             struct weft_errmsg *why);
