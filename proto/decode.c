@@ -708,6 +708,15 @@ static void read_experts(weft_proto_decoder *dec, struct weft_msg_experts *exper
     }
 }
 
+static void read_grammar_ahead(weft_proto_decoder *dec, struct weft_msg_grammar *msg) {
+    struct weft_msgpack_reader *rd = &dec->rd;
+    msg->epoch = weft_msgpack_read_u64(rd, "epoch");
+    msg->id = weft_msgpack_read_u64(rd, "id");
+    read_grammar(dec, &msg->grammar);
+    if (msg->grammar.kind == WEFT_GRAMMAR_NONE)
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "grammar", "is none");
+}
+
 /* -------------------------------------------------------------------------------- messages --- */
 
 static uint32_t known_fields(uint32_t type) {
@@ -726,6 +735,8 @@ static uint32_t known_fields(uint32_t type) {
         [WEFT_MSG_PLAN] = WEFTI_PROTO_F_PLAN,
         [WEFT_MSG_EXPERTS] = WEFTI_PROTO_F_EXPERTS,
         [WEFT_MSG_RESET_CACHE] = WEFTI_PROTO_F_RESET_CACHE,
+        [WEFT_MSG_GRAMMAR] = WEFTI_PROTO_F_GRAMMAR_AHEAD,
+        [WEFT_MSG_COMPILED] = WEFTI_PROTO_F_COMPILED,
     };
     WEFT_ASSERT(type < WEFT_MSG_TYPE_COUNT);
     return n_fields[type];
@@ -799,6 +810,13 @@ static uint32_t read_body(weft_proto_decoder *dec, struct weft_msg *msg, uint32_
         read_experts(dec, &msg->experts);
         break;
     case WEFT_MSG_RESET_CACHE: /* says all by its type */
+        break;
+    case WEFT_MSG_GRAMMAR:
+        read_grammar_ahead(dec, &msg->grammar);
+        break;
+    case WEFT_MSG_COMPILED:
+        msg->compiled.epoch = weft_msgpack_read_u64(rd, "epoch");
+        msg->compiled.id = weft_msgpack_read_u64(rd, "id");
         break;
     case WEFT_MSG_TYPE_COUNT: /* read_enum refused it */
         break;

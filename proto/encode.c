@@ -409,6 +409,17 @@ static void put_message(struct weft_buf *buf, const struct weft_msg *msg) {
     case WEFT_MSG_RESET_CACHE:
         put_head(buf, msg->type, WEFTI_PROTO_F_RESET_CACHE);
         return;
+    case WEFT_MSG_GRAMMAR:
+        put_head(buf, msg->type, WEFTI_PROTO_F_GRAMMAR_AHEAD);
+        weft_msgpack_add_uint(buf, msg->grammar.epoch);
+        weft_msgpack_add_uint(buf, msg->grammar.id);
+        put_grammar(buf, &msg->grammar.grammar);
+        return;
+    case WEFT_MSG_COMPILED:
+        put_head(buf, msg->type, WEFTI_PROTO_F_COMPILED);
+        weft_msgpack_add_uint(buf, msg->compiled.epoch);
+        weft_msgpack_add_uint(buf, msg->compiled.id);
+        return;
     case WEFT_MSG_TYPE_COUNT:
         break;
     }
@@ -437,6 +448,8 @@ const char *weft_proto_type_name(enum weft_proto_type type) {
         [WEFT_MSG_PLAN] = "plan",
         [WEFT_MSG_EXPERTS] = "experts",
         [WEFT_MSG_RESET_CACHE] = "reset_cache",
+        [WEFT_MSG_GRAMMAR] = "grammar",
+        [WEFT_MSG_COMPILED] = "compiled",
     };
     return (unsigned)type < WEFT_MSG_TYPE_COUNT ? names[type] : "unknown";
 }

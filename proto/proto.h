@@ -37,8 +37,10 @@
  *   6: sampling parameters have top_n_sigma
  *   7: a submit has priority, wished times, tenant, flow, weight and cache_salt; three more reasons
  *      to reject; WEFT_MSG_RESET_CACHE; blocks have a kind, a model a window and windowed blocks; spills
- *   8: a heartbeat has figures of each rank, a snapshot those of all */
-#define WEFT_PROTO_VERSION 9
+ *   8: a heartbeat has figures of each rank, a snapshot those of all
+ *   9: sampling parameters have a grammar; an end because of it
+ *   10: WEFT_MSG_GRAMMAR and WEFT_MSG_COMPILED */
+#define WEFT_PROTO_VERSION 10
 
 enum weft_proto_type {
     WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */
@@ -55,6 +57,8 @@ enum weft_proto_type {
     WEFT_MSG_PLAN,
     WEFT_MSG_EXPERTS,     /* worker -> scheduler, scheduler -> router */
     WEFT_MSG_RESET_CACHE, /* router -> scheduler: forget cached prefixes; no fields */
+    WEFT_MSG_GRAMMAR,     /* scheduler -> worker */
+    WEFT_MSG_COMPILED,    /* worker -> scheduler */
     WEFT_MSG_TYPE_COUNT,
 };
 
@@ -191,6 +195,19 @@ struct weft_msg_experts {
     const uint64_t *rows;         /* [n_layers][n_experts] */
 };
 
+/* --------------------------------------------------- scheduler -> worker, and its answer --- */
+
+/* A grammar that a sequence to come will follow: the worker compiles it beside its steps. */
+struct weft_msg_grammar {
+    uint64_t epoch, id; /* the scheduler's, for the answer */
+    struct weft_grammar grammar;
+};
+
+/* It has done so, or has failed to: the sequence may start, and hears which then. */
+struct weft_msg_compiled {
+    uint64_t epoch, id;
+};
+
 /* ----------------------------------------------------------------------------- all of them --- */
 
 struct weft_msg {
@@ -209,6 +226,8 @@ struct weft_msg {
         struct weft_msg_heartbeat heartbeat;
         struct weft_step_plan plan;
         struct weft_msg_experts experts;
+        struct weft_msg_grammar grammar;
+        struct weft_msg_compiled compiled;
     };
 };
 

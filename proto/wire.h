@@ -24,6 +24,8 @@
 #define WEFTI_PROTO_F_PLAN 11
 #define WEFTI_PROTO_F_EXPERTS 4
 #define WEFTI_PROTO_F_RESET_CACHE 1
+#define WEFTI_PROTO_F_GRAMMAR_AHEAD 4
+#define WEFTI_PROTO_F_COMPILED 3
 
 /* Fields of nested structs. */
 #define WEFTI_PROTO_F_MODEL 17

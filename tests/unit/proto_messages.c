@@ -248,6 +248,11 @@ bool proto_equal(const struct weft_msg *a, const struct weft_msg *b) {
         return same_experts(&a->experts, &b->experts);
     case WEFT_MSG_RESET_CACHE:
         return true;
+    case WEFT_MSG_GRAMMAR:
+        return a->grammar.epoch == b->grammar.epoch && a->grammar.id == b->grammar.id &&
+               same_grammar(&a->grammar.grammar, &b->grammar.grammar);
+    case WEFT_MSG_COMPILED:
+        return a->compiled.epoch == b->compiled.epoch && a->compiled.id == b->compiled.id;
     case WEFT_MSG_TYPE_COUNT:
         break;
     }
@@ -301,6 +306,15 @@ static void fill_model(struct weft_model_info *model, bool max) {
     model->n_window_blocks = WEFT_KV_BLOCKS_MAX;
 }
 
+static const struct weft_grammar tags = {
+    .kind = WEFT_GRAMMAR_TAGS,
+    .thinking = WEFT_THINKING_MAYBE,
+    .json_blanks = WEFT_GRAMMAR_BLANKS_MAX,
+    .json_digits = WEFT_GRAMMAR_DIGITS_MAX,
+    .text = "{}",
+    .n_bytes = 2,
+};
+
 static void fill_sampling(struct weft_sampling *sampling, bool max) {
     static const struct weft_logit_bias bias[] = {
         {0, -1e6f}, {77, -0.0f}, {WEFT_VOCAB_MAX - 1, 1e6f}};
@@ -325,14 +339,7 @@ static void fill_sampling(struct weft_sampling *sampling, bool max) {
     sampling->n_bias = 3;
     sampling->masked_tokens = few_tokens + 1;
     sampling->n_masked_tokens = 2;
-    sampling->grammar = (struct weft_grammar){
-        .kind = WEFT_GRAMMAR_TAGS,
-        .thinking = WEFT_THINKING_MAYBE,
-        .json_blanks = WEFT_GRAMMAR_BLANKS_MAX,
-        .json_digits = WEFT_GRAMMAR_DIGITS_MAX,
-        .text = "{}",
-        .n_bytes = 2,
-    };
+    sampling->grammar = tags;
 }
 
 /* The worker may compute any log-probabilities: infinities and NaNs with payloads, too. */
@@ -632,6 +639,15 @@ bool proto_sample(uint32_t idx, const char **name_out, struct weft_msg *msg) {
         break;
     case WEFT_MSG_RESET_CACHE:
         break;
+    case WEFT_MSG_GRAMMAR:
+        msg->grammar.epoch = max ? UINT64_MAX : 1;
+        msg->grammar.id = max ? UINT64_MAX : 7;
+        msg->grammar.grammar = tags;
+        break;
+    case WEFT_MSG_COMPILED:
+        msg->compiled.epoch = max ? UINT64_MAX : 1;
+        msg->compiled.id = max ? UINT64_MAX : 7;
+        break;
     case WEFT_MSG_TYPE_COUNT:
         break;
     }
@@ -726,6 +742,18 @@ static float between(uint64_t *rand, float low, float high) {
     return value < low ? low : value > high ? high : value;
 }
 
+static void random_grammar(uint64_t *rand, struct weft_grammar *grammar) {
+    grammar->kind = 1 + weft_rand_below(rand, WEFT_GRAMMAR_COUNT - 1);
+    grammar->thinking = weft_rand_below(rand, WEFT_THINKING_COUNT);
+    grammar->json_blanks = number(rand, WEFT_GRAMMAR_BLANKS_MAX);
+    grammar->json_digits = 1 + number(rand, WEFT_GRAMMAR_DIGITS_MAX - 1);
+    grammar->n_bytes = count(rand, 300);
+    char *text = take(grammar->n_bytes, 1);
+    for (uint32_t i = 0; i < grammar->n_bytes; i++)
+        text[i] = (char)weft_rand_below(rand, 256);
+    grammar->text = text;
+}
+
 static void random_sampling(uint64_t *rand, struct weft_sampling *sampling) {
     weft_sampling_init(sampling);
     sampling->seed = number64(rand);
@@ -752,17 +780,7 @@ static void random_sampling(uint64_t *rand, struct weft_sampling *sampling) {
         bias[i] = (struct weft_logit_bias){token, between(rand, -1e6f, 1e6f)};
     }
     sampling->bias = bias;
-    struct weft_grammar *grammar = &sampling->grammar;
-    if (coin(rand)) return;
-    grammar->kind = 1 + weft_rand_below(rand, WEFT_GRAMMAR_COUNT - 1);
-    grammar->thinking = weft_rand_below(rand, WEFT_THINKING_COUNT);
-    grammar->json_blanks = number(rand, WEFT_GRAMMAR_BLANKS_MAX);
-    grammar->json_digits = 1 + number(rand, WEFT_GRAMMAR_DIGITS_MAX - 1);
-    grammar->n_bytes = count(rand, 300);
-    char *text = take(grammar->n_bytes, 1);
-    for (uint32_t i = 0; i < grammar->n_bytes; i++)
-        text[i] = (char)weft_rand_below(rand, 256);
-    grammar->text = text;
+    if (coin(rand)) random_grammar(rand, &sampling->grammar);
 }
 
 static const struct weft_logprobs *random_logprobs(uint64_t *rand, uint32_t n) {
@@ -999,6 +1017,9 @@ static void random_small(uint64_t *rand, struct weft_msg *msg) {
     } else if (msg->type == WEFT_MSG_ACCEPTED) {
         msg->accepted.request_id = number64(rand);
         msg->accepted.attempt = number(rand, UINT32_MAX);
+    } else if (msg->type == WEFT_MSG_COMPILED) {
+        msg->compiled.epoch = number64(rand);
+        msg->compiled.id = number64(rand);
     } else if (msg->type != WEFT_MSG_RESET_CACHE) {
         WEFT_ASSERT(msg->type == WEFT_MSG_HEARTBEAT);
         msg->heartbeat.progress = number64(rand);
@@ -1065,6 +1086,11 @@ void proto_random(uint64_t *rand, struct weft_msg *msg) {
         break;
     case WEFT_MSG_EXPERTS:
         random_experts(rand, &msg->experts);
+        break;
+    case WEFT_MSG_GRAMMAR:
+        msg->grammar.epoch = number64(rand);
+        msg->grammar.id = number64(rand);
+        random_grammar(rand, &msg->grammar.grammar);
         break;
     default:
         random_small(rand, msg);

@@ -306,7 +306,7 @@ static void another_version_is_refused_by_name(void **state) {
     struct fixture *fix = *state;
     struct weft_msg msg = sample(WEFT_MSG_ROUTER_HELLO, false);
     msg.router_hello.version = 6;
-    assert_refused(fix, &msg, WEFT_E_PROTO, "version 6 is not this side's 9");
+    assert_refused(fix, &msg, WEFT_E_PROTO, "version 6 is not this side's 10");
     msg = sample(WEFT_MSG_SCHED_HELLO, false);
     msg.sched_hello.version = UINT32_MAX;
     assert_refused(fix, &msg, WEFT_E_PROTO, "version 4294967295");
@@ -404,7 +404,7 @@ static void what_is_no_message_is_refused(void **state) {
     assert_bytes_refused(fix, NULL, 0, WEFT_E_PROTO, "message");
     assert_bytes_refused(fix, "\xc0", 1, WEFT_E_PROTO, "should be an array");
     assert_bytes_refused(fix, "\x90", 1, WEFT_E_PROTO, "needs 1");
-    assert_bytes_refused(fix, "\x91\x0e", 2, WEFT_E_PROTO, "no value 14");
+    assert_bytes_refused(fix, "\x91\x10", 2, WEFT_E_PROTO, "no value 16");
     assert_bytes_refused(fix, "\x91\xff", 2, WEFT_E_PROTO, "an unsigned integer");
     assert_bytes_refused(fix, "\x91\x04", 2, WEFT_E_PROTO, "are 1, should be 3");
     assert_bytes_refused(fix, "\x93\x04\x01\xc3", 4, WEFT_E_PROTO, "accepted: attempt");
