@@ -64,7 +64,8 @@ static void add_parked(struct list *list) {
     }
 }
 
-/* Requests that wait beside the queue: for another's prompt, or since they have their share. */
+/* Requests that wait beside the queue: for another's prompt, for their grammar, or since
+ * they have their share. */
 static void add_others(struct list *list) {
     const struct request *req = NULL;
     LIST_FOREACH(req, &list->sched->asides, aside_link) {
@@ -72,6 +73,10 @@ static void add_others(struct list *list) {
         add_waiting(list, req);
     }
     LIST_FOREACH(req, &list->sched->followers, following.link) {
+        if (list->n == list->n_max) return;
+        add_waiting(list, req);
+    }
+    TAILQ_FOREACH(req, &list->sched->awaiting, awaiting_link) {
         if (list->n == list->n_max) return;
         add_waiting(list, req);
     }

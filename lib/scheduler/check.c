@@ -68,9 +68,10 @@ static void check_request(const weft_sched *sched, const struct request *req) {
     WEFT_ASSERT(req->n_live == req->n_waiting + req->n_running && req->n_live > 0);
     WEFT_ASSERT(!req->parked || req->n_running > 0); /* somebody will wake it */
     bool queued = req->by_turn.pos > 0;
-    bool waits_apart = req->parked || req->follows || req->is_aside;
+    bool waits_apart = req->parked || req->follows || req->is_aside || req->awaits_grammar;
     WEFT_ASSERT(queued == (req->n_waiting > 0 && !waits_apart));
     WEFT_ASSERT(!req->follows || (req->n_running == 0 && !req->parked));
+    WEFT_ASSERT(!req->awaits_grammar || (req->n_running == 0 && !req->follows));
     WEFT_ASSERT(req->by_deadline.pos > 0 || req->deadline_us == UINT64_MAX);
     WEFT_ASSERT(req->by_deadline.pos == 0 || req->by_deadline.key <= req->deadline_us);
 }

@@ -15,6 +15,7 @@ bool wefti_sched_request_move(weft_sched *from, struct request *req, weft_sched 
     from->n_moved++;
     req->order = to->n_submitted++;
     req->following = (struct following){0};
+    req->compiled_epoch = UINT64_MAX;
     req->last_start_plan = 0; /* of `from`, and its worker is gone */
     for (uint32_t i = 0; i < req->n_choices; i++) {
         wefti_sched_spill_drop(from, &req->seqs[i]);

@@ -69,6 +69,7 @@ struct request *wefti_sched_request_new(uint32_t router, const struct weft_submi
     req->n_prompt_logprobs_done = submit->n_prompt_logprobs_done;
     req->sampling = submit->sampling;
     req->first_plan_us = UINT64_MAX;
+    req->compiled_epoch = UINT64_MAX;
     req->salt = (struct weft_kv_space){.hi = submit->cache_salt.hi, .lo = submit->cache_salt.lo};
     req->is_resumed = submit->resume;
     req->tenant = submit->tenant;

@@ -92,6 +92,7 @@ static void count_not_waiting(weft_sched *sched, struct request *req) {
     if (--req->n_waiting > 0) return;
     req->parked = false;
     wefti_sched_unfollow(sched, req);
+    wefti_sched_unawait_grammar(sched, req);
     call_back(req);
     wefti_sched_queue_remove(sched, req);
 }
@@ -146,6 +147,7 @@ void wefti_sched_request_enqueue(weft_sched *sched, struct request *req, struct 
 void wefti_sched_request_dequeue(weft_sched *sched, struct request *req) {
     WEFT_ASSERT(req->n_running == 0 && req->n_waiting > 0 && !req->parked);
     wefti_sched_unfollow(sched, req);
+    wefti_sched_unawait_grammar(sched, req);
     call_back(req);
     wefti_sched_queue_remove(sched, req);
     count_queued(sched, req, false);

@@ -106,6 +106,7 @@ static void init_sizes(weft_sched *sched, const struct weft_sched_options *optio
     uint32_t longest = wefti_sched_blocks_for(sched, options->max_model_len);
     sched->table_cap = longest < options->n_blocks ? longest : options->n_blocks;
     TAILQ_INIT(&sched->idle_payers);
+    TAILQ_INIT(&sched->awaiting);
 }
 
 weft_err weft_sched_new(const struct weft_sched_options *options, weft_sched **sched_out,
@@ -210,6 +211,7 @@ void weft_sched_new_epoch(weft_sched *sched, uint64_t now_us, uint64_t epoch) {
     weft_sched_reset_cache(sched);
     sched->epoch = epoch;
     sched->step = 0;
+    wefti_sched_forget_announced(sched);
     wefti_sched_spill_reset(sched);
 }
 

@@ -118,6 +118,15 @@ void weft_sched_reset_cache(weft_sched *sched);
  * scheduler's, valid until the next call of weft_sched_plan. */
 bool weft_sched_plan(weft_sched *sched, uint64_t now_us, const struct weft_step_plan **plan_out);
 
+/* A sequence whose output has a grammar starts once the worker of this epoch has compiled it, so
+ * that no step waits for that. After each plan: the next grammar that the worker should hear of,
+ * under a number that is never used twice. False: none, or enough are under way. *grammar_out is
+ * the scheduler's, valid until the next call. */
+bool weft_sched_next_grammar(weft_sched *sched, uint64_t now_us, uint64_t *id_out,
+                             const struct weft_grammar **grammar_out);
+/* It is compiled, or cannot be. Unknown numbers are ignored (its request may have ended just now). */
+void weft_sched_compiled(weft_sched *sched, uint64_t now_us, uint64_t id);
+
 struct weft_sched_event {
     uint32_t router;         /* whom to tell */
     struct weft_event event; /* log-probabilities point into the result that brought them */

@@ -11,8 +11,8 @@
  * A request with a waiting sequence stands in the queue (queue.c), and by age in the heap `waiting`,
  * unless it could not start now whatever room there were: it is parked, as its waiting sequences
  * will share the prompt of a running sibling; it follows another request, which computes a prompt
- * that begins alike (follow.c); or it is aside until the next plan, as it has its share of places
- * (admit.c).
+ * that begins alike (follow.c); the worker compiles its grammar (grammar.c); or it is aside until
+ * the next plan, as it has its share of places (admit.c).
  *
  * Age is (arrival, order of submission, choice); nothing ever changes it.
  *
@@ -191,6 +191,11 @@ struct request {
     LIST_ENTRY(request) aside_link;
     bool follows; /* it waits for another's prompt: see follow.c */
     struct following following;
+    bool awaits_grammar; /* that the worker compiles: see grammar.c */
+    TAILQ_ENTRY(request) awaiting_link;
+    uint64_t announced_us; /* UINT64_MAX: not yet */
+    uint64_t grammar_id;
+    uint64_t compiled_epoch; /* whose worker has it; UINT64_MAX: none */
     struct weft_sampling sampling;
     const uint32_t *prompt;
     struct seq seqs[]; /* [n_choices], then the prompt, stop tokens and biases */
@@ -283,6 +288,9 @@ struct weft_sched {
     struct request_list borrowed;  /* ended, but the last plan borrows from them */
     struct request_list followers; /* see follow.c */
     uint32_t n_followers;
+    TAILQ_HEAD(, request) awaiting; /* see grammar.c */
+    uint32_t n_announced;           /* of these */
+    uint64_t n_grammars;            /* announced, ever */
     uint64_t n_submitted;
     uint32_t n_requests_waiting, n_requests_running;
     uint32_t n_seqs_waiting;
@@ -535,6 +543,15 @@ bool wefti_sched_follow(weft_sched *sched, const struct seq *seq, uint32_t n_cac
 /* Puts those back whose wait is over. */
 void wefti_sched_wake_followers(weft_sched *sched);
 void wefti_sched_unfollow(weft_sched *sched, struct request *req); /* no-op: it does not */
+
+/* --------------------------------------------------------------------------------- grammar --- */
+
+/* Whether the worker of this epoch has not compiled its grammar. */
+bool wefti_sched_lacks_grammar(const weft_sched *sched, const struct request *req);
+void wefti_sched_await_grammar(weft_sched *sched, struct request *req);   /* out of the queue */
+void wefti_sched_unawait_grammar(weft_sched *sched, struct request *req); /* no-op: it does not */
+void wefti_sched_wake_awaiting(weft_sched *sched);    /* those that waited too long */
+void wefti_sched_forget_announced(weft_sched *sched); /* in a new epoch: all are queued again */
 
 /* ------------------------------------------------------------------------------------ rest --- */
 

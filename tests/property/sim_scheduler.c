@@ -37,6 +37,7 @@
 #define STEPS_SANITIZED 200000u
 #define WORLD_STEPS 2500u
 #define CLIENTS_MAX 96u
+#define ANNOUNCED_MAX 64u
 #define CHOICES_MAX 20u
 #define LEN_MAX 192u
 #define N_ROUTERS 3u
@@ -99,6 +100,8 @@ struct world {
     const struct weft_step_plan *unsent; /* made, but not on its way yet */
     struct slot_user *users;             /* [max_seqs] as the plans tell */
     struct client clients[CLIENTS_MAX];
+    uint64_t announced[ANNOUNCED_MAX]; /* grammars that the worker compiles */
+    uint32_t n_announced;
     uint64_t epoch, last_request_id, n_steps;
     uint64_t trace;
 };
@@ -107,7 +110,7 @@ struct totals {
     uint64_t n_worlds, n_steps, n_tokens, n_accepted, n_preemptions, n_worker_losses,
         n_sched_losses;
     uint64_t n_queue_full, n_too_long, n_deadlines, n_cancels, n_forks, n_hostile_refused;
-    uint64_t n_spills, n_restores, n_recorded;
+    uint64_t n_spills, n_restores, n_recorded, n_compiled;
     uint64_t n_deadly, n_given_up, n_innocent;
     uint64_t n_hit_tokens, n_evictions;
     uint64_t n_tenant_full, n_too_late, n_overloaded;
@@ -214,6 +217,7 @@ static void draw_sampling(struct world *world, struct client *client) {
     }
     sampling->stop_tokens = client->stop_tokens;
     sampling->bias = client->bias;
+    if (!world->is_plain && chance(world, 1500)) sampling->grammar.kind = WEFT_GRAMMAR_JSON_OBJECT;
 }
 
 /* Often it begins as another's did, or goes on after what that one was answered. */
@@ -387,6 +391,7 @@ static void take_events(struct world *world);
 static void lose_worker(struct world *world) {
     totals.n_worker_losses++;
     world->unsent = NULL;
+    world->n_announced = 0;
     weft_sched_new_epoch(world->sched, world->now_us, ++world->epoch);
     sim_worker_reset(world->worker, world->epoch);
     memset(world->users, 0, world->options.max_seqs * sizeof *world->users);
@@ -423,6 +428,7 @@ static void start_actors(struct world *world) {
     weft_sched_new_epoch(world->sched, world->now_us, ++world->epoch);
     sim_worker_reset(world->worker, world->epoch);
     world->unsent = NULL;
+    world->n_announced = 0;
     memset(world->users, 0, world->options.max_seqs * sizeof *world->users);
 }
 
@@ -609,11 +615,29 @@ static void send_plan(struct world *world) {
     world->unsent = NULL;
 }
 
+/* The worker compiles what it heard of, each in its time; a loss makes it forget them. */
+static void compile(struct world *world) {
+    const struct weft_grammar *grammar = NULL;
+    while (world->n_announced < ANNOUNCED_MAX &&
+           weft_sched_next_grammar(world->sched, world->now_us,
+                                   &world->announced[world->n_announced], &grammar)) {
+        WEFT_ASSERT(grammar->kind == WEFT_GRAMMAR_JSON_OBJECT);
+        world->n_announced++;
+    }
+    for (uint32_t i = world->n_announced; i-- > 0;) {
+        if (chance(world, 3000)) continue;
+        weft_sched_compiled(world->sched, world->now_us, world->announced[i]);
+        world->announced[i] = world->announced[--world->n_announced];
+        totals.n_compiled++;
+    }
+}
+
 static bool make_plan(struct world *world) {
     send_plan(world);
     tick(world);
     const struct weft_step_plan *plan;
     bool made = weft_sched_plan(world->sched, world->now_us, &plan);
+    compile(world);
     WEFT_ASSERT(made == (plan != NULL));
     if (!made) return false;
     world->unsent = plan;
@@ -870,6 +894,7 @@ static void report(void) {
     printf("%" PRIu64 " requests came as they were recorded\n", totals.n_recorded);
     printf("%" PRIu64 " blocks spilled, %" PRIu64 " read back\n", totals.n_spills,
            totals.n_restores);
+    printf("%" PRIu64 " requests waited until their grammar was compiled\n", totals.n_compiled);
     printf("the slowest request took %.0f %% of the steps it may take\n",
            totals.bound_used_max * 100.0);
 }
@@ -877,6 +902,7 @@ static void report(void) {
 /* Of a run of usual length: a rule that nothing tried was not checked. */
 static void check_all_happened(void) {
     WEFT_ASSERT(totals.n_preemptions > 0 && totals.n_forks > 0 && totals.n_deadlines > 0);
+    WEFT_ASSERT(totals.n_compiled > 0);
     WEFT_ASSERT(totals.n_hit_tokens > 0 && totals.n_evictions > 0);
     WEFT_ASSERT(totals.n_spills > 0 && totals.n_restores > 0);
     WEFT_ASSERT(totals.n_recorded > 0 || !has_traces);

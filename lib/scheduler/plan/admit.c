@@ -19,7 +19,7 @@
 
 #define PROMPTS_AHEAD 4u
 
-enum outcome { READY, BLOCKED, PARK };
+enum outcome { READY, BLOCKED, PARK, AWAIT };
 
 void wefti_sched_wake_parked(weft_sched *sched) {
     for (uint32_t i = 0; i < sched->n_running; i++) {
@@ -101,6 +101,7 @@ static enum outcome examine(const weft_sched *sched, const struct seq *seq,
                             struct prefix *prefix_out) {
     const struct request *req = seq->req;
     if (seq->n_rows_out > 0 || sched->n_running == sched->running_max) return BLOCKED;
+    if (wefti_sched_lacks_grammar(sched, req)) return AWAIT;
     wefti_sched_prefix_find(sched, seq, prefix_out);
     if (!prefix_out->source && wefti_sched_prefix_awaited(req) &&
         prefix_out->n_cached + 1 < req->n_prompt)
@@ -178,6 +179,7 @@ static enum outcome admit_one(weft_sched *sched, struct request *req) {
     struct prefix prefix;
     enum outcome outcome = examine(sched, seq, &prefix);
     if (outcome == PARK) wefti_sched_request_park(sched, req);
+    if (outcome == AWAIT) wefti_sched_await_grammar(sched, req);
     if (outcome != READY) return outcome;
     if (wefti_sched_follow(sched, seq, prefix.n_cached)) return READY;
     if (wefti_sched_seq_is_suspect(seq)) return BLOCKED; /* a plan of its own: suspects.c */

@@ -258,6 +258,7 @@ bool weft_sched_plan(weft_sched *sched, uint64_t now_us, const struct weft_step_
     wefti_sched_publish_all(sched);
     wefti_sched_window_move_all(sched);
     wefti_sched_wake_followers(sched);
+    wefti_sched_wake_awaiting(sched);
     wefti_sched_wake_parked(sched);
     struct seq *suspect = wefti_sched_find_suspect(sched);
     if (suspect && sched->n_out > 0) return false;
