@@ -270,6 +270,11 @@ static weft_err take_message(struct wefti_actor *a, struct wefti_group *g,
         return WEFT_OK;
     }
     if (msg.type == WEFT_MSG_EXPERTS) return take_experts(a, &msg.experts, why);
+    if (msg.type == WEFT_MSG_COMPILED) {
+        if (msg.compiled.epoch == g->epoch) /* else it was on its way when its epoch ended */
+            weft_sched_compiled(g->replica->sched, weft_now_us(), msg.compiled.id);
+        return WEFT_OK;
+    }
     return weft_err_set(why, WEFT_E_PROTO, "a worker sends no %s", weft_proto_type_name(msg.type));
 }
 
@@ -299,6 +304,17 @@ void wefti_group_drain(struct wefti_actor *a, struct wefti_group *g) {
     }
 }
 
+/* Of requests whose turn came with that plan. */
+static void announce_grammars(struct wefti_actor *a, struct wefti_group *g) {
+    struct weft_msg msg = {.type = WEFT_MSG_GRAMMAR};
+    const struct weft_grammar *grammar = NULL;
+    msg.grammar.epoch = g->epoch;
+    while (weft_sched_next_grammar(g->replica->sched, weft_now_us(), &msg.grammar.id, &grammar)) {
+        msg.grammar.grammar = *grammar;
+        if (!send_to_worker(a, g, &msg)) break;
+    }
+}
+
 void wefti_group_plan(struct wefti_actor *a, struct wefti_group *g) {
     if (!g->replica->is_serving) return;
     const struct weft_step_plan *plan = NULL;
@@ -306,6 +322,7 @@ void wefti_group_plan(struct wefti_actor *a, struct wefti_group *g) {
         struct weft_msg msg = {.type = WEFT_MSG_PLAN, .plan = *plan};
         if (!send_to_worker(a, g, &msg)) break;
     }
+    announce_grammars(a, g);
 }
 
 /* ------------------------------------------------------------------------------ is it alive --- */

@@ -190,6 +190,14 @@ static weft_err take_plan(struct worker *w, struct wefti_slot *slot, struct weft
     return WEFT_OK;
 }
 
+/* One that it cannot even begin to compile: the sequence will hear so. */
+static void take_grammar(struct worker *w, const struct weft_msg_grammar *wish) {
+    if (wefti_stepper_prepare(w->stepper, wish)) return;
+    struct weft_msg msg = {.type = WEFT_MSG_COMPILED};
+    msg.compiled = (struct weft_msg_compiled){.epoch = wish->epoch, .id = wish->id};
+    (void)send_message(w, &msg);
+}
+
 static weft_err take_message(struct worker *w, const struct weft_link_event *event,
                              struct weft_errmsg *why) {
     struct wefti_slot *slot = wefti_stepper_slot(w->stepper);
@@ -203,6 +211,10 @@ static weft_err take_message(struct worker *w, const struct weft_link_event *eve
     if (err) return err;
     if (slot->msg.type == WEFT_MSG_SCHED_HELLO) return take_hello(w, &slot->msg.sched_hello, why);
     if (slot->msg.type == WEFT_MSG_PLAN) return take_plan(w, slot, why);
+    if (slot->msg.type == WEFT_MSG_GRAMMAR) {
+        take_grammar(w, &slot->msg.grammar);
+        return WEFT_OK;
+    }
     return weft_err_set(why, WEFT_E_PROTO, "a worker takes no %s",
                         weft_proto_type_name(slot->msg.type));
 }
@@ -259,6 +271,10 @@ static void drain_stepper(struct worker *w) {
             if (err) weft_debug("result not sent: %s", weft_err_text(err));
         }
         wefti_stepper_give_back(w->stepper, slot);
+    }
+    struct weft_msg msg = {.type = WEFT_MSG_COMPILED};
+    while (wefti_stepper_next_prepared(w->stepper, &msg.compiled)) {
+        if (w->has_epoch && msg.compiled.epoch == w->epoch) (void)send_message(w, &msg);
     }
 }
 

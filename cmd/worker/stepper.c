@@ -435,3 +435,17 @@ void wefti_stepper_give_back(wefti_stepper *st, struct wefti_slot *slot) {
     WEFT_ASSERT(st->n_free < WEFTI_STEPPER_SLOTS);
     st->free_slots[st->n_free++] = slot;
 }
+
+/* ------------------------------------------------------------------------------ grammars --- */
+
+bool wefti_stepper_prepare(wefti_stepper *st, const struct weft_msg_grammar *wish) {
+    const struct weft_eng_ticket ticket = {wish->epoch, wish->id, st->done_fd};
+    return weft_eng_prepare_grammar(st->eng, &ticket, &wish->grammar);
+}
+
+bool wefti_stepper_next_prepared(wefti_stepper *st, struct weft_msg_compiled *msg_out) {
+    struct weft_eng_ticket ticket;
+    if (!weft_eng_next_prepared(st->eng, &ticket)) return false;
+    *msg_out = (struct weft_msg_compiled){.epoch = ticket.epoch, .id = ticket.id};
+    return true;
+}

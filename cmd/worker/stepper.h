@@ -102,6 +102,11 @@ bool wefti_stepper_has_experts(const wefti_stepper *stepper, uint32_t layer);
 WEFT_MUST_CHECK weft_err wefti_stepper_count(wefti_stepper *stepper, uint64_t *counts_out);
 bool wefti_stepper_is_counting(const wefti_stepper *stepper);
 
+/* weft_eng_prepare_grammar; once OPEN. Then the stepper has news (its descriptor) when
+ * next_prepared has something to tell. */
+bool wefti_stepper_prepare(wefti_stepper *stepper, const struct weft_msg_grammar *wish);
+bool wefti_stepper_next_prepared(wefti_stepper *stepper, struct weft_msg_compiled *msg_out);
+
 /* The next finished slot, or NULL. Control gives it back after reading it. */
 struct wefti_slot *wefti_stepper_done(wefti_stepper *stepper);
 void wefti_stepper_give_back(wefti_stepper *stepper, struct wefti_slot *slot);

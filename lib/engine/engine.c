@@ -309,6 +309,15 @@ void weft_eng_reset(weft_eng *eng, uint64_t epoch) {
     eng->has_failed = false;
 }
 
+bool weft_eng_prepare_grammar(weft_eng *eng, const struct weft_eng_ticket *ticket,
+                              const struct weft_grammar *grammar) {
+    return eng->guides && wefti_guides_prepare(eng->guides, ticket, grammar);
+}
+
+bool weft_eng_next_prepared(weft_eng *eng, struct weft_eng_ticket *ticket_out) {
+    return eng->guides && wefti_guides_next_prepared(eng->guides, ticket_out);
+}
+
 void weft_eng_profile(const weft_eng *eng, struct weft_eng_profile *out) {
     *out = (struct weft_eng_profile){0};
     if (eng->profile) wefti_profile_read(eng->profile, out);

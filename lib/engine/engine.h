@@ -217,6 +217,18 @@ WEFT_MUST_CHECK weft_err weft_eng_step(weft_eng *eng, const struct weft_step_pla
                                        const struct weft_step_result **result_out,
                                        struct weft_errmsg *why);
 
+/* Grammars that sequences to come will follow are compiled, beside steps, once somebody says so; a
+ * sequence that starts with one of these waits for nothing. By any thread, on an open engine.
+ * False: no memory, or not the first rank: only that samples. */
+struct weft_eng_ticket {
+    uint64_t epoch, id; /* the caller's */
+    int wake_fd;        /* an eventfd that is written to when there are news */
+};
+bool weft_eng_prepare_grammar(weft_eng *eng, const struct weft_eng_ticket *ticket,
+                              const struct weft_grammar *grammar);
+/* The next one that is compiled now, or cannot be. Each is told once. False: none. */
+bool weft_eng_next_prepared(weft_eng *eng, struct weft_eng_ticket *ticket_out);
+
 /* The mappings that steps read and write: weights, KV cache, scratch. Not all of their pages need be
  * resident. They stay until the engine is freed, and may be asked for from any thread. */
 struct weft_eng_region {

@@ -5,9 +5,12 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "inside/engine/sampler/guides.h"
 #include "tokenizer/tokenizer.h"
@@ -166,6 +169,49 @@ static void ending_in_the_midst_is_clean(void **state) {
     wefti_guides_free(fix.guides);
 }
 
+static bool prepare(struct fixture *fix, uint64_t id, const char *regex, int fd) {
+    struct weft_grammar grammar;
+    const struct weft_eng_ticket ticket = {.epoch = 5, .id = id, .wake_fd = fd};
+    weft_grammar_init(&grammar);
+    grammar.kind = WEFT_GRAMMAR_REGEX;
+    grammar.text = regex;
+    grammar.n_bytes = (uint32_t)strlen(regex);
+    return wefti_guides_prepare(fix->guides, &ticket, &grammar);
+}
+
+/* Waits until the eventfd says that there is one. */
+static uint64_t next_prepared(struct fixture *fix, int fd) {
+    struct weft_eng_ticket ticket;
+    eventfd_t n;
+    while (!wefti_guides_next_prepared(fix->guides, &ticket)) {
+        struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+        assert_int_equal(poll(&poll_fd, 1, WAIT_MS), 1);
+        assert_int_equal(eventfd_read(fd, &n), 0);
+    }
+    assert_int_equal(ticket.epoch, 5);
+    return ticket.id;
+}
+
+static void a_grammar_is_compiled_ahead(void **state) {
+    struct fixture *fix = *state;
+    int fd = eventfd(0, EFD_NONBLOCK);
+    assert_true(prepare(fix, 1, "xy+[0-9]", fd));
+    assert_int_equal(next_prepared(fix, fd), 1);
+    assert_true(prepare(fix, 2, "xy+[0-9]", fd)); /* it is there: */
+    struct weft_eng_ticket ticket;
+    assert_true(wefti_guides_next_prepared(fix->guides, &ticket));
+    assert_int_equal(ticket.id, 2);
+    assert_false(wefti_guides_next_prepared(fix->guides, &ticket));
+    wefti_guide_run *run = start(fix, "xy+[0-9]", NULL, 0);
+    struct wefti_guide guide = await(fix, run);
+    assert_true(wefti_guide_allows(&guide, token_of(fix, "x")));
+    wefti_guides_end(fix->guides, run);
+    assert_true(prepare(fix, 3, "(", fd)); /* is told as well: the run that follows hears why */
+    assert_int_equal(next_prepared(fix, fd), 3);
+    assert_true(prepare(fix, 4, "z", fd)); /* nobody asks for it */
+    assert_int_equal(close(fd), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_mask_follows_each_token),
@@ -173,6 +219,7 @@ int main(void) {
         cmocka_unit_test(where_nothing_may_come_the_mask_is_empty),
         cmocka_unit_test(what_does_not_fit_or_compile_never_gets_a_mask),
         cmocka_unit_test(many_grammars_come_and_go),
+        cmocka_unit_test(a_grammar_is_compiled_ahead),
         cmocka_unit_test(ending_in_the_midst_is_clean),
     };
     return cmocka_run_group_tests(tests, open_fixture, close_fixture);

@@ -7,13 +7,17 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/queue.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "base/check.h"
 #include "base/log.h"
 #include "grammar/grammar.h"
 #include "tokenizer/tokenizer.h"
+
+#define COMPILER_NICE 5 /* steps come first */
 
 enum grammar_state { QUEUED, COMPILING, READY, FAILED };
 
@@ -25,6 +29,13 @@ struct grammar {
     char *text;
     weft_gram *gram; /* READY */
     size_t bytes;    /* when last measured */
+};
+
+/* That a grammar is wanted before a run has it. */
+struct prepared {
+    TAILQ_ENTRY(prepared) entry; /* in the order of their coming */
+    struct weft_eng_ticket ticket;
+    struct grammar *grammar; /* it counts as a run of this one */
 };
 
 struct wefti_guide_run {
@@ -50,10 +61,11 @@ struct wefti_guides {
 
     pthread_mutex_t lock;
     pthread_cond_t to_compile, to_mask, ready;
-    bool has_threads, is_ending;
+    bool has_compiler, has_masker, is_ending;
     pthread_t compiler, masker;
     TAILQ_HEAD(grammars, grammar) grammars;
     TAILQ_HEAD(, wefti_guide_run) runs;
+    TAILQ_HEAD(, prepared) prepared;
     uint32_t n_grammars;
     size_t n_bytes; /* of all grammars */
 
@@ -157,8 +169,30 @@ static weft_err open_vocab(wefti_guides *guides, struct weft_errmsg *why) {
     return err ? weft_err_set(why, err, "no vocabulary for grammars: %s", weft_err_text(err)) : err;
 }
 
+/* What the first mask needs is made with it, and kept in the grammar: no step need wait for that.
+ * What fails here fails again in a run, which says so. */
+static void make_first_mask(wefti_guides *guides, weft_gram *gram) {
+    weft_gram_state *state = NULL;
+    uint64_t *mask = calloc(weft_gram_mask_words(guides->n_vocab) + 1, sizeof *mask);
+    weft_err err = mask ? weft_gram_state_new(gram, &state) : WEFT_E_NOMEM;
+    if (!err) err = weft_gram_mask(state, guides->vocab, mask);
+    if (err) weft_debug("no mask of a new grammar: %s", weft_err_text(err));
+    weft_gram_state_free(state);
+    free(mask);
+}
+
+/* Locked. Whoever asked for it hears so. */
+static void tell_prepared(wefti_guides *guides, const struct grammar *grammar) {
+    const struct prepared *it = NULL;
+    TAILQ_FOREACH(it, &guides->prepared, entry) {
+        if (it->grammar != grammar) continue;
+        (void)eventfd_write(it->ticket.wake_fd, 1); /* fails if the counter is full: fine, too */
+    }
+}
+
 static void *compiler_main(void *arg) {
     wefti_guides *guides = arg;
+    (void)setpriority(PRIO_PROCESS, 0, COMPILER_NICE); /* of this thread alone, on Linux */
     lock(guides);
     while (!guides->is_ending) {
         struct grammar *grammar;
@@ -175,9 +209,11 @@ static void *compiler_main(void *arg) {
         weft_err err = open_vocab(guides, &why);
         if (!err) err = weft_gram_compile(&grammar->wish, &grammar->gram, &why);
         if (err) weft_warn("a grammar that the router took does not compile: %s", why.text);
+        if (!err) make_first_mask(guides, grammar->gram);
         lock(guides);
         grammar->state = err ? FAILED : READY;
         if (!err) measure(guides, grammar);
+        tell_prepared(guides, grammar);
         (void)pthread_cond_signal(&guides->to_mask);
     }
     unlock(guides);
@@ -306,6 +342,7 @@ weft_err wefti_guides_new(const char *path, uint32_t n_vocab, wefti_guides **gui
     guides->has_cpus = sched_getaffinity(0, sizeof guides->cpus, &guides->cpus) == 0;
     TAILQ_INIT(&guides->grammars);
     TAILQ_INIT(&guides->runs);
+    TAILQ_INIT(&guides->prepared);
     pthread_condattr_t monotonic;
     int failed =
         pthread_condattr_init(&monotonic) ||
@@ -336,28 +373,29 @@ static void end_thread(wefti_guides *guides, pthread_t thread) {
     (void)pthread_join(thread, NULL);
 }
 
+/* Locked. Where there is no thread now there may be one for the next grammar. */
 static bool start_threads(wefti_guides *guides) {
-    if (guides->has_threads) return true;
-    if (!start_thread(guides, &guides->compiler, compiler_main, "weft-grammar")) return false;
-    if (start_thread(guides, &guides->masker, masker_main, "weft-mask")) {
-        guides->has_threads = true;
-        return true;
-    }
-    end_thread(guides, guides->compiler);
-    guides->is_ending = false;
-    return false;
+    if (!guides->has_compiler)
+        guides->has_compiler =
+            start_thread(guides, &guides->compiler, compiler_main, "weft-grammar");
+    if (!guides->has_masker)
+        guides->has_masker = start_thread(guides, &guides->masker, masker_main, "weft-mask");
+    return guides->has_compiler && guides->has_masker;
 }
 
 void wefti_guides_free(wefti_guides *guides) {
     if (!guides) return;
-    if (guides->has_threads) {
-        end_thread(guides, guides->compiler);
-        end_thread(guides, guides->masker);
-    }
+    if (guides->has_compiler) end_thread(guides, guides->compiler);
+    if (guides->has_masker) end_thread(guides, guides->masker);
     wefti_guide_run *run;
     while ((run = TAILQ_FIRST(&guides->runs))) {
         TAILQ_REMOVE(&guides->runs, run, entry);
         run_free(run);
+    }
+    struct prepared *prepared;
+    while ((prepared = TAILQ_FIRST(&guides->prepared))) {
+        TAILQ_REMOVE(&guides->prepared, prepared, entry);
+        free(prepared);
     }
     struct grammar *grammar;
     while ((grammar = TAILQ_FIRST(&guides->grammars))) {
@@ -374,6 +412,41 @@ void wefti_guides_free(wefti_guides *guides) {
     free(guides);
 }
 
+bool wefti_guides_prepare(wefti_guides *guides, const struct weft_eng_ticket *ticket,
+                          const struct weft_grammar *wish) {
+    struct prepared *it = calloc(1, sizeof *it);
+    if (!it) return false;
+    it->ticket = *ticket;
+    lock(guides);
+    if (start_threads(guides)) it->grammar = take_grammar(guides, wish);
+    bool is_taken = it->grammar != NULL;
+    if (is_taken) {
+        TAILQ_INSERT_TAIL(&guides->prepared, it, entry);
+        if (it->grammar->state >= READY) tell_prepared(guides, it->grammar);
+        (void)pthread_cond_signal(&guides->to_compile);
+    }
+    unlock(guides);
+    if (!is_taken) free(it);
+    return is_taken;
+}
+
+bool wefti_guides_next_prepared(wefti_guides *guides, struct weft_eng_ticket *ticket_out) {
+    struct prepared *it;
+    lock(guides);
+    TAILQ_FOREACH(it, &guides->prepared, entry) {
+        if (it->grammar->state >= READY) break;
+    }
+    if (it) {
+        *ticket_out = it->ticket;
+        TAILQ_REMOVE(&guides->prepared, it, entry);
+        it->grammar->n_runs--;
+        drop_unused(guides);
+    }
+    unlock(guides);
+    free(it);
+    return it != NULL;
+}
+
 /* NULL where there are none; *failed_out: no memory. */
 static uint32_t *copy_tokens(const uint32_t *tokens, uint32_t n, bool *failed_out) {
     if (n == 0) return NULL;
@@ -386,15 +459,15 @@ static uint32_t *copy_tokens(const uint32_t *tokens, uint32_t n, bool *failed_ou
 }
 
 wefti_guide_run *wefti_guides_start(wefti_guides *guides, const struct wefti_guide_start *start) {
-    bool failed = !start_threads(guides);
-    wefti_guide_run *run = failed ? NULL : calloc(1, sizeof *run);
+    wefti_guide_run *run = calloc(1, sizeof *run);
     if (!run) return NULL;
+    bool failed = false;
     run->tokens = copy_tokens(start->output, start->n_output, &failed);
     run->n_tokens = run->cap_tokens = start->n_output;
     run->stop_tokens = copy_tokens(start->stop_tokens, start->n_stop_tokens, &failed);
     run->n_stop_tokens = start->n_stop_tokens;
     lock(guides);
-    if (!failed) run->grammar = take_grammar(guides, start->grammar);
+    if (!failed && start_threads(guides)) run->grammar = take_grammar(guides, start->grammar);
     if (run->grammar) {
         TAILQ_INSERT_TAIL(&guides->runs, run, entry);
         (void)pthread_cond_signal(&guides->to_compile);

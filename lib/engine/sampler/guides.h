@@ -3,16 +3,17 @@
  * Model    A run is a sequence that follows a grammar, from its start to its release. As soon as a
  *          token is sampled the mask of the next one is made, by a thread of its own, while the
  *          forward pass runs; whoever samples waits for what is left of that. Grammars are compiled
- *          by another thread, while prompts are computed, and kept, by what they say, for later
- *          sequences.
+ *          by another thread, before the sequence starts or while its prompt is computed, and kept,
+ *          by what they say, for later sequences.
  * Replay   A run that starts with output, after a restart or a preemption, takes it first: a mask
  *          follows from grammar and output alone.
  * Bounds   Grammars that nobody uses go, the one unused longest first, when there are more than
  *          WEFTI_GUIDES_KEPT_MAX or WEFTI_GUIDES_KEPT_BYTES; where those in use grow beyond
  *          WEFTI_GUIDES_BYTES_MAX the run that grew ends. What a mask and a compilation may cost is
  *          the grammar's to bound.
- * Threads  The owner, who steps, calls all but await, which compute threads call during a step. The
- *          two threads begin with the first run; they are not pinned.
+ * Threads  The owner, who steps, calls all but await, which compute threads call during a step, and
+ *          prepare and next_prepared, which another thread may call. The two threads begin with the
+ *          first grammar; they are not pinned.
  */
 #ifndef WEFT_ENGINE_GUIDES_H
 #define WEFT_ENGINE_GUIDES_H
@@ -22,6 +23,7 @@
 
 #include "base/err.h"
 #include "base/grammar.h"
+#include "engine/engine.h"
 
 #define WEFTI_GUIDES_KEPT_MAX 256
 #define WEFTI_GUIDES_KEPT_BYTES ((size_t)256 << 20)
@@ -34,6 +36,13 @@ typedef struct wefti_guide_run wefti_guide_run;
 WEFT_MUST_CHECK weft_err wefti_guides_new(const char *path, uint32_t n_vocab,
                                           wefti_guides **guides_out);
 void wefti_guides_free(wefti_guides *guides); /* after its runs; accepts NULL */
+
+/* Compiles a grammar ahead of the runs to come, and writes to `wake_fd`, an eventfd, once next_prepared
+ * says so. False: no memory, or no threads. */
+bool wefti_guides_prepare(wefti_guides *guides, const struct weft_eng_ticket *ticket,
+                          const struct weft_grammar *grammar);
+/* The next one that is compiled, or cannot be; each is told once. False: none. */
+bool wefti_guides_next_prepared(wefti_guides *guides, struct weft_eng_ticket *ticket_out);
 
 struct wefti_guide_start {
     const struct weft_grammar *grammar; /* copied */
