@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "inside/api/call/honoured.h"
 #include "inside/api/kinds/kind.h"
 #include "inside/api/params/params.h"
 
@@ -777,6 +778,37 @@ static void many_choices_in_one_request_are_refused(void **state) {
     wefti_api_params_fini(&p);
 }
 
+static void a_grammar_that_was_compiled_is_known(void **state) {
+    (void)state;
+    struct weft_grammar a, b;
+    weft_grammar_init(&a);
+    a.kind = WEFT_GRAMMAR_REGEX;
+    a.text = "a+";
+    a.n_bytes = 2;
+    assert_false(wefti_api_is_honoured(&a));
+    wefti_api_note_honoured(&a);
+    char copy[] = "a+b";
+    b = a;
+    b.text = copy;
+    assert_true(wefti_api_is_honoured(&b));
+    b.n_bytes = 3; /* any difference counts */
+    assert_false(wefti_api_is_honoured(&b));
+    b = a;
+    b.kind = WEFT_GRAMMAR_RULES;
+    assert_false(wefti_api_is_honoured(&b));
+    b = a;
+    b.json_blanks++;
+    assert_false(wefti_api_is_honoured(&b));
+    char text[16];
+    for (uint32_t i = 0; i < 5000; i++) { /* the table is bounded: the first one is gone by then */
+        b.text = text;
+        b.n_bytes = (uint32_t)snprintf(text, sizeof text, "a{%u}", i);
+        wefti_api_note_honoured(&b);
+        assert_true(wefti_api_is_honoured(&b));
+    }
+    assert_false(wefti_api_is_honoured(&a));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_body_is_taken_or_names_the_field),
@@ -798,6 +830,7 @@ int main(void) {
         cmocka_unit_test(a_prompt_alone_holds_no_log_probabilities_that_nobody_reads),
         cmocka_unit_test(parts_are_joined_by_newlines),
         cmocka_unit_test(many_choices_in_one_request_are_refused),
+        cmocka_unit_test(a_grammar_that_was_compiled_is_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include "api/api.h"
 #include "base/check.h"
 #include "call/call_internal.h"
+#include "call/honoured.h"
 #include "codec/json_out.h"
 #include "codec/msgpack_json.h"
 #include "grammar/grammar.h"
@@ -146,8 +147,10 @@ void weft_api_call_check(weft_api_call *call) {
     struct weft_errmsg why = {""};
     weft_gram *gram;
     WEFT_ASSERT(weft_api_call_has_grammar(call));
+    if (wefti_api_is_honoured(&p->sampling.grammar)) return;
     weft_err err = weft_gram_compile(&p->sampling.grammar, &gram, &why);
     weft_gram_free(gram);
+    if (!err) wefti_api_note_honoured(&p->sampling.grammar);
     if (err == WEFT_E_NOMEM)
         weft_api_error_set(&call->error, 500, NULL, NULL, "out of memory");
     else if (err)
