@@ -10,6 +10,7 @@
 #include "schema/schema.h"
 #include "sources/gbnf.h"
 #include "sources/regex.h"
+#include "sources/thinking.h"
 
 #define EXPRS_MAX (1u << 20) /* some 40 MB, with what the texts of a grammar add */
 /* What a mask or a byte of a text may do, and a compilation: some half a second, and one. Sanitizers
@@ -21,35 +22,124 @@
 #define COMPILE_WORK_MAX 16000000u
 #endif
 #define STATES_MAX (1u << 18) /* of the lexer */
-#define CHOICE_BYTES_MAX ((size_t)16 << 20)
 
 struct weft_gram {
     wefti_expr_pool *pool;
     wefti_lexer *lexer;
     wefti_masks *masks;
     struct wefti_net net;
+    enum weft_grammar_thinking thinking;
 };
 
 struct weft_gram_state {
     weft_gram *gram;
     struct wefti_place place;
+    struct wefti_thinking thinking;
 };
 
-/* `tree` is of `pool`; both are the grammar's from here on, or are freed. */
-static weft_err finish(wefti_expr_pool *pool, struct wefti_tree *tree, uint32_t root,
-                       weft_gram **gram_out, struct weft_errmsg *why) {
-    weft_err err = WEFT_E_NOMEM;
-    weft_gram *gram = calloc(1, sizeof *gram);
-    if (gram) {
-        gram->pool = pool;
-        err = wefti_net_make(&gram->net, tree, root, why);
-        if (!err) gram->lexer = wefti_lexer_new(pool, STATES_MAX);
-        if (!err) gram->masks = wefti_masks_new();
-        if (!err && (!gram->lexer || !gram->masks)) err = WEFT_E_NOMEM;
-    } else {
-        wefti_expr_pool_free(pool);
+typedef weft_err read_rules(struct wefti_tree *tree, struct weft_str text, uint32_t *root_out,
+                            struct weft_errmsg *why);
+
+static weft_err read_expr(struct wefti_tree *tree, wefti_expr expr, uint32_t *root_out) {
+    *root_out = wefti_tree_new_rule(tree);
+    uint32_t body = wefti_tree_expr(tree, expr);
+    if (!tree->failed) tree->bodies[*root_out] = body;
+    return WEFT_OK;
+}
+
+static weft_err read_regex(struct wefti_tree *tree, struct weft_str text, uint32_t *root_out,
+                           struct weft_errmsg *why) {
+    wefti_expr expr;
+    weft_err err = wefti_regex_expr(tree->pool, text, WEFTI_REGEX_MATCH, WEFTI_PLAIN, &expr, why);
+    return err ? err : read_expr(tree, expr, root_out);
+}
+
+static weft_err read_texts(struct wefti_tree *tree, const json_t *list, uint32_t *root_out,
+                           struct weft_errmsg *why) {
+    size_t n = json_array_size(list), i;
+    weft_err err = n ? WEFT_OK : weft_err_set(why, WEFT_E_INVAL, "a choice of nothing");
+    struct weft_str *texts = calloc(n + 1, sizeof *texts);
+    json_t *item;
+    if (!texts) return weft_err_set(why, WEFT_E_NOMEM, "no memory for the choices");
+    json_array_foreach(list, i, item) {
+        texts[i] = (struct weft_str){json_string_value(item), json_string_length(item)};
+        if (!json_is_string(item)) err = weft_err_set(why, WEFT_E_INVAL, "a choice is no string");
     }
-    wefti_tree_fini(tree);
+    if (!err) err = read_expr(tree, wefti_expr_texts(tree->pool, texts, n), root_out);
+    free(texts);
+    return err;
+}
+
+static weft_err read_choice(struct wefti_tree *tree, struct weft_str text, uint32_t *root_out,
+                            struct weft_errmsg *why) {
+    json_t *list = json_loadb(text.data, text.len, JSON_ALLOW_NUL, NULL);
+    weft_err err = read_texts(tree, list, root_out, why); /* of nothing, where it is none */
+    json_decref(list);
+    return err;
+}
+
+static weft_err read_any_object(struct wefti_tree *tree, struct weft_str text, uint32_t *root_out,
+                                struct weft_errmsg *why) {
+    static const char schema[] = "{\"type\":\"object\"}";
+    (void)text;
+    return wefti_schema_read(tree, (struct weft_str){schema, sizeof schema - 1}, root_out, why);
+}
+
+static weft_err read_either(struct wefti_tree *tree, struct weft_str text, uint32_t *root_out,
+                            struct weft_errmsg *why) {
+    if (text.len >= 3 && memmem(text.data, text.len, "::=", 3))
+        return wefti_gbnf_read(tree, text, root_out, why);
+    return weft_err_set(why, WEFT_E_UNSUPPORTED, "Lark grammars are not supported");
+}
+
+static weft_err read_tags(struct wefti_tree *tree, struct weft_str text, uint32_t *root_out,
+                          struct weft_errmsg *why) {
+    (void)tree, (void)text, (void)root_out;
+    return weft_err_set(why, WEFT_E_UNSUPPORTED, "structural tags are not supported");
+}
+
+static read_rules *const readers[WEFT_GRAMMAR_COUNT] = {
+    [WEFT_GRAMMAR_SCHEMA] = wefti_schema_read, [WEFT_GRAMMAR_JSON_OBJECT] = read_any_object,
+    [WEFT_GRAMMAR_REGEX] = read_regex,         [WEFT_GRAMMAR_RULES] = read_either,
+    [WEFT_GRAMMAR_CHOICE] = read_choice,       [WEFT_GRAMMAR_TAGS] = read_tags,
+};
+
+/* A text, into a tree whose pool is there. */
+static weft_err read_wish(const struct weft_grammar *wish, read_rules *read,
+                          struct wefti_tree *tree, uint32_t *root_out, struct weft_errmsg *why) {
+    *root_out = WEFTI_TREE_NONE;
+    if (wish->json_blanks != WEFT_GRAMMAR_BLANKS_USUAL ||
+        wish->json_digits != WEFT_GRAMMAR_DIGITS_USUAL)
+        return weft_err_set(why, WEFT_E_UNSUPPORTED, "other blanks and digits are not supported");
+    weft_err err = read(tree, (struct weft_str){wish->text, wish->n_bytes}, root_out, why);
+    if (!err && !tree->failed) *root_out = wefti_thinking_before(tree, *root_out, wish->thinking);
+    if (!err && (wefti_expr_pool_failed(tree->pool) || tree->failed))
+        err = weft_err_set(why, WEFT_E_TOOBIG, "the grammar is too large");
+    return err;
+}
+
+static weft_err make(weft_gram *gram, const struct weft_grammar *wish, read_rules *read,
+                     struct weft_errmsg *why) {
+    struct wefti_tree tree;
+    uint32_t root;
+    gram->thinking = wish->thinking;
+    gram->pool = wefti_expr_pool_new(EXPRS_MAX);
+    if (!gram->pool) return WEFT_E_NOMEM;
+    wefti_expr_pool_allow(gram->pool, COMPILE_WORK_MAX);
+    wefti_tree_init(&tree, gram->pool);
+    weft_err err = read_wish(wish, read, &tree, &root, why);
+    if (!err) err = wefti_net_make(&gram->net, &tree, root, why);
+    wefti_tree_fini(&tree);
+    if (!err) gram->lexer = wefti_lexer_new(gram->pool, STATES_MAX);
+    if (!err) gram->masks = wefti_masks_new();
+    return !err && (!gram->lexer || !gram->masks) ? WEFT_E_NOMEM : err;
+}
+
+static weft_err compile(const struct weft_grammar *wish, read_rules *read, weft_gram **gram_out,
+                        struct weft_errmsg *why) {
+    *gram_out = NULL;
+    weft_gram *gram = calloc(1, sizeof *gram);
+    weft_err err = gram ? make(gram, wish, read, why) : WEFT_E_NOMEM;
     if (err == WEFT_E_NOMEM) err = weft_err_set(why, err, "no memory for the grammar");
     if (err)
         weft_gram_free(gram);
@@ -58,140 +148,35 @@ static weft_err finish(wefti_expr_pool *pool, struct wefti_tree *tree, uint32_t 
     return err;
 }
 
-static weft_err finish_expr(wefti_expr_pool *pool, wefti_expr expr, weft_gram **gram_out,
-                            struct weft_errmsg *why) {
-    struct wefti_tree tree;
-    wefti_tree_init(&tree, pool);
-    uint32_t root = wefti_tree_new_rule(&tree);
-    uint32_t body = wefti_tree_expr(&tree, expr);
-    if (!tree.failed) tree.bodies[root] = body;
-    return finish(pool, &tree, root, gram_out, why);
+weft_err weft_gram_compile(const struct weft_grammar *wish, weft_gram **gram_out,
+                           struct weft_errmsg *why) {
+    *gram_out = NULL;
+    if (wish->kind < WEFT_GRAMMAR_COUNT && readers[wish->kind])
+        return compile(wish, readers[wish->kind], gram_out, why);
+    return weft_err_set(why, WEFT_E_INVAL, "a grammar of no kind");
 }
 
-static weft_err new_pool(wefti_expr_pool **pool_out, struct weft_errmsg *why) {
-    *pool_out = wefti_expr_pool_new(EXPRS_MAX);
-    if (*pool_out) wefti_expr_pool_allow(*pool_out, COMPILE_WORK_MAX);
-    return *pool_out ? WEFT_OK : weft_err_set(why, WEFT_E_NOMEM, "no memory for a grammar");
+static weft_err compile_text(struct weft_str text, read_rules *read, weft_gram **gram_out,
+                             struct weft_errmsg *why) {
+    struct weft_grammar wish;
+    *gram_out = NULL;
+    weft_grammar_init(&wish);
+    if (text.len > UINT32_MAX) return weft_err_set(why, WEFT_E_TOOBIG, "a grammar of over 4 GiB");
+    wish.text = text.data;
+    wish.n_bytes = (uint32_t)text.len;
+    return compile(&wish, read, gram_out, why);
 }
 
 weft_err weft_gram_regex(struct weft_str regex, weft_gram **gram_out, struct weft_errmsg *why) {
-    wefti_expr_pool *pool;
-    wefti_expr expr;
-    *gram_out = NULL;
-    weft_err err = new_pool(&pool, why);
-    if (err) return err;
-    err = wefti_regex_expr(pool, regex, WEFTI_REGEX_MATCH, WEFTI_PLAIN, &expr, why);
-    if (!err) return finish_expr(pool, expr, gram_out, why);
-    wefti_expr_pool_free(pool);
-    return err;
-}
-
-typedef weft_err read_rules(struct wefti_tree *tree, struct weft_str text, uint32_t *root_out,
-                            struct weft_errmsg *why);
-
-static weft_err compile(struct weft_str text, read_rules *read, weft_gram **gram_out,
-                        struct weft_errmsg *why) {
-    wefti_expr_pool *pool;
-    struct wefti_tree tree;
-    uint32_t root;
-    *gram_out = NULL;
-    weft_err err = new_pool(&pool, why);
-    if (err) return err;
-    wefti_tree_init(&tree, pool);
-    err = read(&tree, text, &root, why);
-    if (!err && (wefti_expr_pool_failed(pool) || tree.failed))
-        err = weft_err_set(why, WEFT_E_TOOBIG, "the grammar is too large");
-    if (!err) return finish(pool, &tree, root, gram_out, why);
-    wefti_tree_fini(&tree);
-    wefti_expr_pool_free(pool);
-    return err;
+    return compile_text(regex, read_regex, gram_out, why);
 }
 
 weft_err weft_gram_gbnf(struct weft_str grammar, weft_gram **gram_out, struct weft_errmsg *why) {
-    return compile(grammar, wefti_gbnf_read, gram_out, why);
+    return compile_text(grammar, wefti_gbnf_read, gram_out, why);
 }
 
 weft_err weft_gram_schema(struct weft_str schema, weft_gram **gram_out, struct weft_errmsg *why) {
-    return compile(schema, wefti_schema_read, gram_out, why);
-}
-
-weft_err weft_gram_choice(const struct weft_str *choices, size_t n, weft_gram **gram_out,
-                          struct weft_errmsg *why) {
-    wefti_expr_pool *pool;
-    size_t n_bytes = 0;
-    *gram_out = NULL;
-    for (size_t i = 0; i < n; i++)
-        n_bytes += choices[i].len;
-    if (n == 0) return weft_err_set(why, WEFT_E_INVAL, "a choice of nothing");
-    if (n_bytes > CHOICE_BYTES_MAX)
-        return weft_err_set(why, WEFT_E_TOOBIG, "choices of %zu bytes together are over %zu",
-                            n_bytes, CHOICE_BYTES_MAX);
-    weft_err err = new_pool(&pool, why);
-    if (err) return err;
-    wefti_expr expr = wefti_expr_texts(pool, choices, n);
-    if (!wefti_expr_pool_failed(pool)) return finish_expr(pool, expr, gram_out, why);
-    wefti_expr_pool_free(pool);
-    return weft_err_set(why, WEFT_E_TOOBIG, "the choices are too large");
-}
-
-/* ---------------------------------------------------------------------------- any kind of wish --- */
-
-static weft_err compile_texts(const json_t *list, weft_gram **gram_out, struct weft_errmsg *why) {
-    size_t n = json_array_size(list);
-    weft_err err = WEFT_OK;
-    struct weft_str *texts = calloc(n + 1, sizeof *texts);
-    if (!texts) return weft_err_set(why, WEFT_E_NOMEM, "no memory for the choices");
-    for (size_t i = 0; i < n && !err; i++) {
-        const json_t *item = json_array_get(list, i);
-        if (!json_is_string(item)) err = weft_err_set(why, WEFT_E_INVAL, "a choice is no string");
-        texts[i] = (struct weft_str){json_string_value(item), json_string_length(item)};
-    }
-    if (!err) err = weft_gram_choice(texts, n, gram_out, why);
-    free(texts);
-    return err;
-}
-
-static weft_err compile_choice(struct weft_str text, weft_gram **gram_out,
-                               struct weft_errmsg *why) {
-    json_t *list = json_loadb(text.data, text.len, JSON_ALLOW_NUL, NULL);
-    weft_err err = compile_texts(list, gram_out, why); /* of nothing, where it is none */
-    json_decref(list);
-    return err;
-}
-
-static bool is_gbnf(struct weft_str text) {
-    return text.len >= 3 && memmem(text.data, text.len, "::=", 3) != NULL;
-}
-
-weft_err weft_gram_compile(const struct weft_grammar *wish, weft_gram **gram_out,
-                           struct weft_errmsg *why) {
-    static const char any_object[] = "{\"type\":\"object\"}";
-    struct weft_str text = {wish->text, wish->n_bytes};
-    *gram_out = NULL;
-    if (wish->thinking != WEFT_THINKING_NONE || wish->json_blanks != WEFT_GRAMMAR_BLANKS_USUAL ||
-        wish->json_digits != WEFT_GRAMMAR_DIGITS_USUAL)
-        return weft_err_set(why, WEFT_E_UNSUPPORTED,
-                            "thinking, and other blanks and digits, are not supported");
-    switch (wish->kind) {
-    case WEFT_GRAMMAR_SCHEMA:
-        return weft_gram_schema(text, gram_out, why);
-    case WEFT_GRAMMAR_JSON_OBJECT:
-        return weft_gram_schema((struct weft_str){any_object, sizeof any_object - 1}, gram_out,
-                                why);
-    case WEFT_GRAMMAR_REGEX:
-        return weft_gram_regex(text, gram_out, why);
-    case WEFT_GRAMMAR_CHOICE:
-        return compile_choice(text, gram_out, why);
-    case WEFT_GRAMMAR_RULES:
-        if (is_gbnf(text)) return weft_gram_gbnf(text, gram_out, why);
-        return weft_err_set(why, WEFT_E_UNSUPPORTED, "Lark grammars are not supported");
-    case WEFT_GRAMMAR_TAGS:
-        return weft_err_set(why, WEFT_E_UNSUPPORTED, "structural tags are not supported");
-    case WEFT_GRAMMAR_NONE:
-    case WEFT_GRAMMAR_COUNT:
-        break;
-    }
-    return weft_err_set(why, WEFT_E_INVAL, "a grammar of no kind");
+    return compile_text(schema, wefti_schema_read, gram_out, why);
 }
 
 void weft_gram_free(weft_gram *gram) {
@@ -213,6 +198,7 @@ weft_err weft_gram_state_new(weft_gram *gram, weft_gram_state **state_out) {
     *state_out = NULL;
     if (!state) return WEFT_E_NOMEM;
     state->gram = gram;
+    wefti_thinking_init(&state->thinking, gram->thinking);
     weft_err err = wefti_place_init(&state->place, &gram->net, gram->lexer);
     if (err)
         free(state);
@@ -229,14 +215,22 @@ void weft_gram_state_free(weft_gram_state *state) {
 
 weft_err weft_gram_take(weft_gram_state *state, const void *bytes, size_t n) {
     uint32_t before = wefti_place_n_bytes(&state->place);
+    struct wefti_thinking thinking = state->thinking;
     for (size_t i = 0; i < n; i++) {
+        unsigned char byte = ((const unsigned char *)bytes)[i];
         wefti_expr_pool_allow(state->gram->pool, CALL_WORK_MAX);
-        if (wefti_place_take(&state->place, ((const unsigned char *)bytes)[i])) continue;
+        wefti_thinking_take(&thinking, byte);
+        if (wefti_place_take(&state->place, byte)) continue;
         if (state->place.failed || wefti_lexer_failed(state->gram->lexer)) return WEFT_E_TOOBIG;
         wefti_place_rewind(&state->place, before);
         return WEFT_E_INVAL;
     }
+    state->thinking = thinking;
     return WEFT_OK;
+}
+
+enum weft_gram_phase weft_gram_phase(const weft_gram_state *state) {
+    return state->thinking.phase;
 }
 
 bool weft_gram_may_end(const weft_gram_state *state) {

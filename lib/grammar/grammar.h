@@ -26,8 +26,10 @@ typedef struct weft_gram_state weft_gram_state;
 typedef struct weft_gram_vocab weft_gram_vocab;
 
 /* Compiling. INVAL: not in the notation, or no text fits; UNSUPPORTED: what this notation has and we
- * have not, by name; TOOBIG: over a bound; NOMEM. `why` says the place. The text is borrowed.
- * `regex` is matched against all of a text, in Python's syntax. */
+ * have not, by name; TOOBIG: over a bound; NOMEM. `why` says the place. The text is borrowed. */
+WEFT_MUST_CHECK weft_err weft_gram_compile(const struct weft_grammar *wish, weft_gram **gram_out,
+                                           struct weft_errmsg *why);
+/* The same with the usual blanks and digits. `regex` is matched against all of a text, in Python's syntax. */
 WEFT_MUST_CHECK weft_err weft_gram_regex(struct weft_str regex, weft_gram **gram_out,
                                          struct weft_errmsg *why);
 WEFT_MUST_CHECK weft_err weft_gram_gbnf(struct weft_str grammar, weft_gram **gram_out,
@@ -35,11 +37,6 @@ WEFT_MUST_CHECK weft_err weft_gram_gbnf(struct weft_str grammar, weft_gram **gra
 /* JSON Schema, draft 4 to 2020-12; what it has that can't be honoured is refused with keyword and place. */
 WEFT_MUST_CHECK weft_err weft_gram_schema(struct weft_str schema, weft_gram **gram_out,
                                           struct weft_errmsg *why);
-WEFT_MUST_CHECK weft_err weft_gram_choice(const struct weft_str *choices, size_t n,
-                                          weft_gram **gram_out, struct weft_errmsg *why);
-/* Of any kind but NONE. */
-WEFT_MUST_CHECK weft_err weft_gram_compile(const struct weft_grammar *wish, weft_gram **gram_out,
-                                           struct weft_errmsg *why);
 void weft_gram_free(weft_gram *gram); /* after its states */
 /* What it holds now, automata with it. */
 size_t weft_gram_bytes(const weft_gram *gram);
@@ -52,6 +49,17 @@ void weft_gram_state_free(weft_gram_state *state);
 WEFT_MUST_CHECK weft_err weft_gram_take(weft_gram_state *state, const void *bytes, size_t n);
 /* Whether the text may end here. */
 bool weft_gram_may_end(const weft_gram_state *state);
+
+/* Where a model thinks before it answers (weft_grammar.thinking), any text up to its first end marker, and
+ * up to 8 blanks, stand before a text of the grammar. */
+#define WEFT_GRAM_THINK_BEGIN "<think>"
+#define WEFT_GRAM_THINK_END "</think>"
+enum weft_gram_phase {
+    WEFT_GRAM_BEGINS, /* the begin marker may come, or be under way */
+    WEFT_GRAM_THINKS, /* the end marker is yet to come; it may come at any time */
+    WEFT_GRAM_ANSWERS,
+};
+enum weft_gram_phase weft_gram_phase(const weft_gram_state *state);
 
 /* The bytes of each token id; len 0: never allowed. Copies them. NOMEM; TOOBIG: a token over 4,096 bytes. */
 WEFT_MUST_CHECK weft_err weft_gram_vocab_new(const struct weft_str *tokens, uint32_t n,

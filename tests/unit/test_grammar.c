@@ -21,6 +21,24 @@ static weft_gram *regex(const char *text) {
     return gram;
 }
 
+static weft_gram *compile(enum weft_grammar_kind kind, const char *text,
+                          enum weft_grammar_thinking thinking) {
+    weft_gram *gram;
+    struct weft_grammar wish;
+    struct weft_errmsg why = {""};
+    weft_grammar_init(&wish);
+    wish.kind = kind;
+    wish.thinking = thinking;
+    wish.text = text;
+    wish.n_bytes = (uint32_t)strlen(text);
+    if (weft_gram_compile(&wish, &gram, &why)) fail_msg("%s: %s", text, why.text);
+    return gram;
+}
+
+static weft_gram *choice(const char *list) {
+    return compile(WEFT_GRAMMAR_CHOICE, list, WEFT_THINKING_NONE);
+}
+
 static weft_gram *gbnf(const char *text) {
     struct weft_errmsg why = {""};
     weft_gram *gram;
@@ -62,7 +80,8 @@ static void what_is_not_understood_is_refused_at_its_place(void **state) {
                    "no text fits");
     ASSERT_REFUSED(weft_gram_gbnf(STR("root ::= \"a\"\nroot ::= \"b\""), &gram, &why), WEFT_E_INVAL,
                    "line 2, column 1: the rule is there already");
-    ASSERT_REFUSED(weft_gram_choice(NULL, 0, &gram, &why), WEFT_E_INVAL, "nothing");
+    struct weft_grammar none = {WEFT_GRAMMAR_CHOICE, 0, 1, 64, 2, "[]"};
+    ASSERT_REFUSED(weft_gram_compile(&none, &gram, &why), WEFT_E_INVAL, "nothing");
 }
 
 static void look_ahead_and_anchors_are_compiled_away(void **state) {
@@ -134,22 +153,17 @@ static void a_token_may_span_rules_and_end_within_a_character(void **state) {
 static void a_hundred_thousand_texts_are_one_choice(void **state) {
     (void)state;
     enum { N = 100000 };
-    struct weft_errmsg why = {""};
-    struct weft_str *list = calloc(N, sizeof *list);
-    char(*texts)[16] = calloc(N, sizeof *texts);
-    assert_true(list && texts);
-    for (int i = 0; i < N; i++) {
-        (void)snprintf(texts[i], sizeof texts[i], "item-%d", i * 7);
-        list[i] = STR(texts[i]);
-    }
-    weft_gram *gram;
-    if (weft_gram_choice(list, N, &gram, &why)) fail_msg("%s", why.text);
+    static char list[20 * N];
+    size_t len = 0;
+    for (int i = 0; i < N; i++)
+        len +=
+            (size_t)snprintf(list + len, sizeof list - len, "%s\"item-%d\"", i ? "," : "[", i * 7);
+    list[len] = ']';
+    weft_gram *gram = choice(list);
     assert_int_equal(judge(gram, "item-699993"), 'a');
     assert_int_equal(judge(gram, "item-699994"), 'r');
     assert_int_equal(judge(gram, "item-69"), 'i');
     weft_gram_free(gram);
-    free(texts);
-    free(list);
 }
 
 static void bounds_are_counters(void **state) {
@@ -291,6 +305,72 @@ static void bombs_are_answered(void **state) {
     free(deep);
 }
 
+/* Of each kind: any text up to the first end of thinking, then a text of the grammar. */
+static void answers_come_behind_thoughts(void **state) {
+    (void)state;
+    static const struct {
+        enum weft_grammar_kind kind;
+        const char *text, *fits, *does_not;
+    } kinds[] = {
+        {WEFT_GRAMMAR_SCHEMA, "{\"type\":\"integer\"}", "12", "a"},
+        {WEFT_GRAMMAR_JSON_OBJECT, "", "{\"a\": [1]}", "[1]"},
+        {WEFT_GRAMMAR_REGEX, "[a-c]+x", "abcx", "abd"},
+        {WEFT_GRAMMAR_RULES, "root ::= \"(\" root \")\" | \"b\"", "((b))", "))"},
+        {WEFT_GRAMMAR_CHOICE, "[\"yes\", \"no\"]", "yes", "maybe"},
+    };
+    char text[200];
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        for (int thinking = WEFT_THINKING_NONE; thinking < WEFT_THINKING_COUNT; thinking++) {
+            weft_gram *gram = compile(kinds[i].kind, kinds[i].text, thinking);
+            const char *begin = thinking == WEFT_THINKING_MAYBE ? "<think>" : "";
+            bool is_open = thinking == WEFT_THINKING_OPEN, is_none = thinking == WEFT_THINKING_NONE;
+            assert_int_equal(judge(gram, kinds[i].fits), is_open ? 'i' : 'a');
+            assert_int_equal(judge(gram, kinds[i].does_not), is_open ? 'i' : 'r');
+            (void)snprintf(text, sizeof text, "%s\xff{\"x</</think", begin);
+            assert_int_equal(judge(gram, text), is_none ? 'r' : 'i');
+            (void)snprintf(text, sizeof text, "%s 1 <</think>\n\n%s", begin, kinds[i].fits);
+            assert_int_equal(judge(gram, text), is_none ? 'r' : 'a');
+            (void)snprintf(text, sizeof text, "%s</think>%s", begin, kinds[i].fits);
+            assert_int_equal(judge(gram, text), is_none ? 'r' : 'a');
+            (void)snprintf(text, sizeof text, "%sa</think>%s", begin, kinds[i].does_not);
+            assert_int_equal(judge(gram, text), 'r');
+            (void)snprintf(text, sizeof text, "%sa</think></think>%s", begin, kinds[i].fits);
+            assert_int_equal(judge(gram, text), 'r'); /* the first one ends it */
+            weft_gram_free(gram);
+        }
+    }
+}
+
+static void where_a_text_stands_is_known(void **state) {
+    (void)state;
+    static const struct {
+        enum weft_grammar_thinking thinking;
+        const char *text;
+        enum weft_gram_phase phase;
+    } cases[] = {
+        {WEFT_THINKING_NONE, "", WEFT_GRAM_ANSWERS},
+        {WEFT_THINKING_OPEN, "", WEFT_GRAM_THINKS},
+        {WEFT_THINKING_OPEN, "<think></think", WEFT_GRAM_THINKS},
+        {WEFT_THINKING_OPEN, "<</think>", WEFT_GRAM_ANSWERS},
+        {WEFT_THINKING_OPEN, "</</think></", WEFT_GRAM_ANSWERS},
+        {WEFT_THINKING_MAYBE, "\n <think", WEFT_GRAM_BEGINS},
+        {WEFT_THINKING_MAYBE, "\n <think>", WEFT_GRAM_THINKS},
+        {WEFT_THINKING_MAYBE, "<th<think>", WEFT_GRAM_ANSWERS},
+        {WEFT_THINKING_MAYBE, "a<think>", WEFT_GRAM_ANSWERS},
+        {WEFT_THINKING_MAYBE, "<think>a</think>b", WEFT_GRAM_ANSWERS},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        weft_gram *gram = compile(WEFT_GRAMMAR_REGEX, "[^\\0]*", cases[i].thinking);
+        weft_gram_state *at;
+        assert_int_equal(weft_gram_state_new(gram, &at), WEFT_OK);
+        for (const char *c = cases[i].text; *c; c++)
+            assert_int_equal(weft_gram_take(at, c, 1), WEFT_OK);
+        if (weft_gram_phase(at) != cases[i].phase) fail_msg("%s", cases[i].text);
+        weft_gram_state_free(at);
+        weft_gram_free(gram);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_not_understood_is_refused_at_its_place),
@@ -307,6 +387,8 @@ int main(void) {
         cmocka_unit_test(a_schema_may_contain_itself),
         cmocka_unit_test(what_is_not_honoured_is_refused_with_its_place),
         cmocka_unit_test(bombs_are_answered),
+        cmocka_unit_test(answers_come_behind_thoughts),
+        cmocka_unit_test(where_a_text_stands_is_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
