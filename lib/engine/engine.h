@@ -222,7 +222,7 @@ WEFT_MUST_CHECK weft_err weft_eng_step(weft_eng *eng, const struct weft_step_pla
  * False: no memory, or not the first rank: only that samples. */
 struct weft_eng_ticket {
     uint64_t epoch, id; /* the caller's */
-    int wake_fd;        /* an eventfd that is written to when there are news */
+    int wake_fd;        /* an eventfd, written to when there are news: open until all are told */
 };
 bool weft_eng_prepare_grammar(weft_eng *eng, const struct weft_eng_ticket *ticket,
                               const struct weft_grammar *grammar);

@@ -221,6 +221,10 @@ cleanup:
     return err;
 }
 
+bool weft_tmpl_mentions(const weft_tmpl *tmpl, const char *text) {
+    return memmem(tmpl->source, tmpl->source_len, text, strlen(text)) != NULL;
+}
+
 void weft_tmpl_free(weft_tmpl *tmpl) {
     if (!tmpl) return;
     free(tmpl->source);

@@ -45,6 +45,8 @@ WEFT_MUST_CHECK weft_err weft_tmpl_new(const char *source, size_t len,
                                        const struct weft_tmpl_specials *specials,
                                        weft_tmpl **tmpl_out, struct weft_errmsg *why);
 void weft_tmpl_free(weft_tmpl *tmpl); /* accepts NULL */
+/* Whether its source has `text`, terminated, anywhere. */
+bool weft_tmpl_mentions(const weft_tmpl *tmpl, const char *text);
 
 /* Renders messages; a chat prompt gets no BOS beyond what the template writes. TOOBIG: over the
  * buffer's ceiling, or over the bound of steps, memory or recursion; INVAL: a fault of the template

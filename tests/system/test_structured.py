@@ -9,6 +9,7 @@ import json
 import os
 import random
 import re
+import tempfile
 import threading
 import time
 
@@ -140,6 +141,24 @@ def test_chat_streams_and_other_kinds():
                 is_json(schema)(reply["response"])
         reply = server.post("/completion", {"prompt": "Who?", "grammar": LIST, "n_predict": 60}).json
         assert re.fullmatch("[a-c,()]+", reply["content"]), reply["content"]
+
+
+def test_the_answer_comes_behind_the_thinking():
+    """A toy does not think; but where its template opens the thinking it may write what it likes, where it closes it, or knows
+    nothing of it, the grammar holds from the first word, and where it leaves it to the model, one of the two."""
+    body = {"messages": [{"role": "user", "content": "<think>"}], "response_format": response_format(PERSON),
+            "max_tokens": 200, "seed": 3, "temperature": 1.5}
+    for end, is_free in (("<think>\n", True), ("<think>\n\n</think>\n\n", False),
+                         ("{% if thinking %}<think>{% endif %}", None), ("", False)):
+        with tempfile.NamedTemporaryFile("w", suffix=".jinja") as template:
+            template.write("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}Answer: " + end)
+            template.flush()
+            with Server("--chat-template", template.name) as server:
+                choice = server.chat(**body)["choices"][0]
+                text = choice["message"]["content"]
+                thinks = text.startswith("<think>") if is_free is None else is_free
+                assert thinks != text.startswith("{"), (end, text)
+                assert thinks or judge({"text": text, **choice}, is_json(PERSON)), (end, text)
 
 
 def test_a_text_ends_where_its_grammar_does():

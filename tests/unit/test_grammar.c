@@ -353,10 +353,11 @@ static void where_a_text_stands_is_known(void **state) {
         {WEFT_THINKING_OPEN, "<think></think", WEFT_GRAM_THINKS},
         {WEFT_THINKING_OPEN, "<</think>", WEFT_GRAM_ANSWERS},
         {WEFT_THINKING_OPEN, "</</think></", WEFT_GRAM_ANSWERS},
-        {WEFT_THINKING_MAYBE, "\n <think", WEFT_GRAM_BEGINS},
-        {WEFT_THINKING_MAYBE, "\n <think>", WEFT_GRAM_THINKS},
+        {WEFT_THINKING_MAYBE, "<think", WEFT_GRAM_BEGINS},
+        {WEFT_THINKING_MAYBE, "<think>", WEFT_GRAM_THINKS},
         {WEFT_THINKING_MAYBE, "<th<think>", WEFT_GRAM_ANSWERS},
         {WEFT_THINKING_MAYBE, "a<think>", WEFT_GRAM_ANSWERS},
+        {WEFT_THINKING_MAYBE, "\n<think>", WEFT_GRAM_ANSWERS},
         {WEFT_THINKING_MAYBE, "<think>a</think>b", WEFT_GRAM_ANSWERS},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -208,8 +208,104 @@ static void a_grammar_is_compiled_ahead(void **state) {
     wefti_guides_end(fix->guides, run);
     assert_true(prepare(fix, 3, "(", fd)); /* is told as well: the run that follows hears why */
     assert_int_equal(next_prepared(fix, fd), 3);
-    assert_true(prepare(fix, 4, "z", fd)); /* nobody asks for it */
     assert_int_equal(close(fd), 0);
+}
+
+static void copy_with_markers(const char *from, const char *to) {
+    static char text[1 << 20];
+    FILE *file = fopen(from, "re");
+    assert_non_null(file);
+    size_t n = fread(text, 1, sizeof text - 1, file);
+    assert_true(n > 0 && n < sizeof text - 1);
+    text[n] = '\0';
+    assert_int_equal(fclose(file), 0);
+    file = fopen(to, "we");
+    assert_non_null(file);
+    for (const char *at = text; *at;) {
+        bool is_begin = strncmp(at, "<|im_start|>", 12) == 0;
+        bool is_end = strncmp(at, "<|im_end|>", 10) == 0;
+        if (is_begin || is_end)
+            assert_true(fputs(is_begin ? "<think>" : "</think>", file) >= 0);
+        else
+            assert_int_equal(fputc(*at, file), (unsigned char)*at);
+        at += is_begin ? 12 : is_end ? 10 : 1;
+    }
+    assert_int_equal(fclose(file), 0);
+}
+
+static wefti_guide_run *start_thinking(struct fixture *fix, enum weft_grammar_thinking thinking) {
+    struct weft_grammar grammar;
+    weft_grammar_init(&grammar);
+    grammar.kind = WEFT_GRAMMAR_REGEX;
+    grammar.thinking = thinking;
+    grammar.text = "[a-z]+";
+    grammar.n_bytes = (uint32_t)strlen(grammar.text);
+    const struct wefti_guide_start wish = {&grammar, NULL, 0, &fix->eos, 1};
+    wefti_guide_run *run = wefti_guides_start(fix->guides, &wish);
+    assert_non_null(run);
+    return run;
+}
+
+static uint32_t special(const struct fixture *fix, const char *text) {
+    for (uint32_t id = 0; id < weft_tok_vocab_size(fix->tok); id++) {
+        size_t len;
+        const char *bytes = weft_tok_token_bytes(fix->tok, id, &len);
+        if (weft_tok_is_special(fix->tok, id) && len == strlen(text) && !memcmp(bytes, text, len))
+            return id;
+    }
+    fail_msg("no special token is \"%s\"", text);
+    return 0;
+}
+
+/* Where the markers are special tokens they may come where they mean something, and nowhere else. */
+static void special_tokens_begin_and_end_thinking(void **state) {
+    (void)state;
+    struct fixture fix = {0};
+    struct weft_errmsg why;
+    char folder[] = "/tmp/weft-test-guides-XXXXXX", to[64];
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(to, sizeof to, "%s/tokenizer.json", folder);
+    char from[4200];
+    (void)snprintf(from, sizeof from, "%s/tokenizer.json", path);
+    copy_with_markers(from, to);
+    if (weft_tok_open(folder, &fix.tok, &why)) fail_msg("%s", why.text);
+    fix.n_vocab = weft_tok_vocab_size(fix.tok);
+    fix.eos = special(&fix, "<|end_of_text|>");
+    assert_int_equal(wefti_guides_new(folder, fix.n_vocab, &fix.guides), WEFT_OK);
+    uint32_t begin = special(&fix, "<think>"), end = special(&fix, "</think>");
+    uint32_t a = token_of(&fix, "a");
+
+    wefti_guide_run *run = start_thinking(&fix, WEFT_THINKING_MAYBE);
+    struct wefti_guide guide = await(&fix, run);
+    assert_true(wefti_guide_allows(&guide, begin) && wefti_guide_allows(&guide, a));
+    assert_false(wefti_guide_allows(&guide, end) || wefti_guide_allows(&guide, fix.eos));
+    assert_true(wefti_guides_add(fix.guides, run, begin));
+    guide = await(&fix, run);
+    assert_true(wefti_guide_allows(&guide, end));
+    assert_true(wefti_guide_allows(&guide, token_of(&fix, "A"))); /* anything */
+    assert_false(wefti_guide_allows(&guide, begin) || wefti_guide_allows(&guide, fix.eos));
+    assert_true(wefti_guides_add(fix.guides, run, token_of(&fix, "A")));
+    assert_true(wefti_guides_add(fix.guides, run, end));
+    assert_true(wefti_guides_add(fix.guides, run, a));
+    guide = await(&fix, run);
+    assert_false(wefti_guide_allows(&guide, begin) || wefti_guide_allows(&guide, end));
+    assert_true(wefti_guide_allows(&guide, fix.eos) && wefti_guide_allows(&guide, a));
+    assert_false(wefti_guide_allows(&guide, token_of(&fix, "A")));
+    wefti_guides_end(fix.guides, run);
+
+    run = start_thinking(&fix, WEFT_THINKING_MAYBE); /* it answers at once */
+    assert_true(wefti_guides_add(fix.guides, run, a));
+    guide = await(&fix, run);
+    assert_false(wefti_guide_allows(&guide, begin) || wefti_guide_allows(&guide, end));
+    wefti_guides_end(fix.guides, run);
+    run = start_thinking(&fix, WEFT_THINKING_NONE);
+    guide = await(&fix, run);
+    assert_false(wefti_guide_allows(&guide, begin) || wefti_guide_allows(&guide, end));
+    wefti_guides_end(fix.guides, run);
+    wefti_guides_free(fix.guides);
+    weft_tok_free(fix.tok);
+    assert_int_equal(unlink(to), 0);
+    assert_int_equal(rmdir(folder), 0);
 }
 
 int main(void) {
@@ -220,6 +316,7 @@ int main(void) {
         cmocka_unit_test(what_does_not_fit_or_compile_never_gets_a_mask),
         cmocka_unit_test(many_grammars_come_and_go),
         cmocka_unit_test(a_grammar_is_compiled_ahead),
+        cmocka_unit_test(special_tokens_begin_and_end_thinking),
         cmocka_unit_test(ending_in_the_midst_is_clean),
     };
     return cmocka_run_group_tests(tests, open_fixture, close_fixture);

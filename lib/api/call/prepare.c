@@ -86,6 +86,23 @@ static void encode(weft_api_call *call, struct prompt *prompt, const char *text,
                            why.text[0] ? why.text : weft_err_text(err));
 }
 
+static bool ends_with(struct weft_str text, const char *end) {
+    size_t n = strlen(end);
+    return text.len >= n && memcmp(text.data + text.len - n, end, n) == 0;
+}
+
+/* Whether the answer has thoughts before it: they are opened at the very end of the prompt, or closed
+ * there, or left to a model whose template knows of them. What messages say does not count. */
+static enum weft_grammar_thinking thinking_after(const weft_tmpl *tmpl, struct weft_str prompt) {
+    while (prompt.len > 0 && is_blank(prompt.data + prompt.len - 1, 1))
+        prompt.len--;
+    if (ends_with(prompt, WEFT_GRAM_THINK_BEGIN)) return WEFT_THINKING_OPEN;
+    if (ends_with(prompt, WEFT_GRAM_THINK_END)) return WEFT_THINKING_NONE;
+    bool knows = weft_tmpl_mentions(tmpl, WEFT_GRAM_THINK_BEGIN) ||
+                 weft_tmpl_mentions(tmpl, WEFT_GRAM_THINK_END);
+    return knows ? WEFT_THINKING_MAYBE : WEFT_THINKING_NONE;
+}
+
 static void encode_chat(weft_api_call *call) {
     struct params *p = &call->params;
     if (!call->api->chat && p->template_is_optional && p->n_messages == 1) {
@@ -107,9 +124,12 @@ static void encode_chat(weft_api_call *call) {
     if (err)
         weft_api_error_set(&call->error, err == WEFT_E_NOMEM ? 500 : 400, "messages", NULL, "%s",
                            why.text[0] ? why.text : weft_err_text(err));
-    else
-        encode(call, &p->prompts[0], text.data ? text.data : "", text.len,
+    struct weft_str prompt = {text.data ? (const char *)text.data : "", text.len};
+    if (!err)
+        encode(call, &p->prompts[0], prompt.data, prompt.len,
                WEFT_TOK_PARSE_SPECIAL | (p->add_special ? WEFT_TOK_ADD_SPECIAL : 0));
+    if (p->sampling.grammar.kind != WEFT_GRAMMAR_NONE && !err)
+        p->sampling.grammar.thinking = thinking_after(call->api->chat, prompt);
     weft_buf_fini(&text);
 }
 

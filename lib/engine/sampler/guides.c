@@ -17,6 +17,7 @@
 #include "grammar/grammar.h"
 #include "tokenizer/tokenizer.h"
 
+#define NO_TOKEN UINT32_MAX
 #define COMPILER_NICE 5 /* steps come first */
 
 enum grammar_state { QUEUED, COMPILING, READY, FAILED };
@@ -49,6 +50,7 @@ struct wefti_guide_run {
     bool is_ready; /* the mask is that after all tokens */
     /* The masking thread's, until is_ready. */
     weft_gram_state *state;
+    bool has_begun; /* it has taken a token */
     bool may_end, is_empty;
     uint64_t *mask;
 };
@@ -72,6 +74,8 @@ struct wefti_guides {
     /* The compiling thread's, until the first grammar is ready; then nobody changes them. */
     weft_tokenizer *tok;
     weft_gram_vocab *vocab;
+    /* Special tokens, which a mask has at no other place; NO_TOKEN: the markers are plain text. */
+    uint32_t think_begin, think_end;
 };
 
 static void lock(wefti_guides *guides) {
@@ -153,6 +157,14 @@ static struct grammar *take_grammar(wefti_guides *guides, const struct weft_gram
     return grammar;
 }
 
+static void note_marker(wefti_guides *guides, uint32_t id) {
+    size_t len;
+    const char *bytes = weft_tok_token_bytes(guides->tok, id, &len);
+    static const char begin[] = WEFT_GRAM_THINK_BEGIN, end[] = WEFT_GRAM_THINK_END;
+    if (len == sizeof begin - 1 && memcmp(bytes, begin, len) == 0) guides->think_begin = id;
+    if (len == sizeof end - 1 && memcmp(bytes, end, len) == 0) guides->think_end = id;
+}
+
 static weft_err open_vocab(wefti_guides *guides, struct weft_errmsg *why) {
     if (guides->vocab) return WEFT_OK;
     weft_err err = guides->tok ? WEFT_OK : weft_tok_open(guides->path, &guides->tok, why);
@@ -161,7 +173,9 @@ static weft_err open_vocab(wefti_guides *guides, struct weft_errmsg *why) {
     struct weft_str *tokens = calloc((size_t)guides->n_vocab + 1, sizeof *tokens);
     if (!tokens) return weft_err_set(why, WEFT_E_NOMEM, "no memory for the tokens' texts");
     for (uint32_t id = 0; id < guides->n_vocab && id < n; id++) {
-        if (!weft_tok_is_special(guides->tok, id))
+        if (weft_tok_is_special(guides->tok, id))
+            note_marker(guides, id);
+        else
             tokens[id].data = weft_tok_token_bytes(guides->tok, id, &tokens[id].len);
     }
     err = weft_gram_vocab_new(tokens, guides->n_vocab, &guides->vocab);
@@ -238,6 +252,13 @@ static bool has_bit(const uint64_t *mask, uint32_t n_words) {
     return any != 0;
 }
 
+/* Whether a special token may begin or end the thinking here. */
+static bool is_marker(const wefti_guides *guides, const wefti_guide_run *run, uint32_t token) {
+    enum weft_gram_phase phase = weft_gram_phase(run->state);
+    return (phase == WEFT_GRAM_THINKS && token == guides->think_end) ||
+           (phase == WEFT_GRAM_BEGINS && !run->has_begun && token == guides->think_begin);
+}
+
 static weft_err take_tokens(wefti_guides *guides, wefti_guide_run *run, const uint32_t *tokens,
                             uint32_t n) {
     weft_err err = WEFT_OK;
@@ -245,8 +266,11 @@ static weft_err take_tokens(wefti_guides *guides, wefti_guide_run *run, const ui
     for (uint32_t i = 0; i < n && !err; i++) {
         size_t len = 0;
         const char *bytes = weft_tok_token_bytes(guides->tok, tokens[i], &len);
-        if (weft_tok_is_special(guides->tok, tokens[i])) return WEFT_E_INVAL;
-        err = weft_gram_take(run->state, bytes, len);
+        if (!weft_tok_is_special(guides->tok, tokens[i]) || is_marker(guides, run, tokens[i]))
+            err = weft_gram_take(run->state, bytes, len);
+        else
+            err = WEFT_E_INVAL;
+        run->has_begun = true;
     }
     return err;
 }
@@ -263,6 +287,11 @@ static weft_err make_mask(wefti_guides *guides, wefti_guide_run *run) {
         uint32_t token = run->stop_tokens[i];
         if (token < guides->n_vocab && (token >= n_tok || weft_tok_is_special(guides->tok, token)))
             run->mask[token / 64] |= (uint64_t)1 << (token % 64);
+    }
+    const uint32_t markers[] = {guides->think_begin, guides->think_end};
+    for (int i = 0; i < 2; i++) {
+        if (markers[i] < guides->n_vocab && is_marker(guides, run, markers[i]))
+            run->mask[markers[i] / 64] |= (uint64_t)1 << (markers[i] % 64);
     }
     run->is_empty = !has_bit(run->mask, (uint32_t)n_words);
     return WEFT_OK;
@@ -339,6 +368,7 @@ weft_err wefti_guides_new(const char *path, uint32_t n_vocab, wefti_guides **gui
     }
     guides->path = copy;
     guides->n_vocab = n_vocab;
+    guides->think_begin = guides->think_end = NO_TOKEN;
     guides->has_cpus = sched_getaffinity(0, sizeof guides->cpus, &guides->cpus) == 0;
     TAILQ_INIT(&guides->grammars);
     TAILQ_INIT(&guides->runs);

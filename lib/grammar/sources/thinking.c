@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* Before and behind what is thought. */
+/* Behind what is thought. */
 #define BLANKS_MAX 8
 
 static const char begin[] = WEFT_GRAM_THINK_BEGIN, end[] = WEFT_GRAM_THINK_END;
@@ -34,7 +34,7 @@ uint32_t wefti_thinking_before(struct wefti_tree *tree, uint32_t root,
     if (thinking == WEFT_THINKING_MAYBE) {
         wefti_expr opened =
             wefti_expr_cat(pool, wefti_expr_literal(pool, begin, sizeof begin - 1), all);
-        all = wefti_expr_alt2(pool, wefti_expr_cat(pool, blanks(pool), opened), WEFTI_EXPR_EMPTY);
+        all = wefti_expr_alt2(pool, opened, WEFTI_EXPR_EMPTY);
     }
     uint32_t rule = wefti_tree_new_rule(tree);
     uint32_t cat = wefti_tree_parent(tree, WEFTI_TREE_CAT);
@@ -61,7 +61,7 @@ void wefti_thinking_take(struct wefti_thinking *at, unsigned char byte) {
         if (marker[++at->n_matched] != '\0') return;
         at->phase = at->phase == WEFT_GRAM_BEGINS ? WEFT_GRAM_THINKS : WEFT_GRAM_ANSWERS;
         at->n_matched = 0;
-    } else if (at->phase == WEFT_GRAM_BEGINS && !(at->n_matched == 0 && is_blank(byte))) {
+    } else if (at->phase == WEFT_GRAM_BEGINS) {
         at->phase = WEFT_GRAM_ANSWERS;
     } else {
         at->n_matched = (unsigned char)marker[0] == byte;
