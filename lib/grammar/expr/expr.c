@@ -693,6 +693,12 @@ static bool enter(wefti_expr_pool *pool, struct search *search, wefti_expr a) {
     return !pool->failed;
 }
 
+/* The one of the quote comes first: it ends a string at once, any other leads to the longest there is. */
+static unsigned char class_to_try(const wefti_expr_pool *pool, uint32_t nth) {
+    uint32_t quote = pool->class_of['"'];
+    return pool->representatives[nth == 0 ? quote : nth <= quote ? nth - 1 : nth];
+}
+
 static bool search_text(wefti_expr_pool *pool, struct search *search) {
     bool is_live = false;
     while (search->n > 0 && !is_live && !pool->failed) {
@@ -701,7 +707,7 @@ static bool search_text(wefti_expr_pool *pool, struct search *search) {
             search->n--;
             continue;
         }
-        unsigned char byte = pool->representatives[place->next_class++];
+        unsigned char byte = class_to_try(pool, place->next_class++);
         wefti_expr next = wefti_expr_step(pool, place->expr, byte);
         if (!is_known(pool, next, &is_live) && !enter(pool, search, next)) pool->failed = true;
     }
