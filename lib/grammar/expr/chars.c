@@ -129,39 +129,56 @@ static wefti_expr range_expr(wefti_expr_pool *pool, uint32_t first, uint32_t las
     return whole;
 }
 
-/* \u00xx, in either case of its digits. */
-static wefti_expr escape_by_number(wefti_expr_pool *pool, uint32_t c) {
-    static const char digits[] = "0123456789abcdef";
-    wefti_expr low = wefti_expr_literal(pool, &digits[c & 15], 1);
-    if ((c & 15) > 9)
-        low = wefti_expr_alt2(pool, low, wefti_expr_literal(pool, &"ABCDEF"[(c & 15) - 10], 1));
-    return wefti_expr_cat(pool, wefti_expr_literal(pool, "\\u00", 4),
-                          wefti_expr_cat(pool, wefti_expr_literal(pool, &digits[c >> 4], 1), low));
+static void add_byte(struct wefti_byte_set *set, unsigned char byte) {
+    set->bits[byte / 64] |= (uint64_t)1 << (byte % 64);
 }
 
-/* What is written with a backslash. */
-static wefti_expr escape(wefti_expr_pool *pool, uint32_t c) {
+/* Characters that are written with a backslash. What follows it is a few sets of bytes, not fifty texts: any
+ * character of a string would be an expression of so many parts. */
+struct escapes {
+    struct wefti_byte_set letters,
+        low[2]; /* of \n and the like; the last digit of \u000x and \u001x */
+};
+
+static void add_escape(struct escapes *to, uint32_t c) {
     static const char named[] = "\b\f\n\r\t\"\\/", letters[] = "bfnrt\"\\/";
+    static const char digits[] = "0123456789abcdef", capitals[] = "0123456789ABCDEF";
     const char *name = memchr(named, (int)c, sizeof named - 1);
-    wefti_expr whole = c < 0x20 ? escape_by_number(pool, c) : WEFTI_EXPR_NONE;
-    if (!name) return whole;
-    const char text[2] = {'\\', letters[name - named]};
-    return wefti_expr_alt2(pool, whole, wefti_expr_literal(pool, text, 2));
+    if (name) add_byte(&to->letters, (unsigned char)letters[name - named]);
+    if (c >= 0x20) return;
+    add_byte(&to->low[c >> 4], (unsigned char)digits[c & 15]);
+    add_byte(&to->low[c >> 4], (unsigned char)capitals[c & 15]);
+}
+
+static wefti_expr escapes_expr(wefti_expr_pool *pool, const struct escapes *escapes) {
+    wefti_expr numbers = WEFTI_EXPR_NONE;
+    for (int i = 0; i < 2; i++) {
+        wefti_expr low = wefti_expr_set(pool, &escapes->low[i]);
+        if (low == WEFTI_EXPR_NONE) continue;
+        wefti_expr high = wefti_expr_literal(pool, &"01"[i], 1);
+        numbers = wefti_expr_alt2(pool, numbers, wefti_expr_cat(pool, high, low));
+    }
+    if (numbers != WEFTI_EXPR_NONE)
+        numbers = wefti_expr_cat(pool, wefti_expr_literal(pool, "u00", 3), numbers);
+    wefti_expr all = wefti_expr_alt2(pool, wefti_expr_set(pool, &escapes->letters), numbers);
+    if (all == WEFTI_EXPR_NONE) return all;
+    return wefti_expr_cat(pool, wefti_expr_literal(pool, "\\", 1), all);
 }
 
 wefti_expr wefti_chars_expr(wefti_expr_pool *pool, struct wefti_chars *chars,
                             enum wefti_writing writing) {
-    wefti_expr whole = WEFTI_EXPR_NONE;
     struct wefti_byte_set ascii = {{0}};
+    struct escapes escapes = {0};
     wefti_chars_sort(chars);
     for (uint32_t i = 0; i < chars->n; i++) {
         for (uint32_t c = chars->ranges[i].first; c <= chars->ranges[i].last && c < 0x80; c++) {
             bool is_plain = c >= 0x20 && c != '"' && c != '\\';
-            if (is_plain || writing == WEFTI_PLAIN) ascii.bits[c / 64] |= (uint64_t)1 << (c % 64);
-            if (writing == WEFTI_IN_JSON) whole = wefti_expr_alt2(pool, whole, escape(pool, c));
+            if (is_plain || writing == WEFTI_PLAIN) add_byte(&ascii, (unsigned char)c);
+            if (writing == WEFTI_IN_JSON) add_escape(&escapes, c);
         }
     }
-    whole = wefti_expr_alt2(pool, whole, wefti_expr_set(pool, &ascii));
+    wefti_expr whole =
+        wefti_expr_alt2(pool, escapes_expr(pool, &escapes), wefti_expr_set(pool, &ascii));
     for (uint32_t i = 0; i < chars->n; i++) {
         struct wefti_char_range range = chars->ranges[i];
         if (range.first < 0x80) range.first = 0x80;
