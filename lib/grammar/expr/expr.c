@@ -5,49 +5,11 @@
 
 #include "base/check.h"
 #include "base/minmax.h"
-
-#define LIVE_VISITS_MAX 70000u /* states that one question about liveness may look at */
-#define MEMO 4096u
-
-enum kind { NONE, EMPTY, ALL, SET, CAT, ALT, AND, NOT, REPEAT, MULTIPLE };
-enum live { UNKNOWN, ALIVE, DEAD };
-
-struct node {
-    unsigned char kind, live;
-    bool takes_empty;
-    bool has_text; /* surely, without a search */
-    uint32_t a, b; /* SET: index; CAT: both; ALT, AND: first child's place, count; NOT, REPEAT: a;
-                    * MULTIPLE: m, the remainder so far */
-    uint32_t min,
-        max; /* MULTIPLE: places behind the point, and how many are left; MANY: no point yet */
-};
-
-struct memo {
-    wefti_expr from, to;
-    unsigned char byte;
-    bool is_used;
-};
+#include "expr/pool.h"
 
 struct list {
     wefti_expr *at;
     size_t n, cap;
-};
-
-struct wefti_expr_pool {
-    struct node *nodes;
-    uint32_t n, cap, n_max;
-    uint32_t *slots; /* open addressing; 0 is free, else index + 1 */
-    uint32_t n_slots;
-    wefti_expr *children;
-    uint32_t n_children, cap_children;
-    struct wefti_byte_set *sets;
-    uint32_t n_sets, cap_sets;
-    wefti_expr of_byte[256]; /* sets of one byte; NONE: not yet */
-    unsigned char class_of[256], representatives[256];
-    uint32_t n_classes;
-    struct memo memo[MEMO];
-    uint64_t work, work_max;
-    bool failed;
 };
 
 /* ------------------------------------------------------------------------------------- pool --- */
@@ -638,7 +600,7 @@ wefti_expr wefti_expr_step(wefti_expr_pool *pool, wefti_expr a, unsigned char by
     if (node.kind == ALL) return a;
     if (node.kind == SET)
         return has_byte(set_of(pool, a), byte) ? WEFTI_EXPR_EMPTY : WEFTI_EXPR_NONE;
-    struct memo *memo = &pool->memo[mix(a, byte) >> 13 & (MEMO - 1)];
+    struct memo *memo = &pool->memo[mix(a, byte) >> 13 & (WEFTI_EXPR_MEMO - 1)];
     if (memo->is_used && memo->from == a && memo->byte == byte) return memo->to;
     wefti_expr to = WEFTI_EXPR_NONE;
     work(pool, node.kind == ALT || node.kind == AND ? node.b : 1);
@@ -655,78 +617,4 @@ wefti_expr wefti_expr_step(wefti_expr_pool *pool, wefti_expr a, unsigned char by
     if (pool->failed) return WEFTI_EXPR_NONE;
     *memo = (struct memo){a, to, byte, true};
     return to;
-}
-
-/* -------------------------------------------------------------------------------- liveness --- */
-
-static bool is_known(const wefti_expr_pool *pool, wefti_expr a, bool *live_out) {
-    const struct node *node = &pool->nodes[a];
-    *live_out = node->has_text || node->takes_empty || node->live == ALIVE;
-    return *live_out || node->live == DEAD;
-}
-
-struct place {
-    wefti_expr expr;
-    uint32_t next_class;
-};
-
-/* Depth first; who is seen is taken for dead until a text is found, and then those on the way to it
- * are alive. The others that were seen stay open, unless all was searched in vain. */
-struct search {
-    struct place *path;
-    size_t n, cap;
-    struct list seen;
-};
-
-static bool enter(wefti_expr_pool *pool, struct search *search, wefti_expr a) {
-    if (search->n == search->cap) {
-        size_t cap = search->cap ? 2 * search->cap : 64;
-        struct place *path = realloc(search->path, cap * sizeof *path);
-        if (!path) return false;
-        search->path = path;
-        search->cap = cap;
-    }
-    if (search->seen.n == LIVE_VISITS_MAX) return false;
-    search->path[search->n++] = (struct place){a, 0};
-    list_add(pool, &search->seen, a);
-    pool->nodes[a].live = DEAD;
-    return !pool->failed;
-}
-
-/* The one of the quote comes first: it ends a string at once, any other leads to the longest there is. */
-static unsigned char class_to_try(const wefti_expr_pool *pool, uint32_t nth) {
-    uint32_t quote = pool->class_of['"'];
-    return pool->representatives[nth == 0 ? quote : nth <= quote ? nth - 1 : nth];
-}
-
-static bool search_text(wefti_expr_pool *pool, struct search *search) {
-    bool is_live = false;
-    while (search->n > 0 && !is_live && !pool->failed) {
-        struct place *place = &search->path[search->n - 1];
-        if (place->next_class == pool->n_classes) {
-            search->n--;
-            continue;
-        }
-        unsigned char byte = class_to_try(pool, place->next_class++);
-        wefti_expr next = wefti_expr_step(pool, place->expr, byte);
-        if (!is_known(pool, next, &is_live) && !enter(pool, search, next)) pool->failed = true;
-    }
-    return is_live;
-}
-
-bool wefti_expr_is_live(wefti_expr_pool *pool, wefti_expr a) {
-    struct search search = {0};
-    bool is_live = false;
-    if (is_known(pool, a, &is_live)) return is_live;
-    if (!enter(pool, &search, a)) pool->failed = true;
-    is_live = search_text(pool, &search);
-    if (is_live || pool->failed) {
-        for (size_t i = 0; i < search.seen.n; i++)
-            pool->nodes[search.seen.at[i]].live = UNKNOWN;
-    }
-    for (size_t i = 0; i < search.n && is_live; i++)
-        pool->nodes[search.path[i].expr].live = ALIVE;
-    free(search.path);
-    free(search.seen.at);
-    return is_live && !pool->failed;
 }

@@ -1,0 +1,91 @@
+/* Whether any text is in an expression: a search where there are intersections or complements. */
+#include <stdlib.h>
+
+#include "expr/pool.h"
+
+#define LIVE_VISITS_MAX 70000u /* states that one question may look at */
+
+static bool is_known(const wefti_expr_pool *pool, wefti_expr a, bool *live_out) {
+    const struct node *node = &pool->nodes[a];
+    *live_out = node->has_text || node->takes_empty || node->live == ALIVE;
+    return *live_out || node->live == DEAD;
+}
+
+struct place {
+    wefti_expr expr;
+    uint32_t next_class;
+};
+
+/* Depth first; who is seen is taken for dead until a text is found, and then those on the way to it
+ * are alive. The others that were seen stay open, unless all was searched in vain. */
+struct search {
+    struct place *path;
+    size_t n, cap;
+    wefti_expr *seen;
+    size_t n_seen, cap_seen;
+};
+
+static bool note_seen(struct search *search, wefti_expr a) {
+    if (search->n_seen == LIVE_VISITS_MAX) return false;
+    if (search->n_seen == search->cap_seen) {
+        size_t cap = search->cap_seen ? 2 * search->cap_seen : 64;
+        wefti_expr *seen = realloc(search->seen, cap * sizeof *seen);
+        if (!seen) return false;
+        search->seen = seen;
+        search->cap_seen = cap;
+    }
+    search->seen[search->n_seen++] = a;
+    return true;
+}
+
+static bool enter(wefti_expr_pool *pool, struct search *search, wefti_expr a) {
+    if (search->n == search->cap) {
+        size_t cap = search->cap ? 2 * search->cap : 64;
+        struct place *path = realloc(search->path, cap * sizeof *path);
+        if (!path) return false;
+        search->path = path;
+        search->cap = cap;
+    }
+    if (!note_seen(search, a)) return false;
+    search->path[search->n++] = (struct place){a, 0};
+    pool->nodes[a].live = DEAD;
+    return true;
+}
+
+/* The one of the quote comes first: it ends a string at once, any other leads to the longest there is. */
+static unsigned char class_to_try(const wefti_expr_pool *pool, uint32_t nth) {
+    uint32_t quote = pool->class_of['"'];
+    return pool->representatives[nth == 0 ? quote : nth <= quote ? nth - 1 : nth];
+}
+
+static bool search_text(wefti_expr_pool *pool, struct search *search) {
+    bool is_live = false;
+    while (search->n > 0 && !is_live && !pool->failed) {
+        struct place *place = &search->path[search->n - 1];
+        if (place->next_class == pool->n_classes) {
+            search->n--;
+            continue;
+        }
+        unsigned char byte = class_to_try(pool, place->next_class++);
+        wefti_expr next = wefti_expr_step(pool, place->expr, byte);
+        if (!is_known(pool, next, &is_live) && !enter(pool, search, next)) pool->failed = true;
+    }
+    return is_live;
+}
+
+bool wefti_expr_is_live(wefti_expr_pool *pool, wefti_expr a) {
+    struct search search = {0};
+    bool is_live = false;
+    if (is_known(pool, a, &is_live)) return is_live;
+    if (!enter(pool, &search, a)) pool->failed = true;
+    is_live = search_text(pool, &search);
+    if (is_live || pool->failed) {
+        for (size_t i = 0; i < search.n_seen; i++)
+            pool->nodes[search.seen[i]].live = UNKNOWN;
+    }
+    for (size_t i = 0; i < search.n && is_live; i++)
+        pool->nodes[search.path[i].expr].live = ALIVE;
+    free(search.path);
+    free(search.seen);
+    return is_live && !pool->failed;
+}
