@@ -94,11 +94,14 @@ wefti_expr_pool *wefti_expr_pool_new(uint32_t n_nodes_max) {
     pool->n_max = n_nodes_max;
     pool->work_max = UINT64_MAX;
     pool->n_classes = 1;
-    wefti_expr none = intern(pool, (struct node){.kind = NONE, .live = DEAD});
-    wefti_expr empty = intern(
-        pool, (struct node){.kind = EMPTY, .live = ALIVE, .takes_empty = true, .has_text = true});
-    wefti_expr all = intern(
-        pool, (struct node){.kind = ALL, .live = ALIVE, .takes_empty = true, .has_text = true});
+    struct node node = {.kind = NONE, .live = DEAD, .is_finite = true};
+    wefti_expr none = intern(pool, node);
+    node = (struct node){.kind = EMPTY, .live = ALIVE, .is_finite = true};
+    node.takes_empty = node.has_text = true;
+    wefti_expr empty = intern(pool, node);
+    node = (struct node){.kind = ALL, .live = ALIVE, .is_endless = true};
+    node.takes_empty = node.has_text = true;
+    wefti_expr all = intern(pool, node);
     if (pool->failed) {
         wefti_expr_pool_free(pool);
         return NULL;
@@ -194,7 +197,9 @@ static wefti_expr intern_set(wefti_expr_pool *pool, const struct wefti_byte_set 
         idx = pool->n_sets;
         if (splits) refine(pool, set);
     }
-    return intern(pool, (struct node){.kind = SET, .live = ALIVE, .has_text = true, .a = idx - 1});
+    struct node node = {.kind = SET, .live = ALIVE, .has_text = true, .is_finite = true};
+    node.a = idx - 1;
+    return intern(pool, node);
 }
 
 wefti_expr wefti_expr_set(wefti_expr_pool *pool, const struct wefti_byte_set *set) {
@@ -219,9 +224,12 @@ static wefti_expr cat_one(wefti_expr_pool *pool, wefti_expr a, wefti_expr b) {
     if (b == WEFTI_EXPR_EMPTY) return a;
     if (a == WEFTI_EXPR_ALL && b == WEFTI_EXPR_ALL) return a;
     const struct node *x = &pool->nodes[a], *y = &pool->nodes[b];
+    bool has_text = x->has_text && y->has_text;
     return intern(pool, (struct node){.kind = CAT,
                                       .takes_empty = x->takes_empty && y->takes_empty,
-                                      .has_text = x->has_text && y->has_text,
+                                      .has_text = has_text,
+                                      .is_finite = x->is_finite && y->is_finite,
+                                      .is_endless = has_text && (x->is_endless || y->is_endless),
                                       .a = a,
                                       .b = b});
 }
@@ -267,12 +275,15 @@ wefti_expr wefti_expr_repeat(wefti_expr_pool *pool, wefti_expr a, uint32_t min, 
     if (x.kind == REPEAT && x.min == 0 && x.max == WEFTI_EXPR_MANY) return a;
     if (max == WEFTI_EXPR_MANY && min == 0 && x.kind == REPEAT && x.min <= 1) a = x.a;
     x = pool->nodes[a];
-    return intern(pool, (struct node){.kind = REPEAT,
-                                      .takes_empty = min == 0,
-                                      .has_text = min == 0 || x.has_text,
-                                      .a = a,
-                                      .min = min,
-                                      .max = max});
+    return intern(
+        pool, (struct node){.kind = REPEAT,
+                            .takes_empty = min == 0,
+                            .has_text = min == 0 || x.has_text,
+                            .is_finite = x.is_finite && max < WEFTI_EXPR_MANY,
+                            .is_endless = x.is_endless || (x.has_text && max == WEFTI_EXPR_MANY),
+                            .a = a,
+                            .min = min,
+                            .max = max});
 }
 
 /* The remainder is that of all digits so far; what is left of the places is taken for zeros. */
@@ -432,8 +443,38 @@ static void join_repeats(wefti_expr_pool *pool, struct list *list) {
     free(counted);
 }
 
+static struct node any_of(const wefti_expr_pool *pool, const struct list *list) {
+    struct node all = {.kind = ALT, .is_finite = true, .is_within = true};
+    for (size_t i = 0; i < list->n; i++) {
+        const struct node *one = &pool->nodes[list->at[i]];
+        all.takes_empty = all.takes_empty || one->takes_empty;
+        all.has_text = all.has_text || one->has_text;
+        all.is_finite = all.is_finite && one->is_finite;
+        all.is_endless = all.is_endless || one->is_endless;
+        all.is_within = all.is_within && one->is_within;
+    }
+    return all;
+}
+
+/* Endless ones without so many of them are endless: a key that is none of fifty names is there. */
+static struct node all_of(const wefti_expr_pool *pool, const struct list *list) {
+    struct node all = {.kind = AND, .takes_empty = true};
+    size_t n_endless = 0, n_holes = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        const struct node *one = &pool->nodes[list->at[i]];
+        bool is_hole = one->kind == NOT && pool->nodes[one->a].is_finite;
+        all.takes_empty = all.takes_empty && one->takes_empty;
+        all.is_finite = all.is_finite || one->is_finite;
+        all.is_within = all.is_within || one->is_within;
+        n_holes += is_hole;
+        n_endless += !is_hole && one->is_endless;
+    }
+    all.is_endless = n_endless <= 1 && n_endless + n_holes == list->n;
+    all.has_text = all.is_endless;
+    return all;
+}
+
 static wefti_expr intern_list(wefti_expr_pool *pool, enum kind kind, const struct list *list) {
-    bool takes_empty = kind == AND, has_text = false;
     if (pool->failed) return WEFTI_EXPR_NONE;
     if (list->n > pool->n_max || pool->n_children > 16 * (uint64_t)pool->n_max) {
         pool->failed = true;
@@ -443,20 +484,12 @@ static wefti_expr intern_list(wefti_expr_pool *pool, enum kind kind, const struc
                                 pool->n_children + (uint32_t)list->n, sizeof *children);
     if (!children) return WEFTI_EXPR_NONE;
     pool->children = children;
-    for (size_t i = 0; i < list->n; i++) {
-        const struct node *node = &pool->nodes[list->at[i]];
-        takes_empty =
-            kind == ALT ? takes_empty || node->takes_empty : takes_empty && node->takes_empty;
-        has_text = has_text || (kind == ALT && node->has_text);
-        pool->children[pool->n_children + i] = list->at[i];
-    }
-    uint32_t first = pool->n_children;
+    if (list->n > 0) memcpy(children + pool->n_children, list->at, list->n * sizeof *children);
+    struct node node = kind == ALT ? any_of(pool, list) : all_of(pool, list);
+    node.a = pool->n_children;
+    node.b = (uint32_t)list->n;
     pool->n_children += (uint32_t)list->n;
-    return intern(pool, (struct node){.kind = (unsigned char)kind,
-                                      .takes_empty = takes_empty,
-                                      .has_text = has_text,
-                                      .a = first,
-                                      .b = (uint32_t)list->n});
+    return intern(pool, node);
 }
 
 static bool has(const struct list *list, wefti_expr a) {
@@ -481,17 +514,83 @@ static wefti_expr finish_alt(wefti_expr_pool *pool, struct list *list) {
     return list->n == 1 ? list->at[0] : intern_list(pool, ALT, list);
 }
 
+/* What is within `top` needs no `top` beside it. */
+static void remove_top(const wefti_expr_pool *pool, struct list *list) {
+    bool is_needed = true;
+    for (size_t i = 0; i < list->n; i++)
+        is_needed = is_needed && (list->at[i] == pool->top || !pool->nodes[list->at[i]].is_within);
+    if (!is_needed) remove_one(list, pool->top);
+}
+
+/* Those that are complements are one: of a union. */
+static void join_holes(wefti_expr_pool *pool, struct list *list) {
+    struct list holes = {0};
+    size_t n = 0, n_holes = 0;
+    for (size_t i = 0; i < list->n; i++)
+        n_holes += pool->nodes[list->at[i]].kind == NOT;
+    if (n_holes < 2) return;
+    for (size_t i = 0; i < list->n; i++) {
+        const struct node *node = &pool->nodes[list->at[i]];
+        if (node->kind == NOT)
+            list_add(pool, &holes, node->a);
+        else
+            list->at[n++] = list->at[i];
+    }
+    list->n = n;
+    wefti_expr whole = wefti_expr_alt(pool, holes.at, holes.n);
+    free(holes.at);
+    list_add(pool, list, wefti_expr_not(pool, whole));
+    sort_unique(list);
+}
+
+/* `a` without what stands beside it: (A and B) taken away from A is B taken away. */
+static wefti_expr relative(wefti_expr_pool *pool, const struct list *list, wefti_expr a) {
+    struct node node = pool->nodes[a];
+    struct list rest = {0};
+    if (has(list, a)) return WEFTI_EXPR_ALL;
+    if (node.kind != AND) return a;
+    for (uint32_t i = 0; i < node.b; i++) {
+        wefti_expr one = pool->children[node.a + i];
+        if (!has(list, one)) list_add(pool, &rest, one);
+    }
+    if (rest.n < node.b) a = wefti_expr_and(pool, rest.at, rest.n);
+    free(rest.at);
+    return a;
+}
+
+/* What is taken away is looked at beside what it is taken away from. */
+static wefti_expr relative_hole(wefti_expr_pool *pool, const struct list *list, wefti_expr hole) {
+    wefti_expr from = pool->nodes[hole].a;
+    struct node node = pool->nodes[from];
+    if (node.kind != ALT) return wefti_expr_not(pool, relative(pool, list, from));
+    struct list parts = {0};
+    bool is_changed = false;
+    for (uint32_t i = 0; i < node.b && !pool->failed; i++) {
+        wefti_expr one = pool->children[node.a + i], part = relative(pool, list, one);
+        list_add(pool, &parts, part);
+        is_changed = is_changed || part != one;
+    }
+    if (is_changed) hole = wefti_expr_not(pool, wefti_expr_alt(pool, parts.at, parts.n));
+    free(parts.at);
+    return hole;
+}
+
 static wefti_expr finish_and(wefti_expr_pool *pool, struct list *list) {
     join_sets(pool, AND, list);
     sort_unique(list);
     remove_one(list, WEFTI_EXPR_ALL);
+    join_holes(pool, list);
+    if (pool->top != WEFTI_EXPR_NONE && has(list, pool->top)) remove_top(pool, list);
     if (list->n == 0) return WEFTI_EXPR_ALL;
     if (has(list, WEFTI_EXPR_NONE)) return WEFTI_EXPR_NONE;
     bool all_take_empty = true;
     for (size_t i = 0; i < list->n; i++) {
-        const struct node *node = &pool->nodes[list->at[i]];
-        all_take_empty = all_take_empty && node->takes_empty;
-        if (node->kind == NOT && has(list, node->a)) return WEFTI_EXPR_NONE;
+        all_take_empty = all_take_empty && pool->nodes[list->at[i]].takes_empty;
+        if (pool->nodes[list->at[i]].kind != NOT) continue;
+        wefti_expr hole = relative_hole(pool, list, list->at[i]);
+        if (hole == list->at[i] || pool->failed) continue;
+        list->at[i] = hole; /* shorter than it was, so this ends */
+        return wefti_expr_and(pool, list->at, list->n);
     }
     if (has(list, WEFTI_EXPR_EMPTY)) return all_take_empty ? WEFTI_EXPR_EMPTY : WEFTI_EXPR_NONE;
     return list->n == 1 ? list->at[0] : intern_list(pool, AND, list);
@@ -531,7 +630,17 @@ wefti_expr wefti_expr_not(wefti_expr_pool *pool, wefti_expr a) {
     if (a == WEFTI_EXPR_NONE) return WEFTI_EXPR_ALL;
     if (a == WEFTI_EXPR_ALL) return WEFTI_EXPR_NONE;
     if (node->kind == NOT) return node->a;
-    return intern(pool, (struct node){.kind = NOT, .takes_empty = !node->takes_empty, .a = a});
+    return intern(pool, (struct node){.kind = NOT,
+                                      .takes_empty = !node->takes_empty,
+                                      .has_text = node->is_finite,
+                                      .is_endless = node->is_finite,
+                                      .a = a});
+}
+
+void wefti_expr_within(wefti_expr_pool *pool, wefti_expr a, wefti_expr top) {
+    WEFT_ASSERT(pool->top == WEFTI_EXPR_NONE || pool->top == top || pool->failed);
+    pool->top = top;
+    if (a > WEFTI_EXPR_ALL) pool->nodes[a].is_within = true;
 }
 
 /* ------------------------------------------------------------------------------ derivatives --- */

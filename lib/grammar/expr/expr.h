@@ -53,11 +53,22 @@ wefti_expr wefti_expr_and(wefti_expr_pool *pool, const wefti_expr *list, size_t 
 wefti_expr wefti_expr_alt2(wefti_expr_pool *pool, wefti_expr a, wefti_expr b);
 wefti_expr wefti_expr_and2(wefti_expr_pool *pool, wefti_expr a, wefti_expr b);
 wefti_expr wefti_expr_not(wefti_expr_pool *pool, wefti_expr a);
+/* Says that all texts of `a` are of `top`, so that the two together are `a`: a pattern for strings, where all
+ * strings are meant. One `top` for a pool. */
+void wefti_expr_within(wefti_expr_pool *pool, wefti_expr a, wefti_expr top);
 /* Decimal texts (digits, a point, digits) of multiples of m / 10^n_places. 1 <= m <= WEFTI_MULTIPLE_MAX. */
 #define WEFTI_MULTIPLE_MAX 1000000u
 wefti_expr wefti_expr_multiples(wefti_expr_pool *pool, uint32_t m, uint32_t n_places);
 /* max: WEFTI_EXPR_MANY for no bound; min <= max. */
 wefti_expr wefti_expr_repeat(wefti_expr_pool *pool, wefti_expr a, uint32_t min, uint32_t max);
+
+/* Alternatives of `a` whose texts begin with the byte, and those whose texts do not. False: some may begin
+ * either way. */
+struct wefti_expr_parts {
+    wefti_expr with, without;
+};
+bool wefti_expr_part(wefti_expr_pool *pool, wefti_expr a, unsigned char byte,
+                     struct wefti_expr_parts *parts_out);
 
 bool wefti_expr_takes_empty(const wefti_expr_pool *pool, wefti_expr a);
 /* What may follow `byte` in a text of `a`. */

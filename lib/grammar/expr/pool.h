@@ -11,8 +11,10 @@ enum live { UNKNOWN, ALIVE, DEAD };
 
 struct node {
     unsigned char kind, live;
-    bool takes_empty;
-    bool has_text; /* surely, without a search */
+    bool takes_empty : 1;
+    bool has_text : 1; /* these surely, without a search */
+    bool is_finite : 1, is_endless : 1;
+    bool is_within : 1; /* the pool's `top` */
     uint32_t a, b; /* SET: index; CAT: both; ALT, AND: first child's place, count; NOT, REPEAT: a;
                     * MULTIPLE: m, the remainder so far */
     uint32_t min,
@@ -38,6 +40,7 @@ struct wefti_expr_pool {
     unsigned char class_of[256], representatives[256];
     uint32_t n_classes;
     struct memo memo[WEFTI_EXPR_MEMO];
+    wefti_expr top; /* NONE: nobody has named one */
     uint64_t work, work_max;
     bool failed;
 };
