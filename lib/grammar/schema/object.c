@@ -40,7 +40,9 @@ static wefti_expr keys_of_pattern(struct wefti_schema *s, const json_t *schema, 
     weft_err err = wefti_regex_expr(s->sets.pool, (struct weft_str){pattern, len},
                                     WEFTI_REGEX_SEARCH, WEFTI_IN_JSON, &inner, &why);
     if (err) (void)wefti_schema_refuse(s, err, schema, "patternProperties", why.text);
-    return wefti_expr_cat(s->sets.pool, quote, wefti_expr_cat(s->sets.pool, inner, quote));
+    inner = wefti_expr_cat(s->sets.pool, quote, wefti_expr_cat(s->sets.pool, inner, quote));
+    wefti_expr_within(s->sets.pool, inner, s->sets.all_keys);
+    return inner;
 }
 
 /* `additionalProperties` is for keys that nothing else is said of: so it comes first, as what all keys are

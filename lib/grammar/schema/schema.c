@@ -212,6 +212,7 @@ static const struct wefti_set *with_strings(struct wefti_schema *s, wefti_expr i
     wefti_expr quote = wefti_expr_literal(s->sets.pool, "\"", 1);
     wefti_expr strings =
         wefti_expr_cat(s->sets.pool, quote, wefti_expr_cat(s->sets.pool, inner, quote));
+    wefti_expr_within(s->sets.pool, strings, s->strings);
     return with_scalars(s, alt(s, alt(s, s->words, s->numbers), strings));
 }
 
@@ -428,9 +429,6 @@ const struct wefti_set *wefti_schema_value(struct wefti_sets *sets, const json_t
     json_object_foreach((json_t *)schema, key, value) {
         const struct wefti_set *more = whole ? read_group(s, schema, key, &done) : NULL;
         if (!more || sets->err) return NULL;
-        if (more->scalars == sets->all_scalars && more->arrays && more->objects &&
-            more == wefti_term_value(sets, WEFTI_TERM_TRUE))
-            continue;
         whole = wefti_set_and(sets, whole, more);
     }
     if (wefti_expr_pool_failed(sets->pool))

@@ -64,12 +64,14 @@ const struct wefti_set *wefti_set_none(struct wefti_sets *sets) {
 }
 
 const struct wefti_set *wefti_set_all(struct wefti_sets *sets) {
-    struct wefti_set *set = new_set(sets);
-    if (!set) return NULL;
-    set->scalars = sets->all_scalars;
-    set->arrays = wefti_array_any(sets);
-    set->objects = wefti_object_any(sets);
-    return sets->err ? NULL : set;
+    struct wefti_set *set = sets->all || sets->err ? NULL : new_set(sets);
+    if (set) {
+        set->scalars = sets->all_scalars;
+        set->arrays = wefti_array_any(sets);
+        set->objects = wefti_object_any(sets);
+        sets->all = set;
+    }
+    return sets->err ? NULL : sets->all;
 }
 
 /* --------------------------------------------------------------------------------------- keys --- */
@@ -90,7 +92,9 @@ wefti_expr wefti_key_expr(struct wefti_sets *sets, struct weft_str name) {
         }
         key = wefti_expr_cat(pool, one, key);
     }
-    return wefti_expr_cat(pool, quote, key);
+    key = wefti_expr_cat(pool, quote, key);
+    wefti_expr_within(pool, key, sets->all_keys);
+    return key;
 }
 
 static wefti_expr step_escaped(struct wefti_sets *sets, wefti_expr keys, unsigned char c) {
@@ -284,25 +288,62 @@ static struct wefti_object *both_objects(struct wefti_sets *sets, const struct w
     return out->min <= out->max ? out : NULL;
 }
 
-const struct wefti_set *wefti_set_and(struct wefti_sets *sets, const struct wefti_set *a,
-                                      const struct wefti_set *b) {
-    struct wefti_set *out = a && b ? new_set(sets) : NULL;
-    if (!out) return NULL;
-    out->scalars = wefti_expr_and2(sets->pool, a->scalars, b->scalars);
-    struct wefti_array **last = &out->arrays;
-    for (const struct wefti_array *x = a->arrays; x && !sets->err; x = x->next) {
-        for (const struct wefti_array *y = b->arrays; y && !sets->err; y = y->next) {
-            *last = both_arrays(sets, x, y);
+/* Strings, words and numbers, each with its like. */
+static wefti_expr both_scalars(struct wefti_sets *sets, wefti_expr a, wefti_expr b) {
+    static const unsigned char first[] = {'"', 'n', 't', 'f'};
+    wefti_expr_pool *pool = sets->pool;
+    wefti_expr whole = WEFTI_EXPR_NONE;
+    if (a == sets->all_scalars || a == b) return b;
+    if (b == sets->all_scalars) return a;
+    for (size_t i = 0; i < sizeof first; i++) {
+        struct wefti_expr_parts x, y;
+        if (!wefti_expr_part(pool, a, first[i], &x) || !wefti_expr_part(pool, b, first[i], &y))
+            break;
+        whole = wefti_expr_alt2(pool, whole, wefti_expr_and2(pool, x.with, y.with));
+        a = x.without;
+        b = y.without;
+    }
+    return wefti_expr_alt2(pool, whole, wefti_expr_and2(pool, a, b));
+}
+
+/* Lists of shapes are never changed once they are a set's, so sets may share one. */
+static struct wefti_array *all_arrays(struct wefti_sets *sets, struct wefti_array *a,
+                                      struct wefti_array *b) {
+    struct wefti_array *list = NULL, **last = &list;
+    if (a == sets->all->arrays) return b;
+    if (b == sets->all->arrays) return a;
+    for (; a && !sets->err; a = a->next) {
+        for (const struct wefti_array *y = b; y && !sets->err; y = y->next) {
+            *last = both_arrays(sets, a, y);
             if (*last) last = &(*last)->next;
         }
     }
-    struct wefti_object **end = &out->objects;
-    for (const struct wefti_object *x = a->objects; x && !sets->err; x = x->next) {
-        for (const struct wefti_object *y = b->objects; y && !sets->err; y = y->next) {
-            *end = both_objects(sets, x, y);
-            if (*end) end = &(*end)->next;
+    return list;
+}
+
+static struct wefti_object *all_objects(struct wefti_sets *sets, struct wefti_object *a,
+                                        struct wefti_object *b) {
+    struct wefti_object *list = NULL, **last = &list;
+    if (a == sets->all->objects) return b;
+    if (b == sets->all->objects) return a;
+    for (; a && !sets->err; a = a->next) {
+        for (const struct wefti_object *y = b; y && !sets->err; y = y->next) {
+            *last = both_objects(sets, a, y);
+            if (*last) last = &(*last)->next;
         }
     }
+    return list;
+}
+
+const struct wefti_set *wefti_set_and(struct wefti_sets *sets, const struct wefti_set *a,
+                                      const struct wefti_set *b) {
+    if (!a || !b || a == sets->all) return a ? b : NULL;
+    if (b == sets->all) return a;
+    struct wefti_set *out = new_set(sets);
+    if (!out) return NULL;
+    out->scalars = both_scalars(sets, a->scalars, b->scalars);
+    out->arrays = all_arrays(sets, a->arrays, b->arrays);
+    out->objects = all_objects(sets, a->objects, b->objects);
     return sets->err ? NULL : out;
 }
 

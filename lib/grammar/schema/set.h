@@ -100,6 +100,7 @@ struct wefti_sets {
     uint32_t depth;
     wefti_expr all_scalars, plain_scalars, all_keys; /* plain: without exponents */
     wefti_expr any_char;                             /* of a string */
+    const struct wefti_set *all;
     weft_err err;
     struct weft_errmsg *why;
 };

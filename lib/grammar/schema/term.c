@@ -63,6 +63,7 @@ void wefti_sets_init(struct wefti_sets *sets, wefti_expr_pool *pool, struct weft
     *sets = (struct wefti_sets){.pool = pool, .why = why};
     sets->any_char = wefti_chars_any(pool, WEFTI_IN_JSON);
     sets->all_keys = quoted(pool, wefti_expr_repeat(pool, sets->any_char, 0, WEFTI_EXPR_MANY));
+    wefti_expr_within(pool, sets->all_keys, sets->all_keys);
     wefti_expr words[] = {wefti_expr_literal(pool, "null", 4), wefti_expr_literal(pool, "true", 4),
                           wefti_expr_literal(pool, "false", 5), sets->all_keys};
     wefti_expr some = wefti_expr_alt(pool, words, 4);
