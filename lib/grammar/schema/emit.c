@@ -87,12 +87,13 @@ static uint32_t rule_for(struct emitter *e, wefti_term term) {
     return e->rule_of[term];
 }
 
-/* A value of the term: an expression where that is all of it, else a rule. */
+/* A value of the term: an expression where that is all of it, else a rule. Terms with the same set, as all that
+ * refer to one definition, have one rule. */
 static uint32_t value(struct emitter *e, wefti_term term) {
     const struct wefti_set *set = wefti_term_value(sets_of(e), term);
     if (!set) return WEFTI_TREE_NONE;
     if (!set->arrays && !set->objects) return wefti_tree_expr(e->tree, tidy(e, set->scalars));
-    uint32_t rule = rule_for(e, term);
+    uint32_t rule = rule_for(e, wefti_term_set(sets_of(e), set));
     return rule == WEFTI_TREE_NONE ? rule : wefti_tree_rule(e->tree, rule);
 }
 
