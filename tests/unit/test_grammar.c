@@ -75,7 +75,7 @@ static void what_is_not_understood_is_refused_at_its_place(void **state) {
     ASSERT_REFUSED(weft_gram_regex(STR("a{9999999}"), &gram, &why), WEFT_E_TOOBIG, "1000000");
     ASSERT_REFUSED(weft_gram_regex(STR("a$b"), &gram, &why), WEFT_E_INVAL, "no text fits");
     ASSERT_REFUSED(weft_gram_gbnf(STR("root ::= \"a\"\nb ::= c\n"), &gram, &why), WEFT_E_INVAL,
-                   "line 2, column 7: the rule is defined nowhere");
+                   "line 2, column 7: \"c\" is defined nowhere");
     ASSERT_REFUSED(weft_gram_gbnf(STR("root ::= \"a\" root"), &gram, &why), WEFT_E_INVAL,
                    "no text fits");
     ASSERT_REFUSED(weft_gram_gbnf(STR("root ::= \"a\"\nroot ::= \"b\""), &gram, &why), WEFT_E_INVAL,
