@@ -71,6 +71,10 @@ static void what_is_not_understood_is_refused_at_its_place(void **state) {
                    "character 5: a group has no end");
     ASSERT_REFUSED(weft_gram_regex(STR("é(?<=a)b"), &gram, &why), WEFT_E_UNSUPPORTED,
                    "character 4: look-behind is not supported");
+    ASSERT_REFUSED(weft_gram_regex(STR("a(?i)b"), &gram, &why), WEFT_E_UNSUPPORTED, "flags");
+    ASSERT_REFUSED(weft_gram_regex(STR("(?m)b"), &gram, &why), WEFT_E_UNSUPPORTED, "flags");
+    ASSERT_REFUSED(weft_gram_regex(STR("(?i)\xc3\xa9"), &gram, &why), WEFT_E_UNSUPPORTED,
+                   "beyond ASCII");
     ASSERT_REFUSED(weft_gram_regex(STR("a{2,1}"), &gram, &why), WEFT_E_INVAL, "wrong way round");
     ASSERT_REFUSED(weft_gram_regex(STR("a{9999999}"), &gram, &why), WEFT_E_TOOBIG, "1000000");
     ASSERT_REFUSED(weft_gram_regex(STR("a$b"), &gram, &why), WEFT_E_INVAL, "no text fits");
@@ -91,6 +95,22 @@ static void look_ahead_and_anchors_are_compiled_away(void **state) {
     assert_int_equal(judge(gram, "abc1"), 'a');
     assert_int_equal(judge(gram, "a 1 b"), 'a');
     assert_int_equal(judge(gram, "a1  "), 'r');
+    weft_gram_free(gram);
+}
+
+static void flags_hold_where_they_stand(void **state) {
+    (void)state;
+    weft_gram *gram = regex("(?i)yes[^k]");
+    assert_int_equal(judge(gram, "yEsa"), 'a');
+    assert_int_equal(judge(gram, "ye\xc5\xbf."), 'a'); /* a long s is an s in Python */
+    assert_int_equal(judge(gram, "yesK"), 'r');
+    assert_int_equal(judge(gram, "yes\xe2\x84\xaa"), 'r'); /* and so is the Kelvin sign a k */
+    weft_gram_free(gram);
+    gram = regex("a(?i:b)c(?s:.)(?s-s:.)?");
+    assert_int_equal(judge(gram, "aBc\n"), 'a');
+    assert_int_equal(judge(gram, "aBc\n\n"), 'r');
+    assert_int_equal(judge(gram, "Abc"), 'r');
+    assert_int_equal(judge(gram, "abC"), 'r');
     weft_gram_free(gram);
 }
 
@@ -376,6 +396,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_not_understood_is_refused_at_its_place),
         cmocka_unit_test(look_ahead_and_anchors_are_compiled_away),
+        cmocka_unit_test(flags_hold_where_they_stand),
         cmocka_unit_test(nothing_begins_that_can_not_end),
         cmocka_unit_test(what_is_refused_leaves_the_state_as_it_was),
         cmocka_unit_test(a_token_may_span_rules_and_end_within_a_character),

@@ -241,7 +241,7 @@ weft_err wefti_gbnf_read(struct wefti_tree *tree, struct weft_str text, uint32_t
     const struct wefti_reader_name *root = wefti_reader_find(&r, "root");
     if (!r.err && !root)
         r.err = weft_err_set(why, WEFT_E_INVAL, "the grammar has no rule named root");
-    if (!r.err) *root_out = root->rule;
+    if (!r.err && root) *root_out = root->rule;
     wefti_reader_fini(&r);
     return r.err;
 }

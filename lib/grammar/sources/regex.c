@@ -139,7 +139,7 @@ weft_err wefti_regex_expr(wefti_expr_pool *pool, struct weft_str text, enum weft
                           struct weft_errmsg *why) {
     struct wefti_regex_tree tree;
     *expr_out = WEFTI_EXPR_NONE;
-    weft_err err = wefti_regex_tree_read(&tree, text, kind, why);
+    weft_err err = wefti_regex_tree_read(&tree, text, kind, 0, why);
     if (err) return err;
     struct translation t = {.pool = pool, .tree = &tree, .writing = writing, .why = why};
     wefti_expr any = wefti_chars_any(pool, writing), tail = WEFTI_EXPR_EMPTY;
@@ -150,6 +150,22 @@ weft_err wefti_regex_expr(wefti_expr_pool *pool, struct weft_str text, enum weft
         wefti_expr before = wefti_expr_repeat(pool, any, 1, WEFTI_EXPR_MANY);
         whole = wefti_expr_alt2(pool, whole, wefti_expr_cat(pool, before, later));
     }
+    wefti_regex_tree_fini(&tree);
+    if (!t.err && wefti_expr_pool_failed(pool))
+        t.err = weft_err_set(why, WEFT_E_TOOBIG, "the regular expression is too large");
+    if (!t.err) *expr_out = whole;
+    return t.err;
+}
+
+weft_err wefti_regex_word(wefti_expr_pool *pool, struct weft_str text, unsigned flags,
+                          wefti_expr *expr_out, struct weft_errmsg *why) {
+    struct wefti_regex_tree tree;
+    *expr_out = WEFTI_EXPR_NONE;
+    weft_err err =
+        wefti_regex_tree_read(&tree, text, WEFTI_REGEX_MATCH, flags | WEFTI_REGEX_IS_WORD, why);
+    if (err) return err;
+    struct translation t = {.pool = pool, .tree = &tree, .writing = WEFTI_PLAIN, .why = why};
+    wefti_expr whole = translate_plain(&t, tree.n - 1);
     wefti_regex_tree_fini(&tree);
     if (!t.err && wefti_expr_pool_failed(pool))
         t.err = weft_err_set(why, WEFT_E_TOOBIG, "the regular expression is too large");

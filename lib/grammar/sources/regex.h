@@ -2,9 +2,10 @@
  *
  * Syntax   What Python's `re` and ECMA-262 share: literals, escapes, classes, groups (named ones, too),
  *          alternation, greedy and lazy quantifiers (the language is the same), anchors, look-ahead.
- *          \d \w \s are ASCII's in a match, ECMA's in a search.
- * Refused  Look-behind, backreferences, \b, inline flags, possessive quantifiers and atomic groups, \p;
- *          look-ahead and anchors within a repeat.
+ *          \d \w \s are ASCII's in a match, ECMA's in a search. In a match also Python's (?i) at the
+ *          start, (?i:...), (?s:...); letters of any case are ASCII's and those that Python takes for them.
+ * Refused  Look-behind, backreferences, \b, other inline flags, possessive quantifiers and atomic groups,
+ *          \p; look-ahead and anchors within a repeat.
  */
 #ifndef WEFTI_GRAMMAR_REGEX_H
 #define WEFTI_GRAMMAR_REGEX_H
@@ -21,5 +22,15 @@ enum wefti_regex_kind {
 WEFT_MUST_CHECK weft_err wefti_regex_expr(wefti_expr_pool *pool, struct weft_str text,
                                           enum wefti_regex_kind kind, enum wefti_writing writing,
                                           wefti_expr *expr_out, struct weft_errmsg *why);
+
+/* Flags of Python's `re` for all of the expression. */
+#define WEFTI_REGEX_ANY_CASE 1u
+#define WEFTI_REGEX_DOT_ALL 2u
+
+/* One word of a larger text, in Python's syntax. What looks beyond the word is refused: anchors and
+ * look-ahead; lazy quantifiers, too, which mean that a word ends where it first may. */
+WEFT_MUST_CHECK weft_err wefti_regex_word(wefti_expr_pool *pool, struct weft_str text,
+                                          unsigned flags, wefti_expr *expr_out,
+                                          struct weft_errmsg *why);
 
 #endif

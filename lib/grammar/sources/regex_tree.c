@@ -17,6 +17,7 @@ struct reader {
     const char *text;
     size_t at, len;
     enum wefti_regex_kind kind;
+    unsigned flags;
     uint32_t depth;
     struct wefti_regex_tree *tree;
     struct weft_errmsg *why;
@@ -82,6 +83,8 @@ static uint32_t add_chars(struct reader *r, struct wefti_chars *set) {
 }
 
 static uint32_t add_mark(struct reader *r, enum wefti_regex_node_kind kind) {
+    if (r->flags & WEFTI_REGEX_IS_WORD)
+        unsupported(r, "anchors are not supported where other text may stand around");
     return add_node(
         r, (struct wefti_regex_node){
                .kind = kind, .asserts = true, .is_zero_width = true, .child = WEFTI_REGEX_NO_NODE});
@@ -150,6 +153,26 @@ static uint32_t read_unicode(struct reader *r) {
     }
     if (c > WEFTI_CHAR_MAX) fail(r, WEFT_E_INVAL, "no character has so high a number");
     return c;
+}
+
+/* Characters as they are written, with those of the other case where case does not matter: Python takes
+ * \u0130 and \u0131 for an i, \u017f for an s, \u212a for a k. */
+static void add_range(struct reader *r, uint32_t first, uint32_t last, struct wefti_chars *set) {
+    static const struct {
+        uint32_t letter, others[2];
+    } more[] = {{'i', {0x130, 0x131}}, {'s', {0x17f, 0x17f}}, {'k', {0x212a, 0x212a}}};
+    wefti_chars_add(set, first, last);
+    if (!(r->flags & WEFTI_REGEX_ANY_CASE)) return;
+    if (last >= 0x80)
+        unsupported(r, "characters beyond ASCII are not supported where case does not matter");
+    for (uint32_t c = first; c <= last && c < 0x80; c++) {
+        uint32_t low = c | 0x20;
+        if (low < 'a' || low > 'z') continue;
+        wefti_chars_add(set, c ^ 0x20, c ^ 0x20);
+        for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+            if (more[i].letter == low) wefti_chars_add(set, more[i].others[0], more[i].others[1]);
+        }
+    }
 }
 
 /* What the letters d, w and s stand for. */
@@ -249,7 +272,7 @@ static uint32_t read_class(struct reader *r) {
             if (is_set) fail(r, WEFT_E_INVAL, "a range ends in a class");
             if (!is_set && first > last) fail(r, WEFT_E_INVAL, "a range runs backwards");
         }
-        wefti_chars_add(&set, first, last);
+        add_range(r, first, last, &set);
     }
     if (!r->err) (void)take(r, "]");
     if (inverts) wefti_chars_invert(&set);
@@ -258,7 +281,7 @@ static uint32_t read_class(struct reader *r) {
 
 static uint32_t read_dot(struct reader *r) {
     struct wefti_chars set = {0};
-    wefti_chars_add(&set, '\n', '\n');
+    if (!(r->flags & WEFTI_REGEX_DOT_ALL)) wefti_chars_add(&set, '\n', '\n');
     if (r->kind == WEFTI_REGEX_SEARCH) {
         wefti_chars_add(&set, '\r', '\r');
         wefti_chars_add(&set, 0x2028, 0x2029);
@@ -269,7 +292,7 @@ static uint32_t read_dot(struct reader *r) {
 
 static uint32_t add_char(struct reader *r, uint32_t c) {
     struct wefti_chars set = {0};
-    wefti_chars_add(&set, c, c);
+    add_range(r, c, c, &set);
     return add_chars(r, &set);
 }
 
@@ -282,11 +305,40 @@ static void skip_name(struct reader *r) {
     if (r->at == from || !take(r, ">")) fail(r, WEFT_E_INVAL, "a group's name has no end");
 }
 
+/* Behind "(?": Python's (?i:...) and the like set flags for what is in the group, (?i) at the very start for
+ * all. The caller puts the flags back; what is no such group stays unread. */
+static bool take_flags(struct reader *r, bool *is_for_all) {
+    size_t from = r->at;
+    unsigned flags = r->flags, sign = 1;
+    if (r->kind != WEFTI_REGEX_MATCH) return false;
+    for (; r->at < r->len; r->at++) {
+        char c = r->text[r->at];
+        unsigned flag = c == 'i' ? WEFTI_REGEX_ANY_CASE : c == 's' ? WEFTI_REGEX_DOT_ALL : 0;
+        if (c == '-' && sign)
+            sign = 0;
+        else if (flag)
+            flags = sign ? flags | flag : flags & ~flag;
+        else
+            break;
+    }
+    *is_for_all = from == 2 && sign && is_at(r, ")");
+    if (r->at > from && (*is_for_all || take(r, ":"))) {
+        r->flags = flags;
+        return true;
+    }
+    r->at = from;
+    return false;
+}
+
 /* Behind "(?": what the group is; CAT: a plain one. */
-static enum wefti_regex_node_kind read_group_kind(struct reader *r) {
+static enum wefti_regex_node_kind read_group_kind(struct reader *r, bool *is_for_all) {
+    bool is_word = r->flags & WEFTI_REGEX_IS_WORD;
     if (take(r, ":")) return WEFTI_REGEX_CAT;
+    if (is_word && (is_at(r, "=") || is_at(r, "!")))
+        unsupported(r, "look-ahead is not supported where other text may stand around");
     if (take(r, "=")) return WEFTI_REGEX_AHEAD;
     if (take(r, "!")) return WEFTI_REGEX_NOT_AHEAD;
+    if (take_flags(r, is_for_all)) return WEFTI_REGEX_CAT;
     if (is_at(r, "<=") || is_at(r, "<!"))
         unsupported(r, "look-behind is not supported");
     else if (is_at(r, ">"))
@@ -301,9 +353,12 @@ static enum wefti_regex_node_kind read_group_kind(struct reader *r) {
 /* Behind "(". */
 static uint32_t read_group(struct reader *r) {
     enum wefti_regex_node_kind kind = WEFTI_REGEX_CAT;
-    if (take(r, "?")) kind = read_group_kind(r);
+    unsigned flags = r->flags;
+    bool is_for_all = false;
+    if (take(r, "?")) kind = read_group_kind(r, &is_for_all);
     if (r->err) return WEFTI_REGEX_NO_NODE;
     uint32_t inner = read_alt(r);
+    if (!is_for_all) r->flags = flags;
     if (r->err) return WEFTI_REGEX_NO_NODE;
     if (!take(r, ")")) {
         fail(r, WEFT_E_INVAL, "a group has no end");
@@ -330,7 +385,7 @@ static uint32_t read_atom(struct reader *r) {
     }
     if (!take(r, "\\")) return add_char(r, take_char(r));
     bool is_set = read_escape(r, false, &set, &c);
-    if (!is_set) wefti_chars_add(&set, c, c);
+    if (!is_set) add_range(r, c, c, &set);
     return add_chars(r, &set);
 }
 
@@ -381,7 +436,9 @@ static uint32_t read_repeat(struct reader *r) {
     uint32_t min, max, atom = read_atom(r);
     if (r->err || !take_quantifier(r, &min, &max) || r->err) return atom;
     if (take(r, "+")) unsupported(r, "possessive quantifiers are not supported");
-    (void)take(r, "?"); /* lazy: the same texts */
+    bool is_lazy = !r->err && take(r, "?"); /* the same texts, unless others stand behind them */
+    if (is_lazy && r->flags & WEFTI_REGEX_IS_WORD)
+        unsupported(r, "lazy quantifiers are not supported where other text may stand around");
     size_t from = r->at;
     if (!r->err && take_quantifier(r, &(uint32_t){0}, &(uint32_t){0})) {
         r->at = from;
@@ -420,8 +477,10 @@ static uint32_t read_alt(struct reader *r) {
 }
 
 weft_err wefti_regex_tree_read(struct wefti_regex_tree *tree, struct weft_str text,
-                               enum wefti_regex_kind kind, struct weft_errmsg *why) {
-    struct reader r = {.text = text.data, .len = text.len, .kind = kind, .tree = tree, .why = why};
+                               enum wefti_regex_kind kind, unsigned flags,
+                               struct weft_errmsg *why) {
+    struct reader r = {
+        .text = text.data, .len = text.len, .kind = kind, .flags = flags, .tree = tree, .why = why};
     *tree = (struct wefti_regex_tree){0};
     if (text.len > BYTES_MAX)
         return weft_err_set(why, WEFT_E_TOOBIG, "a regular expression of %zu bytes is over %u",

@@ -17,6 +17,7 @@ enum wefti_regex_node_kind {
 };
 
 #define WEFTI_REGEX_NO_NODE UINT32_MAX
+#define WEFTI_REGEX_IS_WORD 4u /* beside the flags of wefti_regex_word */
 
 struct wefti_regex_node {
     enum wefti_regex_node_kind kind;
@@ -32,8 +33,10 @@ struct wefti_regex_tree {
     uint32_t n, cap;
 };
 
+/* `flags`: those of wefti_regex_word; 0: none. */
 WEFT_MUST_CHECK weft_err wefti_regex_tree_read(struct wefti_regex_tree *tree, struct weft_str text,
-                                               enum wefti_regex_kind kind, struct weft_errmsg *why);
+                                               enum wefti_regex_kind kind, unsigned flags,
+                                               struct weft_errmsg *why);
 void wefti_regex_tree_fini(struct wefti_regex_tree *tree);
 
 #endif
