@@ -57,7 +57,7 @@ static enum form form_of(struct maker *m, uint32_t rule);
 static bool is_regular(struct maker *m, uint32_t node, uint32_t self) {
     const struct wefti_tree_node *at = node_of(m, node);
     if (at->kind == WEFTI_TREE_EXPR) return true;
-    if (at->kind == WEFTI_TREE_CHAIN || m->tree->has_words) return false;
+    if (at->kind == WEFTI_TREE_CHAIN || at->has_words) return false;
     if (at->kind == WEFTI_TREE_RULE) return at->what != self && form_of(m, at->what) == REGULAR;
     for (uint32_t child = at->child; child != WEFTI_TREE_NONE; child = node_of(m, child)->next) {
         if (!is_regular(m, child, self)) return false;
@@ -209,8 +209,9 @@ static uint32_t build_cat(struct maker *m, uint32_t node, uint32_t next) {
     for (uint32_t at = first; list && at != WEFTI_TREE_NONE; at = node_of(m, at)->next)
         list[n++] = at;
     wefti_expr expr = WEFTI_EXPR_EMPTY;
+    bool has_words = node_of(m, node)->has_words;
     while (list && n-- > 0 && !m->err) {
-        if (!m->tree->has_words && is_regular(m, list[n], WEFTI_TREE_NONE)) {
+        if (!has_words && is_regular(m, list[n], WEFTI_TREE_NONE)) {
             expr = wefti_expr_cat(m->tree->pool, expr_of(m, list[n], WEFTI_TREE_NONE, false), expr);
             continue;
         }
@@ -391,6 +392,16 @@ static uint32_t if_marked(const bool *marks, uint32_t state) {
     return state != WEFTI_NET_NONE && marks[state] ? state : WEFTI_NET_NONE;
 }
 
+/* Rules that nothing leads to are not in the net: no text has them anyway. */
+static void check_needs(struct maker *m) {
+    const struct wefti_tree *tree = m->tree;
+    for (uint32_t i = 0; i < tree->n_needs && !m->err; i++) {
+        uint32_t idx = m->index[tree->needs[i].rule];
+        if (idx != WEFTI_NET_NONE && m->net->rules[idx].start == WEFTI_NET_NONE)
+            m->err = weft_err_set(m->why, WEFT_E_INVAL, "%s: no text fits", tree->needs[i].name);
+    }
+}
+
 /* States that finish nothing are left where nobody leads to. */
 static void prune(struct maker *m) {
     struct wefti_net *net = m->net;
@@ -412,7 +423,8 @@ static void prune(struct maker *m) {
         if (!marks[i])
             *s = (struct wefti_net_state){WEFTI_NET_SPLIT, WEFTI_NET_NONE, WEFTI_NET_NONE};
     }
-    if (net->rules[0].start == WEFTI_NET_NONE)
+    check_needs(m);
+    if (!m->err && net->rules[0].start == WEFTI_NET_NONE)
         m->err = weft_err_set(m->why, WEFT_E_INVAL, "no text fits the grammar");
     memset(marks, 0, net->n_states * sizeof *marks);
     if (!m->err) mark_ends(net, marks, true);

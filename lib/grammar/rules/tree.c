@@ -1,6 +1,7 @@
 #include "rules/tree.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 
@@ -11,8 +12,11 @@ void wefti_tree_init(struct wefti_tree *tree, wefti_expr_pool *pool) {
 }
 
 void wefti_tree_fini(struct wefti_tree *tree) {
+    for (uint32_t i = 0; i < tree->n_needs; i++)
+        free(tree->needs[i].name);
     free(tree->nodes);
     free(tree->bodies);
+    free(tree->needs);
     *tree = (struct wefti_tree){.pool = tree->pool};
 }
 
@@ -33,6 +37,7 @@ static uint32_t add(struct wefti_tree *tree, struct wefti_tree_node node) {
     if (!nodes) return WEFTI_TREE_NONE;
     tree->nodes = nodes;
     node.next = WEFTI_TREE_NONE;
+    node.has_words = tree->has_words;
     tree->nodes[tree->n_nodes] = node;
     return tree->n_nodes++;
 }
@@ -90,4 +95,15 @@ uint32_t wefti_tree_new_rule(struct wefti_tree *tree) {
     tree->bodies = bodies;
     tree->bodies[tree->n_rules] = WEFTI_TREE_NONE;
     return tree->n_rules++;
+}
+
+void wefti_tree_need(struct wefti_tree *tree, uint32_t rule, const char *name) {
+    if (tree->failed) return;
+    struct wefti_tree_need *needs =
+        make_room(tree, tree->needs, tree->n_needs, &tree->cap_needs, sizeof *needs);
+    if (!needs) return;
+    tree->needs = needs;
+    char *copy = strdup(name);
+    if (!copy) tree->failed = true;
+    if (copy) tree->needs[tree->n_needs++] = (struct wefti_tree_need){rule, copy};
 }

@@ -25,6 +25,13 @@ struct wefti_tree_node {
     uint32_t what;        /* EXPR: the expression; RULE: its index */
     uint32_t min, max;
     wefti_expr separator; /* CHAIN */
+    bool has_words;       /* as the tree was when it was made */
+};
+
+/* A rule of which there must be a text, and how messages call it. */
+struct wefti_tree_need {
+    uint32_t rule;
+    char *name; /* owned */
 };
 
 struct wefti_tree {
@@ -33,8 +40,11 @@ struct wefti_tree {
     uint32_t n_nodes, cap_nodes;
     uint32_t *bodies; /* of rules; WEFTI_TREE_NONE: not defined */
     uint32_t n_rules, cap_rules;
-    /* Each expression stands for itself, as a word of a language does: a string of JSON is then in the same
-     * state wherever it stands, and what is known of it is known everywhere. */
+    struct wefti_tree_need *needs;
+    uint32_t n_needs, cap_needs;
+    /* What is made from here on has expressions that each stand for themselves, as a word of a language does: a
+     * string of JSON is then in the same state wherever it stands, and what is known of it is known
+     * everywhere. */
     bool has_words;
     bool failed; /* no memory, or over a million nodes */
 };
@@ -53,5 +63,7 @@ uint32_t wefti_tree_chain(struct wefti_tree *tree, wefti_expr separator, uint32_
                           uint32_t max);
 /* A new rule without a body. */
 uint32_t wefti_tree_new_rule(struct wefti_tree *tree);
+/* Without a text of this rule there is to be no grammar, though the others would do without it. */
+void wefti_tree_need(struct wefti_tree *tree, uint32_t rule, const char *name);
 
 #endif

@@ -438,27 +438,29 @@ const struct wefti_set *wefti_schema_value(struct wefti_sets *sets, const json_t
 
 /* ------------------------------------------------------------------------------------ document --- */
 
-static weft_err read_text(struct weft_str text, json_t **root_out, struct weft_errmsg *why) {
+weft_err wefti_schema_load(struct weft_str text, size_t *n_out, json_t **root_out,
+                           struct weft_errmsg *why) {
     json_error_t where;
-    size_t flags = JSON_ALLOW_NUL | JSON_DECODE_ANY;
+    size_t flags = JSON_ALLOW_NUL | JSON_DECODE_ANY | (n_out ? JSON_DISABLE_EOF_CHECK : 0);
+    *root_out = NULL;
+    if (n_out) *n_out = 0;
     if (text.len > TEXT_BYTES_MAX)
         return weft_err_set(why, WEFT_E_TOOBIG, "a schema of %zu bytes is over %zu", text.len,
                             TEXT_BYTES_MAX);
     *root_out = json_loadb(text.data ? text.data : "", text.len, flags, &where);
     if (!*root_out && json_error_code(&where) == json_error_numeric_overflow)
         *root_out = json_loadb(text.data, text.len, flags | JSON_DECODE_INT_AS_REAL, &where);
+    if (*root_out && n_out) *n_out = (size_t)where.position;
     if (*root_out) return WEFT_OK;
     return weft_err_set(why, WEFT_E_INVAL, "the schema is not JSON: %s at line %d", where.text,
                         where.line);
 }
 
-weft_err wefti_schema_read(struct wefti_tree *tree, struct weft_str text, uint32_t *root_out,
-                           struct weft_errmsg *why) {
+weft_err wefti_schema_rules(struct wefti_tree *tree, const json_t *root, uint32_t *root_out,
+                            struct weft_errmsg *why) {
     struct wefti_schema s = {0};
-    json_t *root = NULL;
+    bool had_words = tree->has_words;
     *root_out = WEFTI_TREE_NONE;
-    weft_err err = read_text(text, &root, why);
-    if (!root) return err;
     tree->has_words = true;
     weft_buf_init(&s.path, (size_t)1 << 20);
     wefti_sets_init(&s.sets, tree->pool, why);
@@ -470,15 +472,25 @@ weft_err wefti_schema_read(struct wefti_tree *tree, struct weft_str text, uint32
     s.words = wefti_expr_alt(tree->pool, words, 3);
     s.strings = s.sets.all_keys;
     s.numbers = wefti_numbers_all(tree->pool);
-    err = s.sets.err;
+    weft_err err = s.sets.err;
     if (!err) err = wefti_refs_init(&s.refs, root);
     if (err && !s.sets.err) (void)weft_err_set(why, err, "the schema is nested too deeply");
     if (!err) err = wefti_schema_emit(&s, tree, wefti_term_schema(&s.sets, root), root_out);
-    if (!err && wefti_expr_pool_failed(tree->pool))
+    if (!err && (wefti_expr_pool_failed(tree->pool) || tree->failed))
         err = weft_err_set(why, WEFT_E_TOOBIG, "the schema is too large");
     wefti_sets_fini(&s.sets);
     wefti_refs_fini(&s.refs);
     weft_buf_fini(&s.path);
+    tree->has_words = had_words;
+    return err;
+}
+
+weft_err wefti_schema_read(struct wefti_tree *tree, struct weft_str text, uint32_t *root_out,
+                           struct weft_errmsg *why) {
+    json_t *root;
+    *root_out = WEFTI_TREE_NONE;
+    weft_err err = wefti_schema_load(text, NULL, &root, why);
+    if (!err) err = wefti_schema_rules(tree, root, root_out, why);
     json_decref(root);
     return err;
 }

@@ -19,10 +19,17 @@ struct wefti_schema {
     struct weft_buf path;               /* for messages */
 };
 
-/* Rules of `tree`, which is initialised and empty. INVAL: no JSON, no schema, or nothing fits; UNSUPPORTED:
+/* A schema as rules of `tree`, which may have others. INVAL: no JSON, no schema, or nothing fits; UNSUPPORTED:
  * names keyword and place; TOOBIG. */
 WEFT_MUST_CHECK weft_err wefti_schema_read(struct wefti_tree *tree, struct weft_str text,
                                            uint32_t *root_out, struct weft_errmsg *why);
+/* The same of JSON that is read already; it is borrowed. */
+WEFT_MUST_CHECK weft_err wefti_schema_rules(struct wefti_tree *tree, const json_t *root,
+                                            uint32_t *root_out, struct weft_errmsg *why);
+/* The JSON at the beginning of `text`, and how many bytes it has; with n_out NULL it is all of the text. The
+ * caller drops it; NULL after an error: INVAL, TOOBIG. */
+WEFT_MUST_CHECK weft_err wefti_schema_load(struct weft_str text, size_t *n_out, json_t **root_out,
+                                           struct weft_errmsg *why);
 
 /* For the files of this room. What a schema allows, its keywords in the order of the document. */
 const struct wefti_set *wefti_schema_value(struct wefti_sets *sets, const json_t *schema,
