@@ -145,8 +145,8 @@ static const struct wefti_config_program programs[] = {
          "{\"text\": ...} or {\"error\": ...}}."},
     {.bit = WEFT_PROG_GRAMMAR,
      .name = "grammar",
-     .usage = "weft grammar (--schema FILE | --regex RE | --gbnf FILE) [--tokenizer MODEL] --cases "
-              "FILE [--json]",
+     .usage = "weft grammar (--schema FILE | --regex RE | --gbnf FILE | --lark FILE) [--tokenizer "
+              "MODEL] --cases FILE [--json]",
      .about = "Judges texts by a grammar.",
      .examples = {"weft grammar --regex \"[0-9]+(\\.[0-9]+)?\" --cases texts.json"},
      .details = "The file is a JSON list of strings. A line for each says accepted, incomplete (a "

@@ -29,11 +29,17 @@ static weft_err compile(const struct weft_config *config, weft_gram **gram_out,
     if (config->regex)
         return weft_gram_regex((struct weft_str){config->regex, strlen(config->regex)}, gram_out,
                                why);
-    const char *path = config->schema ? config->schema : config->gbnf;
-    weft_err err = weft_file_read(path, WEFT_FILE_ANY, FILE_BYTES_MAX, &text, &len, why);
-    if (!err)
-        err = (config->schema ? weft_gram_schema : weft_gram_gbnf)((struct weft_str){text, len},
-                                                                   gram_out, why);
+    const struct {
+        const char *path;
+        weft_err (*compile)(struct weft_str text, weft_gram **gram_out, struct weft_errmsg *why);
+    } files[] = {{config->schema, weft_gram_schema},
+                 {config->gbnf, weft_gram_gbnf},
+                 {config->lark, weft_gram_lark}};
+    size_t i = 0, n = sizeof files / sizeof *files;
+    while (i + 1 < n && !files[i].path) /* one of them is given: the configuration was checked */
+        i++;
+    weft_err err = weft_file_read(files[i].path, WEFT_FILE_ANY, FILE_BYTES_MAX, &text, &len, why);
+    if (!err) err = files[i].compile((struct weft_str){text, len}, gram_out, why);
     free(text);
     return err;
 }

@@ -1,10 +1,10 @@
 /* grammar: which tokens a text that must fit a grammar may go on with.
  *
  * Model    A grammar is a language of byte strings, compiled once from a notation: a regular expression,
- *          GBNF, a choice of texts. A text is fed to a state in bytes; behind each byte there is some
- *          text of the grammar that begins so, never a dead end. A mask has a bit for each token of a
- *          vocabulary whose bytes may come next, so a token may span several symbols of the grammar, and
- *          a character several tokens. Special tokens have no bytes here and are never in a mask: the
+ *          GBNF, Lark's notation, a choice of texts. A text is fed to a state in bytes; behind each byte
+ *          there is some text of the grammar that begins so, never a dead end. A mask has a bit for each
+ *          token of a vocabulary whose bytes may come next, so a token may span several symbols of the
+ *          grammar, and a character several tokens. Special tokens have no bytes here and are never in a mask: the
  *          caller adds the end of sequence where weft_gram_may_end says so.
  * Lazy     Automata are made as texts need them and kept by the grammar, within a bound.
  * Threads  A grammar and its states have one owner; a vocabulary is read by any.
@@ -33,6 +33,8 @@ WEFT_MUST_CHECK weft_err weft_gram_compile(const struct weft_grammar *wish, weft
 WEFT_MUST_CHECK weft_err weft_gram_regex(struct weft_str regex, weft_gram **gram_out,
                                          struct weft_errmsg *why);
 WEFT_MUST_CHECK weft_err weft_gram_gbnf(struct weft_str grammar, weft_gram **gram_out,
+                                        struct weft_errmsg *why);
+WEFT_MUST_CHECK weft_err weft_gram_lark(struct weft_str grammar, weft_gram **gram_out,
                                         struct weft_errmsg *why);
 /* JSON Schema, draft 4 to 2020-12; what it has that can't be honoured is refused with keyword and place. */
 WEFT_MUST_CHECK weft_err weft_gram_schema(struct weft_str schema, weft_gram **gram_out,

@@ -18,7 +18,7 @@ enum weft_grammar_kind {
     WEFT_GRAMMAR_SCHEMA = 1,      /* JSON Schema */
     WEFT_GRAMMAR_JSON_OBJECT = 2, /* any; the text is empty */
     WEFT_GRAMMAR_REGEX = 3,       /* of the whole output, in Python's syntax */
-    WEFT_GRAMMAR_RULES = 4,       /* GBNF where it has "::=", else Lark */
+    WEFT_GRAMMAR_RULES = 4,       /* GBNF where its first rule has "::=", else Lark */
     WEFT_GRAMMAR_CHOICE = 5,      /* a JSON list of strings, at least one */
     WEFT_GRAMMAR_TAGS = 6,        /* structural tags: JSON */
     WEFT_GRAMMAR_COUNT

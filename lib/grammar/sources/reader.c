@@ -161,6 +161,10 @@ uint32_t wefti_reader_rule(struct wefti_reader *r, struct weft_str name) {
     uint32_t *slot = slot_of(r, name);
     if (*slot) return r->names[*slot - 1].rule;
     uint32_t rule = wefti_tree_new_rule(r->tree);
+    if (rule == WEFTI_TREE_NONE) {
+        wefti_reader_fail_at(r, r->at, WEFT_E_TOOBIG, "the grammar is too large");
+        return 0;
+    }
     r->names[r->n_names] = (struct wefti_reader_name){name, rule, (size_t)(name.data - r->text)};
     *slot = ++r->n_names;
     return rule;
