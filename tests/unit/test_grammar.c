@@ -82,6 +82,10 @@ static void what_is_not_understood_is_refused_at_its_place(void **state) {
                    "line 2, column 7: \"c\" is defined nowhere");
     ASSERT_REFUSED(weft_gram_gbnf(STR("root ::= \"a\" root"), &gram, &why), WEFT_E_INVAL,
                    "no text fits");
+    static const char *const no_chars[] = {"root ::= \"\\U00110000\"", "root ::= \"\\Uf09f01f6\"",
+                                           "root ::= [a-\\UFFFFFFFF]", "root ::= \"\\ud800\""};
+    for (size_t i = 0; i < sizeof no_chars / sizeof *no_chars; i++)
+        ASSERT_REFUSED(weft_gram_gbnf(STR(no_chars[i]), &gram, &why), WEFT_E_INVAL, "no character");
     ASSERT_REFUSED(weft_gram_gbnf(STR("root ::= \"a\"\nroot ::= \"b\""), &gram, &why), WEFT_E_INVAL,
                    "line 2, column 1: the rule is there already");
     struct weft_grammar none = {WEFT_GRAMMAR_CHOICE, 0, 1, 64, 2, "[]"};

@@ -110,7 +110,7 @@ uint32_t wefti_reader_hex(struct wefti_reader *r, int n) {
     }
     if (value > WEFTI_CHAR_MAX || (value >= 0xd800 && value <= 0xdfff))
         wefti_reader_fail(r, "no character has this number");
-    return value;
+    return r->err ? 0 : value;
 }
 
 void wefti_reader_enter(struct wefti_reader *r) {
