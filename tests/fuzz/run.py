@@ -4,7 +4,7 @@
     tests/fuzz/run.py BUILD [--seconds N] [--jobs N] [--keep] [TARGET ...]
 
 --keep puts the inputs that reach something new into the corpus. Ends with 1 and names the input if a target crashed,
-hung, leaked or took too much memory; the input is left in BUILD/findings."""
+hung, leaked or took too much memory; the input is left in BUILD/findings, and so are inputs that took over 5 s."""
 
 import argparse
 import concurrent.futures
@@ -21,7 +21,7 @@ CORPUS = os.path.join(SOURCE_DIR, "tests/fuzz/corpus")
 SHARES = {"fuzz_tokenizer": 3}
 # The module whose words a target reads: keys, names and keywords are string literals of its sources.
 MODULES = {"fuzz_template": "template", "fuzz_config": "model", "fuzz_gguf": "model", "fuzz_safetensors": "model",
-           "fuzz_tokenizer": "tokenizer", "fuzz_traffic": "traffic"}
+           "fuzz_tokenizer": "tokenizer", "fuzz_traffic": "traffic", "fuzz_schema": "grammar/schema"}
 KEPT_BYTES_MAX = 16384  # of an input
 
 
@@ -45,7 +45,7 @@ def write_dictionary(name, path):
 
 
 def options(seconds):
-    return [f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=3072", "-print_final_stats=1", "-verbosity=1"]
+    return [f"-max_total_time={seconds}", "-timeout=20", "-report_slow_units=5", "-rss_limit_mb=3072", "-print_final_stats=1", "-verbosity=1"]
 
 
 def keep(exe, name, corpus, env):
