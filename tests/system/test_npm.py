@@ -28,16 +28,19 @@ def drive(name, packages, node_version=18):
         assert len(re.findall(r"^ok ", done.stdout, re.MULTILINE)) == n_checks > 0, done.stdout
 
 
+ZOD = {"zod": "4.6.7"}
+
+
 def test_openai():
-    drive("openai", {"openai": "6.49.0"})
+    drive("openai", {"openai": "6.49.0", **ZOD})
 
 
 def test_ai():
-    drive("ai", {"ai": "6.0.324", "@ai-sdk/openai-compatible": "2.0.91"})
+    drive("ai", {"ai": "6.0.324", "@ai-sdk/openai-compatible": "2.0.91", **ZOD})
 
 
 def test_langchain():
-    drive("langchain", {"@langchain/openai": "1.5.8", "@langchain/core": "1.4.0"}, node_version=20)
+    drive("langchain", {"@langchain/openai": "1.5.8", "@langchain/core": "1.4.0", **ZOD}, node_version=20)
 
 
 def test_ollama():

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { HumanMessage, SystemMessage } from "@langchain/core/messages";
 import { ChatPromptTemplate } from "@langchain/core/prompts";
 import { ChatOpenAI, OpenAI } from "@langchain/openai";
+import { z } from "zod";
 import { check, key, model, url } from "./check.mjs";
 
 const shared = { model, apiKey: key, configuration: { baseURL: `${url}/v1` }, maxRetries: 0, temperature: 0 };
@@ -51,6 +52,36 @@ await check("a chain, and a batch", async () => {
   assert.equal(both.length, 2);
 });
 
+const Person = z.object({
+  name: z.string().min(2).max(12), age: z.number().int().min(0).max(120), kin: z.array(z.enum(["aunt", "uncle"])).max(2),
+});
+const structured = { name: "person", method: "jsonSchema", strict: true };
+
+await check("structured output", async () => {
+  for (const temperature of [0, 1, 2]) {
+    const llm = chatOf({ maxTokens: 400, temperature, modelKwargs: { seed: 6 } });
+    const person = await llm.withStructuredOutput(Person, structured).invoke("Who was it?");
+    assert.deepEqual(Person.parse(person), person);
+    const both = await llm.withStructuredOutput(Person, { ...structured, includeRaw: true }).invoke("Who was it?");
+    assert.deepEqual(both.parsed, person);
+    assert.deepEqual(JSON.parse(both.raw.content), person);
+  }
+});
+
+await check("structured output of a JSON schema, in a chain, and in JSON mode", async () => {
+  const schema = {
+    title: "thing", type: "object", properties: { n: { type: "integer", minimum: 3, maximum: 40 } }, required: ["n"],
+    additionalProperties: false,
+  };
+  const llm = chatOf({ maxTokens: 60, temperature: 1 });
+  const chain = ChatPromptTemplate.fromTemplate("How many {what}?").pipe(llm.withStructuredOutput(schema, structured));
+  for (const { n } of await chain.batch([{ what: "ships" }, { what: "hills" }])) {
+    assert.ok(Number.isInteger(n) && n >= 3 && n <= 40, String(n));
+  }
+  const any = chatOf({ maxTokens: 8, modelKwargs: { response_format: { type: "json_object" } } });
+  assert.equal((await any.invoke("How many?")).content[0], "{");
+});
+
 await check("stop", async () => {
   const { content } = await chatOf().invoke(messages);
   const stop = content.slice(5, 8);
@@ -75,5 +106,8 @@ await check("errors", async () => {
   const refused = (status, says) => (e) => e.status === status && e.message.includes(says);
   await assert.rejects(chatOf({ model: "x" }).invoke(messages), refused(404, `this server has '${model}'`));
   await assert.rejects(chatOf({ temperature: -1 }).invoke(messages), refused(400, "'temperature'"));
+  const unique = { title: "set", type: "object", properties: { a: { type: "array", uniqueItems: true } } };
+  await assert.rejects(chatOf().withStructuredOutput(unique, { method: "jsonSchema" }).invoke("Which?"),
+    refused(400, "uniqueItems"));
   await assert.rejects(chatOf({ apiKey: "wrong" }).invoke(messages), refused(401, "API key"));
 });

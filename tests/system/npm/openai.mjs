@@ -1,6 +1,8 @@
-// Drives a server with the openai package of npm: completions, chat, streaming, abort, errors.
+// Drives a server with the openai package of npm: completions, chat, structured output, streaming, abort, errors.
 import assert from "node:assert/strict";
 import OpenAI from "openai";
+import { zodResponseFormat } from "openai/helpers/zod";
+import { z } from "zod";
 import { check, key, model, url } from "./check.mjs";
 
 const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: key, maxRetries: 0 });
@@ -76,6 +78,58 @@ await check("the stream helper", async () => {
   assert.equal(final.choices[0].message.content, whole.choices[0].message.content);
 });
 
+const whom = [{ role: "user", content: "Who was it?" }];
+const Kin = z.object({ name: z.string().min(1).max(8), older: z.boolean() });
+const Person = z.object({
+  name: z.string().min(2).max(12), age: z.number().int().min(0).max(120), mood: z.enum(["glad", "sad"]).nullable(),
+  kin: z.array(Kin).max(2), born: z.iso.date(),
+});
+
+await check("response_format: json_schema and json_object", async () => {
+  const schema = {
+    type: "object", properties: { size: { enum: ["small", "large"] }, n: { type: "integer", minimum: 3, maximum: 40 } },
+    required: ["size", "n"], additionalProperties: false,
+  };
+  const reply = await client.chat.completions.create({ model, messages: whom, max_tokens: 60, temperature: 1.5, seed: 1,
+    response_format: { type: "json_schema", json_schema: { name: "thing", strict: true, schema } } });
+  assert.equal(reply.choices[0].finish_reason, "stop");
+  const thing = JSON.parse(reply.choices[0].message.content);
+  assert.deepEqual(Object.keys(thing), ["size", "n"]);
+  assert.ok(["small", "large"].includes(thing.size) && thing.n >= 3 && thing.n <= 40, JSON.stringify(thing));
+  const free = await client.chat.completions.create({ model, messages: whom, max_tokens: 8, temperature: 1.5,
+    response_format: { type: "json_object" } });
+  assert.equal(free.choices[0].message.content[0], "{");
+});
+
+await check("zod: parse", async () => {
+  for (const temperature of [0, 1, 2]) {
+    const reply = await client.chat.completions.parse({ model, messages: whom, max_tokens: 400, temperature, seed: 5,
+      response_format: zodResponseFormat(Person, "person") });
+    const { parsed, content, refusal } = reply.choices[0].message;
+    assert.ok(parsed && !refusal, content);
+    assert.deepEqual(Person.parse(JSON.parse(content)), parsed);
+  }
+});
+
+await check("zod: a schema that contains itself, and a choice", async () => {
+  const Tree = z.object({ leaf: z.union([z.literal("oak"), z.number().int().min(1).max(9)]),
+    get kids() { return z.array(Tree).max(1); } });
+  const reply = await client.chat.completions.parse({ model, messages: whom, max_tokens: 900, temperature: 1, seed: 2,
+    response_format: zodResponseFormat(Tree, "tree") });
+  Tree.parse(reply.choices[0].message.parsed);
+});
+
+await check("zod: the stream helper", async () => {
+  const ask = { model, messages: whom, max_tokens: 400, temperature: 1, seed: 3,
+    response_format: zodResponseFormat(Person, "person") };
+  let n = 0;
+  const runner = client.chat.completions.stream(ask).on("content.delta", () => n++);
+  const { parsed, content } = (await runner.finalChatCompletion()).choices[0].message;
+  assert.ok(n > 1);
+  assert.deepEqual(Person.parse(JSON.parse(content)), parsed);
+  assert.equal(content, (await client.chat.completions.parse(ask)).choices[0].message.content);
+});
+
 await check("abort", async () => {
   const stream = await client.completions.create(
     { model, prompt: "For ever and", max_tokens: 900, stream: true, ignore_eos: true });
@@ -100,6 +154,10 @@ await check("errors", async () => {
     (e) => e instanceof OpenAI.NotFoundError && e.code === "model_not_found" && e.message.includes(`'${model}'`));
   await assert.rejects(client.completions.create({ model, prompt: "x", temperature: -1 }),
     (e) => e instanceof OpenAI.BadRequestError && e.param === "temperature");
+  const unique = { type: "array", items: { type: "integer" }, uniqueItems: true };
+  await assert.rejects(client.chat.completions.create({ model, messages: whom,
+    response_format: { type: "json_schema", json_schema: { name: "set", strict: true, schema: unique } } }),
+    (e) => e instanceof OpenAI.BadRequestError && e.param === "response_format" && e.message.includes("uniqueItems"));
   const stranger = new OpenAI({ baseURL: client.baseURL, apiKey: "wrong", maxRetries: 0 });
   await assert.rejects(stranger.models.list(), (e) => e instanceof OpenAI.AuthenticationError);
 });
