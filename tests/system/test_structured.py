@@ -3,18 +3,22 @@
 Schemas of other projects (shared/schemas) are read where they are, else said to be missing. WEFT_TEST_OUTPUTS sets how many
 outputs are sampled under them."""
 
+import concurrent.futures
 import decimal
 import functools
 import json
 import os
 import random
 import re
+import shutil
+import subprocess
 import tempfile
 import threading
 import time
 
 import harness
 import jsonschema
+import npm_packages
 from harness import Server
 
 SHARED = os.environ.get("WEFT_SHARED_DIR", "")
@@ -248,30 +252,101 @@ def complaint(schema, text):
     return None
 
 
-def test_outputs_sampled_under_schemas_of_the_world_validate():
-    """Wrong is what python3-jsonschema refuses; formats are not asserted there."""
-    n_schemas = max(1, N_OUTPUTS // PER_SCHEMA)
-    n_stop = n_sent = 0
-    wrong = []
+@functools.cache
+def sampled():
+    """[(case, body, choice)] of N_OUTPUTS requests under schemas of the sample, TOGETHER in a batch."""
+    cases = sample_schemas(min(625, 2 * max(1, N_OUTPUTS // PER_SCHEMA)))
     with Server("--max-num-seqs", str(TOGETHER)) as server:
         todo = []
-        for case in sample_schemas(min(625, 2 * n_schemas)):
-            body = {"prompt": "{", "max_tokens": 300, "temperature": 1.5, "response_format": response_format(case["schema"])}
-            if server.post("/v1/completions", {**body, "max_tokens": 1}).status == 200 and len(todo) < N_OUTPUTS:
-                todo += [(case["schema"], {**body, "seed": seed}) for seed in range(PER_SCHEMA)]
-        for i in range(0, len(todo), TOGETHER):
-            part = todo[i:i + TOGETHER]
-            for (schema, _), choice in zip(part, all_at_once(server, [body for _, body in part]), strict=True):
-                n_sent += 1
-                if choice["finish_reason"] != "stop":
-                    continue
-                n_stop += 1
-                error = complaint(schema, choice["text"])
-                if error:
-                    wrong.append((choice["text"][:200], error[:300]))
+        for case in cases:
+            body = {"prompt": "{", "max_tokens": 300, "temperature": 1.5, "response_format": response_format(case["schema"]),
+                    "logprobs": 0, "return_tokens_as_token_ids": True}
+            if len(todo) < N_OUTPUTS and server.post("/v1/completions", {**body, "max_tokens": 1}).status == 200:
+                todo += [(case, {**body, "seed": seed}) for seed in range(PER_SCHEMA)]
+        choices = together(server, [body for _, body in todo])
+    return [(*asked, choice) for asked, choice in zip(todo, choices, strict=True)]
+
+
+def together(server, requests):
+    with concurrent.futures.ThreadPoolExecutor(TOGETHER) as pool:
+        return list(pool.map(functools.partial(complete, server), requests))
+
+
+def ended():
+    """[(case, text)] of those that ended by themselves."""
+    return [(case, choice["text"]) for case, _, choice in sampled() if choice["finish_reason"] == "stop"]
+
+
+def test_outputs_sampled_under_schemas_of_the_world_validate():
+    """By python3-jsonschema; formats are not asserted there."""
+    n_sent, n_stop = len(sampled()), len(ended())
+    wrong = [(text[:200], error[:300]) for case, text in ended() if (error := complaint(case["schema"], text))]
     print(f"    {n_sent} outputs, {n_stop} ended by themselves, {len(wrong)} wrong", flush=True)
     assert not wrong, wrong[:3]
     assert n_stop >= n_sent // 4
+
+
+def test_they_validate_by_ajv_too():
+    """Which asserts formats."""
+    folder = npm_packages.folder("ajv", {"ajv": "8.20.0", "ajv-draft-04": "1.0.0", "ajv-formats": "3.0.1"})
+    shutil.copy(os.path.join(os.path.dirname(os.path.abspath(__file__)), "npm", "ajv.mjs"), folder)
+    texts = {}
+    for case, text in ended():
+        texts.setdefault(case["id"], (case, []))[1].append(text)
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump([{"schema": case["schema"], "draft": case["draft"], "texts": of} for case, of in texts.values()], file)
+        file.flush()
+        done = subprocess.run(["node", "ajv.mjs", file.name], cwd=folder, capture_output=True, text=True,
+                              timeout=harness.LIMIT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    n, wrong = 0, []
+    for (case, of), verdicts in zip(texts.values(), json.loads(done.stdout), strict=True):
+        n += len(verdicts or [])
+        wrong += [(case["id"], text[:200], why) for text, why in zip(of, verdicts or []) if why]
+    print(f"    {n} of {len(ended())} outputs judged, {len(wrong)} wrong", flush=True)
+    assert not wrong, wrong[:3]
+    assert n >= len(ended()) * 3 // 4
+
+
+def test_they_are_the_same_alone_and_under_kills():
+    """All of them where WEFT_TEST_OUTPUTS says how many, else TOGETHER of them."""
+    n = N_OUTPUTS if "WEFT_TEST_OUTPUTS" in os.environ else TOGETHER
+    some = random.Random(2).sample(sampled(), min(n, len(sampled())))
+    requests, expected = [body for _, body, _ in some], [choice for _, _, choice in some]
+    n_tokens = sum(len(choice["logprobs"]["tokens"]) for choice in expected)
+    with Server("--max-num-seqs", str(TOGETHER), "--restart-grace", "3600000") as server:
+        assert [complete(server, body) for body in requests] == expected
+        with Killer(server, ("worker", "scheduler"), every_tokens=max(1500, n_tokens // 100)) as killer:
+            assert together(server, requests) == expected
+        print(f"    {n_tokens} tokens of {len(requests)} outputs, {killer.n} kills under the same together", flush=True)
+        assert killer.n > 1
+
+
+class Killer:
+    """kill -9 of one child after the other, whenever so many more tokens have been computed."""
+
+    def __init__(self, server, names, every_tokens):
+        self.server, self.names, self.every_tokens = server, names, every_tokens
+        self.n, self.stop = 0, threading.Event()
+
+    def run(self):
+        while not self.stop.is_set():
+            moment = self.server.metric("weft_generation_tokens_total") + self.every_tokens
+            harness.wait_until("more tokens", lambda: self.stop.wait(0.02) or
+                               self.server.metric("weft_generation_tokens_total") >= moment)
+            name = self.names[self.n % len(self.names)]
+            if not self.stop.is_set():
+                old = self.server.kill(name)[name]
+                harness.wait_until("another", lambda: self.server.children().get(name) not in (None, old))
+                self.n += 1
+
+    def __enter__(self):
+        self.call = harness.Call(self.run)
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        self.call.result()
 
 
 if __name__ == "__main__":
