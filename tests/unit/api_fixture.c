@@ -211,7 +211,7 @@ weft_api_call *new_call(struct weft_buf *body, const weft_api_kind *kind, const 
 
 weft_api_call *in_hand(const char *json, const weft_api_kind *kind) {
     struct weft_buf body;
-    weft_buf_init(&body, 1 << 20);
+    weft_buf_init(&body, 8 << 20);
     weft_buf_add_str(&body, json);
     assert_true(weft_api_hold(&api, weft_api_cost(body.len)));
     weft_api_call *call = new_call(&body, kind, NULL);

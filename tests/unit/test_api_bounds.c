@@ -335,6 +335,30 @@ static void every_choice_shares_the_compiled_stop_strings(void **state) {
     weft_buf_fini(&json);
 }
 
+/* A body with `n` times `part` for a field's value; it is refused with this code. */
+static void refuse_many(const char *part, uint32_t n, const char *code) {
+    struct weft_buf json;
+    weft_buf_init(&json, 16 << 20);
+    weft_buf_add_str(&json, "{\"prompt\":\"a\",\"x\":[1");
+    for (uint32_t i = 0; i < n; i++)
+        weft_buf_add_str(&json, part);
+    weft_api_call *call = begin(weft_buf_cstr(&json));
+    assert_int_equal(call->error.status, 400);
+    assert_string_equal(call->error.code, code);
+    weft_api_call_drop(call);
+    weft_buf_fini(&json);
+}
+
+static void a_body_is_refused_by_the_bound_that_it_breaks(void **state) {
+    (void)state;
+    api.held_max = 1 << 30;
+    refuse_many(",[1", 62, "invalid_json"); /* 64 levels, and no end */
+    refuse_many(",[1", 63, "nested_too_deep");
+    refuse_many(",[1", 10000, "nested_too_deep");
+    refuse_many(",1", (2 << 20) - 4, "invalid_json");
+    refuse_many(",1", 2 << 20, "too_many_values");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(a_list_may_be_as_long_as_what_runs_and_waits),
@@ -347,6 +371,7 @@ int main(void) {
         CASE(a_list_of_many_choices_costs_what_it_takes),
         CASE(what_is_sure_to_be_held_is_refused_before_it_is_computed),
         CASE(every_choice_shares_the_compiled_stop_strings),
+        CASE(a_body_is_refused_by_the_bound_that_it_breaks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,9 +33,13 @@ static json_t *parse_body(weft_api_call *call) {
         return map;
     }
     if (!weft_json_within(body->data, body->len, JSON_VALUES_MAX, JSON_DEPTH_MAX)) {
-        weft_api_error_set(&call->error, 400, NULL, "invalid_json",
-                           "the body nests deeper than %d levels or holds more than %u values",
-                           JSON_DEPTH_MAX, JSON_VALUES_MAX);
+        if (weft_json_within(body->data, body->len, SIZE_MAX, JSON_DEPTH_MAX))
+            weft_api_error_set(&call->error, 400, NULL, "too_many_values",
+                               "the body holds more than %u values", JSON_VALUES_MAX);
+        else
+            weft_api_error_set(&call->error, 400, NULL, "nested_too_deep",
+                               "the body, with the schemas in it, nests deeper than %d levels",
+                               JSON_DEPTH_MAX);
         return NULL;
     }
     if (is_blank(body->data, body->len)) {
@@ -174,7 +178,8 @@ void weft_api_call_check(weft_api_call *call) {
     if (err == WEFT_E_NOMEM)
         weft_api_error_set(&call->error, 500, NULL, NULL, "out of memory");
     else if (err)
-        weft_api_error_set(&call->error, 400, p->grammar_param, "invalid_grammar",
+        weft_api_error_set(&call->error, 400, p->grammar_param,
+                           err == WEFT_E_TOOBIG ? "grammar_too_large" : "invalid_grammar",
                            "'%s' cannot be honoured: %s", p->grammar_field,
                            why.text[0] ? why.text : weft_err_text(err));
 }
