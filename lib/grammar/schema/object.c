@@ -81,13 +81,6 @@ static wefti_term value_by_patterns(struct wefti_schema *s, const json_t *schema
     return whole;
 }
 
-static struct wefti_member *find(struct wefti_object *shape, struct weft_str name) {
-    for (uint32_t i = 0; i < shape->n_members; i++) {
-        if (weft_str_is(shape->members[i].name, name.data, name.len)) return &shape->members[i];
-    }
-    return NULL;
-}
-
 static void read_members(struct wefti_schema *s, const json_t *schema, struct wefti_object *shape) {
     json_t *properties = json_object_get(schema, "properties"), *value;
     const char *key;
@@ -113,6 +106,7 @@ static void read_members(struct wefti_schema *s, const json_t *schema, struct we
 static void read_required(struct wefti_schema *s, const json_t *schema,
                           struct wefti_object *shape) {
     const json_t *list = json_object_get(schema, "required"), *one;
+    struct wefti_finder finder = {.shape = shape};
     for (size_t i = 0; i < json_array_size(list) && !s->sets.err; i++) {
         one = json_array_get(list, i);
         struct weft_str name = {json_string_value(one), json_string_length(one)};
@@ -120,18 +114,19 @@ static void read_required(struct wefti_schema *s, const json_t *schema,
             (void)wefti_schema_refuse(s, WEFT_E_INVAL, schema, "required", "has no name");
             return;
         }
-        struct wefti_member *member = find(shape, name);
-        if (!member) {
+        wefti_expr key = wefti_key_expr(&s->sets, name);
+        const struct wefti_member *found = wefti_object_find(&s->sets, &finder, key);
+        uint32_t idx = found ? (uint32_t)(found - shape->members) : shape->n_members;
+        if (!found) {
             wefti_term value = WEFTI_TERM_FALSE;
             for (uint32_t k = 0; k < shape->n_others; k++) {
                 if (wefti_keys_hold(&s->sets, shape->others[k].keys, name))
                     value = shape->others[k].value;
             }
-            member = &shape->members[shape->n_members++];
-            *member = (struct wefti_member){
-                .name = name, .key = wefti_key_expr(&s->sets, name), .value = value};
+            shape->members[shape->n_members++] =
+                (struct wefti_member){.name = name, .key = key, .value = value};
         }
-        member->is_required = true;
+        shape->members[idx].is_required = true;
     }
 }
 

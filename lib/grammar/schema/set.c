@@ -8,6 +8,7 @@
 #include "expr/chars.h"
 
 #define SHAPES_MAX 200000u
+#define FEW 16u /* members, which are looked at one by one */
 
 /* Counts what is made, so that a schema of many choices in many places ends somewhere. */
 static bool may_add(struct wefti_sets *sets) {
@@ -130,19 +131,44 @@ wefti_expr wefti_keys_without(struct wefti_sets *sets, wefti_expr keys,
     return wefti_expr_and2(sets->pool, keys, wefti_expr_not(sets->pool, named));
 }
 
-static const struct wefti_member *find_member(const struct wefti_object *shape,
-                                              struct weft_str name) {
-    for (uint32_t i = 0; i < shape->n_members; i++) {
-        if (weft_str_is(shape->members[i].name, name.data, name.len)) return &shape->members[i];
+/* Where the key is, or would be. Keys are numbers that are given out one after the other. */
+static uint32_t *slot_of(const struct wefti_finder *finder, wefti_expr key) {
+    for (uint32_t at = key * 2654435769u >> 8;; at++) {
+        uint32_t *slot = &finder->slots[at & (finder->n_slots - 1)];
+        if (!*slot || finder->shape->members[*slot - 1].key == key) return slot;
     }
+}
+
+static void fill_slots(struct wefti_sets *sets, struct wefti_finder *finder) {
+    uint32_t n = finder->shape->n_members;
+    if (2 * (uint64_t)n > finder->n_slots) {
+        uint32_t n_slots = 4 * FEW;
+        while (n_slots < 4 * (uint64_t)n)
+            n_slots *= 2;
+        finder->slots = wefti_sets_alloc(sets, n_slots, sizeof *finder->slots);
+        finder->n_slots = finder->slots ? n_slots : 0;
+        finder->n_in = 0;
+    }
+    for (; finder->slots && finder->n_in < n; finder->n_in++)
+        *slot_of(finder, finder->shape->members[finder->n_in].key) = finder->n_in + 1;
+}
+
+const struct wefti_member *wefti_object_find(struct wefti_sets *sets, struct wefti_finder *finder,
+                                             wefti_expr key) {
+    const struct wefti_object *shape = finder->shape;
+    if (shape->n_members > FEW) {
+        fill_slots(sets, finder);
+        uint32_t idx = finder->slots ? *slot_of(finder, key) : 0;
+        return idx ? &shape->members[idx - 1] : NULL;
+    }
+    for (uint32_t i = 0; i < shape->n_members; i++)
+        if (shape->members[i].key == key) return &shape->members[i];
     return NULL;
 }
 
-/* What the shape says of a member of that name. */
-static wefti_term term_for(struct wefti_sets *sets, const struct wefti_object *shape,
-                           struct weft_str name) {
-    const struct wefti_member *member = find_member(shape, name);
-    if (member) return member->value;
+/* What the shape says of a member whose name is none of its own. */
+static wefti_term term_of_others(struct wefti_sets *sets, const struct wefti_object *shape,
+                                 struct weft_str name) {
     for (uint32_t i = 0; i < shape->n_others; i++) {
         if (wefti_keys_hold(sets, shape->others[i].keys, name)) return shape->others[i].value;
     }
@@ -226,19 +252,21 @@ static bool excludes_itself(struct wefti_sets *sets, wefti_term term) {
 /* Members of both, in this order: declared in `a`, declared in `b` alone, then those only required. */
 static bool join_members(struct wefti_sets *sets, const struct wefti_object *a,
                          const struct wefti_object *b, struct wefti_object *out) {
-    const struct wefti_object *from[] = {a, b};
+    struct wefti_finder in[] = {{.shape = a}, {.shape = b}};
     uint32_t n_max = a->n_members + b->n_members;
     out->members = wefti_sets_alloc(sets, n_max + 1, sizeof *out->members);
     out->n_members = 0;
     for (int round = 0; round < 4 && out->members; round++) {
-        const struct wefti_object *one = from[round % 2], *other = from[1 - round % 2];
+        const struct wefti_object *one = in[round % 2].shape, *other = in[1 - round % 2].shape;
         for (uint32_t i = 0; i < one->n_members; i++) {
             struct wefti_member m = one->members[i];
-            const struct wefti_member *same = find_member(other, m.name);
+            const struct wefti_member *same = wefti_object_find(sets, &in[1 - round % 2], m.key);
             bool is_declared = m.is_declared || (same && same->is_declared);
             bool is_now = round < 2 ? m.is_declared : !is_declared;
-            if (!is_now || find_member(out, m.name)) continue;
-            m.value = wefti_term_and(sets, m.value, term_for(sets, other, m.name));
+            bool is_there = same && (round == 1 ? same->is_declared : round == 3);
+            if (!is_now || is_there) continue;
+            wefti_term value = same ? same->value : term_of_others(sets, other, m.name);
+            m.value = wefti_term_and(sets, m.value, value);
             m.is_required = m.is_required || (same && same->is_required);
             m.is_declared = is_declared;
             if (m.is_required && excludes_itself(sets, m.value)) return false;

@@ -137,6 +137,16 @@ const struct wefti_set *wefti_set_object(struct wefti_sets *sets, struct wefti_o
 struct wefti_array *wefti_array_any(struct wefti_sets *sets);
 struct wefti_object *wefti_object_any(struct wefti_sets *sets);
 
+/* Looks members up by their keys, which are the same exactly for the same names. Begins as {.shape = ...}; members may
+ * be added to the shape meanwhile. NULL: there is none. */
+struct wefti_finder {
+    const struct wefti_object *shape;
+    uint32_t *slots; /* open addressing over members: index + 1; none while they are few */
+    uint32_t n_slots, n_in;
+};
+const struct wefti_member *wefti_object_find(struct wefti_sets *sets, struct wefti_finder *finder,
+                                             wefti_expr key);
+
 /* A name as JSON writes it, in all ways that we take. */
 wefti_expr wefti_key_expr(struct wefti_sets *sets, struct weft_str name);
 bool wefti_keys_hold(struct wefti_sets *sets, wefti_expr keys, struct weft_str name);
