@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "grammar/grammar.h"
 
 #define STR(text) ((struct weft_str){(text), strlen(text)})
@@ -301,6 +302,53 @@ static void what_is_not_honoured_is_refused_with_its_place(void **state) {
 }
 
 /* Each answered, one way or the other, and soon. */
+/* `n` strings behind `head`, with `tail` behind each. */
+static void add_many(struct weft_buf *json, const char *head, uint32_t n, const char *tail) {
+    weft_buf_add_str(json, head);
+    for (uint32_t i = 0; i < n; i++)
+        weft_buf_printf(json, "%s\"v%u\"%s", i ? "," : "", i, tail);
+}
+
+/* The schema so far; it is empty again. */
+static weft_gram *finish(struct weft_buf *json, const char *end) {
+    struct weft_errmsg why = {""};
+    weft_gram *gram;
+    weft_buf_add_str(json, end);
+    assert_false(json->failed);
+    if (weft_gram_schema((struct weft_str){json->data, json->len}, &gram, &why))
+        fail_msg("%s", why.text);
+    weft_buf_clear(json);
+    return gram;
+}
+
+static void many_members_and_values_are_looked_up_not_searched(void **state) {
+    (void)state;
+    enum { N = 30000 };
+    struct weft_buf json;
+    weft_buf_init(&json, 16 << 20);
+    add_many(&json, "{\"properties\":{", N, ":{\"type\":\"boolean\"}");
+    add_many(&json, "},\"additionalProperties\":false,\"allOf\":[{\"properties\":{", N,
+             ":{\"const\":true}");
+    weft_gram *gram = finish(&json, "}}]}");
+    assert_int_equal(judge(gram, "{\"v0\":true,\"v29999\":true}"), 'a');
+    assert_int_equal(judge(gram, "{\"v29999\":false"), 'r');
+    weft_gram_free(gram);
+    add_many(&json, "{\"type\":\"object\",\"properties\":{", N, ":{\"const\":1}");
+    add_many(&json, "},\"required\":[", N, "");
+    gram = finish(&json, ",\"w\"]}");
+    assert_int_equal(judge(gram, "{\"v0\":1,\"v1\":1,"), 'i');
+    assert_int_equal(judge(gram, "{\"v0\":1,\"v2\":1,"), 'r');
+    weft_gram_free(gram);
+    add_many(&json, "{\"enum\":[", 100000, "");
+    gram = finish(&json, ",\"a\\\"b\",\"a/\",5,[]]}");
+    static const char *const good[] = {"\"v99999\"", "\"v1\"", "\"a\\\"b\"", "\"a\\/\"", "5", "[]"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_int_equal(judge(gram, good[i]), 'a');
+    assert_int_equal(judge(gram, "\"v100000\""), 'r');
+    weft_gram_free(gram);
+    weft_buf_fini(&json);
+}
+
 static void bombs_are_answered(void **state) {
     (void)state;
     enum { N = 10000 };
@@ -412,6 +460,7 @@ int main(void) {
         cmocka_unit_test(combinations_are_those_of_sets),
         cmocka_unit_test(a_schema_may_contain_itself),
         cmocka_unit_test(what_is_not_honoured_is_refused_with_its_place),
+        cmocka_unit_test(many_members_and_values_are_looked_up_not_searched),
         cmocka_unit_test(bombs_are_answered),
         cmocka_unit_test(answers_come_behind_thoughts),
         cmocka_unit_test(where_a_text_stands_is_known),
