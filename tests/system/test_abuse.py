@@ -1,6 +1,7 @@
 """Hostile and clumsy clients: nothing crashes, nothing leaks, the others notice nothing."""
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -752,8 +753,8 @@ def test_a_large_rpc_result_takes_little_more_than_its_length():
             assert grown < 6 * length, (length, grown)
 
 
-def peak_kib(server):
-    with open(f"/proc/{server.children()['router']}/status", encoding="utf-8") as f:
+def peak_kib(server, name="router"):
+    with open(f"/proc/{server.children()[name]}/status", encoding="utf-8") as f:
         return next(int(l.split()[1]) for l in f if l.startswith("VmHWM"))
 
 
@@ -1081,6 +1082,134 @@ def test_all_choices_in_a_stream_have_the_same_keys():
         chunks = server.stream("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 3})
         keys = {tuple(sorted(choice)) for chunk in chunks for choice in chunk["choices"]}
         assert keys == {("delta", "finish_reason", "index", "logprobs", "stop_reason")}, keys
+
+
+def defs(n, make):
+    return {f"d{i}": make({"$ref": f"#/$defs/d{i + 1}"}) for i in range(n)} | {f"d{n}": {"type": "integer"}}
+
+
+def nested(n):
+    """A schema of n levels, as text: python's own writer would stop sooner."""
+    return '{"items":' * (n - 1) + "{}" + "}" * (n - 1)
+
+
+def form(i, n_bytes):
+    """One of many that an answer may have, as long as that."""
+    fields = {f"field_{i}_{j}": {"type": ("string", "integer", "boolean")[j % 3], "description": "what for " * (n_bytes // 100)}
+              for j in range(10)}
+    arguments = {"type": "object", "properties": fields, "required": list(fields)[:3], "additionalProperties": False}
+    return {"type": "object", "properties": {"name": {"const": f"tool_{i}"}, "arguments": arguments},
+            "required": ["name", "arguments"], "additionalProperties": False}
+
+
+def bombs():
+    """[(what, the request's fields, what must come)]: 200, or a part of a 400's reason, or None, which is either."""
+    many = 100000 if not harness.SANITIZED else 3000
+    pairs = [{"anyOf": [{"required": [f"k{i}_{j}"], "properties": {f"k{i}_{j}": {"minimum": j}}} for j in range(12)]}
+             for i in range(12)]
+    windows = [f"a.{{{n}}}b" for n in range(3, 43)]
+    start = {"$ref": "#/$defs/d0"}
+    schemas = [
+        ("references that double, 40 times", {**start, "$defs": defs(40, lambda ref: {"allOf": [ref, ref]})}, None),
+        ("arrays that double, 40 times",
+         {**start, "$defs": defs(40, lambda ref: {"type": "array", "prefixItems": [ref, ref], "minItems": 2})}, None),
+        ("12 x 12 combinations", {"allOf": pairs}, None),
+        ("one of 40 that overlap", {"oneOf": [{"required": [f"a{i}"]} for i in range(40)]}, None),
+        ("not, in 19 levels", functools.reduce(lambda inner, i: {"not": {"properties": {f"p{i}": inner}}}, range(19), {}), None),
+        ("patterns that multiply", {"allOf": [{"type": "string", "pattern": p} for p in windows]}, None),
+        ("names that multiply", {"type": "object", "patternProperties": {p: {"minimum": i} for i, p in enumerate(windows)}}, None),
+        ("numbers that multiply", {"allOf": [{"type": "integer", "multipleOf": n} for n in (999983, 999979, 999961)]}, None),
+        ("bounds without end", {"type": "array", "items": {"type": "string", "minLength": 10 ** 9}, "minItems": 10 ** 9}, None),
+        ("a pattern of bounds", {"type": "string", "pattern": "^((((a{1,1000}){1,1000}){1,1000})b?){1,1000}$"}, None),
+        (f"{many} values", {"enum": [f"value {i}" for i in range(many)]}, 200),
+        (f"{many} values with escapes", {"enum": [f'"value" \n{i}' for i in range(many)]}, None),
+        (f"{many} properties", {"type": "object", "properties": {f"p{i}": {"type": "integer"} for i in range(many)}}, None),
+        ("61 levels", json.loads(nested(61)), 200),
+        ("64 levels and a body's", json.loads(nested(64)), "deeper than 64 levels"),
+        ("1,000 levels, as text", nested(1000), None),
+        ("10,000 levels, as text", nested(10000), "depth"),
+        ("itself", {"$ref": "#"}, "nothing but itself"),
+        ("all of itself", {"allOf": [{"$ref": "#"}, {"type": "integer"}]}, "nothing but itself"),
+        ("not itself", {"not": {"$ref": "#"}}, "nothing but itself"),
+        ("a list of itself, for ever", {"type": "array", "items": {"$ref": "#"}, "minItems": 1}, "no text fits"),
+        ("100 objects of 1 MB", {"anyOf": [form(i, 10000) for i in range(100)]}, 200),
+    ]
+    return [(what, {"guided_json": schema}, wanted) for what, schema, wanted in schemas] + [
+        ("10,000 levels", ('{"prompt":"a","guided_json":' + nested(10000) + "}").encode(), "deeper than 64 levels"),
+        (f"{many} choices", {"guided_choice": [f"choice {i}" for i in range(many)]}, 200),
+        ("repeats in repeats", {"guided_regex": "((((a{1,1000}){1,1000}){1,1000})b?){1,1000}"}, 200),
+        ("stars in stars", {"guided_regex": "(" * 200 + "a" + ")*" * 200}, 200),
+        ("10,000 groups", {"guided_regex": "(" * 10000 + "a" + ")" * 10000}, "250 deep"),
+        ("a window of 1,000", {"guided_regex": "(a|b)*a(a|b){1000}"}, None),
+        ("26 look-aheads", {"guided_regex": "".join(f"(?=.*{chr(97 + i)})" for i in range(26)) + ".*"}, None),
+        ("look-aheads of windows", {"guided_regex": "".join(f"(?!.*{p})" for p in windows) + "[ab]*"}, None),
+        (f"{many} ways", {"guided_regex": "|".join(f"x{i}y*" for i in range(many))}, None),
+        ("a rule of nothing but itself", {"grammar": "root ::= root"}, "no text fits"),
+        ("ambiguous", {"grammar": 'root ::= root root root | root root | "a" | "b"'}, 200),
+        ("nothing, in many ways", {"grammar": 'root ::= (a a a a)* "end"\na ::= a a | "x"? | b*\nb ::= a? | ""'}, 200),
+        ("10,000 parentheses", {"grammar": "root ::= " + "(" * 10000 + '"a"' + ")" * 10000}, "500 deep"),
+        ("repeats of a rule", {"grammar": 'root ::= (a{1,1000}){1,1000}\na ::= "x" root? "y"'}, None),
+        (f"{many} rules", {"grammar": "\n".join(
+            ["root ::= r0", *(f'r{i} ::= "a" r{i + 1} "b"' for i in range(many)), f'r{many} ::= "c"'])}, None),
+    ]
+
+
+class Streams:
+    """Eight clients that read one stream after the other as long as the abuse goes on; their tokens must not change."""
+
+    def __init__(self, server):
+        self.server, self.stop, self.calls = server, threading.Event(), []
+        bodies = [{"prompt": "The others", "max_tokens": 200, "temperature": 1, "seed": i, "ignore_eos": True, "logprobs": 0,
+                   "return_tokens_as_token_ids": True} for i in range(8)]
+        self.work = [(body, self.tokens(body)) for body in bodies]
+
+    def tokens(self, body):
+        return [harness.tokens_of(choice) for event in harness.Stream(self.server, body).events()
+                for choice in event["choices"] if choice["logprobs"]]
+
+    def run(self, body, expected):
+        n = 0
+        while not self.stop.is_set():
+            assert self.tokens(body) == expected
+            n += 1
+        return n
+
+    def __enter__(self):
+        self.calls = [harness.Call(functools.partial(self.run, *each)) for each in self.work]
+        return self
+
+    def __exit__(self, kind, *_):
+        self.stop.set()
+        n = [call.result() for call in self.calls]
+        print(f"    {sum(n)} streams meanwhile", flush=True)
+        assert kind or all(n)
+
+
+def test_grammars_that_are_bombs_are_answered_while_others_stream():
+    """With what they ask for, or with the reason why not; in bounded memory."""
+    with Server() as server:
+        before = server.children()
+        memory = {name: peak_kib(server, name) for name in ("router", "worker")}
+        with Streams(server):
+            for what, body, wanted in bombs():
+                if isinstance(body, dict):
+                    body = {"prompt": "a", "max_tokens": 20, "temperature": 1, "seed": 1, **body}
+                begin = time.monotonic()
+                reply = server.post("/v1/completions", body)
+                error = reply.json.get("error", {"message": "", "code": None})
+                print(f"    {what}: {reply.status} after {time.monotonic() - begin:.2f} s {error['message'][:120]}", flush=True)
+                assert reply.status in (200, 400) and (reply.status == 200 or wanted != 200), (what, reply.text)
+                if reply.status == 400:
+                    assert isinstance(wanted, (str, type(None))) and (wanted or "") in error["message"], (what, error)
+                    assert error["code"] in ("invalid_grammar", "grammar_too_large", "nested_too_deep"), (what, error)
+                else:
+                    assert not isinstance(wanted, str), what
+        grown = {name: (peak_kib(server, name) - kib) >> 10 for name, kib in memory.items()}
+        print(f"    MiB more at most: {grown}", flush=True)
+        assert server.children() == before, "a process died"
+        if not harness.SANITIZED:
+            assert max(grown.values()) < 512, grown
+        alive(server)
 
 
 def test_nothing_leaks():
