@@ -129,10 +129,11 @@ static read_rules *const readers[WEFT_GRAMMAR_COUNT] = {
 static weft_err read_wish(const struct weft_grammar *wish, read_rules *read,
                           struct wefti_tree *tree, uint32_t *root_out, struct weft_errmsg *why) {
     *root_out = WEFTI_TREE_NONE;
-    if (wish->json_blanks != WEFT_GRAMMAR_BLANKS_USUAL ||
-        wish->json_digits != WEFT_GRAMMAR_DIGITS_USUAL)
-        return weft_err_set(why, WEFT_E_UNSUPPORTED, "other blanks and digits are not supported");
-    weft_err err = read(tree, (struct weft_str){wish->text, wish->n_bytes}, root_out, why);
+    weft_err err = weft_grammar_check(wish, why);
+    if (err) return err;
+    tree->json_blanks = wish->json_blanks;
+    tree->json_digits = wish->json_digits;
+    err = read(tree, (struct weft_str){wish->text, wish->n_bytes}, root_out, why);
     if (!err && !tree->failed) *root_out = wefti_thinking_before(tree, *root_out, wish->thinking);
     if (!err && (wefti_expr_pool_failed(tree->pool) || tree->failed))
         err = weft_err_set(why, WEFT_E_TOOBIG, "the grammar is too large");

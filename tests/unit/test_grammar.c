@@ -444,6 +444,75 @@ static void where_a_text_stands_is_known(void **state) {
     }
 }
 
+static weft_gram *schema_of(const char *text, uint32_t n_blanks, uint32_t n_digits) {
+    weft_gram *gram;
+    struct weft_grammar wish;
+    struct weft_errmsg why = {""};
+    weft_grammar_init(&wish);
+    wish.kind = WEFT_GRAMMAR_SCHEMA;
+    wish.json_blanks = n_blanks;
+    wish.json_digits = n_digits;
+    wish.text = text;
+    wish.n_bytes = (uint32_t)strlen(text);
+    if (weft_gram_compile(&wish, &gram, &why)) fail_msg("%s: %s", text, why.text);
+    return gram;
+}
+
+static void blanks_are_as_many_as_are_asked_for(void **state) {
+    (void)state;
+    static const char schema[] = "{\"type\": [\"object\", \"array\"]}";
+    static const struct {
+        const char *text;
+        char by_blanks[3]; /* 0, 1, 3 */
+    } cases[] = {
+        {"{\"a\":1,\"b\":[1,2]}", {'a', 'a', 'a'}},
+        {"{\"a\": 1, \"b\": [1, 2]}", {'r', 'a', 'a'}},
+        {"{ \"a\":1}", {'r', 'r', 'a'}},
+        {"{\"a\" : 1}", {'r', 'r', 'a'}},
+        {"[\n  1,\n\t2\r\n]", {'r', 'r', 'a'}},
+        {"[1,   2]", {'r', 'r', 'a'}},
+        {"[1,    2]", {'r', 'r', 'r'}},
+        {"[ ]", {'r', 'r', 'a'}},
+        {" []", {'r', 'r', 'r'}},
+    };
+    static const uint32_t n_blanks[] = {0, 1, 3};
+    for (int k = 0; k < 3; k++) {
+        weft_gram *gram = schema_of(schema, n_blanks[k], 64);
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+            if (judge(gram, cases[i].text) != cases[i].by_blanks[k])
+                fail_msg("%s with %u blanks", cases[i].text, n_blanks[k]);
+        }
+        weft_gram_free(gram);
+    }
+}
+
+static void digits_are_bounded_as_asked_for(void **state) {
+    (void)state;
+    weft_gram *number = schema_of("{\"type\": \"number\"}", 1, 3);
+    assert_int_equal(judge(number, "-123.456e7"), 'a');
+    assert_int_equal(judge(number, "1234"), 'r');
+    assert_int_equal(judge(number, "0.1234"), 'r');
+    weft_gram_free(number);
+    weft_gram *above = schema_of("{\"exclusiveMinimum\": 99.5, \"type\": \"number\"}", 1, 3);
+    assert_int_equal(judge(above, "99.6"), 'a');
+    assert_int_equal(judge(above, "999"), 'a');
+    assert_int_equal(judge(above, "99.5"), 'i');
+    assert_int_equal(judge(above, "1000"), 'r');
+    weft_gram_free(above);
+    weft_gram *one = schema_of("{\"type\": \"integer\"}", 1, 1);
+    assert_int_equal(judge(one, "-7"), 'a');
+    assert_int_equal(judge(one, "10"), 'r');
+    weft_gram_free(one);
+    weft_gram *many = schema_of("{\"type\": \"integer\", \"multipleOf\": 7}", 1, 1000);
+    char text[1002];
+    memset(text, '7', sizeof text);
+    text[1001] = 0;
+    assert_int_equal(judge(many, text), 'r');
+    text[1000] = 0;
+    assert_int_equal(judge(many, text), 'a');
+    weft_gram_free(many);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_not_understood_is_refused_at_its_place),
@@ -464,6 +533,8 @@ int main(void) {
         cmocka_unit_test(bombs_are_answered),
         cmocka_unit_test(answers_come_behind_thoughts),
         cmocka_unit_test(where_a_text_stands_is_known),
+        cmocka_unit_test(blanks_are_as_many_as_are_asked_for),
+        cmocka_unit_test(digits_are_bounded_as_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,9 @@
 #define NODES_MAX 1000000u
 
 void wefti_tree_init(struct wefti_tree *tree, wefti_expr_pool *pool) {
-    *tree = (struct wefti_tree){.pool = pool};
+    *tree = (struct wefti_tree){.pool = pool,
+                                .json_blanks = WEFT_GRAMMAR_BLANKS_USUAL,
+                                .json_digits = WEFT_GRAMMAR_DIGITS_USUAL};
 }
 
 void wefti_tree_fini(struct wefti_tree *tree) {

@@ -3,6 +3,7 @@
 #ifndef WEFTI_GRAMMAR_TREE_H
 #define WEFTI_GRAMMAR_TREE_H
 
+#include "base/grammar.h"
 #include "expr/expr.h"
 
 #define WEFTI_TREE_NONE UINT32_MAX
@@ -46,7 +47,8 @@ struct wefti_tree {
      * string of JSON is then in the same state wherever it stands, and what is known of it is known
      * everywhere. */
     bool has_words;
-    bool failed; /* no memory, or over a million nodes */
+    uint32_t json_blanks, json_digits; /* of what is made from schemas: base/grammar.h */
+    bool failed;                       /* no memory, or over a million nodes */
 };
 
 void wefti_tree_init(struct wefti_tree *tree, wefti_expr_pool *pool);

@@ -26,10 +26,6 @@ static struct wefti_sets *sets_of(struct emitter *e) {
     return &e->s->sets;
 }
 
-static uint32_t literal(struct emitter *e, const char *text) {
-    return wefti_tree_expr(e->tree, wefti_expr_literal(e->tree->pool, text, strlen(text)));
-}
-
 static bool make_room(struct emitter *e, wefti_term term) {
     if (term >= e->cap) {
         uint32_t cap = 2 * term + 64;
@@ -51,14 +47,15 @@ static bool make_room(struct emitter *e, wefti_term term) {
 
 static wefti_expr find_tidy(struct emitter *e, wefti_expr scalars) {
     wefti_expr_pool *pool = e->tree->pool;
-    wefti_expr plain = wefti_numbers_all(pool);
+    wefti_expr plain = wefti_numbers_all(&sets_of(e)->numbers);
     wefti_expr numbers = wefti_expr_and2(pool, scalars, plain);
-    wefti_expr broken =
-        wefti_expr_and2(pool, numbers, wefti_expr_not(pool, wefti_numbers_integers(pool)));
+    wefti_expr broken = wefti_expr_and2(
+        pool, numbers, wefti_expr_not(pool, wefti_numbers_integers(&sets_of(e)->numbers)));
     if (!wefti_expr_is_live(pool, numbers)) return scalars;
     if (wefti_expr_is_live(pool, broken)) return scalars;
     wefti_expr others = wefti_expr_and2(pool, scalars, wefti_expr_not(pool, plain));
-    wefti_expr whole = wefti_expr_and2(pool, numbers, wefti_numbers_without_point(pool));
+    wefti_expr whole =
+        wefti_expr_and2(pool, numbers, wefti_numbers_without_point(&sets_of(e)->numbers));
     return wefti_expr_is_live(pool, others) ? wefti_expr_alt2(pool, others, whole) : whole;
 }
 
@@ -302,13 +299,30 @@ static uint32_t object_body(struct emitter *e, const struct wefti_object *o) {
 
 /* -------------------------------------------------------------------------------------- terms --- */
 
+/* Wherever JSON has them: more than one may be anything blank. */
+static wefti_expr blanks(struct emitter *e) {
+    wefti_expr_pool *pool = e->tree->pool;
+    struct wefti_byte_set set = {{(uint64_t)1 << ' '}};
+    if (e->tree->json_blanks > 1)
+        set.bits[0] |= (uint64_t)1 << '\t' | (uint64_t)1 << '\n' | (uint64_t)1 << '\r';
+    return wefti_expr_repeat(pool, wefti_expr_set(pool, &set), 0, e->tree->json_blanks);
+}
+
+static wefti_expr mark(struct emitter *e, const char *text, bool has_before, bool has_behind) {
+    wefti_expr_pool *pool = e->tree->pool;
+    wefti_expr expr = wefti_expr_literal(pool, text, 1);
+    if (has_before) expr = wefti_expr_cat(pool, blanks(e), expr);
+    return has_behind ? wefti_expr_cat(pool, expr, blanks(e)) : expr;
+}
+
 static void between(struct emitter *e, uint32_t alt, const char *open, uint32_t body,
                     const char *close) {
     if (sets_of(e)->err || e->tree->failed) return;
     uint32_t cat = wefti_tree_parent(e->tree, WEFTI_TREE_CAT);
-    wefti_tree_add(e->tree, cat, literal(e, open));
+    bool is_wide = e->tree->json_blanks > 1;
+    wefti_tree_add(e->tree, cat, wefti_tree_expr(e->tree, mark(e, open, false, is_wide)));
     wefti_tree_add(e->tree, cat, body);
-    wefti_tree_add(e->tree, cat, literal(e, close));
+    wefti_tree_add(e->tree, cat, wefti_tree_expr(e->tree, mark(e, close, is_wide, false)));
     wefti_tree_add(e->tree, alt, cat);
 }
 
@@ -325,18 +339,12 @@ static void make_body(struct emitter *e, wefti_term term) {
     if (!e->tree->failed) e->tree->bodies[e->rule_of[term]] = alt;
 }
 
-static wefti_expr with_blank(struct emitter *e, const char *mark) {
-    wefti_expr_pool *pool = e->tree->pool;
-    wefti_expr blank = wefti_expr_literal(pool, " ", 1);
-    return wefti_expr_cat(pool, wefti_expr_literal(pool, mark, 1),
-                          wefti_expr_repeat(pool, blank, 0, 1));
-}
-
 weft_err wefti_schema_emit(struct wefti_schema *s, struct wefti_tree *tree, wefti_term root,
                            uint32_t *rule_out) {
     struct emitter e = {.s = s, .tree = tree};
-    e.comma = with_blank(&e, ",");
-    e.colon = with_blank(&e, ":");
+    bool is_wide = tree->json_blanks > 1;
+    e.comma = mark(&e, ",", is_wide, true);
+    e.colon = mark(&e, ":", is_wide, true);
     *rule_out = s->sets.err ? WEFTI_TREE_NONE : rule_for(&e, root);
     for (uint32_t i = 0; i < e.n_queue && !s->sets.err && !tree->failed; i++) {
         if (wefti_expr_pool_failed(tree->pool)) break;

@@ -60,132 +60,136 @@ bool wefti_decimal_read(struct wefti_decimal *decimal, const json_t *number) {
 
 /* ------------------------------------------------------------------------------------- parts --- */
 
-static wefti_expr text(wefti_expr_pool *pool, const char *bytes, uint32_t n) {
-    return wefti_expr_literal(pool, bytes, n);
+static wefti_expr text(const struct wefti_numbers *in, const char *bytes, uint32_t n) {
+    return wefti_expr_literal(in->pool, bytes, n);
 }
 
-static wefti_expr digits(wefti_expr_pool *pool, char first, uint32_t min, uint32_t max) {
-    return wefti_expr_repeat(pool, wefti_expr_range(pool, (unsigned char)first, '9'), min, max);
+static wefti_expr digits(const struct wefti_numbers *in, char first, uint32_t min, uint32_t max) {
+    return wefti_expr_repeat(in->pool, wefti_expr_range(in->pool, (unsigned char)first, '9'), min,
+                             max);
 }
 
-static wefti_expr zeros(wefti_expr_pool *pool, uint32_t min) {
-    return wefti_expr_repeat(pool, text(pool, "0", 1), min, WEFTI_DIGITS_MAX);
+static wefti_expr zeros(const struct wefti_numbers *in, uint32_t min) {
+    return wefti_expr_repeat(in->pool, text(in, "0", 1), min, in->n_digits);
 }
 
-static wefti_expr maybe(wefti_expr_pool *pool, wefti_expr a) {
-    return wefti_expr_repeat(pool, a, 0, 1);
+static wefti_expr maybe(const struct wefti_numbers *in, wefti_expr a) {
+    return wefti_expr_repeat(in->pool, a, 0, 1);
 }
 
-static wefti_expr fraction(wefti_expr_pool *pool) {
-    return wefti_expr_cat(pool, text(pool, ".", 1), digits(pool, '0', 1, WEFTI_DIGITS_MAX));
+static wefti_expr fraction(const struct wefti_numbers *in) {
+    return wefti_expr_cat(in->pool, text(in, ".", 1), digits(in, '0', 1, in->n_digits));
 }
 
-static wefti_expr whole_part(wefti_expr_pool *pool) {
+static wefti_expr whole_part(const struct wefti_numbers *in) {
     wefti_expr more =
-        wefti_expr_cat(pool, digits(pool, '1', 1, 1), digits(pool, '0', 0, WEFTI_DIGITS_MAX - 1));
-    return wefti_expr_alt2(pool, text(pool, "0", 1), more);
+        wefti_expr_cat(in->pool, digits(in, '1', 1, 1), digits(in, '0', 0, in->n_digits - 1));
+    return wefti_expr_alt2(in->pool, text(in, "0", 1), more);
 }
 
 /* Without a sign. */
-static wefti_expr sizes(wefti_expr_pool *pool) {
-    return wefti_expr_cat(pool, whole_part(pool), maybe(pool, fraction(pool)));
+static wefti_expr sizes(const struct wefti_numbers *in) {
+    return wefti_expr_cat(in->pool, whole_part(in), maybe(in, fraction(in)));
 }
 
 /* What may stand behind the whole part for a fraction of at least `digits_of`, or over it. */
-static wefti_expr fraction_from(wefti_expr_pool *pool, const struct wefti_decimal *d,
+static wefti_expr fraction_from(const struct wefti_numbers *in, const struct wefti_decimal *d,
                                 bool is_beyond) {
     wefti_expr more = wefti_expr_cat(
-        pool, zeros(pool, 0),
-        wefti_expr_cat(pool, digits(pool, '1', 1, 1), digits(pool, '0', 0, WEFTI_DIGITS_MAX)));
-    wefti_expr any = digits(pool, '0', 0, WEFTI_DIGITS_MAX), point = text(pool, ".", 1);
+        in->pool, zeros(in, 0),
+        wefti_expr_cat(in->pool, digits(in, '1', 1, 1), digits(in, '0', 0, in->n_digits)));
+    wefti_expr any = digits(in, '0', 0, in->n_digits), point = text(in, ".", 1);
     if (d->n_fraction == 0)
-        return is_beyond ? wefti_expr_cat(pool, point, more) : maybe(pool, fraction(pool));
+        return is_beyond ? wefti_expr_cat(in->pool, point, more) : maybe(in, fraction(in));
     wefti_expr all =
-        wefti_expr_cat(pool, text(pool, d->fraction, d->n_fraction), is_beyond ? more : any);
+        wefti_expr_cat(in->pool, text(in, d->fraction, d->n_fraction), is_beyond ? more : any);
     for (uint32_t i = 0; i < d->n_fraction; i++) {
         if (d->fraction[i] == '9') continue;
         wefti_expr higher = wefti_expr_cat(
-            pool, wefti_expr_range(pool, (unsigned char)(d->fraction[i] + 1), '9'), any);
-        all = wefti_expr_alt2(pool, all, wefti_expr_cat(pool, text(pool, d->fraction, i), higher));
+            in->pool, wefti_expr_range(in->pool, (unsigned char)(d->fraction[i] + 1), '9'), any);
+        all = wefti_expr_alt2(in->pool, all,
+                              wefti_expr_cat(in->pool, text(in, d->fraction, i), higher));
     }
-    return wefti_expr_cat(pool, point, all);
+    return wefti_expr_cat(in->pool, point, all);
 }
 
 /* Sizes of at least d's, or over it: more digits, or a higher one first, or the same and the fraction decides. */
-static wefti_expr sizes_from(wefti_expr_pool *pool, const struct wefti_decimal *d, bool is_beyond) {
-    wefti_expr behind = maybe(pool, fraction(pool));
+static wefti_expr sizes_from(const struct wefti_numbers *in, const struct wefti_decimal *d,
+                             bool is_beyond) {
+    wefti_expr behind = maybe(in, fraction(in));
     wefti_expr all =
-        wefti_expr_cat(pool, text(pool, d->whole, d->n_whole), fraction_from(pool, d, is_beyond));
-    if (d->n_whole < WEFTI_DIGITS_MAX) {
-        wefti_expr longer = wefti_expr_cat(pool, digits(pool, '1', 1, 1),
-                                           digits(pool, '0', d->n_whole, WEFTI_DIGITS_MAX - 1));
-        all = wefti_expr_alt2(pool, all, wefti_expr_cat(pool, longer, behind));
+        wefti_expr_cat(in->pool, text(in, d->whole, d->n_whole), fraction_from(in, d, is_beyond));
+    if (d->n_whole < in->n_digits) {
+        wefti_expr longer = wefti_expr_cat(in->pool, digits(in, '1', 1, 1),
+                                           digits(in, '0', d->n_whole, in->n_digits - 1));
+        all = wefti_expr_alt2(in->pool, all, wefti_expr_cat(in->pool, longer, behind));
     }
     for (uint32_t i = 0; i < d->n_whole; i++) {
         uint32_t n_left = d->n_whole - 1 - i;
         if (d->whole[i] == '9') continue;
-        wefti_expr higher =
-            wefti_expr_cat(pool, wefti_expr_range(pool, (unsigned char)(d->whole[i] + 1), '9'),
-                           wefti_expr_cat(pool, digits(pool, '0', n_left, n_left), behind));
-        all = wefti_expr_alt2(pool, all, wefti_expr_cat(pool, text(pool, d->whole, i), higher));
+        wefti_expr higher = wefti_expr_cat(
+            in->pool, wefti_expr_range(in->pool, (unsigned char)(d->whole[i] + 1), '9'),
+            wefti_expr_cat(in->pool, digits(in, '0', n_left, n_left), behind));
+        all =
+            wefti_expr_alt2(in->pool, all, wefti_expr_cat(in->pool, text(in, d->whole, i), higher));
     }
-    return wefti_expr_and2(pool, all, sizes(pool));
+    return wefti_expr_and2(in->pool, all, sizes(in));
 }
 
-static wefti_expr negative(wefti_expr_pool *pool, wefti_expr size) {
+static wefti_expr negative(const struct wefti_numbers *in, wefti_expr size) {
     static const struct wefti_decimal zero = {.n_whole = 1, .whole = "0"};
-    return wefti_expr_cat(pool, text(pool, "-", 1),
-                          wefti_expr_and2(pool, size, sizes_from(pool, &zero, true)));
+    return wefti_expr_cat(in->pool, text(in, "-", 1),
+                          wefti_expr_and2(in->pool, size, sizes_from(in, &zero, true)));
 }
 
 /* -------------------------------------------------------------------------------------- sets --- */
 
-wefti_expr wefti_numbers_plain(wefti_expr_pool *pool) {
-    return wefti_expr_alt2(pool, sizes(pool), negative(pool, sizes(pool)));
+wefti_expr wefti_numbers_plain(const struct wefti_numbers *in) {
+    return wefti_expr_alt2(in->pool, sizes(in), negative(in, sizes(in)));
 }
 
-wefti_expr wefti_numbers_all(wefti_expr_pool *pool) {
-    wefti_expr sign = maybe(pool, wefti_expr_alt2(pool, text(pool, "+", 1), text(pool, "-", 1)));
-    wefti_expr e = wefti_expr_alt2(pool, text(pool, "e", 1), text(pool, "E", 1));
+wefti_expr wefti_numbers_all(const struct wefti_numbers *in) {
+    wefti_expr sign = maybe(in, wefti_expr_alt2(in->pool, text(in, "+", 1), text(in, "-", 1)));
+    wefti_expr e = wefti_expr_alt2(in->pool, text(in, "e", 1), text(in, "E", 1));
     wefti_expr exponent =
-        wefti_expr_cat(pool, e, wefti_expr_cat(pool, sign, digits(pool, '0', 1, 3)));
-    wefti_expr plain = wefti_numbers_plain(pool);
-    return wefti_expr_alt2(pool, plain, wefti_expr_cat(pool, plain, exponent));
+        wefti_expr_cat(in->pool, e, wefti_expr_cat(in->pool, sign, digits(in, '0', 1, 3)));
+    wefti_expr plain = wefti_numbers_plain(in);
+    return wefti_expr_alt2(in->pool, plain, wefti_expr_cat(in->pool, plain, exponent));
 }
 
-wefti_expr wefti_numbers_without_point(wefti_expr_pool *pool) {
-    return wefti_expr_alt2(pool, whole_part(pool), negative(pool, whole_part(pool)));
+wefti_expr wefti_numbers_without_point(const struct wefti_numbers *in) {
+    return wefti_expr_alt2(in->pool, whole_part(in), negative(in, whole_part(in)));
 }
 
-wefti_expr wefti_numbers_integers(wefti_expr_pool *pool) {
-    wefti_expr no_fraction = maybe(pool, wefti_expr_cat(pool, text(pool, ".", 1), zeros(pool, 1)));
-    wefti_expr size = wefti_expr_cat(pool, whole_part(pool), no_fraction);
-    return wefti_expr_alt2(pool, size, negative(pool, size));
+wefti_expr wefti_numbers_integers(const struct wefti_numbers *in) {
+    wefti_expr no_fraction = maybe(in, wefti_expr_cat(in->pool, text(in, ".", 1), zeros(in, 1)));
+    wefti_expr size = wefti_expr_cat(in->pool, whole_part(in), no_fraction);
+    return wefti_expr_alt2(in->pool, size, negative(in, size));
 }
 
-wefti_expr wefti_numbers_equal(wefti_expr_pool *pool, const struct wefti_decimal *to) {
-    wefti_expr behind = maybe(pool, wefti_expr_cat(pool, text(pool, ".", 1), zeros(pool, 1)));
+wefti_expr wefti_numbers_equal(const struct wefti_numbers *in, const struct wefti_decimal *to) {
+    wefti_expr behind = maybe(in, wefti_expr_cat(in->pool, text(in, ".", 1), zeros(in, 1)));
     if (to->n_fraction > 0)
         behind = wefti_expr_cat(
-            pool, text(pool, ".", 1),
-            wefti_expr_cat(pool, text(pool, to->fraction, to->n_fraction), zeros(pool, 0)));
-    wefti_expr size = wefti_expr_cat(pool, text(pool, to->whole, to->n_whole), behind);
-    size = to->is_negative ? negative(pool, size) : size;
-    return wefti_expr_and2(pool, size, wefti_numbers_plain(pool));
+            in->pool, text(in, ".", 1),
+            wefti_expr_cat(in->pool, text(in, to->fraction, to->n_fraction), zeros(in, 0)));
+    wefti_expr size = wefti_expr_cat(in->pool, text(in, to->whole, to->n_whole), behind);
+    size = to->is_negative ? negative(in, size) : size;
+    return wefti_expr_and2(in->pool, size, wefti_numbers_plain(in));
 }
 
-wefti_expr wefti_numbers_from(wefti_expr_pool *pool, const struct wefti_decimal *bound,
+wefti_expr wefti_numbers_from(const struct wefti_numbers *in, const struct wefti_decimal *bound,
                               bool is_least, bool is_beyond) {
-    wefti_expr outside = sizes_from(pool, bound, is_beyond);
+    wefti_expr outside = sizes_from(in, bound, is_beyond);
     wefti_expr not_outside = wefti_expr_and2(
-        pool, sizes(pool), wefti_expr_not(pool, sizes_from(pool, bound, !is_beyond)));
+        in->pool, sizes(in), wefti_expr_not(in->pool, sizes_from(in, bound, !is_beyond)));
     if (is_least && !bound->is_negative) return outside;
-    if (is_least) return wefti_expr_alt2(pool, sizes(pool), negative(pool, not_outside));
-    if (bound->is_negative) return negative(pool, outside);
-    return wefti_expr_alt2(pool, negative(pool, sizes(pool)), not_outside);
+    if (is_least) return wefti_expr_alt2(in->pool, sizes(in), negative(in, not_outside));
+    if (bound->is_negative) return negative(in, outside);
+    return wefti_expr_alt2(in->pool, negative(in, sizes(in)), not_outside);
 }
 
-wefti_expr wefti_numbers_multiples(wefti_expr_pool *pool, const struct wefti_decimal *of) {
+wefti_expr wefti_numbers_multiples(const struct wefti_numbers *in, const struct wefti_decimal *of) {
     uint64_t m = 0;
     for (uint32_t i = 0; i < of->n_whole + of->n_fraction; i++) {
         char digit = i < of->n_whole ? of->whole[i] : of->fraction[i - of->n_whole];
@@ -193,7 +197,8 @@ wefti_expr wefti_numbers_multiples(wefti_expr_pool *pool, const struct wefti_dec
         if (m > WEFTI_MULTIPLE_MAX) return WEFTI_EXPR_NONE;
     }
     if (m == 0 || of->is_negative) return WEFTI_EXPR_NONE;
-    wefti_expr multiples = wefti_expr_multiples(pool, (uint32_t)m, of->n_fraction);
-    wefti_expr sign = maybe(pool, text(pool, "-", 1));
-    return wefti_expr_and2(pool, wefti_numbers_plain(pool), wefti_expr_cat(pool, sign, multiples));
+    wefti_expr multiples = wefti_expr_multiples(in->pool, (uint32_t)m, of->n_fraction);
+    wefti_expr sign = maybe(in, text(in, "-", 1));
+    return wefti_expr_and2(in->pool, wefti_numbers_plain(in),
+                           wefti_expr_cat(in->pool, sign, multiples));
 }

@@ -1,6 +1,6 @@
 /* grammar/number: sets of numbers as expressions over how JSON writes them.
  *
- * With bounds or other conditions numbers are plain decimals, at most 64 digits before and behind the
+ * With bounds or other conditions numbers are plain decimals, so many digits at most before and behind the
  * point, so that "less than" is a regular language; the empty condition takes exponents, too. Zero has
  * no minus.
  */
@@ -11,7 +11,13 @@
 
 #include "expr/expr.h"
 
-#define WEFTI_DIGITS_MAX 64u
+#define WEFTI_DIGITS_MAX 64u /* of a number in a schema */
+
+/* How numbers are written. */
+struct wefti_numbers {
+    wefti_expr_pool *pool; /* borrowed */
+    uint32_t n_digits;     /* at most, on either side of the point; not 0 */
+};
 
 /* Digits of the whole part without zeros before it ("0" is one), and of the fraction without zeros behind. */
 struct wefti_decimal {
@@ -23,15 +29,15 @@ struct wefti_decimal {
 /* False: more digits than there may be, or a whole number of over 2^53 that was read as a real. */
 bool wefti_decimal_read(struct wefti_decimal *decimal, const json_t *number);
 
-wefti_expr wefti_numbers_all(wefti_expr_pool *pool);      /* with exponents */
-wefti_expr wefti_numbers_plain(wefti_expr_pool *pool);    /* decimals */
-wefti_expr wefti_numbers_integers(wefti_expr_pool *pool); /* 1.0 is one */
-wefti_expr wefti_numbers_without_point(wefti_expr_pool *pool);
-wefti_expr wefti_numbers_equal(wefti_expr_pool *pool, const struct wefti_decimal *to);
+wefti_expr wefti_numbers_all(const struct wefti_numbers *in);      /* with exponents */
+wefti_expr wefti_numbers_plain(const struct wefti_numbers *in);    /* decimals */
+wefti_expr wefti_numbers_integers(const struct wefti_numbers *in); /* 1.0 is one */
+wefti_expr wefti_numbers_without_point(const struct wefti_numbers *in);
+wefti_expr wefti_numbers_equal(const struct wefti_numbers *in, const struct wefti_decimal *to);
 /* At least (is_least) or at most `bound`, or beyond it. */
-wefti_expr wefti_numbers_from(wefti_expr_pool *pool, const struct wefti_decimal *bound,
+wefti_expr wefti_numbers_from(const struct wefti_numbers *in, const struct wefti_decimal *bound,
                               bool is_least, bool is_beyond);
 /* NONE where the divisor is zero or has too many digits. */
-wefti_expr wefti_numbers_multiples(wefti_expr_pool *pool, const struct wefti_decimal *of);
+wefti_expr wefti_numbers_multiples(const struct wefti_numbers *in, const struct wefti_decimal *of);
 
 #endif

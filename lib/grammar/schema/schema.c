@@ -60,7 +60,8 @@ static const struct wefti_set *type_named(struct wefti_schema *s, const json_t *
     if (!name) name = "";
     if (!strcmp(name, "string")) return wefti_set_scalars(&s->sets, s->strings);
     if (!strcmp(name, "number")) return wefti_set_scalars(&s->sets, s->numbers);
-    if (!strcmp(name, "integer")) return wefti_set_scalars(&s->sets, wefti_numbers_integers(pool));
+    if (!strcmp(name, "integer"))
+        return wefti_set_scalars(&s->sets, wefti_numbers_integers(&s->sets.numbers));
     if (!strcmp(name, "null"))
         return wefti_set_scalars(&s->sets, wefti_expr_literal(pool, literals[0], 4));
     if (!strcmp(name, "boolean"))
@@ -142,7 +143,7 @@ const struct wefti_set *wefti_schema_const(struct wefti_schema *s, const json_t 
         const char *word = json_is_true(value) ? "true" : json_is_false(value) ? "false" : "null";
         set = wefti_set_scalars(&s->sets, wefti_expr_literal(pool, word, strlen(word)));
     } else if (wefti_decimal_read(&number, value)) {
-        set = wefti_set_scalars(&s->sets, wefti_numbers_equal(pool, &number));
+        set = wefti_set_scalars(&s->sets, wefti_numbers_equal(&s->sets.numbers, &number));
     } else {
         (void)wefti_sets_fail(&s->sets, WEFT_E_UNSUPPORTED,
                               "schema: a number has more digits than we keep exactly");
@@ -216,14 +217,14 @@ static const struct wefti_set *read_bound(struct wefti_schema *s, const json_t *
     if (is_beyond && json_is_boolean(beside)) return wefti_set_all(&s->sets);
     if (!is_beyond && json_is_true(beside)) is_beyond = true;
     if (!read_decimal(s, schema, keyword, &bound)) return NULL;
-    wefti_expr numbers = wefti_numbers_from(s->sets.pool, &bound, is_least, is_beyond);
+    wefti_expr numbers = wefti_numbers_from(&s->sets.numbers, &bound, is_least, is_beyond);
     return with_scalars(s, alt(s, alt(s, s->words, s->strings), numbers));
 }
 
 static const struct wefti_set *read_multiple(struct wefti_schema *s, const json_t *schema) {
     struct wefti_decimal of;
     if (!read_decimal(s, schema, "multipleOf", &of)) return NULL;
-    wefti_expr numbers = wefti_numbers_multiples(s->sets.pool, &of);
+    wefti_expr numbers = wefti_numbers_multiples(&s->sets.numbers, &of);
     if (numbers == WEFTI_EXPR_NONE) {
         (void)wefti_schema_refuse(s, WEFT_E_UNSUPPORTED, schema, "multipleOf",
                                   "is not from 1 to 1000000 without its point");
@@ -487,7 +488,8 @@ weft_err wefti_schema_rules(struct wefti_tree *tree, const json_t *root, uint32_
     *root_out = WEFTI_TREE_NONE;
     tree->has_words = true;
     weft_buf_init(&s.path, (size_t)1 << 20);
-    wefti_sets_init(&s.sets, tree->pool, why);
+    const struct wefti_numbers numbers = {tree->pool, tree->json_digits};
+    wefti_sets_init(&s.sets, &numbers, why);
     s.sets.read = wefti_schema_value;
     s.sets.context = &s;
     wefti_expr words[] = {wefti_expr_literal(tree->pool, "null", 4),
@@ -495,7 +497,7 @@ weft_err wefti_schema_rules(struct wefti_tree *tree, const json_t *root, uint32_
                           wefti_expr_literal(tree->pool, "false", 5)};
     s.words = wefti_expr_alt(tree->pool, words, 3);
     s.strings = s.sets.all_keys;
-    s.numbers = wefti_numbers_all(tree->pool);
+    s.numbers = wefti_numbers_all(&s.sets.numbers);
     weft_err err = s.sets.err;
     if (!err) err = wefti_refs_init(&s.refs, root);
     if (err && !s.sets.err) (void)weft_err_set(why, err, "the schema is nested too deeply");

@@ -1,8 +1,7 @@
 /* grammar/schema: JSON Schema (draft 4 to 2020-12) as rules over JSON texts.
  *
  * Never weaker than asked: a keyword that can't be honoured is refused by name, with its place. Members
- * come in the order in which the schema has them. Between words there is at most one blank, behind "," and
- * ":". Digits of a number are at most 64 on either side of the point.
+ * come in the order in which the schema has them. Blanks and digits are as the tree has them (base/grammar.h).
  */
 #ifndef WEFTI_GRAMMAR_SCHEMA_H
 #define WEFTI_GRAMMAR_SCHEMA_H

@@ -14,6 +14,7 @@
 #include <jansson.h>
 
 #include "expr/expr.h"
+#include "schema/number.h"
 
 typedef uint32_t wefti_term;
 #define WEFTI_TERM_FALSE 0u /* no value */
@@ -88,6 +89,7 @@ typedef const struct wefti_set *wefti_schema_reader(struct wefti_sets *sets, con
 
 struct wefti_sets {
     wefti_expr_pool *pool; /* borrowed */
+    struct wefti_numbers numbers;
     wefti_schema_reader *read;
     void *context;
     struct wefti_term_node *terms;
@@ -105,7 +107,8 @@ struct wefti_sets {
     struct weft_errmsg *why;
 };
 
-void wefti_sets_init(struct wefti_sets *sets, wefti_expr_pool *pool, struct weft_errmsg *why);
+void wefti_sets_init(struct wefti_sets *sets, const struct wefti_numbers *numbers,
+                     struct weft_errmsg *why);
 void wefti_sets_fini(struct wefti_sets *sets);
 /* Zeroed; NULL after a failure. */
 void *wefti_sets_alloc(struct wefti_sets *sets, size_t n, size_t size);

@@ -59,16 +59,18 @@ static wefti_expr quoted(wefti_expr_pool *pool, wefti_expr inner) {
     return wefti_expr_cat(pool, quote, wefti_expr_cat(pool, inner, quote));
 }
 
-void wefti_sets_init(struct wefti_sets *sets, wefti_expr_pool *pool, struct weft_errmsg *why) {
-    *sets = (struct wefti_sets){.pool = pool, .why = why};
+void wefti_sets_init(struct wefti_sets *sets, const struct wefti_numbers *numbers,
+                     struct weft_errmsg *why) {
+    wefti_expr_pool *pool = numbers->pool;
+    *sets = (struct wefti_sets){.pool = pool, .numbers = *numbers, .why = why};
     sets->any_char = wefti_chars_any(pool, WEFTI_IN_JSON);
     sets->all_keys = quoted(pool, wefti_expr_repeat(pool, sets->any_char, 0, WEFTI_EXPR_MANY));
     wefti_expr_within(pool, sets->all_keys, sets->all_keys);
     wefti_expr words[] = {wefti_expr_literal(pool, "null", 4), wefti_expr_literal(pool, "true", 4),
                           wefti_expr_literal(pool, "false", 5), sets->all_keys};
     wefti_expr some = wefti_expr_alt(pool, words, 4);
-    sets->all_scalars = wefti_expr_alt2(pool, some, wefti_numbers_all(pool));
-    sets->plain_scalars = wefti_expr_alt2(pool, some, wefti_numbers_plain(pool));
+    sets->all_scalars = wefti_expr_alt2(pool, some, wefti_numbers_all(&sets->numbers));
+    sets->plain_scalars = wefti_expr_alt2(pool, some, wefti_numbers_plain(&sets->numbers));
     for (wefti_term term = WEFTI_TERM_FALSE; term <= WEFTI_TERM_TRUE; term++) {
         struct wefti_term_node *terms = realloc(sets->terms, 64 * sizeof *terms);
         if (!terms) (void)wefti_sets_fail(sets, WEFT_E_NOMEM, "no memory for a schema");
