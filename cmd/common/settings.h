@@ -23,6 +23,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/grammar.h"
 #include "base/limits.h"
 #include "base/sampling.h"
 
@@ -226,6 +227,12 @@
       "end requests that take longer; 0: never")                                                   \
     X(idle_timeout_ms, U32, "idle-timeout", FRONT, 100, WEFT_SETTING_MS_MAX, "75000", "MS",        \
       "close idle connections and unfinished requests")                                            \
+    X(json_whitespace, U32, "json-whitespace", FRONT | GRAMMAR, 0, WEFT_GRAMMAR_BLANKS_MAX, "1",   \
+      "N",                                                                                         \
+      "blanks in JSON that follows a schema: 1: at most one, behind ',' and ':'; 0: none; more: up " \
+      "to so many of any kind, wherever JSON has them")                                            \
+    X(json_max_digits, U32, "json-max-digits", FRONT | GRAMMAR, 1, WEFT_GRAMMAR_DIGITS_MAX, "64",  \
+      "N", "digits of its numbers, on either side of the point")                                   \
     X(sse_keepalive_ms, U32, "sse-keepalive", FRONT, 50, WEFT_SETTING_MS_MAX, "5000", "MS",        \
       "comment line in a stream that is silent for so long")                                       \
                                                                                                    \

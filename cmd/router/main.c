@@ -68,6 +68,8 @@ static weft_err load_model(struct server *server, struct weft_errmsg *why) {
     err = weft_api_name_model(api, config->served_model_name, why);
     if (err) return err;
     limits->max_logprobs = config->max_logprobs;
+    limits->json_blanks = config->json_whitespace;
+    limits->json_digits = config->json_max_digits;
     limits->refuses_unknown_fields = config->strict_fields;
     limits->logs_unknown_fields = !strcmp(config->log_level, "debug");
     limits->eos = weft_tok_eos(api->tok, &limits->n_eos);

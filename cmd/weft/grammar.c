@@ -24,22 +24,27 @@ static const char rejected[] = "rejected", incomplete[] = "incomplete", accepted
 
 static weft_err compile(const struct weft_config *config, weft_gram **gram_out,
                         struct weft_errmsg *why) {
-    char *text;
-    size_t len;
-    if (config->regex)
-        return weft_gram_regex((struct weft_str){config->regex, strlen(config->regex)}, gram_out,
-                               why);
-    const struct {
-        const char *path;
-        weft_err (*compile)(struct weft_str text, weft_gram **gram_out, struct weft_errmsg *why);
-    } files[] = {{config->schema, weft_gram_schema},
-                 {config->gbnf, weft_gram_gbnf},
-                 {config->lark, weft_gram_lark}};
-    size_t i = 0, n = sizeof files / sizeof *files;
-    while (i + 1 < n && !files[i].path) /* one of them is given: the configuration was checked */
-        i++;
-    weft_err err = weft_file_read(files[i].path, WEFT_FILE_ANY, FILE_BYTES_MAX, &text, &len, why);
-    if (!err) err = files[i].compile((struct weft_str){text, len}, gram_out, why);
+    const char *path = config->schema ? config->schema : config->gbnf ? config->gbnf : config->lark;
+    char *text = NULL;
+    size_t len = 0;
+    struct weft_grammar wish;
+    weft_grammar_init(&wish);
+    wish.json_blanks = config->json_whitespace;
+    wish.json_digits = config->json_max_digits;
+    wish.kind = config->regex    ? WEFT_GRAMMAR_REGEX
+                : config->schema ? WEFT_GRAMMAR_SCHEMA
+                                 : WEFT_GRAMMAR_RULES;
+    weft_err err = WEFT_OK;
+    if (!config->regex)
+        err = weft_file_read(path, WEFT_FILE_ANY, WEFT_GRAMMAR_BYTES_MAX, &text, &len, why);
+    wish.text = config->regex ? config->regex : text;
+    wish.n_bytes = (uint32_t)(config->regex ? strlen(config->regex) : len);
+    if (!err && config->gbnf)
+        err = weft_gram_gbnf((struct weft_str){text, len}, gram_out, why);
+    else if (!err && config->lark)
+        err = weft_gram_lark((struct weft_str){text, len}, gram_out, why);
+    else if (!err)
+        err = weft_gram_compile(&wish, gram_out, why);
     free(text);
     return err;
 }

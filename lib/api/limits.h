@@ -32,6 +32,7 @@ struct weft_api_limits {
     uint32_t n_model_names;
     uint32_t n_vocab, max_model_len; /* 0: not known yet */
     uint32_t max_logprobs;
+    uint32_t json_blanks, json_digits; /* of weft_grammar */
     bool refuses_unknown_fields, logs_unknown_fields;
     uint32_t max_prompts; /* in a list: each is a request of its own to the scheduler */
     uint64_t max_logprob_bytes;

@@ -26,6 +26,8 @@ static struct weft_api_state *make_state(void) {
                                           .n_vocab = 4096,
                                           .max_model_len = 1024,
                                           .max_logprobs = 20,
+                                          .json_blanks = 1,
+                                          .json_digits = 64,
                                           .max_prompts = WEFT_API_PROMPTS_MAX,
                                           .max_logprob_bytes = 1 << 20,
                                           .logs_unknown_fields = true};

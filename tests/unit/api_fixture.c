@@ -319,6 +319,8 @@ int set_up_several(uint32_t n) {
     api.limits.model_names = model_names;
     api.limits.n_model_names = 1;
     api.limits.max_logprobs = 20;
+    api.limits.json_blanks = WEFT_GRAMMAR_BLANKS_USUAL;
+    api.limits.json_digits = WEFT_GRAMMAR_DIGITS_USUAL;
     api.limits.max_prompts = WEFT_API_PROMPTS_MAX;
     api.limits.max_logprob_bytes = 1 << 20;
     api.limits.eos = weft_tok_eos(api.tok, &api.limits.n_eos);

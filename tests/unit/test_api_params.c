@@ -31,6 +31,8 @@ static struct weft_api_limits limits(void) {
                                 .n_vocab = 100,
                                 .max_model_len = 64,
                                 .max_logprobs = 20,
+                                .json_blanks = 2,
+                                .json_digits = 9,
                                 .max_prompts = WEFT_API_PROMPTS_MAX,
                                 .max_logprob_bytes = 1 << 20,
                                 .eos = eos,
@@ -778,6 +780,21 @@ static void many_choices_in_one_request_are_refused(void **state) {
     wefti_api_params_fini(&p);
 }
 
+static void blanks_and_digits_are_the_servers(void **state) {
+    (void)state;
+    struct params p;
+    struct weft_api_error error;
+    assert_true(parse("{\"prompt\":\"a\",\"guided_json\":{}}", CALL_COMPLETION, 4, &p, &error));
+    assert_int_equal(p.sampling.grammar.json_blanks, 2);
+    assert_int_equal(p.sampling.grammar.json_digits, 9);
+    wefti_api_params_fini(&p);
+    assert_true(parse("{\"prompt\":\"a\",\"structured_outputs\":{\"json\":{},"
+                      "\"disable_any_whitespace\":true}}",
+                      CALL_COMPLETION, 4, &p, &error));
+    assert_int_equal(p.sampling.grammar.json_blanks, 0);
+    wefti_api_params_fini(&p);
+}
+
 static void a_grammar_that_was_compiled_is_known(void **state) {
     (void)state;
     struct weft_grammar a, b;
@@ -831,6 +848,7 @@ int main(void) {
         cmocka_unit_test(parts_are_joined_by_newlines),
         cmocka_unit_test(many_choices_in_one_request_are_refused),
         cmocka_unit_test(a_grammar_that_was_compiled_is_known),
+        cmocka_unit_test(blanks_and_digits_are_the_servers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

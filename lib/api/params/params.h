@@ -79,6 +79,7 @@ struct params {
     char *grammar_text;            /* the sampling's; NULL: none */
     const char *grammar_field;     /* that brought it, */
     const char *grammar_param;     /* and that it is part of */
+    bool is_compact;               /* its JSON has no blanks */
     struct weft_sampling sampling; /* points into this struct; max_tokens is final after
                                       wefti_api_params_fit */
 };

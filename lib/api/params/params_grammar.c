@@ -164,10 +164,7 @@ static void read_structured_outputs(const struct reader *r, struct params *param
                    wefti_api_json_get(&inner, "whitespace_pattern"));
     refuse_present(r, field, "structured_outputs.disable_additional_properties",
                    wefti_api_json_get(&inner, "disable_additional_properties"));
-    bool is_compact = false;
-    wefti_api_json_get_bool(&inner, "disable_any_whitespace", &is_compact);
-    refuse_present(r, field, "structured_outputs.disable_any_whitespace",
-                   is_compact ? json_true() : NULL);
+    wefti_api_json_get_bool(&inner, "disable_any_whitespace", &params->is_compact);
     wefti_api_json_note(&inner, "disable_fallback"); /* there is nothing to fall back to */
     wefti_api_json_note(&inner, "backend");
     wefti_api_json_look_for_unknown(&inner, "structured_outputs.");
