@@ -1,0 +1,126 @@
+/* Masks at random places of random texts, against each token taken by itself: counters near their end and far from it,
+ * keys that are none of some, patterns, tokens that are long, partial or cross an end. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/rand.h"
+#include "grammar/grammar.h"
+
+#define N_TOKENS 500u
+#define TEXT_MAX 300u
+#define N_TEXTS 6
+
+static const char *const schemas[] = {
+    "{\"type\":\"string\",\"maxLength\":3}",
+    "{\"type\":\"string\",\"maxLength\":20,\"minLength\":7}",
+    "{\"type\":\"string\",\"maxLength\":33}",
+    "{\"type\":\"string\",\"maxLength\":70,\"minLength\":40}",
+    "{\"type\":\"string\",\"maxLength\":1000}",
+    "{\"type\":\"string\",\"minLength\":100}",
+    "{\"type\":\"string\",\"pattern\":\"^a.{0,40}$\",\"maxLength\":38}",
+    "{\"type\":\"string\",\"pattern\":\"(aé|b\\\"){2}.{0,9}$\"}",
+    "{\"type\":\"string\",\"pattern\":\"^(?!ab|.*aaa)[^b-z]*$\"}",
+    "{\"type\":\"string\",\"not\":{\"enum\":[\"a\",\"ab\",\"aaé\",\"\"]}}",
+    "{\"type\":\"string\",\"not\":{\"maxLength\":50}}",
+    "{\"type\":\"string\",\"not\":{\"pattern\":\"^a*$\"},\"maxLength\":36}",
+    "{\"properties\":{\"a\":true,\"ab\":false,\"aé\":{\"type\":\"string\",\"maxLength\":2}},"
+    "\"minProperties\":1}",
+    "{\"properties\":{\"a\":{\"const\":1}},\"patternProperties\":{\"^a\":{\"maximum\":9}},"
+    "\"additionalProperties\":{\"type\":\"string\",\"maxLength\":34},\"type\":\"object\"}",
+    "{\"type\":\"object\",\"propertyNames\":{\"maxLength\":4},\"additionalProperties\":{\"type\":"
+    "\"integer\"}}",
+    "{\"type\":\"array\",\"items\":{\"enum\":[\"a\",\"aé\",\"b\\\"\",12,null]},\"maxItems\":40}",
+    "{\"type\":\"array\",\"items\":{\"multipleOf\":7,\"minimum\":-3},\"minItems\":2}",
+    "{}"};
+
+static char bytes[N_TOKENS][96];
+static struct weft_str tokens[N_TOKENS];
+
+/* Pieces of what the schemas speak of, one after another; some end within a character. */
+static void make_tokens(uint64_t *rand) {
+    static const char *const pieces[] = {
+        "a",  "a",       "b",  "aa", "é", "\xc3", "\xa9", "\"", "\"",  "\\\"", "\\", "n",
+        "u0", "\\u001f", "01", "1",  "7", "-",    ".",    "e5", ",",   ", ",   ":",  ": ",
+        "{",  "}",       "[",  "]",  " ", "null", "😀",    "\n", "aba", "zz",   "5",  "12"};
+    for (uint32_t i = 0; i < N_TOKENS; i++) {
+        bool is_long = weft_rand_below(rand, 4) == 0, is_same = weft_rand_below(rand, 2) == 0;
+        uint32_t n = 1 + weft_rand_below(rand, is_long ? 60 : 4), k = 0;
+        for (uint32_t j = 0; j < n && strlen(bytes[i]) < 80; j++) {
+            if (j == 0 || !is_same) k = weft_rand_below(rand, sizeof pieces / sizeof *pieces);
+            (void)strcat(bytes[i], pieces[k]);
+        }
+        tokens[i] = (struct weft_str){bytes[i], strlen(bytes[i])};
+    }
+}
+
+static bool takes(weft_gram *gram, const char *text, uint32_t n, const struct weft_str *token) {
+    weft_gram_state *state;
+    WEFT_ASSERT(!weft_gram_state_new(gram, &state));
+    WEFT_ASSERT(!weft_gram_take(state, text, n));
+    weft_err err = weft_gram_take(state, token->data, token->len);
+    WEFT_ASSERT(!err || err == WEFT_E_INVAL);
+    weft_gram_state_free(state);
+    return !err;
+}
+
+/* `judge` is the same grammar, of which no mask is ever made. */
+static void compare(const char *schema, weft_gram *judge, const char *text, uint32_t n,
+                    const uint64_t *mask) {
+    for (uint32_t i = 0; i < N_TOKENS; i++) {
+        bool is_in = mask[i / 64] >> (i % 64) & 1;
+        if (is_in == takes(judge, text, n, &tokens[i])) continue;
+        (void)fprintf(stderr, "%s\nbehind %.*s\ntoken %s is %sin the mask\n", schema, (int)n, text,
+                      bytes[i], is_in ? "" : "not ");
+        WEFT_ASSERT(false);
+    }
+}
+
+static void try_text(uint64_t *rand, const char *schema, weft_gram *gram, weft_gram *judge,
+                     const weft_gram_vocab *vocab) {
+    char text[TEXT_MAX + sizeof *bytes];
+    uint64_t mask[(N_TOKENS + 63) / 64];
+    uint32_t n = 0;
+    weft_gram_state *state;
+    WEFT_ASSERT(!weft_gram_state_new(gram, &state));
+    while (n < TEXT_MAX) {
+        uint32_t allowed[N_TOKENS], n_allowed = 0;
+        WEFT_ASSERT(!weft_gram_mask(state, vocab, mask));
+        compare(schema, judge, text, n, mask);
+        for (uint32_t i = 0; i < N_TOKENS; i++) {
+            if (mask[i / 64] >> (i % 64) & 1) allowed[n_allowed++] = i;
+        }
+        if (n_allowed == 0) break;
+        const struct weft_str *next = &tokens[allowed[weft_rand_below(rand, n_allowed)]];
+        memcpy(text + n, next->data, next->len);
+        n += (uint32_t)next->len;
+        WEFT_ASSERT(!weft_gram_take(state, next->data, next->len));
+    }
+    weft_gram_state_free(state);
+}
+
+int main(void) {
+    weft_check_actor("prop_masks");
+    uint64_t rand = weft_rand_test_seed();
+    struct weft_errmsg why = {""};
+    weft_gram_vocab *vocab;
+    make_tokens(&rand);
+    WEFT_ASSERT(!weft_gram_vocab_new(tokens, N_TOKENS, &vocab));
+    for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++) {
+        const struct weft_str schema = {schemas[i], strlen(schemas[i])};
+        weft_gram *gram, *judge;
+        if (weft_gram_schema(schema, &gram, &why) || weft_gram_schema(schema, &judge, &why)) {
+            (void)fprintf(stderr, "%s: %s\n", schemas[i], why.text);
+            WEFT_ASSERT(false);
+        }
+        for (int k = 0; k < N_TEXTS; k++)
+            try_text(&rand, schemas[i], gram, judge, vocab);
+        weft_gram_free(gram);
+        weft_gram_free(judge);
+    }
+    weft_gram_vocab_free(vocab);
+    printf("%d texts of each of %zu schemas, each mask against %u tokens\n", N_TEXTS,
+           sizeof schemas / sizeof *schemas, N_TOKENS);
+    return 0;
+}
