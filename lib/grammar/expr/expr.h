@@ -76,6 +76,14 @@ wefti_expr wefti_expr_step(wefti_expr_pool *pool, wefti_expr a, unsigned char by
 /* Whether any text is in `a`. Explores where there are intersections or complements. */
 bool wefti_expr_is_live(wefti_expr_pool *pool, wefti_expr a);
 
+/* An expression of which the same texts of up to `n` bytes are texts, and the same are beginnings of one; whoever
+ * looks no further may take it for `a`. Counters that are not reached within n bytes are gone from it, so at any
+ * place in a long string it is the same one. */
+wefti_expr wefti_expr_far(wefti_expr_pool *pool, wefti_expr a, uint32_t n);
+/* One from which finitely many texts may have been taken away, which stand at the beginning of `a`: any text
+ * that it can go on with for ever begins one of `a`, too. NONE: there is none to be seen. */
+wefti_expr wefti_expr_endless(const wefti_expr_pool *pool, wefti_expr a);
+
 /* Bytes that no expression of the pool tells apart are one class. New sets may split classes. */
 uint32_t wefti_expr_n_classes(const wefti_expr_pool *pool);
 const unsigned char *wefti_expr_class_of(const wefti_expr_pool *pool);        /* [256] */

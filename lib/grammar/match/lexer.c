@@ -18,6 +18,10 @@ struct state {
     struct slice pairs; /* two words each */
     uint32_t ending;
     uint32_t *row; /* by class of bytes; NULL: no step yet */
+    struct {
+        uint32_t n; /* 0: not yet */
+        wefti_lex to;
+    } far[2]; /* those asked for last */
 };
 
 /* Lists of words that are the same are the same number. */
@@ -224,6 +228,39 @@ static wefti_lex make_step(wefti_lexer *lexer, wefti_lex from, unsigned char byt
         if (wefti_expr_is_live(lexer->pool, rest)) lexer->pairs[n++] = (struct pair){pair[0], rest};
     }
     return make_state(lexer, n);
+}
+
+static wefti_lex make_far(wefti_lexer *lexer, wefti_lex state, uint32_t n) {
+    struct slice pairs = lexer->states[state].pairs;
+    bool is_changed = false;
+    if (lexer->failed || !make_room(lexer, pairs.n)) return state;
+    for (uint32_t i = 0; i < pairs.n; i += 2) {
+        const uint32_t *pair = lexer->states_of.words + pairs.at + i;
+        wefti_expr rest = wefti_expr_far(lexer->pool, pair[1], n);
+        lexer->pairs[i / 2] = (struct pair){pair[0], rest};
+        is_changed = is_changed || rest != pair[1];
+    }
+    return is_changed ? make_state(lexer, pairs.n / 2) : state;
+}
+
+wefti_lex wefti_lexer_far(wefti_lexer *lexer, wefti_lex state, uint32_t n) {
+    for (int i = 0; i < 2; i++) {
+        if (lexer->states[state].far[i].n == n) return lexer->states[state].far[i].to;
+    }
+    wefti_lex to = make_far(lexer, state, n);
+    struct state *from = &lexer->states[state];
+    from->far[1] = from->far[0];
+    from->far[0].n = n;
+    from->far[0].to = to;
+    return to;
+}
+
+wefti_lex wefti_lexer_endless(wefti_lexer *lexer, wefti_lex state) {
+    struct slice pairs = lexer->states[state].pairs;
+    wefti_expr found = WEFTI_EXPR_NONE;
+    for (uint32_t i = 0; i < pairs.n && found == WEFTI_EXPR_NONE; i += 2)
+        found = wefti_expr_endless(lexer->pool, lexer->states_of.words[pairs.at + i + 1]);
+    return found == WEFTI_EXPR_NONE ? WEFTI_LEX_DEAD : wefti_lexer_start(lexer, &found, 1);
 }
 
 static uint32_t *row_of(wefti_lexer *lexer, wefti_lex state) {

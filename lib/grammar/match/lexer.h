@@ -24,6 +24,12 @@ size_t wefti_lexer_bytes(const wefti_lexer *lexer);
 /* The state in which all of these may begin; the list is put in order. */
 wefti_lex wefti_lexer_start(wefti_lexer *lexer, wefti_expr *exprs, size_t n);
 wefti_lex wefti_lexer_step(wefti_lexer *lexer, wefti_lex state, unsigned char byte);
+/* A state from which all texts of up to `n` bytes lead on, and end expressions, as from this one (wefti_expr_far):
+ * where counters run, many states have the same. */
+wefti_lex wefti_lexer_far(wefti_lexer *lexer, wefti_lex state, uint32_t n);
+/* One of which any text that it can go on with for ever goes on from this state, too (wefti_expr_endless); it ends
+ * expressions of its own. DEAD: there is none to be seen. */
+wefti_lex wefti_lexer_endless(wefti_lexer *lexer, wefti_lex state);
 /* The steps of a state that are known: by class of bytes (wefti_expr_class_of), NOT_YET for others, which
  * wefti_lexer_step works out. Stays where it is. NULL: no memory, or the state is DEAD. */
 #define WEFTI_LEX_NOT_YET UINT32_MAX

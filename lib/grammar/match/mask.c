@@ -9,18 +9,19 @@
 #define VISITS_KEPT 256u       /* a shorter walk is not worth keeping */
 #define VISITS_MAX (64u << 20) /* of one mask: a bound for what no grammar needs */
 #define SLOTS 4096u
-#define PLAIN_STATES_MAX 128u
-#define PLAIN_NEW_MAX 300u /* a counter's next 16 steps; beyond that a walk costs no more */
+#define PLAIN_STATES_MAX 32u
+#define PLAIN_NEW_MAX 400u /* a counter's next 32 steps; beyond that a walk costs no more */
 
 /* Where an expression may end within a token: the rest of it is below `node`. */
 struct rest {
+    const struct wefti_vocab_trie *trie;
     uint32_t node, ending;
 };
 
 struct kept {
     wefti_lex lex;
-    const struct wefti_vocab_trie *trie; /* that the rests are of */
-    uint64_t *mask;                      /* NULL: free */
+    bool is_long;   /* of long tokens, else of the others */
+    uint64_t *mask; /* NULL: free */
     struct rest *rests;
     uint32_t n_rests;
 };
@@ -128,29 +129,30 @@ static void walk_below(wefti_masks *masks, wefti_lexer *lexer, const weft_gram_v
         uint32_t ending = wefti_lexer_ending(lexer, lex);
         i++;
         if (ending && node->end > i)
-            put(masks, &masks->rests, &(struct rest){i - 1, ending}, sizeof(struct rest));
+            put(masks, &masks->rests, &(struct rest){walk->trie, i - 1, ending},
+                sizeof(struct rest));
     }
 }
 
-static void keep(wefti_masks *masks, const struct walk *walk, const uint64_t *mask,
+static void keep(wefti_masks *masks, struct kept *kept, struct kept one, const uint64_t *mask,
                  size_t n_words) {
-    struct kept *kept = &masks->kept[walk->lex % SLOTS];
     size_t n_bytes = n_words * sizeof *mask + masks->rests.n * sizeof(struct rest);
     if (masks->n_bytes + n_bytes > KEPT_BYTES_MAX) drop_kept(masks);
     if (kept->mask) masks->n_bytes -= n_words * sizeof *mask + kept->n_rests * sizeof(struct rest);
     free(kept->mask);
     free(kept->rests);
-    *kept = (struct kept){walk->lex, walk->trie, malloc((n_words + 1) * sizeof *mask),
-                          malloc((masks->rests.n + 1) * sizeof(struct rest)), masks->rests.n};
-    if (!kept->mask || !kept->rests) {
-        free(kept->mask);
-        free(kept->rests);
-        *kept = (struct kept){0};
+    *kept = (struct kept){0};
+    one.n_rests = masks->rests.n;
+    one.mask = malloc((n_words + 1) * sizeof *mask);
+    one.rests = malloc((one.n_rests + 1) * sizeof(struct rest));
+    if (!one.mask || !one.rests) {
+        free(one.mask);
+        free(one.rests);
         return;
     }
-    memcpy(kept->mask, mask, n_words * sizeof *mask);
-    if (masks->rests.n > 0)
-        memcpy(kept->rests, masks->rests.at, masks->rests.n * sizeof(struct rest));
+    memcpy(one.mask, mask, n_words * sizeof *mask);
+    if (one.n_rests > 0) memcpy(one.rests, masks->rests.at, one.n_rests * sizeof(struct rest));
+    *kept = one;
     masks->n_bytes += n_bytes;
 }
 
@@ -172,10 +174,12 @@ static void add_rests(wefti_masks *masks, struct wefti_place *place, const struc
         uint32_t next = next_column(masks, place, of->column, rests[i].ending);
         if (place->failed) return;
         wefti_lex lex = wefti_place_column_at(place, next)->start;
-        const struct walk walk = {of->trie, rests[i].node, next, lex};
+        const struct walk walk = {rests[i].trie, rests[i].node, next, lex};
         if (lex != WEFTI_LEX_DEAD) put(masks, &masks->walks, &walk, sizeof walk);
     }
 }
+
+/* ------------------------------------------------------------------------------ plain tokens --- */
 
 /* A state of the lexer, and of UTF-8. */
 struct plain {
@@ -198,9 +202,14 @@ static bool add_plain(struct plains *to, struct plain one) {
     return true;
 }
 
-/* False: a byte does not fit. Of bytes of one class one is tried. */
-static bool step_plain(wefti_lexer *lexer, struct plain from, struct plains *to) {
+enum fit { NONE_FITS, SOME_FIT, ALL_FIT };
+
+/* What bytes of a character do next: characters that are done go to `to`, others to `under_way`. Of bytes of one
+ * class one is tried. */
+static enum fit step_plain(wefti_lexer *lexer, struct plain from, struct plains *under_way,
+                           struct plains *to) {
     const unsigned char *class_of = wefti_lexer_classes(lexer);
+    bool fits = false, is_over = false;
     for (uint32_t r = 0; r < WEFTI_VOCAB_PLAIN_N; r++) {
         const struct wefti_vocab_plain *range = &wefti_vocab_plain[r];
         uint64_t seen[4] = {0};
@@ -210,41 +219,73 @@ static bool step_plain(wefti_lexer *lexer, struct plain from, struct plains *to)
             if (seen[class / 64] >> (class % 64) & 1) continue;
             seen[class / 64] |= (uint64_t)1 << (class % 64);
             wefti_lex lex = wefti_lexer_step(lexer, from.lex, (unsigned char)byte);
-            if (lex == WEFTI_LEX_DEAD || !add_plain(to, (struct plain){lex, range->to}))
-                return false;
+            bool is_dead = lex == WEFTI_LEX_DEAD;
+            if (!is_dead)
+                is_dead = !add_plain(range->to ? under_way : to, (struct plain){lex, range->to});
+            fits = fits || !is_dead;
+            is_over = is_over || is_dead;
+            if (fits && is_over) return SOME_FIT;
         }
     }
-    return true;
+    return fits ? ALL_FIT : NONE_FITS;
 }
 
-/* Whether all plain tokens fit: no byte of any leads nowhere. In a string the states are soon the same again,
- * or the next ones of a counter. */
-static bool takes_plain(wefti_lexer *lexer, wefti_lex lex) {
+/* The states behind any one plain character. */
+static enum fit step_char(wefti_lexer *lexer, const struct plains *now, struct plains *next) {
+    struct plains under_way = {.n = 0};
+    enum fit all = NONE_FITS;
+    next->n = 0;
+    for (uint32_t i = 0; i < now->n; i++) {
+        enum fit fit = step_plain(lexer, now->list[i], &under_way, next);
+        if (fit == SOME_FIT || (i > 0 && fit != all)) return SOME_FIT;
+        all = fit;
+    }
+    for (uint32_t i = 0; i < under_way.n; i++) {
+        if (step_plain(lexer, under_way.list[i], &under_way, next) != ALL_FIT) return SOME_FIT;
+    }
+    return all;
+}
+
+#define FOR_EVER UINT32_MAX
+
+/* So many plain characters fit, whichever they are, and none behind them. 0: it is not so simple. In a string the
+ * states are soon the same again, or the next ones of a counter. */
+static uint32_t count_plain(wefti_lexer *lexer, wefti_lex lex) {
     struct plains now = {{{lex, 0}}, 1}, next;
     uint32_t n_states_max = wefti_lexer_n_states(lexer) + PLAIN_NEW_MAX;
-    for (uint32_t depth = 0; depth < WEFTI_VOCAB_PLAIN_MAX; depth++) {
-        next.n = 0;
-        for (uint32_t i = 0; i < now.n; i++) {
-            if (!step_plain(lexer, now.list[i], &next)) return false;
-            if (wefti_lexer_n_states(lexer) > n_states_max) return false;
-        }
+    for (uint32_t n = 0; n <= WEFTI_VOCAB_SHORT_MAX; n++) {
+        enum fit fit = step_char(lexer, &now, &next);
+        if (fit == NONE_FITS) return n;
+        if (fit == SOME_FIT || wefti_lexer_n_states(lexer) > n_states_max) return 0;
         if (next.n == now.n && memcmp(now.list, next.list, now.n * sizeof *now.list) == 0)
-            return true;
+            return FOR_EVER;
         memcpy(now.list, next.list, next.n * sizeof *next.list);
         now.n = next.n;
     }
-    return true;
+    return WEFTI_VOCAB_SHORT_MAX;
 }
 
-/* From the root: `own` gets what the walk allows by itself, to be kept. */
-static void walk_all(wefti_masks *masks, struct wefti_place *place, const weft_gram_vocab *vocab,
-                     struct walk walk, uint64_t *mask) {
+/* The plain tokens that fit, where a walk is not needed to know. A key that is none of fifty names is one of
+ * endlessly many: any plain text leads on to one of them. */
+static const uint64_t *plain_mask(wefti_lexer *lexer, const weft_gram_vocab *vocab, wefti_lex lex) {
+    wefti_lex endless = wefti_lexer_endless(lexer, lex);
+    uint32_t n = endless == WEFTI_LEX_DEAD ? 0 : count_plain(lexer, endless);
+    if (n != FOR_EVER) n = count_plain(lexer, lex);
+    if (n > WEFTI_VOCAB_SHORT_MAX) n = WEFTI_VOCAB_SHORT_MAX;
+    return n ? vocab->plain + n * weft_gram_mask_words(vocab->n_tokens) : NULL;
+}
+
+/* ---------------------------------------------------------------------------- from the root --- */
+
+/* Tokens of one kind, short or long, from the root; what it comes to is kept. */
+static void walk_root(wefti_masks *masks, struct wefti_place *place, const weft_gram_vocab *vocab,
+                      struct walk walk, uint64_t *mask) {
     size_t n_words = weft_gram_mask_words(vocab->n_tokens);
-    struct kept *kept = &masks->kept[walk.lex % SLOTS];
-    if (kept->mask && kept->lex == walk.lex) {
+    bool is_long = walk.trie == &vocab->extra;
+    struct kept *kept = &masks->kept[(2 * walk.lex + is_long) % SLOTS];
+    if (kept->mask && kept->lex == walk.lex && kept->is_long == is_long) {
         for (size_t i = 0; i < n_words; i++)
             mask[i] |= kept->mask[i];
-        walk.trie = kept->trie;
         add_rests(masks, place, &walk, kept->rests, kept->n_rests);
         return;
     }
@@ -253,8 +294,9 @@ static void walk_all(wefti_masks *masks, struct wefti_place *place, const weft_g
         masks->failed = true;
         return;
     }
-    if (takes_plain(place->lexer, walk.lex)) {
-        memcpy(own, vocab->plain, n_words * sizeof *own);
+    const uint64_t *plain = is_long ? NULL : plain_mask(place->lexer, vocab, walk.lex);
+    if (plain) {
+        memcpy(own, plain, n_words * sizeof *own);
         walk.trie = &vocab->others;
     }
     uint32_t n_before = masks->n_visits;
@@ -263,9 +305,20 @@ static void walk_all(wefti_masks *masks, struct wefti_place *place, const weft_g
     for (size_t i = 0; i < n_words; i++)
         mask[i] |= own[i];
     if (masks->n_visits - n_before >= VISITS_KEPT && !wefti_lexer_failed(place->lexer))
-        keep(masks, &walk, own, n_words);
+        keep(masks, kept, (struct kept){.lex = walk.lex, .is_long = is_long}, own, n_words);
     free(own);
     add_rests(masks, place, &walk, masks->rests.at, masks->rests.n);
+}
+
+/* Places in a long string are one and the same for all tokens that do not reach its end, or for the short ones. */
+static void walk_all(wefti_masks *masks, struct wefti_place *place, const weft_gram_vocab *vocab,
+                     struct walk walk, uint64_t *mask) {
+    walk.lex = wefti_lexer_far(place->lexer, walk.lex, vocab->n_depth);
+    walk.trie = &vocab->extra;
+    if (walk.trie->n_nodes > 1) walk_root(masks, place, vocab, walk, mask);
+    walk.lex = wefti_lexer_far(place->lexer, walk.lex, WEFTI_VOCAB_SHORT_MAX);
+    walk.trie = &vocab->all;
+    walk_root(masks, place, vocab, walk, mask);
 }
 
 static bool make_path(wefti_masks *masks, const weft_gram_vocab *vocab) {

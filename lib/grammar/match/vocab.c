@@ -82,28 +82,45 @@ const struct wefti_vocab_plain wefti_vocab_plain[WEFTI_VOCAB_PLAIN_N] = {
     {2, 0x80, 0xbf, 1}, {3, 0x80, 0xbf, 2}, {4, 0xa0, 0xbf, 1}, {5, 0x80, 0x9f, 1},
     {6, 0x90, 0xbf, 2}, {7, 0x80, 0x8f, 2}};
 
-static bool is_plain(const struct spelling *one) {
+/* How many characters a plain one has, else 0. */
+static uint32_t n_plain(const struct spelling *one) {
     unsigned char at = 0;
+    uint32_t n = 0;
     for (uint32_t i = 0; i < one->len; i++) {
         uint32_t k = 0;
         while (k < WEFTI_VOCAB_PLAIN_N &&
                (wefti_vocab_plain[k].from != at || one->text[i] < wefti_vocab_plain[k].first ||
                 one->text[i] > wefti_vocab_plain[k].last))
             k++;
-        if (k == WEFTI_VOCAB_PLAIN_N) return false;
+        if (k == WEFTI_VOCAB_PLAIN_N) return 0;
         at = wefti_vocab_plain[k].to;
+        n += at == 0;
     }
-    return at == 0 && one->len <= WEFTI_VOCAB_PLAIN_MAX;
+    return at == 0 ? n : 0;
 }
 
-/* Takes the plain ones out of the list; the others stay in order. */
-static uint32_t part(weft_gram_vocab *vocab, struct spelling *list, uint32_t n) {
+/* Takes long ones to the end of the list; both parts stay in order. */
+static uint32_t part_long(struct spelling *list, uint32_t n, struct spelling *scratch) {
+    uint32_t n_short = 0, n_long = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (list[i].len > WEFTI_VOCAB_SHORT_MAX)
+            scratch[n_long++] = list[i];
+        else
+            list[n_short++] = list[i];
+    }
+    if (n_long > 0) memcpy(list + n_short, scratch, n_long * sizeof *list);
+    return n_short;
+}
+
+/* Takes the plain ones out of the list of short ones; the others stay in order. */
+static uint32_t part_plain(weft_gram_vocab *vocab, struct spelling *list, uint32_t n) {
+    size_t n_words = weft_gram_mask_words(vocab->n_tokens);
     uint32_t n_others = 0;
     for (uint32_t i = 0; i < n; i++) {
-        if (is_plain(&list[i]))
-            vocab->plain[list[i].token / 64] |= (uint64_t)1 << (list[i].token % 64);
-        else
-            list[n_others++] = list[i];
+        uint32_t n_chars = n_plain(&list[i]);
+        if (n_chars == 0) list[n_others++] = list[i];
+        for (uint32_t k = n_chars; k > 0 && k <= WEFTI_VOCAB_SHORT_MAX; k++)
+            vocab->plain[k * n_words + list[i].token / 64] |= (uint64_t)1 << (list[i].token % 64);
     }
     return n_others;
 }
@@ -114,7 +131,7 @@ weft_err weft_gram_vocab_new(const struct weft_str *tokens, uint32_t n,
     weft_err err = WEFT_E_NOMEM;
     *vocab_out = NULL;
     weft_gram_vocab *vocab = calloc(1, sizeof *vocab);
-    struct spelling *list = malloc(((size_t)n + 1) * sizeof *list);
+    struct spelling *list = malloc(2 * ((size_t)n + 1) * sizeof *list);
     if (!vocab || !list) goto cleanup;
     for (uint32_t i = 0; i < n; i++) {
         if (tokens[i].len == 0) continue;
@@ -127,13 +144,17 @@ weft_err weft_gram_vocab_new(const struct weft_str *tokens, uint32_t n,
     err = WEFT_E_NOMEM;
     vocab->n_tokens = n;
     vocab->id = ++n_vocabs;
-    vocab->plain = calloc(weft_gram_mask_words(n) + 1, sizeof *vocab->plain);
+    vocab->plain =
+        calloc((weft_gram_mask_words(n) + 1) * (WEFTI_VOCAB_SHORT_MAX + 1), sizeof *vocab->plain);
     vocab->same = malloc(((size_t)n + 1) * sizeof *vocab->same);
     if (!vocab->plain || !vocab->same) goto cleanup;
     if (n_spelled > 1) qsort(list, n_spelled, sizeof *list, compare);
-    if (!make_trie(&vocab->all, vocab->same, list, n_spelled)) goto cleanup;
-    n_spelled = part(vocab, list, n_spelled); /* who is spelled alike stays together */
-    if (!make_trie(&vocab->others, vocab->same, list, n_spelled)) goto cleanup;
+    /* who is spelled alike stays together */
+    uint32_t n_short = part_long(list, n_spelled, list + n_spelled);
+    if (!make_trie(&vocab->extra, vocab->same, list + n_short, n_spelled - n_short)) goto cleanup;
+    if (!make_trie(&vocab->all, vocab->same, list, n_short)) goto cleanup;
+    n_short = part_plain(vocab, list, n_short);
+    if (!make_trie(&vocab->others, vocab->same, list, n_short)) goto cleanup;
     *vocab_out = vocab;
     vocab = NULL;
     err = WEFT_OK;
@@ -147,6 +168,7 @@ void weft_gram_vocab_free(weft_gram_vocab *vocab) {
     if (!vocab) return;
     free(vocab->all.nodes);
     free(vocab->others.nodes);
+    free(vocab->extra.nodes);
     free(vocab->plain);
     free(vocab->same);
     free(vocab);

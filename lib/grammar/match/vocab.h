@@ -14,9 +14,12 @@ struct wefti_vocab_node {
     unsigned char byte;
 };
 
-/* Tokens of few bytes that are whole characters, none of which a JSON string escapes, are *plain*. Where all of
- * them fit, as nearly everywhere in a string, only the others need a walk. */
-#define WEFTI_VOCAB_PLAIN_MAX 16u
+/* Tokens of more bytes are *long*. There are few, and whoever leaves them out needs to know of a state only what
+ * so many bytes make of it. */
+#define WEFTI_VOCAB_SHORT_MAX 32u
+
+/* Short tokens that are whole characters, none of which a JSON string escapes, are *plain*. Where all of them
+ * fit, or all of so many characters, as nearly everywhere in a string, only the others need a walk. */
 
 /* UTF-8 as an automaton whose state 0 is between characters: in `from`, bytes of a range lead to `to`. */
 struct wefti_vocab_plain {
@@ -31,11 +34,12 @@ struct wefti_vocab_trie {
 };
 
 struct weft_gram_vocab {
-    struct wefti_vocab_trie all, others; /* the latter: those that are not plain */
-    uint64_t *plain;                     /* a mask of them */
-    uint32_t *same;                      /* by token: the next one that is spelled so */
-    uint32_t n_tokens, n_depth;          /* the longest token's bytes */
-    uint64_t id;                         /* no other vocabulary of this process has it */
+    struct wefti_vocab_trie all, others, extra; /* short; short and not plain; long */
+    uint64_t
+        *plain; /* masks of the plain ones of at most 0, 1, ... WEFTI_VOCAB_SHORT_MAX characters */
+    uint32_t *same;             /* by token: the next one that is spelled so */
+    uint32_t n_tokens, n_depth; /* the longest token's bytes */
+    uint64_t id;                /* no other vocabulary of this process has it */
 };
 
 #endif

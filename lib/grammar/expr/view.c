@@ -1,0 +1,76 @@
+/* Expressions that look like others to whoever sees only so much of them. */
+#include "base/minmax.h"
+#include "expr/pool.h"
+
+#define VISITS_MAX 2000u /* nodes that one question may look at; what lies beyond stays as it is */
+#define PARTS_MAX 64u
+
+struct view {
+    wefti_expr_pool *pool;
+    uint32_t n; /* bytes seen */
+    uint32_t n_visits;
+};
+
+static wefti_expr far_from(struct view *v, wefti_expr a);
+
+/* Each part that is not empty is a byte at least, so what stands behind n of them is not seen. */
+static wefti_expr far_chain(struct view *v, wefti_expr a) {
+    wefti_expr parts[PARTS_MAX];
+    uint32_t n_parts = 0, n_bytes = 0;
+    while (v->pool->nodes[a].kind == CAT && n_parts < PARTS_MAX && n_bytes < v->n) {
+        struct node node = v->pool->nodes[a];
+        n_bytes += !v->pool->nodes[node.a].takes_empty;
+        parts[n_parts++] = far_from(v, node.a);
+        a = node.b;
+    }
+    if (n_parts < PARTS_MAX && n_bytes < v->n) a = far_from(v, a);
+    while (n_parts-- > 0)
+        a = wefti_expr_cat(v->pool, parts[n_parts], a);
+    return a;
+}
+
+static wefti_expr far_alt(struct view *v, wefti_expr a) {
+    struct node node = v->pool->nodes[a];
+    wefti_expr parts[PARTS_MAX];
+    bool is_changed = false;
+    if (node.b > PARTS_MAX) return a;
+    for (uint32_t i = 0; i < node.b; i++) {
+        wefti_expr one = v->pool->children[node.a + i];
+        parts[i] = far_from(v, one);
+        is_changed = is_changed || parts[i] != one;
+    }
+    return is_changed ? wefti_expr_alt(v->pool, parts, node.b) : a;
+}
+
+static wefti_expr far_from(struct view *v, wefti_expr a) {
+    struct node node = v->pool->nodes[a];
+    if (++v->n_visits > VISITS_MAX) return a;
+    if (node.kind == CAT) return far_chain(v, a);
+    if (node.kind == ALT) return far_alt(v, a);
+    if (node.kind != REPEAT) return a;
+    if (node.max > v->n) node.max = WEFTI_EXPR_MANY;
+    node.min = weft_min_u32(node.min, v->n + 1);
+    return wefti_expr_repeat(v->pool, far_from(v, node.a), node.min, node.max);
+}
+
+wefti_expr wefti_expr_far(wefti_expr_pool *pool, wefti_expr a, uint32_t n) {
+    struct view view = {.pool = pool, .n = n};
+    wefti_expr far = far_from(&view, a);
+    return wefti_expr_pool_failed(pool) ? a : far;
+}
+
+/* An intersection is endless where one part is and the others are complements of what is finite. */
+wefti_expr wefti_expr_endless(const wefti_expr_pool *pool, wefti_expr a) {
+    const struct node *node = &pool->nodes[a];
+    while (node->kind == CAT && pool->nodes[node->b].has_text) {
+        a = node->a;
+        node = &pool->nodes[a];
+    }
+    if (!node->is_endless) return WEFTI_EXPR_NONE;
+    if (node->kind != AND) return a;
+    for (uint32_t i = 0; i < node->b; i++) {
+        wefti_expr one = pool->children[node->a + i];
+        if (pool->nodes[one].kind != NOT) return one;
+    }
+    return WEFTI_EXPR_NONE;
+}
