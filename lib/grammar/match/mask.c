@@ -96,8 +96,13 @@ static void put(wefti_masks *masks, struct list *list, const void *entry, size_t
     memcpy((char *)list->at + list->n++ * size, entry, size);
 }
 
-static void allow(const weft_gram_vocab *vocab, uint32_t token, uint64_t *mask) {
-    for (; token != WEFTI_VOCAB_NONE; token = vocab->same[token])
+static void allow(const weft_gram_vocab *vocab, const struct wefti_vocab_node *node,
+                  uint64_t *mask) {
+    uint32_t token = node->token;
+    if (token == WEFTI_VOCAB_NONE) return;
+    mask[token / 64] |= (uint64_t)1 << (token % 64);
+    if (!node->has_same) return;
+    while ((token = vocab->same[token]) != WEFTI_VOCAB_NONE)
         mask[token / 64] |= (uint64_t)1 << (token % 64);
 }
 
@@ -123,12 +128,12 @@ static void walk_below(wefti_masks *masks, wefti_lexer *lexer, const weft_gram_v
             i = node->end;
             continue;
         }
+        allow(vocab, node, mask);
+        if (node->end == ++i) continue;
         masks->path[depth] = lex;
         rows[depth] = wefti_lexer_row(lexer, lex);
-        allow(vocab, node->token, mask);
         uint32_t ending = wefti_lexer_ending(lexer, lex);
-        i++;
-        if (ending && node->end > i)
+        if (ending)
             put(masks, &masks->rests, &(struct rest){walk->trie, i - 1, ending},
                 sizeof(struct rest));
     }

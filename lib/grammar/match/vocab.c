@@ -52,6 +52,7 @@ static void build(struct wefti_vocab_trie *trie, uint32_t *same, const struct sp
         }
         struct wefti_vocab_node *node = &trie->nodes[open[n_open]];
         same[list[i].token] = node->token;
+        node->has_same = node->token != WEFTI_VOCAB_NONE;
         node->token = list[i].token;
     }
     for (;; n_open--) {

@@ -12,6 +12,7 @@ struct wefti_vocab_node {
     uint32_t token; /* the first one that is spelled so, or NONE */
     uint16_t depth; /* bytes from the root */
     unsigned char byte;
+    bool has_same; /* another token is spelled so, too: no look at a list that is in no cache */
 };
 
 /* Tokens of more bytes are *long*. There are few, and whoever leaves them out needs to know of a state only what
