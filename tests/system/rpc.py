@@ -1,5 +1,6 @@
 """A MessagePack-RPC client of our own: it can send what a well-behaved library never would."""
 
+import select
 import socket
 import struct
 
@@ -81,13 +82,22 @@ class Rpc:
                 return value
             except Short:
                 self.data, self.at = self.data[self.at:], 0
-            try:
-                chunk = self.sock.recv(1 << 20)
-            except ConnectionError:
-                chunk = b""
+            chunk = self._read()
             if not chunk:
                 return None
             self.data += chunk
+
+    def _read(self):
+        """All that is there, at least something: a message is read from its beginning each time that more has come."""
+        chunks, more = [], select.poll()
+        more.register(self.sock, select.POLLIN)
+        try:
+            chunks.append(self.sock.recv(1 << 20))
+            while chunks[-1] and more.poll(0):
+                chunks.append(self.sock.recv(1 << 20))
+        except ConnectionError:
+            pass
+        return b"".join(chunks)
 
     def response(self, msgid):
         while msgid not in self.responses and (message := self.receive()) is not None:

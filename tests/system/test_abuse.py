@@ -453,7 +453,7 @@ def test_clients_that_vanish_free_their_blocks_though_others_go_on():
 
 
 def test_clients_that_stop_reading_stall_nobody():
-    with Server("--client-stall-timeout", str(3000 * harness.SLOW)) as server, Witness(server) as witness:
+    with Server("--client-stall-timeout", str(2000 * harness.SLOW)) as server, Witness(server) as witness:
         stalled = []
         for _ in range(3):  # each far more text than the kernel's buffers take
             body = json.dumps({"prompt": "Stall", "max_tokens": 900, "ignore_eos": True, "stream": True,
@@ -492,7 +492,7 @@ def slow_stream(server, **body):
 def test_dribbling_readers_are_dropped_and_slow_ones_are_not():
     """Streams of much more than the kernel's buffers take: some clients read a byte now and then, and one a fair bit
     each second. (Each event carries the model's name: little has to be computed.)"""
-    stall_s = 3 * harness.SLOW
+    stall_s = 2 * harness.SLOW
     with Server("--client-stall-timeout", str(1000 * stall_s), "--served-model-name", "long" * 1000) as server, \
             Witness(server) as witness:
         fair = slow_stream(server, prompt="Fair", max_tokens=900, n=2)
@@ -548,8 +548,9 @@ def test_a_slow_download_is_no_idle_time():
     body = b'{"prompt":"x"}'
     long_name = "n" * 100000  # makes /metrics some 200 KB, which is written at once
     with Server("--idle-timeout", str(idle_s * 1000), "--served-model-name", long_name) as server:
-        for now, later in ((b"", head + body), (head[:20], head[20:] + body), (head, body)):
-            harness.attempt(lambda now=now, later=later: download_slowly(server, idle_s, now, later))
+        parts = ((b"", head + body), (head[:20], head[20:] + body), (head, body))
+        harness.in_threads([functools.partial(harness.attempt, functools.partial(download_slowly, server, idle_s, now, later))
+                            for now, later in parts])
 
 
 def download_slowly(server, idle_s, sent_meanwhile, sent_later):
@@ -732,7 +733,7 @@ def test_a_nul_among_the_tokens_is_a_token_like_others():
 def test_a_large_rpc_result_takes_little_more_than_its_length():
     """Its log-probabilities, their packed form and the output; not a tree of all its values."""
     prompt = [300 + i % 500 for i in range(1000)]
-    n = 40 if not harness.SANITIZED else 8
+    n = 16 if not harness.SANITIZED else 8
     request = {"prompt": [prompt] * n, "echo": True, "max_tokens": 0, "logprobs": 20}
     with Server() as server, Rpc(server) as rpc:
         before = peak_kib(server)
@@ -802,7 +803,7 @@ def test_a_deadline_that_passes_while_a_body_is_tokenized():
 
 def test_large_bodies_do_not_delay_others():
     """One of them is tokenized at a time; prompts that want a thread, too, find one."""
-    size = (12 if not harness.SANITIZED else 2) << 20
+    size = 2 << 20
     with Server("--max-model-len", "1024") as server:
         body = json.dumps({"prompt": " " * size}).encode()
         small = json.dumps({"prompt": "a" * 20000}).encode()  # as many want a thread; nothing to compute but the ids
@@ -845,10 +846,11 @@ def test_many_short_bodies_at_once_go_to_threads():
 
 def test_unfinished_bodies_take_nothing_from_others():
     """Bodies that go on by a byte now and then hold all the room for large requests."""
-    for over in ("http", "rpc"):
+    def run(over):
         # On a machine so slow that they are dropped before the test has looked: once more, with more time.
         waits_s = iter((3 * harness.SLOW, 10 * harness.SLOW, 30 * harness.SLOW))
-        harness.attempt(lambda over=over: hold_unfinished(over, next(waits_s)), 3)
+        harness.attempt(lambda: hold_unfinished(over, next(waits_s)), 3)
+    harness.in_threads([functools.partial(run, over) for over in ("http", "rpc")])
 
 
 def hold_unfinished(over, idle_s):
