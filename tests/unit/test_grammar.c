@@ -349,6 +349,28 @@ static void many_members_and_values_are_looked_up_not_searched(void **state) {
     weft_buf_fini(&json);
 }
 
+static void repeats_of_repeats_are_one(void **state) {
+    (void)state;
+    char text[512] = "root ::= [a-c]";
+    memset(text + strlen(text), '+', 300);
+    weft_gram *gram = gbnf(text);
+    assert_int_equal(judge(gram, "abcabcabcabcabcabcabcabcabcabcabcabcabc"), 'a');
+    assert_int_equal(judge(gram, ""), 'i');
+    assert_true(weft_gram_bytes(gram) < 1 << 20);
+    weft_gram_free(gram);
+    gram = regex("((a{1,3}){2,4}|(b{0,2}){3}|(c{2,3}){2,3}|((d?){2,3})+|(e+){2}x)");
+    static const char *const good[] = {"aa",        "aaaaaaaaaaaa", "",    "bbbbbb", "cccc",
+                                       "ccccccccc", "ddddd",        "eex", "eeeex"};
+    static const char *const bad[] = {"aaaaaaaaaaaaa", "bbbbbbb", "cccccccccc", "ex", "ax"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_int_equal(judge(gram, good[i]), 'a');
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(judge(gram, bad[i]), 'r');
+    assert_int_equal(judge(gram, "a"), 'i');
+    assert_int_equal(judge(gram, "ccc"), 'i');
+    weft_gram_free(gram);
+}
+
 static void bombs_are_answered(void **state) {
     (void)state;
     enum { N = 10000 };
@@ -530,6 +552,7 @@ int main(void) {
         cmocka_unit_test(a_schema_may_contain_itself),
         cmocka_unit_test(what_is_not_honoured_is_refused_with_its_place),
         cmocka_unit_test(many_members_and_values_are_looked_up_not_searched),
+        cmocka_unit_test(repeats_of_repeats_are_one),
         cmocka_unit_test(bombs_are_answered),
         cmocka_unit_test(answers_come_behind_thoughts),
         cmocka_unit_test(where_a_text_stands_is_known),

@@ -272,8 +272,16 @@ wefti_expr wefti_expr_repeat(wefti_expr_pool *pool, wefti_expr a, uint32_t min, 
     if (x.takes_empty) min = 0;
     if (min == 1 && max == 1) return a;
     if (x.takes_empty && max == 1) return a;
-    if (x.kind == REPEAT && x.min == 0 && x.max == WEFTI_EXPR_MANY) return a;
-    if (max == WEFTI_EXPR_MANY && min == 0 && x.kind == REPEAT && x.min <= 1) a = x.a;
+    /* (a{1,3}){2,4} is a{2,12}: no count between is missing. */
+    if (x.kind == REPEAT && x.min <= 1) {
+        uint64_t most = (uint64_t)x.max * max;
+        bool is_endless = x.max == WEFTI_EXPR_MANY || max == WEFTI_EXPR_MANY;
+        if (is_endless || most < WEFTI_EXPR_MANY) {
+            a = x.a;
+            min *= x.min;
+            max = is_endless ? WEFTI_EXPR_MANY : (uint32_t)most;
+        }
+    }
     x = pool->nodes[a];
     return intern(
         pool, (struct node){.kind = REPEAT,
