@@ -131,10 +131,12 @@ weft_err wefti_config_check(const struct wefti_config_program *program, struct w
             return weft_err_set(why, WEFT_E_INVAL, "no %s given; usage: %s", program->words[i].name,
                                 program->usage);
     }
-    if (program->bit == WEFT_PROG_GRAMMAR && !!c->schema + !!c->regex + !!c->gbnf + !!c->lark != 1)
-        return weft_err_set(why, WEFT_E_INVAL,
-                            "one of --schema, --regex, --gbnf and --lark is needed; usage: %s",
-                            program->usage);
+    if (program->bit == WEFT_PROG_GRAMMAR &&
+        !!c->schema + !!c->regex + !!c->gbnf + !!c->lark + !!c->tags != 1)
+        return weft_err_set(
+            why, WEFT_E_INVAL,
+            "one of --schema, --regex, --gbnf, --lark and --tags is needed; usage: %s",
+            program->usage);
     if ((program->bit & (WEFT_PROG_TEMPLATE | WEFT_PROG_GRAMMAR)) && !c->cases)
         return weft_err_set(why, WEFT_E_INVAL, "no --cases given; usage: %s", program->usage);
     if (c->block_size % 16)

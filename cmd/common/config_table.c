@@ -145,7 +145,8 @@ static const struct wefti_config_program programs[] = {
          "{\"text\": ...} or {\"error\": ...}}."},
     {.bit = WEFT_PROG_GRAMMAR,
      .name = "grammar",
-     .usage = "weft grammar (--schema FILE | --regex RE | --gbnf FILE | --lark FILE) [--tokenizer "
+     .usage = "weft grammar (--schema FILE | --regex RE | --gbnf FILE | --lark FILE | --tags FILE) "
+              "[--tokenizer "
               "MODEL] --cases FILE [--json]",
      .about = "Judges texts by a grammar.",
      .examples = {"weft grammar --regex \"[0-9]+(\\.[0-9]+)?\" --cases texts.json"},

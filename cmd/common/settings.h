@@ -86,6 +86,7 @@
       "a regular expression that all of a text must match")                                        \
     X(gbnf, TEXT, "gbnf", GRAMMAR, 0, 0, NULL, "FILE", "a grammar in llama.cpp's notation")        \
     X(lark, TEXT, "lark", GRAMMAR, 0, 0, NULL, "FILE", "a grammar in Lark's notation")             \
+    X(tags, TEXT, "tags", GRAMMAR, 0, 0, NULL, "FILE", "structural tags")                          \
     X(tokenizer, TEXT, "tokenizer", GRAMMAR, 0, 0, NULL, "MODEL",                                  \
       "check the texts in tokens of this model, too")                                              \
     X(force, FLAG, "force", PACK, 0, 0, NULL, NULL, "replace OUT if it is there already")          \

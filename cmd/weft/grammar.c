@@ -24,7 +24,10 @@ static const char rejected[] = "rejected", incomplete[] = "incomplete", accepted
 
 static weft_err compile(const struct weft_config *config, weft_gram **gram_out,
                         struct weft_errmsg *why) {
-    const char *path = config->schema ? config->schema : config->gbnf ? config->gbnf : config->lark;
+    const char *path = config->schema ? config->schema
+                       : config->gbnf ? config->gbnf
+                       : config->lark ? config->lark
+                                      : config->tags;
     char *text = NULL;
     size_t len = 0;
     struct weft_grammar wish;
@@ -33,6 +36,7 @@ static weft_err compile(const struct weft_config *config, weft_gram **gram_out,
     wish.json_digits = config->json_max_digits;
     wish.kind = config->regex    ? WEFT_GRAMMAR_REGEX
                 : config->schema ? WEFT_GRAMMAR_SCHEMA
+                : config->tags   ? WEFT_GRAMMAR_TAGS
                                  : WEFT_GRAMMAR_RULES;
     weft_err err = WEFT_OK;
     if (!config->regex)

@@ -1,6 +1,5 @@
 #include "grammar.h"
 
-#include <ctype.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +7,7 @@
 #include "base/check.h"
 #include "expr/expr.h"
 #include "joint/lark.h"
+#include "joint/tags.h"
 #include "match/mask.h"
 #include "schema/schema.h"
 #include "sources/gbnf.h"
@@ -87,42 +87,10 @@ static weft_err read_any_object(struct wefti_tree *tree, struct weft_str text, u
     return wefti_schema_read(tree, (struct weft_str){schema, sizeof schema - 1}, root_out, why);
 }
 
-static size_t skip_comments(struct weft_str text) {
-    size_t at = 0;
-    for (; at < text.len && strchr(" \t\r\n#/", text.data[at]); at++) {
-        if (text.data[at] != '#' && text.data[at] != '/') continue;
-        const char *end = memchr(text.data + at, '\n', text.len - at);
-        if (!end) return text.len;
-        at = (size_t)(end - text.data);
-    }
-    return at;
-}
-
-/* Whether the first rule has "::=" behind its name. */
-static bool is_gbnf(struct weft_str text) {
-    size_t at = skip_comments(text);
-    while (at < text.len && (isalnum((unsigned char)text.data[at]) || strchr("-_", text.data[at])))
-        at++;
-    while (at < text.len && (text.data[at] == ' ' || text.data[at] == '\t'))
-        at++;
-    return text.len - at >= 3 && memcmp(text.data + at, "::=", 3) == 0;
-}
-
-static weft_err read_either(struct wefti_tree *tree, struct weft_str text, uint32_t *root_out,
-                            struct weft_errmsg *why) {
-    return (is_gbnf(text) ? wefti_gbnf_read : wefti_lark_read)(tree, text, root_out, why);
-}
-
-static weft_err read_tags(struct wefti_tree *tree, struct weft_str text, uint32_t *root_out,
-                          struct weft_errmsg *why) {
-    (void)tree, (void)text, (void)root_out;
-    return weft_err_set(why, WEFT_E_UNSUPPORTED, "structural tags are not supported");
-}
-
 static read_rules *const readers[WEFT_GRAMMAR_COUNT] = {
     [WEFT_GRAMMAR_SCHEMA] = wefti_schema_read, [WEFT_GRAMMAR_JSON_OBJECT] = read_any_object,
-    [WEFT_GRAMMAR_REGEX] = read_regex,         [WEFT_GRAMMAR_RULES] = read_either,
-    [WEFT_GRAMMAR_CHOICE] = read_choice,       [WEFT_GRAMMAR_TAGS] = read_tags,
+    [WEFT_GRAMMAR_REGEX] = read_regex,         [WEFT_GRAMMAR_RULES] = wefti_rules_read,
+    [WEFT_GRAMMAR_CHOICE] = read_choice,       [WEFT_GRAMMAR_TAGS] = wefti_tags_read,
 };
 
 /* A text, into a tree whose pool is there. */
@@ -199,6 +167,10 @@ weft_err weft_gram_gbnf(struct weft_str grammar, weft_gram **gram_out, struct we
 
 weft_err weft_gram_lark(struct weft_str grammar, weft_gram **gram_out, struct weft_errmsg *why) {
     return compile_text(grammar, wefti_lark_read, gram_out, why);
+}
+
+weft_err weft_gram_tags(struct weft_str tags, weft_gram **gram_out, struct weft_errmsg *why) {
+    return compile_text(tags, wefti_tags_read, gram_out, why);
 }
 
 weft_err weft_gram_schema(struct weft_str schema, weft_gram **gram_out, struct weft_errmsg *why) {

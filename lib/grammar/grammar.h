@@ -1,7 +1,7 @@
 /* grammar: which tokens a text that must fit a grammar may go on with.
  *
  * Model    A grammar is a language of byte strings, compiled once from a notation: a regular expression,
- *          GBNF, Lark's notation, a choice of texts. A text is fed to a state in bytes; behind each byte
+ *          GBNF, Lark's notation, JSON Schema, structural tags, ... A text is fed to a state in bytes; behind each byte
  *          there is some text of the grammar that begins so, never a dead end. A mask has a bit for each
  *          token of a vocabulary whose bytes may come next, so a token may span several symbols of the
  *          grammar, and a character several tokens. Special tokens have no bytes here and are never in a mask: the
@@ -35,6 +35,9 @@ WEFT_MUST_CHECK weft_err weft_gram_regex(struct weft_str regex, weft_gram **gram
 WEFT_MUST_CHECK weft_err weft_gram_gbnf(struct weft_str grammar, weft_gram **gram_out,
                                         struct weft_errmsg *why);
 WEFT_MUST_CHECK weft_err weft_gram_lark(struct weft_str grammar, weft_gram **gram_out,
+                                        struct weft_errmsg *why);
+/* Structural tags: JSON, in vLLM's older form or XGrammar's. Refusals name the tag. */
+WEFT_MUST_CHECK weft_err weft_gram_tags(struct weft_str tags, weft_gram **gram_out,
                                         struct weft_errmsg *why);
 /* JSON Schema, draft 4 to 2020-12; what it has that can't be honoured is refused with keyword and place. */
 WEFT_MUST_CHECK weft_err weft_gram_schema(struct weft_str schema, weft_gram **gram_out,

@@ -2,6 +2,7 @@
  * needs them; every use of one in a rule has behind it what is ignored. */
 #include "joint/lark.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 #include "codec/utf8.h"
 #include "expr/chars.h"
 #include "schema/schema.h"
+#include "sources/gbnf.h"
 #include "sources/reader.h"
 #include "sources/regex.h"
 
@@ -725,4 +727,32 @@ weft_err wefti_lark_read(struct wefti_tree *tree, struct weft_str text, uint32_t
         r->err = weft_err_set(why, WEFT_E_TOOBIG, "the grammar is too large");
     wefti_reader_fini(r);
     return r->err;
+}
+
+/* ------------------------------------------------------------------------------ either notation --- */
+
+static size_t skip_comments(struct weft_str text) {
+    size_t at = 0;
+    for (; at < text.len && strchr(" \t\r\n#/", text.data[at]); at++) {
+        if (text.data[at] != '#' && text.data[at] != '/') continue;
+        const char *end = memchr(text.data + at, '\n', text.len - at);
+        if (!end) return text.len;
+        at = (size_t)(end - text.data);
+    }
+    return at;
+}
+
+/* Whether the first rule has "::=" behind its name. */
+static bool is_gbnf(struct weft_str text) {
+    size_t at = skip_comments(text);
+    while (at < text.len && (isalnum((unsigned char)text.data[at]) || strchr("-_", text.data[at])))
+        at++;
+    while (at < text.len && (text.data[at] == ' ' || text.data[at] == '\t'))
+        at++;
+    return text.len - at >= 3 && memcmp(text.data + at, "::=", 3) == 0;
+}
+
+weft_err wefti_rules_read(struct wefti_tree *tree, struct weft_str text, uint32_t *root_out,
+                          struct weft_errmsg *why) {
+    return (is_gbnf(text) ? wefti_gbnf_read : wefti_lark_read)(tree, text, root_out, why);
 }

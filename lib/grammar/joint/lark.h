@@ -21,4 +21,8 @@
 WEFT_MUST_CHECK weft_err wefti_lark_read(struct wefti_tree *tree, struct weft_str text,
                                          uint32_t *root_out, struct weft_errmsg *why);
 
+/* GBNF where the first rule has "::=", else Lark. */
+WEFT_MUST_CHECK weft_err wefti_rules_read(struct wefti_tree *tree, struct weft_str text,
+                                          uint32_t *root_out, struct weft_errmsg *why);
+
 #endif
