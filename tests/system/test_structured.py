@@ -60,6 +60,30 @@ def is_match(pattern):
     return check
 
 
+def tags(schema):
+    structures = [{"begin": " a<f>", "schema": PERSON, "end": "</f>"}, {"begin": " a<g>", "schema": schema, "end": "</g>"}]
+    return {"type": "structural_tag", "structures": structures, "triggers": [" a"]}
+
+
+def is_tagged(text):
+    """Of `tags({"type": "integer"})`: wherever it says " a" one of the two follows."""
+    while " a" in text:
+        text = text[text.index(" a"):]
+        tag = text[2:5]
+        value, end = json.JSONDecoder().raw_decode(text, 5)
+        fits({"<f>": PERSON, "<g>": {"type": "integer"}}[tag])(value)
+        assert text[end:].startswith("</" + tag[1:]), text
+        text = text[end + 4:]
+
+
+LARK = """
+start: call ("," call)*
+call: NAME "(" [call] ")"
+NAME: /[a-c]/ ~ 1..2
+%ignore " "
+"""
+
+
 # What is asked for, by every name there is, and who judges what comes.
 ASKED = [
     ({"response_format": response_format(PERSON)}, is_json(PERSON)),
@@ -75,6 +99,11 @@ ASKED = [
     ({"structured_outputs": {"json": TREE}}, is_json(TREE)),
     ({"guided_grammar": LIST}, is_match("[a-c,()]+")),
     ({"grammar": LIST}, is_match("[a-c,()]+")),
+    ({"structured_outputs": {"grammar": LARK}}, is_match("[a-c,() ]+")),
+    ({"response_format": tags({"type": "integer"})}, is_tagged),
+    ({"structured_outputs": {"structural_tag": {"format": {"type": "tag", "begin": " a<f>", "end": "</f>",
+                                                           "content": {"type": "json_schema", "json_schema": PERSON}}}}},
+     is_tagged),
 ]
 
 
@@ -185,7 +214,10 @@ REFUSED = [
     ({"response_format": {"type": "json_schema"}}, "response_format", "schema"),
     ({"response_format": {"type": "xml"}}, "response_format", "json_schema"),
     ({"response_format": "json"}, "response_format", "object"),
-    ({"response_format": {"type": "structural_tag", "structures": []}}, "response_format", "structural tags"),
+    ({"response_format": tags({"pattern": "(?<=a)b"})}, "response_format",
+     "structures[1] (\" a<g>\"): schema, \"pattern\" at #: "),
+    ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs", "neither \"format\""),
+    ({"structured_outputs": {"grammar": "start: /a+?b/"}}, "structured_outputs", "line 1, column 8"),
     ({"guided_regex": "(?<=a)b"}, "guided_regex", "look-behind"),
     ({"guided_regex": 5}, "guided_regex", "string"),
     ({"guided_choice": []}, "guided_choice", "nothing"),

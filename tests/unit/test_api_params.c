@@ -209,6 +209,9 @@ static const struct row rows[] = {
      "grammar"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"structured_outputs\":{\"regex\":\"a\"}}", 0, ""},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"structured_outputs\":\"a\"}", 400, "structured_outputs"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"structured_outputs\":{\"structural_tag\":5}}", 400,
+     "structured_outputs"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"structural_tag\":[]}", 400, "structural_tag"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"structured_outputs\":{\"json\":{},\"choice\":[\"a\"]}}",
      400, "structured_outputs"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"structured_outputs\":{\"whitespace_pattern\":\" \"}}",
@@ -404,6 +407,36 @@ static void fields_arrive_as_they_were_given(void **state) {
     struct weft_errmsg why;
     assert_int_equal(weft_sampling_check(&p.sampling, 100, &why), WEFT_OK);
     wefti_api_params_fini(&p);
+}
+
+static void structural_tags_and_rules_arrive_by_all_their_names(void **state) {
+    (void)state;
+    static const struct {
+        const char *fields;
+        enum weft_grammar_kind kind;
+        const char *text;
+    } list[] = {
+        {"\"response_format\":{\"type\":\"structural_tag\",\"format\":{\"type\":\"any_text\"}}",
+         WEFT_GRAMMAR_TAGS, "{\"type\":\"structural_tag\",\"format\":{\"type\":\"any_text\"}}"},
+        {"\"response_format\":{\"type\":\"structural_tag\",\"triggers\":[],\"structures\":[]}",
+         WEFT_GRAMMAR_TAGS, "{\"type\":\"structural_tag\",\"triggers\":[],\"structures\":[]}"},
+        {"\"structured_outputs\":{\"structural_tag\":\"{}\"}", WEFT_GRAMMAR_TAGS, "{}"},
+        {"\"structured_outputs\":{\"structural_tag\":{\"format\":1}}", WEFT_GRAMMAR_TAGS,
+         "{\"format\":1}"},
+        {"\"structural_tag\":\"{}\"", WEFT_GRAMMAR_TAGS, "{}"},
+        {"\"structured_outputs\":{\"grammar\":\"start: A\"}", WEFT_GRAMMAR_RULES, "start: A"},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        struct params p;
+        struct weft_api_error error;
+        char body[256];
+        (void)snprintf(body, sizeof body, "{\"prompt\":\"a\",%s}", list[i].fields);
+        if (!parse(body, CALL_COMPLETION, 4, &p, &error)) fail_msg("%s: %s", body, error.message);
+        assert_int_equal(p.sampling.grammar.kind, list[i].kind);
+        assert_int_equal(p.sampling.grammar.n_bytes, strlen(list[i].text));
+        assert_memory_equal(p.sampling.grammar.text, list[i].text, strlen(list[i].text));
+        wefti_api_params_fini(&p);
+    }
 }
 
 static void how_to_serve_a_request_arrives_as_it_was_given(void **state) {
@@ -830,6 +863,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_body_is_taken_or_names_the_field),
         cmocka_unit_test(fields_arrive_as_they_were_given),
+        cmocka_unit_test(structural_tags_and_rules_arrive_by_all_their_names),
         cmocka_unit_test(how_to_serve_a_request_arrives_as_it_was_given),
         cmocka_unit_test(sixty_four_strings_may_stop_a_request_and_no_more),
         cmocka_unit_test(unknown_fields_are_refused_where_that_is_wanted),

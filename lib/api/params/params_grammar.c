@@ -73,6 +73,14 @@ static void set_schema(const struct wish *wish, const json_t *value, struct para
         refuse_type(wish, "a JSON Schema", value);
 }
 
+/* Structural tags: an object, or the text of one. */
+static void set_tags(const struct wish *wish, const json_t *value, struct params *params) {
+    if (json_is_object(value))
+        set_json(wish, WEFT_GRAMMAR_TAGS, value, params);
+    else
+        set_string(wish, WEFT_GRAMMAR_TAGS, value, params);
+}
+
 static void set_any_object(const struct wish *wish, struct params *params) {
     set(wish, WEFT_GRAMMAR_JSON_OBJECT, calloc(1, 1), 0, params);
 }
@@ -106,7 +114,7 @@ static void read_response_format(const struct reader *r, struct params *params) 
     const json_t *schema = json_object_get(value, "schema");
     if (wefti_api_json_is_text(type, "text")) return;
     if (wefti_api_json_is_text(type, "structural_tag")) {
-        set_json(&wish, WEFT_GRAMMAR_TAGS, value, params);
+        set_tags(&wish, value, params);
     } else if (wefti_api_json_is_text(type, "json_object") && schema && !json_is_null(schema)) {
         wish.name = "response_format.schema";
         set_schema(&wish, schema, params);
@@ -155,8 +163,7 @@ static void read_structured_outputs(const struct reader *r, struct params *param
         set_string(&(struct wish){r, field, "structured_outputs.grammar"}, WEFT_GRAMMAR_RULES, item,
                    params);
     if ((item = wefti_api_json_get(&inner, "structural_tag")))
-        set_string(&(struct wish){r, field, "structured_outputs.structural_tag"}, WEFT_GRAMMAR_TAGS,
-                   item, params);
+        set_tags(&(struct wish){r, field, "structured_outputs.structural_tag"}, item, params);
     wefti_api_json_get_bool(&inner, "json_object", &wants_object);
     if (wants_object)
         set_any_object(&(struct wish){r, field, "structured_outputs.json_object"}, params);
@@ -183,6 +190,8 @@ static void read_guided(const struct reader *r, struct params *params) {
     if ((item = wefti_api_json_get(r, "guided_grammar")))
         set_string(&(struct wish){r, "guided_grammar", "guided_grammar"}, WEFT_GRAMMAR_RULES, item,
                    params);
+    if ((item = wefti_api_json_get(r, "structural_tag")))
+        set_tags(&(struct wish){r, "structural_tag", "structural_tag"}, item, params);
     wefti_api_json_note(r, "guided_decoding_backend");
 }
 

@@ -11,7 +11,6 @@ static const struct refused_field unsupported[] = {
     {"suffix", IF_EMPTY},
     {"use_beam_search", IF_FALSE},
     {"guided_whitespace_pattern", IF_NULL},
-    {"structural_tag", IF_NULL},
     {"logits_processors", IF_EMPTY},
     {"prompt_embeds", IF_NULL},
     {"bad_words", IF_EMPTY},
