@@ -7,6 +7,6 @@ weft_test(golden_grammars SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_gramma
           LINKS weft_grammar weft_tokenizer PkgConfig::JANSSON LABELS golden TIMEOUT 120)
 weft_test(golden_schemas SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_schemas.c
           LINKS weft_grammar weft_tokenizer PkgConfig::JANSSON LABELS golden TIMEOUT 120)
-foreach(name fuzz_schema fuzz_regex fuzz_gbnf)
+foreach(name fuzz_schema fuzz_regex fuzz_gbnf fuzz_lark fuzz_tags)
   weft_fuzz(${name} RUNS 10000 SOURCES ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_grammar.c LINKS weft_grammar weft_base PkgConfig::JANSSON)
 endforeach()

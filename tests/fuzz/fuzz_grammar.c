@@ -12,8 +12,9 @@
 #define N_TOKENS 260u /* the last of which is none */
 #define MASK_WORDS ((N_TOKENS + 63) / 64)
 
-static const char *const texts[] = {"{\"a\":[1,2.50,\"x\\n\"],\"b\":null}", "[[],{\"a\":-1e3}]",
-                                    "aab12", "\"\xc3\xa9\xf0\x9f\x98\x80\"", "((a+1)*2)\n"};
+static const char *const texts[] = {
+    "{\"a\":[1,2.50,\"x\\n\"],\"b\":null}", "[[],{\"a\":-1e3}]", "aab12", "<f=a>1</f> a",
+    "\"\xc3\xa9\xf0\x9f\x98\x80\"",         "((a+1)*2)\n"};
 
 static char bytes_of_tokens[256];
 static struct weft_str tokens[N_TOKENS];

@@ -21,7 +21,8 @@ CORPUS = os.path.join(SOURCE_DIR, "tests/fuzz/corpus")
 SHARES = {"fuzz_tokenizer": 3}
 # The module whose words a target reads: keys, names and keywords are string literals of its sources.
 MODULES = {"fuzz_template": "template", "fuzz_config": "model", "fuzz_gguf": "model", "fuzz_safetensors": "model",
-           "fuzz_tokenizer": "tokenizer", "fuzz_traffic": "traffic", "fuzz_schema": "grammar/schema"}
+           "fuzz_tokenizer": "tokenizer", "fuzz_traffic": "traffic", "fuzz_schema": "grammar/schema",
+           "fuzz_lark": "grammar/joint", "fuzz_tags": "grammar/joint"}
 KEPT_BYTES_MAX = 16384  # of an input
 
 
