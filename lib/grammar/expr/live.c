@@ -4,6 +4,7 @@
 #include "expr/pool.h"
 
 #define LIVE_VISITS_MAX 70000u /* states that one question may look at */
+#define FIRST_VISITS_MAX 300u  /* nodes for what one state may begin with */
 
 static bool is_known(const wefti_expr_pool *pool, wefti_expr a, bool *live_out) {
     const struct node *node = &pool->nodes[a];
@@ -11,9 +12,59 @@ static bool is_known(const wefti_expr_pool *pool, wefti_expr a, bool *live_out) 
     return *live_out || node->live == DEAD;
 }
 
+static const struct wefti_byte_set all_bytes = {{UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX}};
+
+static void add_bytes(struct wefti_byte_set *to, const struct wefti_byte_set *more) {
+    for (int w = 0; w < 4; w++)
+        to->bits[w] |= more->bits[w];
+}
+
+static void add_first(const wefti_expr_pool *pool, wefti_expr a, unsigned *n_visits,
+                      struct wefti_byte_set *to);
+
+static void add_first_of_all(const wefti_expr_pool *pool, const struct node *node,
+                             unsigned *n_visits, struct wefti_byte_set *to) {
+    struct wefti_byte_set shared = all_bytes;
+    for (uint32_t i = 0; i < node->b; i++) {
+        struct wefti_byte_set one = {{0}};
+        add_first(pool, pool->children[node->a + i], n_visits, &one);
+        for (int w = 0; w < 4; w++)
+            shared.bits[w] &= one.bits[w];
+    }
+    add_bytes(to, &shared);
+}
+
+/* Bytes that a text may begin with, and perhaps others. */
+static void add_first(const wefti_expr_pool *pool, wefti_expr a, unsigned *n_visits,
+                      struct wefti_byte_set *to) {
+    static const struct wefti_byte_set digits = {{(uint64_t)0x3ff << '0' | (uint64_t)1 << '.'}};
+    const struct node *node = &pool->nodes[a];
+    while (node->kind == CAT && ++*n_visits <= FIRST_VISITS_MAX) {
+        add_first(pool, node->a, n_visits, to);
+        if (!pool->nodes[node->a].takes_empty) return;
+        node = &pool->nodes[node->b];
+    }
+    if (++*n_visits > FIRST_VISITS_MAX || node->kind == ALL || node->kind == NOT) {
+        *to = all_bytes;
+    } else if (node->kind == SET) {
+        add_bytes(to, &pool->sets[node->a]);
+    } else if (node->kind == REPEAT) {
+        add_first(pool, node->a, n_visits, to);
+    } else if (node->kind == MULTIPLE) {
+        add_bytes(to, &digits);
+    } else if (node->kind == AND) {
+        add_first_of_all(pool, node, n_visits, to);
+    } else if (node->kind == ALT) {
+        for (uint32_t i = 0; i < node->b; i++)
+            add_first(pool, pool->children[node->a + i], n_visits, to);
+    }
+}
+
+/* A number goes on with one of a dozen bytes: no others are tried. */
 struct place {
     wefti_expr expr;
     uint32_t next_class;
+    struct wefti_byte_set first;
 };
 
 /* Depth first; who is seen is taken for dead until a text is found, and then those on the way to it
@@ -47,7 +98,10 @@ static bool enter(wefti_expr_pool *pool, struct search *search, wefti_expr a) {
         search->cap = cap;
     }
     if (!note_seen(search, a)) return false;
-    search->path[search->n++] = (struct place){a, 0};
+    struct place *place = &search->path[search->n++];
+    unsigned n_visits = 0;
+    *place = (struct place){.expr = a};
+    add_first(pool, a, &n_visits, &place->first);
     pool->nodes[a].live = DEAD;
     return true;
 }
@@ -67,6 +121,7 @@ static bool search_text(wefti_expr_pool *pool, struct search *search) {
             continue;
         }
         unsigned char byte = class_to_try(pool, place->next_class++);
+        if (!(place->first.bits[byte / 64] >> (byte % 64) & 1)) continue;
         wefti_expr next = wefti_expr_step(pool, place->expr, byte);
         if (!is_known(pool, next, &is_live) && !enter(pool, search, next)) pool->failed = true;
     }
