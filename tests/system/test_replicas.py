@@ -213,7 +213,7 @@ def test_requests_go_where_they_fit():
         assert len({call.result() for call in calls}) == 1
 
 
-def test_requests_of_a_worker_that_stays_away_go_to_another():
+def requests_of_a_worker_that_stays_away_go_to_another():
     body = {"prompt": "It was late", "max_tokens": 900, "ignore_eos": True, "temperature": 0}
     with Actors("32MiB", "32MiB") as actors:
         expected = actors.complete(**body)
@@ -226,7 +226,7 @@ def test_requests_of_a_worker_that_stays_away_go_to_another():
         assert actors.metric("weft_resubmissions_total") == 0, "others had to start over"
 
 
-def test_a_full_queue_does_not_spill_over_to_a_worker_that_is_gone():
+def a_full_queue_does_not_spill_over_to_a_worker_that_is_gone():
     """Requests beyond the bounds are refused, and running streams go on."""
     body = {"prompt": "It was late", "max_tokens": 900, "ignore_eos": True, "temperature": 0}
 
@@ -246,7 +246,7 @@ def test_a_full_queue_does_not_spill_over_to_a_worker_that_is_gone():
     harness.attempt(run)
 
 
-def test_nobody_starts_over_while_the_only_worker_left_is_silent():
+def nobody_starts_over_while_the_only_worker_left_is_silent():
     body = {"prompt": "It was late", "max_tokens": 900, "ignore_eos": True, "temperature": 0}
 
     def run():
@@ -269,6 +269,13 @@ def test_nobody_starts_over_while_the_only_worker_left_is_silent():
             assert n_resubmitted == 0, f"{n_resubmitted} requests had to start over"
             assert {call.result() for call in calls} == {expected}
     harness.attempt(run)
+
+
+def test_a_worker_that_stays_away():
+    """Seconds of silence in each case."""
+    harness.side_by_side(requests_of_a_worker_that_stays_away_go_to_another,
+                         a_full_queue_does_not_spill_over_to_a_worker_that_is_gone,
+                         nobody_starts_over_while_the_only_worker_left_is_silent)
 
 
 def test_a_queue_is_shared_out():

@@ -263,7 +263,7 @@ def test_a_log_reader_that_goes_away_harms_nobody():
         server.wait()
 
 
-def test_a_router_that_would_read_another_model_ends_the_server():
+def a_router_that_would_read_another_model_ends_the_server():
     """The workers keep the weights they have, whatever lies in the folder by then. A router that came back with another
     vocabulary would send them ids that mean something else."""
     def edit_json(path, change):
@@ -429,7 +429,7 @@ def test_a_child_that_cannot_be_made_again_is_waited_for():
             harness.wait_until("the server to be healthy again", lambda: server.get("/health").status == 200)
 
 
-def test_a_child_that_is_ready_and_dies_again_and_again_ends_the_server():
+def a_child_that_is_ready_and_dies_again_and_again_ends_the_server():
     """A scheduler that listens and dies: it is started more and more slowly, and at last not at all."""
     with tempfile.TemporaryDirectory() as folder:
         for name in ("weft", "weft-router", "weft-worker"):
@@ -452,7 +452,7 @@ def test_a_child_that_is_ready_and_dies_again_and_again_ends_the_server():
         assert os.path.getsize(starts) == 20
 
 
-def test_a_supervisor_that_stood_still_itself_blames_nobody():
+def a_supervisor_that_stood_still_itself_blames_nobody():
     def run():
         with Server() as server:
             harness.wait_until("the server to be healthy", lambda: server.get("/health").status == 200)
@@ -472,6 +472,13 @@ def test_a_supervisor_that_stood_still_itself_blames_nobody():
             harness.wait_until("the server to be healthy", lambda: server.get("/health").status == 200)
             assert server.children()["scheduler"] == pid
     harness.attempt(run)
+
+
+def test_what_takes_its_time():
+    """Pauses between starts, and ten seconds of silence."""
+    harness.side_by_side(a_router_that_would_read_another_model_ends_the_server,
+                         a_child_that_is_ready_and_dies_again_and_again_ends_the_server,
+                         a_supervisor_that_stood_still_itself_blames_nobody)
 
 
 def weft(*args, stdin=None):
