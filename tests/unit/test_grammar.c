@@ -358,6 +358,13 @@ static void repeats_of_repeats_are_one(void **state) {
     assert_int_equal(judge(gram, ""), 'i');
     assert_true(weft_gram_bytes(gram) < 1 << 20);
     weft_gram_free(gram);
+    /* Of rules, too: a recursive one, which is no expression. */
+    gram = gbnf("root ::= a \"x\" | \"y\"\na ::= ((root?)+)++++++++++++++++");
+    assert_int_equal(judge(gram, "x"), 'a');
+    assert_int_equal(judge(gram, "yxyyxxyx"), 'a');
+    assert_int_equal(judge(gram, "yy"), 'i');
+    assert_true(weft_gram_bytes(gram) < 1 << 18);
+    weft_gram_free(gram);
     gram = regex("((a{1,3}){2,4}|(b{0,2}){3}|(c{2,3}){2,3}|((d?){2,3})+|(e+){2}x)");
     static const char *const good[] = {"aa",        "aaaaaaaaaaaa", "",    "bbbbbb", "cccc",
                                        "ccccccccc", "ddddd",        "eex", "eeeex"};

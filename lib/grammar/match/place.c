@@ -81,10 +81,17 @@ static void add_item(struct wefti_place *place, uint32_t first_item, uint32_t st
                sizeof(struct wefti_item));
 }
 
+/* So many items were looked at, each a small part of what an expression's derivative takes. */
+static void spend(struct wefti_place *place, uint32_t n_items) {
+    wefti_lexer_spend(place->lexer, n_items / 8 + 1);
+    if (wefti_lexer_failed(place->lexer)) place->failed = true;
+}
+
 /* A rule that began at `origin` has ended: who waited for it there goes on. */
 static void complete(struct wefti_place *place, uint32_t first_item, uint32_t rule,
                      uint32_t origin) {
     struct wefti_column began = *wefti_place_column_at(place, origin);
+    spend(place, began.end_item - began.first_item);
     for (uint32_t i = began.first_item; i < began.end_item; i++) {
         struct wefti_item item = items(place)[i];
         const struct wefti_net_state *s = &place->net->states[item.state];
@@ -132,6 +139,7 @@ static uint32_t finish_column(struct wefti_place *place, uint32_t first_item) {
     bool may_end = false;
     for (uint32_t i = first_item; i < place->items.n && !place->failed; i++)
         may_end = expand(place, first_item, items(place)[i], here) || may_end;
+    spend(place, place->items.n - first_item);
     struct wefti_column column = {first_item, place->items.n, WEFTI_LEX_DEAD, may_end};
     if (!place->failed && place->waiting.n > 0)
         column.start = wefti_lexer_start(place->lexer, place->waiting.at, place->waiting.n);
@@ -145,6 +153,7 @@ static void add_ended(struct wefti_place *place, uint32_t first_item, uint32_t c
     size_t n;
     const wefti_expr *list = wefti_lexer_endings(place->lexer, ending, &n);
     struct wefti_column from = *wefti_place_column_at(place, column);
+    spend(place, from.end_item - from.first_item);
     for (uint32_t i = from.first_item; i < from.end_item && n > 0; i++) {
         struct wefti_item item = items(place)[i];
         const struct wefti_net_state *s = &place->net->states[item.state];

@@ -84,8 +84,33 @@ uint32_t wefti_tree_chain(struct wefti_tree *tree, wefti_expr separator, uint32_
                                               .separator = separator});
 }
 
+/* A group of one thing is that thing. */
+static uint32_t unwrap(const struct wefti_tree *tree, uint32_t node) {
+    while (node != WEFTI_TREE_NONE) {
+        const struct wefti_tree_node *at = &tree->nodes[node];
+        bool is_group = at->kind == WEFTI_TREE_CAT || at->kind == WEFTI_TREE_ALT;
+        if (!is_group || at->child == WEFTI_TREE_NONE) break;
+        if (tree->nodes[at->child].next != WEFTI_TREE_NONE) break;
+        node = at->child;
+    }
+    return node;
+}
+
+/* A repeat of a repeat is one where no count between is missing: each level would double what a text may
+ * be derived by. */
 uint32_t wefti_tree_repeat(struct wefti_tree *tree, uint32_t child, uint32_t min, uint32_t max) {
     WEFT_ASSERT(min <= max);
+    uint32_t inner = unwrap(tree, child);
+    const struct wefti_tree_node *x = inner == WEFTI_TREE_NONE ? NULL : &tree->nodes[inner];
+    if (x && x->kind == WEFTI_TREE_REPEAT && x->min <= 1 && x->max > 0) {
+        uint64_t most = (uint64_t)x->max * max;
+        bool is_endless = x->max == WEFTI_EXPR_MANY || max == WEFTI_EXPR_MANY;
+        if (max > 0 && (is_endless || most < WEFTI_EXPR_MANY)) {
+            child = x->child;
+            min *= x->min;
+            max = is_endless ? WEFTI_EXPR_MANY : (uint32_t)most;
+        }
+    }
     return add(tree, (struct wefti_tree_node){
                          .kind = WEFTI_TREE_REPEAT, .child = child, .min = min, .max = max});
 }
