@@ -272,6 +272,24 @@ static void combinations_are_those_of_sets(void **state) {
                  BAD{"[]", "[0]", "[1,1,1]", "[1,1.0,1]", NULL});
 }
 
+static void one_of_many_that_do_not_exclude_each_other(void **state) {
+    (void)state;
+    enum { N = 26, ROOM = 100 };
+    char text[N * ROOM + 64] = "{\"type\":\"object\",\"oneOf\":[";
+    for (int i = 0; i < N; i++) {
+        size_t n = strlen(text);
+        (void)snprintf(text + n, sizeof text - n,
+                       "%s{\"properties\":{\"%c\":{\"type\":\"null\"}},\"required\":[\"%c\"]}",
+                       i ? "," : "", 'a' + i, 'a' + i);
+    }
+    (void)strcat(text, "]}");
+    check_schema(text,
+                 GOOD{"{\"a\":null}", "{\"z\":null}", "{\"b\":null,\"a\":1}",
+                      "{\"b\":null,\"a\":[],\"z\":\"\",\"A\":null}", NULL},
+                 BAD{"{}", "{\"a\":1}", "{\"A\":null}", "{\"b\":null,\"a\":null}",
+                     "{\"b\":null,\"a\":1,\"z\":null}", NULL});
+}
+
 static void a_schema_may_contain_itself(void **state) {
     (void)state;
     check_schema("{\"type\": \"object\", \"properties\": {\"next\": {\"$ref\": \"#\"}}, "
@@ -556,6 +574,7 @@ int main(void) {
         cmocka_unit_test(numbers_keep_their_bounds),
         cmocka_unit_test(strings_are_what_they_mean_not_how_they_are_written),
         cmocka_unit_test(combinations_are_those_of_sets),
+        cmocka_unit_test(one_of_many_that_do_not_exclude_each_other),
         cmocka_unit_test(a_schema_may_contain_itself),
         cmocka_unit_test(what_is_not_honoured_is_refused_with_its_place),
         cmocka_unit_test(many_members_and_values_are_looked_up_not_searched),

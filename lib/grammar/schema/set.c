@@ -479,14 +479,15 @@ static struct wefti_object *add_object(struct wefti_sets *sets, struct wefti_set
     return shape;
 }
 
-static void add_with_member(struct wefti_sets *sets, struct wefti_set *out,
-                            const struct wefti_member *member, wefti_term value) {
+/* Where it must be there, it is not, or is another value: one shape, not two, or a "oneOf" of 26 would be 2^25. */
+static void add_without_member(struct wefti_sets *sets, struct wefti_set *out,
+                               const struct wefti_member *member) {
     struct wefti_object *shape = add_object(sets, out);
     struct wefti_member *own = wefti_sets_alloc(sets, 1, sizeof *own);
     if (!shape || !own) return;
     *own = *member;
-    own->value = value;
-    own->is_required = value != WEFTI_TERM_FALSE;
+    own->value = wefti_term_not(sets, member->value);
+    own->is_required = !member->is_required;
     own->is_declared = false;
     shape->members = own;
     shape->n_members = 1;
@@ -524,9 +525,8 @@ static const struct wefti_set *not_object(struct wefti_sets *sets, const struct 
     if (a->max < WEFTI_MANY && (shape = add_object(sets, out))) shape->min = a->max + 1;
     for (uint32_t i = 0; i < a->n_members && !sets->err; i++) {
         const struct wefti_member *member = &a->members[i];
-        if (member->is_required) add_with_member(sets, out, member, WEFTI_TERM_FALSE);
-        if (member->value != WEFTI_TERM_TRUE)
-            add_with_member(sets, out, member, wefti_term_not(sets, member->value));
+        if (member->is_required || member->value != WEFTI_TERM_TRUE)
+            add_without_member(sets, out, member);
     }
     for (uint32_t i = 0; i < a->n_others && !sets->err; i++) {
         wefti_expr keys = wefti_keys_without(sets, a->others[i].keys, a);
