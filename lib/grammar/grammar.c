@@ -217,6 +217,7 @@ weft_err weft_gram_take(weft_gram_state *state, const void *bytes, size_t n) {
     for (size_t i = 0; i < n; i++) {
         unsigned char byte = ((const unsigned char *)bytes)[i];
         wefti_expr_pool_allow(state->gram->pool, CALL_WORK_MAX);
+        wefti_place_allow(&state->place);
         wefti_thinking_take(&thinking, byte);
         if (wefti_place_take(&state->place, byte)) continue;
         if (state->place.failed || wefti_lexer_failed(state->gram->lexer)) return WEFT_E_TOOBIG;
@@ -237,5 +238,6 @@ bool weft_gram_may_end(const weft_gram_state *state) {
 
 weft_err weft_gram_mask(weft_gram_state *state, const weft_gram_vocab *vocab, uint64_t *mask) {
     wefti_expr_pool_allow(state->gram->pool, CALL_WORK_MAX);
+    wefti_place_allow(&state->place);
     return wefti_masks_make(state->gram->masks, &state->place, vocab, mask);
 }

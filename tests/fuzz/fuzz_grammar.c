@@ -7,8 +7,8 @@
 #include "base/rand.h"
 
 #define INPUT_MAX 4096u
-#define MASKS_MAX 8u  /* of a text */
-#define WALK_MAX 48u  /* tokens */
+#define MASKS_MAX 4u  /* of a text */
+#define WALK_MAX 24u  /* tokens */
 #define N_TOKENS 260u /* the last of which is none */
 #define MASK_WORDS ((N_TOKENS + 63) / 64)
 
@@ -105,7 +105,6 @@ void weft_fuzz_grammar(weft_fuzz_compile *compile, weft_fuzz_judge *judge, const
     if (!gram) return;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         feed(gram, texts[i]);
-    for (int i = 0; i < 2; i++)
-        walk(gram, judge, &rand);
+    walk(gram, judge, &rand);
     weft_gram_free(gram);
 }

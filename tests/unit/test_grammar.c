@@ -367,6 +367,20 @@ static void many_members_and_values_are_looked_up_not_searched(void **state) {
     weft_buf_fini(&json);
 }
 
+static void an_ambiguous_text_meets_a_bound(void **state) {
+    (void)state;
+    weft_gram *gram = gbnf("root ::= (\"a\" | \"b\") root{0,300}");
+    weft_gram_state *at;
+    size_t n = 0;
+    weft_err err = weft_gram_state_new(gram, &at);
+    while (!err && n < 2000)
+        err = weft_gram_take(at, n++ % 3 ? "a" : "b", 1);
+    assert_int_equal(err, WEFT_E_TOOBIG);
+    assert_in_range(n, 100, 1000);
+    weft_gram_state_free(at);
+    weft_gram_free(gram);
+}
+
 static void repeats_of_repeats_are_one(void **state) {
     (void)state;
     char text[512] = "root ::= [a-c]";
@@ -578,6 +592,7 @@ int main(void) {
         cmocka_unit_test(a_schema_may_contain_itself),
         cmocka_unit_test(what_is_not_honoured_is_refused_with_its_place),
         cmocka_unit_test(many_members_and_values_are_looked_up_not_searched),
+        cmocka_unit_test(an_ambiguous_text_meets_a_bound),
         cmocka_unit_test(repeats_of_repeats_are_one),
         cmocka_unit_test(bombs_are_answered),
         cmocka_unit_test(answers_come_behind_thoughts),

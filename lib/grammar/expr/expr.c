@@ -115,8 +115,8 @@ void wefti_expr_pool_allow(wefti_expr_pool *pool, uint64_t work_max) {
     pool->work_max = work_max;
 }
 
-void wefti_expr_pool_spend(wefti_expr_pool *pool, uint64_t work) {
-    pool->work += work;
+static void work(wefti_expr_pool *pool, uint64_t n) {
+    pool->work += n;
     if (pool->work > pool->work_max) pool->failed = true;
 }
 
@@ -607,7 +607,7 @@ static wefti_expr finish_and(wefti_expr_pool *pool, struct list *list) {
 static wefti_expr join(wefti_expr_pool *pool, enum kind kind, const wefti_expr *from, size_t n) {
     struct list list = {0};
     flatten(pool, kind, from, n, &list);
-    wefti_expr_pool_spend(pool, list.n);
+    work(pool, list.n);
     wefti_expr whole = WEFTI_EXPR_NONE;
     if (!pool->failed) whole = kind == ALT ? finish_alt(pool, &list) : finish_and(pool, &list);
     free(list.at);
@@ -720,7 +720,7 @@ wefti_expr wefti_expr_step(wefti_expr_pool *pool, wefti_expr a, unsigned char by
     struct memo *memo = &pool->memo[mix(a, byte) >> 13 & (WEFTI_EXPR_MEMO - 1)];
     if (memo->is_used && memo->from == a && memo->byte == byte) return memo->to;
     wefti_expr to = WEFTI_EXPR_NONE;
-    wefti_expr_pool_spend(pool, node.kind == ALT || node.kind == AND ? node.b : 1);
+    work(pool, node.kind == ALT || node.kind == AND ? node.b : 1);
     if (node.kind == CAT)
         to = step_cat(pool, a, byte);
     else if (node.kind == REPEAT)

@@ -189,10 +189,6 @@ void wefti_lexer_free(wefti_lexer *lexer) {
     free(lexer);
 }
 
-void wefti_lexer_spend(wefti_lexer *lexer, uint64_t work) {
-    wefti_expr_pool_spend(lexer->pool, work);
-}
-
 bool wefti_lexer_failed(const wefti_lexer *lexer) {
     return lexer->failed || wefti_expr_pool_failed(lexer->pool);
 }

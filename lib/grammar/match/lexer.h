@@ -16,8 +16,6 @@ typedef uint32_t wefti_lex;
 /* `pool` is borrowed; from here on it gets no new sets of bytes. At most n_states_max states. NULL: no memory. */
 wefti_lexer *wefti_lexer_new(wefti_expr_pool *pool, uint32_t n_states_max);
 void wefti_lexer_free(wefti_lexer *lexer);
-/* Work that is done with it: wefti_expr_pool_spend. */
-void wefti_lexer_spend(wefti_lexer *lexer, uint64_t work);
 /* No memory, or over a bound: every answer since may be wrong. */
 bool wefti_lexer_failed(const wefti_lexer *lexer);
 uint32_t wefti_lexer_n_states(const wefti_lexer *lexer); /* made so far */

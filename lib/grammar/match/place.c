@@ -5,7 +5,8 @@
 
 #include "base/check.h"
 
-#define ENTRIES_MAX (64u << 20) /* of a stack */
+#define ENTRIES_MAX (8u << 20) /* of a stack: 64 MiB of items */
+#define WORK_MAX 20000000u     /* some 0.2 s */
 
 static bool push(struct wefti_place *place, struct wefti_stack *stack, const void *entry,
                  size_t size) {
@@ -71,9 +72,22 @@ static void grow_seen(struct wefti_place *place, uint32_t first_item) {
         (void)put_seen(place, (uint64_t)items(place)[i].state << 32 | items(place)[i].origin);
 }
 
+void wefti_place_allow(struct wefti_place *place) {
+    place->work_left = WORK_MAX;
+}
+
+static void spend(struct wefti_place *place, uint32_t n_items) {
+    if (n_items > place->work_left)
+        place->failed = true;
+    else
+        place->work_left -= n_items;
+}
+
 static void add_item(struct wefti_place *place, uint32_t first_item, uint32_t state,
                      uint32_t origin) {
-    if (state == WEFTI_NET_NONE || place->failed) return;
+    if (state == WEFTI_NET_NONE) return;
+    spend(place, 1);
+    if (place->failed) return;
     if (2 * place->n_seen >= place->cap_seen) grow_seen(place, first_item);
     if (place->failed || !put_seen(place, (uint64_t)state << 32 | origin)) return;
     place->n_seen++;
@@ -81,18 +95,12 @@ static void add_item(struct wefti_place *place, uint32_t first_item, uint32_t st
                sizeof(struct wefti_item));
 }
 
-/* So many items were looked at, each a small part of what an expression's derivative takes. */
-static void spend(struct wefti_place *place, uint32_t n_items) {
-    wefti_lexer_spend(place->lexer, n_items / 8 + 1);
-    if (wefti_lexer_failed(place->lexer)) place->failed = true;
-}
-
 /* A rule that began at `origin` has ended: who waited for it there goes on. */
 static void complete(struct wefti_place *place, uint32_t first_item, uint32_t rule,
                      uint32_t origin) {
     struct wefti_column began = *wefti_place_column_at(place, origin);
     spend(place, began.end_item - began.first_item);
-    for (uint32_t i = began.first_item; i < began.end_item; i++) {
+    for (uint32_t i = began.first_item; i < began.end_item && !place->failed; i++) {
         struct wefti_item item = items(place)[i];
         const struct wefti_net_state *s = &place->net->states[item.state];
         if (s->kind == WEFTI_NET_RULE && s->what == rule)
@@ -139,7 +147,6 @@ static uint32_t finish_column(struct wefti_place *place, uint32_t first_item) {
     bool may_end = false;
     for (uint32_t i = first_item; i < place->items.n && !place->failed; i++)
         may_end = expand(place, first_item, items(place)[i], here) || may_end;
-    spend(place, place->items.n - first_item);
     struct wefti_column column = {first_item, place->items.n, WEFTI_LEX_DEAD, may_end};
     if (!place->failed && place->waiting.n > 0)
         column.start = wefti_lexer_start(place->lexer, place->waiting.at, place->waiting.n);
@@ -154,7 +161,7 @@ static void add_ended(struct wefti_place *place, uint32_t first_item, uint32_t c
     const wefti_expr *list = wefti_lexer_endings(place->lexer, ending, &n);
     struct wefti_column from = *wefti_place_column_at(place, column);
     spend(place, from.end_item - from.first_item);
-    for (uint32_t i = from.first_item; i < from.end_item && n > 0; i++) {
+    for (uint32_t i = from.first_item; i < from.end_item && n > 0 && !place->failed; i++) {
         struct wefti_item item = items(place)[i];
         const struct wefti_net_state *s = &place->net->states[item.state];
         if (s->kind != WEFTI_NET_EXPR) continue;
@@ -179,6 +186,7 @@ uint32_t wefti_place_column(struct wefti_place *place, uint32_t column, uint32_t
 weft_err wefti_place_init(struct wefti_place *place, const struct wefti_net *net,
                           wefti_lexer *lexer) {
     *place = (struct wefti_place){.net = net, .lexer = lexer};
+    wefti_place_allow(place);
     begin_column(place);
     add_item(place, 0, net->rules[0].start, 0);
     uint32_t column = finish_column(place, 0);

@@ -45,6 +45,7 @@ struct wefti_place {
     uint64_t *seen;             /* items of that column: open addressing */
     uint32_t *seen_in;          /* the generation that an entry is of */
     uint32_t n_seen, cap_seen, generation;
+    uint32_t work_left; /* items that may be looked at */
     bool failed;
 };
 
@@ -52,6 +53,10 @@ struct wefti_place {
 WEFT_MUST_CHECK weft_err wefti_place_init(struct wefti_place *place, const struct wefti_net *net,
                                           wefti_lexer *lexer);
 void wefti_place_fini(struct wefti_place *place);
+
+/* Work for one more byte, or mask: columns of an ambiguous grammar grow with the text, and the time that one takes with
+ * its square. What needs more sets `failed`. */
+void wefti_place_allow(struct wefti_place *place);
 
 /* False: no text of the grammar goes on so; the place is as before. */
 bool wefti_place_take(struct wefti_place *place, unsigned char byte);
