@@ -7,6 +7,7 @@ that a busy machine can let slip, it raises Void and attempt() tries again: asse
 speed.
 """
 
+import concurrent.futures
 import contextlib
 import functools
 import http.client
@@ -452,6 +453,13 @@ def side_by_side(*cases):
         case()
         print(f"    {case.__name__} ({time.monotonic() - begin:.1f} s)", flush=True)
     in_threads([functools.partial(run, case) for case in cases])
+
+
+def for_each(items, check, at_once=2):
+    """check(item) for all of them, a few at once: servers start and end while others work. The first exception is raised."""
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        for _ in pool.map(check, items):
+            pass
 
 
 def main():

@@ -146,11 +146,12 @@ def check_chat(server):
 
 def test_every_folder_yields_the_golden_logits():
     names = [name for name in names_of("zoo/*/goldens.safetensors") if name != "llama_quant"]
-    for name in some(names, ["deepseek_v2", "deepseek_v3_fp8", "gemma3", "olmoe", "phi3_longrope"]):
+    def check(name):
         folder = os.path.join(DATA, "zoo", name)
         with serve(folder, folder) as server:
             check_exact(name, server, prompts_of(read_goldens(folder)))
             check_chat(server)
+    harness.for_each(some(names, ["deepseek_v2", "deepseek_v3_fp8", "gemma3", "olmoe", "phi3_longrope"]), check)
 
 
 def write_safetensors(path, tensors, data):
@@ -195,19 +196,21 @@ def test_the_language_part_of_a_larger_model_yields_the_golden_logits():
 
 def test_every_gguf_file_yields_the_golden_logits_of_its_folder():
     names = [os.path.basename(path)[:-5] for path in sorted(glob.glob(os.path.join(DATA, "zoo/gguf/*.gguf")))]
-    for name in some(names, ["deepseek_v3", "gemma3"]):
+    def check(name):
         folder = os.path.join(DATA, "zoo", name)
         with serve(os.path.join(DATA, f"zoo/gguf/{name}.gguf"), folder) as server:
             check_exact(f"{name}.gguf", server, prompts_of(read_goldens(folder)))
+    harness.for_each(some(names, ["deepseek_v3", "gemma3"]), check)
 
 
 def test_every_quantised_gguf_file_yields_the_golden_logits_of_its_type():
     folder = os.path.join(DATA, "zoo/llama_quant")
     goldens = read_goldens(folder)
     names = [os.path.basename(path)[:-5] for path in sorted(glob.glob(os.path.join(folder, "*.gguf")))]
-    for name in some(names, ["Q4_K", "Q8_0"]):
+    def check(name):
         with serve(os.path.join(folder, f"{name}.gguf"), folder) as server:
             check_exact(f"llama_quant/{name}.gguf", server, prompts_of_type(goldens, name))
+    harness.for_each(some(names, ["Q4_K", "Q8_0"]), check)
 
 
 def lend_tokenizer(folder, out, n_vocab):
@@ -225,12 +228,13 @@ def lend_tokenizer(folder, out, n_vocab):
 
 
 def test_every_quantised_folder_yields_the_golden_logits():
-    for name in some(names_of("formats/*/goldens.safetensors"), ["awq", "nf4"]):
+    def check(name):
         folder = os.path.join(DATA, "formats", name)
         with tempfile.TemporaryDirectory() as lent:
             lend_tokenizer(folder, lent, 128)
             with serve(lent, folder) as server:
                 check_exact(name, server, prompts_of(read_goldens(folder)))
+    harness.for_each(some(names_of("formats/*/goldens.safetensors"), ["awq", "nf4"]), check)
 
 
 def test_a_damaged_weight_is_said_in_the_log_and_stays_with_its_request():
@@ -324,29 +328,40 @@ def small_cache(folder, requests, order, n_tokens):
 
 def test_answers_do_not_depend_on_company():
     rng = harness.rng()
-    for name in some(["deepseek_v2", "deepseek_v3", "deepseek_v3_fp8", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe"],
-                     ["deepseek_v3"]):
+
+    def check(case):
+        name, folder, requests, orders = case
+        together, alone = harness.attempt(functools.partial(company, folder, requests, orders[0]))
+        check_equal(name, requests, alone, together)
+    names = some(["deepseek_v2", "deepseek_v3", "deepseek_v3_fp8", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe"], ["deepseek_v3"])
+    harness.for_each(cases_of(rng, names), check)
+
+
+def cases_of(rng, names):
+    """[(name, folder, requests, two orders of them)]"""
+    cases = []
+    for name in names:
         folder = os.path.join(DATA, "zoo", name)
         requests = make_requests(rng, folder)
-        together, alone = harness.attempt(functools.partial(company, folder, requests, order_of(rng, requests)))
-        check_equal(name, requests, alone, together)
+        cases.append((name, folder, requests, [order_of(rng, requests) for _ in range(2)]))
+    return cases
 
 
 def test_preempted_sequences_go_on_as_if_nothing_had_been():
     """Phi-3's prompts are short for LongRoPE and the answers long: tokens computed again are not of the kind that a
     prompt of that length would be."""
     rng = harness.rng()
-    for name in some(["deepseek_v2", "deepseek_v3", "olmoe", "phi3_longrope"], ["deepseek_v2"]):
-        folder = os.path.join(DATA, "zoo", name)
-        requests = make_requests(rng, folder)
+
+    def check(case):
+        name, folder, requests, orders = case
         with serve(folder, folder) as server:
             alone = [answer(server, body) for body in requests]
-        for n_tokens in "16", "512":
-            together, preemptions = harness.attempt(
-                functools.partial(small_cache, folder, requests, order_of(rng, requests), n_tokens))
+        for order, n_tokens in zip(orders, ("16", "512"), strict=True):
+            together, preemptions = harness.attempt(functools.partial(small_cache, folder, requests, order, n_tokens))
             print(f"    {name}, {n_tokens} tokens per step: {preemptions:.0f} preemptions", flush=True)
             assert preemptions > 0, "the cache was meant to be too small"
             check_equal(name, requests, alone, together)
+    harness.for_each(cases_of(rng, some(["deepseek_v2", "deepseek_v3", "olmoe", "phi3_longrope"], ["deepseek_v2"])), check)
 
 
 if __name__ == "__main__":
