@@ -181,6 +181,9 @@ static void add_rests(wefti_masks *masks, struct wefti_place *place, const struc
         wefti_lex lex = wefti_place_column_at(place, next)->start;
         const struct walk walk = {rests[i].trie, rests[i].node, next, lex};
         if (lex != WEFTI_LEX_DEAD) put(masks, &masks->walks, &walk, sizeof walk);
+        /* Free text may end behind each of its bytes, and often nothing may follow. */
+        while (lex == WEFTI_LEX_DEAD && i + 1 < n && rests[i + 1].ending == rests[i].ending)
+            i++;
     }
 }
 
