@@ -20,6 +20,8 @@ static const char *const schemas[] = {
     "{\"type\":\"string\",\"maxLength\":1000}",
     "{\"type\":\"string\",\"minLength\":100}",
     "{\"type\":\"string\",\"pattern\":\"^a.{0,40}$\",\"maxLength\":38}",
+    "{\"type\":\"string\",\"pattern\":\"^([ab]+é? ?){0,9}b{0,3}z?$\",\"maxLength\":60}",
+    "{\"type\":\"string\",\"pattern\":\"^(a|b).*12345$\",\"maxLength\":150}",
     "{\"type\":\"string\",\"pattern\":\"(aé|b\\\"){2}.{0,9}$\"}",
     "{\"type\":\"string\",\"pattern\":\"^(?!ab|.*aaa)[^b-z]*$\"}",
     "{\"type\":\"string\",\"not\":{\"enum\":[\"a\",\"ab\",\"aaé\",\"\"]}}",

@@ -185,6 +185,7 @@ wefti_expr wefti_chars_expr(wefti_expr_pool *pool, struct wefti_chars *chars,
         if (range.first <= range.last)
             whole = wefti_expr_alt2(pool, whole, range_expr(pool, range.first, range.last));
     }
+    if (writing == WEFTI_IN_JSON) wefti_expr_chars(pool, whole);
     return whole;
 }
 

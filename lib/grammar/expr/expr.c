@@ -97,7 +97,7 @@ wefti_expr_pool *wefti_expr_pool_new(uint32_t n_nodes_max) {
     struct node node = {.kind = NONE, .live = DEAD, .is_finite = true};
     wefti_expr none = intern(pool, node);
     node = (struct node){.kind = EMPTY, .live = ALIVE, .is_finite = true};
-    node.takes_empty = node.has_text = true;
+    node.takes_empty = node.has_text = node.is_chars = true;
     wefti_expr empty = intern(pool, node);
     node = (struct node){.kind = ALL, .live = ALIVE, .is_endless = true};
     node.takes_empty = node.has_text = true;
@@ -230,6 +230,8 @@ static wefti_expr cat_one(wefti_expr_pool *pool, wefti_expr a, wefti_expr b) {
                                       .has_text = has_text,
                                       .is_finite = x->is_finite && y->is_finite,
                                       .is_endless = has_text && (x->is_endless || y->is_endless),
+                                      .is_chars = x->is_chars && y->is_chars,
+                                      .is_tail = x->is_chars && y->is_tail,
                                       .a = a,
                                       .b = b});
 }
@@ -289,6 +291,7 @@ wefti_expr wefti_expr_repeat(wefti_expr_pool *pool, wefti_expr a, uint32_t min, 
                             .has_text = min == 0 || x.has_text,
                             .is_finite = x.is_finite && max < WEFTI_EXPR_MANY,
                             .is_endless = x.is_endless || (x.has_text && max == WEFTI_EXPR_MANY),
+                            .is_chars = x.is_chars,
                             .a = a,
                             .min = min,
                             .max = max});
@@ -453,6 +456,7 @@ static void join_repeats(wefti_expr_pool *pool, struct list *list) {
 
 static struct node any_of(const wefti_expr_pool *pool, const struct list *list) {
     struct node all = {.kind = ALT, .is_finite = true, .is_within = true};
+    all.is_chars = all.is_tail = true;
     for (size_t i = 0; i < list->n; i++) {
         const struct node *one = &pool->nodes[list->at[i]];
         all.takes_empty = all.takes_empty || one->takes_empty;
@@ -460,6 +464,8 @@ static struct node any_of(const wefti_expr_pool *pool, const struct list *list) 
         all.is_finite = all.is_finite && one->is_finite;
         all.is_endless = all.is_endless || one->is_endless;
         all.is_within = all.is_within && one->is_within;
+        all.is_chars = all.is_chars && one->is_chars;
+        all.is_tail = all.is_tail && one->is_tail;
     }
     return all;
 }
@@ -474,6 +480,8 @@ static struct node all_of(const wefti_expr_pool *pool, const struct list *list) 
         all.takes_empty = all.takes_empty && one->takes_empty;
         all.is_finite = all.is_finite || one->is_finite;
         all.is_within = all.is_within || one->is_within;
+        all.is_chars = all.is_chars || one->is_chars;
+        all.is_tail = all.is_tail || one->is_tail;
         n_holes += is_hole;
         n_endless += !is_hole && one->is_endless;
     }
@@ -649,6 +657,19 @@ void wefti_expr_within(wefti_expr_pool *pool, wefti_expr a, wefti_expr top) {
     WEFT_ASSERT(pool->top == WEFTI_EXPR_NONE || pool->top == top || pool->failed);
     pool->top = top;
     if (a > WEFTI_EXPR_ALL) pool->nodes[a].is_within = true;
+}
+
+void wefti_expr_chars(wefti_expr_pool *pool, wefti_expr a) {
+    if (a > WEFTI_EXPR_ALL) pool->nodes[a].is_chars = true;
+}
+
+void wefti_expr_strings(wefti_expr_pool *pool, wefti_expr strings, wefti_expr tail) {
+    wefti_expr quote = wefti_expr_range(pool, '"', '"');
+    wefti_expr_within(pool, strings, strings);
+    pool->tail = tail;
+    if (pool->failed) return;
+    pool->nodes[quote].is_tail = true;
+    pool->nodes[tail].is_tail = true;
 }
 
 /* ------------------------------------------------------------------------------ derivatives --- */

@@ -56,6 +56,10 @@ wefti_expr wefti_expr_not(wefti_expr_pool *pool, wefti_expr a);
 /* Says that all texts of `a` are of `top`, so that the two together are `a`: a pattern for strings, where all
  * strings are meant. One `top` for a pool. */
 void wefti_expr_within(wefti_expr_pool *pool, wefti_expr a, wefti_expr top);
+/* Says that each text of `a` is so many characters as they are written in a JSON string; and which expression is all
+ * strings, and all that may stand behind the quote that begins one. */
+void wefti_expr_chars(wefti_expr_pool *pool, wefti_expr a);
+void wefti_expr_strings(wefti_expr_pool *pool, wefti_expr strings, wefti_expr tail);
 /* Decimal texts (digits, a point, digits) of multiples of m / 10^n_places. 1 <= m <= WEFTI_MULTIPLE_MAX. */
 #define WEFTI_MULTIPLE_MAX 1000000u
 wefti_expr wefti_expr_multiples(wefti_expr_pool *pool, uint32_t m, uint32_t n_places);

@@ -15,6 +15,8 @@ struct node {
     bool has_text : 1; /* these surely, without a search */
     bool is_finite : 1, is_endless : 1;
     bool is_within : 1; /* the pool's `top` */
+    bool is_chars : 1;  /* each text so many characters as they are written in a JSON string */
+    bool is_tail : 1;   /* such, and a quote */
     uint32_t a, b; /* SET: index; CAT: both; ALT, AND: first child's place, count; NOT, REPEAT: a;
                     * MULTIPLE: m, the remainder so far */
     uint32_t min,
@@ -40,7 +42,8 @@ struct wefti_expr_pool {
     unsigned char class_of[256], representatives[256];
     uint32_t n_classes;
     struct memo memo[WEFTI_EXPR_MEMO];
-    wefti_expr top; /* NONE: nobody has named one */
+    wefti_expr top;  /* all strings; NONE: nobody has named them */
+    wefti_expr tail; /* what is left of one behind its quote */
     uint64_t work, work_max;
     bool failed;
 };

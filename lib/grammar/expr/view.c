@@ -42,11 +42,61 @@ static wefti_expr far_alt(struct view *v, wefti_expr a) {
     return is_changed ? wefti_expr_alt(v->pool, parts, node.b) : a;
 }
 
+/* The fewest bytes of a text, and of what is left of one behind any of its beginnings. */
+struct rest_of {
+    uint32_t all, left;
+};
+
+#define REST_MAX 1000u
+
+/* False: there are intersections, or it is too long to look at. */
+static bool measure(struct view *v, wefti_expr a, struct rest_of *out) {
+    struct node node = v->pool->nodes[a];
+    struct rest_of x, y;
+    if (++v->n_visits > VISITS_MAX) return false;
+    *out = (struct rest_of){node.kind == SET, 0};
+    if (node.kind == EMPTY || node.kind == ALL || node.kind == SET) return true;
+    if (node.kind == CAT) {
+        if (!measure(v, node.a, &x) || !measure(v, node.b, &y)) return false;
+        *out = (struct rest_of){x.all + y.all, weft_max_u32(x.left + y.all, y.left)};
+    } else if (node.kind == REPEAT) {
+        if (node.min > REST_MAX || !measure(v, node.a, &x)) return false;
+        uint32_t others = node.min ? node.min - 1 : 0;
+        *out = (struct rest_of){node.min * x.all, x.left + others * x.all};
+    } else if (node.kind == ALT) {
+        for (uint32_t i = 0; i < node.b; i++) {
+            if (!measure(v, v->pool->children[node.a + i], &x)) return false;
+            out->all = i ? weft_min_u32(out->all, x.all) : x.all;
+            out->left = weft_max_u32(out->left, x.left);
+        }
+    } else {
+        return false;
+    }
+    return out->all <= REST_MAX && out->left <= REST_MAX;
+}
+
+/* A string's pattern beside a counter that is not near its end, as maxLength is: where any beginning of the pattern's
+ * texts has a text that is short enough for the counter, nothing is seen of the counter. */
+static wefti_expr far_and(struct view *v, wefti_expr a) {
+    struct node node = v->pool->nodes[a];
+    struct rest_of rest;
+    if (node.b != 2) return a;
+    for (uint32_t i = 0; i < 2; i++) {
+        wefti_expr counter = v->pool->children[node.a + i];
+        wefti_expr pattern = v->pool->children[node.a + 1 - i];
+        if (!v->pool->nodes[pattern].is_tail || !measure(v, pattern, &rest)) continue;
+        uint32_t n_bytes = v->n + weft_max_u32(rest.all, rest.left);
+        if (wefti_expr_far(v->pool, counter, n_bytes) == v->pool->tail) return far_from(v, pattern);
+    }
+    return a;
+}
+
 static wefti_expr far_from(struct view *v, wefti_expr a) {
     struct node node = v->pool->nodes[a];
     if (++v->n_visits > VISITS_MAX) return a;
     if (node.kind == CAT) return far_chain(v, a);
     if (node.kind == ALT) return far_alt(v, a);
+    if (node.kind == AND) return far_and(v, a);
     if (node.kind != REPEAT) return a;
     if (node.max > v->n) node.max = WEFTI_EXPR_MANY;
     node.min = weft_min_u32(node.min, v->n + 1);

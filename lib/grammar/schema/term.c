@@ -54,18 +54,16 @@ weft_err wefti_sets_fail(struct wefti_sets *sets, weft_err err, const char *form
     return sets->err;
 }
 
-static wefti_expr quoted(wefti_expr_pool *pool, wefti_expr inner) {
-    wefti_expr quote = wefti_expr_literal(pool, "\"", 1);
-    return wefti_expr_cat(pool, quote, wefti_expr_cat(pool, inner, quote));
-}
-
 void wefti_sets_init(struct wefti_sets *sets, const struct wefti_numbers *numbers,
                      struct weft_errmsg *why) {
     wefti_expr_pool *pool = numbers->pool;
     *sets = (struct wefti_sets){.pool = pool, .numbers = *numbers, .why = why};
     sets->any_char = wefti_chars_any(pool, WEFTI_IN_JSON);
-    sets->all_keys = quoted(pool, wefti_expr_repeat(pool, sets->any_char, 0, WEFTI_EXPR_MANY));
-    wefti_expr_within(pool, sets->all_keys, sets->all_keys);
+    wefti_expr quote = wefti_expr_literal(pool, "\"", 1);
+    wefti_expr chars = wefti_expr_repeat(pool, sets->any_char, 0, WEFTI_EXPR_MANY);
+    wefti_expr tail = wefti_expr_cat(pool, chars, quote);
+    sets->all_keys = wefti_expr_cat(pool, quote, tail);
+    wefti_expr_strings(pool, sets->all_keys, tail);
     wefti_expr words[] = {wefti_expr_literal(pool, "null", 4), wefti_expr_literal(pool, "true", 4),
                           wefti_expr_literal(pool, "false", 5), sets->all_keys};
     wefti_expr some = wefti_expr_alt(pool, words, 4);
