@@ -10,7 +10,7 @@
 
 #define N_TOKENS 500u
 #define TEXT_MAX 300u
-#define N_TEXTS 6
+#define N_TEXTS 3
 
 static const char *const schemas[] = {
     "{\"type\":\"string\",\"maxLength\":3}",

@@ -4,11 +4,12 @@
 
 #define VISITS_MAX 2000u /* nodes that one question may look at; what lies beyond stays as it is */
 #define PARTS_MAX 64u
+#define DEPTH_MAX 200u /* a frame has some 700 bytes */
 
 struct view {
     wefti_expr_pool *pool;
     uint32_t n; /* bytes seen */
-    uint32_t n_visits;
+    uint32_t n_visits, depth;
 };
 
 static wefti_expr far_from(struct view *v, wefti_expr a);
@@ -50,10 +51,11 @@ struct rest_of {
 #define REST_MAX 1000u
 
 /* False: there are intersections, or it is too long to look at. */
-static bool measure(struct view *v, wefti_expr a, struct rest_of *out) {
+static bool measure(struct view *v, wefti_expr a, struct rest_of *out);
+
+static bool measure_node(struct view *v, wefti_expr a, struct rest_of *out) {
     struct node node = v->pool->nodes[a];
     struct rest_of x, y;
-    if (++v->n_visits > VISITS_MAX) return false;
     *out = (struct rest_of){node.kind == SET, 0};
     if (node.kind == EMPTY || node.kind == ALL || node.kind == SET) return true;
     if (node.kind == CAT) {
@@ -75,6 +77,14 @@ static bool measure(struct view *v, wefti_expr a, struct rest_of *out) {
     return out->all <= REST_MAX && out->left <= REST_MAX;
 }
 
+static bool measure(struct view *v, wefti_expr a, struct rest_of *out) {
+    if (++v->n_visits > VISITS_MAX || v->depth == DEPTH_MAX) return false;
+    v->depth++;
+    bool is_known = measure_node(v, a, out);
+    v->depth--;
+    return is_known;
+}
+
 /* A string's pattern beside a counter that is not near its end, as maxLength is: where any beginning of the pattern's
  * texts has a text that is short enough for the counter, nothing is seen of the counter. */
 static wefti_expr far_and(struct view *v, wefti_expr a) {
@@ -91,9 +101,8 @@ static wefti_expr far_and(struct view *v, wefti_expr a) {
     return a;
 }
 
-static wefti_expr far_from(struct view *v, wefti_expr a) {
+static wefti_expr far_node(struct view *v, wefti_expr a) {
     struct node node = v->pool->nodes[a];
-    if (++v->n_visits > VISITS_MAX) return a;
     if (node.kind == CAT) return far_chain(v, a);
     if (node.kind == ALT) return far_alt(v, a);
     if (node.kind == AND) return far_and(v, a);
@@ -101,6 +110,14 @@ static wefti_expr far_from(struct view *v, wefti_expr a) {
     if (node.max > v->n) node.max = WEFTI_EXPR_MANY;
     node.min = weft_min_u32(node.min, v->n + 1);
     return wefti_expr_repeat(v->pool, far_from(v, node.a), node.min, node.max);
+}
+
+static wefti_expr far_from(struct view *v, wefti_expr a) {
+    if (++v->n_visits > VISITS_MAX || v->depth == DEPTH_MAX) return a;
+    v->depth++;
+    a = far_node(v, a);
+    v->depth--;
+    return a;
 }
 
 wefti_expr wefti_expr_far(wefti_expr_pool *pool, wefti_expr a, uint32_t n) {
