@@ -20,6 +20,7 @@ typedef uint32_t wefti_term;
 #define WEFTI_TERM_FALSE 0u /* no value */
 #define WEFTI_TERM_TRUE 1u  /* any value */
 #define WEFTI_MANY UINT32_MAX
+#define WEFTI_TYPES_MAX 8u /* there are seven */
 
 enum wefti_term_kind {
     WEFTI_TERM_CONST,  /* FALSE and TRUE */
@@ -98,7 +99,8 @@ struct wefti_sets {
     uint32_t n_slots;
     void *chunks; /* of memory */
     size_t n_bytes;
-    uint32_t n_shapes; /* made so far: the bound of all work */
+    const json_t *types[WEFTI_TYPES_MAX]; /* {"type": "..."}, the first of each */
+    uint32_t n_shapes;                    /* made so far: the bound of all work */
     uint32_t depth;
     wefti_expr all_scalars, plain_scalars, all_keys; /* plain: without exponents */
     wefti_expr any_char;                             /* of a string */

@@ -152,10 +152,21 @@ static wefti_term intern(struct wefti_sets *sets, struct wefti_term_node node) {
     return sets->n_terms++;
 }
 
+/* Schemas of nothing but one type are the most frequent: the first of each stands for all of them. */
+static const json_t *same_before(struct wefti_sets *sets, const json_t *schema) {
+    const json_t *type = json_object_size(schema) == 1 ? json_object_get(schema, "type") : NULL;
+    for (uint32_t i = 0; i < WEFTI_TYPES_MAX && json_is_string(type); i++) {
+        if (!sets->types[i]) sets->types[i] = schema;
+        if (json_equal(json_object_get(sets->types[i], "type"), type)) return sets->types[i];
+    }
+    return schema;
+}
+
 wefti_term wefti_term_schema(struct wefti_sets *sets, const json_t *schema) {
     if (json_is_true(schema)) return WEFTI_TERM_TRUE;
     if (json_is_false(schema)) return WEFTI_TERM_FALSE;
     if (json_is_object(schema) && json_object_size(schema) == 0) return WEFTI_TERM_TRUE;
+    schema = same_before(sets, schema);
     return intern(sets, (struct wefti_term_node){.kind = WEFTI_TERM_SCHEMA, .what = schema});
 }
 
