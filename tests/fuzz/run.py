@@ -23,6 +23,10 @@ SHARES = {"fuzz_tokenizer": 3}
 MODULES = {"fuzz_template": "template", "fuzz_config": "model", "fuzz_gguf": "model", "fuzz_safetensors": "model",
            "fuzz_tokenizer": "tokenizer", "fuzz_traffic": "traffic", "fuzz_schema": "grammar/schema",
            "fuzz_lark": "grammar/joint", "fuzz_tags": "grammar/joint"}
+# How long one input may take, by the clock. A grammar may work for half a second, which is forty times as long under the
+# sanitizers, and this with others on the machine.
+LIMIT_S = 20
+LIMITS_S = {f"fuzz_{notation}": 120 for notation in ("schema", "regex", "gbnf", "lark", "tags")}
 KEPT_BYTES_MAX = 16384  # of an input
 
 
@@ -45,8 +49,9 @@ def write_dictionary(name, path):
     return path
 
 
-def options(seconds):
-    return [f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=3072", "-print_final_stats=1", "-verbosity=1"]
+def options(name, seconds):
+    return [f"-max_total_time={seconds * SHARES.get(name, 1)}", f"-timeout={LIMITS_S.get(name, LIMIT_S)}", "-rss_limit_mb=3072",
+            "-print_final_stats=1", "-verbosity=1"]
 
 
 def keep(exe, name, corpus, env):
@@ -65,7 +70,7 @@ def run(build, name, seconds, keeps):
     with tempfile.TemporaryDirectory() as corpus, tempfile.NamedTemporaryFile() as words:
         folders = [corpus] + ([os.path.join(CORPUS, name)] if os.path.isdir(os.path.join(CORPUS, name)) else [])
         dictionary = [f"-dict={write_dictionary(name, words.name)}"] if name in MODULES else []
-        done = subprocess.run([exe, *options(seconds * SHARES.get(name, 1)), f"-artifact_prefix={findings}/",
+        done = subprocess.run([exe, *options(name, seconds), f"-artifact_prefix={findings}/",
                                *dictionary, *folders],
                               env={**env, "WEFT_FUZZ_SEEDS": corpus}, capture_output=True, text=True, errors="replace")
         if keeps:
