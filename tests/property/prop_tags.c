@@ -1,0 +1,201 @@
+/* Structural tags over three letters, with triggers, ends and excluded texts that overlap as they like, against a
+ * model that looks at every place of a text. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/rand.h"
+#include "grammar/grammar.h"
+
+#define N_CASES 3000
+#define N_TEXTS 40
+#define TEXT_MAX 40u
+#define N_TAGS_MAX 3u
+
+struct tag {
+    char begin[12], content[4], end[4];
+    bool is_free; /* its content is any text; it has an end then */
+};
+
+static char triggers[2][4], excluded[4];
+static uint32_t n_triggers, n_tags;
+static struct tag tags[N_TAGS_MAX];
+static bool must, is_once;
+
+static void random_text(uint64_t *rand, uint32_t min, uint32_t max, char *out) {
+    size_t n = min + weft_rand_below(rand, max - min + 1);
+    for (size_t i = 0; i < n; i++)
+        out[i] = "ab<"[weft_rand_below(rand, 3)];
+    out[n] = 0;
+}
+
+/* ------------------------------------------------------------------------------------- the model --- */
+
+static bool is_at(const char *text, size_t at, size_t n, const char *what) {
+    size_t len = strlen(what);
+    return n - at >= len && memcmp(text + at, what, len) == 0;
+}
+
+/* Whether `what` ends at `end`, and began at `from` or later. */
+static bool ends_at(const char *text, size_t from, size_t end, const char *what) {
+    size_t len = strlen(what);
+    return len > 0 && end - from >= len && memcmp(text + end - len, what, len) == 0;
+}
+
+static bool has(const char *text, size_t from, size_t end, const char *what) {
+    for (size_t i = from; i <= end; i++)
+        if (ends_at(text, from, i, what)) return true;
+    return false;
+}
+
+/* Marks where a tag may end whose first `n_known` bytes are before `at`. */
+static void follow(const struct tag *tag, const char *text, size_t at, size_t n_known, bool *ends) {
+    size_t n = strlen(text);
+    if (!is_at(text, at, n, tag->begin + n_known)) return;
+    at += strlen(tag->begin) - n_known;
+    for (size_t to = at; to <= n; to++) {
+        bool fits = tag->is_free
+                        ? !has(text, at, to, tag->end)
+                        : is_at(text, at, n, tag->content) && to - at == strlen(tag->content);
+        if (fits && is_at(text, to, n, tag->end)) ends[to + strlen(tag->end)] = true;
+    }
+}
+
+/* Free text from `at` on: where tags may end in it, and whether it may go on to the end of the text. */
+static bool scan(const char *text, size_t at, bool *ends) {
+    size_t n = strlen(text);
+    for (size_t i = at; i <= n; i++) {
+        bool is_trigger = false;
+        for (size_t k = 0; k < n_triggers; k++) {
+            if (!ends_at(text, at, i, triggers[k])) continue;
+            is_trigger = true;
+            for (size_t t = 0; t < n_tags; t++)
+                if (strncmp(tags[t].begin, triggers[k], strlen(triggers[k])) == 0)
+                    follow(&tags[t], text, i, strlen(triggers[k]), ends);
+        }
+        if (is_trigger || ends_at(text, at, i, excluded)) return false;
+    }
+    return true;
+}
+
+static bool model(const char *text) {
+    bool starts[TEXT_MAX + 1] = {false};
+    size_t n = strlen(text);
+    for (size_t t = 0; must && t < n_tags; t++)
+        follow(&tags[t], text, 0, 0, starts);
+    if (must && is_once) return starts[n];
+    if (!must) starts[0] = true;
+    for (size_t i = 0; i <= n; i++) {
+        bool ends[TEXT_MAX + 1] = {false};
+        if (!starts[i]) continue;
+        if (scan(text, i, ends) || (is_once && ends[n])) return true;
+        for (size_t k = i; k <= n && !is_once; k++)
+            starts[k] = starts[k] || ends[k];
+    }
+    return false;
+}
+
+/* --------------------------------------------------------------------------------------- a case --- */
+
+static void random_case(uint64_t *rand) {
+    n_triggers = 1 + weft_rand_below(rand, 2);
+    n_tags = 1 + weft_rand_below(rand, N_TAGS_MAX);
+    for (size_t i = 0; i < n_triggers; i++)
+        random_text(rand, 1, 3, triggers[i]);
+    random_text(rand, 0, 3, excluded);
+    for (size_t i = 0; i < n_tags; i++) {
+        struct tag *tag = &tags[i];
+        char rest[4];
+        random_text(rand, 0, 2, rest);
+        (void)snprintf(tag->begin, sizeof tag->begin, "%s%s",
+                       triggers[weft_rand_below(rand, n_triggers)], rest);
+        tag->is_free = weft_rand_below(rand, 2) == 0;
+        random_text(rand, 0, 2, tag->content);
+        random_text(rand, tag->is_free ? 1 : 0, 3, tag->end);
+    }
+    must = weft_rand_below(rand, 2) == 0;
+    is_once = weft_rand_below(rand, 2) == 0;
+}
+
+static weft_gram *compile(char *out, size_t n) {
+    struct weft_errmsg why = {""};
+    weft_gram *gram;
+    char *at = out, *end = out + n;
+    at += snprintf(at, (size_t)(end - at),
+                   "{\"format\":{\"type\":\"triggered_tags\",\"at_least_one\":%s,"
+                   "\"stop_after_first\":%s,\"excludes\":[",
+                   must ? "true" : "false", is_once ? "true" : "false");
+    if (*excluded) at += snprintf(at, (size_t)(end - at), "\"%s\"", excluded);
+    at += snprintf(at, (size_t)(end - at), "],\"triggers\":[");
+    for (size_t i = 0; i < n_triggers; i++)
+        at += snprintf(at, (size_t)(end - at), "%s\"%s\"", i ? "," : "", triggers[i]);
+    at += snprintf(at, (size_t)(end - at), "],\"tags\":[");
+    for (size_t i = 0; i < n_tags; i++) {
+        at += snprintf(at, (size_t)(end - at),
+                       "%s{\"begin\":\"%s\",\"end\":\"%s\",\"content\":", i ? "," : "",
+                       tags[i].begin, tags[i].end);
+        if (tags[i].is_free)
+            at += snprintf(at, (size_t)(end - at), "{\"type\":\"any_text\"}}");
+        else
+            at += snprintf(at, (size_t)(end - at), "{\"type\":\"const_string\",\"value\":\"%s\"}}",
+                           tags[i].content);
+    }
+    (void)snprintf(at, (size_t)(end - at), "]}}");
+    weft_err err = weft_gram_tags((struct weft_str){out, strlen(out)}, &gram, &why);
+    WEFT_ASSERT(!err || strstr(why.text, "lies within another one"));
+    return err ? NULL : gram;
+}
+
+static bool accepts(weft_gram *gram, const char *text) {
+    weft_gram_state *state;
+    WEFT_ASSERT(!weft_gram_state_new(gram, &state));
+    bool is_good = !weft_gram_take(state, text, strlen(text)) && weft_gram_may_end(state);
+    weft_gram_state_free(state);
+    return is_good;
+}
+
+/* Pieces of what may come, and what is between them. */
+static void make_text(uint64_t *rand, char *out) {
+    size_t n = 0;
+    out[0] = 0;
+    for (size_t i = weft_rand_below(rand, 7); i > 0; i--) {
+        const struct tag *tag = &tags[weft_rand_below(rand, n_tags)];
+        char some[4];
+        random_text(rand, 0, 3, some);
+        const char *const pieces[] = {tag->begin, tag->is_free ? some : tag->content, tag->end,
+                                      some};
+        size_t first = weft_rand_below(rand, 4);
+        for (size_t k = first; k < (first ? first + 1 : 3); k++) {
+            size_t len = strlen(pieces[k]);
+            if (n + len > TEXT_MAX) return;
+            memcpy(out + n, pieces[k], len + 1);
+            n += len;
+        }
+    }
+}
+
+int main(void) {
+    weft_check_actor("prop_tags");
+    uint64_t rand = weft_rand_test_seed();
+    size_t n_good = 0, n_all = 0;
+    for (int i = 0; i < N_CASES; i++) {
+        char json[1024], text[TEXT_MAX + 1];
+        random_case(&rand);
+        weft_gram *gram = compile(json, sizeof json);
+        for (int k = 0; k < N_TEXTS && gram; k++) {
+            make_text(&rand, text);
+            bool is_good = model(text);
+            if (accepts(gram, text) != is_good) {
+                (void)fprintf(stderr, "%s\n\"%s\" is to be %s\n", json, text,
+                              is_good ? "accepted" : "rejected");
+                WEFT_ASSERT(false);
+            }
+            n_good += is_good;
+            n_all++;
+        }
+        weft_gram_free(gram);
+    }
+    printf("%zu texts, %zu of them accepted\n", n_all, n_good);
+    return 0;
+}
