@@ -146,8 +146,7 @@ static const struct wefti_config_program programs[] = {
     {.bit = WEFT_PROG_GRAMMAR,
      .name = "grammar",
      .usage = "weft grammar (--schema FILE | --regex RE | --gbnf FILE | --lark FILE | --tags FILE) "
-              "[--tokenizer "
-              "MODEL] --cases FILE [--json]",
+              "[--thinking none|open|maybe] [--tokenizer MODEL] --cases FILE [--json]",
      .about = "Judges texts by a grammar.",
      .examples = {"weft grammar --regex \"[0-9]+(\\.[0-9]+)?\" --cases texts.json"},
      .details = "The file is a JSON list of strings. A line for each says accepted, incomplete (a "

@@ -22,6 +22,12 @@ struct judge {
 
 static const char rejected[] = "rejected", incomplete[] = "incomplete", accepted[] = "accepted";
 
+/* The words are checked with the options. */
+static enum weft_grammar_thinking thinking_of(const char *word) {
+    if (strcmp(word, "open") == 0) return WEFT_THINKING_OPEN;
+    return strcmp(word, "maybe") == 0 ? WEFT_THINKING_MAYBE : WEFT_THINKING_NONE;
+}
+
 static weft_err compile(const struct weft_config *config, weft_gram **gram_out,
                         struct weft_errmsg *why) {
     const char *path = config->schema ? config->schema
@@ -34,6 +40,7 @@ static weft_err compile(const struct weft_config *config, weft_gram **gram_out,
     weft_grammar_init(&wish);
     wish.json_blanks = config->json_whitespace;
     wish.json_digits = config->json_max_digits;
+    wish.thinking = thinking_of(config->thinking);
     wish.kind = config->regex    ? WEFT_GRAMMAR_REGEX
                 : config->schema ? WEFT_GRAMMAR_SCHEMA
                 : config->tags   ? WEFT_GRAMMAR_TAGS
@@ -44,9 +51,9 @@ static weft_err compile(const struct weft_config *config, weft_gram **gram_out,
     wish.text = config->regex ? config->regex : text;
     wish.n_bytes = (uint32_t)(config->regex ? strlen(config->regex) : len);
     if (!err && config->gbnf)
-        err = weft_gram_gbnf((struct weft_str){text, len}, gram_out, why);
+        err = weft_gram_compile_gbnf(&wish, gram_out, why);
     else if (!err && config->lark)
-        err = weft_gram_lark((struct weft_str){text, len}, gram_out, why);
+        err = weft_gram_compile_lark(&wish, gram_out, why);
     else if (!err)
         err = weft_gram_compile(&wish, gram_out, why);
     free(text);

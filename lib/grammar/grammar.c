@@ -147,6 +147,16 @@ weft_err weft_gram_compile(const struct weft_grammar *wish, weft_gram **gram_out
     return weft_err_set(why, WEFT_E_INVAL, "a grammar of no kind");
 }
 
+weft_err weft_gram_compile_gbnf(const struct weft_grammar *wish, weft_gram **gram_out,
+                                struct weft_errmsg *why) {
+    return compile(wish, wefti_gbnf_read, gram_out, why);
+}
+
+weft_err weft_gram_compile_lark(const struct weft_grammar *wish, weft_gram **gram_out,
+                                struct weft_errmsg *why) {
+    return compile(wish, wefti_lark_read, gram_out, why);
+}
+
 static weft_err compile_text(struct weft_str text, read_rules *read, weft_gram **gram_out,
                              struct weft_errmsg *why) {
     struct weft_grammar wish;

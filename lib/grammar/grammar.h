@@ -29,6 +29,11 @@ typedef struct weft_gram_vocab weft_gram_vocab;
  * have not, by name; TOOBIG: over a bound; NOMEM. `why` says the place. The text is borrowed. */
 WEFT_MUST_CHECK weft_err weft_gram_compile(const struct weft_grammar *wish, weft_gram **gram_out,
                                            struct weft_errmsg *why);
+/* The same of RULES in one notation, whatever the text looks like; `kind` is not read. */
+WEFT_MUST_CHECK weft_err weft_gram_compile_gbnf(const struct weft_grammar *wish,
+                                                weft_gram **gram_out, struct weft_errmsg *why);
+WEFT_MUST_CHECK weft_err weft_gram_compile_lark(const struct weft_grammar *wish,
+                                                weft_gram **gram_out, struct weft_errmsg *why);
 /* The same with the usual blanks and digits. `regex` is matched against all of a text, in Python's syntax. */
 WEFT_MUST_CHECK weft_err weft_gram_regex(struct weft_str regex, weft_gram **gram_out,
                                          struct weft_errmsg *why);

@@ -194,6 +194,40 @@ def test_the_answer_comes_behind_the_thinking():
                 assert thinks or judge({"text": text, **choice}, is_json(PERSON)), (end, text)
 
 
+def test_texts_are_judged_behind_thoughts_and_with_the_blanks_asked_for():
+    """`weft grammar`, each notation."""
+    notations = [("--regex", "[0-9]+", "12", "a"), ("--schema", '{"type": "integer"}', "12", "a"),
+                 ("--gbnf", 'root ::= "(" root ")" | "b"', "(b)", "))"), ("--lark", 'start: "a" "b"?', "ab", "b"),
+                 ("--tags", json.dumps({"type": "structural_tag", "format": {"type": "const_string", "value": "x"}}), "x", "y")]
+    for option, grammar, fits, does_not in notations:
+        texts = [fits, does_not, f"a</think>\n\n{fits}", f"<think>a</think>{fits}", "a</think></think>" + fits, "<think>{",
+                 f"<think></think>{does_not}"]
+        a, i, r = "accepted", "incomplete", "rejected"
+        for thinking, expected in (("none", [a, r, r, r, r, r, r]), ("open", [i, i, a, a, r, i, r]),
+                                   ("maybe", [a, r, r, a, r, i, r])):
+            assert judged(option, grammar, texts, "--thinking", thinking) == expected, (option, thinking)
+            in_tokens = judged(option, grammar, texts, "--thinking", thinking, "--tokenizer", harness.FABLE)
+            assert in_tokens == expected, (option, thinking)
+    lark = 'start: "x" %json {"type": "array", "items": {"type": "integer"}}'
+    texts = ["x[1,2]", "x[1, 2]", "x[ 1]", "x[123]"]
+    for more, expected in (((), "aara"), (("--json-whitespace", "0"), "arra"), (("--json-whitespace", "2"), "aaaa"),
+                           (("--json-max-digits", "2"), "aarr")):
+        assert "".join(word[0] for word in judged("--lark", lark, texts, *more)) == expected, more
+
+
+def judged(option, grammar, texts, *more):
+    with tempfile.TemporaryDirectory() as folder:
+        cases, path = os.path.join(folder, "cases"), os.path.join(folder, "grammar")
+        for name, text in ((cases, json.dumps(texts)), (path, grammar)):
+            with open(name, "w", encoding="utf-8") as file:
+                file.write(text)
+        command = [os.path.join(harness.BIN_DIR, "weft"), "grammar", option, grammar if option == "--regex" else path,
+                   "--cases", cases, "--json", *more]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (command, done.stderr)
+        return json.loads(done.stdout)
+
+
 def test_a_text_ends_where_its_grammar_does():
     with Server() as server:
         base = {"prompt": "Once", "max_tokens": 40, "guided_choice": ["zebra"]}
