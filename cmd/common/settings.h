@@ -88,8 +88,8 @@
     X(lark, TEXT, "lark", GRAMMAR, 0, 0, NULL, "FILE", "a grammar in Lark's notation")             \
     X(tags, TEXT, "tags", GRAMMAR, 0, 0, NULL, "FILE", "structural tags")                          \
     X(thinking, WORD, "thinking", GRAMMAR, 0, 0, "none", "none|open|maybe",                        \
-      "what stands before a text: nothing; all up to the first \"</think>\"; that behind a "     \
-      "\"<think>\", or nothing")                                                                 \
+      "what stands before a text: nothing; all up to the first \"</think>\"; that behind a "       \
+      "\"<think>\", or nothing")                                                                   \
     X(tokenizer, TEXT, "tokenizer", GRAMMAR, 0, 0, NULL, "MODEL",                                  \
       "check the texts in tokens of this model, too")                                              \
     X(force, FLAG, "force", PACK, 0, 0, NULL, NULL, "replace OUT if it is there already")          \

@@ -192,6 +192,22 @@ def test_the_answer_comes_behind_the_thinking():
                 thinks = text.startswith("<think>") if is_free is None else is_free
                 assert thinks != text.startswith("{"), (end, text)
                 assert thinks or judge({"text": text, **choice}, is_json(PERSON)), (end, text)
+                if is_free:
+                    assert streamed_under_a_kill(server, body) == text
+
+
+def streamed_under_a_kill(server, body):
+    """A stream's text; the worker dies when a fifth of it has come, if it has not computed all by then."""
+    n_seen = 0
+
+    def kill_once(_):
+        nonlocal n_seen
+        n_seen += 1
+        if n_seen == body["max_tokens"] // 5:
+            server.kill("worker")
+    events = server.stream("/v1/chat/completions", body, kill_once)
+    assert n_seen >= body["max_tokens"] // 5
+    return "".join(e["choices"][0]["delta"].get("content") or "" for e in events if e["choices"])
 
 
 def test_texts_are_judged_behind_thoughts_and_with_the_blanks_asked_for():
