@@ -233,14 +233,15 @@ static void copy_with_markers(const char *from, const char *to) {
     assert_int_equal(fclose(file), 0);
 }
 
-static wefti_guide_run *start_thinking(struct fixture *fix, enum weft_grammar_thinking thinking) {
+static wefti_guide_run *start_thinking(struct fixture *fix, enum weft_grammar_thinking thinking,
+                                       const uint32_t *tokens, uint32_t n_tokens) {
     struct weft_grammar grammar;
     weft_grammar_init(&grammar);
     grammar.kind = WEFT_GRAMMAR_REGEX;
     grammar.thinking = thinking;
     grammar.text = "[a-z]+";
     grammar.n_bytes = (uint32_t)strlen(grammar.text);
-    const struct wefti_guide_start wish = {&grammar, NULL, 0, &fix->eos, 1};
+    const struct wefti_guide_start wish = {&grammar, tokens, n_tokens, &fix->eos, 1};
     wefti_guide_run *run = wefti_guides_start(fix->guides, &wish);
     assert_non_null(run);
     return run;
@@ -275,7 +276,7 @@ static void special_tokens_begin_and_end_thinking(void **state) {
     uint32_t begin = special(&fix, "<think>"), end = special(&fix, "</think>");
     uint32_t a = token_of(&fix, "a");
 
-    wefti_guide_run *run = start_thinking(&fix, WEFT_THINKING_MAYBE);
+    wefti_guide_run *run = start_thinking(&fix, WEFT_THINKING_MAYBE, NULL, 0);
     struct wefti_guide guide = await(&fix, run);
     assert_true(wefti_guide_allows(&guide, begin) && wefti_guide_allows(&guide, a));
     assert_false(wefti_guide_allows(&guide, end) || wefti_guide_allows(&guide, fix.eos));
@@ -293,12 +294,23 @@ static void special_tokens_begin_and_end_thinking(void **state) {
     assert_false(wefti_guide_allows(&guide, token_of(&fix, "A")));
     wefti_guides_end(fix.guides, run);
 
-    run = start_thinking(&fix, WEFT_THINKING_MAYBE); /* it answers at once */
+    run = start_thinking(&fix, WEFT_THINKING_MAYBE, NULL, 0); /* it answers at once */
     assert_true(wefti_guides_add(fix.guides, run, a));
     guide = await(&fix, run);
     assert_false(wefti_guide_allows(&guide, begin) || wefti_guide_allows(&guide, end));
     wefti_guides_end(fix.guides, run);
-    run = start_thinking(&fix, WEFT_THINKING_NONE);
+    const uint32_t before[] = {begin, token_of(&fix, "A"), end, a}; /* another worker's */
+    for (uint32_t n = 1; n <= 4; n++) {
+        bool thinks = n < 3;
+        run = start_thinking(&fix, WEFT_THINKING_MAYBE, before, n);
+        guide = await(&fix, run);
+        assert_int_equal(wefti_guide_allows(&guide, end), thinks);
+        assert_int_equal(wefti_guide_allows(&guide, before[1]), thinks);
+        assert_int_equal(wefti_guide_allows(&guide, fix.eos), n == 4);
+        assert_true(wefti_guide_allows(&guide, a) && !wefti_guide_allows(&guide, begin));
+        wefti_guides_end(fix.guides, run);
+    }
+    run = start_thinking(&fix, WEFT_THINKING_NONE, NULL, 0);
     guide = await(&fix, run);
     assert_false(wefti_guide_allows(&guide, begin) || wefti_guide_allows(&guide, end));
     wefti_guides_end(fix.guides, run);
