@@ -24,6 +24,7 @@
 #else
 #define COMPILE_WORK_MAX 16000000u
 #endif
+#define TOKEN_BYTES 16        /* of a text, for which a call's work is allowed */
 #define STATES_MAX (1u << 18) /* of the lexer */
 
 struct weft_gram {
@@ -216,6 +217,10 @@ weft_err weft_gram_state_new(weft_gram *gram, weft_gram_state **state_out) {
     return err;
 }
 
+size_t weft_gram_state_bytes(const weft_gram_state *state) {
+    return sizeof *state + wefti_place_bytes(&state->place);
+}
+
 void weft_gram_state_free(weft_gram_state *state) {
     if (!state) return;
     wefti_place_fini(&state->place);
@@ -227,8 +232,10 @@ weft_err weft_gram_take(weft_gram_state *state, const void *bytes, size_t n) {
     struct wefti_thinking thinking = state->thinking;
     for (size_t i = 0; i < n; i++) {
         unsigned char byte = ((const unsigned char *)bytes)[i];
-        wefti_expr_pool_allow(state->gram->pool, CALL_WORK_MAX);
-        wefti_place_allow(&state->place);
+        if (i % TOKEN_BYTES == 0) {
+            wefti_expr_pool_allow(state->gram->pool, CALL_WORK_MAX);
+            wefti_place_allow(&state->place);
+        }
         wefti_thinking_take(&thinking, byte);
         if (wefti_place_take(&state->place, byte)) continue;
         if (state->place.failed || wefti_lexer_failed(state->gram->lexer)) return WEFT_E_TOOBIG;

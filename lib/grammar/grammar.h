@@ -54,6 +54,7 @@ size_t weft_gram_bytes(const weft_gram *gram);
 /* NOMEM. Borrows the grammar. */
 WEFT_MUST_CHECK weft_err weft_gram_state_new(weft_gram *gram, weft_gram_state **state_out);
 void weft_gram_state_free(weft_gram_state *state);
+size_t weft_gram_state_bytes(const weft_gram_state *state);
 /* INVAL: no text of the grammar goes on so; the state is as before. TOOBIG: a bound of the grammar was
  * met; the state is of no use any more. */
 WEFT_MUST_CHECK weft_err weft_gram_take(weft_gram_state *state, const void *bytes, size_t n);

@@ -289,8 +289,9 @@ struct weft_sched {
     struct request_list followers; /* see follow.c */
     uint32_t n_followers;
     TAILQ_HEAD(, request) awaiting; /* see grammar.c */
-    uint32_t n_announced;           /* of these */
-    uint64_t n_grammars;            /* announced, ever */
+    uint32_t n_announced;           /* and not answered */
+    uint64_t n_grammars;            /* announced, ever, */
+    uint64_t n_grammars_before;     /* and in epochs before */
     uint64_t n_submitted;
     uint32_t n_requests_waiting, n_requests_running;
     uint32_t n_seqs_waiting;

@@ -170,6 +170,20 @@ static void free_text_in_a_tag_has_none_of_its_ends(void **state) {
 #define SEPARATED(flags)                                                                           \
     FORMAT("{\"type\":\"tags_with_separator\",\"separator\":\"AA\",\"tags\":" TWO flags "}")
 
+/* Of an end that may overlap itself the first one is the end. */
+static void ends_that_overlap_themselves_end_once(void **state) {
+    (void)state;
+    check(FORMAT("{\"type\":\"tag\",\"begin\":\"<\",\"content\":{\"type\":\"any_text\"},"
+                 "\"end\":\"aba\"}"),
+          GOOD{"<xaba", "<aba", "<aaba", "<bbaba", NULL},
+          BAD{"<xababa", "<xab", "<xabaaba", "<abaaba", NULL});
+    refuse(
+        FORMAT("{\"type\":\"triggered_tags\",\"triggers\":[\"<a>\"],\"excludes\":[\">\"],\"tags\":"
+               "[{\"type\":\"tag\",\"begin\":\"<a>\",\"content\":{\"type\":\"regex\","
+               "\"pattern\":\"1\"},\"end\":\"</a>\"}]}"),
+        WEFT_E_INVAL, "excludes");
+}
+
 static void flags_say_how_many_tags_there_are(void **state) {
     (void)state;
     check(TRIGGERED(""), GOOD{"textA1L1AtextA2L2AText", "A1L1AA2L2A", "text", "", NULL},
@@ -323,6 +337,7 @@ int main(void) {
         cmocka_unit_test(a_hundred_large_tools_compile),
         cmocka_unit_test(a_hundred_triggers_compile),
         cmocka_unit_test(masks_know_of_triggers_within_tokens),
+        cmocka_unit_test(ends_that_overlap_themselves_end_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

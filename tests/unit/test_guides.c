@@ -211,6 +211,24 @@ static void a_grammar_is_compiled_ahead(void **state) {
     assert_int_equal(close(fd), 0);
 }
 
+static void a_long_output_is_taken_in_pieces(void **state) {
+    struct fixture *fix = *state;
+    enum { N = 1001 };
+    static uint32_t output[N];
+    for (int i = 0; i < N; i++)
+        output[i] = token_of(fix, i % 2 ? "b" : "a");
+    wefti_guide_run *longest = start(fix, "(ab)*", output, N), *other = start(fix, "ab?", NULL, 0);
+    struct wefti_guide guide = await(fix, other);
+    assert_true(wefti_guide_allows(&guide, output[0]) && !wefti_guide_allows(&guide, output[1]));
+    guide = await(fix, longest); /* behind all of it */
+    assert_true(wefti_guide_allows(&guide, output[1]) && !wefti_guide_allows(&guide, output[0]));
+    assert_true(wefti_guides_add(fix->guides, longest, output[1]));
+    guide = await(fix, longest);
+    assert_true(wefti_guide_allows(&guide, output[0]) && guide.may_end);
+    wefti_guides_end(fix->guides, longest);
+    wefti_guides_end(fix->guides, other);
+}
+
 static void copy_with_markers(const char *from, const char *to) {
     static char text[1 << 20];
     FILE *file = fopen(from, "re");
@@ -327,6 +345,7 @@ int main(void) {
         cmocka_unit_test(where_nothing_may_come_the_mask_is_empty),
         cmocka_unit_test(what_does_not_fit_or_compile_never_gets_a_mask),
         cmocka_unit_test(many_grammars_come_and_go),
+        cmocka_unit_test(a_long_output_is_taken_in_pieces),
         cmocka_unit_test(a_grammar_is_compiled_ahead),
         cmocka_unit_test(special_tokens_begin_and_end_thinking),
         cmocka_unit_test(ending_in_the_midst_is_clean),

@@ -9,7 +9,7 @@
 
 #include "unit/sched_bench.h"
 
-enum { PATIENCE_US = 10000000, ANNOUNCED_MAX = 32 };
+enum { PATIENCE_US = 60000000, ANNOUNCED_MAX = 4 };
 
 static int make_bench(void **state) {
     struct weft_sched_options options = bench_options();
@@ -121,6 +121,17 @@ static void a_worker_that_says_nothing_gets_it_in_the_end(void **state) {
     assert_non_null(bench_plan(bench));
 }
 
+static void short_ones_come_first(void **state) {
+    struct bench *bench = *state;
+    submit(bench, 1, "a+b+c+");
+    submit(bench, 2, "a+b+");
+    submit(bench, 3, "c+");
+    assert_null(bench_plan(bench));
+    assert_int_not_equal(next(bench, "c+"), 0);
+    assert_int_not_equal(next(bench, "a+b+"), 0);
+    assert_int_not_equal(next(bench, "a+b+c+"), 0);
+}
+
 static void few_are_announced_at_a_time(void **state) {
     struct bench *bench = *state;
     uint64_t ids[ANNOUNCED_MAX];
@@ -130,6 +141,8 @@ static void few_are_announced_at_a_time(void **state) {
     for (uint32_t i = 0; i < ANNOUNCED_MAX; i++)
         ids[i] = next(bench, "a+");
     assert_int_not_equal(ids[ANNOUNCED_MAX - 1], 0);
+    assert_int_equal(next(bench, NULL), 0);
+    bench_cancel(bench, 1); /* the worker works on it all the same */
     assert_int_equal(next(bench, NULL), 0);
     weft_sched_compiled(bench->sched, bench->now_us, ids[3]);
     assert_int_not_equal(next(bench, "a+"), 0);
@@ -146,6 +159,7 @@ int main(void) {
         CASE(who_leaves_is_forgotten),
         CASE(a_worker_that_says_nothing_gets_it_in_the_end),
         CASE(few_are_announced_at_a_time),
+        CASE(short_ones_come_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

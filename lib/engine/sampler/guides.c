@@ -14,11 +14,14 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/minmax.h"
 #include "grammar/grammar.h"
 #include "tokenizer/tokenizer.h"
 
 #define NO_TOKEN UINT32_MAX
 #define COMPILER_NICE 5 /* steps come first */
+#define NEWEST 8u
+#define PIECE 32u /* tokens that a run takes before others have their turn */
 
 enum grammar_state { QUEUED, COMPILING, READY, FAILED };
 
@@ -29,7 +32,8 @@ struct grammar {
     struct weft_grammar wish;
     char *text;
     weft_gram *gram; /* READY */
-    size_t bytes;    /* when last measured */
+    bool has_lacked_memory;
+    size_t bytes; /* when last measured */
 };
 
 /* That a grammar is wanted before a run has it. */
@@ -40,7 +44,7 @@ struct prepared {
 };
 
 struct wefti_guide_run {
-    TAILQ_ENTRY(wefti_guide_run) entry; /* in the order of their starts */
+    TAILQ_ENTRY(wefti_guide_run) entry; /* the one advanced longest ago first */
     struct grammar *grammar;
     bool has_ended, has_failed;
     uint32_t *tokens; /* those that the masking thread has not taken */
@@ -50,6 +54,7 @@ struct wefti_guide_run {
     bool is_ready; /* the mask is that after all tokens */
     /* The masking thread's, until is_ready. */
     weft_gram_state *state;
+    size_t bytes;   /* of the state, when last measured */
     bool has_begun; /* it has taken a token */
     bool may_end, is_empty;
     uint64_t *mask;
@@ -103,14 +108,17 @@ static void grammar_free(struct grammar *grammar) {
     free(grammar);
 }
 
-/* Locked. One that failed is not kept either: it may have been for want of memory. */
+/* Locked. The newest stay: somebody who was told of them may be about to start. One that failed for want
+ * of memory is tried anew. */
 static void drop_unused(wefti_guides *guides) {
     struct grammar *grammar, *next;
+    uint32_t n_left = guides->n_grammars;
     for (grammar = TAILQ_FIRST(&guides->grammars); grammar; grammar = next) {
         next = TAILQ_NEXT(grammar, entry);
-        bool is_over = guides->n_grammars > WEFTI_GUIDES_KEPT_MAX ||
-                       guides->n_bytes > WEFTI_GUIDES_KEPT_BYTES || grammar->state == FAILED;
-        if (!is_over || grammar->n_runs > 0 || grammar->state == COMPILING) continue;
+        bool is_over = n_left-- > NEWEST && (guides->n_grammars > WEFTI_GUIDES_KEPT_MAX ||
+                                             guides->n_bytes > WEFTI_GUIDES_KEPT_BYTES);
+        is_over = is_over || grammar->has_lacked_memory;
+        if (!is_over || grammar->n_runs > 0 || grammar->state < READY) continue;
         TAILQ_REMOVE(&guides->grammars, grammar, entry);
         guides->n_grammars--;
         guides->n_bytes -= grammar->bytes;
@@ -123,6 +131,13 @@ static void measure(wefti_guides *guides, struct grammar *grammar) {
     size_t bytes = weft_gram_bytes(grammar->gram);
     guides->n_bytes += bytes - grammar->bytes;
     grammar->bytes = bytes;
+}
+
+/* Locked. */
+static void measure_run(wefti_guides *guides, wefti_guide_run *run) {
+    size_t bytes = run->state && !run->has_ended ? weft_gram_state_bytes(run->state) : 0;
+    guides->n_bytes += bytes - run->bytes;
+    run->bytes = bytes;
 }
 
 static struct grammar *grammar_new(const struct weft_grammar *wish) {
@@ -139,20 +154,19 @@ static struct grammar *grammar_new(const struct weft_grammar *wish) {
     return grammar;
 }
 
-/* Locked. The newest are looked at first. NULL: no memory. */
+/* Locked. The newest are looked at first; those that wait are compiled in the order of their coming. NULL:
+ * no memory. */
 static struct grammar *take_grammar(wefti_guides *guides, const struct weft_grammar *wish) {
     struct grammar *grammar;
     TAILQ_FOREACH_REVERSE(grammar, &guides->grammars, grammars, entry) {
-        if (grammar->state != FAILED && is_same(&grammar->wish, wish)) break;
+        if (is_same(&grammar->wish, wish)) break;
     }
-    if (grammar) {
-        TAILQ_REMOVE(&guides->grammars, grammar, entry);
-    } else {
-        grammar = grammar_new(wish);
-        if (!grammar) return NULL;
-        guides->n_grammars++;
-    }
-    TAILQ_INSERT_TAIL(&guides->grammars, grammar, entry);
+    bool is_new = !grammar;
+    if (is_new) grammar = grammar_new(wish);
+    if (!grammar) return NULL;
+    if (is_new) guides->n_grammars++;
+    if (!is_new && grammar->state >= READY) TAILQ_REMOVE(&guides->grammars, grammar, entry);
+    if (is_new || grammar->state >= READY) TAILQ_INSERT_TAIL(&guides->grammars, grammar, entry);
     grammar->n_runs++;
     return grammar;
 }
@@ -226,6 +240,7 @@ static void *compiler_main(void *arg) {
         if (!err) make_first_mask(guides, grammar->gram);
         lock(guides);
         grammar->state = err ? FAILED : READY;
+        grammar->has_lacked_memory = err == WEFT_E_NOMEM;
         if (!err) measure(guides, grammar);
         tell_prepared(guides, grammar);
         (void)pthread_cond_signal(&guides->to_mask);
@@ -297,23 +312,27 @@ static weft_err make_mask(wefti_guides *guides, wefti_guide_run *run) {
     return WEFT_OK;
 }
 
-/* Locked, but not while it works. */
+/* Locked, but not while it works. A long output is taken piece by piece, with the others in between. */
 static void advance(wefti_guides *guides, wefti_guide_run *run) {
-    uint32_t *tokens = run->tokens, n = run->n_tokens;
-    run->tokens = NULL;
-    run->n_tokens = run->cap_tokens = 0;
+    uint32_t tokens[PIECE], n = weft_min_u32(run->n_tokens, PIECE);
+    if (n > 0) memcpy(tokens, run->tokens, n * sizeof *tokens);
+    run->n_tokens -= n;
+    if (run->n_tokens > 0) memmove(run->tokens, run->tokens + n, run->n_tokens * sizeof *tokens);
+    bool is_last = run->n_tokens == 0;
     unlock(guides);
     weft_err err = take_tokens(guides, run, tokens, n);
-    if (!err) err = make_mask(guides, run);
-    free(tokens);
+    if (!err && is_last) err = make_mask(guides, run);
     lock(guides);
+    TAILQ_REMOVE(&guides->runs, run, entry);
+    TAILQ_INSERT_TAIL(&guides->runs, run, entry);
     measure(guides, run->grammar);
+    measure_run(guides, run);
     if (guides->n_bytes > WEFTI_GUIDES_BYTES_MAX) {
         drop_unused(guides);
         if (guides->n_bytes > WEFTI_GUIDES_BYTES_MAX) err = WEFT_E_TOOBIG;
     }
-    run->has_failed = err != WEFT_OK;
-    run->is_ready = run->n_tokens == 0;
+    run->has_failed = run->has_failed || err != WEFT_OK;
+    run->is_ready = is_last && run->n_tokens == 0;
     (void)pthread_cond_broadcast(&guides->ready);
 }
 
@@ -322,6 +341,7 @@ static bool look_at(wefti_guides *guides, wefti_guide_run *run) {
     if (run->has_ended) {
         TAILQ_REMOVE(&guides->runs, run, entry);
         run->grammar->n_runs--;
+        measure_run(guides, run);
         unlock(guides);
         run_free(run);
         lock(guides);

@@ -225,6 +225,30 @@ static wefti_expr free_of(struct tags *t, wefti_expr stops) {
     return wefti_expr_and2(pool, t->any_text, wefti_expr_not(pool, with));
 }
 
+/* What a text behind which `end` follows may not end with: "aba" would begin twice in "ab" and "aba". */
+static wefti_expr leads(struct tags *t, struct weft_str end) {
+    wefti_expr_pool *pool = t->tree->pool;
+    wefti_expr all = WEFTI_EXPR_NONE;
+    for (size_t n = 1; n < end.len; n++) {
+        if (memcmp(end.data, end.data + n, end.len - n) == 0)
+            all = wefti_expr_alt2(pool, all, wefti_expr_literal(pool, end.data, n));
+    }
+    return all;
+}
+
+/* The last free text of a tag: one of its ends follows, and is the first that occurs. */
+static wefti_expr free_to_the_end(struct tags *t, wefti_expr stops) {
+    wefti_expr_pool *pool = t->tree->pool;
+    wefti_expr all = WEFTI_EXPR_NONE;
+    struct texts ends = {0};
+    add_ends(t, &ends);
+    for (size_t i = 0; i < ends.n; i++)
+        all = wefti_expr_alt2(pool, all, leads(t, ends.list[i]));
+    free(ends.list);
+    all = wefti_expr_cat(pool, WEFTI_EXPR_ALL, all);
+    return wefti_expr_and2(pool, free_of(t, stops), wefti_expr_not(pool, all));
+}
+
 /* Text that ends with `trigger`, and none of `stops` ends before. */
 static wefti_expr up_to(struct tags *t, struct weft_str trigger, wefti_expr stops) {
     wefti_expr_pool *pool = t->tree->pool;
@@ -287,6 +311,13 @@ static uint32_t dispatch(struct tags *t, const json_t *format, const struct text
     for (size_t i = 0; i < triggers->n && !t->err; i++)
         (void)add_text(t, &all, triggers->list[i]);
     add_excludes(t, format, &all);
+    for (size_t i = triggers->n; i < all.n && !t->err; i++) {
+        for (size_t k = 0; k < triggers->n; k++) {
+            struct weft_str a = all.list[i], b = triggers->list[k];
+            if (a.len <= b.len && memcmp(b.data + b.len - a.len, a.data, a.len) == 0)
+                fail_field(t, WEFT_E_INVAL, "excludes", "has what a trigger ends with");
+        }
+    }
     add_ends(t, &all);
     wefti_expr stops = one_of(t, &all);
     free(all.list);
@@ -302,7 +333,7 @@ static uint32_t dispatch(struct tags *t, const json_t *format, const struct text
         uint32_t text = expr_node(t, up_to(t, triggers->list[i], stops));
         wefti_tree_add(tree, any, cat(t, text, group, WEFTI_TREE_NONE));
     }
-    uint32_t rest = expr_node(t, free_of(t, stops));
+    uint32_t rest = expr_node(t, free_to_the_end(t, stops));
     if (!is_once) return cat(t, repeat(t, any, 0, WEFTI_EXPR_MANY), rest, WEFTI_TREE_NONE);
     wefti_tree_add(tree, any, rest);
     return any;
@@ -383,7 +414,7 @@ static uint32_t read_any_text(struct tags *t, const json_t *format) {
         fail_field(t, WEFT_E_UNSUPPORTED, "max_tokens", "is not supported: a text has characters");
     add_excludes(t, format, &stops);
     add_ends(t, &stops);
-    wefti_expr text = free_of(t, one_of(t, &stops));
+    wefti_expr text = free_to_the_end(t, one_of(t, &stops));
     if (get(format, "max_chars")) {
         uint32_t max = get_count(t, format, "max_chars");
         wefti_expr_pool *pool = t->tree->pool;

@@ -6,7 +6,9 @@
 #include "base/check.h"
 
 #define ENTRIES_MAX (8u << 20) /* of a stack: 64 MiB of items */
-#define WORK_MAX 20000000u     /* some 0.2 s */
+#define WORK_MAX 20000000u     /* some 0.1 s */
+/* Of all of a text: another worker that takes over has to take it again, and others wait meanwhile. */
+#define WORK_TOTAL_MAX 500000000ull
 
 static bool push(struct wefti_place *place, struct wefti_stack *stack, const void *entry,
                  size_t size) {
@@ -73,14 +75,25 @@ static void grow_seen(struct wefti_place *place, uint32_t first_item) {
 }
 
 void wefti_place_allow(struct wefti_place *place) {
-    place->work_left = WORK_MAX;
+    uint64_t n_left = WORK_TOTAL_MAX - place->n_worked;
+    place->work_left = n_left < WORK_MAX ? (uint32_t)n_left : WORK_MAX;
+}
+
+size_t wefti_place_bytes(const struct wefti_place *place) {
+    return place->items.cap * sizeof(struct wefti_item) +
+           place->columns.cap * sizeof(struct wefti_column) +
+           place->threads.cap * sizeof(struct wefti_thread) +
+           place->frames.cap * sizeof(struct wefti_frame) +
+           place->cap_seen * (sizeof *place->seen + sizeof *place->seen_in);
 }
 
 static void spend(struct wefti_place *place, uint32_t n_items) {
-    if (n_items > place->work_left)
+    if (n_items > place->work_left) {
         place->failed = true;
-    else
-        place->work_left -= n_items;
+        return;
+    }
+    place->work_left -= n_items;
+    place->n_worked += n_items;
 }
 
 static void add_item(struct wefti_place *place, uint32_t first_item, uint32_t state,

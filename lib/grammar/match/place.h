@@ -46,6 +46,7 @@ struct wefti_place {
     uint32_t *seen_in;          /* the generation that an entry is of */
     uint32_t n_seen, cap_seen, generation;
     uint32_t work_left; /* items that may be looked at */
+    uint64_t n_worked;  /* ever */
     bool failed;
 };
 
@@ -53,6 +54,7 @@ struct wefti_place {
 WEFT_MUST_CHECK weft_err wefti_place_init(struct wefti_place *place, const struct wefti_net *net,
                                           wefti_lexer *lexer);
 void wefti_place_fini(struct wefti_place *place);
+size_t wefti_place_bytes(const struct wefti_place *place);
 
 /* Work for one more byte, or mask: columns of an ambiguous grammar grow with the text, and the time that one takes with
  * its square. What needs more sets `failed`. */

@@ -5,14 +5,16 @@
  * leaves the queue, and its grammar is announced; it is queued again, at its old place, when the
  * worker says so. What was compiled once the worker keeps: then the answer comes at once.
  *
- * At most ANNOUNCED_MAX are announced at a time, in the order of their turns. Whoever hears nothing
- * for PATIENCE_US starts without: then the step waits for the grammar, within its own bound. */
+ * At most ANNOUNCED_MAX are announced and not answered at a time, so what is cancelled meanwhile cannot
+ * pile up in the worker; short ones first, since they take next to nothing, and then in the order of
+ * their turns. A worker answers each of them; if one does not for PATIENCE_US, the sequence starts
+ * without: then the step waits for the grammar, within its own bound. */
 #include "scheduler_internal.h"
 
 #include "base/check.h"
 
-#define ANNOUNCED_MAX 32u
-#define PATIENCE_US 10000000ull
+#define ANNOUNCED_MAX 4u
+#define PATIENCE_US 60000000ull
 
 bool wefti_sched_lacks_grammar(const weft_sched *sched, const struct request *req) {
     return req->sampling.grammar.kind != WEFT_GRAMMAR_NONE && req->compiled_epoch != sched->epoch;
@@ -29,7 +31,6 @@ void wefti_sched_await_grammar(weft_sched *sched, struct request *req) {
 void wefti_sched_unawait_grammar(weft_sched *sched, struct request *req) {
     if (!req->awaits_grammar) return;
     TAILQ_REMOVE(&sched->awaiting, req, awaiting_link);
-    if (req->announced_us != UINT64_MAX) sched->n_announced--;
     req->awaits_grammar = false;
 }
 
@@ -54,14 +55,17 @@ void wefti_sched_forget_announced(weft_sched *sched) {
         wefti_sched_unawait_grammar(sched, req);
         wefti_sched_request_unpark(sched, req);
     }
+    sched->n_announced = 0;
+    sched->n_grammars_before = sched->n_grammars;
 }
 
 bool weft_sched_next_grammar(weft_sched *sched, uint64_t now_us, uint64_t *id_out,
                              const struct weft_grammar **grammar_out) {
-    struct request *req = NULL;
+    struct request *req = NULL, *it = NULL;
     if (sched->n_announced == ANNOUNCED_MAX) return false;
-    TAILQ_FOREACH(req, &sched->awaiting, awaiting_link) {
-        if (req->announced_us == UINT64_MAX) break;
+    TAILQ_FOREACH(it, &sched->awaiting, awaiting_link) {
+        if (it->announced_us != UINT64_MAX) continue;
+        if (!req || it->sampling.grammar.n_bytes < req->sampling.grammar.n_bytes) req = it;
     }
     if (!req) return false;
     req->announced_us = now_us;
@@ -74,6 +78,8 @@ bool weft_sched_next_grammar(weft_sched *sched, uint64_t now_us, uint64_t *id_ou
 void weft_sched_compiled(weft_sched *sched, uint64_t now_us, uint64_t id) {
     struct request *req = NULL;
     wefti_sched_forecast_advance(sched, now_us);
+    if (id <= sched->n_grammars_before || id > sched->n_grammars) return;
+    if (sched->n_announced > 0) sched->n_announced--;
     TAILQ_FOREACH(req, &sched->awaiting, awaiting_link) {
         if (req->announced_us == UINT64_MAX || req->grammar_id != id) continue;
         go_on(sched, req);
