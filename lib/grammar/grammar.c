@@ -15,10 +15,10 @@
 #include "sources/thinking.h"
 
 #define EXPRS_MAX (1u << 20) /* some 40 MB, with what the texts of a grammar add */
-/* What a mask or a byte of a text may do, and a compilation: some 60 ms (for a mask that is late the
+/* What a mask or a byte of a text may do, and a compilation: some 0.1 s (for a mask that is late the
  * whole batch waits), and a second. Sanitizers take ten times as long, and a fuzzer ends what takes
  * twenty seconds. */
-#define CALL_WORK_MAX 1000000u
+#define CALL_WORK_MAX 2000000u
 #ifdef WEFT_SANITIZED
 #define COMPILE_WORK_MAX 12000000u
 #else
