@@ -79,15 +79,45 @@ static weft_err open_tokens(const char *path, struct judge *j, struct weft_errms
     return err ? weft_err_set(why, err, "no vocabulary of %s: %s", path, weft_err_text(err)) : err;
 }
 
+static size_t bytes_of(const struct judge *j, const uint32_t *ids, size_t n) {
+    size_t sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += j->tokens[ids[i]].len;
+    return sum;
+}
+
+/* The tokens of a text as a model writes it, which is behind another one: SentencePiece puts a blank before a
+ * text that stands alone. *first_out: those before it are not the text's. */
+static weft_err encode(const struct judge *j, struct weft_str text, uint32_t **ids_out,
+                       size_t *first_out, size_t *n_out) {
+    struct weft_errmsg why;
+    struct weft_tok_input input = {text, 0, FILE_BYTES_MAX};
+    *first_out = 0;
+    weft_err err = weft_tok_encode(j->tok, &input, ids_out, n_out, &why);
+    if (err || bytes_of(j, *ids_out, *n_out) == text.len) return err;
+    struct weft_buf behind;
+    weft_buf_init(&behind, FILE_BYTES_MAX);
+    weft_buf_add(&behind, "\n", 1);
+    weft_buf_add(&behind, text.data, text.len);
+    input.text = (struct weft_str){weft_buf_cstr(&behind), behind.len};
+    free(*ids_out);
+    err = behind.failed ? WEFT_E_NOMEM : weft_tok_encode(j->tok, &input, ids_out, n_out, &why);
+    if (behind.failed) *ids_out = NULL;
+    weft_buf_fini(&behind);
+    size_t n_bytes = err ? 0 : bytes_of(j, *ids_out, *n_out);
+    while (!err && n_bytes > text.len)
+        n_bytes -= j->tokens[(*ids_out)[(*first_out)++]].len;
+    return err;
+}
+
 /* INVAL: rejected. */
 static weft_err take_tokens(const struct judge *j, weft_gram_state *state, struct weft_str text,
                             struct weft_errmsg *why) {
     uint32_t *ids;
-    size_t n;
-    const struct weft_tok_input input = {{text.data, text.len}, 0, FILE_BYTES_MAX};
-    weft_err err = weft_tok_encode(j->tok, &input, &ids, &n, why);
+    size_t first, n;
+    weft_err err = encode(j, text, &ids, &first, &n);
     if (err) return weft_err_set(why, WEFT_E_STATE, "a text that can't be tokenized");
-    for (size_t i = 0; i < n && !err; i++) {
+    for (size_t i = first; i < n && !err; i++) {
         err = weft_gram_mask(state, j->vocab, j->mask);
         if (!err && !(j->mask[ids[i] / 64] >> (ids[i] % 64) & 1)) err = WEFT_E_INVAL;
         if (!err) err = weft_gram_take(state, j->tokens[ids[i]].data, j->tokens[ids[i]].len);

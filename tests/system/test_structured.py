@@ -224,6 +224,10 @@ def test_texts_are_judged_behind_thoughts_and_with_the_blanks_asked_for():
             assert judged(option, grammar, texts, "--thinking", thinking) == expected, (option, thinking)
             in_tokens = judged(option, grammar, texts, "--thinking", thinking, "--tokenizer", harness.FABLE)
             assert in_tokens == expected, (option, thinking)
+    # SentencePiece puts a blank before a text that stands alone; a model's output does not.
+    spm = os.path.join(harness.SOURCE_DIR, "tests/data/spm/bpe")
+    schema = '{"type": "array", "items": {"type": "string"}}'
+    assert judged("--schema", schema, ['["a b"]', '["a', "1", ' []'], "--tokenizer", spm) == [a, i, r, r]
     lark = 'start: "x" %json {"type": "array", "items": {"type": "integer"}}'
     texts = ["x[1,2]", "x[1, 2]", "x[ 1]", "x[123]"]
     for more, expected in (((), "aara"), (("--json-whitespace", "0"), "arra"), (("--json-whitespace", "2"), "aaaa"),
