@@ -79,6 +79,9 @@ void weft_gram_vocab_free(weft_gram_vocab *vocab);
 static inline size_t weft_gram_mask_words(uint32_t n_tokens) {
     return ((size_t)n_tokens + 63) / 64;
 }
+/* Makes what the first mask needs, and keeps it in the grammar; may take as long as compiling. NOMEM; TOOBIG:
+ * some mask will. */
+WEFT_MUST_CHECK weft_err weft_gram_warm_up(weft_gram *gram, const weft_gram_vocab *vocab);
 /* Sets the bits of all tokens that may come next, and clears the others of mask[weft_gram_mask_words].
  * TOOBIG: as in weft_gram_take. */
 WEFT_MUST_CHECK weft_err weft_gram_mask(weft_gram_state *state, const weft_gram_vocab *vocab,

@@ -197,18 +197,6 @@ static weft_err open_vocab(wefti_guides *guides, struct weft_errmsg *why) {
     return err ? weft_err_set(why, err, "no vocabulary for grammars: %s", weft_err_text(err)) : err;
 }
 
-/* What the first mask needs is made with it, and kept in the grammar: no step need wait for that.
- * What fails here fails again in a run, which says so. */
-static void make_first_mask(wefti_guides *guides, weft_gram *gram) {
-    weft_gram_state *state = NULL;
-    uint64_t *mask = calloc(weft_gram_mask_words(guides->n_vocab) + 1, sizeof *mask);
-    weft_err err = mask ? weft_gram_state_new(gram, &state) : WEFT_E_NOMEM;
-    if (!err) err = weft_gram_mask(state, guides->vocab, mask);
-    if (err) weft_debug("no mask of a new grammar: %s", weft_err_text(err));
-    weft_gram_state_free(state);
-    free(mask);
-}
-
 /* Locked. Whoever asked for it hears so. */
 static void tell_prepared(wefti_guides *guides, const struct grammar *grammar) {
     const struct prepared *it = NULL;
@@ -237,7 +225,9 @@ static void *compiler_main(void *arg) {
         weft_err err = open_vocab(guides, &why);
         if (!err) err = weft_gram_compile(&grammar->wish, &grammar->gram, &why);
         if (err) weft_warn("a grammar that the router took does not compile: %s", why.text);
-        if (!err) make_first_mask(guides, grammar->gram);
+        /* What fails here fails again in a run, which says so. */
+        if (!err && weft_gram_warm_up(grammar->gram, guides->vocab))
+            weft_debug("no mask of a new grammar");
         lock(guides);
         grammar->state = err ? FAILED : READY;
         grammar->has_lacked_memory = err == WEFT_E_NOMEM;
