@@ -175,6 +175,11 @@ static void read_structured_outputs(const struct reader *r, struct params *param
     wefti_api_json_note(&inner, "disable_fallback"); /* there is nothing to fall back to */
     wefti_api_json_note(&inner, "backend");
     wefti_api_json_look_for_unknown(&inner, "structured_outputs.");
+    if (wefti_api_json_ok(r) && params->grammar_param != field)
+        weft_api_error_set(r->error, 400, field, NULL,
+                           "'%s' must have one of \"json\", \"regex\", \"choice\", \"grammar\", "
+                           "\"structural_tag\" or \"json_object\"",
+                           field);
 }
 
 /* vLLM's older names. */
