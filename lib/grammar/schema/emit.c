@@ -7,8 +7,7 @@
 #include "schema/schema.h"
 
 #define TIDIED 64u
-#define MEMBERS_MAX 16384u /* of an object: a mask looks at each */
-#define CONTAINS_MAX 64u   /* items of an array whose count and content are bounded at once */
+#define CONTAINS_MAX 64u /* items of an array whose count and content are bounded at once */
 
 struct emitter {
     struct wefti_schema *s;
@@ -280,12 +279,7 @@ static uint32_t chain_of(struct emitter *e, const struct wefti_object *o, bool h
 }
 
 static uint32_t object_body(struct emitter *e, const struct wefti_object *o) {
-    if (o->n_members > MEMBERS_MAX) {
-        (void)wefti_sets_fail(sets_of(e), WEFT_E_TOOBIG,
-                              "schema: an object of %u properties, at most %u are supported",
-                              o->n_members, MEMBERS_MAX);
-        return WEFTI_TREE_NONE;
-    }
+    if (!wefti_object_may_have(sets_of(e), o->n_members)) return WEFTI_TREE_NONE;
     if (!may_count(o)) {
         (void)wefti_sets_fail(sets_of(e), WEFT_E_UNSUPPORTED,
                               "schema: \"minProperties\" of %u is not supported where names are "

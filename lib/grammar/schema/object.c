@@ -215,9 +215,9 @@ const struct wefti_set *wefti_schema_object(struct wefti_schema *s, const json_t
     static const char *const dependencies[] = {"dependentRequired", "dependentSchemas",
                                                "dependencies"};
     struct wefti_object *shape = wefti_object_any(&s->sets);
-    size_t n = json_object_size(json_object_get(schema, "properties")) +
-               json_array_size(json_object_get(schema, "required"));
-    if (!shape) return NULL;
+    size_t n = json_object_size(json_object_get(schema, "properties"));
+    if (!shape || !wefti_object_may_have(&s->sets, n)) return NULL;
+    n += json_array_size(json_object_get(schema, "required"));
     shape->members = wefti_sets_alloc(&s->sets, n + 1, sizeof *shape->members);
     if (!shape->members) return NULL;
     read_members(s, schema, shape);

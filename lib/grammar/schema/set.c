@@ -7,6 +7,8 @@
 #include "base/minmax.h"
 #include "expr/chars.h"
 
+#define MEMBERS_MAX 16384u /* of an object: a mask looks at each */
+
 #define SHAPES_MAX 200000u
 #define FEW 16u /* members, which are looked at one by one */
 
@@ -247,6 +249,14 @@ static bool excludes_itself(struct wefti_sets *sets, wefti_term term) {
         scalars = wefti_expr_and2(sets->pool, scalars, part->scalars);
     }
     return is_scalar && !sets->err && !wefti_expr_is_live(sets->pool, scalars);
+}
+
+bool wefti_object_may_have(struct wefti_sets *sets, size_t n_members) {
+    if (n_members <= MEMBERS_MAX) return true;
+    (void)wefti_sets_fail(sets, WEFT_E_TOOBIG,
+                          "schema: an object of %zu properties, at most %u are supported",
+                          n_members, MEMBERS_MAX);
+    return false;
 }
 
 /* Members of both, in this order: declared in `a`, declared in `b` alone, then those only required. */

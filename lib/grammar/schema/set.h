@@ -116,6 +116,8 @@ void wefti_sets_fini(struct wefti_sets *sets);
 void *wefti_sets_alloc(struct wefti_sets *sets, size_t n, size_t size);
 weft_err wefti_sets_fail(struct wefti_sets *sets, weft_err err, const char *format, ...)
     WEFT_PRINTF(3, 4);
+/* False, after a failure: an object of so many members is too large. */
+bool wefti_object_may_have(struct wefti_sets *sets, size_t n_members);
 
 wefti_term wefti_term_schema(struct wefti_sets *sets, const json_t *schema);
 wefti_term wefti_term_set(struct wefti_sets *sets, const struct wefti_set *set);
