@@ -19,12 +19,7 @@
  * whole batch waits), and a second. Sanitizers take ten times as long, and a fuzzer ends what takes
  * twenty seconds. */
 #define CALL_WORK_MAX 8000000u
-#ifdef WEFT_SANITIZED
 #define COMPILE_WORK_MAX 12000000u
-#else
-#define COMPILE_WORK_MAX 16000000u
-#endif
-#define WARM_WORK_MAX (COMPILE_WORK_MAX / 2)
 #define TOKEN_BYTES 16        /* of a text, for which a call's work is allowed */
 #define STATES_MAX (1u << 18) /* of the lexer */
 
@@ -265,7 +260,7 @@ weft_err weft_gram_warm_up(weft_gram *gram, const weft_gram_vocab *vocab) {
     weft_gram_state *state = NULL;
     uint64_t *mask = calloc(weft_gram_mask_words(vocab->n_tokens) + 1, sizeof *mask);
     weft_err err = mask ? weft_gram_state_new(gram, &state) : WEFT_E_NOMEM;
-    wefti_expr_pool_allow(gram->pool, WARM_WORK_MAX);
+    wefti_expr_pool_allow(gram->pool, CALL_WORK_MAX);
     if (!err) err = wefti_masks_make(gram->masks, &state->place, vocab, mask);
     weft_gram_state_free(state);
     free(mask);
