@@ -316,7 +316,7 @@ static void what_is_not_honoured_is_refused_with_its_place(void **state) {
                    "no such type");
     ASSERT_REFUSED(weft_gram_schema(STR("{\"type\":"), &gram, &why), WEFT_E_INVAL, "is not JSON");
     ASSERT_REFUSED(weft_gram_schema(STR("{\"format\": \"uri-template\"}"), &gram, &why),
-                   WEFT_E_UNSUPPORTED, "\"format\" at #: uri-template");
+                   WEFT_E_UNSUPPORTED, "\"format\" at #: 'uri-template' is not supported");
 }
 
 /* Each answered, one way or the other, and soon. */

@@ -2,6 +2,7 @@
 #include "schema/schema.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -272,8 +273,11 @@ static const struct wefti_set *read_format(struct wefti_schema *s, const json_t 
     bool is_standard = false;
     const char *regex = name ? wefti_format_regex(name, &is_standard) : NULL;
     if (regex) return read_regex(s, schema, "format", regex, WEFTI_REGEX_MATCH);
-    if (is_standard) (void)wefti_schema_refuse(s, WEFT_E_UNSUPPORTED, schema, "format", name);
-    return is_standard ? NULL : wefti_set_all(&s->sets);
+    if (!is_standard) return wefti_set_all(&s->sets);
+    char what[64];
+    (void)snprintf(what, sizeof what, "'%s' is not supported", name);
+    (void)wefti_schema_refuse(s, WEFT_E_UNSUPPORTED, schema, "format", what);
+    return NULL;
 }
 
 /* ------------------------------------------------------------------------------- combinations --- */
