@@ -223,6 +223,23 @@ static void check_schema(const char *text, const char *const *good, const char *
     weft_gram_free(gram);
 }
 
+/* Long lists share what their texts begin with; it must not show. */
+static void a_long_list_of_strings_has_all_their_writings(void **state) {
+    (void)state;
+    static char list[8192];
+    size_t len =
+        (size_t)snprintf(list, sizeof list, "{\"enum\":[\"\",\"a\",\"a\\n\",3,\"\\u00e9/\"");
+    for (int i = 0; i < 70; i++)
+        len += (size_t)snprintf(list + len, sizeof list - len, ",\"\\\"\\\\ \\n%d\"", i);
+    (void)snprintf(list + len, sizeof list - len, "]}");
+    const char *good[] = {
+        "\"\"",          "\"a\"",           "\"a\\n\"",           "\"a\\u000a\"",          "3",
+        "\"\xc3\xa9/\"", "\"\xc3\xa9\\/\"", "\"\\\"\\\\ \\n69\"", "\"\\\"\\\\ \\u000A6\"", NULL};
+    const char *bad[] = {
+        "\"\\\"\\\\ \\n70\"", "\"\\\"\\\\ \n6\"", "\"a", "\"a\\\"", "\"b\"", "4", NULL};
+    check_schema(list, good, bad);
+}
+
 #define GOOD (const char *const[])
 #define BAD (const char *const[])
 
@@ -594,6 +611,7 @@ int main(void) {
         cmocka_unit_test(what_is_refused_leaves_the_state_as_it_was),
         cmocka_unit_test(a_token_may_span_rules_and_end_within_a_character),
         cmocka_unit_test(a_hundred_thousand_texts_are_one_choice),
+        cmocka_unit_test(a_long_list_of_strings_has_all_their_writings),
         cmocka_unit_test(bounds_are_counters),
         cmocka_unit_test(members_come_as_declared_with_one_blank_at_most),
         cmocka_unit_test(numbers_keep_their_bounds),

@@ -46,6 +46,8 @@ wefti_expr wefti_expr_range(wefti_expr_pool *pool, unsigned char first, unsigned
 wefti_expr wefti_expr_literal(wefti_expr_pool *pool, const void *bytes, size_t n);
 /* Any of these texts, with what they begin with in common; 100,000 are fine. The list is borrowed. */
 wefti_expr wefti_expr_texts(wefti_expr_pool *pool, const struct weft_str *texts, size_t n);
+/* Likewise, each (UTF-8) as a JSON string, in all the ways to write it. */
+wefti_expr wefti_expr_json_strings(wefti_expr_pool *pool, const struct weft_str *texts, size_t n);
 wefti_expr wefti_expr_cat(wefti_expr_pool *pool, wefti_expr a, wefti_expr b);
 /* The lists are borrowed and keep their order. */
 wefti_expr wefti_expr_alt(wefti_expr_pool *pool, const wefti_expr *list, size_t n);

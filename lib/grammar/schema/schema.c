@@ -153,20 +153,6 @@ const struct wefti_set *wefti_schema_const(struct wefti_schema *s, const json_t 
     return set;
 }
 
-/* Within quotes, if there is but one way to write it. Lives as long as the sets; len 0: none, or a failure. */
-static struct weft_str plain_text(struct wefti_schema *s, const json_t *value) {
-    const char *text = json_string_value(value);
-    size_t len = json_string_length(value);
-    for (size_t i = 0; i < len; i++) {
-        if ((unsigned char)text[i] < 0x20 || strchr("\"\\/", text[i])) return (struct weft_str){0};
-    }
-    char *copy = text ? wefti_sets_alloc(&s->sets, len + 2, 1) : NULL;
-    if (!copy) return (struct weft_str){0};
-    copy[0] = copy[len + 1] = '"';
-    memcpy(copy + 1, text, len);
-    return (struct weft_str){copy, len + 2};
-}
-
 /* A long list of texts shares what they begin with: one by one they would fill the pool, and be searched one by one. */
 static const struct wefti_set *read_enum(struct wefti_schema *s, const json_t *schema) {
     const json_t *list = json_object_get(schema, "enum");
@@ -178,10 +164,9 @@ static const struct wefti_set *read_enum(struct wefti_schema *s, const json_t *s
         (void)wefti_schema_refuse(s, WEFT_E_INVAL, schema, "enum", "is not a list");
     for (size_t i = 0; i < n && texts && !s->sets.err; i++) {
         const json_t *value = json_array_get(list, i);
-        struct weft_str text = {0};
-        if (n > LIST_LONG && json_is_string(value)) text = plain_text(s, value);
-        if (text.len > 0) {
-            texts[n_texts++] = text;
+        if (n > LIST_LONG && json_is_string(value)) {
+            texts[n_texts++] =
+                (struct weft_str){json_string_value(value), json_string_length(value)};
             continue;
         }
         const struct wefti_set *one = wefti_schema_const(s, value);
@@ -192,7 +177,7 @@ static const struct wefti_set *read_enum(struct wefti_schema *s, const json_t *s
             scalars[n_scalars++] = one->scalars;
     }
     if (s->sets.err) return NULL;
-    if (n_texts > 0) scalars[n_scalars++] = wefti_expr_texts(s->sets.pool, texts, n_texts);
+    if (n_texts > 0) scalars[n_scalars++] = wefti_expr_json_strings(s->sets.pool, texts, n_texts);
     wefti_expr all = wefti_expr_alt(s->sets.pool, scalars, n_scalars);
     return wefti_set_or(&s->sets, whole, wefti_set_scalars(&s->sets, all));
 }
