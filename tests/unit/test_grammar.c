@@ -191,6 +191,23 @@ static void a_hundred_thousand_texts_are_one_choice(void **state) {
     weft_gram_free(gram);
 }
 
+static void many_alternatives_are_as_few(void **state) {
+    (void)state;
+    static char text[8192];
+    size_t len = 0;
+    for (int i = 0; i < 100; i++)
+        len += (size_t)snprintf(text + len, sizeof text - len, "x%dy*|", i);
+    (void)snprintf(text + len, sizeof text - len, "x|x12z|[xz]a|");
+    weft_gram *gram = regex(text);
+    const char *good[] = {"", "x", "x0", "x9y", "x99yyy", "x12z", "xa", "za", NULL};
+    const char *bad[] = {"y", "x100", "x1z", "x12yz", "z", "xx", "x9a", NULL};
+    for (int i = 0; good[i]; i++)
+        assert_int_equal(judge(gram, good[i]), 'a');
+    for (int i = 0; bad[i]; i++)
+        assert_int_not_equal(judge(gram, bad[i]), 'a');
+    weft_gram_free(gram);
+}
+
 static void bounds_are_counters(void **state) {
     (void)state;
     weft_gram *gram = regex("(a|aa){0,100000}b");
@@ -612,6 +629,7 @@ int main(void) {
         cmocka_unit_test(a_token_may_span_rules_and_end_within_a_character),
         cmocka_unit_test(a_hundred_thousand_texts_are_one_choice),
         cmocka_unit_test(a_long_list_of_strings_has_all_their_writings),
+        cmocka_unit_test(many_alternatives_are_as_few),
         cmocka_unit_test(bounds_are_counters),
         cmocka_unit_test(members_come_as_declared_with_one_blank_at_most),
         cmocka_unit_test(numbers_keep_their_bounds),

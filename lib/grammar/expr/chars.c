@@ -17,7 +17,7 @@ void wefti_chars_fini(struct wefti_chars *chars) {
 void wefti_chars_add(struct wefti_chars *chars, uint32_t first, uint32_t last) {
     if (first > last || chars->failed) return;
     if (chars->n == chars->cap) {
-        uint32_t cap = chars->cap ? 2 * chars->cap : 8;
+        uint32_t cap = chars->cap ? 2 * chars->cap : 1;
         struct wefti_char_range *ranges =
             cap > RANGES_MAX ? NULL : realloc(chars->ranges, cap * sizeof *ranges);
         if (!ranges) {

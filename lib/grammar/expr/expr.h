@@ -52,6 +52,8 @@ wefti_expr wefti_expr_cat(wefti_expr_pool *pool, wefti_expr a, wefti_expr b);
 /* The lists are borrowed and keep their order. */
 wefti_expr wefti_expr_alt(wefti_expr_pool *pool, const wefti_expr *list, size_t n);
 wefti_expr wefti_expr_and(wefti_expr_pool *pool, const wefti_expr *list, size_t n);
+/* As wefti_expr_alt; in a long list what several begin with is there once: a step looks at each part of an ALT. */
+wefti_expr wefti_expr_choices(wefti_expr_pool *pool, const wefti_expr *list, size_t n);
 wefti_expr wefti_expr_alt2(wefti_expr_pool *pool, wefti_expr a, wefti_expr b);
 wefti_expr wefti_expr_and2(wefti_expr_pool *pool, wefti_expr a, wefti_expr b);
 wefti_expr wefti_expr_not(wefti_expr_pool *pool, wefti_expr a);

@@ -1,10 +1,11 @@
-/* Many texts as one expression, with what they begin with in common. */
+/* Many texts, or other expressions, as one with what they begin with in common. */
 #include <stdlib.h>
 
 #include "expr/chars.h"
-#include "expr/expr.h"
+#include "expr/pool.h"
 
 #define DEPTH_MAX 1000u /* a frame has a kilobyte */
+#define LIST_LONG 64u   /* below it nothing is gained */
 
 static int compare(const void *x, const void *y) {
     const struct weft_str *a = x, *b = y;
@@ -112,4 +113,57 @@ wefti_expr wefti_expr_json_strings(wefti_expr_pool *pool, const struct weft_str 
     wefti_expr quote = wefti_expr_literal(pool, "\"", 1);
     struct writer writer = {.pool = pool, .is_json = true, .end = quote};
     return wefti_expr_cat(pool, quote, join_all(&writer, texts, n));
+}
+
+/* Of a choice: its first part, and what is left of it. */
+struct choice {
+    wefti_expr head, rest;
+};
+
+static struct choice choice_of(const wefti_expr_pool *pool, wefti_expr expr) {
+    const struct node *node = &pool->nodes[expr];
+    if (node->kind == CAT) return (struct choice){node->a, node->b};
+    return (struct choice){expr, WEFTI_EXPR_EMPTY};
+}
+
+static int compare_choices(const void *x, const void *y) {
+    const struct choice *a = x, *b = y;
+    if (a->head != b->head) return a->head < b->head ? -1 : 1;
+    return a->rest < b->rest ? -1 : a->rest > b->rest;
+}
+
+/* Writes over the lists; `choices` is room for n. */
+static wefti_expr join_choices(wefti_expr_pool *pool, wefti_expr *list, struct choice *choices,
+                               size_t n, uint32_t depth) {
+    if (n <= LIST_LONG || depth == DEPTH_MAX) return wefti_expr_alt(pool, list, n);
+    for (size_t i = 0; i < n; i++)
+        choices[i] = choice_of(pool, list[i]);
+    qsort(choices, n, sizeof *choices, compare_choices);
+    for (size_t i = 0; i < n; i++)
+        list[i] = choices[i].rest;
+    size_t n_parts = 0;
+    for (size_t i = 0, k; i < n; i = k) {
+        wefti_expr head = choices[i].head;
+        for (k = i + 1; k < n && choices[k].head == head; k++)
+            ;
+        wefti_expr rest = join_choices(pool, list + i, choices + i, k - i, depth + 1);
+        list[n_parts++] = wefti_expr_cat(pool, head, rest);
+    }
+    return wefti_expr_alt(pool, list, n_parts);
+}
+
+wefti_expr wefti_expr_choices(wefti_expr_pool *pool, const wefti_expr *list, size_t n) {
+    if (n <= LIST_LONG) return wefti_expr_alt(pool, list, n);
+    wefti_expr *own = malloc(n * sizeof *own);
+    struct choice *choices = malloc(n * sizeof *choices);
+    wefti_expr whole = WEFTI_EXPR_NONE;
+    if (own && choices) {
+        memcpy(own, list, n * sizeof *own);
+        whole = join_choices(pool, own, choices, n, 0);
+    } else {
+        pool->failed = true;
+    }
+    free(own);
+    free(choices);
+    return whole;
 }

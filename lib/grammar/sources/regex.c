@@ -61,7 +61,7 @@ static wefti_expr translate_plain(struct translation *t, uint32_t node) {
         parts[i] = translate_plain(t, list[i]);
         if (at->kind == WEFTI_REGEX_CAT) whole = wefti_expr_cat(t->pool, parts[i], whole);
     }
-    if (parts && at->kind == WEFTI_REGEX_ALT) whole = wefti_expr_alt(t->pool, parts, n);
+    if (parts && at->kind == WEFTI_REGEX_ALT) whole = wefti_expr_choices(t->pool, parts, n);
     if (list && !parts) t->err = weft_err_set(t->why, WEFT_E_NOMEM, "out of memory");
     free(parts);
     free(list);

@@ -60,7 +60,8 @@ static uint32_t take_char(struct reader *r) {
 static uint32_t add_node(struct reader *r, struct wefti_regex_node node) {
     struct wefti_regex_tree *tree = r->tree;
     if (tree->n == tree->cap) {
-        uint32_t cap = tree->cap ? 2 * tree->cap : 32;
+        /* Few texts have more nodes than bytes, and what is not written takes no memory. */
+        uint32_t cap = tree->cap ? 2 * tree->cap : (uint32_t)r->len + 8;
         struct wefti_regex_node *nodes = realloc(tree->nodes, cap * sizeof *nodes);
         if (!nodes) {
             fail(r, WEFT_E_NOMEM, "out of memory");
