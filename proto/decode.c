@@ -661,17 +661,23 @@ static void read_out(weft_proto_decoder *dec, struct weft_step_out *out) {
     uint32_t n_more = weft_msgpack_read_open(rd, "out", WEFTI_PROTO_F_OUT);
     out->slot = read_slot(rd);
     out->gen = weft_msgpack_read_u32(rd, "gen", UINT32_MAX);
-    uint32_t flags = read_flags(rd, WEFTI_PROTO_FLAG_RAN | WEFTI_PROTO_FLAG_SAMPLED);
+    uint32_t flags =
+        read_flags(rd, WEFTI_PROTO_FLAG_RAN | WEFTI_PROTO_FLAG_SAMPLED | WEFTI_PROTO_FLAG_LATE);
     out->ran = (flags & WEFTI_PROTO_FLAG_RAN) != 0;
+    out->is_late = (flags & WEFTI_PROTO_FLAG_LATE) != 0;
     out->sampled = (flags & WEFTI_PROTO_FLAG_SAMPLED) != 0;
     out->token = weft_msgpack_read_u32(rd, "token", WEFT_VOCAB_MAX - 1);
     out->output_idx = weft_msgpack_read_u32(rd, "output_idx", WEFT_CONTEXT_MAX);
     out->finish = read_end(rd, "finish", WEFT_END_BY_WORKER);
     read_own_logprobs(dec, out->sampled, &out->has_logprobs, &out->logprobs);
     out->prompt_logprobs = read_prompt_logprobs(dec, &out->prompt_pos, &out->n_prompt_logprobs);
+    out->forced = read_tokens(dec, "forced", WEFT_FORCED_MAX, &out->n_forced);
     weft_msgpack_read_close(rd, "out", n_more);
-    if (!out->ran && (out->sampled || out->n_prompt_logprobs > 0))
+    if (!out->ran && (out->sampled || out->is_late || out->n_prompt_logprobs > 0))
         weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "out", "of a row that did not run has results");
+    if (out->sampled ? out->is_late : out->n_forced > 0)
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "out",
+                                 "is late and sampled, or has but forced tokens");
 }
 
 static void read_result(weft_proto_decoder *dec, struct weft_step_result *result) {

@@ -279,18 +279,21 @@ static void put_plan(struct weft_buf *buf, const struct weft_step_plan *plan) {
 
 static void put_out(struct weft_buf *buf, const struct weft_step_out *out) {
     WEFT_ASSERT(out->ran || !out->sampled);
-    WEFT_ASSERT(out->sampled || !out->has_logprobs);
+    WEFT_ASSERT(out->sampled || (!out->has_logprobs && out->n_forced == 0));
+    WEFT_ASSERT((out->ran && !out->sampled) || !out->is_late);
     weft_msgpack_add_array(buf, WEFTI_PROTO_F_OUT);
     weft_msgpack_add_uint(buf, out->slot);
     weft_msgpack_add_uint(buf, out->gen);
     weft_msgpack_add_uint(buf, (out->ran ? WEFTI_PROTO_FLAG_RAN : 0) |
-                                   (out->sampled ? WEFTI_PROTO_FLAG_SAMPLED : 0));
+                                   (out->sampled ? WEFTI_PROTO_FLAG_SAMPLED : 0) |
+                                   (out->is_late ? WEFTI_PROTO_FLAG_LATE : 0));
     weft_msgpack_add_uint(buf, out->sampled ? out->token : 0);
     weft_msgpack_add_uint(buf, out->sampled ? out->output_idx : 0);
     weft_msgpack_add_uint(buf, out->finish);
     put_logprobs(buf, &out->logprobs, out->has_logprobs ? 1 : 0);
     weft_msgpack_add_uint(buf, out->prompt_pos);
     put_logprobs(buf, out->prompt_logprobs, out->n_prompt_logprobs);
+    put_bin(buf, out->forced, out->n_forced, sizeof *out->forced);
 }
 
 static void put_result(struct weft_buf *buf, const struct weft_step_result *result) {

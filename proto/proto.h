@@ -39,8 +39,9 @@
  *      to reject; WEFT_MSG_RESET_CACHE; blocks have a kind, a model a window and windowed blocks; spills
  *   8: a heartbeat has figures of each rank, a snapshot those of all
  *   9: sampling parameters have a grammar; an end because of it
- *   10: WEFT_MSG_GRAMMAR and WEFT_MSG_COMPILED */
-#define WEFT_PROTO_VERSION 10
+ *   10: WEFT_MSG_GRAMMAR and WEFT_MSG_COMPILED
+ *   11: a row of a result may be late, or have forced tokens */
+#define WEFT_PROTO_VERSION 11
 
 enum weft_proto_type {
     WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */

@@ -35,7 +35,7 @@
 #define WEFTI_PROTO_F_CHOICE 2
 #define WEFTI_PROTO_F_LOGPROBS 3
 #define WEFTI_PROTO_F_EVENT 12
-#define WEFTI_PROTO_F_OUT 9
+#define WEFTI_PROTO_F_OUT 10
 #define WEFTI_PROTO_F_START 9
 #define WEFTI_PROTO_F_AWAITED 2
 #define WEFTI_PROTO_F_ACTIVITY 4
@@ -45,6 +45,7 @@
 /* Flag bits of an event and of a step's out. */
 #define WEFTI_PROTO_FLAG_SAMPLED 1u
 #define WEFTI_PROTO_FLAG_RAN 2u
+#define WEFTI_PROTO_FLAG_LATE 4u
 
 /* Records sent as they are in memory: no padding, little-endian. */
 _Static_assert(sizeof(struct weft_step_release) == 8, "slot, gen");
@@ -76,10 +77,12 @@ _Static_assert(WEFT_COUNTERS <= WEFTI_PROTO_COUNTERS_MAX, "they fit");
 
 /* The largest messages fit by construction. An out or an event has at most twelve numbers of nine
  * bytes, and two lists of log-probabilities: an array and three `bin` headers of five bytes each,
- * besides the entries themselves, which are counted as WEFT_STEP_LOGPROB_BYTES_MAX. */
+ * besides the entries themselves, which are counted as WEFT_STEP_LOGPROB_BYTES_MAX. Each forced token
+ * of an out, of five bytes at most, becomes an event. */
 #define WEFTI_PROTO_ROW_BYTES_MAX (1u + 12u * 9u + 2u * (1u + 3u * 5u))
 _Static_assert(WEFTI_PROTO_F_OUT <= 12 && WEFTI_PROTO_F_EVENT <= 12, "as counted");
-_Static_assert(WEFT_STEP_LOGPROB_BYTES_MAX + WEFT_SEQS_MAX * WEFTI_PROTO_ROW_BYTES_MAX + 1024 <=
+_Static_assert(WEFT_STEP_LOGPROB_BYTES_MAX +
+                       WEFT_SEQS_MAX * (1 + WEFT_FORCED_MAX) * WEFTI_PROTO_ROW_BYTES_MAX + 1024 <=
                    WEFT_MESSAGE_BYTES_MAX,
                "a step's result, and what it becomes for one router, are one message each");
 

@@ -139,7 +139,9 @@ static bool same_snapshot(const struct weft_msg_snapshot *a, const struct weft_m
 static bool same_out(const struct weft_step_out *a, const struct weft_step_out *b) {
     if (a->slot != b->slot || a->gen != b->gen || a->ran != b->ran || a->sampled != b->sampled ||
         a->finish != b->finish || a->has_logprobs != b->has_logprobs ||
-        a->prompt_pos != b->prompt_pos)
+        a->prompt_pos != b->prompt_pos || a->is_late != b->is_late)
+        return false;
+    if (!same_items(a->forced, a->n_forced, b->forced, b->n_forced, sizeof *a->forced))
         return false;
     if (a->sampled && (a->token != b->token || a->output_idx != b->output_idx)) return false;
     if (a->has_logprobs && !same_logprobs(&a->logprobs, 1, &b->logprobs, 1)) return false;
@@ -469,7 +471,8 @@ static void fill_snapshot(struct weft_msg_snapshot *snap, bool max) {
 }
 
 static void fill_result(struct weft_step_result *result, bool max) {
-    static struct weft_step_out outs[3];
+    static struct weft_step_out outs[4];
+    static const uint32_t forced[] = {0, WEFT_VOCAB_MAX - 1};
     memset(outs, 0, sizeof outs);
     outs[0] = (struct weft_step_out){
         .slot = 3, .gen = 9, .ran = true, .sampled = true, .token = 70000, .output_idx = 5};
@@ -486,12 +489,21 @@ static void fill_result(struct weft_step_result *result, bool max) {
                                      .prompt_pos = 1,
                                      .n_prompt_logprobs = 3,
                                      .prompt_logprobs = three_logprobs()};
+    outs[3] = (struct weft_step_out){.slot = 5,
+                                     .gen = 2,
+                                     .ran = true,
+                                     .sampled = true,
+                                     .token = 300,
+                                     .output_idx = 1,
+                                     .n_forced = 2,
+                                     .forced = forced};
+    if (max) outs[1].ran = outs[1].is_late = true;
     *result = (struct weft_step_result){.epoch = 1,
                                         .step = 1000,
                                         .busy_us = 2500,
                                         .idle_us = 12,
                                         .n_tokens = 1,
-                                        .n_outs = max ? 3 : 1,
+                                        .n_outs = max ? 4 : 1,
                                         .outs = outs};
     if (!max) return;
     result->epoch = result->step = UINT64_MAX;
@@ -848,6 +860,9 @@ static void random_out(uint64_t *rand, struct weft_step_out *out) {
     out->gen = number(rand, UINT32_MAX);
     out->ran = coin(rand);
     out->sampled = out->ran && coin(rand);
+    out->is_late = out->ran && !out->sampled && coin(rand);
+    out->n_forced = out->sampled && coin(rand) ? count(rand, WEFT_FORCED_MAX) : 0;
+    out->forced = tokens(rand, out->n_forced);
     out->token = number(rand, WEFT_VOCAB_MAX - 1);
     out->output_idx = number(rand, WEFT_CONTEXT_MAX);
     out->finish = (enum weft_end)weft_rand_below(rand, WEFT_END_LENGTH + 1);

@@ -306,7 +306,7 @@ static void another_version_is_refused_by_name(void **state) {
     struct fixture *fix = *state;
     struct weft_msg msg = sample(WEFT_MSG_ROUTER_HELLO, false);
     msg.router_hello.version = 6;
-    assert_refused(fix, &msg, WEFT_E_PROTO, "version 6 is not this side's 10");
+    assert_refused(fix, &msg, WEFT_E_PROTO, "version 6 is not this side's 11");
     msg = sample(WEFT_MSG_SCHED_HELLO, false);
     msg.sched_hello.version = UINT32_MAX;
     assert_refused(fix, &msg, WEFT_E_PROTO, "version 4294967295");
@@ -606,6 +606,19 @@ static void results_and_events_that_contradict_themselves_are_refused(void **sta
     out.finish = WEFT_END_NONE;
     out.has_logprobs = out.sampled = out.ran = false;
     assert_refused(fix, &msg, WEFT_E_PROTO, "did not run");
+
+    /* [9, epoch, step, busy, idle, n_tokens, [[slot, gen, flags, token, idx, finish, logprobs, pos, prompt, forced]], spill] */
+    char result[] = "\x98\x09\0\0\0\0\0\x91\x9a\0\0\2\0\0\0\xc0\0\xc0\xc4\4\1\0\0\0\0";
+    assert_bytes_refused(fix, result, sizeof result - 1, WEFT_E_PROTO, "but forced tokens");
+    result[11] = 3;
+    assert_int_equal(decode(fix, result, sizeof result - 1), WEFT_OK);
+    result[11] = 7;
+    assert_bytes_refused(fix, result, sizeof result - 1, WEFT_E_PROTO, "is late and sampled");
+    result[11] = 4;
+    assert_bytes_refused(fix, result, sizeof result - 1, WEFT_E_PROTO, "did not run");
+    result[11] = 3;
+    result[22] = 0x20; /* beyond any vocabulary */
+    assert_bytes_refused(fix, result, sizeof result - 1, WEFT_E_TOOBIG, "forced");
 
     /* [6, [[id, attempt, choice, flags, token, idx, end, logprobs, pos, prompt, cached, queued]]]
      */

@@ -69,6 +69,7 @@
 #define WEFT_GRAMMAR_BYTES_MAX (4u << 20) /* a hundred tools' schemas are 1 MB */
 #define WEFT_SLO_US_MAX 86400000000ull    /* a wish of a time: a day */
 #define WEFT_WEIGHT_MAX 1000000           /* of a tenant */
+#define WEFT_FORCED_MAX 32                /* tokens of one row beside the sampled one */
 
 /* Front. */
 #define WEFT_QUEUE_MAX 1000000 /* --max-queue */

@@ -96,9 +96,16 @@ struct weft_step_out { /* one per row, in the plan's order */
     uint32_t slot, gen;
     bool ran;     /* false: the sequence had finished before; nothing was computed */
     bool sampled; /* `token` is new */
+    /* Its grammar has no mask yet: the sequence's next row, of one token, computes nothing and samples
+     * in the place of this one. */
+    bool is_late;
     uint32_t token;
     uint32_t output_idx; /* 0 for the first token after the prompt */
-    /* After this token: NONE, STOP or LENGTH. Not sampled: LENGTH, with max_tokens 0 after the prompt;
+    /* [n_forced] what follows `token`, each the only token that its grammar has there; at most
+     * WEFT_FORCED_MAX. Without log-probabilities alone. */
+    const uint32_t *forced;
+    uint32_t n_forced;
+    /* After these tokens: NONE, STOP or LENGTH. Not sampled: LENGTH, with max_tokens 0 after the prompt;
      * COMPLETE and GRAMMAR. */
     enum weft_end finish;
     bool has_logprobs;
