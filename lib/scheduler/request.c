@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/minmax.h"
 
 #define FIRST_OUTPUT_CAP 64u
 
@@ -98,11 +99,12 @@ void wefti_sched_request_free(struct request *req) {
     free(req);
 }
 
-weft_err wefti_sched_seq_reserve_output(struct seq *seq) {
-    if (seq->n_output < seq->output_cap) return WEFT_OK;
-    uint32_t cap = seq->output_cap ? seq->output_cap * 2 : FIRST_OUTPUT_CAP;
-    if (cap > seq->req->sampling.max_tokens) cap = seq->req->sampling.max_tokens;
-    WEFT_ASSERT(cap > seq->n_output); /* nothing samples beyond max_tokens */
+weft_err wefti_sched_seq_reserve_output(struct seq *seq, uint32_t n_more) {
+    if (n_more <= seq->output_cap - seq->n_output) return WEFT_OK;
+    uint32_t least = seq->n_output + n_more;
+    uint32_t cap = weft_max_u32(seq->output_cap ? seq->output_cap * 2 : FIRST_OUTPUT_CAP, least);
+    cap = weft_min_u32(cap, seq->req->sampling.max_tokens);
+    WEFT_ASSERT(cap >= least); /* nothing comes beyond max_tokens */
     uint32_t *output = realloc(seq->output, cap * sizeof *output);
     if (!output) return WEFT_E_NOMEM;
     seq->output = output;

@@ -36,27 +36,56 @@ static bool ends_by_grammar(const struct seq *seq, const struct weft_step_out *o
            (out->finish == WEFT_END_COMPLETE || out->finish == WEFT_END_GRAMMAR);
 }
 
+/* Which ends its n_output-th token, if there is one, may bring. */
+struct ends {
+    bool length, stop;
+};
+
+static struct ends ends_at(const weft_sched *sched, const struct seq *seq, uint32_t n_output,
+                           const uint32_t *token) {
+    const struct weft_sampling *sampling = &seq->req->sampling;
+    return (struct ends){
+        .length = n_output >= sampling->max_tokens ||
+                  seq->req->n_prompt + n_output >= sched->options.max_model_len,
+        .stop = token && n_output >= sampling->min_tokens && is_stop_token(sampling, *token),
+    };
+}
+
 /* A stop token ends the stream from min_tokens on. If it comes together with a length, either
- * reason will do. */
+ * reason will do. Nothing follows an end. */
 static bool finish_is_plausible(const weft_sched *sched, const struct seq *seq,
                                 const struct weft_step_out *out) {
-    const struct weft_sampling *sampling = &seq->req->sampling;
-    uint32_t n_output = seq->n_output + 1;
     if (ends_by_grammar(seq, out)) return true;
-    bool at_length = n_output >= sampling->max_tokens ||
-                     seq->req->n_prompt + n_output >= sched->options.max_model_len;
-    bool at_stop =
-        out->sampled && n_output >= sampling->min_tokens && is_stop_token(sampling, out->token);
+    struct ends ends = ends_at(sched, seq, seq->n_output + 1, out->sampled ? &out->token : NULL);
+    for (uint32_t i = 0; i < out->n_forced; i++) {
+        if (ends.length || ends.stop) return false;
+        ends = ends_at(sched, seq, seq->n_output + 2 + i, &out->forced[i]);
+    }
     switch (out->finish) {
     case WEFT_END_NONE:
-        return !at_length && !at_stop;
+        return !ends.length && !ends.stop;
     case WEFT_END_STOP:
-        return at_stop;
+        return ends.stop;
     case WEFT_END_LENGTH:
-        return at_length;
+        return ends.length;
     default:
         return false;
     }
+}
+
+static weft_err check_forced(const weft_sched *sched, const struct seq *seq,
+                             const struct weft_step_out *out, struct weft_errmsg *why) {
+    bool may_be = seq->req->sampling.grammar.kind != WEFT_GRAMMAR_NONE && out->sampled &&
+                  !out->has_logprobs;
+    if (out->n_forced > 0 && (!may_be || out->n_forced > WEFT_FORCED_MAX))
+        return weft_err_set(why, WEFT_E_PROTO, "slot %u: nothing forces %u tokens", out->slot,
+                            out->n_forced);
+    for (uint32_t i = 0; i < out->n_forced; i++) {
+        if (out->forced[i] >= sched->options.n_vocab)
+            return weft_err_set(why, WEFT_E_PROTO, "slot %u: token %u of a vocabulary of %u",
+                                out->slot, out->forced[i], sched->options.n_vocab);
+    }
+    return WEFT_OK;
 }
 
 static weft_err check_sample(const weft_sched *sched, const struct seq *seq,
@@ -71,10 +100,12 @@ static weft_err check_sample(const weft_sched *sched, const struct seq *seq,
     if (out->sampled && out->output_idx != seq->n_output)
         return weft_err_set(why, WEFT_E_PROTO, "slot %u yields output token %u, expected was %u",
                             out->slot, out->output_idx, seq->n_output);
+    weft_err err = check_forced(sched, seq, out, why);
+    if (err) return err;
     if (!finish_is_plausible(sched, seq, out))
         return weft_err_set(why, WEFT_E_PROTO,
                             "slot %u cannot finish that way (%d) after %u tokens", out->slot,
-                            (int)out->finish, seq->n_output + 1);
+                            (int)out->finish, seq->n_output + 1 + out->n_forced);
     if (out->has_logprobs != (out->sampled && sampling->n_logprobs >= 0))
         return weft_err_set(why, WEFT_E_PROTO, "slot %u: log-probabilities %s", out->slot,
                             out->has_logprobs ? "nobody asked for" : "are missing");
@@ -130,8 +161,8 @@ static weft_err check_out(const weft_sched *sched, const struct row *row,
     weft_err err = check_prompt_logprobs(sched, row, out, why);
     if (err) return err;
     if (row->samples) return check_sample(sched, row->seq, out, why);
-    if (out->sampled || out->finish != WEFT_END_NONE || out->has_logprobs)
-        return weft_err_set(why, WEFT_E_PROTO, "slot %u sampled within its prompt", out->slot);
+    if (out->sampled || out->finish != WEFT_END_NONE || out->has_logprobs || out->n_forced > 0)
+        return weft_err_set(why, WEFT_E_PROTO, "slot %u sampled before its last token", out->slot);
     return WEFT_OK;
 }
 
@@ -158,16 +189,18 @@ static weft_err prepare(weft_sched *sched, const struct plan_out *plan,
     if (result->n_outs != plan->n_rows)
         return weft_err_set(why, WEFT_E_PROTO, "the result of step %" PRIu64 " has %u rows, not %u",
                             result->step, result->n_outs, plan->n_rows);
+    uint32_t n_events = plan->n_rows;
     for (uint32_t i = 0; i < plan->n_rows; i++) {
         const struct row *row = &plan->rows[i];
         weft_err err = check_out(sched, row, &result->outs[i], why);
         if (err) return err;
         if (!row->seq || !result->outs[i].sampled) continue;
-        err = wefti_sched_seq_reserve_output(row->seq);
+        err = wefti_sched_seq_reserve_output(row->seq, 1 + result->outs[i].n_forced);
         if (err) return weft_err_set(why, err, "no memory for output tokens");
+        n_events += result->outs[i].n_forced;
     }
-    weft_err err = wefti_sched_events_reserve(sched, plan->n_rows);
-    return err ? weft_err_set(why, err, "no memory for %u events", plan->n_rows) : WEFT_OK;
+    weft_err err = wefti_sched_events_reserve(sched, n_events);
+    return err ? weft_err_set(why, err, "no memory for %u events", n_events) : WEFT_OK;
 }
 
 /* ---------------------------------------------------------------------------------- commit --- */
@@ -194,6 +227,37 @@ static void count_tokens(weft_sched *sched, const struct row *row) {
     sched->n_recomputed_tokens += row->n_tokens - n_new;
 }
 
+/* The row of a sequence in the plan after the one whose result came last; NULL: none. */
+static struct row *next_row(weft_sched *sched, const struct seq *seq) {
+    _Static_assert(WEFT_SCHED_PLANS_MAX == 2, "one plan is out beside that one");
+    uint32_t plan = (uint32_t)((sched->step - sched->n_out + 1) % WEFT_SCHED_PLANS_MAX);
+    return sched->n_out > 1 && seq->row[plan] != NO_ROW ? &sched->out[plan].rows[seq->row[plan]]
+                                                        : NULL;
+}
+
+static void add_token(weft_sched *sched, struct seq *seq, uint32_t token) {
+    seq->output[seq->n_output++] = token;
+    sched->n_output_tokens++;
+    wefti_sched_charge_output(sched, seq->req);
+}
+
+/* Forced tokens are known at once. The row that is out computes the sampled one, and no longer reaches
+ * the last: what is left comes as a chunk. */
+static void add_forced(weft_sched *sched, struct seq *seq, const struct weft_step_out *out) {
+    struct row *next = next_row(sched, seq);
+    for (uint32_t i = 0; i < out->n_forced; i++) {
+        bool is_last = i + 1 == out->n_forced;
+        struct weft_step_out one = {
+            .sampled = true, .token = out->forced[i], .output_idx = seq->n_output};
+        add_token(sched, seq, out->forced[i]);
+        wefti_sched_event_push(sched, seq, &one, is_last ? out->finish : WEFT_END_NONE);
+    }
+    sched->n_forced_tokens += out->n_forced;
+    if (out->n_forced == 0 || !next || !next->samples) return;
+    next->samples = false;
+    seq->n_samples_out--;
+}
+
 static void commit(weft_sched *sched, const struct row *row, const struct weft_step_out *out) {
     struct seq *seq = row->seq;
     struct request *req = seq->req;
@@ -203,13 +267,11 @@ static void commit(weft_sched *sched, const struct row *row, const struct weft_s
     seq->n_samples_out -= row->samples;
     if (out->n_prompt_logprobs)
         req->n_prompt_logprobs_done = out->prompt_pos + out->n_prompt_logprobs;
-    if (out->sampled) {
-        seq->output[seq->n_output++] = out->token;
-        sched->n_output_tokens++;
-        wefti_sched_charge_output(sched, req);
-    }
+    if (out->sampled) add_token(sched, seq, out->token);
     bool tells = out->sampled || out->n_prompt_logprobs > 0;
-    if (tells || out->finish) wefti_sched_event_push(sched, seq, tells ? out : NULL, out->finish);
+    enum weft_end end = out->n_forced > 0 ? WEFT_END_NONE : out->finish;
+    if (tells || end) wefti_sched_event_push(sched, seq, tells ? out : NULL, end);
+    add_forced(sched, seq, out);
     if (!out->finish) return;
     if (req->n_live == 1) sched->n_finished++;
     wefti_sched_seq_leave(sched, seq, true);

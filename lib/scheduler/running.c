@@ -220,19 +220,22 @@ void wefti_sched_request_free_borrowed(weft_sched *sched) {
 }
 
 /* Tokens in the cache once all plans that are out have run. If the worker ended the sequence, rows
- * after its last token are no-ops, so that one was never computed; without any output it was. */
-static uint32_t n_computed(const struct seq *seq, bool ended) {
-    uint32_t n_known = seq->req->n_prompt + seq->n_output;
-    bool misses_last = ended && seq->n_output > 0 && seq->n_planned >= n_known;
-    return misses_last ? n_known - 1 : seq->n_planned;
+ * that are out are no-ops. */
+static uint32_t n_computed(const weft_sched *sched, const struct seq *seq, bool ended) {
+    uint32_t n = seq->n_planned;
+    for (uint32_t i = 0; ended && i < WEFT_SCHED_PLANS_MAX; i++) {
+        if (seq->row[i] != NO_ROW) n -= sched->out[i].rows[seq->row[i]].n_tokens;
+    }
+    return n;
 }
 
 void wefti_sched_seq_leave(weft_sched *sched, struct seq *seq, bool ended) {
     struct request *req = seq->req;
     WEFT_ASSERT(seq->state != SEQ_DONE);
+    uint32_t n_in_cache = n_computed(sched, seq, ended);
     forget_rows(sched, seq, ended);
     if (seq->state == SEQ_RUNNING) {
-        wefti_sched_publish(sched, seq, n_computed(seq, ended));
+        wefti_sched_publish(sched, seq, n_in_cache);
         give_back(sched, seq);
         count_not_running(sched, req);
     } else {

@@ -363,8 +363,8 @@ static inline uint32_t wefti_sched_blocks_for(const weft_sched *sched, uint32_t 
 struct request *wefti_sched_request_new(uint32_t router, const struct weft_submit *submit);
 void wefti_sched_request_free(struct request *req); /* accepts NULL */
 
-/* Room for one more output token. WEFT_E_NOMEM: no change. */
-WEFT_MUST_CHECK weft_err wefti_sched_seq_reserve_output(struct seq *seq);
+/* Room for so many more output tokens. WEFT_E_NOMEM: no change. */
+WEFT_MUST_CHECK weft_err wefti_sched_seq_reserve_output(struct seq *seq, uint32_t n_more);
 
 /* Tokens it has once all plans that are out have run. */
 static inline uint32_t wefti_sched_seq_len(const struct seq *seq) {

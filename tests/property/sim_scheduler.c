@@ -110,7 +110,7 @@ struct totals {
     uint64_t n_worlds, n_steps, n_tokens, n_accepted, n_preemptions, n_worker_losses,
         n_sched_losses;
     uint64_t n_queue_full, n_too_long, n_deadlines, n_cancels, n_forks, n_hostile_refused;
-    uint64_t n_spills, n_restores, n_recorded, n_compiled;
+    uint64_t n_spills, n_restores, n_recorded, n_compiled, n_forced;
     uint64_t n_deadly, n_given_up, n_innocent;
     uint64_t n_hit_tokens, n_evictions;
     uint64_t n_tenant_full, n_too_late, n_overloaded;
@@ -438,6 +438,7 @@ static void stop_actors(struct world *world) {
     totals.n_preemptions += stats.n_preemptions;
     totals.n_hit_tokens += stats.n_cache_hit_tokens;
     totals.n_evictions += stats.n_cache_evictions;
+    totals.n_forced += stats.n_forced_tokens;
     weft_sched_free(world->sched);
     sim_worker_free(world->worker);
 }
@@ -657,7 +658,8 @@ static void spoil_result(struct world *world, struct weft_step_result *result,
         return;
     }
     struct weft_step_out *out = &outs[dice(world, result->n_outs)];
-    switch (dice(world, 8)) {
+    static const uint32_t beyond = N_VOCAB;
+    switch (dice(world, 9)) {
     case 0:
         out->slot++;
         break;
@@ -678,6 +680,10 @@ static void spoil_result(struct world *world, struct weft_step_result *result,
         break;
     case 6:
         out->finish = (enum weft_end)dice(world, 5);
+        break;
+    case 7:
+        out->forced = &beyond;
+        out->n_forced = 1;
         break;
     default:
         out->n_prompt_logprobs += 1;
@@ -894,7 +900,9 @@ static void report(void) {
     printf("%" PRIu64 " requests came as they were recorded\n", totals.n_recorded);
     printf("%" PRIu64 " blocks spilled, %" PRIu64 " read back\n", totals.n_spills,
            totals.n_restores);
-    printf("%" PRIu64 " requests waited until their grammar was compiled\n", totals.n_compiled);
+    printf("%" PRIu64 " requests waited until their grammar was compiled; %" PRIu64
+           " tokens were forced\n",
+           totals.n_compiled, totals.n_forced);
     printf("the slowest request took %.0f %% of the steps it may take\n",
            totals.bound_used_max * 100.0);
 }
@@ -902,7 +910,7 @@ static void report(void) {
 /* Of a run of usual length: a rule that nothing tried was not checked. */
 static void check_all_happened(void) {
     WEFT_ASSERT(totals.n_preemptions > 0 && totals.n_forks > 0 && totals.n_deadlines > 0);
-    WEFT_ASSERT(totals.n_compiled > 0);
+    WEFT_ASSERT(totals.n_compiled > 0 && totals.n_forced > 0);
     WEFT_ASSERT(totals.n_hit_tokens > 0 && totals.n_evictions > 0);
     WEFT_ASSERT(totals.n_spills > 0 && totals.n_restores > 0);
     WEFT_ASSERT(totals.n_recorded > 0 || !has_traces);

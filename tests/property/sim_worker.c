@@ -47,6 +47,7 @@ struct sim_worker {
     uint32_t n_prompt_logprobs;
     uint32_t *top_ids;
     float *top_logprobs;
+    uint32_t *forced; /* [max_seqs][WEFT_FORCED_MAX] of one result */
     uint32_t step_us, token_us, block_us;
 };
 
@@ -103,6 +104,8 @@ struct sim_worker *sim_worker_new(const struct weft_sched_options *options) {
     worker->prompt_logprobs =
         need(calloc(options->max_batched_tokens, sizeof *worker->prompt_logprobs));
     worker->top_ids = need(calloc(SIM_TOP_MAX, sizeof *worker->top_ids));
+    worker->forced =
+        need(calloc((size_t)options->max_seqs * WEFT_FORCED_MAX, sizeof *worker->forced));
     worker->top_logprobs = need(calloc(SIM_TOP_MAX, sizeof *worker->top_logprobs));
     worker->step_us = 1000;
     worker->token_us = 100;
@@ -127,6 +130,7 @@ void sim_worker_free(struct sim_worker *worker) {
     free(worker->outs);
     free(worker->prompt_logprobs);
     free(worker->top_ids);
+    free(worker->forced);
     free(worker->top_logprobs);
     free(worker);
 }
@@ -477,22 +481,40 @@ static bool is_stop_token(const struct slot *slot, uint32_t token) {
     return false;
 }
 
-static void sample(struct sim_worker *worker, struct slot *slot, struct weft_step_out *out) {
+/* The next token, and whether it was the last. */
+static uint32_t take_next(struct sim_worker *worker, struct slot *slot) {
     uint32_t idx = slot->n_tokens - slot->n_prompt;
+    uint32_t token = sim_token(slot->prompt_hash, slot->choice, idx, worker->options.n_vocab);
+    add_token(worker, slot, token);
+    if (is_stop_token(slot, token) && idx + 1 >= slot->sampling.min_tokens)
+        slot->finish = WEFT_END_STOP;
+    else if (idx + 1 >= slot->sampling.max_tokens ||
+             slot->n_tokens == worker->options.max_model_len)
+        slot->finish = WEFT_END_LENGTH;
+    return token;
+}
+
+/* What a grammar may do, at random: one time in two some tokens follow the sampled one. */
+static void force(struct sim_worker *worker, struct slot *slot, struct weft_step_out *out) {
+    if (slot->sampling.grammar.kind == WEFT_GRAMMAR_NONE || slot->sampling.n_logprobs >= 0) return;
+    uint64_t state = mix(slot->prompt_hash, worker->next_step);
+    uint32_t n = weft_rand_below(&state, 2) ? 1 + weft_rand_below(&state, WEFT_FORCED_MAX) : 0;
+    uint32_t *forced = worker->forced + (size_t)(out - worker->outs) * WEFT_FORCED_MAX;
+    out->forced = forced;
+    while (out->n_forced < n && slot->finish == WEFT_END_NONE)
+        forced[out->n_forced++] = take_next(worker, slot);
+}
+
+static void sample(struct sim_worker *worker, struct slot *slot, struct weft_step_out *out) {
     if (slot->sampling.max_tokens == 0) {
         slot->finish = out->finish = WEFT_END_LENGTH;
         return;
     }
     out->sampled = true;
-    out->token = sim_token(slot->prompt_hash, slot->choice, idx, worker->options.n_vocab);
-    out->output_idx = idx;
-    add_token(worker, slot, out->token);
-    if (is_stop_token(slot, out->token) && idx + 1 >= slot->sampling.min_tokens)
-        out->finish = WEFT_END_STOP;
-    else if (idx + 1 >= slot->sampling.max_tokens ||
-             slot->n_tokens == worker->options.max_model_len)
-        out->finish = WEFT_END_LENGTH;
-    slot->finish = out->finish;
+    out->output_idx = slot->n_tokens - slot->n_prompt;
+    out->token = take_next(worker, slot);
+    if (slot->finish == WEFT_END_NONE) force(worker, slot, out);
+    out->finish = slot->finish;
     if (slot->sampling.n_logprobs < 0) return;
     out->has_logprobs = true;
     out->logprobs = (struct weft_logprobs){.logprob = -1.0f,
@@ -508,8 +530,10 @@ static void run_row(struct sim_worker *worker, const struct weft_step_row *row) 
     *out = (struct weft_step_out){.slot = row->slot, .gen = row->gen};
     WEFT_ASSERT(row->n_tokens >= 1 && !slot->has_row);
     slot->has_row = true;
-    WEFT_ASSERT(slot->finish != WEFT_END_LENGTH); /* a scheduler can count */
-    if (slot->finish == WEFT_END_STOP) return;
+    /* A scheduler can count, but for tokens that were forced since. */
+    bool has_grammar = slot->sampling.grammar.kind != WEFT_GRAMMAR_NONE;
+    WEFT_ASSERT(slot->finish != WEFT_END_LENGTH || has_grammar);
+    if (slot->finish != WEFT_END_NONE) return;
     out->ran = true;
     uint32_t first = slot->n_computed;
     compute(worker, slot, row->n_tokens);

@@ -198,10 +198,10 @@ static void nothing_is_sampled_within_a_prompt(void **state) {
     make_step(bench, &truth);
     begin_lie(&truth);
     truth.outs[0].sampled = true;
-    assert_refused(bench, &truth, "within its prompt");
+    assert_refused(bench, &truth, "before its last token");
     begin_lie(&truth);
     truth.outs[0].finish = WEFT_END_LENGTH;
-    assert_refused(bench, &truth, "within its prompt");
+    assert_refused(bench, &truth, "before its last token");
     begin_lie(&truth);
     truth.outs[0].n_prompt_logprobs = 1;
     assert_refused(bench, &truth, "1 prompt log-probabilities, expected were 0");

@@ -57,7 +57,9 @@
     SCHED(n_restored_blocks, "kv_restored_blocks_total", "", 1,                                    \
           "Blocks of preempted sequences read back from there.")                                   \
     SCHED(n_spill_files_lost, "kv_spill_files_lost_total", "", 1,                                  \
-          "Spill files given up: they could not be written or read, or workers hung on them.")
+          "Spill files given up: they could not be written or read, or workers hung on them.")     \
+    SCHED(n_forced_tokens, "grammar_forced_tokens_total", "", 1,                                   \
+          "Output tokens that were not sampled: nothing else fits their grammars there.")
 
 /* For lists of fields in a struct: both kinds, one, none. */
 #define WEFT_COUNTER_FIELD(name, ...) uint64_t name;

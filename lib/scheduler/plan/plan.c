@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/minmax.h"
 
 #define COST_SCALE 1024u  /* so that a part of a microsecond counts */
 #define TOKENS_BESIDE 64u /* recomputing is part of some step that others pay for as such */
@@ -98,25 +99,48 @@ static bool may_preempt(const weft_sched *sched, const struct seq *seq, const st
     return !is_protected(victim) || lacks_window || seq == alone || seq == victim;
 }
 
-/* The blocks that a sequence's next token is written to. WEFT_E_FULL. */
-static weft_err grow_for_token(weft_sched *sched, struct seq *seq) {
-    uint32_t n_blocks = wefti_sched_blocks_for(sched, seq->n_planned + 1);
+/* The blocks that a sequence's next tokens are written to. WEFT_E_FULL. */
+static weft_err grow(weft_sched *sched, struct seq *seq, uint32_t n_tokens) {
+    uint32_t n_blocks = wefti_sched_blocks_for(sched, seq->n_planned + n_tokens);
     weft_err err = weft_kv_prefix_grow(sched->cache, &seq->table, n_blocks);
-    return err ? err : wefti_sched_window_grow(sched, seq, 1);
+    return err ? err : wefti_sched_window_grow(sched, seq, n_tokens);
 }
 
-/* A row of one token for everybody who lacks just one, oldest first, and the blocks it is written
- * to. Prompts have their blocks since they started, but for windowed ones, of which they get those
- * of one token. True: somebody was preempted for it, or waits for blocks. */
+/* Whether what it lacks may be forced tokens, which have no log-probabilities, but no blocks either. */
+static bool lacks_output(const struct seq *seq, uint32_t left) {
+    return left > 1 && left <= 1 + WEFT_FORCED_MAX && seq->n_planned >= seq->req->n_prompt &&
+           seq->req->sampling.n_logprobs < 0;
+}
+
+/* Its chunk: all that a decoding sequence lacks, if there are so many to `spare` beside its one and
+ * blocks for them, else one, or none: it has its share of what is left of the step. WEFT_E_FULL: not even
+ * blocks for one. */
+static weft_err plan_chunk(weft_sched *sched, struct seq *seq, uint32_t spare) {
+    uint32_t left = wefti_sched_seq_left(seq);
+    bool is_decode = lacks_output(seq, left);
+    seq->chunk = left == 1;
+    if (!is_decode || grow(sched, seq, left)) {
+        seq->chunk |= is_decode;
+        return grow(sched, seq, 1);
+    }
+    if (left <= 1 + spare) seq->chunk = left;
+    return WEFT_OK;
+}
+
+/* A row for everybody who decodes, oldest first, and the blocks it is written to. Prompts have their
+ * blocks since they started, but for windowed ones, of which they get those of one token. `spare`
+ * tokens are nobody's. True: somebody was preempted for it, or waits for blocks. */
 static bool plan_decode(weft_sched *sched, const struct seq *alone) {
+    uint32_t spare = sched->options.max_batched_tokens - sched->running_max;
     bool preempted = false;
     uint32_t i = 0;
     while (i < sched->n_running) {
         struct seq *seq = sched->running[i];
         uint32_t left = wefti_sched_seq_left(seq);
         bool wants = left > 0 && !wefti_sched_seq_complete(sched, seq) && !seq->put_off;
-        seq->chunk = wants && left == 1 ? 1 : 0;
-        if (!wants || !grow_for_token(sched, seq)) {
+        seq->chunk = 0;
+        if (!wants || !plan_chunk(sched, seq, spare)) {
+            spare -= seq->chunk > 1 ? seq->chunk - 1 : 0;
             i++;
             continue;
         }
@@ -190,8 +214,8 @@ static void emit_row(weft_sched *sched, struct seq *seq, struct plan_out *out) {
     };
     seq->row[out->step % WEFT_SCHED_PLANS_MAX] = row_idx;
     seq->n_rows_out++;
-    bool is_decode = n_tokens == 1 && seq->n_planned >= seq->req->n_prompt;
-    out->n_decode_tokens += is_decode;
+    bool is_decode = n_tokens <= 1 + WEFT_FORCED_MAX && seq->n_planned >= seq->req->n_prompt;
+    out->n_decode_tokens += is_decode ? n_tokens : 0;
     if (!is_decode) sched->n_planned_tokens += n_tokens;
     seq->n_planned += n_tokens;
     seq->n_samples_out += samples;
