@@ -10,8 +10,8 @@ static void check_running_seq(const weft_sched *sched, const struct seq *seq) {
     WEFT_ASSERT(seq->table.n > 0 && seq->table.n <= seq->table.cap);
     WEFT_ASSERT(seq->n_granted <= seq->table.n);
     WEFT_ASSERT(seq->n_planned <= seq->table.n * sched->options.block_size);
-    WEFT_ASSERT(seq->n_planned <
-                wefti_sched_seq_len(seq)); /* something is left, or its token is out */
+    /* Something is left, or its token is out. */
+    WEFT_ASSERT(seq->n_planned < wefti_sched_seq_len(seq) + seq->is_held);
 }
 
 /* Every block a running sequence holds is held, and nobody else but the prefix cache holds any. */

@@ -120,7 +120,7 @@ struct weft_step_seq wefti_sched_seq_view(const weft_sched *sched, const struct 
         .n_prompt = seq->req->n_prompt,
         .n_prompt_logprobs_done = seq->req->n_prompt_logprobs_done,
         .n_known = wefti_sched_seq_len(seq),
-        .n_computed = seq->n_planned + n_tokens,
+        .n_computed = seq->n_planned - seq->is_held + n_tokens,
     };
 }
 

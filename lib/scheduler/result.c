@@ -75,8 +75,8 @@ static bool finish_is_plausible(const weft_sched *sched, const struct seq *seq,
 
 static weft_err check_forced(const weft_sched *sched, const struct seq *seq,
                              const struct weft_step_out *out, struct weft_errmsg *why) {
-    bool may_be = seq->req->sampling.grammar.kind != WEFT_GRAMMAR_NONE && out->sampled &&
-                  !out->has_logprobs;
+    bool may_be =
+        seq->req->sampling.grammar.kind != WEFT_GRAMMAR_NONE && out->sampled && !out->has_logprobs;
     if (out->n_forced > 0 && (!may_be || out->n_forced > WEFT_FORCED_MAX))
         return weft_err_set(why, WEFT_E_PROTO, "slot %u: nothing forces %u tokens", out->slot,
                             out->n_forced);
@@ -91,6 +91,12 @@ static weft_err check_forced(const weft_sched *sched, const struct seq *seq,
 static weft_err check_sample(const weft_sched *sched, const struct seq *seq,
                              const struct weft_step_out *out, struct weft_errmsg *why) {
     const struct weft_sampling *sampling = &seq->req->sampling;
+    bool may_be_late = sampling->grammar.kind != WEFT_GRAMMAR_NONE && sampling->max_tokens > 0;
+    bool has_results =
+        out->sampled || out->has_logprobs || out->n_forced > 0 || out->finish != WEFT_END_NONE;
+    if (out->is_late && (!may_be_late || has_results))
+        return weft_err_set(why, WEFT_E_PROTO, "slot %u cannot be late", out->slot);
+    if (out->is_late) return WEFT_OK;
     if (out->sampled != (sampling->max_tokens > 0) && !ends_by_grammar(seq, out))
         return weft_err_set(why, WEFT_E_PROTO, "slot %u was to end its row %s a token", out->slot,
                             out->sampled ? "without" : "with");
@@ -161,7 +167,8 @@ static weft_err check_out(const weft_sched *sched, const struct row *row,
     weft_err err = check_prompt_logprobs(sched, row, out, why);
     if (err) return err;
     if (row->samples) return check_sample(sched, row->seq, out, why);
-    if (out->sampled || out->finish != WEFT_END_NONE || out->has_logprobs || out->n_forced > 0)
+    if (out->sampled || out->is_late || out->finish != WEFT_END_NONE || out->has_logprobs ||
+        out->n_forced > 0)
         return weft_err_set(why, WEFT_E_PROTO, "slot %u sampled before its last token", out->slot);
     return WEFT_OK;
 }
@@ -258,6 +265,16 @@ static void add_forced(weft_sched *sched, struct seq *seq, const struct weft_ste
     seq->n_samples_out--;
 }
 
+/* The token that a late row owes comes from the sequence's next row, which computes nothing. */
+static void hold(weft_sched *sched, struct seq *seq) {
+    struct row *next = next_row(sched, seq);
+    bool runs = seq->state == SEQ_RUNNING; /* else it starts over, and nothing is owed */
+    WEFT_ASSERT(!seq->is_held && (!next || (next->n_tokens == 1 && next->samples)));
+    if (next) next->n_tokens = 0;
+    if (next && runs) seq->n_planned--;
+    seq->is_held = !next && runs;
+}
+
 static void commit(weft_sched *sched, const struct row *row, const struct weft_step_out *out) {
     struct seq *seq = row->seq;
     struct request *req = seq->req;
@@ -272,6 +289,7 @@ static void commit(weft_sched *sched, const struct row *row, const struct weft_s
     enum weft_end end = out->n_forced > 0 ? WEFT_END_NONE : out->finish;
     if (tells || end) wefti_sched_event_push(sched, seq, tells ? out : NULL, end);
     add_forced(sched, seq, out);
+    if (out->is_late) hold(sched, seq);
     if (!out->finish) return;
     if (req->n_live == 1) sched->n_finished++;
     wefti_sched_seq_leave(sched, seq, true);

@@ -48,6 +48,7 @@ static void give_back(weft_sched *sched, struct seq *seq) {
     wefti_sched_window_release(sched, seq);
     running_erase(sched, seq);
     seq->n_planned = seq->n_granted = seq->chunk = 0;
+    seq->is_held = false;
 }
 
 /* ---------------------------------------------------------------------- counters and queue --- */

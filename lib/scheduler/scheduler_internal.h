@@ -100,6 +100,7 @@ struct seq {
     /* While RUNNING. */
     uint32_t slot, gen;
     uint32_t n_planned; /* tokens in the cache once all plans that are out have run */
+    bool is_held;       /* all of them, and its last row was late: the next one computes nothing */
     uint32_t n_granted; /* blocks of the table that the worker knows of */
     uint32_t chunk;     /* tokens in the plan that is being made */
     bool put_off;       /* it gets no row in that plan */
@@ -243,9 +244,10 @@ uint64_t wefti_sched_forecast_first_token_us(const weft_sched *sched,
 struct row {
     struct seq *seq; /* NULL: it left since */
     uint32_t slot, gen;
-    uint32_t first, n_tokens; /* computes tokens [first, first + n_tokens) */
-    bool samples;             /* reaches the last known token */
-    bool ended;               /* seq left because the worker said so: this row is a no-op */
+    uint32_t first,
+        n_tokens; /* computes tokens [first, first + n_tokens); 0: the row before was late */
+    bool samples; /* reaches the last known token */
+    bool ended;   /* seq left because the worker said so: this row is a no-op */
 };
 
 struct plan_out {
@@ -373,7 +375,7 @@ static inline uint32_t wefti_sched_seq_len(const struct seq *seq) {
 
 /* Tokens that could be planned now. */
 static inline uint32_t wefti_sched_seq_left(const struct seq *seq) {
-    return wefti_sched_seq_len(seq) - seq->n_planned;
+    return wefti_sched_seq_len(seq) - seq->n_planned + seq->is_held;
 }
 
 /* The facts that decide on log-probabilities, `n_tokens` after all that is planned. */

@@ -110,7 +110,7 @@ struct totals {
     uint64_t n_worlds, n_steps, n_tokens, n_accepted, n_preemptions, n_worker_losses,
         n_sched_losses;
     uint64_t n_queue_full, n_too_long, n_deadlines, n_cancels, n_forks, n_hostile_refused;
-    uint64_t n_spills, n_restores, n_recorded, n_compiled, n_forced;
+    uint64_t n_spills, n_restores, n_recorded, n_compiled, n_forced, n_late;
     uint64_t n_deadly, n_given_up, n_innocent;
     uint64_t n_hit_tokens, n_evictions;
     uint64_t n_tenant_full, n_too_late, n_overloaded;
@@ -659,7 +659,7 @@ static void spoil_result(struct world *world, struct weft_step_result *result,
     }
     struct weft_step_out *out = &outs[dice(world, result->n_outs)];
     static const uint32_t beyond = N_VOCAB;
-    switch (dice(world, 9)) {
+    switch (dice(world, 10)) {
     case 0:
         out->slot++;
         break;
@@ -684,6 +684,9 @@ static void spoil_result(struct world *world, struct weft_step_result *result,
     case 7:
         out->forced = &beyond;
         out->n_forced = 1;
+        break;
+    case 8:
+        out->is_late = !out->is_late;
         break;
     default:
         out->n_prompt_logprobs += 1;
@@ -716,6 +719,8 @@ static bool run_worker(struct world *world) {
     if (sim_worker_n_queued(world->worker) == 0) return false;
     if (kill_worker(world)) return true;
     struct weft_step_result *result = sim_worker_run(world->worker);
+    for (uint32_t i = 0; i < result->n_outs; i++)
+        totals.n_late += result->outs[i].is_late;
     world->now_us += result->busy_us;
     if (chance(world, world->odds.hostile)) {
         try_hostile_result(world, result);
@@ -901,8 +906,8 @@ static void report(void) {
     printf("%" PRIu64 " blocks spilled, %" PRIu64 " read back\n", totals.n_spills,
            totals.n_restores);
     printf("%" PRIu64 " requests waited until their grammar was compiled; %" PRIu64
-           " tokens were forced\n",
-           totals.n_compiled, totals.n_forced);
+           " tokens were forced, %" PRIu64 " rows late\n",
+           totals.n_compiled, totals.n_forced, totals.n_late);
     printf("the slowest request took %.0f %% of the steps it may take\n",
            totals.bound_used_max * 100.0);
 }
@@ -910,7 +915,7 @@ static void report(void) {
 /* Of a run of usual length: a rule that nothing tried was not checked. */
 static void check_all_happened(void) {
     WEFT_ASSERT(totals.n_preemptions > 0 && totals.n_forks > 0 && totals.n_deadlines > 0);
-    WEFT_ASSERT(totals.n_compiled > 0 && totals.n_forced > 0);
+    WEFT_ASSERT(totals.n_compiled > 0 && totals.n_forced > 0 && totals.n_late > 0);
     WEFT_ASSERT(totals.n_hit_tokens > 0 && totals.n_evictions > 0);
     WEFT_ASSERT(totals.n_spills > 0 && totals.n_restores > 0);
     WEFT_ASSERT(totals.n_recorded > 0 || !has_traces);

@@ -7,7 +7,7 @@
 #include "base/rand.h"
 
 struct slot {
-    bool used, has_row;
+    bool used, has_row, is_held;
     enum weft_end finish;
     uint32_t gen; /* of the last start, used or not */
     uint32_t choice, n_prompt, n_tokens, n_computed, n_logprobs_done;
@@ -324,7 +324,7 @@ static void start(struct sim_worker *worker, const struct weft_step_start *start
     WEFT_ASSERT(start->sampling.n_prompt_logprobs < 0 || next >= start->n_prompt ||
                 start->n_cached < next);
     slot->used = true;
-    slot->has_row = false;
+    slot->has_row = slot->is_held = false;
     slot->finish = WEFT_END_NONE;
     slot->gen = start->gen;
     slot->choice = start->choice;
@@ -494,7 +494,13 @@ static uint32_t take_next(struct sim_worker *worker, struct slot *slot) {
     return token;
 }
 
-/* What a grammar may do, at random: one time in two some tokens follow the sampled one. */
+/* What a grammar may do, at random: one time in four there is no mask yet. */
+static bool is_late(const struct sim_worker *worker, const struct slot *slot) {
+    uint64_t state = mix(slot->prompt_hash, ~worker->next_step);
+    return slot->sampling.grammar.kind != WEFT_GRAMMAR_NONE && weft_rand_below(&state, 4) == 0;
+}
+
+/* One time in two some tokens follow the sampled one. */
 static void force(struct sim_worker *worker, struct slot *slot, struct weft_step_out *out) {
     if (slot->sampling.grammar.kind == WEFT_GRAMMAR_NONE || slot->sampling.n_logprobs >= 0) return;
     uint64_t state = mix(slot->prompt_hash, worker->next_step);
@@ -508,6 +514,10 @@ static void force(struct sim_worker *worker, struct slot *slot, struct weft_step
 static void sample(struct sim_worker *worker, struct slot *slot, struct weft_step_out *out) {
     if (slot->sampling.max_tokens == 0) {
         slot->finish = out->finish = WEFT_END_LENGTH;
+        return;
+    }
+    if (is_late(worker, slot)) {
+        slot->is_held = out->is_late = true;
         return;
     }
     out->sampled = true;
@@ -535,9 +545,11 @@ static void run_row(struct sim_worker *worker, const struct weft_step_row *row) 
     WEFT_ASSERT(slot->finish != WEFT_END_LENGTH || has_grammar);
     if (slot->finish != WEFT_END_NONE) return;
     out->ran = true;
-    uint32_t first = slot->n_computed;
-    compute(worker, slot, row->n_tokens);
-    worker->result.n_tokens += row->n_tokens;
+    uint32_t first = slot->n_computed, n_computed = row->n_tokens - slot->is_held;
+    WEFT_ASSERT(!slot->is_held || n_computed == 0);
+    slot->is_held = false;
+    compute(worker, slot, n_computed);
+    worker->result.n_tokens += n_computed;
     add_prompt_logprobs(worker, slot, first, out);
     if (slot->n_computed == slot->n_tokens) sample(worker, slot, out);
 }
@@ -585,7 +597,8 @@ uint32_t sim_worker_reaches(const struct sim_worker *worker, uint64_t seed) {
         const struct weft_step_row *row = &plan->rows[i];
         const struct weft_step_start *begin = start_of(plan, row->slot);
         const struct slot *slot = &worker->slots[row->slot];
-        uint32_t end = (begin ? begin->n_cached : slot->n_computed) + row->n_tokens;
+        uint32_t end = begin ? begin->n_cached : slot->n_computed - slot->is_held;
+        end += row->n_tokens;
         bool goes_on = begin || slot->finish == WEFT_END_NONE;
         bool is_own = (begin ? begin->sampling.seed : slot->sampling.seed) == seed;
         if (goes_on && is_own && end > reached) reached = end;

@@ -6,7 +6,8 @@
  * never computed does not hold what it should. Every breach of the contract aborts.
  *
  * Tokens come from sim_token, a function of prompt, seed, choice and position, so that anybody can
- * tell a stream's tokens. Of a request with a grammar several may come at once, as if it forced them.
+ * tell a stream's tokens. Of a request with a grammar several may come at once, as if it forced them, or
+ * none yet, as if its masks were late.
  *
  * Plans wait in a queue of two, copied as a message would be; sim_worker_run executes the oldest.
  */

@@ -198,8 +198,9 @@ static void emit_grant(weft_sched *sched, struct seq *seq) {
 static void emit_row(weft_sched *sched, struct seq *seq, struct plan_out *out) {
     uint32_t n_tokens = seq->chunk;
     uint32_t row_idx = out->n_rows++;
+    uint32_t n_computed = n_tokens - seq->is_held;
     bool samples = wefti_sched_seq_left(seq) == n_tokens;
-    WEFT_ASSERT(seq->n_planned + n_tokens <= seq->table.n * sched->options.block_size);
+    WEFT_ASSERT(seq->n_planned + n_computed <= seq->table.n * sched->options.block_size);
     struct weft_step_seq view = wefti_sched_seq_view(sched, seq, 0);
     out->logprob_bytes += weft_step_logprob_bytes(&view, n_tokens);
     sched->rows[row_idx] =
@@ -209,7 +210,7 @@ static void emit_row(weft_sched *sched, struct seq *seq, struct plan_out *out) {
         .slot = seq->slot,
         .gen = seq->gen,
         .first = seq->n_planned,
-        .n_tokens = n_tokens,
+        .n_tokens = n_computed,
         .samples = samples,
     };
     seq->row[out->step % WEFT_SCHED_PLANS_MAX] = row_idx;
@@ -217,13 +218,14 @@ static void emit_row(weft_sched *sched, struct seq *seq, struct plan_out *out) {
     bool is_decode = n_tokens <= 1 + WEFT_FORCED_MAX && seq->n_planned >= seq->req->n_prompt;
     out->n_decode_tokens += is_decode ? n_tokens : 0;
     if (!is_decode) sched->n_planned_tokens += n_tokens;
-    seq->n_planned += n_tokens;
+    seq->n_planned += n_computed;
+    seq->is_held = false;
     seq->n_samples_out += samples;
     if (n_tokens == 1)
         out->n_decode++;
     else
         out->n_prompt += n_tokens;
-    wefti_sched_note_prompt(seq->req, n_tokens);
+    wefti_sched_note_prompt(seq->req, n_computed);
 }
 
 static void emit(weft_sched *sched) {
