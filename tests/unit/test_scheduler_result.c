@@ -80,6 +80,134 @@ static void make_decode_step(struct bench *bench, struct truth *truth) {
     begin_lie(truth);
 }
 
+/* A stream with a grammar, whose row has sampled and nothing more; 10 tokens at most, 999 ends it. */
+static void make_guided_step(struct bench *bench, struct truth *truth) {
+    static const uint32_t stops[] = {999};
+    struct weft_submit submit = bench_request(bench, 1, 4, 10);
+    submit.sampling.stop_tokens = stops;
+    submit.sampling.n_stop_tokens = 1;
+    submit.sampling.grammar.kind = WEFT_GRAMMAR_JSON_OBJECT;
+    bench_take(bench, &submit);
+    assert_null(bench_plan(bench));
+    const struct weft_grammar *grammar = NULL;
+    uint64_t id = 0;
+    assert_true(weft_sched_next_grammar(bench->sched, bench->now_us, &id, &grammar));
+    weft_sched_compiled(bench->sched, bench->now_us, id);
+    make_step(bench, truth);
+    begin_lie(truth);
+    truth->outs[0].is_late = false;
+    truth->outs[0].sampled = true;
+    truth->outs[0].n_forced = 0;
+    truth->outs[0].output_idx = 0;
+    truth->outs[0].token = bench_token(bench, 1, 0);
+    truth->outs[0].finish = WEFT_END_NONE;
+}
+
+static void forced_tokens_are_checked(void **state) {
+    struct bench *bench = *state;
+    struct truth truth;
+    uint32_t forced[WEFT_FORCED_MAX + 1] = {0};
+    make_guided_step(bench, &truth);
+    truth.outs[0].forced = forced;
+    truth.outs[0].n_forced = WEFT_FORCED_MAX + 1;
+    assert_refused(bench, &truth, "nothing forces 33 tokens");
+    truth.outs[0].n_forced = 10;
+    assert_refused(bench, &truth, "cannot finish that way");
+    truth.outs[0].n_forced = 9;
+    assert_refused(bench, &truth, "cannot finish that way"); /* it is at its length */
+    truth.outs[0].n_forced = 3;
+    forced[1] = 999;
+    assert_refused(bench, &truth, "cannot finish that way"); /* nothing follows an end */
+    truth.outs[0].n_forced = 2;
+    assert_refused(bench, &truth, "cannot finish that way"); /* it must be told */
+    forced[1] = bench->options.n_vocab;
+    assert_refused(bench, &truth, "of a vocabulary of");
+    truth.outs[0].n_forced = 1;
+    truth.outs[0].sampled = false;
+    truth.outs[0].finish = WEFT_END_COMPLETE;
+    assert_refused(bench, &truth, "nothing forces 1 tokens");
+    tell_truth(bench, &truth);
+    bench_run_until_idle(bench, true);
+}
+
+static void only_a_grammar_forces_or_is_late(void **state) {
+    struct bench *bench = *state;
+    struct truth truth;
+    static const uint32_t forced[] = {0};
+    make_decode_step(bench, &truth);
+    truth.outs[0].forced = forced;
+    truth.outs[0].n_forced = 1;
+    assert_refused(bench, &truth, "nothing forces 1 tokens");
+    begin_lie(&truth);
+    truth.outs[0].is_late = true;
+    assert_refused(bench, &truth, "cannot be late");
+    truth.outs[0].sampled = false;
+    assert_refused(bench, &truth, "cannot be late");
+    tell_truth(bench, &truth);
+    bench_run_until_idle(bench, true);
+}
+
+/* What the plan that is out, and the next one, have of it: one token, and the rest at once. */
+static void forced_tokens_come_as_a_chunk(void **state) {
+    struct bench *bench = *state;
+    struct truth truth;
+    uint32_t forced[6];
+    struct weft_errmsg why = {""};
+    make_guided_step(bench, &truth);
+    for (uint32_t i = 0; i < 6; i++)
+        forced[i] = bench_token(bench, 1, i + 1);
+    truth.outs[0].forced = forced;
+    truth.outs[0].n_forced = 6;
+    const struct weft_step_plan *plan = NULL;
+    assert_true(weft_sched_plan(bench->sched, bench->now_us, &plan));
+    assert_int_equal(plan->n_rows, 1);
+    assert_int_equal(plan->rows[0].n_tokens, 1);
+    struct weft_step_out next = {.slot = plan->rows[0].slot, .gen = plan->rows[0].gen, .ran = true};
+    assert_int_equal(weft_sched_result(bench->sched, bench->now_us, &truth.lie, &why), WEFT_OK);
+    bench_collect(bench);
+    assert_int_equal(bench_n_tokens(bench, 1), 7);
+    assert_int_equal(bench_stats(bench).n_forced_tokens, 6);
+    assert_true(weft_sched_plan(bench->sched, bench->now_us, &plan));
+    assert_int_equal(plan->rows[0].n_tokens, 6);
+    assert_int_equal(plan->n_grants, 1); /* 4 + 1 tokens had their blocks, 11 want one more */
+    struct weft_step_result result = truth.lie;
+    result.step++;
+    result.outs = &next;
+    next.sampled = true;
+    next.token = next.output_idx = 7;
+    assert_int_equal(weft_sched_result(bench->sched, bench->now_us, &result, &why), WEFT_E_PROTO);
+    next.sampled = false;
+    assert_int_equal(weft_sched_result(bench->sched, bench->now_us, &result, &why), WEFT_OK);
+    weft_sched_check(bench->sched);
+}
+
+static void a_late_row_is_made_good_by_the_next(void **state) {
+    struct bench *bench = *state;
+    struct truth truth;
+    struct weft_errmsg why = {""};
+    make_guided_step(bench, &truth);
+    truth.outs[0] = (struct weft_step_out){
+        .slot = truth.outs[0].slot, .gen = truth.outs[0].gen, .ran = true, .is_late = true};
+    assert_int_equal(weft_sched_result(bench->sched, bench->now_us, &truth.lie, &why), WEFT_OK);
+    weft_sched_check(bench->sched);
+    for (uint64_t i = 1; i < 4; i++) { /* again and again, whether the next plan is out or not */
+        const struct weft_step_plan *plan = NULL;
+        assert_true(weft_sched_plan(bench->sched, bench->now_us, &plan));
+        assert_int_equal(plan->rows[0].n_tokens, 1);
+        if (i > 1) assert_true(weft_sched_plan(bench->sched, bench->now_us, &plan));
+        weft_sched_check(bench->sched);
+        truth.lie.step++;
+        assert_int_equal(weft_sched_result(bench->sched, bench->now_us, &truth.lie, &why), WEFT_OK);
+        weft_sched_check(bench->sched);
+        if (i == 1) continue;
+        truth.lie.step++;
+        assert_int_equal(weft_sched_result(bench->sched, bench->now_us, &truth.lie, &why), WEFT_OK);
+        weft_sched_check(bench->sched);
+    }
+    bench_lose_worker(bench);
+    assert_int_equal(bench_n_tokens(bench, 1), 0);
+}
+
 static void a_result_must_be_of_the_oldest_plan(void **state) {
     struct bench *bench = *state;
     struct truth truth;
@@ -279,6 +407,10 @@ int main(void) {
         CASE(prompt_logprobs_must_continue_where_they_were),
         CASE(nobody_goes_on_after_the_end),
         CASE(what_a_cancelled_row_yields_is_dropped),
+        CASE(forced_tokens_are_checked),
+        CASE(only_a_grammar_forces_or_is_late),
+        CASE(forced_tokens_come_as_a_chunk),
+        CASE(a_late_row_is_made_good_by_the_next),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
