@@ -63,11 +63,28 @@ static void end_guide(weft_eng *eng, struct wefti_slot *slot) {
     slot->guide = NULL;
 }
 
+/* Where one token alone is left by the grammar, but may not come: it is sampled, to no avail. With stop
+ * tokens it is also looked at whether they end the sequence. */
+static uint32_t list_unforced(const struct weft_sampling *sampling, uint32_t *list) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < sampling->n_stop_tokens; i++)
+        list[n++] = sampling->stop_tokens[i];
+    for (uint32_t i = 0; i < sampling->n_masked_tokens; i++)
+        list[n++] = sampling->masked_tokens[i];
+    for (uint32_t i = 0; i < sampling->n_bias; i++)
+        list[n++] = sampling->bias[i].token;
+    return n;
+}
+
 /* The one thing of a step that takes memory from the heap, and only where a request has a grammar. */
 static void start_guide(weft_eng *eng, const struct weft_step_start *start) {
     struct wefti_slot *slot = &eng->slots.slots[start->slot];
     if (start->sampling.grammar.kind == WEFT_GRAMMAR_NONE || !eng->guides) return;
+    uint32_t unforced[WEFT_STOP_TOKENS_MAX + WEFT_LOGIT_BIAS_MAX];
     const struct wefti_guide_start guide = {
+        .may_force = start->sampling.n_logprobs < 0 && !eng->coll,
+        .unforced = unforced,
+        .n_unforced = list_unforced(&start->sampling, unforced),
         .grammar = &start->sampling.grammar,
         .output = start->tokens + start->n_prompt,
         .n_output = start->n_tokens - start->n_prompt,
@@ -217,8 +234,13 @@ static void sample(weft_eng *eng, uint32_t i, float *logits, uint32_t thread_idx
         .n_known = slot->n_known,
         .mask = guide.mask,
     };
-    out->sampled = !has_grammar || (guide.mask && !guide.is_empty);
-    if (out->sampled) {
+    bool is_forced = guide.n_forced > 0;
+    out->sampled = is_forced || !has_grammar || (guide.mask && !guide.is_empty);
+    if (is_forced) {
+        out->token = guide.forced[0];
+        out->forced = guide.forced + 1;
+        out->n_forced = guide.n_forced - 1;
+    } else if (out->sampled) {
         float *work = logits; /* raw ones are wanted later only for log-probabilities */
         if (job->logprobs && !wefti_sampler_is_plain(&input)) {
             work = scratch->work;
@@ -298,6 +320,20 @@ static weft_err compute(weft_eng *eng, const struct step *step, struct weft_errm
     return WEFT_OK;
 }
 
+/* Nothing follows an end. */
+static void append(weft_eng *eng, struct wefti_slot *slot, struct weft_step_out *out) {
+    uint32_t n = out->n_forced;
+    out->output_idx = slot->n_known - slot->n_prompt;
+    wefti_slot_append(&eng->slots, slot, out->token);
+    for (out->n_forced = 0; out->n_forced < n && slot->finish == WEFT_END_NONE; out->n_forced++)
+        wefti_slot_append(&eng->slots, slot, out->forced[out->n_forced]);
+    if (!slot->guide || slot->finish != WEFT_END_NONE) return;
+    if (out->forced)
+        wefti_guides_accept(eng->guides, slot->guide);
+    else
+        (void)wefti_guides_add(eng->guides, slot->guide, out->token);
+}
+
 /* Sampled tokens join their sequences; those that reached their end say so. */
 static void settle(weft_eng *eng, const struct step *step) {
     for (uint32_t i = 0; i < step->plan->n_rows; i++) {
@@ -305,10 +341,7 @@ static void settle(weft_eng *eng, const struct step *step) {
         struct wefti_slot *slot = &eng->slots.slots[out->slot];
         if (!out->ran) continue;
         if (out->sampled) {
-            out->output_idx = slot->n_known - slot->n_prompt;
-            wefti_slot_append(&eng->slots, slot, out->token);
-            if (slot->guide && slot->finish == WEFT_END_NONE)
-                (void)wefti_guides_add(eng->guides, slot->guide, out->token);
+            append(eng, slot, out);
         } else if (slot->n_computed == slot->n_known) {
             /* By its grammar; or nothing may be appended. */
             slot->finish = out->finish != WEFT_END_NONE ? out->finish : WEFT_END_LENGTH;

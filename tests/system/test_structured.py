@@ -158,6 +158,49 @@ def test_deaths_change_nothing():
         assert results == alone
 
 
+# Control characters are in no token but their own.
+FORCING = ["([a-z]{1,6}\x01\x02\x03\x04\x05){2,9}", "(\x01{1,3}\x02{40}[a-c]){2}", "\x01\x02{70}\x03", "\x01{200}"]
+
+
+def test_tokens_that_come_alone_are_not_sampled():
+    """Nor are they where somebody wants to know how likely they were; the text is the same."""
+    requests = [{"prompt": "Once upon a time", "max_tokens": 100 - 7 * i, "temperature": 1.5, "seed": i, "guided_regex": regex}
+                for i, regex in enumerate(3 * FORCING)]
+    requests += [{**body, "logprobs": None} for body in bodies(len(ASKED), harness.rng())]
+    requests += [{**requests[0], "stop": ["\x03\x04"]}, {**requests[2], "n": 3}, {**requests[3], "stop_token_ids": [5]}]
+    forced = "weft_grammar_forced_tokens_total"
+    with Server() as server:
+        want = [server.complete(**{**body, "logprobs": 0}) for body in requests]
+        harness.wait_until("figures", lambda: server.metric("weft_generation_tokens_total") > 0)
+        time.sleep(0.5)
+        assert server.metric(forced) == 0
+        want = [([(c["text"], c["finish_reason"]) for c in reply["choices"]], reply["usage"]) for reply in want]
+
+        def get(body):
+            reply = server.complete(**body)
+            return [(c["text"], c["finish_reason"]) for c in reply["choices"]], reply["usage"]
+
+        def get_all():
+            return harness.in_threads([functools.partial(get, body) for body in requests])
+        assert [get(body) for body in requests] == want
+        harness.wait_until("forced tokens", lambda: server.metric(forced) > 300)
+        assert get_all() == want
+        call = harness.Call(get_all)
+        for name in ("worker", "scheduler", "worker"):
+            time.sleep(0.1)
+            server.kill(name)
+        assert call.result() == want
+        text = "".join(e["choices"][0]["text"] for e in server.stream("/v1/completions", {**requests[0], "stream": True})
+                       if e["choices"])
+        assert text == want[0][0][0][0]
+    with Server("--max-num-batched-tokens", "16", "--max-num-seqs", "12", "--kv-memory", "600KiB", "--max-model-len", "256") as server:
+        assert get_all() == want
+        assert server.metrics()["weft_num_preemptions_total"] > 0
+        assert server.metric(forced) > 0
+    with Server("--workers", "2", "--layout", "tp", "--kv-memory", "8MiB") as server:
+        assert get_all() == want
+
+
 def test_chat_streams_and_other_kinds():
     messages = [{"role": "user", "content": "Who?"}]
     with Server() as server:

@@ -20,7 +20,8 @@ enum { WAIT_MS = 60000, N_VOCAB_SPARE = 70 };
 struct fixture {
     wefti_guides *guides;
     weft_tokenizer *tok;
-    uint32_t n_vocab, eos;
+    uint32_t n_vocab, eos, unforced;
+    bool may_force;
 };
 
 static char path[4096];
@@ -30,6 +31,7 @@ static int open_fixture(void **state) {
     struct weft_errmsg why;
     (void)snprintf(path, sizeof path, "%s/models/fable-6m", getenv("WEFT_SOURCE_DIR"));
     assert_int_equal(weft_tok_open(path, &fix.tok, &why), WEFT_OK);
+    fix.unforced = UINT32_MAX;
     fix.n_vocab = weft_tok_vocab_size(fix.tok) + N_VOCAB_SPARE; /* as models have them */
     while (!weft_tok_is_special(fix.tok, fix.eos))
         fix.eos++;
@@ -45,6 +47,21 @@ static int close_fixture(void **state) {
     return 0;
 }
 
+static wefti_guide_run *start_with(struct fixture *fix, const struct weft_grammar *grammar,
+                                   const uint32_t *output, uint32_t n_output) {
+    const struct wefti_guide_start wish = {.grammar = grammar,
+                                           .output = output,
+                                           .n_output = n_output,
+                                           .stop_tokens = &fix->eos,
+                                           .n_stop_tokens = 1,
+                                           .may_force = fix->may_force,
+                                           .unforced = &fix->unforced,
+                                           .n_unforced = 1};
+    wefti_guide_run *run = wefti_guides_start(fix->guides, &wish);
+    assert_non_null(run);
+    return run;
+}
+
 static wefti_guide_run *start(struct fixture *fix, const char *regex, const uint32_t *output,
                               uint32_t n_output) {
     struct weft_grammar grammar;
@@ -52,10 +69,7 @@ static wefti_guide_run *start(struct fixture *fix, const char *regex, const uint
     grammar.kind = WEFT_GRAMMAR_REGEX;
     grammar.text = regex;
     grammar.n_bytes = (uint32_t)strlen(regex);
-    const struct wefti_guide_start wish = {&grammar, output, n_output, &fix->eos, 1};
-    wefti_guide_run *run = wefti_guides_start(fix->guides, &wish);
-    assert_non_null(run);
-    return run;
+    return start_with(fix, &grammar, output, n_output);
 }
 
 static struct wefti_guide await(struct fixture *fix, wefti_guide_run *run) {
@@ -100,6 +114,44 @@ static void a_mask_follows_each_token(void **state) {
     wefti_guides_end(fix->guides, run);
 }
 
+/* Control characters are in no other token. */
+static void tokens_that_come_alone_are_there_at_once(void **state) {
+    struct fixture *fix = *state;
+    fix->may_force = true;
+    fix->unforced = fix->eos;
+    wefti_guide_run *run = start(fix, "[ab]\\x01\\x02\\x03[ab]", NULL, 0);
+    uint32_t a = token_of(fix, "a"), one = token_of(fix, "\1");
+    assert_int_equal(await(fix, run).n_forced, 0);
+    assert_true(wefti_guides_add(fix->guides, run, a));
+    struct wefti_guide guide = await(fix, run);
+    assert_int_equal(guide.n_forced, 3);
+    assert_int_equal(guide.forced[0], one);
+    assert_int_equal(guide.forced[2], token_of(fix, "\3"));
+    assert_true(wefti_guide_allows(&guide, a) && !wefti_guide_allows(&guide, one));
+    wefti_guides_accept(fix->guides, run);
+    assert_int_equal(await(fix, run).n_forced, 0);
+    assert_true(wefti_guides_add(fix->guides, run, a));
+    guide = await(fix, run);
+    assert_true(guide.n_forced == 0 &&
+                wefti_guide_allows(&guide, fix->eos)); /* a stop token is sampled */
+    wefti_guides_end(fix->guides, run);
+
+    fix->unforced = token_of(fix, "\2");
+    run = start(fix, "\\x01\\x02\\x03[ab]", NULL, 0);
+    guide = await(fix, run);
+    assert_int_equal(guide.n_forced, 1);
+    assert_int_equal(count(fix, &guide), 1);
+    wefti_guides_end(fix->guides, run);
+
+    run = start(fix, "\\x01{100}", NULL, 0); /* a bound at a time */
+    assert_int_equal(await(fix, run).n_forced, 1 + WEFT_FORCED_MAX);
+    wefti_guides_accept(fix->guides, run);
+    guide = await(fix, run);
+    assert_true(guide.n_forced == 0 && wefti_guide_allows(&guide, one));
+    wefti_guides_end(fix->guides, run);
+    fix->may_force = false;
+}
+
 static void output_so_far_is_taken_first(void **state) {
     struct fixture *fix = *state;
     const uint32_t output[] = {token_of(fix, "a"), token_of(fix, "b")};
@@ -122,7 +174,7 @@ static void where_nothing_may_come_the_mask_is_empty(void **state) {
     grammar.text = "[\"a\"]";
     grammar.n_bytes = (uint32_t)strlen(grammar.text);
     uint32_t a = token_of(fix, "a");
-    const struct wefti_guide_start wish = {&grammar, &a, 1, NULL, 0};
+    const struct wefti_guide_start wish = {.grammar = &grammar, .output = &a, .n_output = 1};
     wefti_guide_run *run = wefti_guides_start(fix->guides, &wish);
     assert_non_null(run);
     struct wefti_guide guide = await(fix, run);
@@ -259,10 +311,7 @@ static wefti_guide_run *start_thinking(struct fixture *fix, enum weft_grammar_th
     grammar.thinking = thinking;
     grammar.text = "[a-z]+";
     grammar.n_bytes = (uint32_t)strlen(grammar.text);
-    const struct wefti_guide_start wish = {&grammar, tokens, n_tokens, &fix->eos, 1};
-    wefti_guide_run *run = wefti_guides_start(fix->guides, &wish);
-    assert_non_null(run);
-    return run;
+    return start_with(fix, &grammar, tokens, n_tokens);
 }
 
 static uint32_t special(const struct fixture *fix, const char *text) {
@@ -341,6 +390,7 @@ static void special_tokens_begin_and_end_thinking(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_mask_follows_each_token),
+        cmocka_unit_test(tokens_that_come_alone_are_there_at_once),
         cmocka_unit_test(output_so_far_is_taken_first),
         cmocka_unit_test(where_nothing_may_come_the_mask_is_empty),
         cmocka_unit_test(what_does_not_fit_or_compile_never_gets_a_mask),

@@ -58,6 +58,10 @@ struct wefti_guide_run {
     bool has_begun; /* it has taken a token */
     bool may_end, is_empty;
     uint64_t *mask;
+    bool may_force;
+    uint32_t *unforced;
+    uint32_t n_unforced;
+    uint32_t forced[1 + WEFT_FORCED_MAX], n_forced; /* taken, and not accepted */
 };
 
 struct wefti_guides {
@@ -246,6 +250,7 @@ static void run_free(wefti_guide_run *run) {
     weft_gram_state_free(run->state);
     free(run->tokens);
     free(run->stop_tokens);
+    free(run->unforced);
     free(run->mask);
     free(run);
 }
@@ -255,6 +260,17 @@ static bool has_bit(const uint64_t *mask, uint32_t n_words) {
     for (uint32_t i = 0; i < n_words; i++)
         any |= mask[i];
     return any != 0;
+}
+
+/* NO_TOKEN: there is none, or there are several. */
+static uint32_t only_bit(const uint64_t *mask, uint32_t n_words) {
+    uint32_t only = NO_TOKEN;
+    for (uint32_t i = 0; i < n_words; i++) {
+        if (mask[i] == 0) continue;
+        if (only != NO_TOKEN || (mask[i] & (mask[i] - 1)) != 0) return NO_TOKEN;
+        only = 64 * i + (uint32_t)__builtin_ctzll(mask[i]);
+    }
+    return only;
 }
 
 /* Whether a special token may begin or end the thinking here. */
@@ -302,6 +318,27 @@ static weft_err make_mask(wefti_guides *guides, wefti_guide_run *run) {
     return WEFT_OK;
 }
 
+static bool may_be_forced(const wefti_guide_run *run, uint32_t token) {
+    for (uint32_t i = 0; i < run->n_unforced; i++) {
+        if (run->unforced[i] == token) return false;
+    }
+    return token != NO_TOKEN;
+}
+
+/* Goes on with tokens that come alone. Those before an error are fine. */
+static weft_err take_forced(wefti_guides *guides, wefti_guide_run *run) {
+    uint32_t n_words = (uint32_t)weft_gram_mask_words(guides->n_vocab);
+    weft_err err = WEFT_OK;
+    while (run->may_force && run->n_forced <= WEFT_FORCED_MAX && !err) {
+        uint32_t token = only_bit(run->mask, n_words);
+        if (!may_be_forced(run, token)) break;
+        run->forced[run->n_forced++] = token;
+        err = take_tokens(guides, run, &token, 1);
+        if (!err) err = make_mask(guides, run);
+    }
+    return err;
+}
+
 /* Locked, but not while it works. A long output is taken piece by piece, with the others in between. */
 static void advance(wefti_guides *guides, wefti_guide_run *run) {
     uint32_t tokens[PIECE], n = weft_min_u32(run->n_tokens, PIECE);
@@ -312,6 +349,7 @@ static void advance(wefti_guides *guides, wefti_guide_run *run) {
     unlock(guides);
     weft_err err = take_tokens(guides, run, tokens, n);
     if (!err && is_last) err = make_mask(guides, run);
+    if (!err && is_last) err = take_forced(guides, run);
     lock(guides);
     TAILQ_REMOVE(&guides->runs, run, entry);
     TAILQ_INSERT_TAIL(&guides->runs, run, entry);
@@ -506,6 +544,9 @@ wefti_guide_run *wefti_guides_start(wefti_guides *guides, const struct wefti_gui
     run->n_tokens = run->cap_tokens = start->n_output;
     run->stop_tokens = copy_tokens(start->stop_tokens, start->n_stop_tokens, &failed);
     run->n_stop_tokens = start->n_stop_tokens;
+    run->unforced = copy_tokens(start->unforced, start->n_unforced, &failed);
+    run->n_unforced = start->n_unforced;
+    run->may_force = start->may_force;
     lock(guides);
     if (!failed && start_threads(guides)) run->grammar = take_grammar(guides, start->grammar);
     if (run->grammar) {
@@ -540,6 +581,12 @@ bool wefti_guides_add(wefti_guides *guides, wefti_guide_run *run, uint32_t token
     return has_room;
 }
 
+void wefti_guides_accept(wefti_guides *guides, wefti_guide_run *run) {
+    lock(guides);
+    run->n_forced = 0;
+    unlock(guides);
+}
+
 void wefti_guides_end(wefti_guides *guides, wefti_guide_run *run) {
     if (!run) return;
     lock(guides);
@@ -564,6 +611,8 @@ bool wefti_guides_await(wefti_guides *guides, wefti_guide_run *run, uint32_t wai
         .mask = run->has_failed ? NULL : run->mask,
         .may_end = run->may_end,
         .is_empty = run->is_empty,
+        .forced = run->forced,
+        .n_forced = run->n_forced,
     };
     unlock(guides);
     return is_known;

@@ -5,6 +5,8 @@
  *          forward pass runs; whoever samples waits for what is left of that. Grammars are compiled
  *          by another thread, before the sequence starts or while its prompt is computed, and kept,
  *          by what they say, for later sequences.
+ * Forced   Where a mask has but one token, that one needs no sampling: the thread takes it and goes on, up
+ *          to a bound, so several tokens may be there at once.
  * Replay   A run that starts with output, after a restart or a preemption, takes it first: a mask
  *          follows from grammar and output alone.
  * Bounds   Grammars that nobody uses go, the one unused longest first, when there are more than
@@ -50,18 +52,27 @@ struct wefti_guide_start {
     uint32_t n_output;
     const uint32_t *stop_tokens; /* those without text may come where the grammar may end; copied */
     uint32_t n_stop_tokens;
+    bool may_force;           /* else each token is sampled, */
+    const uint32_t *unforced; /* as these are, where one of them alone may come; copied */
+    uint32_t n_unforced;
 };
 
 /* NULL: no memory, or no threads. */
 wefti_guide_run *wefti_guides_start(wefti_guides *guides, const struct wefti_guide_start *start);
 /* One more token of output. False: no memory; the run is of no use any more. */
 bool wefti_guides_add(wefti_guides *guides, wefti_guide_run *run, uint32_t token);
+/* The forced tokens that await told of are output now. */
+void wefti_guides_accept(wefti_guides *guides, wefti_guide_run *run);
 void wefti_guides_end(wefti_guides *guides, wefti_guide_run *run); /* accepts NULL */
 
 struct wefti_guide {
     const uint64_t *mask; /* of the run, until its next token; NULL: a bound was met */
     bool may_end;
     bool is_empty; /* no token may come */
+    /* The tokens that come before the mask's place; of the run, until a token is added to it after they were
+     * accepted. */
+    const uint32_t *forced;
+    uint32_t n_forced; /* at most 1 + WEFT_FORCED_MAX */
 };
 /* Waits for the mask after the tokens added so far. False: it is not there yet. */
 bool wefti_guides_await(wefti_guides *guides, wefti_guide_run *run, uint32_t wait_ms_max,
