@@ -46,10 +46,11 @@ struct weft_eng {
     uint32_t long_prompt; /* prompts longer than this are long ones */
 
     uint64_t epoch, next_step;
-    bool has_failed;              /* a step of this epoch, halfway */
-    uint64_t last_end_us;         /* 0: nothing ran yet */
-    bool has_warned;              /* that logits are not numbers */
-    uint64_t guide_wait_until_ms; /* this step waits no longer for the masks of grammars */
+    bool has_failed;      /* a step of this epoch, halfway */
+    uint64_t last_end_us; /* 0: nothing ran yet */
+    bool has_warned;      /* that logits are not numbers */
+    _Atomic uint64_t
+        guide_wait_until_ms; /* this step waits no longer for masks; 0: it does not wait yet */
     struct weft_step_result result;
 
     /* One step's, sized by the limits. */

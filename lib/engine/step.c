@@ -3,6 +3,8 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -12,8 +14,10 @@
 #include "collective/collective.h"
 #include "runtime/plan_check.h"
 
-/* All masks of a step that are not there come within so long, or their sequences end; between looks
- * at them the step shows that it goes on. */
+/* A step waits so long for masks that are not there; then their sequences are late, and sample from the
+ * same logits in a later step. A mask that takes longer than the second bound never comes. Where ranks
+ * meet nobody is late: the step waits up to that bound, and shows between looks that it goes on. */
+#define GUIDE_WAIT_MS 10
 #define GUIDE_WAIT_MS_MAX 10000
 #define GUIDE_LOOK_MS 100
 
@@ -40,6 +44,7 @@ static void give_top(weft_eng *eng, struct wefti_engine_job *job, struct weft_lo
 struct step {
     const struct weft_step_plan *plan;
     uint32_t n_tokens, n_jobs, n_prompt_logprobs;
+    uint32_t n_held; /* jobs that sample from logits of an earlier step: the last ones of all */
 };
 
 static weft_err check_step_plan(weft_eng *eng, const struct weft_step_plan *plan,
@@ -152,6 +157,29 @@ static struct wefti_engine_job *add_job(weft_eng *eng, struct step *step, uint32
     return job;
 }
 
+static struct wefti_engine_job *held_job(const weft_eng *eng, uint32_t i) {
+    return &eng->jobs[eng->info.max_batched_tokens - 1 - i];
+}
+
+static void want_sample(weft_eng *eng, struct wefti_engine_job *job,
+                        const struct wefti_slot *slot) {
+    struct weft_step_out *out = &eng->outs[job->out_idx];
+    job->samples = true;
+    if (slot->sampling.n_logprobs < 0) return;
+    out->has_logprobs = true;
+    give_top(eng, job, &out->logprobs, n_top_of(eng, slot->sampling.n_logprobs));
+}
+
+/* The row after a late one: its token stands for none of the batch's. */
+static void gather_held(weft_eng *eng, struct step *step, struct wefti_slot *slot,
+                        uint32_t out_idx) {
+    struct wefti_engine_job *job = held_job(eng, step->n_held++);
+    slot->is_held = false;
+    eng->outs[out_idx].ran = true;
+    *job = (struct wefti_engine_job){.out_idx = out_idx};
+    want_sample(eng, job, slot);
+}
+
 /* Puts the tokens of a row into the batch, and notes which of them need logits, and for what. */
 static void gather_row(weft_eng *eng, struct step *step, const struct weft_step_row *row,
                        uint32_t out_idx) {
@@ -179,36 +207,61 @@ static void gather_row(weft_eng *eng, struct step *step, const struct weft_step_
     slot->n_computed = end;
     if (span.end > span.begin) slot->n_prompt_logprobs_done = span.end;
     if (end < slot->n_known || !wefti_slot_may_sample(&eng->slots, slot)) return;
-    struct wefti_engine_job *job = add_job(eng, step, flat - 1, out_idx);
-    job->samples = true;
-    if (slot->sampling.n_logprobs < 0) return;
-    out->has_logprobs = true;
-    give_top(eng, job, &out->logprobs, n_top_of(eng, slot->sampling.n_logprobs));
+    want_sample(eng, add_job(eng, step, flat - 1, out_idx), slot);
 }
 
 static void gather(weft_eng *eng, struct step *step) {
     eng->top_used = 0;
-    eng->guide_wait_until_ms = weft_now_us() / 1000 + GUIDE_WAIT_MS_MAX;
+    atomic_store(&eng->guide_wait_until_ms, 0);
     for (uint32_t i = 0; i < step->plan->n_rows; i++) {
         const struct weft_step_row *row = &step->plan->rows[i];
-        const struct wefti_slot *slot = &eng->slots.slots[row->slot];
+        struct wefti_slot *slot = &eng->slots.slots[row->slot];
         eng->outs[i] =
             (struct weft_step_out){.slot = row->slot, .gen = row->gen, .finish = slot->finish};
-        if (slot->finish == WEFT_END_NONE) gather_row(eng, step, row, i);
+        if (slot->finish != WEFT_END_NONE) continue;
+        if (slot->is_held)
+            gather_held(eng, step, slot, i);
+        else
+            gather_row(eng, step, row, i);
     }
 }
 
-/* What a sequence with a grammar may go on with. A mask that is not there when the step's time for
- * them is over never comes: its thread is busy with what other grammars want. Waiting is progress. */
-static struct wefti_guide await_guide(weft_eng *eng, const struct wefti_slot *slot,
-                                      uint32_t thread_idx) {
-    struct wefti_guide guide = {0};
-    while (slot->guide && weft_now_us() / 1000 < eng->guide_wait_until_ms &&
-           !wefti_guides_await(eng->guides, slot->guide, GUIDE_LOOK_MS, &guide)) {
-        guide.mask = NULL;
+/* Until when this step waits for masks: from the first one on that is not there. */
+static uint64_t guide_wait_until_ms(weft_eng *eng, uint64_t now_ms) {
+    uint64_t until = 0, wanted = now_ms + (eng->coll ? GUIDE_WAIT_MS_MAX : GUIDE_WAIT_MS);
+    return atomic_compare_exchange_strong(&eng->guide_wait_until_ms, &until, wanted) ? wanted
+                                                                                     : until;
+}
+
+/* What a sequence with a grammar may go on with. False: it is not there yet. Waiting is progress. */
+static bool await_guide(weft_eng *eng, const struct wefti_slot *slot, uint32_t thread_idx,
+                        struct wefti_guide *guide) {
+    *guide = (struct wefti_guide){0};
+    if (!slot->guide || wefti_guides_await(eng->guides, slot->guide, 0, guide)) return true;
+    for (;;) {
+        uint64_t now_ms = weft_now_us() / 1000, until_ms = guide_wait_until_ms(eng, now_ms);
         wefti_pool_progress(eng->pool, thread_idx);
+        if (now_ms >= until_ms) break;
+        uint32_t wait_ms = weft_min_u32((uint32_t)(until_ms - now_ms), GUIDE_LOOK_MS);
+        if (wefti_guides_await(eng->guides, slot->guide, wait_ms, guide)) return true;
     }
-    return guide;
+    *guide = (struct wefti_guide){0};
+    return false;
+}
+
+/* Keeps the logits until there is a mask. False: it took too long, there is no memory, or others hear of
+ * the token in this step. */
+static bool hold(weft_eng *eng, struct wefti_slot *slot, const float *logits) {
+    uint64_t now_ms = weft_now_us() / 1000;
+    size_t n_bytes = eng->info.n_vocab * sizeof *logits;
+    if (eng->coll) return false;
+    if (!slot->is_late) slot->late_since_ms = now_ms;
+    slot->is_late = true;
+    if (now_ms - slot->late_since_ms >= GUIDE_WAIT_MS_MAX) return false;
+    if (!slot->held) slot->held = malloc(n_bytes);
+    if (!slot->held) return false;
+    if (slot->held != logits) memcpy(slot->held, logits, n_bytes);
+    return true;
 }
 
 /* How a sequence ends whose next token cannot be sampled. */
@@ -216,16 +269,19 @@ static enum weft_end guide_end(const struct wefti_guide *guide) {
     return guide->mask && guide->may_end ? WEFT_END_COMPLETE : WEFT_END_GRAMMAR;
 }
 
-/* Samples, or sets out->finish. What the other ranks hear is the token, or the end in its place. */
-static void sample(weft_eng *eng, uint32_t i, float *logits, uint32_t thread_idx) {
-    const struct wefti_engine_job *job = &eng->jobs[i];
+/* Samples, or sets out->finish, or is late. */
+static void sample(weft_eng *eng, const struct wefti_engine_job *job, float *logits,
+                   uint32_t thread_idx) {
     struct weft_step_out *out = &eng->outs[job->out_idx];
-    const struct wefti_slot *slot = &eng->slots.slots[out->slot];
+    struct wefti_slot *slot = &eng->slots.slots[out->slot];
     struct wefti_sampler_scratch *scratch = &eng->samplers[thread_idx];
     uint32_t n_vocab = eng->info.n_vocab;
     bool has_grammar = slot->sampling.grammar.kind != WEFT_GRAMMAR_NONE;
     struct wefti_guide guide = {0};
-    if (has_grammar) guide = await_guide(eng, slot, thread_idx);
+    bool is_there = !has_grammar || await_guide(eng, slot, thread_idx, &guide);
+    out->is_late = !is_there && hold(eng, slot, logits);
+    if (out->is_late) return;
+    slot->is_late = false;
     struct wefti_sampler_input input = {
         .sampling = &slot->sampling,
         .choice = slot->choice,
@@ -251,19 +307,15 @@ static void sample(weft_eng *eng, uint32_t i, float *logits, uint32_t thread_idx
         out->sampled = !has_grammar || wefti_guide_allows(&guide, out->token);
     }
     if (!out->sampled) out->finish = guide_end(&guide);
-    uint32_t *shared = wefti_forward_shared_tokens(eng->forward);
-    if (shared) shared[i] = out->sampled ? out->token : SHARED_END(out->finish);
 }
 
-/* Runs on any compute thread; everything it writes belongs to this row. */
-static void on_logits(void *ctx, uint32_t i, float *logits, uint32_t thread_idx) {
-    weft_eng *eng = ctx;
-    const struct wefti_engine_job *job = &eng->jobs[i];
+/* Of logits that may be changed, by any thread. */
+static void use_logits(weft_eng *eng, struct wefti_engine_job *job, float *logits,
+                       uint32_t thread_idx) {
     struct weft_step_out *out = &eng->outs[job->out_idx];
     uint32_t token = job->target;
-    eng->jobs[i].is_broken = !isfinite(logits[0]);
     if (job->samples) {
-        sample(eng, i, logits, thread_idx);
+        sample(eng, job, logits, thread_idx);
         token = out->token;
         out->has_logprobs = out->has_logprobs && out->sampled;
         if (!out->sampled) return;
@@ -271,6 +323,27 @@ static void on_logits(void *ctx, uint32_t i, float *logits, uint32_t thread_idx)
     if (job->logprobs)
         wefti_sampler_logprobs(eng->kern, logits, eng->info.n_vocab, token, &job->top,
                                job->logprobs);
+}
+
+/* Runs on any compute thread; everything it writes belongs to this row. What the other ranks hear is the
+ * token, or the end in its place. */
+static void on_logits(void *ctx, uint32_t i, float *logits, uint32_t thread_idx) {
+    weft_eng *eng = ctx;
+    struct wefti_engine_job *job = &eng->jobs[i];
+    const struct weft_step_out *out = &eng->outs[job->out_idx];
+    uint32_t *shared = wefti_forward_shared_tokens(eng->forward);
+    job->is_broken = !isfinite(logits[0]);
+    use_logits(eng, job, logits, thread_idx);
+    if (shared && job->samples) shared[i] = out->sampled ? out->token : SHARED_END(out->finish);
+}
+
+/* After the forward pass: masks that come during it are there now. */
+static void use_held_logits(weft_eng *eng, const struct step *step) {
+    for (uint32_t i = 0; i < step->n_held; i++) {
+        struct wefti_engine_job *job = held_job(eng, i);
+        struct wefti_slot *slot = &eng->slots.slots[eng->outs[job->out_idx].slot];
+        use_logits(eng, job, slot->held, 0);
+    }
 }
 
 /* What the first rank sampled. Log-probabilities are its alone. */
@@ -311,6 +384,7 @@ static weft_err compute(weft_eng *eng, const struct step *step, struct weft_errm
     eng->has_failed = err != WEFT_OK;
     if (err) return err;
     take_shared_tokens(eng, step);
+    use_held_logits(eng, step);
     for (uint32_t i = 0; i < step->n_jobs && !eng->has_warned; i++) {
         if (!eng->jobs[i].is_broken) continue;
         weft_warn("logits are not numbers: weights are damaged, or activations overflow; what is "
@@ -342,6 +416,8 @@ static void settle(weft_eng *eng, const struct step *step) {
         if (!out->ran) continue;
         if (out->sampled) {
             append(eng, slot, out);
+        } else if (out->is_late) {
+            slot->is_held = true;
         } else if (slot->n_computed == slot->n_known) {
             /* By its grammar; or nothing may be appended. */
             slot->finish = out->finish != WEFT_END_NONE ? out->finish : WEFT_END_LENGTH;

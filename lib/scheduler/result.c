@@ -270,6 +270,7 @@ static void hold(weft_sched *sched, struct seq *seq) {
     struct row *next = next_row(sched, seq);
     bool runs = seq->state == SEQ_RUNNING; /* else it starts over, and nothing is owed */
     WEFT_ASSERT(!seq->is_held && (!next || (next->n_tokens == 1 && next->samples)));
+    sched->n_late_masks++;
     if (next) next->n_tokens = 0;
     if (next && runs) seq->n_planned--;
     seq->is_held = !next && runs;

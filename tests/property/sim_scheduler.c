@@ -439,6 +439,7 @@ static void stop_actors(struct world *world) {
     totals.n_hit_tokens += stats.n_cache_hit_tokens;
     totals.n_evictions += stats.n_cache_evictions;
     totals.n_forced += stats.n_forced_tokens;
+    totals.n_late += stats.n_late_masks;
     weft_sched_free(world->sched);
     sim_worker_free(world->worker);
 }
@@ -719,8 +720,6 @@ static bool run_worker(struct world *world) {
     if (sim_worker_n_queued(world->worker) == 0) return false;
     if (kill_worker(world)) return true;
     struct weft_step_result *result = sim_worker_run(world->worker);
-    for (uint32_t i = 0; i < result->n_outs; i++)
-        totals.n_late += result->outs[i].is_late;
     world->now_us += result->busy_us;
     if (chance(world, world->odds.hostile)) {
         try_hostile_result(world, result);

@@ -201,6 +201,26 @@ def test_tokens_that_come_alone_are_not_sampled():
         assert get_all() == want
 
 
+def test_late_masks_hold_up_nobody_and_change_nothing():
+    """Among ranks nobody is late: the step waits."""
+    letters = "".join(f"(?=[^{chr(97 + i)}]*{chr(97 + i)})" for i in range(22))
+    heavy = [{"prompt": "Once", "max_tokens": 12, "temperature": 1.0, "seed": i, "guided_regex": letters + "[a-z ]*",
+              "logprobs": 2 if i % 2 else None} for i in range(4)]
+    free = [{"prompt": "The sea", "max_tokens": 150, "temperature": 1.0, "seed": i, "logprobs": 1} for i in range(4)]
+    with Server("--workers", "2", "--layout", "tp", "--kv-memory", "8MiB") as server:
+        alone = [complete(server, body) for body in heavy + free]
+    with Server() as server:
+        assert all_at_once(server, heavy + free) == alone
+        call = harness.Call(functools.partial(all_at_once, server, heavy + free))
+        for name in ("worker", "scheduler"):
+            time.sleep(0.2)
+            server.kill(name)
+        assert call.result() == alone
+        harness.wait_until("late masks", lambda: server.metric("weft_grammar_late_masks_total") > 0)
+    with Server("--max-num-batched-tokens", "16", "--kv-memory", "600KiB", "--max-model-len", "256") as server:
+        assert all_at_once(server, heavy + free) == alone
+
+
 def test_chat_streams_and_other_kinds():
     messages = [{"role": "user", "content": "Who?"}]
     with Server() as server:

@@ -2,6 +2,7 @@
  * A slot's memory is address space from the start and becomes resident as tokens arrive. */
 #include "runtime/slots.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -56,7 +57,14 @@ void wefti_slots_lower(struct wefti_slots *slots, const struct weft_eng_info *in
     slots->n_blocks[WEFT_KV_WINDOWED] = info->n_window_blocks;
 }
 
+static void drop_held(struct wefti_slot *slot) {
+    free(slot->held);
+    slot->held = NULL;
+}
+
 void wefti_slots_fini(struct wefti_slots *slots) {
+    for (uint32_t i = 0; slots->map && i < slots->n_slots; i++)
+        drop_held(&slots->slots[i]);
     wefti_memory_unmap(slots->map, slots->map_bytes);
     *slots = (struct wefti_slots){0};
 }
@@ -64,6 +72,7 @@ void wefti_slots_fini(struct wefti_slots *slots) {
 void wefti_slots_clear(struct wefti_slots *slots) {
     for (uint32_t i = 0; i < slots->n_slots; i++) {
         slots->slots[i].used = false;
+        drop_held(&slots->slots[i]);
         slots->slots[i].gen_known = false; /* a new epoch counts generations anew */
     }
 }
@@ -95,6 +104,7 @@ void wefti_slot_start(struct wefti_slots *slots, const struct weft_step_start *s
     slot->n_prompt = start->n_prompt;
     slot->n_known = start->n_tokens;
     slot->n_computed = start->n_cached;
+    slot->is_late = slot->is_held = false;
     slot->n_table[WEFT_KV_FULL] = 0;
     slot->n_table[WEFT_KV_WINDOWED] = start->n_window_skipped;
     if (start->n_window_skipped > 0) /* attention finds the tile that it then masks out */
@@ -130,6 +140,7 @@ void wefti_slot_release(struct wefti_slots *slots, const struct weft_step_releas
     struct wefti_slot *slot = &slots->slots[release->slot];
     WEFT_ASSERT(slot->used && slot->gen == release->gen);
     slot->used = false;
+    drop_held(slot);
 }
 
 bool wefti_slot_may_sample(const struct wefti_slots *slots, const struct wefti_slot *slot) {
@@ -144,7 +155,7 @@ struct weft_step_seq wefti_slot_seq(const struct wefti_slots *slots,
         .n_prompt = slot->n_prompt,
         .n_prompt_logprobs_done = slot->n_prompt_logprobs_done,
         .n_known = slot->n_known,
-        .n_computed = slot->n_computed,
+        .n_computed = slot->n_computed - slot->is_held, /* its next row stands for the last token */
     };
 }
 

@@ -24,6 +24,9 @@ struct wefti_slot {
     enum weft_end finish;           /* != NONE: later rows are no-ops */
     struct weft_sampling sampling;  /* its grammar without the text */
     struct wefti_guide_run *guide;  /* NULL: none, or no memory for what the grammar wants */
+    bool is_late, is_held;          /* its mask is; and its next row samples from `held` */
+    uint64_t late_since_ms;         /* if is_late */
+    float *held;                    /* [n_vocab] from the heap, once it was late */
     uint32_t *tokens;               /* [max_model_len] */
     uint32_t *table[WEFT_KV_KINDS]; /* [table_cap]; of kinds that are not there NULL */
     uint32_t *stop_tokens;          /* [WEFT_STOP_TOKENS_MAX], what sampling.stop_tokens and
