@@ -23,6 +23,7 @@
 struct wefti_engine_job {
     uint32_t out_idx;
     bool samples;                   /* else: the log-probability of the prompt's next token */
+    bool waits;                     /* for a mask that is not there */
     uint32_t target;                /* that token */
     struct weft_logprobs *logprobs; /* NULL: none wanted */
     struct wefti_sampler_top top;

@@ -15,10 +15,12 @@
 #include "runtime/plan_check.h"
 
 /* A step waits so long for masks that are not there; then their sequences are late, and sample from the
- * same logits in a later step. A mask that takes longer than the second bound never comes. Where ranks
- * meet nobody is late: the step waits up to that bound, and shows between looks that it goes on. */
+ * same logits in a later step. A mask that takes longer than the second bound never comes; each that all
+ * sequences of a step could wish for, at the most that a mask may cost, comes within it. Where ranks meet
+ * nobody is late: the step waits up to a bound of its own, and shows between looks that it goes on. */
 #define GUIDE_WAIT_MS 10
-#define GUIDE_WAIT_MS_MAX 10000
+#define GUIDE_LATE_MS_MAX 60000
+#define GUIDE_RANKS_WAIT_MS 10000
 #define GUIDE_LOOK_MS 100
 
 /* In place of a token: above all of them. */
@@ -164,7 +166,7 @@ static struct wefti_engine_job *held_job(const weft_eng *eng, uint32_t i) {
 static void want_sample(weft_eng *eng, struct wefti_engine_job *job,
                         const struct wefti_slot *slot) {
     struct weft_step_out *out = &eng->outs[job->out_idx];
-    job->samples = true;
+    job->samples = job->waits = true;
     if (slot->sampling.n_logprobs < 0) return;
     out->has_logprobs = true;
     give_top(eng, job, &out->logprobs, n_top_of(eng, slot->sampling.n_logprobs));
@@ -228,17 +230,17 @@ static void gather(weft_eng *eng, struct step *step) {
 
 /* Until when this step waits for masks: from the first one on that is not there. */
 static uint64_t guide_wait_until_ms(weft_eng *eng, uint64_t now_ms) {
-    uint64_t until = 0, wanted = now_ms + (eng->coll ? GUIDE_WAIT_MS_MAX : GUIDE_WAIT_MS);
+    uint64_t until = 0, wanted = now_ms + (eng->coll ? GUIDE_RANKS_WAIT_MS : GUIDE_WAIT_MS);
     return atomic_compare_exchange_strong(&eng->guide_wait_until_ms, &until, wanted) ? wanted
                                                                                      : until;
 }
 
 /* What a sequence with a grammar may go on with. False: it is not there yet. Waiting is progress. */
-static bool await_guide(weft_eng *eng, const struct wefti_slot *slot, uint32_t thread_idx,
-                        struct wefti_guide *guide) {
+static bool await_guide(weft_eng *eng, const struct wefti_slot *slot, bool waits,
+                        uint32_t thread_idx, struct wefti_guide *guide) {
     *guide = (struct wefti_guide){0};
     if (!slot->guide || wefti_guides_await(eng->guides, slot->guide, 0, guide)) return true;
-    for (;;) {
+    while (waits) {
         uint64_t now_ms = weft_now_us() / 1000, until_ms = guide_wait_until_ms(eng, now_ms);
         wefti_pool_progress(eng->pool, thread_idx);
         if (now_ms >= until_ms) break;
@@ -257,7 +259,7 @@ static bool hold(weft_eng *eng, struct wefti_slot *slot, const float *logits) {
     if (eng->coll) return false;
     if (!slot->is_late) slot->late_since_ms = now_ms;
     slot->is_late = true;
-    if (now_ms - slot->late_since_ms >= GUIDE_WAIT_MS_MAX) return false;
+    if (now_ms - slot->late_since_ms >= GUIDE_LATE_MS_MAX) return false;
     if (!slot->held) slot->held = malloc(n_bytes);
     if (!slot->held) return false;
     if (slot->held != logits) memcpy(slot->held, logits, n_bytes);
@@ -278,7 +280,7 @@ static void sample(weft_eng *eng, const struct wefti_engine_job *job, float *log
     uint32_t n_vocab = eng->info.n_vocab;
     bool has_grammar = slot->sampling.grammar.kind != WEFT_GRAMMAR_NONE;
     struct wefti_guide guide = {0};
-    bool is_there = !has_grammar || await_guide(eng, slot, thread_idx, &guide);
+    bool is_there = !has_grammar || await_guide(eng, slot, job->waits, thread_idx, &guide);
     out->is_late = !is_there && hold(eng, slot, logits);
     if (out->is_late) return;
     slot->is_late = false;
@@ -337,11 +339,13 @@ static void on_logits(void *ctx, uint32_t i, float *logits, uint32_t thread_idx)
     if (shared && job->samples) shared[i] = out->sampled ? out->token : SHARED_END(out->finish);
 }
 
-/* After the forward pass: masks that come during it are there now. */
+/* After the forward pass: masks that came during it are there now. Without one the step waits, so that
+ * plans are not made in vain. */
 static void use_held_logits(weft_eng *eng, const struct step *step) {
     for (uint32_t i = 0; i < step->n_held; i++) {
         struct wefti_engine_job *job = held_job(eng, i);
         struct wefti_slot *slot = &eng->slots.slots[eng->outs[job->out_idx].slot];
+        job->waits = step->n_tokens == 0;
         use_logits(eng, job, slot->held, 0);
     }
 }

@@ -1,6 +1,10 @@
-/* Two threads and one lock. Under the lock are lists, counts and pointers; grammars and the states
- * of runs are touched by whoever has them: the compiling thread until a grammar is ready, then the
- * masking thread, until nobody uses it. */
+/* Three threads and one lock. Under the lock are lists, counts and pointers; grammars and the states
+ * of runs are touched by whoever has them: the compiling thread until a grammar is ready, then a
+ * masking thread while the grammar is busy, until nobody uses it.
+ *
+ * A mask takes microseconds, mostly; of some grammars it takes up to a bound that is ten thousand times as
+ * much. So there are two lanes: once anything of a grammar took long, all of it is for the slow one, until
+ * it took little many times in a row, and masks of other grammars come as if it were not there. */
 #include "sampler/guides.h"
 
 #include <pthread.h>
@@ -20,10 +24,15 @@
 
 #define NO_TOKEN UINT32_MAX
 #define COMPILER_NICE 5 /* steps come first */
+#define SLOW_NICE 5
+#define SLOW_US 10000u /* of a CPU: a step waits so long */
+#define QUICK_US (SLOW_US / 10)
+#define QUICK_TIMES 32u
 #define NEWEST 8u
 #define PIECE 32u /* tokens that a run takes before others have their turn */
 
 enum grammar_state { QUEUED, COMPILING, READY, FAILED };
+enum lane { FAST, SLOW, N_LANES };
 
 struct grammar {
     TAILQ_ENTRY(grammar) entry; /* the one used longest ago first */
@@ -31,7 +40,10 @@ struct grammar {
     uint32_t n_runs;
     struct weft_grammar wish;
     char *text;
-    weft_gram *gram; /* READY */
+    weft_gram *gram;  /* READY */
+    uint32_t n_quick; /* times in a row */
+    enum lane lane;   /* whose thread makes its masks, */
+    bool is_busy;     /* and is at it, or ends a run */
     bool has_lacked_memory;
     size_t bytes; /* when last measured */
 };
@@ -72,8 +84,8 @@ struct wefti_guides {
 
     pthread_mutex_t lock;
     pthread_cond_t to_compile, to_mask, ready;
-    bool has_compiler, has_masker, is_ending;
-    pthread_t compiler, masker;
+    bool has_compiler, has_maskers[N_LANES], is_ending;
+    pthread_t compiler, maskers[N_LANES];
     TAILQ_HEAD(grammars, grammar) grammars;
     TAILQ_HEAD(, wefti_guide_run) runs;
     TAILQ_HEAD(, prepared) prepared;
@@ -210,6 +222,20 @@ static void tell_prepared(wefti_guides *guides, const struct grammar *grammar) {
     }
 }
 
+/* What this thread has had of a CPU. */
+static uint64_t thread_us(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* Locked. */
+static void note_time(struct grammar *grammar, uint64_t took_us) {
+    grammar->n_quick = took_us < QUICK_US ? grammar->n_quick + 1 : 0;
+    if (took_us >= SLOW_US) grammar->lane = SLOW;
+    if (grammar->n_quick >= QUICK_TIMES) grammar->lane = FAST;
+}
+
 static void *compiler_main(void *arg) {
     wefti_guides *guides = arg;
     (void)setpriority(PRIO_PROCESS, 0, COMPILER_NICE); /* of this thread alone, on Linux */
@@ -230,14 +256,16 @@ static void *compiler_main(void *arg) {
         if (!err) err = weft_gram_compile(&grammar->wish, &grammar->gram, &why);
         if (err) weft_warn("a grammar that the router took does not compile: %s", why.text);
         /* What fails here fails again in a run, which says so. */
+        uint64_t begin_us = thread_us();
         if (!err && weft_gram_warm_up(grammar->gram, guides->vocab))
             weft_debug("no mask of a new grammar");
         lock(guides);
+        note_time(grammar, thread_us() - begin_us);
         grammar->state = err ? FAILED : READY;
         grammar->has_lacked_memory = err == WEFT_E_NOMEM;
         if (!err) measure(guides, grammar);
         tell_prepared(guides, grammar);
-        (void)pthread_cond_signal(&guides->to_mask);
+        (void)pthread_cond_broadcast(&guides->to_mask);
     }
     unlock(guides);
     return NULL;
@@ -346,6 +374,8 @@ static void advance(wefti_guides *guides, wefti_guide_run *run) {
     run->n_tokens -= n;
     if (run->n_tokens > 0) memmove(run->tokens, run->tokens + n, run->n_tokens * sizeof *tokens);
     bool is_last = run->n_tokens == 0;
+    uint64_t begin_us = thread_us();
+    run->grammar->is_busy = true;
     unlock(guides);
     weft_err err = take_tokens(guides, run, tokens, n);
     if (!err && is_last) err = make_mask(guides, run);
@@ -353,6 +383,7 @@ static void advance(wefti_guides *guides, wefti_guide_run *run) {
     lock(guides);
     TAILQ_REMOVE(&guides->runs, run, entry);
     TAILQ_INSERT_TAIL(&guides->runs, run, entry);
+    note_time(run->grammar, thread_us() - begin_us);
     measure(guides, run->grammar);
     measure_run(guides, run);
     if (guides->n_bytes > WEFTI_GUIDES_BYTES_MAX) {
@@ -364,42 +395,63 @@ static void advance(wefti_guides *guides, wefti_guide_run *run) {
     (void)pthread_cond_broadcast(&guides->ready);
 }
 
+/* Locked, but not while it works. */
+static void end_run(wefti_guides *guides, wefti_guide_run *run) {
+    struct grammar *grammar = run->grammar;
+    TAILQ_REMOVE(&guides->runs, run, entry);
+    measure_run(guides, run);
+    grammar->is_busy = true;
+    unlock(guides);
+    run_free(run);
+    lock(guides);
+    grammar->is_busy = false;
+    grammar->n_runs--;
+    drop_unused(guides);
+}
+
 /* Locked. Whether there was anything to do for it. */
-static bool look_at(wefti_guides *guides, wefti_guide_run *run) {
+static bool look_at(wefti_guides *guides, wefti_guide_run *run, enum lane lane) {
+    struct grammar *grammar = run->grammar;
+    if (grammar->lane != lane || grammar->is_busy) return false;
     if (run->has_ended) {
-        TAILQ_REMOVE(&guides->runs, run, entry);
-        run->grammar->n_runs--;
-        measure_run(guides, run);
-        unlock(guides);
-        run_free(run);
-        lock(guides);
-        drop_unused(guides);
+        end_run(guides, run);
         return true;
     }
     if (run->is_ready || run->has_failed) return false;
-    if (run->grammar->state == FAILED) {
+    if (grammar->state == FAILED) {
         run->has_failed = true;
         (void)pthread_cond_broadcast(&guides->ready);
         return true;
     }
-    if (run->grammar->state != READY) return false;
+    if (grammar->state != READY) return false;
     advance(guides, run);
+    grammar->is_busy = false;
+    if (grammar->lane != lane) (void)pthread_cond_broadcast(&guides->to_mask);
     return true;
 }
 
-static void *masker_main(void *arg) {
-    wefti_guides *guides = arg;
+static void make_masks(wefti_guides *guides, enum lane lane) {
     lock(guides);
     while (!guides->is_ending) {
         bool did_something = false;
         wefti_guide_run *run;
         TAILQ_FOREACH(run, &guides->runs, entry) {
-            did_something = look_at(guides, run);
+            did_something = look_at(guides, run, lane);
             if (did_something) break; /* the list may be another one now */
         }
         if (!did_something) (void)pthread_cond_wait(&guides->to_mask, &guides->lock);
     }
     unlock(guides);
+}
+
+static void *fast_main(void *arg) {
+    make_masks(arg, FAST);
+    return NULL;
+}
+
+static void *slow_main(void *arg) {
+    (void)setpriority(PRIO_PROCESS, 0, SLOW_NICE); /* of this thread alone */
+    make_masks(arg, SLOW);
     return NULL;
 }
 
@@ -456,15 +508,21 @@ static bool start_threads(wefti_guides *guides) {
     if (!guides->has_compiler)
         guides->has_compiler =
             start_thread(guides, &guides->compiler, compiler_main, "weft-grammar");
-    if (!guides->has_masker)
-        guides->has_masker = start_thread(guides, &guides->masker, masker_main, "weft-mask");
-    return guides->has_compiler && guides->has_masker;
+    if (!guides->has_maskers[FAST])
+        guides->has_maskers[FAST] =
+            start_thread(guides, &guides->maskers[FAST], fast_main, "weft-mask");
+    if (!guides->has_maskers[SLOW])
+        guides->has_maskers[SLOW] =
+            start_thread(guides, &guides->maskers[SLOW], slow_main, "weft-mask-slow");
+    return guides->has_compiler && guides->has_maskers[FAST] && guides->has_maskers[SLOW];
 }
 
 void wefti_guides_free(wefti_guides *guides) {
     if (!guides) return;
     if (guides->has_compiler) end_thread(guides, guides->compiler);
-    if (guides->has_masker) end_thread(guides, guides->masker);
+    for (int lane = 0; lane < N_LANES; lane++) {
+        if (guides->has_maskers[lane]) end_thread(guides, guides->maskers[lane]);
+    }
     wefti_guide_run *run;
     while ((run = TAILQ_FIRST(&guides->runs))) {
         TAILQ_REMOVE(&guides->runs, run, entry);
@@ -552,7 +610,7 @@ wefti_guide_run *wefti_guides_start(wefti_guides *guides, const struct wefti_gui
     if (run->grammar) {
         TAILQ_INSERT_TAIL(&guides->runs, run, entry);
         (void)pthread_cond_signal(&guides->to_compile);
-        (void)pthread_cond_signal(&guides->to_mask);
+        (void)pthread_cond_broadcast(&guides->to_mask);
     }
     unlock(guides);
     if (run->grammar) return run;
@@ -576,7 +634,7 @@ bool wefti_guides_add(wefti_guides *guides, wefti_guide_run *run, uint32_t token
     else
         run->has_failed = true;
     run->is_ready = false;
-    (void)pthread_cond_signal(&guides->to_mask);
+    (void)pthread_cond_broadcast(&guides->to_mask);
     unlock(guides);
     return has_room;
 }
@@ -591,7 +649,7 @@ void wefti_guides_end(wefti_guides *guides, wefti_guide_run *run) {
     if (!run) return;
     lock(guides);
     run->has_ended = true;
-    (void)pthread_cond_signal(&guides->to_mask);
+    (void)pthread_cond_broadcast(&guides->to_mask);
     unlock(guides);
 }
 

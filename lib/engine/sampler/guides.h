@@ -14,8 +14,8 @@
  *          WEFTI_GUIDES_BYTES_MAX the run that grew ends. What a mask and a compilation may cost is
  *          the grammar's to bound.
  * Threads  The owner, who steps, calls all but await, which compute threads call during a step, and
- *          prepare and next_prepared, which another thread may call. The two threads begin with the
- *          first grammar; they are not pinned.
+ *          prepare and next_prepared, which another thread may call. The three threads begin with
+ *          the first grammar; they are not pinned.
  */
 #ifndef WEFT_ENGINE_GUIDES_H
 #define WEFT_ENGINE_GUIDES_H
