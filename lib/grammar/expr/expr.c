@@ -7,18 +7,22 @@
 #include "base/minmax.h"
 #include "expr/pool.h"
 
+#define LIST_ROOM 24u /* most lists are shorter, and take nothing from the heap */
+#define SORT_LONG 32u /* below it an insertion is faster than the library's sort, which allocates */
+
 struct list {
-    wefti_expr *at;
+    wefti_expr *at; /* `room`, or of malloc */
     size_t n, cap;
+    wefti_expr room[LIST_ROOM];
 };
 
 /* ------------------------------------------------------------------------------------- pool --- */
 
 static void *grow(wefti_expr_pool *pool, void *mem, uint32_t *cap, uint32_t need, size_t size) {
+    if (need <= *cap) return mem;
     uint32_t wider = weft_max_u32(*cap, 16);
     while (wider < need)
         wider *= 2; /* callers keep `need` below n_nodes_max, or a small multiple of it */
-    if (wider == *cap) return mem;
     void *more = realloc(mem, wider * size);
     if (!more) {
         pool->failed = true;
@@ -48,15 +52,20 @@ static bool is_same(const wefti_expr_pool *pool, const struct node *x, const str
     return memcmp(pool->children + x->a, pool->children + y->a, x->b * sizeof(wefti_expr)) == 0;
 }
 
+/* A slot has some bits of its node's hash above the index, so that hardly ever another node is looked at. */
+static uint32_t tag_of(const wefti_expr_pool *pool, uint64_t hash) {
+    return (uint32_t)(hash >> 32) & ~pool->slot_mask;
+}
+
 static bool rehash(wefti_expr_pool *pool) {
     uint32_t n_slots = pool->n_slots ? pool->n_slots * 2 : 256;
     uint32_t *slots = calloc(n_slots, sizeof *slots);
     if (!slots) return false;
     for (uint32_t i = 0; i < pool->n; i++) {
-        uint64_t at = hash_node(pool, &pool->nodes[i]);
+        uint64_t hash = hash_node(pool, &pool->nodes[i]), at = hash;
         while (slots[at & (n_slots - 1)])
             at++;
-        slots[at & (n_slots - 1)] = i + 1;
+        slots[at & (n_slots - 1)] = tag_of(pool, hash) | (i + 1);
     }
     free(pool->slots);
     pool->slots = slots;
@@ -72,19 +81,20 @@ static wefti_expr intern(wefti_expr_pool *pool, struct node node) {
     if (2 * pool->n >= pool->n_slots && !rehash(pool)) pool->failed = true;
     if (!pool->failed && pool->n == pool->n_max) pool->failed = true;
     if (pool->failed) return WEFTI_EXPR_NONE;
-    uint64_t at = hash_node(pool, &node);
+    uint64_t hash = hash_node(pool, &node), at = hash;
+    uint32_t tag = tag_of(pool, hash);
     for (;; at++) {
-        uint32_t slot = pool->slots[at & (pool->n_slots - 1)];
+        uint32_t slot = pool->slots[at & (pool->n_slots - 1)], idx = slot & pool->slot_mask;
         if (!slot) break;
-        if (!is_same(pool, &pool->nodes[slot - 1], &node)) continue;
+        if ((slot ^ idx) != tag || !is_same(pool, &pool->nodes[idx - 1], &node)) continue;
         if (has_children) pool->n_children = node.a;
-        return slot - 1;
+        return idx - 1;
     }
     struct node *nodes = grow(pool, pool->nodes, &pool->cap, pool->n + 1, sizeof *nodes);
     if (!nodes) return WEFTI_EXPR_NONE;
     pool->nodes = nodes;
     pool->nodes[pool->n] = node;
-    pool->slots[at & (pool->n_slots - 1)] = pool->n + 1;
+    pool->slots[at & (pool->n_slots - 1)] = tag | (pool->n + 1);
     return pool->n++;
 }
 
@@ -92,6 +102,8 @@ wefti_expr_pool *wefti_expr_pool_new(uint32_t n_nodes_max) {
     wefti_expr_pool *pool = calloc(1, sizeof *pool);
     if (!pool) return NULL;
     pool->n_max = n_nodes_max;
+    while (pool->slot_mask < n_nodes_max)
+        pool->slot_mask = 2 * pool->slot_mask + 1;
     pool->work_max = UINT64_MAX;
     pool->n_classes = 1;
     struct node node = {.kind = NONE, .live = DEAD, .is_finite = true};
@@ -331,18 +343,31 @@ static wefti_expr step_multiple(wefti_expr_pool *pool, struct node node, unsigne
 
 /* ------------------------------------------------------------------------ unions and the like --- */
 
+static void list_init(struct list *list) {
+    list->at = list->room;
+    list->n = 0;
+    list->cap = LIST_ROOM;
+}
+
+static void list_fini(struct list *list) {
+    if (list->at != list->room) free(list->at);
+}
+
+static bool list_widen(struct list *list) {
+    bool is_room = list->at == list->room;
+    wefti_expr *at = realloc(is_room ? NULL : list->at, 2 * list->cap * sizeof *at);
+    if (!at) return false;
+    if (is_room) memcpy(at, list->room, list->n * sizeof *at);
+    list->at = at;
+    list->cap *= 2;
+    return true;
+}
+
 static void list_add(wefti_expr_pool *pool, struct list *list, wefti_expr a) {
-    if (list->n == list->cap) {
-        size_t cap = list->cap ? 2 * list->cap : 16;
-        wefti_expr *at = realloc(list->at, cap * sizeof *at);
-        if (!at) {
-            pool->failed = true;
-            return;
-        }
-        list->at = at;
-        list->cap = cap;
-    }
-    list->at[list->n++] = a;
+    if (list->n == list->cap && !list_widen(list))
+        pool->failed = true;
+    else
+        list->at[list->n++] = a;
 }
 
 static int compare(const void *x, const void *y) {
@@ -350,9 +375,26 @@ static int compare(const void *x, const void *y) {
     return a < b ? -1 : a > b;
 }
 
+static void sort(wefti_expr *list, size_t n) {
+    size_t n_sorted = n > 0;
+    while (n_sorted < n && list[n_sorted - 1] <= list[n_sorted])
+        n_sorted++;
+    if (n > SORT_LONG && n_sorted < n) {
+        qsort(list, n, sizeof *list, compare);
+        return;
+    }
+    for (size_t i = n_sorted; i < n; i++) {
+        wefti_expr one = list[i];
+        size_t at = i;
+        for (; at > 0 && list[at - 1] > one; at--)
+            list[at] = list[at - 1];
+        list[at] = one;
+    }
+}
+
 static void sort_unique(struct list *list) {
     size_t n = 0;
-    if (list->n > 1) qsort(list->at, list->n, sizeof *list->at, compare);
+    sort(list->at, list->n);
     for (size_t i = 0; i < list->n; i++) {
         if (n == 0 || list->at[n - 1] != list->at[i]) list->at[n++] = list->at[i];
     }
@@ -540,11 +582,12 @@ static void remove_top(const wefti_expr_pool *pool, struct list *list) {
 
 /* Those that are complements are one: of a union. */
 static void join_holes(wefti_expr_pool *pool, struct list *list) {
-    struct list holes = {0};
+    struct list holes;
     size_t n = 0, n_holes = 0;
     for (size_t i = 0; i < list->n; i++)
         n_holes += pool->nodes[list->at[i]].kind == NOT;
     if (n_holes < 2) return;
+    list_init(&holes);
     for (size_t i = 0; i < list->n; i++) {
         const struct node *node = &pool->nodes[list->at[i]];
         if (node->kind == NOT)
@@ -554,7 +597,7 @@ static void join_holes(wefti_expr_pool *pool, struct list *list) {
     }
     list->n = n;
     wefti_expr whole = wefti_expr_alt(pool, holes.at, holes.n);
-    free(holes.at);
+    list_fini(&holes);
     list_add(pool, list, wefti_expr_not(pool, whole));
     sort_unique(list);
 }
@@ -562,15 +605,16 @@ static void join_holes(wefti_expr_pool *pool, struct list *list) {
 /* `a` without what stands beside it: (A and B) taken away from A is B taken away. */
 static wefti_expr relative(wefti_expr_pool *pool, const struct list *list, wefti_expr a) {
     struct node node = pool->nodes[a];
-    struct list rest = {0};
+    struct list rest;
     if (has(list, a)) return WEFTI_EXPR_ALL;
     if (node.kind != AND) return a;
+    list_init(&rest);
     for (uint32_t i = 0; i < node.b; i++) {
         wefti_expr one = pool->children[node.a + i];
         if (!has(list, one)) list_add(pool, &rest, one);
     }
     if (rest.n < node.b) a = wefti_expr_and(pool, rest.at, rest.n);
-    free(rest.at);
+    list_fini(&rest);
     return a;
 }
 
@@ -579,15 +623,16 @@ static wefti_expr relative_hole(wefti_expr_pool *pool, const struct list *list, 
     wefti_expr from = pool->nodes[hole].a;
     struct node node = pool->nodes[from];
     if (node.kind != ALT) return wefti_expr_not(pool, relative(pool, list, from));
-    struct list parts = {0};
+    struct list parts;
     bool is_changed = false;
+    list_init(&parts);
     for (uint32_t i = 0; i < node.b && !pool->failed; i++) {
         wefti_expr one = pool->children[node.a + i], part = relative(pool, list, one);
         list_add(pool, &parts, part);
         is_changed = is_changed || part != one;
     }
     if (is_changed) hole = wefti_expr_not(pool, wefti_expr_alt(pool, parts.at, parts.n));
-    free(parts.at);
+    list_fini(&parts);
     return hole;
 }
 
@@ -613,12 +658,13 @@ static wefti_expr finish_and(wefti_expr_pool *pool, struct list *list) {
 }
 
 static wefti_expr join(wefti_expr_pool *pool, enum kind kind, const wefti_expr *from, size_t n) {
-    struct list list = {0};
+    struct list list;
+    list_init(&list);
     flatten(pool, kind, from, n, &list);
     work(pool, list.n);
     wefti_expr whole = WEFTI_EXPR_NONE;
     if (!pool->failed) whole = kind == ALT ? finish_alt(pool, &list) : finish_and(pool, &list);
-    free(list.at);
+    list_fini(&list);
     return pool->failed ? WEFTI_EXPR_NONE : whole;
 }
 
@@ -680,8 +726,9 @@ bool wefti_expr_takes_empty(const wefti_expr_pool *pool, wefti_expr a) {
 
 /* Along a chain, for as long as its parts may be empty. */
 static wefti_expr step_cat(wefti_expr_pool *pool, wefti_expr a, unsigned char byte) {
-    struct list list = {0};
+    struct list list;
     wefti_expr first = WEFTI_EXPR_NONE;
+    list_init(&list);
     for (bool more = true; more && !pool->failed;) {
         struct node node = pool->nodes[a];
         bool is_cat = node.kind == CAT;
@@ -699,16 +746,17 @@ static wefti_expr step_cat(wefti_expr_pool *pool, wefti_expr a, unsigned char by
         list_add(pool, &list, first);
         first = wefti_expr_alt(pool, list.at, list.n);
     }
-    free(list.at);
+    list_fini(&list);
     return first;
 }
 
 static wefti_expr step_list(wefti_expr_pool *pool, struct node node, unsigned char byte) {
-    struct list list = {0};
+    struct list list;
+    list_init(&list);
     for (uint32_t i = 0; i < node.b && !pool->failed; i++) {
         wefti_expr next = wefti_expr_step(pool, pool->children[node.a + i], byte);
         if (node.kind == AND && next == WEFTI_EXPR_NONE) {
-            free(list.at);
+            list_fini(&list);
             return next;
         }
         if (next != WEFTI_EXPR_NONE) list_add(pool, &list, next);
@@ -720,7 +768,7 @@ static wefti_expr step_list(wefti_expr_pool *pool, struct node node, unsigned ch
         whole = list.at[0];
     else if (list.n > 1)
         whole = wefti_expr_alt(pool, list.at, list.n);
-    free(list.at);
+    list_fini(&list);
     return whole;
 }
 

@@ -32,8 +32,8 @@ struct memo {
 struct wefti_expr_pool {
     struct node *nodes;
     uint32_t n, cap, n_max;
-    uint32_t *slots; /* open addressing; 0 is free, else index + 1 */
-    uint32_t n_slots;
+    uint32_t *slots; /* open addressing; 0 is free, else index + 1 below bits of a hash */
+    uint32_t n_slots, slot_mask;
     wefti_expr *children;
     uint32_t n_children, cap_children;
     struct wefti_byte_set *sets;
