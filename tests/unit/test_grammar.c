@@ -119,6 +119,18 @@ static void flags_hold_where_they_stand(void **state) {
     weft_gram_free(gram);
 }
 
+static void what_is_repeated_is_one_character(void **state) {
+    (void)state;
+    weft_gram *gram = regex("abc*d|xy{2}z|é|aé+|p{q|\\.net?");
+    const char *good[] = {"abd", "abccd", "xyyz", "é", "aéé", "p{q", ".ne", ".net"};
+    const char *bad[] = {"abcabcd", "xyxyz", "cd", "d", "pq", "xnet", "aa"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_int_equal(judge(gram, good[i]), 'a');
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_not_equal(judge(gram, bad[i]), 'a');
+    weft_gram_free(gram);
+}
+
 static void nothing_begins_that_can_not_end(void **state) {
     (void)state;
     weft_gram *gram = regex("(?!ab)a[b-c]|x(?=y)z?y");
@@ -624,6 +636,7 @@ int main(void) {
         cmocka_unit_test(what_is_not_understood_is_refused_at_its_place),
         cmocka_unit_test(look_ahead_and_anchors_are_compiled_away),
         cmocka_unit_test(flags_hold_where_they_stand),
+        cmocka_unit_test(what_is_repeated_is_one_character),
         cmocka_unit_test(nothing_begins_that_can_not_end),
         cmocka_unit_test(what_is_refused_leaves_the_state_as_it_was),
         cmocka_unit_test(a_token_may_span_rules_and_end_within_a_character),

@@ -269,12 +269,16 @@ wefti_expr wefti_expr_cat(wefti_expr_pool *pool, wefti_expr a, wefti_expr b) {
     return b;
 }
 
-wefti_expr wefti_expr_literal(wefti_expr_pool *pool, const void *bytes, size_t n) {
+wefti_expr wefti_expr_literal_before(wefti_expr_pool *pool, const void *bytes, size_t n,
+                                     wefti_expr rest) {
     const unsigned char *text = bytes;
-    wefti_expr all = WEFTI_EXPR_EMPTY;
     for (size_t i = n; i-- > 0;)
-        all = cat_one(pool, wefti_expr_range(pool, text[i], text[i]), all);
-    return all;
+        rest = cat_one(pool, wefti_expr_range(pool, text[i], text[i]), rest);
+    return rest;
+}
+
+wefti_expr wefti_expr_literal(wefti_expr_pool *pool, const void *bytes, size_t n) {
+    return wefti_expr_literal_before(pool, bytes, n, WEFTI_EXPR_EMPTY);
 }
 
 wefti_expr wefti_expr_repeat(wefti_expr_pool *pool, wefti_expr a, uint32_t min, uint32_t max) {

@@ -44,6 +44,9 @@ size_t wefti_expr_pool_bytes(const wefti_expr_pool *pool);
 wefti_expr wefti_expr_set(wefti_expr_pool *pool, const struct wefti_byte_set *set);
 wefti_expr wefti_expr_range(wefti_expr_pool *pool, unsigned char first, unsigned char last);
 wefti_expr wefti_expr_literal(wefti_expr_pool *pool, const void *bytes, size_t n);
+/* The bytes, and then `rest`. */
+wefti_expr wefti_expr_literal_before(wefti_expr_pool *pool, const void *bytes, size_t n,
+                                     wefti_expr rest);
 /* Any of these texts, with what they begin with in common; 100,000 are fine. The list is borrowed. */
 wefti_expr wefti_expr_texts(wefti_expr_pool *pool, const struct weft_str *texts, size_t n);
 /* Likewise, each (UTF-8) as a JSON string, in all the ways to write it. */

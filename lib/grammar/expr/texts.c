@@ -53,8 +53,7 @@ static wefti_expr write_before(struct writer *writer, const char *bytes, size_t 
         while (n_plain < n && has_one_writing(writer, (unsigned char)bytes[n - n_plain - 1]))
             n_plain++;
         n -= n_plain;
-        rest = wefti_expr_cat(writer->pool, wefti_expr_literal(writer->pool, bytes + n, n_plain),
-                              rest);
+        rest = wefti_expr_literal_before(writer->pool, bytes + n, n_plain, rest);
         if (n > 0)
             rest = wefti_expr_cat(writer->pool, escape(writer, (unsigned char)bytes[--n]), rest);
     }

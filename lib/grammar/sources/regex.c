@@ -9,12 +9,15 @@
 #include "expr/chars.h"
 #include "sources/regex_tree.h"
 
+#define LIST_ROOM 16u /* most lists are shorter, and take nothing from the heap */
+
 struct translation {
     wefti_expr_pool *pool;
     struct wefti_regex_tree *tree;
     enum wefti_writing writing;
     struct weft_errmsg *why;
     weft_err err;
+    wefti_expr of_char[128]; /* of literals in a JSON string; NONE: not yet */
 };
 
 static wefti_expr translate(struct translation *t, uint32_t node, wefti_expr behind, bool at_start);
@@ -29,43 +32,82 @@ static const struct wefti_regex_node *node_of(const struct translation *t, uint3
     return &t->tree->nodes[node];
 }
 
-/* The children, first to last. NULL: there are none, or no memory. */
-static uint32_t *list_children(struct translation *t, uint32_t parent, size_t *n_out) {
+/* Children, first to last. */
+struct list {
+    uint32_t *at; /* `room`, or of malloc */
+    size_t n;
+    uint32_t room[LIST_ROOM];
+};
+
+/* Empty, too, where there is no memory. */
+static void list_children(struct translation *t, uint32_t parent, struct list *list) {
     size_t n = 0;
+    list->at = list->room;
     for (uint32_t at = node_of(t, parent)->child; at != WEFTI_REGEX_NO_NODE;
-         at = node_of(t, at)->next)
+         at = node_of(t, at)->next) {
+        if (n < LIST_ROOM) list->room[n] = at;
         n++;
-    *n_out = n;
-    uint32_t *list = n ? calloc(n, sizeof *list) : NULL;
-    if (n && !list) t->err = weft_err_set(t->why, WEFT_E_NOMEM, "out of memory");
-    n = 0;
-    for (uint32_t at = node_of(t, parent)->child; list && at != WEFTI_REGEX_NO_NODE;
+    }
+    list->n = n;
+    if (n <= LIST_ROOM) return;
+    list->at = malloc(n * sizeof *list->at);
+    list->n = 0;
+    if (!list->at) t->err = weft_err_set(t->why, WEFT_E_NOMEM, "out of memory");
+    for (uint32_t at = node_of(t, parent)->child; list->at && at != WEFTI_REGEX_NO_NODE;
          at = node_of(t, at)->next)
-        list[n++] = at;
-    return list;
+        list->at[list->n++] = at;
 }
 
-/* One that asserts nothing. */
-static wefti_expr translate_plain(struct translation *t, uint32_t node) {
-    const struct wefti_regex_node *at = node_of(t, node);
-    size_t n;
-    WEFT_ASSERT(!at->asserts);
-    if (at->kind == WEFTI_REGEX_CHARS)
-        return wefti_chars_expr(t->pool, &t->tree->nodes[node].set, t->writing);
-    if (at->kind == WEFTI_REGEX_REPEAT)
-        return wefti_expr_repeat(t->pool, translate_plain(t, at->child), at->min, at->max);
-    uint32_t *list = list_children(t, node, &n);
-    wefti_expr whole = at->kind == WEFTI_REGEX_CAT ? WEFTI_EXPR_EMPTY : WEFTI_EXPR_NONE;
-    wefti_expr *parts = list ? calloc(n, sizeof *parts) : NULL;
-    for (size_t i = n; parts && i-- > 0;) {
-        parts[i] = translate_plain(t, list[i]);
-        if (at->kind == WEFTI_REGEX_CAT) whole = wefti_expr_cat(t->pool, parts[i], whole);
+static void list_fini(struct list *list) {
+    if (list->at != list->room) free(list->at);
+}
+
+static wefti_expr translate_literal(struct translation *t, const struct wefti_regex_node *at,
+                                    wefti_expr behind) {
+    const char *text = t->tree->text.data + at->min;
+    if (t->writing == WEFTI_PLAIN) return wefti_expr_literal_before(t->pool, text, at->max, behind);
+    for (size_t i = at->max; i-- > 0;) {
+        unsigned char c = (unsigned char)text[i];
+        WEFT_ASSERT(c < 128);
+        if (t->of_char[c] == WEFTI_EXPR_NONE) {
+            struct wefti_chars one = {0};
+            wefti_chars_add(&one, c, c);
+            t->of_char[c] = wefti_chars_expr(t->pool, &one, t->writing);
+            wefti_chars_fini(&one);
+        }
+        behind = wefti_expr_cat(t->pool, t->of_char[c], behind);
     }
-    if (parts && at->kind == WEFTI_REGEX_ALT) whole = wefti_expr_choices(t->pool, parts, n);
-    if (list && !parts) t->err = weft_err_set(t->why, WEFT_E_NOMEM, "out of memory");
-    free(parts);
-    free(list);
-    return whole;
+    return behind;
+}
+
+/* A node that asserts nothing, and then `behind`. From its end, so that nothing is made twice. */
+static wefti_expr translate_plain(struct translation *t, uint32_t node, wefti_expr behind) {
+    const struct wefti_regex_node *at = node_of(t, node);
+    struct list list;
+    WEFT_ASSERT(!at->asserts);
+    if (at->kind == WEFTI_REGEX_LITERAL) return translate_literal(t, at, behind);
+    wefti_expr whole = WEFTI_EXPR_NONE;
+    if (at->kind == WEFTI_REGEX_CHARS) {
+        whole = wefti_chars_expr(t->pool, &t->tree->sets[at->min], t->writing);
+        return wefti_expr_cat(t->pool, whole, behind);
+    }
+    if (at->kind == WEFTI_REGEX_REPEAT) {
+        whole = translate_plain(t, at->child, WEFTI_EXPR_EMPTY);
+        whole = wefti_expr_repeat(t->pool, whole, at->min, at->max);
+        return wefti_expr_cat(t->pool, whole, behind);
+    }
+    list_children(t, node, &list);
+    if (at->kind == WEFTI_REGEX_CAT) {
+        for (size_t i = list.n; i-- > 0;)
+            behind = translate_plain(t, list.at[i], behind);
+    } else {
+        for (size_t i = list.n; i-- > 0;) /* an expression is a number, as a node is */
+            list.at[i] = translate_plain(t, list.at[i], WEFTI_EXPR_EMPTY);
+        whole = wefti_expr_choices(t->pool, list.at, list.n);
+        behind = wefti_expr_cat(t->pool, whole, behind);
+    }
+    list_fini(&list);
+    return behind;
 }
 
 static bool has_start(const struct translation *t, uint32_t node) {
@@ -80,18 +122,19 @@ static bool has_start(const struct translation *t, uint32_t node) {
 
 static wefti_expr translate_cat(struct translation *t, uint32_t node, wefti_expr behind,
                                 bool at_start) {
-    size_t n, n_zero = 0;
-    uint32_t *list = list_children(t, node, &n);
-    while (list && n_zero < n && node_of(t, list[n_zero])->is_zero_width)
+    size_t n_zero = 0;
+    struct list list;
+    list_children(t, node, &list);
+    while (n_zero < list.n && node_of(t, list.at[n_zero])->is_zero_width)
         n_zero++; /* the child behind those is at the start, too */
-    for (size_t i = n_zero + 1; list && i < n && at_start; i++) {
-        if (has_start(t, list[i]) && !node_of(t, list[n_zero])->asserts &&
-            wefti_expr_takes_empty(t->pool, translate_plain(t, list[n_zero])))
+    for (size_t i = n_zero + 1; i < list.n && at_start; i++) {
+        if (has_start(t, list.at[i]) && !node_of(t, list.at[n_zero])->asserts &&
+            wefti_expr_takes_empty(t->pool, translate_plain(t, list.at[n_zero], WEFTI_EXPR_EMPTY)))
             behind = refuse(t, "\"^\" behind something that may be empty is not supported");
     }
-    for (size_t i = n; list && i-- > 0 && !t->err;)
-        behind = translate(t, list[i], behind, at_start && i <= n_zero);
-    free(list);
+    for (size_t i = list.n; i-- > 0 && !t->err;)
+        behind = translate(t, list.at[i], behind, at_start && i <= n_zero);
+    list_fini(&list);
     return behind;
 }
 
@@ -107,7 +150,7 @@ static wefti_expr translate_alt(struct translation *t, uint32_t node, wefti_expr
 static wefti_expr translate(struct translation *t, uint32_t node, wefti_expr behind,
                             bool at_start) {
     const struct wefti_regex_node *at = node_of(t, node);
-    if (!at->asserts) return wefti_expr_cat(t->pool, translate_plain(t, node), behind);
+    if (!at->asserts) return translate_plain(t, node, behind);
     switch (at->kind) {
     case WEFTI_REGEX_START:
         return at_start ? behind : WEFTI_EXPR_NONE;
@@ -128,6 +171,7 @@ static wefti_expr translate(struct translation *t, uint32_t node, wefti_expr beh
         return wefti_expr_alt2(t->pool, at->min ? WEFTI_EXPR_NONE : behind,
                                at->max ? translate(t, at->child, behind, at_start) : behind);
     case WEFTI_REGEX_CHARS:
+    case WEFTI_REGEX_LITERAL:
         break;
     }
     WEFT_ASSERT(false);
@@ -165,7 +209,7 @@ weft_err wefti_regex_word(wefti_expr_pool *pool, struct weft_str text, unsigned 
         wefti_regex_tree_read(&tree, text, WEFTI_REGEX_MATCH, flags | WEFTI_REGEX_IS_WORD, why);
     if (err) return err;
     struct translation t = {.pool = pool, .tree = &tree, .writing = WEFTI_PLAIN, .why = why};
-    wefti_expr whole = translate_plain(&t, tree.n - 1);
+    wefti_expr whole = translate_plain(&t, tree.n - 1, WEFTI_EXPR_EMPTY);
     wefti_regex_tree_fini(&tree);
     if (!t.err && wefti_expr_pool_failed(pool))
         t.err = weft_err_set(why, WEFT_E_TOOBIG, "the regular expression is too large");

@@ -65,7 +65,6 @@ static uint32_t add_node(struct reader *r, struct wefti_regex_node node) {
         struct wefti_regex_node *nodes = realloc(tree->nodes, cap * sizeof *nodes);
         if (!nodes) {
             fail(r, WEFT_E_NOMEM, "out of memory");
-            wefti_chars_fini(&node.set);
             return WEFTI_REGEX_NO_NODE;
         }
         tree->nodes = nodes;
@@ -76,11 +75,26 @@ static uint32_t add_node(struct reader *r, struct wefti_regex_node node) {
     return tree->n++;
 }
 
+/* Takes the set. */
 static uint32_t add_chars(struct reader *r, struct wefti_chars *set) {
+    struct wefti_regex_tree *tree = r->tree;
     if (set->failed) fail(r, WEFT_E_TOOBIG, "a class has too many ranges");
+    if (tree->n_sets == tree->cap_sets) {
+        uint32_t cap = tree->cap_sets ? 2 * tree->cap_sets : 16;
+        struct wefti_chars *sets = realloc(tree->sets, cap * sizeof *sets);
+        if (!sets) {
+            fail(r, WEFT_E_NOMEM, "out of memory");
+            wefti_chars_fini(set);
+            return WEFTI_REGEX_NO_NODE;
+        }
+        tree->sets = sets;
+        tree->cap_sets = cap;
+    }
     wefti_chars_sort(set);
-    return add_node(r, (struct wefti_regex_node){
-                           .kind = WEFTI_REGEX_CHARS, .child = WEFTI_REGEX_NO_NODE, .set = *set});
+    tree->sets[tree->n_sets] = *set;
+    return add_node(r, (struct wefti_regex_node){.kind = WEFTI_REGEX_CHARS,
+                                                 .child = WEFTI_REGEX_NO_NODE,
+                                                 .min = tree->n_sets++});
 }
 
 static uint32_t add_mark(struct reader *r, enum wefti_regex_node_kind kind) {
@@ -455,10 +469,30 @@ static uint32_t read_repeat(struct reader *r) {
                                                  .max = max});
 }
 
+/* Letters and the like that no quantifier stands behind: in most expressions that is most of the text, and in a
+ * long one a node for each of them is most of the work. */
+static uint32_t read_literal(struct reader *r) {
+    size_t n = 0, n_left = r->len - r->at;
+    const char *text = r->text + r->at;
+    if (r->flags & WEFTI_REGEX_ANY_CASE) return WEFTI_REGEX_NO_NODE;
+    while (n < n_left && (unsigned char)text[n] < 0x80 && text[n] != '\0' &&
+           !strchr("\\^$.[|()*+?{", text[n]))
+        n++;
+    if (n > 0 && n < n_left && strchr("*+?{", text[n])) n--;
+    if (n == 0) return WEFTI_REGEX_NO_NODE;
+    uint32_t literal = add_node(r, (struct wefti_regex_node){.kind = WEFTI_REGEX_LITERAL,
+                                                             .child = WEFTI_REGEX_NO_NODE,
+                                                             .min = (uint32_t)r->at,
+                                                             .max = (uint32_t)n});
+    r->at += n;
+    return literal;
+}
+
 static uint32_t read_cat(struct reader *r) {
     struct children children = {WEFTI_REGEX_NO_NODE, WEFTI_REGEX_NO_NODE, false, true};
     while (!r->err && r->at < r->len && !is_at(r, "|") && !is_at(r, ")")) {
-        uint32_t child = read_repeat(r);
+        uint32_t child = read_literal(r);
+        if (child == WEFTI_REGEX_NO_NODE) child = read_repeat(r);
         add_child(r, &children, child);
     }
     return r->err ? WEFTI_REGEX_NO_NODE : add_parent(r, WEFTI_REGEX_CAT, &children);
@@ -482,7 +516,7 @@ weft_err wefti_regex_tree_read(struct wefti_regex_tree *tree, struct weft_str te
                                struct weft_errmsg *why) {
     struct reader r = {
         .text = text.data, .len = text.len, .kind = kind, .flags = flags, .tree = tree, .why = why};
-    *tree = (struct wefti_regex_tree){0};
+    *tree = (struct wefti_regex_tree){.text = text};
     if (text.len > BYTES_MAX)
         return weft_err_set(why, WEFT_E_TOOBIG, "a regular expression of %zu bytes is over %u",
                             text.len, BYTES_MAX);
@@ -499,8 +533,9 @@ weft_err wefti_regex_tree_read(struct wefti_regex_tree *tree, struct weft_str te
 }
 
 void wefti_regex_tree_fini(struct wefti_regex_tree *tree) {
-    for (uint32_t i = 0; i < tree->n; i++)
-        wefti_chars_fini(&tree->nodes[i].set);
+    for (uint32_t i = 0; i < tree->n_sets; i++)
+        wefti_chars_fini(&tree->sets[i]);
+    free(tree->sets);
     free(tree->nodes);
     *tree = (struct wefti_regex_tree){0};
 }

@@ -7,7 +7,8 @@
 
 enum wefti_regex_node_kind {
     WEFTI_REGEX_CHARS,
-    WEFTI_REGEX_CAT, /* of all children; none: the empty text */
+    WEFTI_REGEX_LITERAL, /* ASCII of the text, as it is */
+    WEFTI_REGEX_CAT,     /* of all children; none: the empty text */
     WEFTI_REGEX_ALT,
     WEFTI_REGEX_REPEAT,
     WEFTI_REGEX_START,
@@ -21,16 +22,19 @@ enum wefti_regex_node_kind {
 
 struct wefti_regex_node {
     enum wefti_regex_node_kind kind;
-    bool asserts;           /* itself or anything below: an anchor or a look-ahead */
-    bool is_zero_width;     /* takes no text, ever */
-    uint32_t child, next;   /* the first one; its brother */
-    uint32_t min, max;      /* REPEAT */
-    struct wefti_chars set; /* CHARS; owned */
+    bool asserts;         /* itself or anything below: an anchor or a look-ahead */
+    bool is_zero_width;   /* takes no text, ever */
+    uint32_t child, next; /* the first one; its brother */
+    uint32_t min,
+        max; /* REPEAT; CHARS: index of the set; LITERAL: where it begins, how many bytes */
 };
 
 struct wefti_regex_tree {
+    struct weft_str text;           /* borrowed */
     struct wefti_regex_node *nodes; /* owned; the root is the last one */
     uint32_t n, cap;
+    struct wefti_chars *sets; /* owned */
+    uint32_t n_sets, cap_sets;
 };
 
 /* `flags`: those of wefti_regex_word; 0: none. */
