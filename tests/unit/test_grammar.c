@@ -421,6 +421,14 @@ static void too_many_members_are_refused(void **state) {
     weft_buf_add_str(&json, "}}");
     const struct weft_str text = {weft_buf_cstr(&json), json.len};
     ASSERT_REFUSED(weft_gram_schema(text, &gram, &why), WEFT_E_TOOBIG, "16384");
+    weft_buf_clear(&json);
+    add_many(&json, "{\"properties\":{", 65535, ":{}");
+    weft_buf_add_str(&json, "}}");
+    const struct weft_str more = {weft_buf_cstr(&json), json.len};
+    ASSERT_REFUSED(weft_gram_schema(more, &gram, &why), WEFT_E_TOOBIG, "over 65536 objects");
+    weft_buf_clear(&json);
+    add_many(&json, "{\"enum\":[", 70000, ",\"{\\\"{\"");
+    weft_gram_free(finish(&json, "]}"));
     weft_buf_fini(&json);
 }
 
