@@ -41,9 +41,11 @@ static uint64_t hash_node(const wefti_expr_pool *pool, const struct node *node) 
     uint64_t hash = mix(node->kind, node->min);
     hash = mix(hash, node->max);
     if (node->kind != ALT && node->kind != AND) return mix(mix(hash, node->a), node->b);
-    for (uint32_t i = 0; i < node->b; i++)
-        hash = mix(hash, pool->children[node->a + i]);
-    return hash;
+    const wefti_expr *children = pool->children + node->a;
+    uint32_t i = 0;
+    for (; i + 2 <= node->b; i += 2)
+        hash = mix(hash, (uint64_t)children[i] << 32 | children[i + 1]);
+    return i < node->b ? mix(hash, children[i]) : hash;
 }
 
 static bool is_same(const wefti_expr_pool *pool, const struct node *x, const struct node *y) {
@@ -784,14 +786,9 @@ static wefti_expr step_repeat(wefti_expr_pool *pool, struct node node, unsigned 
     return wefti_expr_cat(pool, next, wefti_expr_repeat(pool, node.a, min, max));
 }
 
-wefti_expr wefti_expr_step(wefti_expr_pool *pool, wefti_expr a, unsigned char byte) {
+static __attribute__((noinline)) wefti_expr step_anew(wefti_expr_pool *pool, wefti_expr a,
+                                                      unsigned char byte) {
     struct node node = pool->nodes[a];
-    if (node.kind == NONE || node.kind == EMPTY || pool->failed) return WEFTI_EXPR_NONE;
-    if (node.kind == ALL) return a;
-    if (node.kind == SET)
-        return has_byte(set_of(pool, a), byte) ? WEFTI_EXPR_EMPTY : WEFTI_EXPR_NONE;
-    struct memo *memo = &pool->memo[mix(a, byte) >> 13 & (WEFTI_EXPR_MEMO - 1)];
-    if (memo->is_used && memo->from == a && memo->byte == byte) return memo->to;
     wefti_expr to = WEFTI_EXPR_NONE;
     work(pool, node.kind == ALT || node.kind == AND ? node.b : 1);
     if (node.kind == CAT)
@@ -804,7 +801,19 @@ wefti_expr wefti_expr_step(wefti_expr_pool *pool, wefti_expr a, unsigned char by
         to = wefti_expr_not(pool, wefti_expr_step(pool, node.a, byte));
     else
         to = step_list(pool, node, byte);
-    if (pool->failed) return WEFTI_EXPR_NONE;
-    *memo = (struct memo){a, to, byte, true};
+    return pool->failed ? WEFTI_EXPR_NONE : to;
+}
+
+/* Apart from the above: most calls end here, and its lists would have a frame of 300 bytes made for them. */
+wefti_expr wefti_expr_step(wefti_expr_pool *pool, wefti_expr a, unsigned char byte) {
+    const struct node *node = &pool->nodes[a];
+    if (node->kind == NONE || node->kind == EMPTY || pool->failed) return WEFTI_EXPR_NONE;
+    if (node->kind == ALL) return a;
+    if (node->kind == SET)
+        return has_byte(&pool->sets[node->a], byte) ? WEFTI_EXPR_EMPTY : WEFTI_EXPR_NONE;
+    struct memo *memo = &pool->memo[mix(a, byte) >> 13 & (WEFTI_EXPR_MEMO - 1)];
+    if (memo->is_used && memo->from == a && memo->byte == byte) return memo->to;
+    wefti_expr to = step_anew(pool, a, byte);
+    if (!pool->failed) *memo = (struct memo){a, to, byte, true};
     return to;
 }
