@@ -84,6 +84,8 @@ bool wefti_expr_part(wefti_expr_pool *pool, wefti_expr a, unsigned char byte,
 bool wefti_expr_takes_empty(const wefti_expr_pool *pool, wefti_expr a);
 /* What may follow `byte` in a text of `a`. */
 wefti_expr wefti_expr_step(wefti_expr_pool *pool, wefti_expr a, unsigned char byte);
+/* Says that this should be a text of `a`. If it is one, nobody needs to search for others. */
+void wefti_expr_has_text(wefti_expr_pool *pool, wefti_expr a, const void *text, size_t n);
 /* Whether any text is in `a`. Explores where there are intersections or complements. */
 bool wefti_expr_is_live(wefti_expr_pool *pool, wefti_expr a);
 

@@ -128,6 +128,18 @@ static bool search_text(wefti_expr_pool *pool, struct search *search) {
     return is_live;
 }
 
+void wefti_expr_has_text(wefti_expr_pool *pool, wefti_expr a, const void *text, size_t n) {
+    const unsigned char *bytes = text;
+    wefti_expr end = a;
+    for (size_t i = 0; i < n; i++)
+        end = wefti_expr_step(pool, end, bytes[i]);
+    if (pool->failed || !pool->nodes[end].takes_empty) return;
+    for (size_t i = 0; i < n; i++) {
+        pool->nodes[a].live = ALIVE;
+        a = wefti_expr_step(pool, a, bytes[i]);
+    }
+}
+
 bool wefti_expr_is_live(wefti_expr_pool *pool, wefti_expr a) {
     struct search search = {0};
     bool is_live = false;

@@ -257,7 +257,9 @@ static wefti_expr up_to(struct tags *t, struct weft_str trigger, wefti_expr stop
     wefti_expr before = wefti_expr_cat(pool, WEFTI_EXPR_ALL, wefti_expr_cat(pool, stops, more));
     wefti_expr parts[] = {t->any_text, wefti_expr_cat(pool, WEFTI_EXPR_ALL, text),
                           wefti_expr_not(pool, before)};
-    return wefti_expr_and(pool, parts, sizeof parts / sizeof *parts);
+    wefti_expr whole = wefti_expr_and(pool, parts, sizeof parts / sizeof *parts);
+    wefti_expr_has_text(pool, whole, trigger.data, trigger.len);
+    return whole;
 }
 
 static bool is_same(struct weft_str a, struct weft_str b) {
