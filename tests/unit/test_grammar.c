@@ -303,6 +303,34 @@ static void strings_are_what_they_mean_not_how_they_are_written(void **state) {
                  BAD{"\"a\"", "1", "1.0", "null", "1e0", NULL});
 }
 
+static void items_of_few_values_may_all_differ(void **state) {
+    (void)state;
+    check_schema(
+        "{\"type\":\"array\",\"uniqueItems\":true,\"minItems\":1,\"items\":{\"enum\":[\"a\","
+        "\"b/\",1,1.0,0,-0.0,[]],\"type\":[\"string\",\"integer\"]},\"maxItems\":3}",
+        GOOD{"[\"a\"]", "[\"b/\",\"a\",1]", "[0,1]", "[1,0,\"a\"]", NULL},
+        BAD{"[]", "[\"a\",\"a\"]", "[\"b/\",\"b\\/\"]", "[1,1]", "[1,1.0]", "[0,-0]", "[0,1,0]",
+            "[0,0.0]", "[\"a\",1,0,\"b/\"]", "[[]]", NULL});
+    check_schema(
+        "{\"items\":[{\"type\":\"boolean\"},{\"$ref\":\"#/$defs/b\"}],\"uniqueItems\":true,"
+        "\"additionalItems\":{\"type\":[\"null\",\"boolean\"]},\"$defs\":{\"b\":{\"oneOf\":[{"
+        "\"const\":true},{\"enum\":[false,\"x\"]}]}},\"type\":\"array\"}",
+        GOOD{"[]", "[true]", "[true,false]", "[false,\"x\",true,null]", NULL},
+        BAD{"[true,true]", "[null]", "[\"x\"]", "[true,\"x\",true]", "[true,false,null,null]",
+            "[true,false,\"x\"]", NULL});
+    const char *const others[] = {
+        "{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"anyOf\":[{\"const\":1},{\"type\":"
+        "\"string\"}]}}",
+        "{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"enum\":[1,2,3,4,5,6,7,8,9]}}",
+        "{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"enum\":[{},1]}}",
+        "{\"type\":\"array\",\"uniqueItems\":true,\"prefixItems\":[{\"const\":1}]}",
+        "{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"type\":\"boolean\"},\"contains\":{"
+        "\"const\":true}}"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        ASSERT_REFUSED(weft_gram_schema(STR(others[i]), &gram, &why), WEFT_E_UNSUPPORTED,
+                       "\"uniqueItems\" is not supported");
+}
+
 static void combinations_are_those_of_sets(void **state) {
     (void)state;
     check_schema(
@@ -655,6 +683,7 @@ int main(void) {
         cmocka_unit_test(members_come_as_declared_with_one_blank_at_most),
         cmocka_unit_test(numbers_keep_their_bounds),
         cmocka_unit_test(strings_are_what_they_mean_not_how_they_are_written),
+        cmocka_unit_test(items_of_few_values_may_all_differ),
         cmocka_unit_test(combinations_are_those_of_sets),
         cmocka_unit_test(one_of_many_that_do_not_exclude_each_other),
         cmocka_unit_test(a_schema_may_contain_itself),

@@ -200,12 +200,53 @@ static uint32_t counted(struct emitter *e, const struct wefti_array *a) {
     return sets_of(e)->err || e->tree->failed ? WEFTI_TREE_NONE : wefti_tree_rule(e->tree, rule);
 }
 
-static uint32_t array_body(struct emitter *e, const struct wefti_array *a) {
-    if (a->is_unique && a->max > 1) {
-        (void)wefti_sets_fail(sets_of(e), WEFT_E_UNSUPPORTED,
-                              "schema: \"uniqueItems\" is not supported for more than one item");
-        return WEFTI_TREE_NONE;
+/* Items that all differ: which values have been there, a bit each, says how many items there are. */
+struct unique {
+    const struct wefti_set *values[WEFTI_UNIQUE_VALUES_MAX];
+    uint32_t n;
+    uint32_t
+        rule_of[1u << WEFTI_UNIQUE_VALUES_MAX]; /* by those that have been there; NONE: not yet */
+};
+
+static uint32_t items_behind(struct emitter *e, const struct wefti_array *a, struct unique *u,
+                             uint32_t been) {
+    uint32_t at = (uint32_t)__builtin_popcount(been);
+    struct wefti_sets *sets = sets_of(e);
+    if (u->rule_of[been] != WEFTI_TREE_NONE || e->tree->failed) return u->rule_of[been];
+    uint32_t alt = wefti_tree_parent(e->tree, WEFTI_TREE_ALT);
+    uint32_t rule = u->rule_of[been] = wefti_tree_new_rule(e->tree);
+    if (at >= a->min) wefti_tree_add(e->tree, alt, empty(e));
+    for (uint32_t i = 0; i < u->n && at < a->max && !sets->err; i++) {
+        if (been >> i & 1) continue;
+        wefti_term item = at < a->n_items ? a->items[at] : a->rest;
+        item = wefti_term_and(sets, item, wefti_term_set(sets, u->values[i]));
+        const struct wefti_set *set = wefti_term_value(sets, item);
+        if (!set || wefti_set_is_empty(sets, set, 0)) continue;
+        uint32_t next = items_behind(e, a, u, been | 1u << i);
+        if (sets->err || next == WEFTI_TREE_NONE) return rule;
+        uint32_t one = at ? more(e, item) : value(e, item);
+        wefti_tree_add(e->tree, alt, cat2(e, one, wefti_tree_rule(e->tree, next)));
     }
+    if (!e->tree->failed) e->tree->bodies[rule] = alt;
+    return rule;
+}
+
+static uint32_t items_apart(struct emitter *e, const struct wefti_array *a) {
+    struct unique u = {.n = 0};
+    bool are_few = !a->has_some && wefti_unique_values(e->s, a, u.values, &u.n);
+    if (!are_few)
+        (void)wefti_sets_fail(sets_of(e), WEFT_E_UNSUPPORTED,
+                              "schema: \"uniqueItems\" is not supported for more than one item, "
+                              "unless they are of at most %u values",
+                              WEFTI_UNIQUE_VALUES_MAX);
+    if (sets_of(e)->err) return WEFTI_TREE_NONE;
+    memset(u.rule_of, 0xff, sizeof u.rule_of);
+    uint32_t rule = items_behind(e, a, &u, 0);
+    return sets_of(e)->err || e->tree->failed ? WEFTI_TREE_NONE : wefti_tree_rule(e->tree, rule);
+}
+
+static uint32_t array_body(struct emitter *e, const struct wefti_array *a) {
+    if (a->is_unique && a->max > 1) return items_apart(e, a);
     if (!a->has_some) return items_from(e, a, 0);
     bool is_free = a->n_items == 0 && a->some_from == 0 && a->max == WEFTI_MANY &&
                    a->min <= a->some_min && a->some_max > 0;

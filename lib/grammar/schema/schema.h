@@ -37,6 +37,11 @@ const struct wefti_set *wefti_schema_value(struct wefti_sets *sets, const json_t
 const struct wefti_set *wefti_schema_const(struct wefti_schema *s, const json_t *value);
 const struct wefti_set *wefti_schema_object(struct wefti_schema *s, const json_t *schema);
 const struct wefti_set *wefti_schema_array(struct wefti_schema *s, const json_t *schema);
+/* All values that items of the array may be, no two of them the same: at most WEFTI_UNIQUE_VALUES_MAX scalars. False:
+ * there are others, or it is not seen that there are none. */
+#define WEFTI_UNIQUE_VALUES_MAX 8u
+bool wefti_unique_values(struct wefti_schema *s, const struct wefti_array *a,
+                         const struct wefti_set **values, uint32_t *n_out);
 /* Refuses `keyword` of `schema`, saying where. */
 weft_err wefti_schema_refuse(struct wefti_schema *s, weft_err err, const json_t *schema,
                              const char *keyword, const char *what);
