@@ -63,7 +63,7 @@ static void add_first(const wefti_expr_pool *pool, wefti_expr a, unsigned *n_vis
 /* A number goes on with one of a dozen bytes: no others are tried. */
 struct place {
     wefti_expr expr;
-    uint32_t next_class;
+    uint32_t first_class, n_tried; /* of classes */
     struct wefti_byte_set first;
 };
 
@@ -89,7 +89,8 @@ static bool note_seen(struct search *search, wefti_expr a) {
     return true;
 }
 
-static bool enter(wefti_expr_pool *pool, struct search *search, wefti_expr a) {
+static bool enter(wefti_expr_pool *pool, struct search *search, wefti_expr a,
+                  uint32_t first_class) {
     if (search->n == search->cap) {
         size_t cap = search->cap ? 2 * search->cap : 64;
         struct place *path = realloc(search->path, cap * sizeof *path);
@@ -100,30 +101,40 @@ static bool enter(wefti_expr_pool *pool, struct search *search, wefti_expr a) {
     if (!note_seen(search, a)) return false;
     struct place *place = &search->path[search->n++];
     unsigned n_visits = 0;
-    *place = (struct place){.expr = a};
+    *place = (struct place){.expr = a, .first_class = first_class};
     add_first(pool, a, &n_visits, &place->first);
     pool->nodes[a].live = DEAD;
     return true;
 }
 
-/* The one of the quote comes first: it ends a string at once, any other leads to the longest there is. */
-static unsigned char class_to_try(const wefti_expr_pool *pool, uint32_t nth) {
-    uint32_t quote = pool->class_of['"'];
-    return pool->representatives[nth == 0 ? quote : nth <= quote ? nth - 1 : nth];
+/* The one of the quote comes first: it ends a string at once, any other leads to the longest there is. Then those
+ * from the one on that led here: where a text must have several letters, those before have mostly been had. With
+ * JSON all from the first one on: else forty patterns for one string compile at once, but have masks that pass any
+ * bound, so it is better that they are refused. */
+static uint32_t class_to_try(const wefti_expr_pool *pool, const struct place *place) {
+    uint32_t quote = pool->class_of['"'], n = pool->n_classes;
+    if (place->n_tried == 0) return quote;
+    uint32_t from = place->first_class - (place->first_class > quote); /* of all but that one */
+    uint32_t class = (from + place->n_tried - 1) % (n - 1);
+    return class < quote ? class : class + 1;
 }
 
 static bool search_text(wefti_expr_pool *pool, struct search *search) {
     bool is_live = false;
     while (search->n > 0 && !is_live && !pool->failed) {
         struct place *place = &search->path[search->n - 1];
-        if (place->next_class == pool->n_classes) {
+        if (place->n_tried == pool->n_classes) {
             search->n--;
             continue;
         }
-        unsigned char byte = class_to_try(pool, place->next_class++);
+        uint32_t class = class_to_try(pool, place);
+        unsigned char byte = pool->representatives[class];
+        place->n_tried++;
         if (!(place->first.bits[byte / 64] >> (byte % 64) & 1)) continue;
         wefti_expr next = wefti_expr_step(pool, place->expr, byte);
-        if (!is_known(pool, next, &is_live) && !enter(pool, search, next)) pool->failed = true;
+        bool is_json = pool->top != WEFTI_EXPR_NONE;
+        if (!is_known(pool, next, &is_live) && !enter(pool, search, next, is_json ? 0 : class))
+            pool->failed = true;
     }
     return is_live;
 }
@@ -144,7 +155,7 @@ bool wefti_expr_is_live(wefti_expr_pool *pool, wefti_expr a) {
     struct search search = {0};
     bool is_live = false;
     if (is_known(pool, a, &is_live)) return is_live;
-    if (!enter(pool, &search, a)) pool->failed = true;
+    if (!enter(pool, &search, a, 0)) pool->failed = true;
     is_live = search_text(pool, &search);
     if (is_live || pool->failed) {
         for (size_t i = 0; i < search.n_seen; i++)
