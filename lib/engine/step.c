@@ -247,7 +247,6 @@ static bool await_guide(weft_eng *eng, const struct wefti_slot *slot, bool waits
         uint32_t wait_ms = weft_min_u32((uint32_t)(until_ms - now_ms), GUIDE_LOOK_MS);
         if (wefti_guides_await(eng->guides, slot->guide, wait_ms, guide)) return true;
     }
-    *guide = (struct wefti_guide){0};
     return false;
 }
 

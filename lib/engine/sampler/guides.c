@@ -665,13 +665,15 @@ bool wefti_guides_await(wefti_guides *guides, wefti_guide_run *run, uint32_t wai
     while (!run->is_ready && !run->has_failed && !failed)
         failed = pthread_cond_timedwait(&guides->ready, &guides->lock, &until);
     bool is_known = run->is_ready || run->has_failed;
-    *guide_out = (struct wefti_guide){
-        .mask = run->has_failed ? NULL : run->mask,
-        .may_end = run->may_end,
-        .is_empty = run->is_empty,
-        .forced = run->forced,
-        .n_forced = run->n_forced,
-    };
+    *guide_out = (struct wefti_guide){0}; /* what is not known yet is the masking thread's */
+    if (is_known)
+        *guide_out = (struct wefti_guide){
+            .mask = run->has_failed ? NULL : run->mask,
+            .may_end = run->may_end,
+            .is_empty = run->is_empty,
+            .forced = run->forced,
+            .n_forced = run->n_forced,
+        };
     unlock(guides);
     return is_known;
 }
