@@ -1,5 +1,6 @@
 weft_test(test_grammar SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_grammar.c LINKS weft_grammar LABELS unit TIMEOUT 60)
 weft_test(test_grammar_rules SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_grammar_rules.c LINKS weft_grammar LABELS unit TIMEOUT 60)
+weft_test(test_grammar_schema SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_grammar_schema.c LINKS weft_grammar LABELS unit TIMEOUT 60)
 weft_test(test_grammar_tags SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_grammar_tags.c LINKS weft_grammar LABELS unit TIMEOUT 60)
 weft_test(prop_expr SOURCES ${CMAKE_SOURCE_DIR}/tests/property/prop_expr.c LINKS weft_grammar INSIDE grammar LABELS property TIMEOUT 60)
 weft_test(prop_masks SOURCES ${CMAKE_SOURCE_DIR}/tests/property/prop_masks.c LINKS weft_grammar LABELS property TIMEOUT 60)

@@ -387,7 +387,7 @@ static void what_is_not_honoured_is_refused_with_its_place(void **state) {
         weft_gram_schema(STR("{\"items\": {\"$ref\": \"http://example.org/x\"}}"), &gram, &why),
         WEFT_E_UNSUPPORTED, "\"$ref\" at #/items: names nothing in this document");
     ASSERT_REFUSED(weft_gram_schema(STR("{\"type\": \"strin\"}"), &gram, &why), WEFT_E_INVAL,
-                   "no such type");
+                   "there is no type \"strin\"");
     ASSERT_REFUSED(weft_gram_schema(STR("{\"type\":"), &gram, &why), WEFT_E_INVAL, "is not JSON");
     ASSERT_REFUSED(weft_gram_schema(STR("{\"format\": \"uri-template\"}"), &gram, &why),
                    WEFT_E_UNSUPPORTED, "\"format\" at #: 'uri-template' is not supported");

@@ -36,8 +36,8 @@ static void read_contains(struct wefti_schema *s, const json_t *schema, struct w
         (void)wefti_schema_refuse(s, WEFT_E_UNSUPPORTED, schema, "unevaluatedItems",
                                   "is not supported beside \"contains\"");
     shape->some = wefti_term_schema(&s->sets, contains);
-    shape->some_min = wefti_schema_count(s, schema, "minContains", 1);
-    shape->some_max = wefti_schema_count(s, schema, "maxContains", WEFTI_MANY);
+    shape->some_min = wefti_schema_count(schema, "minContains", 1);
+    shape->some_max = wefti_schema_count(schema, "maxContains", WEFTI_MANY);
     shape->has_some = shape->some_min > 0 || shape->some_max < WEFTI_MANY;
 }
 
@@ -46,8 +46,8 @@ const struct wefti_set *wefti_schema_array(struct wefti_schema *s, const json_t 
     if (!shape) return NULL;
     read_items(s, schema, shape);
     read_contains(s, schema, shape);
-    shape->min = wefti_schema_count(s, schema, "minItems", 0);
-    shape->max = wefti_schema_count(s, schema, "maxItems", WEFTI_MANY);
+    shape->min = wefti_schema_count(schema, "minItems", 0);
+    shape->max = wefti_schema_count(schema, "maxItems", WEFTI_MANY);
     shape->is_unique = json_is_true(json_object_get(schema, "uniqueItems"));
     if (s->sets.err) return NULL;
     for (uint32_t i = 0; i < shape->n_items; i++) {

@@ -54,8 +54,6 @@ static void read_others(struct wefti_schema *s, const json_t *schema, struct wef
     size_t len;
     wefti_expr named = WEFTI_EXPR_NONE;
     if (!additional) additional = json_object_get(schema, "unevaluatedProperties");
-    if (patterns && !json_is_object(patterns))
-        (void)wefti_schema_refuse(s, WEFT_E_INVAL, schema, "patternProperties", "is no object");
     json_object_keylen_foreach(patterns, pattern, len, value) {
         wefti_expr keys = keys_of_pattern(s, schema, pattern, len);
         if (s->sets.err) return;
@@ -85,14 +83,9 @@ static void read_members(struct wefti_schema *s, const json_t *schema, struct we
     json_t *properties = json_object_get(schema, "properties"), *value;
     const char *key;
     size_t len;
-    if (properties && !json_is_object(properties))
-        (void)wefti_schema_refuse(s, WEFT_E_INVAL, schema, "properties", "is no object");
     json_object_keylen_foreach(properties, key, len, value) {
         struct weft_str name = {key, len};
         wefti_term term = wefti_term_schema(&s->sets, value);
-        if (!json_is_object(value) && !json_is_boolean(value))
-            (void)wefti_schema_refuse(s, WEFT_E_INVAL, schema, "properties",
-                                      "has a member that is no schema");
         if (s->sets.err) return;
         shape->members[shape->n_members++] =
             (struct wefti_member){.name = name,
@@ -110,10 +103,6 @@ static void read_required(struct wefti_schema *s, const json_t *schema,
     for (size_t i = 0; i < json_array_size(list) && !s->sets.err; i++) {
         one = json_array_get(list, i);
         struct weft_str name = {json_string_value(one), json_string_length(one)};
-        if (!json_is_string(one)) {
-            (void)wefti_schema_refuse(s, WEFT_E_INVAL, schema, "required", "has no name");
-            return;
-        }
         wefti_expr key = wefti_key_expr(&s->sets, name);
         const struct wefti_member *found = wefti_object_find(&s->sets, &finder, key);
         uint32_t idx = found ? (uint32_t)(found - shape->members) : shape->n_members;
@@ -161,7 +150,6 @@ static const struct wefti_set *needs_all(struct wefti_schema *s, const json_t *l
     for (size_t i = 0; i < json_array_size(list) && whole; i++) {
         const json_t *one = json_array_get(list, i);
         struct weft_str name = {json_string_value(one), json_string_length(one)};
-        if (!json_is_string(one)) continue;
         const struct wefti_set *more = with_member(s, name, true);
         whole = more ? wefti_set_and(&s->sets, whole, more) : NULL;
     }
@@ -224,8 +212,8 @@ const struct wefti_set *wefti_schema_object(struct wefti_schema *s, const json_t
     if (!s->sets.err) read_others(s, schema, shape);
     if (!s->sets.err) read_names(s, schema, shape);
     if (!s->sets.err) read_required(s, schema, shape);
-    shape->min = wefti_schema_count(s, schema, "minProperties", 0);
-    shape->max = wefti_schema_count(s, schema, "maxProperties", WEFTI_MANY);
+    shape->min = wefti_schema_count(schema, "minProperties", 0);
+    shape->max = wefti_schema_count(schema, "maxProperties", WEFTI_MANY);
     if (s->sets.err) return NULL;
     bool is_dead = shape->min > shape->max;
     for (uint32_t i = 0; i < shape->n_members; i++) {

@@ -22,20 +22,15 @@ weft_err wefti_schema_refuse(struct wefti_schema *s, weft_err err, const json_t 
     weft_buf_clear(&s->path);
     wefti_refs_path(&s->refs, schema, &s->path);
     if (s->path.len > PATH_BYTES_MAX) s->path.len = PATH_BYTES_MAX;
-    return wefti_sets_fail(&s->sets, err, "schema, \"%s\" at %s: %s", keyword,
-                           weft_buf_cstr(&s->path), what);
+    const char *quote = keyword ? "\"" : "", *blank = keyword ? " " : "";
+    return wefti_sets_fail(&s->sets, err, "schema, %s%s%s%sat %s: %s", quote,
+                           keyword ? keyword : "", quote, blank, weft_buf_cstr(&s->path), what);
 }
 
-uint32_t wefti_schema_count(struct wefti_schema *s, const json_t *schema, const char *keyword,
-                            uint32_t otherwise) {
+uint32_t wefti_schema_count(const json_t *schema, const char *keyword, uint32_t otherwise) {
     const json_t *value = json_object_get(schema, keyword);
     double count = json_number_value(value);
     if (!value) return otherwise;
-    if (!json_is_number(value) || count < 0 || count != floor(count)) {
-        (void)wefti_schema_refuse(s, WEFT_E_INVAL, schema, keyword,
-                                  "is not a whole number from 0 on");
-        return otherwise;
-    }
     return count > 1e9 ? 1000000000u : (uint32_t)count;
 }
 
@@ -59,7 +54,6 @@ static const struct wefti_set *type_named(struct wefti_schema *s, const json_t *
                                           const char *name) {
     static const char *const literals[] = {"null", "true", "false"};
     wefti_expr_pool *pool = s->sets.pool;
-    if (!name) name = "";
     if (!strcmp(name, "string")) return wefti_set_scalars(&s->sets, s->strings);
     if (!strcmp(name, "number")) return wefti_set_scalars(&s->sets, s->numbers);
     if (!strcmp(name, "integer"))
@@ -72,7 +66,12 @@ static const struct wefti_set *type_named(struct wefti_schema *s, const json_t *
     if (!strcmp(name, "array")) return wefti_set_array(&s->sets, wefti_array_any(&s->sets));
     if (!strcmp(name, "object")) return wefti_set_object(&s->sets, wefti_object_any(&s->sets));
     if (!strcmp(name, "any")) return wefti_set_all(&s->sets); /* of draft 3, and still met */
-    (void)wefti_schema_refuse(s, WEFT_E_INVAL, schema, "type", "there is no such type");
+    char what[160];
+    (void)snprintf(what, sizeof what,
+                   "there is no type \"%.40s\", but null, boolean, object, array, number, string "
+                   "and integer",
+                   name);
+    (void)wefti_schema_refuse(s, WEFT_E_INVAL, schema, "type", what);
     return NULL;
 }
 
@@ -161,8 +160,6 @@ static const struct wefti_set *read_enum(struct wefti_schema *s, const json_t *s
     size_t n = json_array_size(list), n_scalars = 0, n_texts = 0;
     wefti_expr *scalars = wefti_sets_alloc(&s->sets, n + 1, sizeof *scalars);
     struct weft_str *texts = wefti_sets_alloc(&s->sets, n + 1, sizeof *texts);
-    if (!json_is_array(list))
-        (void)wefti_schema_refuse(s, WEFT_E_INVAL, schema, "enum", "is not a list");
     for (size_t i = 0; i < n && texts && !s->sets.err; i++) {
         const json_t *value = json_array_get(list, i);
         if (n > LIST_LONG && json_is_string(value)) {
@@ -186,9 +183,7 @@ static const struct wefti_set *read_enum(struct wefti_schema *s, const json_t *s
 static bool read_decimal(struct wefti_schema *s, const json_t *schema, const char *keyword,
                          struct wefti_decimal *out) {
     const json_t *value = json_object_get(schema, keyword);
-    if (!json_is_number(value))
-        (void)wefti_schema_refuse(s, WEFT_E_INVAL, schema, keyword, "is not a number");
-    else if (!wefti_decimal_read(out, value))
+    if (!wefti_decimal_read(out, value))
         (void)wefti_schema_refuse(s, WEFT_E_UNSUPPORTED, schema, keyword,
                                   "has more digits than we keep exactly");
     return !s->sets.err;
@@ -229,36 +224,36 @@ static const struct wefti_set *with_strings(struct wefti_schema *s, wefti_expr i
 }
 
 static const struct wefti_set *read_length(struct wefti_schema *s, const json_t *schema) {
-    uint32_t min = wefti_schema_count(s, schema, "minLength", 0);
-    uint32_t max = wefti_schema_count(s, schema, "maxLength", WEFTI_EXPR_MANY);
+    uint32_t min = wefti_schema_count(schema, "minLength", 0);
+    uint32_t max = wefti_schema_count(schema, "maxLength", WEFTI_EXPR_MANY);
     if (min > max) return with_scalars(s, alt(s, s->words, s->numbers));
     return with_strings(s, wefti_expr_repeat(s->sets.pool, s->sets.any_char, min, max));
 }
 
 static const struct wefti_set *read_regex(struct wefti_schema *s, const json_t *schema,
-                                          const char *keyword, const char *regex,
+                                          const char *keyword, struct weft_str regex,
                                           enum wefti_regex_kind kind) {
     struct weft_errmsg why = {""};
     wefti_expr inner;
-    weft_err err = wefti_regex_expr(s->sets.pool, (struct weft_str){regex, strlen(regex)}, kind,
-                                    WEFTI_IN_JSON, &inner, &why);
+    weft_err err = wefti_regex_expr(s->sets.pool, regex, kind, WEFTI_IN_JSON, &inner, &why);
     if (!err) return with_strings(s, inner);
     (void)wefti_schema_refuse(s, err, schema, keyword, why.text);
     return NULL;
 }
 
 static const struct wefti_set *read_pattern(struct wefti_schema *s, const json_t *schema) {
-    const char *pattern = json_string_value(json_object_get(schema, "pattern"));
-    if (pattern) return read_regex(s, schema, "pattern", pattern, WEFTI_REGEX_SEARCH);
-    (void)wefti_schema_refuse(s, WEFT_E_INVAL, schema, "pattern", "is not a string");
-    return NULL;
+    const json_t *value = json_object_get(schema, "pattern");
+    const struct weft_str pattern = {json_string_value(value), json_string_length(value)};
+    return read_regex(s, schema, "pattern", pattern, WEFTI_REGEX_SEARCH);
 }
 
 static const struct wefti_set *read_format(struct wefti_schema *s, const json_t *schema) {
     const char *name = json_string_value(json_object_get(schema, "format"));
     bool is_standard = false;
-    const char *regex = name ? wefti_format_regex(name, &is_standard) : NULL;
-    if (regex) return read_regex(s, schema, "format", regex, WEFTI_REGEX_MATCH);
+    const char *regex = wefti_format_regex(name, &is_standard);
+    if (regex)
+        return read_regex(s, schema, "format", (struct weft_str){regex, strlen(regex)},
+                          WEFTI_REGEX_MATCH);
     if (!is_standard) return wefti_set_all(&s->sets);
     char what[64];
     (void)snprintf(what, sizeof what, "'%s' is not supported", name);
@@ -279,8 +274,6 @@ static const struct wefti_set *read_list(struct wefti_schema *s, const json_t *s
     const struct wefti_set *whole = is_all ? wefti_set_all(&s->sets) : wefti_set_none(&s->sets);
     size_t i;
     json_t *one;
-    if (!json_is_array(list) || json_array_size(list) == 0)
-        (void)wefti_schema_refuse(s, WEFT_E_INVAL, schema, keyword, "is not a list of schemas");
     json_array_foreach(list, i, one) {
         const struct wefti_set *more = s->sets.err ? NULL : value_of(s, one);
         if (!more) return NULL;
@@ -307,7 +300,6 @@ static const struct wefti_set *read_one_of(struct wefti_schema *s, const json_t 
     const struct wefti_set *whole = wefti_set_none(&s->sets);
     size_t n = json_array_size(list);
     const struct wefti_set **values = wefti_sets_alloc(&s->sets, n + 1, sizeof(void *));
-    if (n == 0) (void)wefti_schema_refuse(s, WEFT_E_INVAL, schema, "oneOf", "is not a list");
     for (size_t i = 0; i < n && values && !s->sets.err; i++)
         values[i] = value_of(s, json_array_get(list, i));
     for (size_t i = 0; i < n && values && !s->sets.err; i++) {
@@ -341,6 +333,8 @@ static const struct wefti_set *read_ref(struct wefti_schema *s, const json_t *sc
     const char *ref = json_string_value(json_object_get(schema, keyword));
     const json_t *target = ref ? wefti_refs_find(&s->refs, schema, ref) : NULL;
     if (target) return value_of(s, target);
+    if (!ref) /* beside it nothing was checked, in drafts where it is all there is */
+        (void)wefti_schema_refuse(s, WEFT_E_INVAL, schema, keyword, "must be a string");
     (void)wefti_schema_refuse(s, WEFT_E_UNSUPPORTED, schema, keyword,
                               "names nothing in this document, and no other is fetched");
     return NULL;
@@ -436,10 +430,12 @@ const struct wefti_set *wefti_schema_value(struct wefti_sets *sets, const json_t
     unsigned done = 0;
     if (json_is_boolean(schema)) return json_is_true(schema) ? whole : wefti_set_none(sets);
     if (!json_is_object(schema)) {
-        (void)wefti_schema_refuse(s, WEFT_E_INVAL, schema, "schema", "is no object and no Boolean");
+        (void)wefti_schema_refuse(s, WEFT_E_INVAL, schema, NULL,
+                                  "must be a schema (an object, true or false)");
         return NULL;
     }
     if (s->refs.is_old && json_object_get(schema, "$ref")) return read_ref(s, schema, "$ref");
+    if (!wefti_schema_check(s, schema)) return NULL;
     check_unevaluated(s, schema);
     json_object_foreach((json_t *)schema, key, value) {
         const struct wefti_set *more = whole ? read_group(s, schema, key, &done) : NULL;

@@ -42,12 +42,13 @@ const struct wefti_set *wefti_schema_array(struct wefti_schema *s, const json_t 
 #define WEFTI_UNIQUE_VALUES_MAX 8u
 bool wefti_unique_values(struct wefti_schema *s, const struct wefti_array *a,
                          const struct wefti_set **values, uint32_t *n_out);
-/* Refuses `keyword` of `schema`, saying where. */
+/* Whether each keyword that we honour has a value of its type; else a failure that says where and what is wanted. */
+bool wefti_schema_check(struct wefti_schema *s, const json_t *schema);
+/* Refuses `keyword` of `schema` (NULL: the schema itself), saying where. */
 weft_err wefti_schema_refuse(struct wefti_schema *s, weft_err err, const json_t *schema,
                              const char *keyword, const char *what);
-/* A count such as minItems; MANY where it is not there. */
-uint32_t wefti_schema_count(struct wefti_schema *s, const json_t *schema, const char *keyword,
-                            uint32_t otherwise);
+/* A count such as minItems, or `otherwise` where it is not there. */
+uint32_t wefti_schema_count(const json_t *schema, const char *keyword, uint32_t otherwise);
 /* All that `sets` says of a term, as rules. */
 weft_err wefti_schema_emit(struct wefti_schema *s, struct wefti_tree *tree, wefti_term root,
                            uint32_t *rule_out);
