@@ -139,7 +139,7 @@ static void score_schema(struct score *score, const json_t *one, const char *tex
     }
     /* A schema that nothing satisfies is refused, and rightly so. */
     bool is_right = err && json_array_size(json_object_get(one, "valid")) == 0 &&
-                    strstr(why.text, "no text fits");
+                    strstr(why.text, "nothing satisfies it");
     WEFT_ASSERT(score->n_schemas < SCHEMAS_MAX);
     score->ms[score->n_schemas++] = ms;
     score->n_compiled += !err || is_right;

@@ -103,7 +103,8 @@ static void a_schema_is_a_part_of_a_rule(void **state) {
         BAD{"{\"a\":1}", "{};", "{\"a\":\"x\"};", NULL});
     refuse("start: \"a\" %json {\"pattern\": \"(?<=a)\"}", WEFT_E_UNSUPPORTED,
            "line 1, column 18: schema, \"pattern\" at #");
-    refuse("start: \"a\" | %json {\"enum\": []}", WEFT_E_INVAL, "%json: no text fits");
+    refuse("start: \"a\" | %json {\"enum\": []}", WEFT_E_INVAL,
+           "line 1, column 20: schema, at #: nothing satisfies it");
     refuse("start: A\nA: %json {}", WEFT_E_INVAL, "in a rule");
 }
 

@@ -152,12 +152,93 @@ static void a_pattern_goes_on_behind_a_nul(void **state) {
     assert_false(accepts("{\"type\": \"string\", \"pattern\": \"^a\\u0000b\"}", "\"a\\u0000c\""));
 }
 
+static void what_nothing_satisfies_is_found_where_it_stands(void **state) {
+    (void)state;
+    static const struct {
+        const char *schema, *what;
+    } cases[] = {
+        {"false", "schema, at #: nothing satisfies it"},
+        {"{\"type\": \"object\", \"required\": [\"p\"], \"properties\": {\"p\": {\"type\": "
+         "\"object\", "
+         "\"required\": [\"b\", \"a\"], \"properties\": {\"a\": {\"type\": \"integer\", "
+         "\"minimum\": 5, "
+         "\"maximum\": 3}, \"b\": {\"const\": 1}}}}}",
+         "schema, at #/properties/p/properties/a: nothing satisfies it"},
+        {"{\"type\": \"array\", \"minItems\": 2, \"prefixItems\": [{}, {\"enum\": []}]}",
+         "at #/prefixItems/1: nothing satisfies it"},
+        {"{\"type\": \"array\", \"minItems\": 1, \"items\": {\"type\": \"string\", \"minLength\": "
+         "3, "
+         "\"maxLength\": 2}}",
+         "at #/items: nothing"},
+        {"{\"type\": \"array\", \"contains\": {\"not\": {}}}", "at #/contains: nothing"},
+        {"{\"allOf\": [{}, {\"$ref\": \"#/$defs/x\"}], \"$defs\": {\"x\": {\"const\": 5, \"enum\": "
+         "[4]}}}",
+         "at #/$defs/x: nothing"},
+        {"{\"type\": \"object\", \"required\": [\"a\"], \"properties\": {\"a\": {\"type\": "
+         "\"integer\", \"minimum\": 5}}, \"allOf\": [{\"properties\": {\"a\": {\"maximum\": 3, "
+         "\"type\": "
+         "\"integer\"}}}]}",
+         "at #/properties/a: nothing satisfies it together with the one at "
+         "#/allOf/0/properties/a"},
+        {"{\"properties\": {\"p\": {\"type\": \"object\", \"properties\": {\"a\": {}}, "
+         "\"required\": "
+         "[\"a\", \"b\"], \"additionalProperties\": false}}, \"required\": [\"p\"], \"type\": "
+         "\"object\"}",
+         "at #/properties/p: nothing satisfies it: it requires \"b\", and forbids it"},
+        {"{\"type\": \"object\", \"minProperties\": 2, \"properties\": {\"a\": {}, \"b\": false}, "
+         "\"additionalProperties\": false}",
+         "at #: nothing"},
+        {"{\"anyOf\": [{\"enum\": []}, {\"type\": \"number\", \"minimum\": 2, \"maximum\": 1}]}",
+         "at #: nothing"},
+        {"{\"type\": \"array\", \"items\": {\"$ref\": \"#\"}, \"minItems\": 1}",
+         "at #: nothing satisfies it: it would have to hold itself, without end"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        refuse(cases[i].schema, WEFT_E_INVAL, cases[i].what);
+}
+
+static void what_need_not_be_there_may_be_impossible(void **state) {
+    (void)state;
+    static const char schema[] = "{\"type\": \"object\", \"properties\": {\"a\": {\"enum\": []}, "
+                                 "\"next\": {\"anyOf\": [{\"$ref\": "
+                                 "\"#\"}, {\"type\": \"null\"}]}}, \"required\": [\"next\"]}";
+    assert_true(accepts(schema, "{\"next\":{\"next\":null}}"));
+    assert_false(accepts(schema, "{\"a\":1,\"next\":null}"));
+}
+
+static void what_is_beyond_us_is_refused_with_keyword_and_place(void **state) {
+    (void)state;
+    static const struct {
+        const char *schema;
+        weft_err code;
+        const char *what;
+    } cases[] = {
+        {"{\"properties\": {\"a\": {\"type\": \"array\", \"uniqueItems\": true}}}",
+         WEFT_E_UNSUPPORTED, "schema, \"uniqueItems\" at #/properties/a: is not supported"},
+        {"{\"items\": {\"$ref\": \"#/$defs/m\"}, \"$defs\": {\"m\": {\"minProperties\": 2}}}",
+         WEFT_E_UNSUPPORTED, "\"minProperties\" at #/$defs/m: is not supported where"},
+        {"{\"items\": {\"allOf\": [{\"minProperties\": 2}, {\"minProperties\": 3}]}}",
+         WEFT_E_UNSUPPORTED, "\"minProperties\" at #/items/allOf/1: is"},
+        {"{\"properties\": {\"a\": {\"contains\": {\"const\": 1}, \"maxItems\": 100}}}",
+         WEFT_E_UNSUPPORTED, "schema, at #/properties/a: \"contains\""},
+        {"{\"not\": {\"uniqueItems\": true}}", WEFT_E_UNSUPPORTED,
+         "schema, at #: the complement of \"uniqueItems\""},
+        {"{\"items\": {\"const\": 1e300}}", WEFT_E_UNSUPPORTED,
+         "schema, at #/items: a number has more digits"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        refuse(cases[i].schema, cases[i].code, cases[i].what);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_value_of_a_wrong_type_is_refused_where_it_stands),
         cmocka_unit_test(what_older_drafts_and_generators_write_is_taken),
         cmocka_unit_test(a_type_that_is_none_is_named),
         cmocka_unit_test(a_pattern_goes_on_behind_a_nul),
+        cmocka_unit_test(what_nothing_satisfies_is_found_where_it_stands),
+        cmocka_unit_test(what_need_not_be_there_may_be_impossible),
+        cmocka_unit_test(what_is_beyond_us_is_refused_with_keyword_and_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

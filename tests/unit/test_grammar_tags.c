@@ -107,7 +107,7 @@ static void refusals_name_the_tag_the_keyword_and_its_path(void **state) {
            WEFT_E_UNSUPPORTED,
            "structural tag, structures[1] (\"<g>\"): schema, \"pattern\" at #/properties/a: ");
     refuse(OLD("{\"begin\":\"<f>\",\"schema\":{\"enum\":[]},\"end\":\"\"}", "\"<\""), WEFT_E_INVAL,
-           "structures[0] (\"<f>\"): no text fits");
+           "structures[0] (\"<f>\"): schema, at #: nothing satisfies it");
     refuse(OLD("{\"begin\":\"<f>\",\"end\":\"\"}", "\"<\""), WEFT_E_INVAL,
            "(\"<f>\"): there is no schema");
     refuse(FORMAT("{\"type\":\"sequence\",\"elements\":[{\"type\":\"any_text\"},{\"type\":\"tag\","

@@ -48,7 +48,7 @@ const struct wefti_set *wefti_schema_array(struct wefti_schema *s, const json_t 
     read_contains(s, schema, shape);
     shape->min = wefti_schema_count(schema, "minItems", 0);
     shape->max = wefti_schema_count(schema, "maxItems", WEFTI_MANY);
-    shape->is_unique = json_is_true(json_object_get(schema, "uniqueItems"));
+    if (json_is_true(json_object_get(schema, "uniqueItems"))) shape->unique_at = schema;
     if (s->sets.err) return NULL;
     for (uint32_t i = 0; i < shape->n_items; i++) {
         if (shape->items[i] == WEFTI_TERM_FALSE && i < shape->max) shape->max = i;

@@ -196,3 +196,10 @@ bool wefti_schema_check(struct wefti_schema *s, const json_t *schema) {
     }
     return !s->sets.err;
 }
+
+uint32_t wefti_schema_count(const json_t *schema, const char *keyword, uint32_t otherwise) {
+    const json_t *value = json_object_get(schema, keyword);
+    double count = json_number_value(value);
+    if (!value) return otherwise;
+    return count > 1e9 ? 1000000000u : (uint32_t)count;
+}

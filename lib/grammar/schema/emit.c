@@ -235,10 +235,9 @@ static uint32_t items_apart(struct emitter *e, const struct wefti_array *a) {
     struct unique u = {.n = 0};
     bool are_few = !a->has_some && wefti_unique_values(e->s, a, u.values, &u.n);
     if (!are_few)
-        (void)wefti_sets_fail(sets_of(e), WEFT_E_UNSUPPORTED,
-                              "schema: \"uniqueItems\" is not supported for more than one item, "
-                              "unless they are of at most %u values",
-                              WEFTI_UNIQUE_VALUES_MAX);
+        (void)wefti_schema_refuse(e->s, WEFT_E_UNSUPPORTED, a->unique_at, "uniqueItems",
+                                  "is not supported for more than one item, unless they are of few "
+                                  "values: no grammar remembers what was there");
     if (sets_of(e)->err) return WEFTI_TREE_NONE;
     memset(u.rule_of, 0xff, sizeof u.rule_of);
     uint32_t rule = items_behind(e, a, &u, 0);
@@ -246,14 +245,14 @@ static uint32_t items_apart(struct emitter *e, const struct wefti_array *a) {
 }
 
 static uint32_t array_body(struct emitter *e, const struct wefti_array *a) {
-    if (a->is_unique && a->max > 1) return items_apart(e, a);
+    if (a->unique_at && a->max > 1) return items_apart(e, a);
     if (!a->has_some) return items_from(e, a, 0);
     bool is_free = a->n_items == 0 && a->some_from == 0 && a->max == WEFTI_MANY &&
                    a->min <= a->some_min && a->some_max > 0;
     if (is_free) return items_with_some(e, a);
     if (a->max <= CONTAINS_MAX) return counted(e, a);
     (void)wefti_sets_fail(sets_of(e), WEFT_E_UNSUPPORTED,
-                          "schema: \"contains\" (or a complement of \"items\") beside other "
+                          "\"contains\" (or a complement of \"items\") beside other "
                           "conditions on an array of more than %u items is not supported",
                           CONTAINS_MAX);
     return WEFTI_TREE_NONE;
@@ -322,10 +321,11 @@ static uint32_t chain_of(struct emitter *e, const struct wefti_object *o, bool h
 static uint32_t object_body(struct emitter *e, const struct wefti_object *o) {
     if (!wefti_object_may_have(sets_of(e), o->n_members)) return WEFTI_TREE_NONE;
     if (!may_count(o)) {
-        (void)wefti_sets_fail(sets_of(e), WEFT_E_UNSUPPORTED,
-                              "schema: \"minProperties\" of %u is not supported where names are "
-                              "free: one may come twice",
-                              o->min);
+        static const char what[] = "is not supported where names are free: one may come twice";
+        if (o->min_at)
+            (void)wefti_schema_refuse(e->s, WEFT_E_UNSUPPORTED, o->min_at, "minProperties", what);
+        else /* the complement of "maxProperties" */
+            (void)wefti_sets_fail(sets_of(e), WEFT_E_UNSUPPORTED, "\"minProperties\" %s", what);
         return WEFTI_TREE_NONE;
     }
     if (!o->has_some) return chain_of(e, o, false, WEFTI_MANY);
@@ -391,6 +391,8 @@ weft_err wefti_schema_emit(struct wefti_schema *s, struct wefti_tree *tree, weft
     for (uint32_t i = 0; i < e.n_queue && !s->sets.err && !tree->failed; i++) {
         if (wefti_expr_pool_failed(tree->pool)) break;
         make_body(&e, e.queue[i]);
+        if (s->sets.err && !s->sets.failed_at)
+            s->sets.failed_at = wefti_schema_of_set(&s->sets, s->sets.terms[e.queue[i]].set);
     }
     free(e.rule_of);
     free(e.queue);

@@ -213,6 +213,7 @@ const struct wefti_set *wefti_schema_object(struct wefti_schema *s, const json_t
     if (!s->sets.err) read_names(s, schema, shape);
     if (!s->sets.err) read_required(s, schema, shape);
     shape->min = wefti_schema_count(schema, "minProperties", 0);
+    shape->min_at = schema;
     shape->max = wefti_schema_count(schema, "maxProperties", WEFTI_MANY);
     if (s->sets.err) return NULL;
     bool is_dead = shape->min > shape->max;

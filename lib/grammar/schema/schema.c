@@ -1,7 +1,6 @@
 /* Keywords about any value, about scalars, and those that combine schemas. */
 #include "schema/schema.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,26 +12,7 @@
 
 #define TEXT_BYTES_MAX ((size_t)16 << 20)
 #define OBJECTS_MAX 65536u /* of a text; none of the sample's schemas has a thousand */
-#define PATH_BYTES_MAX 200u
 #define LIST_LONG 64u /* an "enum" */
-
-weft_err wefti_schema_refuse(struct wefti_schema *s, weft_err err, const json_t *schema,
-                             const char *keyword, const char *what) {
-    if (s->sets.err) return s->sets.err;
-    weft_buf_clear(&s->path);
-    wefti_refs_path(&s->refs, schema, &s->path);
-    if (s->path.len > PATH_BYTES_MAX) s->path.len = PATH_BYTES_MAX;
-    const char *quote = keyword ? "\"" : "", *blank = keyword ? " " : "";
-    return wefti_sets_fail(&s->sets, err, "schema, %s%s%s%sat %s: %s", quote,
-                           keyword ? keyword : "", quote, blank, weft_buf_cstr(&s->path), what);
-}
-
-uint32_t wefti_schema_count(const json_t *schema, const char *keyword, uint32_t otherwise) {
-    const json_t *value = json_object_get(schema, keyword);
-    double count = json_number_value(value);
-    if (!value) return otherwise;
-    return count > 1e9 ? 1000000000u : (uint32_t)count;
-}
 
 static wefti_expr alt(struct wefti_schema *s, wefti_expr a, wefti_expr b) {
     return wefti_expr_alt2(s->sets.pool, a, b);
@@ -147,7 +127,7 @@ const struct wefti_set *wefti_schema_const(struct wefti_schema *s, const json_t 
         set = wefti_set_scalars(&s->sets, wefti_numbers_equal(&s->sets.numbers, &number));
     } else {
         (void)wefti_sets_fail(&s->sets, WEFT_E_UNSUPPORTED,
-                              "schema: a number has more digits than we keep exactly");
+                              "a number has more digits than we keep exactly");
     }
     s->sets.depth--;
     return set;
@@ -421,9 +401,8 @@ static const struct wefti_set *read_group(struct wefti_schema *s, const json_t *
     return read_keyword(s, schema, key);
 }
 
-const struct wefti_set *wefti_schema_value(struct wefti_sets *sets, const json_t *schema,
-                                           void *context) {
-    struct wefti_schema *s = context;
+static const struct wefti_set *read_schema(struct wefti_sets *sets, const json_t *schema,
+                                           struct wefti_schema *s) {
     const struct wefti_set *whole = wefti_set_all(sets);
     const char *key;
     json_t *value;
@@ -445,6 +424,15 @@ const struct wefti_set *wefti_schema_value(struct wefti_sets *sets, const json_t
     if (wefti_expr_pool_failed(sets->pool))
         (void)wefti_sets_fail(sets, WEFT_E_TOOBIG, "the schema is too large");
     return sets->err ? NULL : whole;
+}
+
+const struct wefti_set *wefti_schema_value(struct wefti_sets *sets, const json_t *schema,
+                                           void *context) {
+    const json_t *around = sets->at;
+    sets->at = schema;
+    const struct wefti_set *whole = read_schema(sets, schema, context);
+    sets->at = around;
+    return whole;
 }
 
 /* ------------------------------------------------------------------------------------ document --- */
@@ -503,7 +491,10 @@ weft_err wefti_schema_rules(struct wefti_tree *tree, const json_t *root, uint32_
     weft_err err = s.sets.err;
     if (!err) err = wefti_refs_init(&s.refs, root);
     if (err && !s.sets.err) (void)weft_err_set(why, err, "the schema is nested too deeply");
-    if (!err) err = wefti_schema_emit(&s, tree, wefti_term_schema(&s.sets, root), root_out);
+    wefti_term term = err ? WEFTI_TERM_FALSE : wefti_term_schema(&s.sets, root);
+    if (!err) err = wefti_schema_emit(&s, tree, term, root_out);
+    if (!err) err = wefti_schema_need_values(&s, term);
+    wefti_schema_add_place(&s);
     if (!err && (wefti_expr_pool_failed(tree->pool) || tree->failed))
         err = weft_err_set(why, WEFT_E_TOOBIG, "the schema is too large");
     wefti_sets_fini(&s.sets);

@@ -47,8 +47,15 @@ bool wefti_schema_check(struct wefti_schema *s, const json_t *schema);
 /* Refuses `keyword` of `schema` (NULL: the schema itself), saying where. */
 weft_err wefti_schema_refuse(struct wefti_schema *s, weft_err err, const json_t *schema,
                              const char *keyword, const char *what);
+/* Adds the place to a failure whose sentence has none, as far as it is known. */
+void wefti_schema_add_place(struct wefti_schema *s);
 /* A count such as minItems, or `otherwise` where it is not there. */
 uint32_t wefti_schema_count(const json_t *schema, const char *keyword, uint32_t otherwise);
+/* INVAL where nothing satisfies the term, with the place of the innermost schema that is to blame. Its sets are
+ * worked out. */
+weft_err wefti_schema_need_values(struct wefti_schema *s, wefti_term root);
+/* A schema that has just these values, or a part of one; NULL: there is none. */
+const json_t *wefti_schema_of_set(const struct wefti_sets *sets, const struct wefti_set *set);
 /* All that `sets` says of a term, as rules. */
 weft_err wefti_schema_emit(struct wefti_schema *s, struct wefti_tree *tree, wefti_term root,
                            uint32_t *rule_out);

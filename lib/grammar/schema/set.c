@@ -15,7 +15,7 @@
 /* Counts what is made, so that a schema of many choices in many places ends somewhere. */
 static bool may_add(struct wefti_sets *sets) {
     if (!sets->err && ++sets->n_shapes > SHAPES_MAX)
-        (void)wefti_sets_fail(sets, WEFT_E_TOOBIG, "the schema has too many combinations");
+        (void)wefti_sets_fail(sets, WEFT_E_TOOBIG, "too many combinations");
     return !sets->err;
 }
 
@@ -214,7 +214,7 @@ static struct wefti_array *both_arrays(struct wefti_sets *sets, const struct wef
     out->next = NULL;
     out->min = weft_max_u32(a->min, b->min);
     out->max = weft_min_u32(a->max, b->max);
-    out->is_unique = a->is_unique || b->is_unique;
+    if (!out->unique_at) out->unique_at = b->unique_at;
     out->n_items = weft_max_u32(a->n_items, b->n_items);
     out->items = wefti_sets_alloc(sets, out->n_items + 1, sizeof *out->items);
     out->rest = wefti_term_and(sets, a->rest, b->rest);
@@ -254,8 +254,8 @@ static bool excludes_itself(struct wefti_sets *sets, wefti_term term) {
 bool wefti_object_may_have(struct wefti_sets *sets, size_t n_members) {
     if (n_members <= MEMBERS_MAX) return true;
     (void)wefti_sets_fail(sets, WEFT_E_TOOBIG,
-                          "schema: an object of %zu properties, at most %u are supported",
-                          n_members, MEMBERS_MAX);
+                          "\"properties\" has %zu members, at most %u are supported", n_members,
+                          MEMBERS_MAX);
     return false;
 }
 
@@ -312,6 +312,7 @@ static struct wefti_object *both_objects(struct wefti_sets *sets, const struct w
     out->next = NULL;
     out->min = weft_max_u32(a->min, b->min);
     out->max = weft_min_u32(a->max, b->max);
+    if (b->min > a->min) out->min_at = b->min_at;
     if (a->has_some && b->has_some) {
         (void)wefti_sets_fail(sets, WEFT_E_UNSUPPORTED,
                               "two complements of \"additionalProperties\" for one object are not "
@@ -457,7 +458,7 @@ static const struct wefti_set *not_array(struct wefti_sets *sets, const struct w
     struct wefti_set *out = new_set(sets);
     struct wefti_array *shape;
     if (!out) return NULL;
-    if (a->is_unique)
+    if (a->unique_at)
         (void)wefti_sets_fail(sets, WEFT_E_UNSUPPORTED,
                               "the complement of \"uniqueItems\" is not supported");
     if (a->min > 0 && (shape = add_array(sets, out))) shape->max = a->min - 1;

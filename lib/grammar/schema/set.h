@@ -34,9 +34,9 @@ enum wefti_term_kind {
 struct wefti_array {
     wefti_term *items; /* the first ones */
     uint32_t n_items;
-    wefti_term rest;   /* of all others */
-    uint32_t min, max; /* of how many; max may be MANY */
-    bool is_unique;
+    wefti_term rest;         /* of all others */
+    uint32_t min, max;       /* of how many; max may be MANY */
+    const json_t *unique_at; /* the schema that says "uniqueItems"; NULL: none */
     bool has_some; /* among those from `some_from` on `some_min` to `some_max` are of `some` */
     wefti_term some;
     uint32_t some_from, some_min, some_max;
@@ -63,7 +63,8 @@ struct wefti_object {
     struct wefti_keys *others; /* apart from each other; keys of none are forbidden */
     uint32_t n_others;
     uint32_t min, max;
-    bool has_some; /* there is one with a key of some.keys and a value of some.value */
+    const json_t *min_at; /* the schema that says `min`, if one does */
+    bool has_some;        /* there is one with a key of some.keys and a value of some.value */
     struct wefti_keys some;
     struct wefti_object *next;
 };
@@ -105,8 +106,11 @@ struct wefti_sets {
     wefti_expr all_scalars, plain_scalars, all_keys; /* plain: without exponents */
     wefti_expr any_char;                             /* of a string */
     const struct wefti_set *all;
+    const json_t *at; /* the schema that is being read */
     weft_err err;
     struct weft_errmsg *why;
+    const json_t *failed_at; /* `at` as it was when `err` was set */
+    bool is_placed;          /* the sentence has the place already */
 };
 
 void wefti_sets_init(struct wefti_sets *sets, const struct wefti_numbers *numbers,

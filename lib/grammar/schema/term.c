@@ -51,6 +51,8 @@ weft_err wefti_sets_fail(struct wefti_sets *sets, weft_err err, const char *form
     (void)vsnprintf(text, sizeof text, format, list);
     va_end(list);
     sets->err = weft_err_set(sets->why, err, "%s", text);
+    sets->failed_at = sets->at;
+    sets->is_placed = false;
     return sets->err;
 }
 
@@ -137,7 +139,7 @@ static wefti_term intern(struct wefti_sets *sets, struct wefti_term_node node) {
         struct wefti_term_node *terms =
             cap > TERMS_MAX ? NULL : realloc(sets->terms, cap * sizeof *terms);
         if (!terms) {
-            (void)wefti_sets_fail(sets, WEFT_E_TOOBIG, "the schema needs too many combinations");
+            (void)wefti_sets_fail(sets, WEFT_E_TOOBIG, "too many combinations");
             return WEFTI_TERM_FALSE;
         }
         sets->terms = terms;
@@ -263,8 +265,8 @@ const struct wefti_set *wefti_term_value(struct wefti_sets *sets, wefti_term ter
     sets->terms[term].is_open = true;
     const struct wefti_set *set = sets->err ? NULL : work_out(sets, term);
     sets->depth--;
+    sets->terms[term].is_open = false; /* a failure may be forgiven, and the term asked for again */
     if (sets->err) return NULL;
-    sets->terms[term].is_open = false;
     sets->terms[term].set = set;
     return set;
 }

@@ -195,8 +195,12 @@ weft_err wefti_regex_expr(wefti_expr_pool *pool, struct weft_str text, enum weft
         whole = wefti_expr_alt2(pool, whole, wefti_expr_cat(pool, before, later));
     }
     wefti_regex_tree_fini(&tree);
+    bool is_alone = kind == WEFTI_REGEX_MATCH && writing == WEFTI_PLAIN;
+    bool is_dead = !t.err && is_alone && !wefti_expr_is_live(pool, whole);
     if (!t.err && wefti_expr_pool_failed(pool))
         t.err = weft_err_set(why, WEFT_E_TOOBIG, "the regular expression is too large");
+    else if (is_dead)
+        t.err = weft_err_set(why, WEFT_E_INVAL, "no text fits the regular expression");
     if (!t.err) *expr_out = whole;
     return t.err;
 }

@@ -18,7 +18,7 @@ enum wefti_regex_kind {
     WEFTI_REGEX_SEARCH, /* anywhere in it, as JSON Schema's "pattern"; ECMA's syntax */
 };
 
-/* `writing`: how the texts are written that are matched. INVAL: no such syntax; UNSUPPORTED: see above; TOOBIG: too long, too deep, or the pool is full. */
+/* `writing`: how the texts are written that are matched. INVAL: no such syntax, or no plain text matches; UNSUPPORTED: see above; TOOBIG: too long, too deep, or the pool is full. */
 WEFT_MUST_CHECK weft_err wefti_regex_expr(wefti_expr_pool *pool, struct weft_str text,
                                           enum wefti_regex_kind kind, enum wefti_writing writing,
                                           wefti_expr *expr_out, struct weft_errmsg *why);
