@@ -173,6 +173,22 @@ static void what_is_not_understood_is_refused_at_its_place(void **state) {
 }
 
 /* As text of any length, and nested as deep as it likes. */
+static void rules_that_are_read_as_lark_say_so(void **state) {
+    (void)state;
+    static const char text[] = "root = \"a\"";
+    struct weft_grammar wish;
+    struct weft_errmsg why = {""};
+    weft_gram *gram;
+    weft_grammar_init(&wish);
+    wish.kind = WEFT_GRAMMAR_RULES;
+    wish.text = text;
+    wish.n_bytes = sizeof text - 1;
+    assert_int_equal(weft_gram_compile(&wish, &gram, &why), WEFT_E_INVAL);
+    assert_null(gram);
+    assert_non_null(strstr(why.text, "line 1, column "));
+    assert_non_null(strstr(why.text, "(read as Lark, as its first rule has no \"::=\")"));
+}
+
 static void bombs_are_answered(void **state) {
     (void)state;
     enum { N = 100000 };
@@ -206,6 +222,7 @@ int main(void) {
         cmocka_unit_test(a_schema_is_a_part_of_a_rule),
         cmocka_unit_test(what_can_not_be_honoured_is_refused_by_name),
         cmocka_unit_test(what_is_not_understood_is_refused_at_its_place),
+        cmocka_unit_test(rules_that_are_read_as_lark_say_so),
         cmocka_unit_test(bombs_are_answered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -235,7 +235,9 @@ static void what_can_not_be_honoured_is_refused_by_name(void **state) {
            WEFT_E_UNSUPPORTED, "\"begin\" of a token");
     refuse(FORMAT("{\"type\":\"any_text\",\"exclude\":[]}"), WEFT_E_UNSUPPORTED,
            "\"exclude\" is not supported");
-    refuse(FORMAT("{\"type\":\"nothing\"}"), WEFT_E_INVAL, "no format");
+    refuse(FORMAT("{\"type\":\"nothing\"}"), WEFT_E_INVAL,
+           "format: \"type\" names no format: there is no \"nothing\"");
+    refuse(FORMAT("{}"), WEFT_E_INVAL, "format: \"type\" must be the name of a format");
     refuse(FORMAT("{\"type\":\"or\",\"elements\":[]}"), WEFT_E_INVAL, "\"elements\"");
 }
 

@@ -754,5 +754,11 @@ static bool is_gbnf(struct weft_str text) {
 
 weft_err wefti_rules_read(struct wefti_tree *tree, struct weft_str text, uint32_t *root_out,
                           struct weft_errmsg *why) {
-    return (is_gbnf(text) ? wefti_gbnf_read : wefti_lark_read)(tree, text, root_out, why);
+    struct weft_errmsg reason = {""};
+    if (is_gbnf(text)) return wefti_gbnf_read(tree, text, root_out, why);
+    weft_err err = wefti_lark_read(tree, text, root_out, &reason);
+    if (!err || err == WEFT_E_NOMEM || err == WEFT_E_TOOBIG)
+        return err ? weft_err_set(why, err, "%s", reason.text) : err;
+    return weft_err_set(why, err, "%s (read as Lark, as its first rule has no \"::=\")",
+                        reason.text);
 }

@@ -4,6 +4,7 @@
 #include "joint/tags.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,10 +84,11 @@ static void fail(struct tags *t, weft_err err, const char *what) {
     if (!t->err) t->err = weft_err_set(t->why, err, "structural tag, %s: %s", shown_path(t), what);
 }
 
+/* Names come from the request: only the beginning of a long one is shown. */
 static void fail_field(struct tags *t, weft_err err, const char *key, const char *what) {
     if (!t->err)
         t->err =
-            weft_err_set(t->why, err, "structural tag, %s: \"%s\" %s", shown_path(t), key, what);
+            weft_err_set(t->why, err, "structural tag, %s: \"%.60s\" %s", shown_path(t), key, what);
 }
 
 /* --------------------------------------------------------------------------------------- fields --- */
@@ -675,6 +677,16 @@ static const struct {
     {"qwen_xml_parameter", NULL, {NULL}},
 };
 
+static void fail_type(struct tags *t, const json_t *type) {
+    char what[160];
+    if (!json_is_string(type))
+        (void)snprintf(what, sizeof what, "must be the name of a format");
+    else
+        (void)snprintf(what, sizeof what, "names no format: there is no \"%.60s\"",
+                       json_string_value(type));
+    fail_field(t, WEFT_E_INVAL, "type", what);
+}
+
 static uint32_t read_format(struct tags *t, const json_t *format) {
     const json_t *type = get(format, "type");
     uint32_t node = WEFTI_TREE_NONE;
@@ -684,7 +696,7 @@ static uint32_t read_format(struct tags *t, const json_t *format) {
     while (i < n && json_is_string(type) && strcmp(json_string_value(type), formats[i].name) != 0)
         i++;
     if (i == n || !json_is_string(type)) {
-        fail_field(t, WEFT_E_INVAL, "type", "is that of no format");
+        fail_type(t, type);
     } else if (!formats[i].read) {
         fail_field(t, WEFT_E_UNSUPPORTED, formats[i].name, "is not supported");
     } else {
