@@ -184,6 +184,7 @@ static const struct row rows[] = {
     {CALL_GENERATE, "{\"prompt\":\"a\",\"template\":\"x\"}", 400, "template"},
     {CALL_GENERATE, "{\"prompt\":\"a\",\"format\":\"json\"}", 0, ""},
     {CALL_GENERATE, "{\"prompt\":\"a\",\"format\":\"xml\"}", 400, "format"},
+    {CALL_GENERATE, "{\"prompt\":\"a\",\"format\":\" {\\\"type\\\":\\\"null\\\"}\"}", 0, ""},
     {CALL_GENERATE, "{\"prompt\":\"a\",\"images\":[\"x\"]}", 400, "images"},
     {CALL_GENERATE, "{\"prompt\":\"a\",\"think\":true}", 400, "think"},
     {CALL_GENERATE, "{\"prompt\":\"a\",\"options\":[]}", 400, "options"},
@@ -412,7 +413,19 @@ static void fields_arrive_as_they_were_given(void **state) {
     wefti_api_params_fini(&p);
 }
 
-static void structural_tags_and_rules_arrive_by_all_their_names(void **state) {
+/* The error of a request; `is_strict`: unknown fields are refused. */
+static struct weft_api_error error_of(const char *body, const weft_api_kind *kind, bool is_strict) {
+    struct weft_api_limits l = limits();
+    struct weft_api_error error = {0};
+    struct params p;
+    l.refuses_unknown_fields = is_strict;
+    (void)wefti_api_params_parse(json_loads(body, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL), kind, &l,
+                                 &p, &error);
+    wefti_api_params_fini(&p);
+    return error;
+}
+
+static void grammars_arrive_by_all_their_names(void **state) {
     (void)state;
     static const struct {
         const char *fields;
@@ -428,6 +441,18 @@ static void structural_tags_and_rules_arrive_by_all_their_names(void **state) {
          "{\"format\":1}"},
         {"\"structural_tag\":\"{}\"", WEFT_GRAMMAR_TAGS, "{}"},
         {"\"structured_outputs\":{\"grammar\":\"start: A\"}", WEFT_GRAMMAR_RULES, "start: A"},
+        {"\"response_format\":{\"type\":\"json_object\",\"json_schema\":{\"name\":\"x\",\"schema\":"
+         "{\"a\":1}}}",
+         WEFT_GRAMMAR_SCHEMA, "{\"a\":1}"},
+        {"\"response_format\":{\"type\":\"json_object\",\"schema\":{\"schema\":{\"a\":1},"
+         "\"strict\":true}}",
+         WEFT_GRAMMAR_SCHEMA, "{\"a\":1}"},
+        {"\"json_schema\":{\"name\":\"x\",\"schema\":true,\"strict\":true}", WEFT_GRAMMAR_SCHEMA,
+         "true"},
+        {"\"json_schema\":{\"name\":\"x\",\"type\":\"object\"}", WEFT_GRAMMAR_SCHEMA,
+         "{\"name\":\"x\",\"type\":\"object\"}"},
+        {"\"structured_outputs\":{\"regex\":\"a\",\"disable_additional_properties\":true}",
+         WEFT_GRAMMAR_REGEX, "a"},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
         struct params p;
@@ -440,6 +465,112 @@ static void structural_tags_and_rules_arrive_by_all_their_names(void **state) {
         assert_memory_equal(p.sampling.grammar.text, list[i].text, strlen(list[i].text));
         wefti_api_params_fini(&p);
     }
+}
+
+static void objects_are_closed_where_that_is_asked_for(void **state) {
+    (void)state;
+    static const struct {
+        const char *schema, *closed;
+    } list[] = {
+        {"true", "true"},
+        {"{\"type\":\"object\"}", "{\"type\":\"object\"}"},
+        {"{\"properties\":{\"properties\":{\"patternProperties\":{\"a\":{\"properties\":{},"
+         "\"unevaluatedProperties\":true}}}}}",
+         "{\"properties\":{\"properties\":{\"patternProperties\":{\"a\":{\"properties\":{},"
+         "\"unevaluatedProperties\":true}},\"additionalProperties\":false}},"
+         "\"additionalProperties\":false}"},
+        {"{\"additionalProperties\":{\"properties\":{}},\"properties\":{}}",
+         "{\"additionalProperties\":{\"properties\":{},\"additionalProperties\":false},"
+         "\"properties\":{}}"},
+        {"{\"anyOf\":[{\"properties\":{}},{\"items\":{\"properties\":{}}}]}",
+         "{\"anyOf\":[{\"properties\":{},\"additionalProperties\":false},{\"items\":{"
+         "\"properties\":{},"
+         "\"additionalProperties\":false}}]}"},
+        {"{\"enum\":[{\"properties\":{}}],\"const\":{\"properties\":{}},\"default\":{"
+         "\"properties\":{}},"
+         "\"examples\":[{\"properties\":{}}]}",
+         "{\"enum\":[{\"properties\":{}}],\"const\":{\"properties\":{}},\"default\":{"
+         "\"properties\":{}},"
+         "\"examples\":[{\"properties\":{}}]}"},
+        {"{\"$ref\":\"#/$defs/enum\",\"$defs\":{\"enum\":{\"properties\":{}}}}",
+         "{\"$ref\":\"#/$defs/"
+         "enum\",\"$defs\":{\"enum\":{\"properties\":{},\"additionalProperties\":"
+         "false}}}"},
+        {"\"{\\\"properties\\\": {}}\"", "{\"properties\":{},\"additionalProperties\":false}"},
+        {"\"{\\\"prop\"", "{\"prop"},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        struct params p;
+        struct weft_api_error error;
+        char body[400];
+        (void)snprintf(body, sizeof body,
+                       "{\"prompt\":\"a\",\"structured_outputs\":{\"json\":%s,"
+                       "\"disable_additional_properties\":true}}",
+                       list[i].schema);
+        if (!parse(body, CALL_COMPLETION, 4, &p, &error)) fail_msg("%s: %s", body, error.message);
+        assert_string_equal(p.sampling.grammar.text, list[i].closed);
+        wefti_api_params_fini(&p);
+    }
+}
+
+/* Of a call whose other fields are fine. */
+static void refusals_of_grammars_say_what_is_wrong_with_a_code(void **state) {
+    (void)state;
+    static const char invalid[] = "invalid_grammar";
+    static const struct {
+        const weft_api_kind *kind;
+        const char *fields, *code, *what;
+    } list[] = {
+        {CALL_COMPLETION, "\"response_format\":5", invalid, "must be an object"},
+        {CALL_COMPLETION, "\"response_format\":{\"type\":\"xml\"}", invalid,
+         "response_format.type"},
+        {CALL_COMPLETION, "\"response_format\":{\"type\":\"json_schema\"}", invalid,
+         "'response_format.json_schema.schema' must be a JSON Schema, got nothing"},
+        {CALL_COMPLETION,
+         "\"response_format\":{\"type\":\"json_object\",\"json_schema\":{\"name\":\"x\"}}", invalid,
+         "'response_format.json_schema.schema' must be a JSON Schema, got nothing"},
+        {CALL_COMPLETION, "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":[]}",
+         invalid, "'response_format.json_schema' must be an object"},
+        {CALL_COMPLETION, "\"guided_json\":5", invalid, "a JSON Schema, got an integer"},
+        {CALL_COMPLETION, "\"guided_regex\":\"a\",\"grammar\":\"b\"", invalid, "cannot both"},
+        {CALL_COMPLETION, "\"structured_outputs\":5", invalid, "must be an object"},
+        {CALL_COMPLETION, "\"structured_outputs\":{}", invalid, "\"json_object\""},
+        {CALL_COMPLETION, "\"structured_outputs\":{\"backend\":\"a\",\"jsonn\":{}}", invalid,
+         "got 'jsonn'"},
+        {CALL_COMPLETION, "\"structured_outputs\":{\"json_object\":1}", invalid,
+         "'structured_outputs.json_object' must be a boolean"},
+        {CALL_COMPLETION,
+         "\"structured_outputs\":{\"json\":{},\"disable_additional_properties\":\"y\"}", invalid,
+         "disable_additional_properties' must be a boolean"},
+        {CALL_COMPLETION,
+         "\"structured_outputs\":{\"structural_tag\":{},\"disable_additional_properties\":true}",
+         "unsupported_parameter", "disable_additional_properties"},
+        {CALL_LLAMA, "\"json_schema\":{\"name\":\"x\",\"strict\":true}", invalid,
+         "is not a JSON Schema"},
+        {CALL_LLAMA, "\"json_schema\":{\"name\":\"x\",\"schema\":5}", invalid,
+         "is not a JSON Schema"},
+        {CALL_GENERATE, "\"format\":\"jsn\"", invalid, "got \"jsn\""},
+        {CALL_GENERATE, "\"format\":5", invalid, "got an integer"},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        char body[256];
+        (void)snprintf(body, sizeof body, "{\"prompt\":\"a\",%s}", list[i].fields);
+        struct weft_api_error error = error_of(body, list[i].kind, false);
+        assert_int_equal(error.status, 400);
+        if (strcmp(error.code, list[i].code) != 0 || !strstr(error.message, list[i].what))
+            fail_msg("%s: %s, %s", body, error.code, error.message);
+    }
+}
+
+static void a_grammar_has_so_many_bytes_at_most(void **state) {
+    (void)state;
+    static char body[(4 << 20) + 100];
+    int n = snprintf(body, sizeof body, "{\"prompt\":\"a\",\"guided_regex\":\"");
+    memset(body + n, 'a', (4 << 20) + 1);
+    memcpy(body + n + (4 << 20) + 1, "\"}", 3);
+    struct weft_api_error error = error_of(body, CALL_COMPLETION, false);
+    assert_string_equal(error.code, "grammar_too_large");
+    assert_string_equal(error.param, "guided_regex");
 }
 
 static void how_to_serve_a_request_arrives_as_it_was_given(void **state) {
@@ -486,18 +617,6 @@ static void sixty_four_strings_may_stop_a_request_and_no_more(void **state) {
     }
 }
 
-/* The error of a request; `is_strict`: unknown fields are refused. */
-static struct weft_api_error error_of(const char *body, const weft_api_kind *kind, bool is_strict) {
-    struct weft_api_limits l = limits();
-    struct weft_api_error error = {0};
-    struct params p;
-    l.refuses_unknown_fields = is_strict;
-    (void)wefti_api_params_parse(json_loads(body, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL), kind, &l,
-                                 &p, &error);
-    wefti_api_params_fini(&p);
-    return error;
-}
-
 static void unknown_fields_are_refused_where_that_is_wanted(void **state) {
     (void)state;
     static const struct {
@@ -525,6 +644,27 @@ static void unknown_fields_are_refused_where_that_is_wanted(void **state) {
         {CALL_GENERATE, "{\"prompt\":\"a\",\"options\":{\"num_ctx\":5,\"top_k\":3}}", ""},
         {CALL_GENERATE, "{\"prompt\":\"a\",\"options\":{\"max_tokens\":5}}", "options.max_tokens"},
         {CALL_DETOKENIZE, "{\"tokens\":[1],\"model\":\"m\"}", ""},
+        {CALL_COMPLETION,
+         "{\"prompt\":\"a\",\"response_format\":{\"type\":\"text\",\"strict\":true}}",
+         "response_format.strict"},
+        {CALL_COMPLETION,
+         "{\"prompt\":\"a\",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{"
+         "\"name\":\"x\","
+         "\"strict\":true,\"description\":\"\",\"schema\":{\"x\":1}}}}",
+         ""},
+        {CALL_COMPLETION,
+         "{\"prompt\":\"a\",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{"
+         "\"schema\":{},"
+         "\"stric\":true}}}",
+         "response_format.json_schema.stric"},
+        {CALL_COMPLETION,
+         "{\"prompt\":\"a\",\"response_format\":{\"type\":\"structural_tag\",\"triggers\":[],"
+         "\"structures\":[]}}",
+         ""},
+        {CALL_COMPLETION,
+         "{\"prompt\":\"a\",\"response_format\":{\"type\":\"json_object\",\"json_schema\":null,"
+         "\"schema\":null}}",
+         ""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct weft_api_error error = error_of(cases[i].body, cases[i].kind, true);
@@ -866,7 +1006,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_body_is_taken_or_names_the_field),
         cmocka_unit_test(fields_arrive_as_they_were_given),
-        cmocka_unit_test(structural_tags_and_rules_arrive_by_all_their_names),
+        cmocka_unit_test(grammars_arrive_by_all_their_names),
+        cmocka_unit_test(objects_are_closed_where_that_is_asked_for),
+        cmocka_unit_test(refusals_of_grammars_say_what_is_wrong_with_a_code),
+        cmocka_unit_test(a_grammar_has_so_many_bytes_at_most),
         cmocka_unit_test(how_to_serve_a_request_arrives_as_it_was_given),
         cmocka_unit_test(sixty_four_strings_may_stop_a_request_and_no_more),
         cmocka_unit_test(unknown_fields_are_refused_where_that_is_wanted),
