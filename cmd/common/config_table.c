@@ -149,9 +149,10 @@ static const struct wefti_config_program programs[] = {
               "[--thinking none|open|maybe] [--tokenizer MODEL] --cases FILE [--json]",
      .about = "Judges texts by a grammar.",
      .examples = {"weft grammar --regex \"[0-9]+(\\.[0-9]+)?\" --cases texts.json"},
-     .details = "The file is a JSON list of strings. A line for each says accepted, incomplete (a "
-                "text of the "
-                "grammar begins so) or rejected, with --json one list of them all. With "
+     .details = "The file (\"-\": standard input) is a JSON list of strings. A line for each says "
+                "accepted, incomplete (a text of the grammar begins so) or rejected, and at which "
+                "byte, from 1 on, no text of the grammar goes on so; with --json one list of the "
+                "words alone. With "
                 "--tokenizer a text is "
                 "accepted only if, in the tokens of that model, each is allowed where it stands."},
     {.bit = WEFT_PROG_ROUTER,

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "commands.h"
 #include "grammar/grammar.h"
+#include "input.h"
 #include "tokenizer/tokenizer.h"
 
 #define FILE_BYTES_MAX (256u << 20)
@@ -18,6 +19,11 @@ struct judge {
     weft_gram_vocab *vocab;
     struct weft_str *tokens;
     uint64_t *mask;
+};
+
+struct verdict {
+    const char *word; /* one of these */
+    size_t at;        /* rejected: how many bytes are taken before what is not */
 };
 
 static const char rejected[] = "rejected", incomplete[] = "incomplete", accepted[] = "accepted";
@@ -110,67 +116,105 @@ static weft_err encode(const struct judge *j, struct weft_str text, uint32_t **i
     return err;
 }
 
-/* INVAL: rejected. */
+/* INVAL: rejected; *n_taken_out are then the bytes of the tokens before. */
 static weft_err take_tokens(const struct judge *j, weft_gram_state *state, struct weft_str text,
-                            struct weft_errmsg *why) {
+                            size_t *n_taken_out, struct weft_errmsg *why) {
     uint32_t *ids;
     size_t first, n;
     weft_err err = encode(j, text, &ids, &first, &n);
+    *n_taken_out = 0;
     if (err) return weft_err_set(why, WEFT_E_STATE, "a text that can't be tokenized");
     for (size_t i = first; i < n && !err; i++) {
         err = weft_gram_mask(state, j->vocab, j->mask);
         if (!err && !(j->mask[ids[i] / 64] >> (ids[i] % 64) & 1)) err = WEFT_E_INVAL;
         if (!err) err = weft_gram_take(state, j->tokens[ids[i]].data, j->tokens[ids[i]].len);
+        if (!err) *n_taken_out += j->tokens[ids[i]].len;
     }
     free(ids);
     return err;
 }
 
+/* Likewise by bytes. All at once, and once more byte by byte where that fails. */
+static weft_err take_bytes(weft_gram_state *state, struct weft_str text, size_t *n_taken_out) {
+    *n_taken_out = 0;
+    weft_err err = weft_gram_take(state, text.data, text.len);
+    if (err != WEFT_E_INVAL) return err;
+    while (*n_taken_out < text.len && !weft_gram_take(state, text.data + *n_taken_out, 1))
+        (*n_taken_out)++;
+    return err;
+}
+
 static weft_err judge_text(const struct judge *j, struct weft_str text, bool in_tokens,
-                           const char **verdict_out, struct weft_errmsg *why) {
+                           struct verdict *verdict_out, struct weft_errmsg *why) {
     weft_gram_state *state;
+    *verdict_out = (struct verdict){rejected, 0};
     weft_err err = weft_gram_state_new(j->gram, &state);
     if (!err && in_tokens)
-        err = take_tokens(j, state, text, why);
+        err = take_tokens(j, state, text, &verdict_out->at, why);
     else if (!err)
-        err = weft_gram_take(state, text.data, text.len);
-    *verdict_out = err ? rejected : weft_gram_may_end(state) ? accepted : incomplete;
+        err = take_bytes(state, text, &verdict_out->at);
+    if (!err) verdict_out->word = weft_gram_may_end(state) ? accepted : incomplete;
     weft_gram_state_free(state);
     if (err == WEFT_E_INVAL) return WEFT_OK;
     return err ? weft_err_set(why, err, "a text can't be judged: %s", weft_err_text(err)) : err;
 }
 
-static weft_err judge_case(const struct judge *j, const json_t *item, const char **verdict_out,
+static weft_err judge_case(const struct judge *j, const json_t *item, struct verdict *verdict_out,
                            struct weft_errmsg *why) {
     struct weft_str text = {json_string_value(item), json_string_length(item)};
-    if (!json_is_string(item)) return weft_err_set(why, WEFT_E_INVAL, "a case is not a string");
+    struct verdict in_tokens = {accepted, 0};
     weft_err err = judge_text(j, text, false, verdict_out, why);
-    const char *in_tokens = *verdict_out;
     if (!err && j->tok) err = judge_text(j, text, true, &in_tokens, why);
-    if (in_tokens == rejected) *verdict_out = rejected;
+    if (verdict_out->word != rejected && in_tokens.word == rejected) *verdict_out = in_tokens;
+    return err;
+}
+
+/* A list of strings. "-" is standard input. */
+static weft_err read_cases(const char *path, json_t **root_out, struct weft_errmsg *why) {
+    struct weft_buf input;
+    char *text = NULL;
+    size_t len = 0, i;
+    json_error_t where;
+    json_t *item;
+    bool is_input = strcmp(path, "-") == 0;
+    *root_out = NULL;
+    weft_buf_init(&input, FILE_BYTES_MAX);
+    weft_err err = is_input ? weft_input_read(&input, why)
+                            : weft_file_read(path, WEFT_FILE_ANY, FILE_BYTES_MAX, &text, &len, why);
+    const char *name = is_input ? "standard input" : path;
+    if (!err)
+        *root_out = json_loadb(is_input ? weft_buf_cstr(&input) : text, is_input ? input.len : len,
+                               JSON_ALLOW_NUL, &where);
+    if (!err && !*root_out)
+        err = weft_err_set(why, WEFT_E_INVAL, "%s is not JSON: %s at line %d", name, where.text,
+                           where.line);
+    if (!err && !json_is_array(*root_out))
+        err = weft_err_set(why, WEFT_E_INVAL, "%s is not a JSON list of strings", name);
+    json_array_foreach(*root_out, i, item) {
+        if (!err && !json_is_string(item))
+            err = weft_err_set(why, WEFT_E_INVAL, "case [%zu] of %s is not a string", i, name);
+    }
+    free(text);
+    weft_buf_fini(&input);
     return err;
 }
 
 static weft_err judge_cases(const struct judge *j, const char *path, bool as_json,
                             struct weft_errmsg *why) {
-    char *text;
-    size_t len, i;
-    json_error_t where;
-    json_t *root = NULL, *item;
-    weft_err err = weft_file_read(path, WEFT_FILE_ANY, FILE_BYTES_MAX, &text, &len, why);
-    if (!err) root = json_loadb(text, len, JSON_ALLOW_NUL, &where);
-    if (!err && !root)
-        err = weft_err_set(why, WEFT_E_INVAL, "%s is not JSON: %s at line %d", path, where.text,
-                           where.line);
-    if (!err && !json_is_array(root))
-        err = weft_err_set(why, WEFT_E_INVAL, "%s is not a JSON list of strings", path);
-    free(text);
+    size_t i;
+    json_t *root, *item;
+    weft_err err = read_cases(path, &root, why);
     if (!err && as_json) printf("[");
     json_array_foreach(root, i, item) {
-        const char *verdict = rejected;
+        struct verdict verdict;
         if (!err) err = judge_case(j, item, &verdict, why);
         if (err) break;
-        printf(as_json ? "%s\"%s\"" : "%s%s\n", as_json && i ? ", " : "", verdict);
+        if (as_json)
+            printf("%s\"%s\"", i ? ", " : "", verdict.word);
+        else if (verdict.word == rejected)
+            printf("%s at byte %zu\n", verdict.word, verdict.at + 1);
+        else
+            printf("%s\n", verdict.word);
     }
     if (!err && as_json) printf("]\n");
     json_decref(root);

@@ -298,6 +298,22 @@ def test_texts_are_judged_behind_thoughts_and_with_the_blanks_asked_for():
         assert "".join(word[0] for word in judged("--lark", lark, texts, *more)) == expected, more
 
 
+def test_a_rejected_text_is_told_its_byte_and_a_case_that_is_none_its_index():
+    def run(cases, *more):
+        command = [os.path.join(harness.BIN_DIR, "weft"), "grammar", "--regex", "[0-9]+(\\.[0-9]+)?", "--cases", cases, *more]
+        return lambda text: subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    done = run("-")('["12", "1.", "", "a", "12.x", "12.5."]')
+    assert done.stdout.splitlines() == ["accepted", "incomplete", "incomplete", "rejected at byte 1", "rejected at byte 4",
+                                        "rejected at byte 5"], done
+    assert run("-", "--json")('["12", "a"]').stdout == '["accepted", "rejected"]\n'
+    done = run("-", "--tokenizer", harness.FABLE)('["1x"]')
+    assert done.stdout == "rejected at byte 2\n", done
+    done = run("-")('["12", 5]')
+    assert done.returncode and not done.stdout and "case [1] of standard input is not a string" in done.stderr, done
+    done = run("-")('{"a": 5}')
+    assert done.returncode and "standard input is not a JSON list" in done.stderr, done
+
+
 def judged(option, grammar, texts, *more):
     with tempfile.TemporaryDirectory() as folder:
         cases, path = os.path.join(folder, "cases"), os.path.join(folder, "grammar")
