@@ -661,6 +661,11 @@ static void digits_are_bounded_as_asked_for(void **state) {
     assert_int_equal(judge(one, "-7"), 'a');
     assert_int_equal(judge(one, "10"), 'r');
     weft_gram_free(one);
+    weft_gram *duration = schema_of("{\"type\": \"string\", \"format\": \"duration\"}", 1, 3);
+    assert_int_equal(judge(duration, "\"P123Y4M5DT999H\""), 'a');
+    assert_int_equal(judge(duration, "\"P1234"), 'r');
+    assert_int_equal(judge(duration, "\"PT1000S\""), 'r');
+    weft_gram_free(duration);
     weft_gram *many = schema_of("{\"type\": \"integer\", \"multipleOf\": 7}", 1, 1000);
     char text[1002];
     memset(text, '7', sizeof text);

@@ -43,6 +43,7 @@
 #define DURATION_DATE "(?:[0-9]+Y(?:[0-9]+M(?:[0-9]+D)?)?|[0-9]+M(?:[0-9]+D)?|[0-9]+D)"
 #define POINTER "(?:/(?:[^~/]|~[01])*)*"
 
+/* "[0-9]+" is bounded as numbers are. */
 static const struct {
     const char *name, *regex;
 } formats[] = {
@@ -67,12 +68,23 @@ static const struct {
     {"regex", NULL},
 };
 
-const char *wefti_format_regex(const char *name, bool *is_standard_out) {
+static void add_bounded(struct weft_buf *out, const char *regex, uint32_t n_digits) {
+    static const char digits[] = "[0-9]+";
+    for (const char *next; (next = strstr(regex, digits)); regex = next + sizeof digits - 1) {
+        weft_buf_add(out, regex, (size_t)(next - regex));
+        weft_buf_printf(out, "[0-9]{1,%u}", n_digits);
+    }
+    weft_buf_add_str(out, regex);
+}
+
+bool wefti_format_regex(const char *name, uint32_t n_digits, struct weft_buf *out,
+                        bool *is_standard_out) {
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         if (strcmp(name, formats[i].name) != 0) continue;
         *is_standard_out = true;
-        return formats[i].regex;
+        if (formats[i].regex) add_bounded(out, formats[i].regex, n_digits);
+        return formats[i].regex != NULL;
     }
     *is_standard_out = false;
-    return NULL;
+    return false;
 }

@@ -3,9 +3,13 @@
 #define WEFTI_GRAMMAR_FORMAT_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
-/* What all of the text matches (wefti_regex_expr, MATCH). NULL: *is_standard_out says whether the standard
- * names the format all the same; other names are annotations. */
-const char *wefti_format_regex(const char *name, bool *is_standard_out);
+#include "base/buf.h"
+
+/* Adds what all of the text matches (wefti_regex_expr, MATCH), with so many digits of a number at most. False:
+ * *is_standard_out says whether the standard names the format all the same; other names are annotations. */
+bool wefti_format_regex(const char *name, uint32_t n_digits, struct weft_buf *out,
+                        bool *is_standard_out);
 
 #endif

@@ -230,9 +230,10 @@ static const struct wefti_set *read_pattern(struct wefti_schema *s, const json_t
 static const struct wefti_set *read_format(struct wefti_schema *s, const json_t *schema) {
     const char *name = json_string_value(json_object_get(schema, "format"));
     bool is_standard = false;
-    const char *regex = wefti_format_regex(name, &is_standard);
-    if (regex)
-        return read_regex(s, schema, "format", (struct weft_str){regex, strlen(regex)},
+    weft_buf_clear(&s->path);
+    if (wefti_format_regex(name, s->sets.numbers.n_digits, &s->path, &is_standard))
+        return read_regex(s, schema, "format",
+                          (struct weft_str){weft_buf_cstr(&s->path), s->path.len},
                           WEFTI_REGEX_MATCH);
     if (!is_standard) return wefti_set_all(&s->sets);
     char what[64];

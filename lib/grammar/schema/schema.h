@@ -15,7 +15,7 @@ struct wefti_schema {
     struct wefti_sets sets;
     struct wefti_refs refs;
     wefti_expr words, strings, numbers; /* null, true and false; all strings; all numbers */
-    struct weft_buf path;               /* for messages */
+    struct weft_buf path;               /* texts that are used at once: for messages, of formats */
 };
 
 /* A schema as rules of `tree`, which may have others. INVAL: no JSON, no schema, or nothing fits; UNSUPPORTED:
