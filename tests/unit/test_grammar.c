@@ -76,6 +76,8 @@ static void what_is_not_understood_is_refused_at_its_place(void **state) {
     ASSERT_REFUSED(weft_gram_regex(STR("(?m)b"), &gram, &why), WEFT_E_UNSUPPORTED, "flags");
     ASSERT_REFUSED(weft_gram_regex(STR("(?i)\xc3\xa9"), &gram, &why), WEFT_E_UNSUPPORTED,
                    "beyond ASCII");
+    ASSERT_REFUSED(weft_gram_regex(STR("a[^[:alpha:]]"), &gram, &why), WEFT_E_UNSUPPORTED,
+                   "character 4: a POSIX class is not supported");
     ASSERT_REFUSED(weft_gram_regex(STR("a{2,1}"), &gram, &why), WEFT_E_INVAL, "wrong way round");
     ASSERT_REFUSED(weft_gram_regex(STR("a{9999999}"), &gram, &why), WEFT_E_TOOBIG, "1000000");
     ASSERT_REFUSED(weft_gram_regex(STR("a$b"), &gram, &why), WEFT_E_INVAL,
@@ -129,6 +131,15 @@ static void what_is_repeated_is_one_character(void **state) {
         assert_int_equal(judge(gram, good[i]), 'a');
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_not_equal(judge(gram, bad[i]), 'a');
+    weft_gram_free(gram);
+}
+
+static void brackets_and_colons_are_characters_of_a_class(void **state) {
+    (void)state;
+    weft_gram *gram = regex("[[:a][]:]");
+    assert_int_equal(judge(gram, "[:"), 'a');
+    assert_int_equal(judge(gram, "a]"), 'a');
+    assert_int_equal(judge(gram, "b"), 'r');
     weft_gram_free(gram);
 }
 
@@ -682,6 +693,7 @@ int main(void) {
         cmocka_unit_test(look_ahead_and_anchors_are_compiled_away),
         cmocka_unit_test(flags_hold_where_they_stand),
         cmocka_unit_test(what_is_repeated_is_one_character),
+        cmocka_unit_test(brackets_and_colons_are_characters_of_a_class),
         cmocka_unit_test(nothing_begins_that_can_not_end),
         cmocka_unit_test(what_is_refused_leaves_the_state_as_it_was),
         cmocka_unit_test(a_token_may_span_rules_and_end_within_a_character),

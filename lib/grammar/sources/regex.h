@@ -4,7 +4,7 @@
  *          alternation, greedy and lazy quantifiers (the language is the same), anchors, look-ahead.
  *          \d \w \s are ASCII's in a match, ECMA's in a search. In a match also Python's (?i) at the
  *          start, (?i:...), (?s:...); letters of any case are ASCII's and those that Python takes for them.
- * Refused  Look-behind, backreferences, \b, other inline flags, possessive quantifiers and atomic groups,
+ * Refused  Look-behind, backreferences, \b, POSIX classes, other inline flags, possessive quantifiers and atomic groups,
  *          \p; look-ahead and anchors within a repeat.
  */
 #ifndef WEFTI_GRAMMAR_REGEX_H

@@ -261,6 +261,15 @@ static bool read_escape(struct reader *r, bool in_class, struct wefti_chars *set
     return false;
 }
 
+/* "[:alpha:]" within a class: neither Python nor ECMA-262 knows it, and takes it for some of these characters. */
+static bool is_posix_class(const struct reader *r) {
+    size_t at = r->at + 2;
+    if (!is_at(r, "[:")) return false;
+    while (at < r->len && r->text[at] >= 'a' && r->text[at] <= 'z')
+        at++;
+    return r->len - at >= 2 && r->text[at] == ':' && r->text[at + 1] == ']';
+}
+
 /* Behind "[". */
 static uint32_t read_class(struct reader *r) {
     struct wefti_chars set = {0};
@@ -272,6 +281,10 @@ static uint32_t read_class(struct reader *r) {
             break;
         }
         is_first = false;
+        if (is_posix_class(r)) {
+            fail(r, WEFT_E_UNSUPPORTED, "a POSIX class is not supported");
+            break;
+        }
         if (take(r, "\\")) {
             if (read_escape(r, true, &set, &first)) continue;
         } else {
