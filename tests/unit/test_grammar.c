@@ -340,7 +340,7 @@ static void items_of_few_values_may_all_differ(void **state) {
         "\"const\":true}}"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         ASSERT_REFUSED(weft_gram_schema(STR(others[i]), &gram, &why), WEFT_E_UNSUPPORTED,
-                       "\"uniqueItems\" is not supported");
+                       "\"uniqueItems\" at #");
 }
 
 static void combinations_are_those_of_sets(void **state) {
