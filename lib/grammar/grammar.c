@@ -15,8 +15,7 @@
 #include "sources/thinking.h"
 
 #define EXPRS_MAX (1u << 20) /* some 40 MB, with what the texts of a grammar add */
-/* What a mask or a byte of a text may do, and a compilation: each some 0.2 to 0.4 s (for a mask that is
- * late the whole batch waits). Most schemas take a thousandth of it to compile; all but one of those of the
+/* What a mask or a byte of a text may do, and a compilation: each some 0.2 to 0.4 s of a CPU. Most schemas take a thousandth of it to compile; all but one of those of the
  * sample that compile at all, a tenth. Sanitizers take ten times as long, and a fuzzer ends what
  * takes twenty seconds. */
 #define CALL_WORK_MAX 8000000u
