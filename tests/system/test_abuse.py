@@ -1161,13 +1161,16 @@ class Streams:
 
     def __init__(self, server):
         self.server, self.stop, self.calls = server, threading.Event(), []
+        self.gaps = []  # seconds between what came of a stream
         bodies = [{"prompt": "The others", "max_tokens": 200, "temperature": 1, "seed": i, "ignore_eos": True, "logprobs": 0,
                    "return_tokens_as_token_ids": True} for i in range(8)]
         self.work = [(body, self.tokens(body)) for body in bodies]
 
     def tokens(self, body):
-        return [harness.tokens_of(choice) for event in harness.Stream(self.server, body).events()
-                for choice in event["choices"] if choice["logprobs"]]
+        times = []
+        events = harness.Stream(self.server, body, lambda *_: times.append(time.monotonic())).events()
+        self.gaps += [after - before for before, after in zip(times, times[1:])]
+        return [harness.tokens_of(choice) for event in events for choice in event["choices"] if choice["logprobs"]]
 
     def run(self, body, expected):
         n = 0
@@ -1183,7 +1186,9 @@ class Streams:
     def __exit__(self, kind, *_):
         self.stop.set()
         n = [call.result() for call in self.calls]
-        print(f"    {sum(n)} streams meanwhile", flush=True)
+        gaps = sorted(self.gaps)
+        print(f"    {sum(n)} streams meanwhile, between what comes {gaps[len(gaps) * 99 // 100] * 1e3:.0f} ms at p99, "
+              f"{gaps[-1] * 1e3:.0f} at most", flush=True)
         assert kind or all(n)
 
 
