@@ -1134,6 +1134,11 @@ def bombs():
         ("all of itself", {"allOf": [{"$ref": "#"}, {"type": "integer"}]}, "nothing but itself"),
         ("not itself", {"not": {"$ref": "#"}}, "nothing but itself"),
         ("a list of itself, for ever", {"type": "array", "items": {"$ref": "#"}, "minItems": 1}, "nothing satisfies it"),
+        ("a long name above 30,000 objects", {"$id": "http://x/" + "a" * 60000, "type": "integer", "x": [{}] * 30000}, 200),
+        ("30,000 names and references to them", {"anyOf": [{"$ref": f"http://x/{i}"} for i in range(30000)], "$defs": {
+            f"d{i}": {"$id": f"http://x/{i}", "type": "integer"} for i in range(30000)}}, None),
+        ("6,000 names below a long one", {"$id": "http://x/" + "a" * 2000 + "/", "anyOf": [{"$ref": f"{i}"} for i in range(6000)],
+                                          "$defs": {f"d{i}": {"$id": f"{i}"} for i in range(6000)}}, "too long names"),
         ("100 objects of 1 MB", {"anyOf": [form(i, 10000) for i in range(100)]}, 200),
     ]
     return [(what, {"guided_json": schema}, wanted) for what, schema, wanted in schemas] + [

@@ -454,6 +454,78 @@ static void many_members_and_values_are_looked_up_not_searched(void **state) {
     weft_buf_fini(&json);
 }
 
+#define DRAFT_4 "\"$schema\":\"http://json-schema.org/draft-04/schema#\","
+#define DRAFT_7 "\"$schema\":\"http://json-schema.org/draft-07/schema#\","
+#define DRAFT_2020 "\"$schema\":\"https://json-schema.org/draft/2020-12/schema\","
+
+static void names_are_defined_where_schemas_stand(void **state) {
+    (void)state;
+    check_schema(
+        "{\"type\":\"object\",\"properties\":{\"const\":{\"$id\":\"http://x/y\",\"$defs\":{"
+        "\"a\":{\"type\":\"string\"}},\"$ref\":\"#/$defs/a\"}},\"$defs\":{\"a\":{\"type\":"
+        "\"integer\"}}}",
+        GOOD{"{\"const\":\"1\"}", NULL}, BAD{"{\"const\":1}", NULL});
+    check_schema("{" DRAFT_2020 "\"properties\":{\"a\":{\"id\":\"foo\",\"$ref\":\"#/$defs/s\","
+                 "\"$defs\":{\"s\":{}}}},\"$defs\":{\"s\":{\"type\":\"string\"}}}",
+                 GOOD{"{\"a\":\"1\"}", NULL}, BAD{"{\"a\":1}", NULL});
+    check_schema("{\"examples\":[{\"$id\":\"http://x/s\"}],\"$defs\":{\"s\":{\"$id\":"
+                 "\"http://x/s\",\"type\":\"string\"}},\"$ref\":\"http://x/s\"}",
+                 GOOD{"\"1\"", NULL}, BAD{"1", NULL});
+    check_schema("{" DRAFT_4 "\"id\":\"http://x/\",\"properties\":{\"a\":{\"$ref\":\"b\"},\"c\":{"
+                 "\"$ref\":\"#d\"}},\"definitions\":{\"b\":{\"id\":\"b\",\"type\":\"null\"},\"d\":"
+                 "{\"id\":\"#d\",\"type\":\"boolean\"}}}",
+                 GOOD{"{\"a\":null,\"c\":true}", NULL}, BAD{"{\"a\":1}", "{\"c\":1}", NULL});
+    static const char *const unclear[] = {
+        "{\"$ref\":\"a\",\"$defs\":{\"a\":{\"$id\":\"a\"},\"b\":{\"$id\":\"a\"}}}",
+        "{\"$ref\":\"#a\",\"default\":{\"$anchor\":\"a\"}}",
+        "{\"$ref\":\"#a\\u0000\",\"$defs\":{\"a\":{\"$anchor\":\"a\"}}}",
+        "{\"$defs\":{\"a\":{}},\"items\":{\"id\":\"b\",\"$ref\":\"#/$defs/a\"}}",
+        "{" DRAFT_7 "\"$ref\":\"#a\",\"definitions\":{\"a\":{\"$anchor\":\"a\"}}}",
+        "{" DRAFT_2020 "\"$ref\":\"#a\",\"$defs\":{\"a\":{\"$id\":\"#a\"}}}",
+    };
+    for (size_t i = 0; i < sizeof unclear / sizeof *unclear; i++)
+        ASSERT_REFUSED(weft_gram_schema(STR(unclear[i]), &gram, &why), WEFT_E_UNSUPPORTED,
+                       "names nothing");
+}
+
+/* What a schema says costs as much as it is long, whatever it calls its parts. */
+static void names_cost_what_they_are_long(void **state) {
+    (void)state;
+    enum { N = 30000 };
+    struct weft_buf json;
+    weft_buf_init(&json, 16 << 20);
+    weft_buf_add_str(&json, "{\"$id\":\"http://x/");
+    for (int i = 0; i < 60000; i++)
+        weft_buf_add_char(&json, 'a');
+    weft_buf_add_str(&json, "\",\"type\":\"integer\",\"x\":[{}");
+    for (int i = 0; i < N; i++)
+        weft_buf_add_str(&json, ",{}");
+    weft_gram *gram = finish(&json, "]}");
+    assert_int_equal(judge(gram, "1"), 'a');
+    weft_gram_free(gram);
+    weft_buf_add_str(&json, "{\"type\":\"null\",\"$defs\":{");
+    for (int i = 0; i < N; i++)
+        weft_buf_printf(&json, "\"%d\":{\"$id\":\"http://x/%d\",\"type\":\"null\"},", i, i);
+    weft_buf_add_str(&json, "\"x\":{}},\"anyOf\":[{\"type\":\"null\"}");
+    for (int i = 0; i < N; i++)
+        weft_buf_printf(&json, ",{\"$ref\":\"http://x/%d\"}", i);
+    gram = finish(&json, "]}");
+    assert_int_equal(judge(gram, "null"), 'a');
+    weft_gram_free(gram);
+    weft_buf_add_str(&json, "{\"$id\":\"http://x/");
+    for (int i = 0; i < 2000; i++)
+        weft_buf_add_char(&json, 'a');
+    weft_buf_add_str(&json, "/\",\"$defs\":{");
+    for (int i = 0; i < N; i++)
+        weft_buf_printf(&json, "\"%d\":{\"$id\":\"%d\"},", i, i);
+    weft_buf_add_str(&json, "\"x\":{}}}");
+    struct weft_errmsg why = {""};
+    const struct weft_str text = {weft_buf_cstr(&json), json.len};
+    assert_int_equal(weft_gram_schema(text, &gram, &why), WEFT_E_TOOBIG);
+    assert_non_null(strstr(why.text, "too many or too long names"));
+    weft_buf_fini(&json);
+}
+
 static void too_many_members_are_refused(void **state) {
     (void)state;
     struct weft_buf json;
@@ -710,6 +782,8 @@ int main(void) {
         cmocka_unit_test(a_schema_may_contain_itself),
         cmocka_unit_test(what_is_not_honoured_is_refused_with_its_place),
         cmocka_unit_test(many_members_and_values_are_looked_up_not_searched),
+        cmocka_unit_test(names_are_defined_where_schemas_stand),
+        cmocka_unit_test(names_cost_what_they_are_long),
         cmocka_unit_test(too_many_members_are_refused),
         cmocka_unit_test(an_ambiguous_text_meets_a_bound),
         cmocka_unit_test(repeats_of_repeats_are_one),

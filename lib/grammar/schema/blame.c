@@ -104,7 +104,7 @@ static const json_t *schema_of(const struct blame *b, wefti_term term) {
 static wefti_term dead_part(struct blame *b, wefti_term term) {
     const struct wefti_term_node node = b->s->sets.terms[term];
     const json_t *schema = schema_of(b, term), *list = json_object_get(schema, "allOf");
-    const char *ref = json_string_value(json_object_get(schema, "$ref"));
+    const json_t *ref = json_object_get(schema, "$ref");
     const json_t *target = ref ? wefti_refs_find(&b->s->refs, schema, ref) : NULL;
     for (uint32_t i = 0; node.kind == WEFTI_TERM_AND && i < node.n_parts; i++) {
         if (!is_alive(b, node.parts[i])) return node.parts[i];

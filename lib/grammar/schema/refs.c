@@ -1,3 +1,7 @@
+/* Most documents are one resource, whose URI matters to nobody: so only objects that are of another one are noted, with
+ * its index. Names are hashed, anchors by their resource and the text that the document has already. What all
+ * URIs that are made have together is bounded, so that ten thousand names under one long "$id" cost no more than
+ * their document. */
 #include "schema/refs.h"
 
 #include <stdlib.h>
@@ -7,8 +11,12 @@
 
 #define DEPTH_MAX 12000
 #define PLACES_MAX 1000000u
-#define DYNAMIC_MAX 100u /* more are taken for twins */
+#define NAMES_MAX 100000u
 #define URI_BYTES_MAX 65536u
+#define ALL_URI_BYTES_MAX ((size_t)16 << 20)
+
+#define UNCLEAR UINT32_MAX /* no resource: nobody can say what a reference here is relative to */
+#define NOWHERE UINT32_MAX /* what a URI is within */
 
 /* ------------------------------------------------------------------------------------- URIs --- */
 
@@ -35,16 +43,13 @@ static void drop_dots(char *path) {
 }
 
 /* RFC 3986, section 5.2. The caller frees; NULL: no memory, or too long. */
-static char *resolve(const char *base, const char *ref) {
+static char *resolve(struct wefti_refs *refs, const char *base, const char *ref) {
     struct weft_buf out;
     size_t n_base = strcspn(base, "#"), n_scheme = scheme_len(base);
     weft_buf_init(&out, URI_BYTES_MAX);
     const char *authority = base + n_scheme, *path = authority;
     if (!strncmp(authority, "//", 2)) path = authority + 2 + strcspn(authority + 2, "/?#");
     if (scheme_len(ref)) {
-        weft_buf_add_str(&out, ref);
-    } else if (*ref == '#' || !*ref) {
-        weft_buf_add(&out, base, n_base);
         weft_buf_add_str(&out, ref);
     } else if (*ref == '/') {
         size_t n = (size_t)((ref[1] == '/' ? authority : path) - base);
@@ -58,73 +63,260 @@ static char *resolve(const char *base, const char *ref) {
         if (n == (size_t)(path - base) && path > authority) weft_buf_add_char(&out, '/');
         weft_buf_add_str(&out, ref);
     }
-    char *text = out.failed ? NULL : strdup(weft_buf_cstr(&out));
+    refs->n_uri_bytes += out.len + n_base;
+    bool is_over = out.failed || refs->n_uri_bytes > ALL_URI_BYTES_MAX;
+    char *text = is_over ? NULL : strdup(weft_buf_cstr(&out));
     weft_buf_fini(&out);
     if (text && strncmp(text, "urn:", 4) != 0) drop_dots(text);
     return text;
 }
 
-/* ------------------------------------------------------------------------------------ places --- */
+/* --------------------------------------------------------------------------------------- names --- */
 
-static bool add_place(struct wefti_ref_place **list, size_t *n, size_t *cap, const json_t *schema,
-                      char *uri) {
-    if (*n == *cap) {
-        size_t wider = *cap ? 2 * *cap : 16;
-        struct wefti_ref_place *more =
-            wider > PLACES_MAX ? NULL : realloc(*list, wider * sizeof *more);
-        if (!more) {
-            free(uri);
-            return false;
-        }
-        *list = more;
-        *cap = wider;
+static uint32_t hash_name(uint32_t within, const char *text) {
+    uint64_t hash = 0xcbf29ce484222325u ^ within;
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u; /* FNV-1a */
+    return (uint32_t)(hash ^ hash >> 32);
+}
+
+/* Where a name is, or would be. */
+static uint32_t *slot_of(const struct wefti_refs *refs, uint32_t within, const char *text) {
+    for (uint32_t at = hash_name(within, text);; at++) {
+        uint32_t *slot = &refs->slots[at & (refs->n_slots - 1)];
+        const struct wefti_ref_name *name = *slot ? &refs->names[*slot - 1] : NULL;
+        if (!name || (name->within == within && !strcmp(name->text, text))) return slot;
     }
-    (*list)[(*n)++] = (struct wefti_ref_place){schema, uri};
-    return uri != NULL;
 }
 
-static bool add_name(struct wefti_refs *refs, const json_t *schema, const char *base,
-                     const char *name, bool is_anchor) {
-    struct weft_buf text;
-    weft_buf_init(&text, URI_BYTES_MAX);
-    weft_buf_printf(&text, "%s%s", is_anchor ? "#" : "", name);
-    char *uri = text.failed ? NULL : resolve(base, weft_buf_cstr(&text));
-    weft_buf_fini(&text);
-    size_t len = uri ? strlen(uri) : 0;
-    if (!is_anchor && len > 0 && uri[len - 1] == '#') uri[len - 1] = '\0';
-    return add_place(&refs->names, &refs->n_names, &refs->cap_names, schema, uri);
+static const struct wefti_ref_name *find_name(const struct wefti_refs *refs, uint32_t within,
+                                              const char *text) {
+    uint32_t idx = refs->n_slots ? *slot_of(refs, within, text) : 0;
+    return idx && !refs->names[idx - 1].is_twice ? &refs->names[idx - 1] : NULL;
 }
 
-/* An "$id" that is an anchor alone, as draft 7 had them, names without being a base. */
-static weft_err walk(struct wefti_refs *refs, const json_t *at, const char *base, int depth) {
+/* False: no memory, or too many. */
+static bool make_room(struct wefti_refs *refs) {
+    uint32_t cap = refs->n_slots ? refs->n_slots : 16;
+    if (2 * refs->n_names < refs->n_slots) return true;
+    struct wefti_ref_name *names =
+        refs->n_names < NAMES_MAX ? realloc(refs->names, cap * sizeof *names) : NULL;
+    if (!names) return false;
+    refs->names = names;
+    uint32_t *slots = calloc(2 * (size_t)cap, sizeof *slots);
+    if (!slots) return false;
+    free(refs->slots);
+    refs->slots = slots;
+    refs->n_slots = 2 * cap;
+    for (uint32_t i = 0; i < refs->n_names; i++)
+        *slot_of(refs, names[i].within, names[i].text) = i + 1;
+    return true;
+}
+
+/* What two have as their name, nobody has. */
+static bool add_name(struct wefti_refs *refs, struct wefti_ref_name name) {
+    if (!make_room(refs)) return false;
+    uint32_t *slot = slot_of(refs, name.within, name.text);
+    if (*slot) {
+        struct wefti_ref_name *other = &refs->names[*slot - 1];
+        other->is_twice = other->is_twice || other->schema != name.schema;
+        return true;
+    }
+    refs->names[refs->n_names++] = name;
+    *slot = refs->n_names;
+    return true;
+}
+
+static bool add_place(struct wefti_refs *refs, const json_t *schema, uint32_t resource) {
+    if (resource == 0) return true;
+    if (refs->n_places == refs->cap_places) {
+        uint32_t cap = refs->cap_places ? 2 * refs->cap_places : 16;
+        struct wefti_ref_place *more =
+            refs->n_places < PLACES_MAX ? realloc(refs->places, cap * sizeof *more) : NULL;
+        if (!more) return false;
+        refs->places = more;
+        refs->cap_places = cap;
+    }
+    refs->places[refs->n_places++] = (struct wefti_ref_place){schema, resource};
+    return true;
+}
+
+/* Takes the URI, which may be NULL after a failure. */
+static bool add_resource(struct wefti_refs *refs, const json_t *root, char *uri,
+                         enum wefti_draft draft) {
+    struct wefti_ref_resource *more = uri && refs->n_resources < NAMES_MAX ? refs->resources : NULL;
+    if (more && (refs->n_resources & (refs->n_resources - 1)) == 0)
+        more = realloc(more, 2 * (size_t)refs->n_resources * sizeof *more);
+    if (!more) {
+        free(uri);
+        return false;
+    }
+    refs->resources = more;
+    more[refs->n_resources++] = (struct wefti_ref_resource){root, uri, draft};
+    return add_name(refs,
+                    (struct wefti_ref_name){NOWHERE, uri, root, refs->n_resources - 1, false});
+}
+
+/* ---------------------------------------------------------------------------------------- walk --- */
+
+static enum wefti_draft draft_in(const struct wefti_refs *refs, uint32_t resource) {
+    return refs->resources[resource == UNCLEAR ? 0 : resource].draft;
+}
+
+static void add_dynamic(struct wefti_refs *refs, const char *name) {
+    for (uint32_t i = 0; i < refs->n_dynamic; i++)
+        refs->has_dynamic = refs->has_dynamic || !strcmp(refs->dynamic[i], name);
+    if (refs->n_dynamic == WEFTI_REF_DYNAMIC_MAX)
+        refs->has_dynamic = true;
+    else
+        refs->dynamic[refs->n_dynamic++] = name;
+}
+
+enum position { A_SCHEMA, SCHEMAS_BY_NAME, NO_SCHEMA };
+
+static bool is_one_of(const char *key, const char *const *list) {
+    while (*list && strcmp(key, *list) != 0)
+        list++;
+    return *list != NULL;
+}
+
+/* What stands behind a keyword. What is not known to be a schema defines no names, though a pointer may lead there. */
+static enum position position_behind(const char *keyword) {
+    static const char *const by_name[] = {"properties",  "patternProperties", "$defs",
+                                          "definitions", "dependencies",      "dependentSchemas",
+                                          NULL};
+    static const char *const schemas[] = {"additionalProperties",
+                                          "unevaluatedProperties",
+                                          "propertyNames",
+                                          "items",
+                                          "prefixItems",
+                                          "additionalItems",
+                                          "unevaluatedItems",
+                                          "contains",
+                                          "contentSchema",
+                                          "allOf",
+                                          "anyOf",
+                                          "oneOf",
+                                          "not",
+                                          "if",
+                                          "then",
+                                          "else",
+                                          NULL};
+    if (is_one_of(keyword, by_name)) return SCHEMAS_BY_NAME;
+    return is_one_of(keyword, schemas) ? A_SCHEMA : NO_SCHEMA;
+}
+
+static enum wefti_draft draft_of(const json_t *schema) {
+    static const struct {
+        const char *name;
+        enum wefti_draft draft;
+    } drafts[] = {
+        {"json-schema.org/draft-03/schema", WEFTI_DRAFT_3},
+        {"json-schema.org/draft-04/schema", WEFTI_DRAFT_4},
+        {"json-schema.org/draft-06/schema", WEFTI_DRAFT_6},
+        {"json-schema.org/draft-07/schema", WEFTI_DRAFT_7},
+        {"json-schema.org/draft/2019-09/schema", WEFTI_DRAFT_2019},
+        {"json-schema.org/draft/2020-12/schema", WEFTI_DRAFT_2020},
+    };
+    const char *uri = json_string_value(json_object_get(schema, "$schema"));
+    const char *name = uri ? strstr(uri, "://") : NULL;
+    for (size_t i = 0; name && i < sizeof drafts / sizeof *drafts; i++) {
+        size_t n = strlen(drafts[i].name);
+        bool is_it = !strncmp(name + 3, drafts[i].name, n) && (!name[3 + n] || name[3 + n] == '#');
+        if (is_it) return drafts[i].draft;
+    }
+    return WEFTI_DRAFT_ANY;
+}
+
+/* In drafts up to 7 nothing counts beside a "$ref"; without a draft either spelling does. */
+static const json_t *id_of(const json_t *schema, enum wefti_draft draft) {
+    const json_t *id = json_object_get(schema, "$id"), *old = json_object_get(schema, "id");
+    bool is_old = draft == WEFTI_DRAFT_3 || draft == WEFTI_DRAFT_4;
+    if (wefti_draft_is_old(draft) && json_object_get(schema, "$ref")) return NULL;
+    if (is_old || (draft == WEFTI_DRAFT_ANY && !json_is_string(id))) id = old;
+    return json_is_string(id) ? id : NULL;
+}
+
+static const char *text_of(const json_t *string) {
+    const char *text = json_string_value(string);
+    return text && strlen(text) == json_string_length(string) ? text : NULL;
+}
+
+/* False: over a bound. "#name" is how drafts 4 to 7 spell an anchor. What can't be told is UNCLEAR: a URI that is no
+ * text, is relative to what is unclear, or has a fragment; an "id" that only draft 4 knows, if no draft is named. */
+static bool take_id(struct wefti_refs *refs, const json_t *at, const json_t *id,
+                    enum wefti_draft draft, uint32_t *resource) {
+    const char *text = text_of(id), *fragment = text ? strchr(text, '#') : NULL;
+    bool is_anchor = text && *text == '#', is_root = at == refs->root;
+    if (text && (!*text || (is_anchor && !text[1]))) return true;
+    if (is_anchor && draft < WEFTI_DRAFT_2019 && *resource != UNCLEAR)
+        return add_name(refs, (struct wefti_ref_name){*resource, text + 1, at, 0, false});
+    bool is_relative = text && *resource == UNCLEAR && !scheme_len(text);
+    if (!text || is_anchor || is_relative || (fragment && fragment[1])) {
+        *resource = UNCLEAR;
+        return true;
+    }
+    char *uri = resolve(refs, *resource == UNCLEAR ? "" : refs->resources[*resource].uri, text);
+    if (!uri) return false;
+    uri[strcspn(uri, "#")] = '\0';
+    if (is_root) {
+        free(refs->resources->uri);
+        refs->resources->uri = uri;
+        return add_name(refs, (struct wefti_ref_name){NOWHERE, uri, at, 0, false});
+    }
+    if (!add_resource(refs, at, uri, draft)) return false;
+    bool is_clear = draft != WEFTI_DRAFT_ANY || json_is_string(json_object_get(at, "$id"));
+    *resource = is_clear ? refs->n_resources - 1 : UNCLEAR;
+    return true;
+}
+
+/* The names that a schema has, and what it is part of. */
+static bool take_names(struct wefti_refs *refs, const json_t *at, uint32_t *resource) {
+    enum wefti_draft draft = draft_in(refs, *resource), own = draft_of(at);
+    if (own != WEFTI_DRAFT_ANY && id_of(at, own)) draft = own;
+    const json_t *id = id_of(at, draft);
+    if (id && !take_id(refs, at, id, draft, resource)) return false;
+    if (*resource == UNCLEAR || wefti_draft_is_old(draft)) return true;
+    const char *anchor = text_of(json_object_get(at, "$anchor"));
+    const char *dynamic = text_of(json_object_get(at, "$dynamicAnchor"));
+    if (draft == WEFTI_DRAFT_2019) dynamic = NULL;
+    if (anchor && !add_name(refs, (struct wefti_ref_name){*resource, anchor, at, 0, false}))
+        return false;
+    if (!dynamic) return true;
+    add_dynamic(refs, dynamic);
+    return add_name(refs, (struct wefti_ref_name){*resource, dynamic, at, 0, false});
+}
+
+/* False: too deep, or too much. */
+static bool walk(struct wefti_refs *refs, const json_t *at, uint32_t resource,
+                 enum position position, int depth) {
     const char *key;
     json_t *child;
     size_t i;
-    weft_err err = WEFT_OK;
-    if (depth > DEPTH_MAX) return WEFT_E_TOOBIG;
+    if (depth > DEPTH_MAX) return false;
     if (json_is_object(at)) {
-        const char *id = json_string_value(json_object_get(at, "$id"));
-        if (!id) id = json_string_value(json_object_get(at, "id"));
-        if (json_object_get(at, "$ref") && refs->is_old) id = NULL;
-        const char *anchor = json_string_value(json_object_get(at, "$anchor"));
-        const char *dynamic = json_string_value(json_object_get(at, "$dynamicAnchor"));
-        bool done = !id || add_name(refs, at, base, id, false);
-        if (done && id && *id != '#') base = refs->names[refs->n_names - 1].uri;
-        done = done && (!anchor || add_name(refs, at, base, anchor, true));
-        done = done && (!dynamic || add_name(refs, at, base, dynamic, true));
-        done = done && add_place(&refs->bases, &refs->n_bases, &refs->cap_bases, at, strdup(base));
-        if (!done) return WEFT_E_TOOBIG;
+        bool has_id =
+            json_is_string(json_object_get(at, "$id")) || json_is_string(json_object_get(at, "id"));
+        if (position == NO_SCHEMA && has_id) resource = UNCLEAR;
+        if (position == A_SCHEMA && !take_names(refs, at, &resource)) return false;
+        if (!add_place(refs, at, resource)) return false;
     }
     json_object_foreach((json_t *)at, key, child) {
-        bool is_data = !strcmp(key, "enum") || !strcmp(key, "const");
-        if (!err && !is_data && (json_is_object(child) || json_is_array(child)))
-            err = walk(refs, child, base, depth + 1);
+        enum position below = position == A_SCHEMA          ? position_behind(key)
+                              : position == SCHEMAS_BY_NAME ? A_SCHEMA
+                                                            : NO_SCHEMA;
+        if (json_is_array(child) && below == SCHEMAS_BY_NAME) below = NO_SCHEMA;
+        if ((json_is_object(child) || json_is_array(child)) &&
+            !walk(refs, child, resource, below, depth + 1))
+            return false;
     }
     json_array_foreach(at, i, child) {
-        if (!err && (json_is_object(child) || json_is_array(child)))
-            err = walk(refs, child, base, depth + 1);
+        enum position below = json_is_array(child) ? NO_SCHEMA : position;
+        if ((json_is_object(child) || json_is_array(child)) &&
+            !walk(refs, child, resource, below, depth + 1))
+            return false;
     }
-    return err;
+    return true;
 }
 
 static int compare(const void *x, const void *y) {
@@ -132,43 +324,33 @@ static int compare(const void *x, const void *y) {
     return a->schema < b->schema ? -1 : a->schema > b->schema;
 }
 
-/* Where no two have one name, "$dynamicRef" is "$ref". */
-static bool has_twins(const struct wefti_refs *refs) {
-    size_t n_names = 0;
-    for (size_t i = 0; i < refs->n_bases; i++) {
-        const char *name =
-            json_string_value(json_object_get(refs->bases[i].schema, "$dynamicAnchor"));
-        if (name && ++n_names > DYNAMIC_MAX) return true;
-        for (size_t k = 0; k < i && name; k++) {
-            const char *other =
-                json_string_value(json_object_get(refs->bases[k].schema, "$dynamicAnchor"));
-            if (other && !strcmp(name, other)) return true;
-        }
-    }
-    return false;
-}
-
-weft_err wefti_refs_init(struct wefti_refs *refs, const json_t *root) {
-    const char *dialect = json_string_value(json_object_get(root, "$schema"));
+weft_err wefti_refs_init(struct wefti_refs *refs, const json_t *root, struct weft_errmsg *why) {
     *refs = (struct wefti_refs){.root = root};
-    refs->is_old = dialect && strstr(dialect, "/draft-0");
-    weft_err err = walk(refs, root, "", 0);
-    if (err) {
+    refs->resources = calloc(1, sizeof *refs->resources);
+    char *uri = strdup("");
+    if (!refs->resources || !uri) {
+        free(uri);
         wefti_refs_fini(refs);
-        return err;
+        return weft_err_set(why, WEFT_E_NOMEM, "no memory for a schema");
     }
-    if (refs->n_bases > 1) qsort(refs->bases, refs->n_bases, sizeof *refs->bases, compare);
-    refs->has_dynamic = has_twins(refs);
+    *refs->resources = (struct wefti_ref_resource){root, uri, draft_of(root)};
+    refs->n_resources = 1;
+    if (!walk(refs, root, 0, A_SCHEMA, 0)) {
+        wefti_refs_fini(refs);
+        return weft_err_set(why, WEFT_E_TOOBIG,
+                            "the schema is nested too deeply, or has too many or too long names");
+    }
+    if (refs->n_places > 1) qsort(refs->places, refs->n_places, sizeof *refs->places, compare);
     return WEFT_OK;
 }
 
 void wefti_refs_fini(struct wefti_refs *refs) {
-    for (size_t i = 0; i < refs->n_bases; i++)
-        free(refs->bases[i].uri);
-    for (size_t i = 0; i < refs->n_names; i++)
-        free(refs->names[i].uri);
-    free(refs->bases);
+    for (uint32_t i = 0; i < refs->n_resources; i++)
+        free(refs->resources[i].uri);
+    free(refs->resources);
     free(refs->names);
+    free(refs->slots);
+    free(refs->places);
     *refs = (struct wefti_refs){0};
 }
 
@@ -209,30 +391,45 @@ static const json_t *follow(const json_t *at, const char *pointer) {
     return at;
 }
 
-static const json_t *find_name(const struct wefti_refs *refs, const char *uri) {
-    for (size_t i = 0; i < refs->n_names; i++) {
-        if (!strcmp(refs->names[i].uri, uri)) return refs->names[i].schema;
-    }
-    return NULL;
+static uint32_t resource_of(const struct wefti_refs *refs, const json_t *schema) {
+    const struct wefti_ref_place key = {.schema = schema},
+                                 *place = refs->n_places
+                                              ? bsearch(&key, refs->places, refs->n_places,
+                                                        sizeof key, compare)
+                                              : NULL;
+    return place ? place->resource : 0;
 }
 
-const json_t *wefti_refs_find(const struct wefti_refs *refs, const json_t *schema,
-                              const char *ref) {
-    const struct wefti_ref_place key = {.schema = schema},
-                                 *base =
-                                     bsearch(&key, refs->bases, refs->n_bases, sizeof key, compare);
-    char *uri = resolve(base ? base->uri : "", ref), *fragment = uri ? strchr(uri, '#') : NULL;
-    const json_t *found = NULL;
-    if (!uri) return NULL;
-    if (fragment && fragment[1] && fragment[1] != '/') {
-        found = find_name(refs, uri);
-    } else {
-        if (fragment) *fragment = '\0';
-        const json_t *resource = find_name(refs, uri);
-        if (!resource && !*uri) resource = refs->root;
-        found = resource && fragment ? follow(resource, fragment + 1) : resource;
-    }
+enum wefti_draft wefti_refs_draft(const struct wefti_refs *refs, const json_t *schema) {
+    bool is_all = refs->n_resources == 1; /* the root's draft is that of what is unclear, too */
+    return draft_in(refs, is_all ? 0 : resource_of(refs, schema));
+}
+
+static uint32_t find_resource(struct wefti_refs *refs, uint32_t from, const char *ref) {
+    if (from == UNCLEAR && !scheme_len(ref)) return UNCLEAR;
+    char *uri = resolve(refs, from == UNCLEAR ? "" : refs->resources[from].uri, ref);
+    refs->is_over = refs->is_over || !uri;
+    if (!uri) return UNCLEAR;
+    uri[strcspn(uri, "#")] = '\0';
+    const struct wefti_ref_name *name = find_name(refs, NOWHERE, uri);
+    uint32_t resource = name ? name->resource : UNCLEAR;
     free(uri);
+    return resource;
+}
+
+const json_t *wefti_refs_find(struct wefti_refs *refs, const json_t *schema, const json_t *ref) {
+    const char *text = text_of(ref), *fragment = text ? strchr(text, '#') : NULL;
+    uint32_t resource = resource_of(refs, schema);
+    if (!text) return NULL;
+    if (*text && *text != '#') resource = find_resource(refs, resource, text);
+    if (resource == UNCLEAR) return NULL;
+    const json_t *found = refs->resources[resource].root;
+    if (fragment && fragment[1] && fragment[1] != '/') {
+        const struct wefti_ref_name *name = find_name(refs, resource, fragment + 1);
+        found = name ? name->schema : NULL;
+    } else if (fragment) {
+        found = follow(found, fragment + 1);
+    }
     return json_is_object(found) || json_is_boolean(found) ? found : NULL;
 }
 

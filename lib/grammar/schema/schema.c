@@ -12,7 +12,7 @@
 
 #define TEXT_BYTES_MAX ((size_t)16 << 20)
 #define OBJECTS_MAX 65536u /* of a text; none of the sample's schemas has a thousand */
-#define LIST_LONG 64u /* an "enum" */
+#define LIST_LONG 64u      /* an "enum" */
 
 static wefti_expr alt(struct wefti_schema *s, wefti_expr a, wefti_expr b) {
     return wefti_expr_alt2(s->sets.pool, a, b);
@@ -311,11 +311,14 @@ static const struct wefti_set *read_if(struct wefti_schema *s, const json_t *sch
 
 static const struct wefti_set *read_ref(struct wefti_schema *s, const json_t *schema,
                                         const char *keyword) {
-    const char *ref = json_string_value(json_object_get(schema, keyword));
-    const json_t *target = ref ? wefti_refs_find(&s->refs, schema, ref) : NULL;
+    const json_t *ref = json_object_get(schema, keyword);
+    const json_t *target = wefti_refs_find(&s->refs, schema, ref);
     if (target) return value_of(s, target);
-    if (!ref) /* beside it nothing was checked, in drafts where it is all there is */
+    if (!json_is_string(
+            ref)) /* beside it nothing was checked, in drafts where it is all there is */
         (void)wefti_schema_refuse(s, WEFT_E_INVAL, schema, keyword, "must be a string");
+    if (s->refs.is_over)
+        (void)wefti_schema_refuse(s, WEFT_E_TOOBIG, schema, keyword, "names are too long");
     (void)wefti_schema_refuse(s, WEFT_E_UNSUPPORTED, schema, keyword,
                               "names nothing in this document, and no other is fetched");
     return NULL;
@@ -414,7 +417,8 @@ static const struct wefti_set *read_schema(struct wefti_sets *sets, const json_t
                                   "must be a schema (an object, true or false)");
         return NULL;
     }
-    if (s->refs.is_old && json_object_get(schema, "$ref")) return read_ref(s, schema, "$ref");
+    if (wefti_draft_is_old(wefti_refs_draft(&s->refs, schema)) && json_object_get(schema, "$ref"))
+        return read_ref(s, schema, "$ref");
     if (!wefti_schema_check(s, schema)) return NULL;
     check_unevaluated(s, schema);
     json_object_foreach((json_t *)schema, key, value) {
@@ -490,8 +494,7 @@ weft_err wefti_schema_rules(struct wefti_tree *tree, const json_t *root, uint32_
     s.strings = s.sets.all_keys;
     s.numbers = wefti_numbers_all(&s.sets.numbers);
     weft_err err = s.sets.err;
-    if (!err) err = wefti_refs_init(&s.refs, root);
-    if (err && !s.sets.err) (void)weft_err_set(why, err, "the schema is nested too deeply");
+    if (!err) err = wefti_refs_init(&s.refs, root, why);
     wefti_term term = err ? WEFTI_TERM_FALSE : wefti_term_schema(&s.sets, root);
     if (!err) err = wefti_schema_emit(&s, tree, term, root_out);
     if (!err) err = wefti_schema_need_values(&s, term);

@@ -53,7 +53,7 @@ static void look_into(struct search *search, const json_t *schema) {
     static const char *const combinations[] = {"anyOf", "oneOf", "allOf"};
     const json_t *values = json_object_get(schema, "enum"), *type = json_object_get(schema, "type");
     const json_t *value = json_object_get(schema, "const");
-    const char *ref = json_string_value(json_object_get(schema, "$ref"));
+    const json_t *ref = json_object_get(schema, "$ref");
     size_t i;
     json_t *one;
     if (++search->n_visits > VISITS_MAX) search->failed = true;
