@@ -343,6 +343,16 @@ static void items_of_few_values_may_all_differ(void **state) {
                        "\"uniqueItems\" at #");
 }
 
+static void texts_do_not_end_at_a_zero_character(void **state) {
+    (void)state;
+    check_schema("{\"type\":\"string\",\"pattern\":\"^a\\u0000b$\"}", GOOD{"\"a\\u0000b\"", NULL},
+                 BAD{"\"ac\"", "\"a\"", "\"a\\u0000\"", NULL});
+    check_schema("{\"type\":\"string\",\"format\":\"date\\u0000\"}", GOOD{"\"x\"", NULL},
+                 BAD{NULL});
+    ASSERT_REFUSED(weft_gram_schema(STR("{\"type\":\"null\\u0000\"}"), &gram, &why), WEFT_E_INVAL,
+                   "there is no type");
+}
+
 static void combinations_are_those_of_sets(void **state) {
     (void)state;
     check_schema(
@@ -777,6 +787,7 @@ int main(void) {
         cmocka_unit_test(numbers_keep_their_bounds),
         cmocka_unit_test(strings_are_what_they_mean_not_how_they_are_written),
         cmocka_unit_test(items_of_few_values_may_all_differ),
+        cmocka_unit_test(texts_do_not_end_at_a_zero_character),
         cmocka_unit_test(combinations_are_those_of_sets),
         cmocka_unit_test(one_of_many_that_do_not_exclude_each_other),
         cmocka_unit_test(a_schema_may_contain_itself),

@@ -30,6 +30,12 @@ static const struct wefti_set *with_scalars(struct wefti_schema *s, wefti_expr s
 
 /* ------------------------------------------------------------------------------------ scalars --- */
 
+/* "" for what is no string, or has a zero character: it is none of the words that we know. */
+static const char *word_of(const json_t *value) {
+    const char *word = json_string_value(value);
+    return word && strlen(word) == json_string_length(value) ? word : "";
+}
+
 static const struct wefti_set *type_named(struct wefti_schema *s, const json_t *schema,
                                           const char *name) {
     static const char *const literals[] = {"null", "true", "false"};
@@ -60,9 +66,9 @@ static const struct wefti_set *read_type(struct wefti_schema *s, const json_t *s
     const struct wefti_set *whole = wefti_set_none(&s->sets);
     json_t *one;
     size_t i;
-    if (!json_is_array(type)) return type_named(s, schema, json_string_value(type));
+    if (!json_is_array(type)) return type_named(s, schema, word_of(type));
     json_array_foreach(type, i, one) {
-        const struct wefti_set *more = type_named(s, schema, json_string_value(one));
+        const struct wefti_set *more = type_named(s, schema, word_of(one));
         if (!more) return NULL;
         whole = wefti_set_or(&s->sets, whole, more);
     }
@@ -228,7 +234,7 @@ static const struct wefti_set *read_pattern(struct wefti_schema *s, const json_t
 }
 
 static const struct wefti_set *read_format(struct wefti_schema *s, const json_t *schema) {
-    const char *name = json_string_value(json_object_get(schema, "format"));
+    const char *name = word_of(json_object_get(schema, "format"));
     bool is_standard = false;
     weft_buf_clear(&s->path);
     if (wefti_format_regex(name, s->sets.numbers.n_digits, &s->path, &is_standard))
