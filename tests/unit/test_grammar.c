@@ -343,6 +343,18 @@ static void items_of_few_values_may_all_differ(void **state) {
                        "\"uniqueItems\" at #");
 }
 
+static void the_start_is_where_nothing_was_taken(void **state) {
+    (void)state;
+    check_schema("{\"type\":\"string\",\"not\":{\"pattern\":\"(?:^a|)^b\"}}",
+                 GOOD{"\"ab\"", "\"cb\"", NULL}, BAD{"\"b\"", "\"bc\"", NULL});
+    check_schema("{\"type\":\"string\",\"pattern\":\"^(?!(?:a$|)^b)\"}",
+                 GOOD{"\"a\"", "\"ab\"", NULL}, BAD{"\"b\"", "\"ba\"", NULL});
+    check_schema("{\"type\":\"string\",\"not\":{\"pattern\":\"(?:a(?=b))?^b\"}}",
+                 GOOD{"\"ab\"", NULL}, BAD{"\"b\"", NULL});
+    check_schema("{\"type\":\"string\",\"pattern\":\"a*^b|c?(?=^d)\"}",
+                 GOOD{"\"b\"", "\"ba\"", "\"d\"", NULL}, BAD{"\"ab\"", "\"cd\"", "\"ad\"", NULL});
+}
+
 static void texts_do_not_end_at_a_zero_character(void **state) {
     (void)state;
     check_schema("{\"type\":\"string\",\"pattern\":\"^a\\u0000b$\"}", GOOD{"\"a\\u0000b\"", NULL},
@@ -787,6 +799,7 @@ int main(void) {
         cmocka_unit_test(numbers_keep_their_bounds),
         cmocka_unit_test(strings_are_what_they_mean_not_how_they_are_written),
         cmocka_unit_test(items_of_few_values_may_all_differ),
+        cmocka_unit_test(the_start_is_where_nothing_was_taken),
         cmocka_unit_test(texts_do_not_end_at_a_zero_character),
         cmocka_unit_test(combinations_are_those_of_sets),
         cmocka_unit_test(one_of_many_that_do_not_exclude_each_other),

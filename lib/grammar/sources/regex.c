@@ -1,6 +1,7 @@
 /* A tree becomes an expression from its end: what is translated is a node together with all that comes
- * behind it, so that an anchor or a look-ahead is an intersection with what comes. Nodes without any are
- * translated by themselves. */
+ * behind it, so that an anchor or a look-ahead is an intersection with what comes. Whether "^" fits depends on what
+ * came before, so all is translated for the start of the text and for any other place, side by side. Nodes
+ * without any of these are translated by themselves. */
 #include "sources/regex.h"
 
 #include <stdlib.h>
@@ -20,11 +21,15 @@ struct translation {
     wefti_expr of_char[128]; /* of literals in a JSON string; NONE: not yet */
 };
 
-static wefti_expr translate(struct translation *t, uint32_t node, wefti_expr behind, bool at_start);
+/* What may stand at a place and behind it: where the place is the start of the text, and where it is not. */
+struct behind {
+    wefti_expr at_start, later;
+};
 
-static wefti_expr refuse(struct translation *t, const char *what) {
+static struct behind translate(struct translation *t, uint32_t node, struct behind behind);
+
+static void refuse(struct translation *t, const char *what) {
     if (!t->err) t->err = weft_err_set(t->why, WEFT_E_UNSUPPORTED, "regular expression: %s", what);
-    return WEFTI_EXPR_NONE;
 }
 
 static const struct wefti_regex_node *node_of(const struct translation *t, uint32_t node) {
@@ -110,72 +115,86 @@ static wefti_expr translate_plain(struct translation *t, uint32_t node, wefti_ex
     return behind;
 }
 
-static bool has_start(const struct translation *t, uint32_t node) {
-    const struct wefti_regex_node *at = node_of(t, node);
-    if (at->kind == WEFTI_REGEX_START) return true;
-    for (uint32_t child = at->child; at->asserts && child != WEFTI_REGEX_NO_NODE;
-         child = node_of(t, child)->next) {
-        if (has_start(t, child)) return true;
-    }
-    return false;
-}
-
-static wefti_expr translate_cat(struct translation *t, uint32_t node, wefti_expr behind,
-                                bool at_start) {
-    size_t n_zero = 0;
+static struct behind translate_cat(struct translation *t, uint32_t node, struct behind behind) {
     struct list list;
     list_children(t, node, &list);
-    while (n_zero < list.n && node_of(t, list.at[n_zero])->is_zero_width)
-        n_zero++; /* the child behind those is at the start, too */
-    for (size_t i = n_zero + 1; i < list.n && at_start; i++) {
-        if (has_start(t, list.at[i]) && !node_of(t, list.at[n_zero])->asserts &&
-            wefti_expr_takes_empty(t->pool, translate_plain(t, list.at[n_zero], WEFTI_EXPR_EMPTY)))
-            behind = refuse(t, "\"^\" behind something that may be empty is not supported");
-    }
     for (size_t i = list.n; i-- > 0 && !t->err;)
-        behind = translate(t, list.at[i], behind, at_start && i <= n_zero);
+        behind = translate(t, list.at[i], behind);
     list_fini(&list);
     return behind;
 }
 
-static wefti_expr translate_alt(struct translation *t, uint32_t node, wefti_expr behind,
-                                bool at_start) {
-    wefti_expr whole = WEFTI_EXPR_NONE;
+static struct behind translate_alt(struct translation *t, uint32_t node, struct behind behind) {
+    struct behind whole = {WEFTI_EXPR_NONE, WEFTI_EXPR_NONE};
     for (uint32_t at = node_of(t, node)->child; at != WEFTI_REGEX_NO_NODE && !t->err;
-         at = node_of(t, at)->next)
-        whole = wefti_expr_alt2(t->pool, whole, translate(t, at, behind, at_start));
+         at = node_of(t, at)->next) {
+        struct behind one = translate(t, at, behind);
+        whole.at_start = wefti_expr_alt2(t->pool, whole.at_start, one.at_start);
+        whole.later = wefti_expr_alt2(t->pool, whole.later, one.later);
+    }
     return whole;
 }
 
-static wefti_expr translate(struct translation *t, uint32_t node, wefti_expr behind,
-                            bool at_start) {
+/* A node that asserts nothing: what is behind it is at the start only if the node took nothing. */
+static struct behind translate_apart(struct translation *t, uint32_t node, struct behind behind) {
+    struct behind whole = {0, translate_plain(t, node, behind.later)};
+    whole.at_start = whole.later;
+    if (behind.at_start == behind.later) return whole;
+    wefti_expr plain = translate_plain(t, node, WEFTI_EXPR_EMPTY);
+    if (!wefti_expr_takes_empty(t->pool, plain)) return whole;
+    wefti_expr some = wefti_expr_not(t->pool, WEFTI_EXPR_EMPTY);
+    some = wefti_expr_cat(t->pool, wefti_expr_and2(t->pool, plain, some), behind.later);
+    whole.at_start = wefti_expr_alt2(t->pool, some, behind.at_start);
+    return whole;
+}
+
+static struct behind both(struct translation *t, struct behind a, struct behind b) {
+    return (struct behind){wefti_expr_and2(t->pool, a.at_start, b.at_start),
+                           wefti_expr_and2(t->pool, a.later, b.later)};
+}
+
+static struct behind translate_repeat(struct translation *t, const struct wefti_regex_node *at,
+                                      struct behind behind) {
+    if (at->max > 1) {
+        refuse(t, "an anchor or look-ahead in a repeat is not supported");
+        return behind;
+    }
+    struct behind once = at->max ? translate(t, at->child, behind) : behind;
+    if (at->min) return once;
+    return (struct behind){wefti_expr_alt2(t->pool, once.at_start, behind.at_start),
+                           wefti_expr_alt2(t->pool, once.later, behind.later)};
+}
+
+static struct behind translate(struct translation *t, uint32_t node, struct behind behind) {
+    static const struct behind all = {WEFTI_EXPR_ALL, WEFTI_EXPR_ALL},
+                               empty = {WEFTI_EXPR_EMPTY, WEFTI_EXPR_EMPTY};
     const struct wefti_regex_node *at = node_of(t, node);
-    if (!at->asserts) return translate_plain(t, node, behind);
+    struct behind ahead;
+    if (!at->asserts) return translate_apart(t, node, behind);
     switch (at->kind) {
     case WEFTI_REGEX_START:
-        return at_start ? behind : WEFTI_EXPR_NONE;
+        return (struct behind){behind.at_start, WEFTI_EXPR_NONE};
     case WEFTI_REGEX_END:
-        return wefti_expr_and2(t->pool, behind, WEFTI_EXPR_EMPTY);
+        return both(t, behind, empty);
     case WEFTI_REGEX_AHEAD:
-        return wefti_expr_and2(t->pool, behind, translate(t, at->child, WEFTI_EXPR_ALL, at_start));
+        return both(t, behind, translate(t, at->child, all));
     case WEFTI_REGEX_NOT_AHEAD:
-        return wefti_expr_and2(
-            t->pool, behind,
-            wefti_expr_not(t->pool, translate(t, at->child, WEFTI_EXPR_ALL, at_start)));
+        ahead = translate(t, at->child, all);
+        ahead.at_start = wefti_expr_not(t->pool, ahead.at_start);
+        ahead.later = wefti_expr_not(t->pool, ahead.later);
+        return both(t, behind, ahead);
     case WEFTI_REGEX_CAT:
-        return translate_cat(t, node, behind, at_start);
+        return translate_cat(t, node, behind);
     case WEFTI_REGEX_ALT:
-        return translate_alt(t, node, behind, at_start);
+        return translate_alt(t, node, behind);
     case WEFTI_REGEX_REPEAT:
-        if (at->max > 1) return refuse(t, "an anchor or look-ahead in a repeat is not supported");
-        return wefti_expr_alt2(t->pool, at->min ? WEFTI_EXPR_NONE : behind,
-                               at->max ? translate(t, at->child, behind, at_start) : behind);
+        return translate_repeat(t, at, behind);
     case WEFTI_REGEX_CHARS:
     case WEFTI_REGEX_LITERAL:
         break;
     }
     WEFT_ASSERT(false);
-    return WEFTI_EXPR_NONE;
+    return behind;
 }
 
 weft_err wefti_regex_expr(wefti_expr_pool *pool, struct weft_str text, enum wefti_regex_kind kind,
@@ -188,11 +207,11 @@ weft_err wefti_regex_expr(wefti_expr_pool *pool, struct weft_str text, enum weft
     struct translation t = {.pool = pool, .tree = &tree, .writing = writing, .why = why};
     wefti_expr any = wefti_chars_any(pool, writing), tail = WEFTI_EXPR_EMPTY;
     if (kind == WEFTI_REGEX_SEARCH) tail = wefti_expr_repeat(pool, any, 0, WEFTI_EXPR_MANY);
-    wefti_expr whole = translate(&t, tree.n - 1, tail, true);
+    struct behind root = translate(&t, tree.n - 1, (struct behind){tail, tail});
+    wefti_expr whole = root.at_start;
     if (kind == WEFTI_REGEX_SEARCH && !t.err) {
-        wefti_expr later = translate(&t, tree.n - 1, tail, false);
         wefti_expr before = wefti_expr_repeat(pool, any, 1, WEFTI_EXPR_MANY);
-        whole = wefti_expr_alt2(pool, whole, wefti_expr_cat(pool, before, later));
+        whole = wefti_expr_alt2(pool, whole, wefti_expr_cat(pool, before, root.later));
     }
     wefti_regex_tree_fini(&tree);
     bool is_alone = kind == WEFTI_REGEX_MATCH && writing == WEFTI_PLAIN;

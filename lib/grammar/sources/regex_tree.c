@@ -101,20 +101,18 @@ static uint32_t add_mark(struct reader *r, enum wefti_regex_node_kind kind) {
     if (r->flags & WEFTI_REGEX_IS_WORD)
         unsupported(r, "anchors are not supported where other text may stand around");
     return add_node(
-        r, (struct wefti_regex_node){
-               .kind = kind, .asserts = true, .is_zero_width = true, .child = WEFTI_REGEX_NO_NODE});
+        r, (struct wefti_regex_node){.kind = kind, .asserts = true, .child = WEFTI_REGEX_NO_NODE});
 }
 
 struct children {
     uint32_t first, last;
-    bool assert_something, are_zero_width;
+    bool assert_something;
 };
 
 static void add_child(struct reader *r, struct children *children, uint32_t child) {
     if (r->err) return;
     const struct wefti_regex_node *node = &r->tree->nodes[child];
     children->assert_something = children->assert_something || node->asserts;
-    children->are_zero_width = children->are_zero_width && node->is_zero_width;
     if (children->first == WEFTI_REGEX_NO_NODE)
         children->first = child;
     else
@@ -126,7 +124,6 @@ static uint32_t add_parent(struct reader *r, enum wefti_regex_node_kind kind,
                            const struct children *children) {
     return add_node(r, (struct wefti_regex_node){.kind = kind,
                                                  .asserts = children->assert_something,
-                                                 .is_zero_width = children->are_zero_width,
                                                  .child = children->first});
 }
 
@@ -393,8 +390,7 @@ static uint32_t read_group(struct reader *r) {
         return WEFTI_REGEX_NO_NODE;
     }
     if (kind == WEFTI_REGEX_CAT) return inner;
-    return add_node(r, (struct wefti_regex_node){
-                           .kind = kind, .asserts = true, .is_zero_width = true, .child = inner});
+    return add_node(r, (struct wefti_regex_node){.kind = kind, .asserts = true, .child = inner});
 }
 
 static uint32_t read_atom(struct reader *r) {
@@ -476,7 +472,6 @@ static uint32_t read_repeat(struct reader *r) {
     const struct wefti_regex_node *node = &r->tree->nodes[atom];
     return add_node(r, (struct wefti_regex_node){.kind = WEFTI_REGEX_REPEAT,
                                                  .asserts = node->asserts,
-                                                 .is_zero_width = node->is_zero_width,
                                                  .child = atom,
                                                  .min = min,
                                                  .max = max});
@@ -502,7 +497,7 @@ static uint32_t read_literal(struct reader *r) {
 }
 
 static uint32_t read_cat(struct reader *r) {
-    struct children children = {WEFTI_REGEX_NO_NODE, WEFTI_REGEX_NO_NODE, false, true};
+    struct children children = {WEFTI_REGEX_NO_NODE, WEFTI_REGEX_NO_NODE, false};
     while (!r->err && r->at < r->len && !is_at(r, "|") && !is_at(r, ")")) {
         uint32_t child = read_literal(r);
         if (child == WEFTI_REGEX_NO_NODE) child = read_repeat(r);
@@ -512,7 +507,7 @@ static uint32_t read_cat(struct reader *r) {
 }
 
 static uint32_t read_alt(struct reader *r) {
-    struct children children = {WEFTI_REGEX_NO_NODE, WEFTI_REGEX_NO_NODE, false, true};
+    struct children children = {WEFTI_REGEX_NO_NODE, WEFTI_REGEX_NO_NODE, false};
     if (++r->depth > DEPTH_MAX) fail(r, WEFT_E_TOOBIG, "groups are nested more than 250 deep");
     do {
         if (r->err) return WEFTI_REGEX_NO_NODE;

@@ -23,7 +23,6 @@ enum wefti_regex_node_kind {
 struct wefti_regex_node {
     enum wefti_regex_node_kind kind;
     bool asserts;         /* itself or anything below: an anchor or a look-ahead */
-    bool is_zero_width;   /* takes no text, ever */
     uint32_t child, next; /* the first one; its brother */
     uint32_t min,
         max; /* REPEAT; CHARS: index of the set; LITERAL: where it begins, how many bytes */
