@@ -10,6 +10,7 @@
 
 #define N_TOKENS 500u
 #define TEXT_MAX 300u
+#define RULES_TEXT_MAX 60u /* ambiguous ones take their time */
 #define N_TEXTS 3
 
 static const char *const schemas[] = {
@@ -36,6 +37,16 @@ static const char *const schemas[] = {
     "{\"type\":\"array\",\"items\":{\"enum\":[\"a\",\"aé\",\"b\\\"\",12,null]},\"maxItems\":40}",
     "{\"type\":\"array\",\"items\":{\"multipleOf\":7,\"minimum\":-3},\"minItems\":2}",
     "{}"};
+
+/* Free text with an end, and what may stand behind it. */
+static const char *const rules[] = {
+    "root ::= .{1,3} y\ny ::= \"{\" y \"}\" | \"aba\"",
+    "root ::= (x | \"5\" .)*\nx ::= [a-z] x?",
+    "root ::= [^0-9]{1,3} (\"5\" root \"1\" | \"12\")",
+    "root ::= [^\\n]{0,34} y\ny ::= \"-\" y \"e5\" | \"zz\"",
+    "root ::= \"\\\"\" [^\"\\n]{2,6} \"\\\"\" ([, ] root)?",
+    "root ::= ([ab]{1,40} \"1\" | y \"7\")*\ny ::= \"[\" y \"]\" | [^\\n]{5}",
+};
 
 static char bytes[N_TOKENS][96];
 static struct weft_str tokens[N_TOKENS];
@@ -80,13 +91,13 @@ static void compare(const char *schema, weft_gram *judge, const char *text, uint
 }
 
 static void try_text(uint64_t *rand, const char *schema, weft_gram *gram, weft_gram *judge,
-                     const weft_gram_vocab *vocab) {
+                     const weft_gram_vocab *vocab, uint32_t n_max) {
     char text[TEXT_MAX + sizeof *bytes];
     uint64_t mask[(N_TOKENS + 63) / 64];
     uint32_t n = 0;
     weft_gram_state *state;
     WEFT_ASSERT(!weft_gram_state_new(gram, &state));
-    while (n < TEXT_MAX) {
+    while (n < n_max) {
         uint32_t allowed[N_TOKENS], n_allowed = 0;
         WEFT_ASSERT(!weft_gram_mask(state, vocab, mask));
         compare(schema, judge, text, n, mask);
@@ -102,27 +113,35 @@ static void try_text(uint64_t *rand, const char *schema, weft_gram *gram, weft_g
     weft_gram_state_free(state);
 }
 
+static void try_texts(uint64_t *rand, const char *text, bool is_schema,
+                      const weft_gram_vocab *vocab) {
+    const struct weft_str str = {text, strlen(text)};
+    struct weft_errmsg why = {""};
+    weft_gram *grams[2] = {NULL, NULL};
+    weft_err err = WEFT_OK;
+    for (int i = 0; i < 2 && !err; i++)
+        err = is_schema ? weft_gram_schema(str, &grams[i], &why)
+                        : weft_gram_gbnf(str, &grams[i], &why);
+    if (err) (void)fprintf(stderr, "%s: %s\n", text, why.text);
+    WEFT_ASSERT(!err);
+    for (int k = 0; k < N_TEXTS; k++)
+        try_text(rand, text, grams[0], grams[1], vocab, is_schema ? TEXT_MAX : RULES_TEXT_MAX);
+    weft_gram_free(grams[0]);
+    weft_gram_free(grams[1]);
+}
+
 int main(void) {
     weft_check_actor("prop_masks");
     uint64_t rand = weft_rand_test_seed();
-    struct weft_errmsg why = {""};
     weft_gram_vocab *vocab;
     make_tokens(&rand);
     WEFT_ASSERT(!weft_gram_vocab_new(tokens, N_TOKENS, &vocab));
-    for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++) {
-        const struct weft_str schema = {schemas[i], strlen(schemas[i])};
-        weft_gram *gram, *judge;
-        if (weft_gram_schema(schema, &gram, &why) || weft_gram_schema(schema, &judge, &why)) {
-            (void)fprintf(stderr, "%s: %s\n", schemas[i], why.text);
-            WEFT_ASSERT(false);
-        }
-        for (int k = 0; k < N_TEXTS; k++)
-            try_text(&rand, schemas[i], gram, judge, vocab);
-        weft_gram_free(gram);
-        weft_gram_free(judge);
-    }
+    for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++)
+        try_texts(&rand, schemas[i], true, vocab);
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+        try_texts(&rand, rules[i], false, vocab);
     weft_gram_vocab_free(vocab);
-    printf("%d texts of each of %zu schemas, each mask against %u tokens\n", N_TEXTS,
-           sizeof schemas / sizeof *schemas, N_TOKENS);
+    printf("%d texts of each of %zu schemas and %zu sets of rules, each mask against %u tokens\n",
+           N_TEXTS, sizeof schemas / sizeof *schemas, sizeof rules / sizeof *rules, N_TOKENS);
     return 0;
 }

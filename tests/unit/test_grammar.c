@@ -199,6 +199,24 @@ static void a_token_may_span_rules_and_end_within_a_character(void **state) {
     weft_gram_vocab_free(vocab);
 }
 
+static void a_token_may_go_past_a_bounded_free_text(void **state) {
+    (void)state;
+    const struct weft_str tokens[] = {STR("a the"), STR("abc the"), STR("abcdthe"), STR(" ((the"),
+                                      STR("abc"),   STR("abcd"),    STR("(the)"),   STR("((")};
+    const uint32_t n = sizeof tokens / sizeof *tokens;
+    uint64_t mask[1];
+    weft_gram_vocab *vocab;
+    weft_gram_state *place;
+    weft_gram *gram = gbnf("root ::= .{1,3} y\ny ::= \"(\" y \")\" | \"the\"");
+    assert_int_equal(weft_gram_vocab_new(tokens, n, &vocab), WEFT_OK);
+    assert_int_equal(weft_gram_state_new(gram, &place), WEFT_OK);
+    assert_int_equal(weft_gram_mask(place, vocab, mask), WEFT_OK);
+    assert_int_equal(*mask, 1 | 1 << 3 | 1 << 4 | 1 << 7);
+    weft_gram_state_free(place);
+    weft_gram_free(gram);
+    weft_gram_vocab_free(vocab);
+}
+
 static void a_hundred_thousand_texts_are_one_choice(void **state) {
     (void)state;
     enum { N = 100000 };
@@ -791,6 +809,7 @@ int main(void) {
         cmocka_unit_test(nothing_begins_that_can_not_end),
         cmocka_unit_test(what_is_refused_leaves_the_state_as_it_was),
         cmocka_unit_test(a_token_may_span_rules_and_end_within_a_character),
+        cmocka_unit_test(a_token_may_go_past_a_bounded_free_text),
         cmocka_unit_test(a_hundred_thousand_texts_are_one_choice),
         cmocka_unit_test(a_long_list_of_strings_has_all_their_writings),
         cmocka_unit_test(many_alternatives_are_as_few),

@@ -213,9 +213,9 @@ static bool add_plain(struct plains *to, struct plain one) {
 enum fit { NONE_FITS, SOME_FIT, ALL_FIT };
 
 /* What bytes of a character do next: characters that are done go to `to`, others to `under_way`. Of bytes of one
- * class one is tried. */
+ * class one is tried. *may_end: an expression may end there. */
 static enum fit step_plain(wefti_lexer *lexer, struct plain from, struct plains *under_way,
-                           struct plains *to) {
+                           struct plains *to, bool *may_end) {
     const unsigned char *class_of = wefti_lexer_classes(lexer);
     bool fits = false, is_over = false;
     for (uint32_t r = 0; r < WEFTI_VOCAB_PLAIN_N; r++) {
@@ -228,6 +228,7 @@ static enum fit step_plain(wefti_lexer *lexer, struct plain from, struct plains 
             seen[class / 64] |= (uint64_t)1 << (class % 64);
             wefti_lex lex = wefti_lexer_step(lexer, from.lex, (unsigned char)byte);
             bool is_dead = lex == WEFTI_LEX_DEAD;
+            *may_end = *may_end || wefti_lexer_ending(lexer, lex);
             if (!is_dead)
                 is_dead = !add_plain(range->to ? under_way : to, (struct plain){lex, range->to});
             fits = fits || !is_dead;
@@ -239,31 +240,35 @@ static enum fit step_plain(wefti_lexer *lexer, struct plain from, struct plains 
 }
 
 /* The states behind any one plain character. */
-static enum fit step_char(wefti_lexer *lexer, const struct plains *now, struct plains *next) {
+static enum fit step_char(wefti_lexer *lexer, const struct plains *now, struct plains *next,
+                          bool *may_end) {
     struct plains under_way = {.n = 0};
     enum fit all = NONE_FITS;
     next->n = 0;
     for (uint32_t i = 0; i < now->n; i++) {
-        enum fit fit = step_plain(lexer, now->list[i], &under_way, next);
+        enum fit fit = step_plain(lexer, now->list[i], &under_way, next, may_end);
         if (fit == SOME_FIT || (i > 0 && fit != all)) return SOME_FIT;
         all = fit;
     }
     for (uint32_t i = 0; i < under_way.n; i++) {
-        if (step_plain(lexer, under_way.list[i], &under_way, next) != ALL_FIT) return SOME_FIT;
+        if (step_plain(lexer, under_way.list[i], &under_way, next, may_end) != ALL_FIT)
+            return SOME_FIT;
     }
     return all;
 }
 
 #define FOR_EVER UINT32_MAX
 
-/* So many plain characters fit, whichever they are, and none behind them. 0: it is not so simple. In a string the
- * states are soon the same again, or the next ones of a counter. */
+/* So many plain characters fit, whichever they are, and none behind them. 0: it is not so simple, as where longer
+ * tokens may go on with what comes behind the expression. In a string the states are soon the same again, or the
+ * next ones of a counter. */
 static uint32_t count_plain(wefti_lexer *lexer, wefti_lex lex) {
     struct plains now = {{{lex, 0}}, 1}, next;
     uint32_t n_states_max = wefti_lexer_n_states(lexer) + PLAIN_NEW_MAX;
+    bool may_end = false;
     for (uint32_t n = 0; n <= WEFTI_VOCAB_SHORT_MAX; n++) {
-        enum fit fit = step_char(lexer, &now, &next);
-        if (fit == NONE_FITS) return n;
+        enum fit fit = step_char(lexer, &now, &next, &may_end);
+        if (fit == NONE_FITS) return may_end ? 0 : n;
         if (fit == SOME_FIT || wefti_lexer_n_states(lexer) > n_states_max) return 0;
         if (next.n == now.n && memcmp(now.list, next.list, now.n * sizeof *now.list) == 0)
             return FOR_EVER;
