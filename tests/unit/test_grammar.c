@@ -323,6 +323,43 @@ static void numbers_keep_their_bounds(void **state) {
                  GOOD{"0.25", "1.5", "-7.750", NULL}, BAD{"1", "1.0", "0.3", "0.125", NULL});
 }
 
+static void large_integers_are_exact_or_refused(void **state) {
+    (void)state;
+    check_schema(
+        "{\"default\":99999999999999999999999,\"title\":\"\\\"1\",\"enum\":[9007199254740993,"
+        "-9223372036854775808,18446744073709551616,1e22]}",
+        GOOD{"9007199254740993", "-9223372036854775808", "18446744073709551616",
+             "10000000000000000000000", NULL},
+        BAD{"9007199254740992", "9007199254740994", "18446744073709551615",
+            "99999999999999999999999", NULL});
+    check_schema("{\"maxLength\":99999999999999999999,\"exclusiveMinimum\":-1e23}",
+                 GOOD{"\"a\"", "-99999999999999991611391", NULL},
+                 BAD{"-99999999999999991611392", NULL});
+    static const char *const inexact[] = {
+        "{\"enum\":[9007199254740993,99999999999999999999999]}",
+        "{\"const\":-9223372036854775809}",
+        "{\"const\":10000000000000000000001}",
+        "{\"maximum\":18446744073709551615}",
+    };
+    for (size_t i = 0; i < sizeof inexact / sizeof *inexact; i++)
+        ASSERT_REFUSED(weft_gram_schema(STR(inexact[i]), &gram, &why), WEFT_E_UNSUPPORTED,
+                       "more digits than we keep exactly");
+    static const char lark[] = "start: %json {\"enum\": [18446744073709551616, \"}\"], \"x\": "
+                               "[{}]} \"99999999999999999999\"";
+    weft_gram *gram;
+    struct weft_errmsg why = {""};
+    if (weft_gram_lark(STR(lark), &gram, &why)) fail_msg("%s", why.text);
+    assert_int_equal(judge(gram, "\"}\"99999999999999999999"), 'a');
+    assert_int_equal(judge(gram, "1844674407370955161699999999999999999999"), 'a');
+    weft_gram_free(gram);
+}
+
+static void a_keyword_comes_once(void **state) {
+    (void)state;
+    ASSERT_REFUSED(weft_gram_schema(STR("{\"type\":\"integer\",\"type\":\"string\"}"), &gram, &why),
+                   WEFT_E_INVAL, "duplicate object key near '\"type\"'");
+}
+
 static void strings_are_what_they_mean_not_how_they_are_written(void **state) {
     (void)state;
     check_schema("{\"type\": \"string\", \"pattern\": \"^a\\\\n\", \"maxLength\": 3}",
@@ -816,6 +853,8 @@ int main(void) {
         cmocka_unit_test(bounds_are_counters),
         cmocka_unit_test(members_come_as_declared_with_one_blank_at_most),
         cmocka_unit_test(numbers_keep_their_bounds),
+        cmocka_unit_test(large_integers_are_exact_or_refused),
+        cmocka_unit_test(a_keyword_comes_once),
         cmocka_unit_test(strings_are_what_they_mean_not_how_they_are_written),
         cmocka_unit_test(items_of_few_values_may_all_differ),
         cmocka_unit_test(the_start_is_where_nothing_was_taken),

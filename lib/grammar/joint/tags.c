@@ -728,17 +728,17 @@ static uint32_t read_document(struct tags *t, const json_t *root) {
 weft_err wefti_tags_read(struct wefti_tree *tree, struct weft_str text, uint32_t *root_out,
                          struct weft_errmsg *why) {
     struct tags t = {.tree = tree, .why = why};
-    json_error_t where;
+    struct weft_errmsg ignored;
+    json_t *root;
     *root_out = WEFTI_TREE_NONE;
     if (text.len > TEXT_BYTES_MAX)
         return weft_err_set(why, WEFT_E_TOOBIG, "structural tags of %zu bytes are over %zu",
                             text.len, TEXT_BYTES_MAX);
-    json_t *root = json_loadb(text.data ? text.data : "", text.len, JSON_ALLOW_NUL, &where);
-    if (!root && json_error_code(&where) == json_error_numeric_overflow)
-        root = json_loadb(text.data, text.len, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &where);
-    if (!json_is_object(root)) {
+    weft_err err = wefti_schema_load(text, NULL, &root, &ignored);
+    if (err || !json_is_object(root)) {
         json_decref(root);
-        return weft_err_set(why, WEFT_E_INVAL, "structural tags are a JSON object");
+        return weft_err_set(why, WEFT_E_INVAL, "structural tags are a JSON object%s%s",
+                            err ? ": " : "", err ? ignored.text : "");
     }
     tree->has_words = true;
     weft_buf_init(&t.path, (size_t)1 << 20);

@@ -7,6 +7,11 @@
 
 #include "base/check.h"
 
+/* 2^53: from here on doubles are whole, and what they are has other digits than the shortest ones for them: 1e23 is
+ * 99999999999999991611392. */
+#define EXACT_FROM 9007199254740992.0
+#define DOUBLE_WHOLE_MAX 309 /* digits */
+
 /* Shortest digits that are read as the same number, and where the point is: 0.ddd * 10^point. */
 static int shortest(double value, char digits[32]) {
     char text[40];
@@ -51,11 +56,14 @@ bool wefti_decimal_read(struct wefti_decimal *decimal, const json_t *number) {
         return put_digits(decimal, digits, n);
     }
     double value = json_real_value(number);
-    if (!isfinite(value) || (fabs(value) > 9007199254740992.0 && fabs(value) < 1e22)) return false;
-    int point = shortest(fabs(value), digits);
-    if (point > (int)WEFTI_DIGITS_MAX || point < -(int)WEFTI_DIGITS_MAX) return false;
+    if (!isfinite(value)) return false;
     decimal->is_negative = value < 0;
-    return put_digits(decimal, digits, point);
+    if (fabs(value) >= EXACT_FROM) {
+        char exact[DOUBLE_WHOLE_MAX + 1];
+        return put_digits(decimal, exact, snprintf(exact, sizeof exact, "%.0f", fabs(value)));
+    }
+    int point = shortest(fabs(value), digits);
+    return point >= -(int)WEFTI_DIGITS_MAX && put_digits(decimal, digits, point);
 }
 
 /* ------------------------------------------------------------------------------------- parts --- */

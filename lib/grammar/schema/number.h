@@ -26,7 +26,7 @@ struct wefti_decimal {
     char whole[WEFTI_DIGITS_MAX], fraction[WEFTI_DIGITS_MAX];
 };
 
-/* False: more digits than there may be, or a whole number of over 2^53 that was read as a real. */
+/* False: more digits than there may be. A number with a point or an exponent is what a double makes of it. */
 bool wefti_decimal_read(struct wefti_decimal *decimal, const json_t *number);
 
 wefti_expr wefti_numbers_all(const struct wefti_numbers *in);      /* with exponents */

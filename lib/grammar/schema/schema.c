@@ -10,9 +10,7 @@
 #include "schema/number.h"
 #include "sources/regex.h"
 
-#define TEXT_BYTES_MAX ((size_t)16 << 20)
-#define OBJECTS_MAX 65536u /* of a text; none of the sample's schemas has a thousand */
-#define LIST_LONG 64u      /* an "enum" */
+#define LIST_LONG 64u /* an "enum" */
 
 static wefti_expr alt(struct wefti_schema *s, wefti_expr a, wefti_expr b) {
     return wefti_expr_alt2(s->sets.pool, a, b);
@@ -447,40 +445,6 @@ const struct wefti_set *wefti_schema_value(struct wefti_sets *sets, const json_t
 }
 
 /* ------------------------------------------------------------------------------------ document --- */
-
-/* Before it is parsed, which takes longer than anything else where the text has too many. */
-static bool has_many_objects(struct weft_str text) {
-    bool in_string = false;
-    uint32_t n = 0;
-    for (size_t i = 0; i < text.len && n <= OBJECTS_MAX; i++) {
-        if (text.data[i] == '"') in_string = !in_string;
-        if (text.data[i] == '\\')
-            i++; /* which JSON has within strings alone */
-        else
-            n += text.data[i] == '{' && !in_string;
-    }
-    return n > OBJECTS_MAX;
-}
-
-weft_err wefti_schema_load(struct weft_str text, size_t *n_out, json_t **root_out,
-                           struct weft_errmsg *why) {
-    json_error_t where;
-    size_t flags = JSON_ALLOW_NUL | JSON_DECODE_ANY | (n_out ? JSON_DISABLE_EOF_CHECK : 0);
-    *root_out = NULL;
-    if (n_out) *n_out = 0;
-    if (text.len > TEXT_BYTES_MAX)
-        return weft_err_set(why, WEFT_E_TOOBIG, "a schema of %zu bytes is over %zu", text.len,
-                            TEXT_BYTES_MAX);
-    if (!n_out && has_many_objects(text)) /* else it is a part of this text, of any length */
-        return weft_err_set(why, WEFT_E_TOOBIG, "a schema of over %u objects", OBJECTS_MAX);
-    *root_out = json_loadb(text.data ? text.data : "", text.len, flags, &where);
-    if (!*root_out && json_error_code(&where) == json_error_numeric_overflow)
-        *root_out = json_loadb(text.data, text.len, flags | JSON_DECODE_INT_AS_REAL, &where);
-    if (*root_out && n_out) *n_out = (size_t)where.position;
-    if (*root_out) return WEFT_OK;
-    return weft_err_set(why, WEFT_E_INVAL, "the schema is not JSON: %s at line %d", where.text,
-                        where.line);
-}
 
 weft_err wefti_schema_rules(struct wefti_tree *tree, const json_t *root, uint32_t *root_out,
                             struct weft_errmsg *why) {
