@@ -565,6 +565,43 @@ static void names_are_defined_where_schemas_stand(void **state) {
                        "names nothing");
 }
 
+static void a_draft_has_its_own_keywords(void **state) {
+    (void)state;
+    static const struct {
+        const char *schema, *good, *bad;
+    } cases[] = {
+        {"{" DRAFT_7 "\"type\":\"array\",\"contains\":{\"const\":1},\"minContains\":2}", "[1]",
+         "[2]"},
+        {"{" DRAFT_7 "\"type\":\"array\",\"prefixItems\":[{\"type\":\"null\"}]}", "[1]", "1"},
+        {"{" DRAFT_7
+         "\"type\":\"object\",\"dependentRequired\":{\"a\":[\"b\"]},\"dependencies\":{\"c\":["
+         "\"d\"]}}",
+         "{\"a\":1}", "{\"c\":1}"},
+        {"{" DRAFT_4 "\"type\":\"integer\",\"const\":\"a\",\"if\":5,\"contains\":1}", "1", "\"a\""},
+        {"{" DRAFT_4 "\"maximum\":5,\"exclusiveMaximum\":true}", "4", "5"},
+        {"{" DRAFT_2020
+         "\"type\":\"object\",\"dependencies\":{\"a\":[\"b\"]},\"additionalItems\":5}",
+         "{\"a\":1}", "1"},
+        {"{\"type\":\"object\",\"dependencies\":{\"a\":[\"b\"]},\"dependentRequired\":{\"c\":["
+         "\"d\"]}}",
+         "{\"c\":1,\"d\":1}", "{\"a\":1}"},
+        {"{" DRAFT_2020 "\"$ref\":\"x\",\"$defs\":{\"x\":{\"$id\":\"x\"," DRAFT_7
+         "\"type\":\"array\",\"prefixItems\":[false],\"items\":[{\"const\":1}]}}}",
+         "[1]", "[2]"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_schema(cases[i].schema, GOOD{cases[i].good, NULL}, BAD{cases[i].bad, NULL});
+    static const char *const wrong[] = {
+        "{" DRAFT_4 "\"exclusiveMaximum\":5}",
+        "{" DRAFT_7 "\"maximum\":5,\"exclusiveMaximum\":true}",
+        "{" DRAFT_2020 "\"items\":[{}]}",
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        ASSERT_REFUSED(weft_gram_schema(STR(wrong[i]), &gram, &why), WEFT_E_INVAL, "must be");
+    ASSERT_REFUSED(weft_gram_schema(STR("{" DRAFT_4 "\"not\":{\"const\":1}}"), &gram, &why),
+                   WEFT_E_INVAL, "nothing satisfies");
+}
+
 /* What a schema says costs as much as it is long, whatever it calls its parts. */
 static void names_cost_what_they_are_long(void **state) {
     (void)state;
@@ -865,6 +902,7 @@ int main(void) {
         cmocka_unit_test(what_is_not_honoured_is_refused_with_its_place),
         cmocka_unit_test(many_members_and_values_are_looked_up_not_searched),
         cmocka_unit_test(names_are_defined_where_schemas_stand),
+        cmocka_unit_test(a_draft_has_its_own_keywords),
         cmocka_unit_test(names_cost_what_they_are_long),
         cmocka_unit_test(too_many_members_are_refused),
         cmocka_unit_test(an_ambiguous_text_meets_a_bound),

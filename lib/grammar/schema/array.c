@@ -15,12 +15,12 @@ static const struct wefti_set *with_arrays(struct wefti_schema *s, const struct 
 /* prefixItems and items, or, as until 2019, a list of items and additionalItems. */
 static void read_items(struct wefti_schema *s, const json_t *schema, struct wefti_array *shape) {
     const json_t *items = json_object_get(schema, "items"), *rest = items;
-    const json_t *first = json_object_get(schema, "prefixItems");
+    const json_t *first = wefti_schema_get(s, schema, "prefixItems");
     if (json_is_array(items)) {
         first = items;
-        rest = json_object_get(schema, "additionalItems");
+        rest = wefti_schema_get(s, schema, "additionalItems");
     }
-    if (!rest) rest = json_object_get(schema, "unevaluatedItems");
+    if (!rest) rest = wefti_schema_get(s, schema, "unevaluatedItems");
     size_t n = json_array_size(first);
     shape->items = wefti_sets_alloc(&s->sets, n + 1, sizeof *shape->items);
     for (size_t i = 0; i < n && shape->items; i++)
@@ -30,14 +30,14 @@ static void read_items(struct wefti_schema *s, const json_t *schema, struct weft
 }
 
 static void read_contains(struct wefti_schema *s, const json_t *schema, struct wefti_array *shape) {
-    const json_t *contains = json_object_get(schema, "contains");
+    const json_t *contains = wefti_schema_get(s, schema, "contains");
     if (!contains) return;
-    if (json_object_get(schema, "unevaluatedItems"))
+    if (wefti_schema_get(s, schema, "unevaluatedItems"))
         (void)wefti_schema_refuse(s, WEFT_E_UNSUPPORTED, schema, "unevaluatedItems",
                                   "is not supported beside \"contains\"");
     shape->some = wefti_term_schema(&s->sets, contains);
-    shape->some_min = wefti_schema_count(schema, "minContains", 1);
-    shape->some_max = wefti_schema_count(schema, "maxContains", WEFTI_MANY);
+    shape->some_min = wefti_schema_count(s, schema, "minContains", 1);
+    shape->some_max = wefti_schema_count(s, schema, "maxContains", WEFTI_MANY);
     shape->has_some = shape->some_min > 0 || shape->some_max < WEFTI_MANY;
 }
 
@@ -46,8 +46,8 @@ const struct wefti_set *wefti_schema_array(struct wefti_schema *s, const json_t 
     if (!shape) return NULL;
     read_items(s, schema, shape);
     read_contains(s, schema, shape);
-    shape->min = wefti_schema_count(schema, "minItems", 0);
-    shape->max = wefti_schema_count(schema, "maxItems", WEFTI_MANY);
+    shape->min = wefti_schema_count(s, schema, "minItems", 0);
+    shape->max = wefti_schema_count(s, schema, "maxItems", WEFTI_MANY);
     if (json_is_true(json_object_get(schema, "uniqueItems"))) shape->unique_at = schema;
     if (s->sets.err) return NULL;
     for (uint32_t i = 0; i < shape->n_items; i++) {

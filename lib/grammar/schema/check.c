@@ -1,4 +1,4 @@
-/* What each keyword's value must be. A value of another type says nothing that could be honoured, so it is
+/* Which keywords a draft has, and what each one's value must be. A value of another type says nothing that could be honoured, so it is
  * refused where it stands; the readers of keywords rely on it. */
 #include "schema/schema.h"
 
@@ -81,6 +81,59 @@ static const struct {
     {"unevaluatedProperties", SCHEMA},
     {"uniqueItems", BOOLEAN},
 };
+
+/* Keywords that not every draft has; in the others they are annotations, as any word is that nobody knows. */
+static const struct {
+    const char *keyword;
+    enum wefti_draft first, last;
+} of_drafts[] = {
+    {"additionalItems", WEFTI_DRAFT_4, WEFTI_DRAFT_2019},
+    {"const", WEFTI_DRAFT_6, WEFTI_DRAFT_2020},
+    {"contains", WEFTI_DRAFT_6, WEFTI_DRAFT_2020},
+    {"dependencies", WEFTI_DRAFT_4, WEFTI_DRAFT_7},
+    {"dependentRequired", WEFTI_DRAFT_2019, WEFTI_DRAFT_2020},
+    {"dependentSchemas", WEFTI_DRAFT_2019, WEFTI_DRAFT_2020},
+    {"else", WEFTI_DRAFT_7, WEFTI_DRAFT_2020},
+    {"if", WEFTI_DRAFT_7, WEFTI_DRAFT_2020},
+    {"maxContains", WEFTI_DRAFT_2019, WEFTI_DRAFT_2020},
+    {"minContains", WEFTI_DRAFT_2019, WEFTI_DRAFT_2020},
+    {"prefixItems", WEFTI_DRAFT_2020, WEFTI_DRAFT_2020},
+    {"propertyNames", WEFTI_DRAFT_6, WEFTI_DRAFT_2020},
+    {"then", WEFTI_DRAFT_7, WEFTI_DRAFT_2020},
+    {"unevaluatedItems", WEFTI_DRAFT_2019, WEFTI_DRAFT_2020},
+    {"unevaluatedProperties", WEFTI_DRAFT_2019, WEFTI_DRAFT_2020},
+    {"$anchor", WEFTI_DRAFT_2019, WEFTI_DRAFT_2020},
+    {"$dynamicAnchor", WEFTI_DRAFT_2020, WEFTI_DRAFT_2020},
+    {"$dynamicRef", WEFTI_DRAFT_2020, WEFTI_DRAFT_2020},
+    {"$recursiveRef", WEFTI_DRAFT_2019, WEFTI_DRAFT_2019},
+};
+
+static bool has_keyword(enum wefti_draft draft, const char *keyword) {
+    if (draft == WEFTI_DRAFT_ANY || draft == WEFTI_DRAFT_3)
+        return true; /* the mixture that is met */
+    for (size_t i = 0; i < sizeof of_drafts / sizeof *of_drafts; i++) {
+        if (strcmp(keyword, of_drafts[i].keyword) == 0)
+            return draft >= of_drafts[i].first && draft <= of_drafts[i].last;
+    }
+    return true;
+}
+
+json_t *wefti_schema_get(const struct wefti_schema *s, const json_t *schema, const char *keyword) {
+    json_t *value = json_object_get(schema, keyword);
+    return value && has_keyword(wefti_refs_draft(&s->refs, schema), keyword) ? value : NULL;
+}
+
+/* Types that a keyword has in some drafts alone. */
+static const char *missed_in_draft(enum wefti_draft draft, const json_t *value, enum shape shape) {
+    bool is_4 = draft == WEFTI_DRAFT_4, is_later = draft >= WEFTI_DRAFT_6;
+    if (shape == BOUND && is_4 && json_is_number(value))
+        return "must be true or false in draft 4, beside the bound";
+    if (shape == BOUND && is_later && json_is_boolean(value))
+        return "must be a number since draft 6";
+    if (shape == ITEMS && draft == WEFTI_DRAFT_2020 && json_is_array(value))
+        return "must be a schema: a list of them is \"prefixItems\" since 2020-12";
+    return NULL;
+}
 
 static bool is_schema(const json_t *value) {
     return json_is_object(value) || json_is_boolean(value);
@@ -172,9 +225,12 @@ static void check_within(struct wefti_schema *s, const json_t *schema, const cha
 
 static void check_keyword(struct wefti_schema *s, const json_t *schema, const char *keyword,
                           const json_t *value) {
+    enum wefti_draft draft = wefti_refs_draft(&s->refs, schema);
+    if (!has_keyword(draft, keyword)) return;
     for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++) {
         if (strcmp(keyword, keywords[i].keyword) != 0) continue;
         const char *missed = missed_by(value, keywords[i].shape);
+        if (!missed) missed = missed_in_draft(draft, value, keywords[i].shape);
         if (!missed)
             check_within(s, schema, keyword, keywords[i].shape);
         else if (keywords[i].shape == NAMES && json_is_boolean(value))
@@ -197,8 +253,9 @@ bool wefti_schema_check(struct wefti_schema *s, const json_t *schema) {
     return !s->sets.err;
 }
 
-uint32_t wefti_schema_count(const json_t *schema, const char *keyword, uint32_t otherwise) {
-    const json_t *value = json_object_get(schema, keyword);
+uint32_t wefti_schema_count(const struct wefti_schema *s, const json_t *schema, const char *keyword,
+                            uint32_t otherwise) {
+    const json_t *value = wefti_schema_get(s, schema, keyword);
     double count = json_number_value(value);
     if (!value) return otherwise;
     return count > 1e9 ? 1000000000u : (uint32_t)count;

@@ -53,7 +53,7 @@ static void read_others(struct wefti_schema *s, const json_t *schema, struct wef
     const char *pattern;
     size_t len;
     wefti_expr named = WEFTI_EXPR_NONE;
-    if (!additional) additional = json_object_get(schema, "unevaluatedProperties");
+    if (!additional) additional = wefti_schema_get(s, schema, "unevaluatedProperties");
     json_object_keylen_foreach(patterns, pattern, len, value) {
         wefti_expr keys = keys_of_pattern(s, schema, pattern, len);
         if (s->sets.err) return;
@@ -159,7 +159,7 @@ static const struct wefti_set *needs_all(struct wefti_schema *s, const json_t *l
 static const struct wefti_set *read_dependencies(struct wefti_schema *s, const json_t *schema,
                                                  const char *keyword,
                                                  const struct wefti_set *whole) {
-    json_t *list = json_object_get(schema, keyword), *needs;
+    json_t *list = wefti_schema_get(s, schema, keyword), *needs;
     const char *key;
     size_t len;
     json_object_keylen_foreach(list, key, len, needs) {
@@ -181,7 +181,7 @@ static const struct wefti_set *read_dependencies(struct wefti_schema *s, const j
 
 /* Keys of which a schema holds as strings. */
 static void read_names(struct wefti_schema *s, const json_t *schema, struct wefti_object *shape) {
-    const json_t *names = json_object_get(schema, "propertyNames");
+    const json_t *names = wefti_schema_get(s, schema, "propertyNames");
     const struct wefti_set *set =
         names ? wefti_term_value(&s->sets, wefti_term_schema(&s->sets, names)) : NULL;
     if (!set) return;
@@ -212,9 +212,9 @@ const struct wefti_set *wefti_schema_object(struct wefti_schema *s, const json_t
     if (!s->sets.err) read_others(s, schema, shape);
     if (!s->sets.err) read_names(s, schema, shape);
     if (!s->sets.err) read_required(s, schema, shape);
-    shape->min = wefti_schema_count(schema, "minProperties", 0);
+    shape->min = wefti_schema_count(s, schema, "minProperties", 0);
     shape->min_at = schema;
-    shape->max = wefti_schema_count(schema, "maxProperties", WEFTI_MANY);
+    shape->max = wefti_schema_count(s, schema, "maxProperties", WEFTI_MANY);
     if (s->sets.err) return NULL;
     bool is_dead = shape->min > shape->max;
     for (uint32_t i = 0; i < shape->n_members; i++) {

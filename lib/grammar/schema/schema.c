@@ -208,8 +208,8 @@ static const struct wefti_set *with_strings(struct wefti_schema *s, wefti_expr i
 }
 
 static const struct wefti_set *read_length(struct wefti_schema *s, const json_t *schema) {
-    uint32_t min = wefti_schema_count(schema, "minLength", 0);
-    uint32_t max = wefti_schema_count(schema, "maxLength", WEFTI_EXPR_MANY);
+    uint32_t min = wefti_schema_count(s, schema, "minLength", 0);
+    uint32_t max = wefti_schema_count(s, schema, "maxLength", WEFTI_EXPR_MANY);
     if (min > max) return with_scalars(s, alt(s, s->words, s->numbers));
     return with_strings(s, wefti_expr_repeat(s->sets.pool, s->sets.any_char, min, max));
 }
@@ -387,7 +387,7 @@ static const struct wefti_set *read_keyword(struct wefti_schema *s, const json_t
 static void check_unevaluated(struct wefti_schema *s, const json_t *schema) {
     static const char *const names[] = {"unevaluatedProperties", "unevaluatedItems", NULL};
     for (int i = 0; names[i]; i++) {
-        const json_t *value = json_object_get(schema, names[i]);
+        const json_t *value = wefti_schema_get(s, schema, names[i]);
         if (value && !json_is_true(value) && has_any(schema, in_place))
             (void)wefti_schema_refuse(s, WEFT_E_UNSUPPORTED, schema, names[i],
                                       "is not supported beside schemas that are combined");
@@ -426,6 +426,7 @@ static const struct wefti_set *read_schema(struct wefti_sets *sets, const json_t
     if (!wefti_schema_check(s, schema)) return NULL;
     check_unevaluated(s, schema);
     json_object_foreach((json_t *)schema, key, value) {
+        if (!wefti_schema_get(s, schema, key)) continue;
         const struct wefti_set *more = whole ? read_group(s, schema, key, &done) : NULL;
         if (!more || sets->err) return NULL;
         whole = wefti_set_and(sets, whole, more);

@@ -49,8 +49,11 @@ weft_err wefti_schema_refuse(struct wefti_schema *s, weft_err err, const json_t 
                              const char *keyword, const char *what);
 /* Adds the place to a failure whose sentence has none, as far as it is known. */
 void wefti_schema_add_place(struct wefti_schema *s);
+/* The value of a keyword; NULL: it is not there, or the schema's draft does not have it. */
+json_t *wefti_schema_get(const struct wefti_schema *s, const json_t *schema, const char *keyword);
 /* A count such as minItems, or `otherwise` where it is not there. */
-uint32_t wefti_schema_count(const json_t *schema, const char *keyword, uint32_t otherwise);
+uint32_t wefti_schema_count(const struct wefti_schema *s, const json_t *schema, const char *keyword,
+                            uint32_t otherwise);
 /* INVAL where nothing satisfies the term, with the place of the innermost schema that is to blame. Its sets are
  * worked out. */
 weft_err wefti_schema_need_values(struct wefti_schema *s, wefti_term root);
