@@ -323,6 +323,42 @@ static void numbers_keep_their_bounds(void **state) {
                  GOOD{"0.25", "1.5", "-7.750", NULL}, BAD{"1", "1.0", "0.3", "0.125", NULL});
 }
 
+static void what_may_be_of_a_format_is_not_of_its_complement(void **state) {
+    (void)state;
+    static const struct {
+        const char *format, *maybe, *never;
+    } cases[] = {
+        {"hostname", "\"xn--nxasmq6b.com\"", "\"a b\""},
+        {"email", "\"\\\"a b\\\"@x.com\"", "\"a.b\""},
+        {"email", "\"a@[127.0.0.1]\"", "\"a b\""},
+        {"date-time", "\"2020-01-01T00:00:00.1234567891Z\"", "\"2020-02-30T00:00:00Z\""},
+        {"date-time", "\"1998-12-31T23:59:60Z\"", "\"1998-12-31T23:60:00Z\""},
+        {"time", "\"23:59:60Z\"", "\"25:59:60Z\""},
+        {"uri", "\"http://[v1.a]/\"", "\"//a\""},
+        {"uri-reference", "\"//[v1.a]/\"", "\"a b\""},
+        {"duration", "\"P0.5Y\"", "\"1Y\""},
+        {"ipv4", "\"010.0.0.1\"", "\"a b\""},
+        {"date", "\"2020-01-01\"", "\"2020-02-30\""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[200];
+        (void)snprintf(text, sizeof text, "{\"not\":{\"format\":\"%s\"}}", cases[i].format);
+        check_schema(text, GOOD{cases[i].never, NULL}, BAD{cases[i].maybe, "1", NULL});
+    }
+    check_schema(
+        "{\"type\":\"string\",\"oneOf\":[{\"format\":\"hostname\"},{\"pattern\":\"^xn--\"}]}",
+        GOOD{"\"a.b\"", "\"xn--a b\"", NULL}, BAD{"\"xn--nxasmq6b.com\"", NULL});
+    check_schema(
+        "{\"type\":\"string\",\"if\":{\"format\":\"time\"},\"then\":{\"maxLength\":12},\"else\":{"
+        "\"minLength\":1}}",
+        GOOD{"\"10:00:00Z\"", "\"a\"", NULL}, BAD{"\"\"", "\"23:59:60.00000Z\"", NULL});
+    check_schema("{\"not\":{\"not\":{\"format\":\"hostname\"}},\"type\":\"string\"}",
+                 GOOD{"\"a.b\"", NULL}, BAD{"\"xn--nxasmq6b.com\"", "\"a b\"", NULL});
+    ASSERT_REFUSED(
+        weft_gram_schema(STR("{\"not\":{\"propertyNames\":{\"format\":\"email\"}}}"), &gram, &why),
+        WEFT_E_UNSUPPORTED, "the complement of \"propertyNames\" with a \"format\"");
+}
+
 static void large_integers_are_exact_or_refused(void **state) {
     (void)state;
     check_schema(
@@ -890,6 +926,7 @@ int main(void) {
         cmocka_unit_test(bounds_are_counters),
         cmocka_unit_test(members_come_as_declared_with_one_blank_at_most),
         cmocka_unit_test(numbers_keep_their_bounds),
+        cmocka_unit_test(what_may_be_of_a_format_is_not_of_its_complement),
         cmocka_unit_test(large_integers_are_exact_or_refused),
         cmocka_unit_test(a_keyword_comes_once),
         cmocka_unit_test(strings_are_what_they_mean_not_how_they_are_written),

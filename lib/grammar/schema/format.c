@@ -43,29 +43,38 @@
 #define DURATION_DATE "(?:[0-9]+Y(?:[0-9]+M(?:[0-9]+D)?)?|[0-9]+M(?:[0-9]+D)?|[0-9]+D)"
 #define POINTER "(?:/(?:[^~/]|~[01])*)*"
 
-/* "[0-9]+" is bounded as numbers are. */
+/* Beyond what the standards say, so far as some reader takes it. */
+#define WIDE_TIME                                                                                  \
+    "(?:[01][0-9]|2[0-4]):[0-5][0-9]:(?:[0-5][0-9]|60)(?:[.,][0-9]*)?(?:[Zz]|[+-][0-9]{2}(?::?[0-" \
+    "9]{2})?)?"
+#define ANYTHING "(?s:.)*"
+
+/* `regex`: surely of the format; "[0-9]+" is bounded as numbers are. `wide`: all that may be of it; what is not is
+ * surely of its complement. NULL: the same. */
 static const struct {
-    const char *name, *regex;
+    const char *name, *regex, *wide;
 } formats[] = {
-    {"date-time", DATE "[Tt]" TIME},
-    {"date", DATE},
-    {"time", TIME},
-    {"duration", "P(?:[0-9]+W|" DURATION_DATE "(?:" DURATION_TIME ")?|" DURATION_TIME ")"},
-    {"email", "(?=.{1,64}@)" ATEXT "(?:\\." ATEXT ")*@" LABEL "(?:\\." LABEL ")*"},
-    {"hostname", HOST},
-    {"ipv4", IPV4},
-    {"ipv6", IPV6},
-    {"uri", URI},
-    {"uri-reference", "(?:" URI "|" RELATIVE ")"},
-    {"uuid", "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"},
-    {"json-pointer", POINTER},
-    {"relative-json-pointer", "(?:0|[1-9][0-9]*)(?:#|" POINTER ")"},
-    {"idn-email", NULL},
-    {"idn-hostname", NULL},
-    {"iri", NULL},
-    {"iri-reference", NULL},
-    {"uri-template", NULL},
-    {"regex", NULL},
+    {"date-time", DATE "[Tt]" TIME, DATE "[Tt_ ]" WIDE_TIME},
+    {"date", DATE, NULL},
+    {"time", TIME, WIDE_TIME},
+    {"duration", "P(?:[0-9]+W|" DURATION_DATE "(?:" DURATION_TIME ")?|" DURATION_TIME ")",
+     "[+-]?P[0-9A-Za-z.,:+-]*"},
+    {"email", "(?=.{1,64}@)" ATEXT "(?:\\." ATEXT ")*@" LABEL "(?:\\." LABEL ")*",
+     ANYTHING "@" ANYTHING},
+    {"hostname", HOST, "[a-zA-Z0-9_.-]*"},
+    {"ipv4", IPV4, "[0-9a-fA-FxX.]*"},
+    {"ipv6", IPV6, "[0-9a-fA-F.]*:[0-9a-fA-F:.]*(?:%" ANYTHING ")?"},
+    {"uri", URI, "[a-zA-Z][a-zA-Z0-9+.-]*:" ANYTHING},
+    {"uri-reference", "(?:" URI "|" RELATIVE ")", "[^\\x00-\\x20<>\"]*"},
+    {"uuid", "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", "[0-9a-zA-Z:{}-]*"},
+    {"json-pointer", POINTER, NULL},
+    {"relative-json-pointer", "(?:0|[1-9][0-9]*)(?:#|" POINTER ")", "[0-9]" ANYTHING},
+    {"idn-email", NULL, NULL},
+    {"idn-hostname", NULL, NULL},
+    {"iri", NULL, NULL},
+    {"iri-reference", NULL, NULL},
+    {"uri-template", NULL, NULL},
+    {"regex", NULL, NULL},
 };
 
 static void add_bounded(struct weft_buf *out, const char *regex, uint32_t n_digits) {
@@ -78,10 +87,12 @@ static void add_bounded(struct weft_buf *out, const char *regex, uint32_t n_digi
 }
 
 bool wefti_format_regex(const char *name, uint32_t n_digits, struct weft_buf *out,
-                        bool *is_standard_out) {
+                        const char **wide_out, bool *is_standard_out) {
+    *wide_out = NULL;
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         if (strcmp(name, formats[i].name) != 0) continue;
         *is_standard_out = true;
+        *wide_out = formats[i].wide;
         if (formats[i].regex) add_bounded(out, formats[i].regex, n_digits);
         return formats[i].regex != NULL;
     }

@@ -126,6 +126,7 @@ static const struct wefti_set *with_objects(struct wefti_schema *s,
     if (!out) return NULL;
     *out = *all;
     out->objects = objects->objects;
+    out->has_more_objects = objects->has_more_objects;
     return out;
 }
 
@@ -179,13 +180,14 @@ static const struct wefti_set *read_dependencies(struct wefti_schema *s, const j
     return whole;
 }
 
-/* Keys of which a schema holds as strings. */
-static void read_names(struct wefti_schema *s, const json_t *schema, struct wefti_object *shape) {
+/* Keys of which a schema holds as strings. True: perhaps of more than these. */
+static bool read_names(struct wefti_schema *s, const json_t *schema, struct wefti_object *shape) {
     const json_t *names = wefti_schema_get(s, schema, "propertyNames");
     const struct wefti_set *set =
         names ? wefti_term_value(&s->sets, wefti_term_schema(&s->sets, names)) : NULL;
-    if (!set) return;
+    if (!set) return false;
     wefti_expr keys = wefti_expr_and2(s->sets.pool, set->scalars, s->sets.all_keys);
+    wefti_expr doubtful = wefti_expr_and2(s->sets.pool, set->doubtful, s->sets.all_keys);
     uint32_t n = 0;
     for (uint32_t i = 0; i < shape->n_others; i++) {
         struct wefti_keys one = shape->others[i];
@@ -197,6 +199,7 @@ static void read_names(struct wefti_schema *s, const json_t *schema, struct weft
         if (!wefti_keys_hold(&s->sets, keys, shape->members[i].name))
             shape->members[i].value = WEFTI_TERM_FALSE;
     }
+    return wefti_expr_is_live(s->sets.pool, doubtful);
 }
 
 const struct wefti_set *wefti_schema_object(struct wefti_schema *s, const json_t *schema) {
@@ -210,7 +213,7 @@ const struct wefti_set *wefti_schema_object(struct wefti_schema *s, const json_t
     if (!shape->members) return NULL;
     read_members(s, schema, shape);
     if (!s->sets.err) read_others(s, schema, shape);
-    if (!s->sets.err) read_names(s, schema, shape);
+    bool has_more = !s->sets.err && read_names(s, schema, shape);
     if (!s->sets.err) read_required(s, schema, shape);
     shape->min = wefti_schema_count(s, schema, "minProperties", 0);
     shape->min_at = schema;
@@ -223,7 +226,9 @@ const struct wefti_set *wefti_schema_object(struct wefti_schema *s, const json_t
     }
     const struct wefti_set *objects =
         is_dead ? wefti_set_none(&s->sets) : wefti_set_object(&s->sets, shape);
-    const struct wefti_set *whole = with_objects(s, objects);
+    struct wefti_set bare = {.has_more_objects = has_more};
+    if (objects) bare.objects = objects->objects;
+    const struct wefti_set *whole = objects ? with_objects(s, &bare) : NULL;
     for (size_t i = 0; i < 3 && whole; i++)
         whole = read_dependencies(s, schema, dependencies[i], whole);
     return whole;

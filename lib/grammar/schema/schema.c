@@ -199,11 +199,15 @@ static const struct wefti_set *read_multiple(struct wefti_schema *s, const json_
     return with_scalars(s, alt(s, alt(s, s->words, s->strings), numbers));
 }
 
-static const struct wefti_set *with_strings(struct wefti_schema *s, wefti_expr inner) {
+static wefti_expr in_quotes(struct wefti_schema *s, wefti_expr inner) {
     wefti_expr quote = wefti_expr_literal(s->sets.pool, "\"", 1);
     wefti_expr strings =
         wefti_expr_cat(s->sets.pool, quote, wefti_expr_cat(s->sets.pool, inner, quote));
     wefti_expr_within(s->sets.pool, strings, s->strings);
+    return strings;
+}
+
+static const struct wefti_set *with_strings(struct wefti_schema *s, wefti_expr strings) {
     return with_scalars(s, alt(s, alt(s, s->words, s->numbers), strings));
 }
 
@@ -211,34 +215,45 @@ static const struct wefti_set *read_length(struct wefti_schema *s, const json_t 
     uint32_t min = wefti_schema_count(s, schema, "minLength", 0);
     uint32_t max = wefti_schema_count(s, schema, "maxLength", WEFTI_EXPR_MANY);
     if (min > max) return with_scalars(s, alt(s, s->words, s->numbers));
-    return with_strings(s, wefti_expr_repeat(s->sets.pool, s->sets.any_char, min, max));
+    return with_strings(s,
+                        in_quotes(s, wefti_expr_repeat(s->sets.pool, s->sets.any_char, min, max)));
 }
 
-static const struct wefti_set *read_regex(struct wefti_schema *s, const json_t *schema,
-                                          const char *keyword, struct weft_str regex,
-                                          enum wefti_regex_kind kind) {
+/* Strings that match; NONE after a refusal. */
+static wefti_expr read_regex(struct wefti_schema *s, const json_t *schema, const char *keyword,
+                             struct weft_str regex, enum wefti_regex_kind kind) {
     struct weft_errmsg why = {""};
     wefti_expr inner;
     weft_err err = wefti_regex_expr(s->sets.pool, regex, kind, WEFTI_IN_JSON, &inner, &why);
-    if (!err) return with_strings(s, inner);
-    (void)wefti_schema_refuse(s, err, schema, keyword, why.text);
-    return NULL;
+    if (err) (void)wefti_schema_refuse(s, err, schema, keyword, why.text);
+    return err ? WEFTI_EXPR_NONE : in_quotes(s, inner);
 }
 
 static const struct wefti_set *read_pattern(struct wefti_schema *s, const json_t *schema) {
     const json_t *value = json_object_get(schema, "pattern");
     const struct weft_str pattern = {json_string_value(value), json_string_length(value)};
-    return read_regex(s, schema, "pattern", pattern, WEFTI_REGEX_SEARCH);
+    return with_strings(s, read_regex(s, schema, "pattern", pattern, WEFTI_REGEX_SEARCH));
 }
 
 static const struct wefti_set *read_format(struct wefti_schema *s, const json_t *schema) {
-    const char *name = word_of(json_object_get(schema, "format"));
+    const char *name = word_of(json_object_get(schema, "format")), *wide;
     bool is_standard = false;
     weft_buf_clear(&s->path);
-    if (wefti_format_regex(name, s->sets.numbers.n_digits, &s->path, &is_standard))
-        return read_regex(s, schema, "format",
-                          (struct weft_str){weft_buf_cstr(&s->path), s->path.len},
-                          WEFTI_REGEX_MATCH);
+    if (wefti_format_regex(name, s->sets.numbers.n_digits, &s->path, &wide, &is_standard)) {
+        const struct weft_str regex = {weft_buf_cstr(&s->path), s->path.len};
+        struct wefti_set *set = wefti_sets_alloc(&s->sets, 1, sizeof *set);
+        wefti_expr sure = read_regex(s, schema, "format", regex, WEFTI_REGEX_MATCH);
+        const struct wefti_set *strings = with_strings(s, sure);
+        if (!set || !strings) return NULL;
+        *set = *strings;
+        if (wide) {
+            const struct weft_str text = {wide, strlen(wide)};
+            wefti_expr may_be = read_regex(s, schema, "format", text, WEFTI_REGEX_MATCH);
+            set->doubtful =
+                wefti_expr_and2(s->sets.pool, may_be, wefti_expr_not(s->sets.pool, sure));
+        }
+        return s->sets.err ? NULL : set;
+    }
     if (!is_standard) return wefti_set_all(&s->sets);
     char what[64];
     (void)snprintf(what, sizeof what, "'%s' is not supported", name);

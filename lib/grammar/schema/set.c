@@ -19,6 +19,16 @@ static bool may_add(struct wefti_sets *sets) {
     return !sets->err;
 }
 
+/* What is not of the set is in none of these. */
+static wefti_expr upper(struct wefti_sets *sets, const struct wefti_set *set) {
+    return wefti_expr_alt2(sets->pool, set->scalars, set->doubtful);
+}
+
+static wefti_expr without(struct wefti_sets *sets, wefti_expr doubtful, wefti_expr sure) {
+    if (doubtful == WEFTI_EXPR_NONE) return doubtful;
+    return wefti_expr_and2(sets->pool, doubtful, wefti_expr_not(sets->pool, sure));
+}
+
 static struct wefti_set *new_set(struct wefti_sets *sets) {
     return wefti_sets_alloc(sets, 1, sizeof(struct wefti_set));
 }
@@ -246,7 +256,7 @@ static bool excludes_itself(struct wefti_sets *sets, wefti_term term) {
         const struct wefti_set *part = known_value(sets, node.parts[i]);
         if (!part) continue;
         is_scalar = is_scalar || (!part->arrays && !part->objects);
-        scalars = wefti_expr_and2(sets->pool, scalars, part->scalars);
+        scalars = wefti_expr_and2(sets->pool, scalars, upper(sets, part));
     }
     return is_scalar && !sets->err && !wefti_expr_is_live(sets->pool, scalars);
 }
@@ -381,8 +391,15 @@ const struct wefti_set *wefti_set_and(struct wefti_sets *sets, const struct weft
     struct wefti_set *out = new_set(sets);
     if (!out) return NULL;
     out->scalars = both_scalars(sets, a->scalars, b->scalars);
+    if (b->doubtful != WEFTI_EXPR_NONE)
+        out->doubtful = both_scalars(sets, upper(sets, a), b->doubtful);
+    if (a->doubtful != WEFTI_EXPR_NONE)
+        out->doubtful =
+            wefti_expr_alt2(sets->pool, out->doubtful, both_scalars(sets, a->doubtful, b->scalars));
     out->arrays = all_arrays(sets, a->arrays, b->arrays);
     out->objects = all_objects(sets, a->objects, b->objects);
+    out->has_more_objects = (a->has_more_objects && (b->objects || b->has_more_objects)) ||
+                            (b->has_more_objects && a->objects);
     return sets->err ? NULL : out;
 }
 
@@ -421,6 +438,9 @@ const struct wefti_set *wefti_set_or(struct wefti_sets *sets, const struct wefti
     struct wefti_set *out = a && b ? new_set(sets) : NULL;
     if (!out) return NULL;
     out->scalars = wefti_expr_alt2(sets->pool, a->scalars, b->scalars);
+    out->doubtful = wefti_expr_alt2(sets->pool, without(sets, a->doubtful, b->scalars),
+                                    without(sets, b->doubtful, a->scalars));
+    out->has_more_objects = a->has_more_objects || b->has_more_objects;
     add_arrays(sets, out, a->arrays);
     add_arrays(sets, out, b->arrays);
     add_objects(sets, out, a->objects);
@@ -552,10 +572,17 @@ static const struct wefti_set *not_object(struct wefti_sets *sets, const struct 
 /* Numbers with an exponent are in no complement: what is known of others is not known of them. */
 const struct wefti_set *wefti_set_not(struct wefti_sets *sets, const struct wefti_set *a) {
     const struct wefti_set *out = wefti_set_all(sets);
-    wefti_expr others = a ? wefti_expr_not(sets->pool, a->scalars) : WEFTI_EXPR_NONE;
+    wefti_expr others = a ? wefti_expr_not(sets->pool, upper(sets, a)) : WEFTI_EXPR_NONE;
     struct wefti_set *scalars = new_set(sets);
     if (!out || !a || !scalars) return NULL;
+    if (a->has_more_objects) {
+        (void)wefti_sets_fail(sets, WEFT_E_UNSUPPORTED,
+                              "the complement of \"propertyNames\" with a \"format\" is not "
+                              "supported");
+        return NULL;
+    }
     *scalars = *out;
+    scalars->doubtful = a->doubtful;
     scalars->scalars = wefti_expr_and2(
         sets->pool, a->scalars == WEFTI_EXPR_NONE ? sets->all_scalars : sets->plain_scalars,
         others);
@@ -610,7 +637,7 @@ static bool is_empty_object(struct wefti_sets *sets, const struct wefti_object *
 }
 
 bool wefti_set_is_empty(struct wefti_sets *sets, const struct wefti_set *set, uint32_t depth) {
-    if (wefti_expr_is_live(sets->pool, set->scalars)) return false;
+    if (wefti_expr_is_live(sets->pool, upper(sets, set)) || set->has_more_objects) return false;
     for (const struct wefti_array *a = set->arrays; a; a = a->next) {
         if (!is_empty_array(sets, a, depth)) return false;
     }

@@ -69,10 +69,13 @@ struct wefti_object {
     struct wefti_object *next;
 };
 
+/* `scalars` are surely of the set, and `doubtful` ones, which are none of them, perhaps: texts of a format that is
+ * narrower here than the standard's. They are never written, and are doubtful in the complement, too. */
 struct wefti_set {
-    wefti_expr scalars;
+    wefti_expr scalars, doubtful;
     struct wefti_array *arrays;   /* union of the list */
     struct wefti_object *objects; /* likewise */
+    bool has_more_objects;        /* perhaps, as names of a format: it has no complement */
 };
 
 struct wefti_term_node {
