@@ -359,6 +359,30 @@ static void what_may_be_of_a_format_is_not_of_its_complement(void **state) {
         WEFT_E_UNSUPPORTED, "the complement of \"propertyNames\" with a \"format\"");
 }
 
+/* What is compared by its digits here is compared as doubles by most readers. */
+static void digits_are_compared_as_doubles_are(void **state) {
+    (void)state;
+    check_schema(
+        "{\"type\":\"number\",\"exclusiveMaximum\":1}",
+        GOOD{"0.999999999999999", "-12345678901234.5", "0", "-5", NULL},
+        BAD{"0.99999999999999999999", "0.9999999999999999", "1", "-123456789012345.6", NULL});
+    check_schema("{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"number\"}]}", GOOD{"5.5", NULL},
+                 BAD{"5.00000000000000000001", "5", "5.0", NULL});
+    check_schema("{\"type\":\"number\",\"not\":{\"const\":0.5}}",
+                 GOOD{"0.51", "0.500000000000001", "0.00000000000000000000123456789012345", NULL},
+                 BAD{"0.50000000000000000001", "0.5", "0.50", NULL});
+    check_schema(
+        "{\"enum\":[3.141592653589793,123456789012345678,7]}",
+        GOOD{"3.141592653589793", "3.14159265358979300", "123456789012345678", "7.0", NULL},
+        BAD{"3.14159265358979", "123456789012345678.0", "123456789012345680", NULL});
+    /* A value that no text of the other branch has is in both. */
+    check_schema("{\"oneOf\":[{\"const\":3.141592653589793},{\"minimum\":3}]}",
+                 GOOD{"3.14", "4", NULL}, BAD{"3.141592653589793", NULL});
+    check_schema("{\"oneOf\":[{\"const\":3.141592653589793},{\"const\":2.718281828459045}]}",
+                 GOOD{"3.141592653589793", "2.718281828459045", NULL}, BAD{NULL});
+    check_schema("{\"type\":\"number\"}", GOOD{"0.99999999999999999999", "1e-7", NULL}, BAD{NULL});
+}
+
 static void large_integers_are_exact_or_refused(void **state) {
     (void)state;
     check_schema(
@@ -927,6 +951,7 @@ int main(void) {
         cmocka_unit_test(members_come_as_declared_with_one_blank_at_most),
         cmocka_unit_test(numbers_keep_their_bounds),
         cmocka_unit_test(what_may_be_of_a_format_is_not_of_its_complement),
+        cmocka_unit_test(digits_are_compared_as_doubles_are),
         cmocka_unit_test(large_integers_are_exact_or_refused),
         cmocka_unit_test(a_keyword_comes_once),
         cmocka_unit_test(strings_are_what_they_mean_not_how_they_are_written),

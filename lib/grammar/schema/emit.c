@@ -45,9 +45,12 @@ static bool make_room(struct emitter *e, wefti_term term) {
     return true;
 }
 
+/* Of scalars numbers are those that begin so, which is known behind one byte. */
 static wefti_expr find_tidy(struct emitter *e, wefti_expr scalars) {
     wefti_expr_pool *pool = e->tree->pool;
-    wefti_expr plain = wefti_numbers_all(&sets_of(e)->numbers);
+    wefti_expr first =
+        wefti_expr_alt2(pool, wefti_expr_range(pool, '0', '9'), wefti_expr_literal(pool, "-", 1));
+    wefti_expr plain = wefti_expr_cat(pool, first, WEFTI_EXPR_ALL);
     wefti_expr numbers = wefti_expr_and2(pool, scalars, plain);
     wefti_expr broken = wefti_expr_and2(
         pool, numbers, wefti_expr_not(pool, wefti_numbers_integers(&sets_of(e)->numbers)));

@@ -11,6 +11,8 @@
  * 99999999999999991611392. */
 #define EXACT_FROM 9007199254740992.0
 #define DOUBLE_WHOLE_MAX 309 /* digits */
+#define SHORT_DIGITS 15u     /* DBL_DIG: of so many a double keeps each */
+#define PLACES_MAX 300u      /* behind the point; doubles go on to 1e-307 before they lose digits */
 
 /* Shortest digits that are read as the same number, and where the point is: 0.ddd * 10^point. */
 static int shortest(double value, char digits[32]) {
@@ -95,9 +97,35 @@ static wefti_expr whole_part(const struct wefti_numbers *in) {
     return wefti_expr_alt2(in->pool, text(in, "0", 1), more);
 }
 
-/* Without a sign. */
-static wefti_expr sizes(const struct wefti_numbers *in) {
-    return wefti_expr_cat(in->pool, whole_part(in), maybe(in, fraction(in)));
+static uint32_t at_most(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+/* A whole part that is not zero, and a fraction. From the end: what may stand behind so many digits. */
+static wefti_expr short_above_one(const struct wefti_numbers *in) {
+    wefti_expr behind = WEFTI_EXPR_NONE, point = text(in, ".", 1);
+    for (uint32_t n = at_most(SHORT_DIGITS - 1, in->n_digits); n > 0; n--) {
+        uint32_t n_left = at_most(SHORT_DIGITS - n, in->n_digits);
+        wefti_expr ends = wefti_expr_cat(in->pool, point, digits(in, '0', 1, n_left));
+        wefti_expr more = wefti_expr_cat(in->pool, digits(in, '0', 1, 1), behind);
+        behind = wefti_expr_alt2(in->pool, ends, more);
+    }
+    return wefti_expr_cat(in->pool, digits(in, '1', 1, 1), behind);
+}
+
+static wefti_expr short_below_one(const struct wefti_numbers *in) {
+    uint32_t n_places = at_most(in->n_digits, PLACES_MAX);
+    uint32_t n_digits = at_most(SHORT_DIGITS, n_places);
+    wefti_expr zero = text(in, "0", 1);
+    wefti_expr some =
+        wefti_expr_cat(in->pool, digits(in, '1', 1, 1), digits(in, '0', 0, n_digits - 1));
+    some =
+        wefti_expr_cat(in->pool, wefti_expr_repeat(in->pool, zero, 0, n_places - n_digits), some);
+    /* Where there are few places the zeros before take some of the digits' room. */
+    wefti_expr few = wefti_expr_and2(in->pool, digits(in, '0', 1, n_digits),
+                                     wefti_expr_not(in->pool, zeros(in, 0)));
+    some = wefti_expr_alt2(in->pool, wefti_expr_alt2(in->pool, some, few), zeros(in, 1));
+    return wefti_expr_cat(in->pool, text(in, "0.", 2), some);
 }
 
 /* What may stand behind the whole part for a fraction of at least `digits_of`, or over it. */
@@ -121,9 +149,9 @@ static wefti_expr fraction_from(const struct wefti_numbers *in, const struct wef
     return wefti_expr_cat(in->pool, point, all);
 }
 
-/* Sizes of at least d's, or over it: more digits, or a higher one first, or the same and the fraction decides. */
-static wefti_expr sizes_from(const struct wefti_numbers *in, const struct wefti_decimal *d,
-                             bool is_beyond) {
+/* Sizes of at least d's, or over it, however long: more digits, or a higher one first, or the same and the fraction decides. */
+static wefti_expr long_sizes_from(const struct wefti_numbers *in, const struct wefti_decimal *d,
+                                  bool is_beyond) {
     wefti_expr behind = maybe(in, fraction(in));
     wefti_expr all =
         wefti_expr_cat(in->pool, text(in, d->whole, d->n_whole), fraction_from(in, d, is_beyond));
@@ -141,19 +169,40 @@ static wefti_expr sizes_from(const struct wefti_numbers *in, const struct wefti_
         all =
             wefti_expr_alt2(in->pool, all, wefti_expr_cat(in->pool, text(in, d->whole, i), higher));
     }
-    return wefti_expr_and2(in->pool, all, sizes(in));
+    return wefti_expr_and2(in->pool, all, in->long_sizes);
+}
+
+static bool is_zero(const struct wefti_decimal *d) {
+    return d->n_whole == 1 && *d->whole == '0' && d->n_fraction == 0;
+}
+
+static wefti_expr sizes_from(const struct wefti_numbers *in, const struct wefti_decimal *d,
+                             bool is_beyond) {
+    if (is_zero(d) && !is_beyond) return in->sizes;
+    return wefti_expr_and2(in->pool, long_sizes_from(in, d, is_beyond), in->sizes);
 }
 
 static wefti_expr negative(const struct wefti_numbers *in, wefti_expr size) {
     static const struct wefti_decimal zero = {.n_whole = 1, .whole = "0"};
     return wefti_expr_cat(in->pool, text(in, "-", 1),
-                          wefti_expr_and2(in->pool, size, sizes_from(in, &zero, true)));
+                          wefti_expr_and2(in->pool, size, long_sizes_from(in, &zero, true)));
 }
 
 /* -------------------------------------------------------------------------------------- sets --- */
 
 wefti_expr wefti_numbers_plain(const struct wefti_numbers *in) {
-    return wefti_expr_alt2(in->pool, sizes(in), negative(in, sizes(in)));
+    return wefti_expr_alt2(in->pool, in->sizes, negative(in, in->sizes));
+}
+
+void wefti_numbers_init(struct wefti_numbers *in, wefti_expr_pool *pool, uint32_t n_digits) {
+    *in = (struct wefti_numbers){.pool = pool, .n_digits = n_digits};
+    in->long_sizes = wefti_expr_cat(pool, whole_part(in), maybe(in, fraction(in)));
+    const wefti_expr sizes[] = {whole_part(in), short_above_one(in), short_below_one(in)};
+    in->sizes = wefti_expr_alt(pool, sizes, 3);
+}
+
+static wefti_expr decimals(const struct wefti_numbers *in) {
+    return wefti_expr_alt2(in->pool, in->long_sizes, negative(in, in->long_sizes));
 }
 
 wefti_expr wefti_numbers_all(const struct wefti_numbers *in) {
@@ -161,8 +210,8 @@ wefti_expr wefti_numbers_all(const struct wefti_numbers *in) {
     wefti_expr e = wefti_expr_alt2(in->pool, text(in, "e", 1), text(in, "E", 1));
     wefti_expr exponent =
         wefti_expr_cat(in->pool, e, wefti_expr_cat(in->pool, sign, digits(in, '0', 1, 3)));
-    wefti_expr plain = wefti_numbers_plain(in);
-    return wefti_expr_alt2(in->pool, plain, wefti_expr_cat(in->pool, plain, exponent));
+    wefti_expr all = decimals(in);
+    return wefti_expr_alt2(in->pool, all, wefti_expr_cat(in->pool, all, exponent));
 }
 
 wefti_expr wefti_numbers_without_point(const struct wefti_numbers *in) {
@@ -175,26 +224,33 @@ wefti_expr wefti_numbers_integers(const struct wefti_numbers *in) {
     return wefti_expr_alt2(in->pool, size, negative(in, size));
 }
 
+bool wefti_decimal_is_odd(const struct wefti_decimal *decimal) {
+    return decimal->n_fraction > 0 && decimal->n_whole + decimal->n_fraction > SHORT_DIGITS;
+}
+
+/* Zeros behind the point of a long integer would make a double of it, which is another number. */
 wefti_expr wefti_numbers_equal(const struct wefti_numbers *in, const struct wefti_decimal *to) {
-    wefti_expr behind = maybe(in, wefti_expr_cat(in->pool, text(in, ".", 1), zeros(in, 1)));
+    wefti_expr behind = WEFTI_EXPR_EMPTY, point = text(in, ".", 1);
     if (to->n_fraction > 0)
-        behind = wefti_expr_cat(
-            in->pool, text(in, ".", 1),
-            wefti_expr_cat(in->pool, text(in, to->fraction, to->n_fraction), zeros(in, 0)));
+        behind = wefti_expr_cat(in->pool, text(in, to->fraction, to->n_fraction), zeros(in, 0));
+    else if (to->n_whole <= SHORT_DIGITS)
+        behind = zeros(in, 1);
+    if (behind != WEFTI_EXPR_EMPTY) behind = wefti_expr_cat(in->pool, point, behind);
+    if (to->n_fraction == 0) behind = maybe(in, behind);
     wefti_expr size = wefti_expr_cat(in->pool, text(in, to->whole, to->n_whole), behind);
     size = to->is_negative ? negative(in, size) : size;
-    return wefti_expr_and2(in->pool, size, wefti_numbers_plain(in));
+    return wefti_expr_and2(in->pool, size, decimals(in));
 }
 
 wefti_expr wefti_numbers_from(const struct wefti_numbers *in, const struct wefti_decimal *bound,
                               bool is_least, bool is_beyond) {
     wefti_expr outside = sizes_from(in, bound, is_beyond);
     wefti_expr not_outside = wefti_expr_and2(
-        in->pool, sizes(in), wefti_expr_not(in->pool, sizes_from(in, bound, !is_beyond)));
+        in->pool, in->sizes, wefti_expr_not(in->pool, sizes_from(in, bound, !is_beyond)));
     if (is_least && !bound->is_negative) return outside;
-    if (is_least) return wefti_expr_alt2(in->pool, sizes(in), negative(in, not_outside));
+    if (is_least) return wefti_expr_alt2(in->pool, in->sizes, negative(in, not_outside));
     if (bound->is_negative) return negative(in, outside);
-    return wefti_expr_alt2(in->pool, negative(in, sizes(in)), not_outside);
+    return wefti_expr_alt2(in->pool, negative(in, in->sizes), not_outside);
 }
 
 wefti_expr wefti_numbers_multiples(const struct wefti_numbers *in, const struct wefti_decimal *of) {

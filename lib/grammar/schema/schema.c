@@ -34,12 +34,21 @@ static const char *word_of(const json_t *value) {
     return word && strlen(word) == json_string_length(value) ? word : "";
 }
 
+static const struct wefti_set *scalars_of(struct wefti_schema *s, wefti_expr scalars,
+                                          enum wefti_odd odd) {
+    struct wefti_set *set = wefti_sets_alloc(&s->sets, 1, sizeof *set);
+    if (!set) return NULL;
+    set->scalars = scalars;
+    set->odd = odd;
+    return set;
+}
+
 static const struct wefti_set *type_named(struct wefti_schema *s, const json_t *schema,
                                           const char *name) {
     static const char *const literals[] = {"null", "true", "false"};
     wefti_expr_pool *pool = s->sets.pool;
     if (!strcmp(name, "string")) return wefti_set_scalars(&s->sets, s->strings);
-    if (!strcmp(name, "number")) return wefti_set_scalars(&s->sets, s->numbers);
+    if (!strcmp(name, "number")) return scalars_of(s, s->numbers, WEFTI_ALL_ODD);
     if (!strcmp(name, "integer"))
         return wefti_set_scalars(&s->sets, wefti_numbers_integers(&s->sets.numbers));
     if (!strcmp(name, "null"))
@@ -128,7 +137,8 @@ const struct wefti_set *wefti_schema_const(struct wefti_schema *s, const json_t 
         const char *word = json_is_true(value) ? "true" : json_is_false(value) ? "false" : "null";
         set = wefti_set_scalars(&s->sets, wefti_expr_literal(pool, word, strlen(word)));
     } else if (wefti_decimal_read(&number, value)) {
-        set = wefti_set_scalars(&s->sets, wefti_numbers_equal(&s->sets.numbers, &number));
+        set = scalars_of(s, wefti_numbers_equal(&s->sets.numbers, &number),
+                         wefti_decimal_is_odd(&number) ? WEFTI_SOME_ODD : WEFTI_NO_ODD);
     } else {
         (void)wefti_sets_fail(&s->sets, WEFT_E_UNSUPPORTED,
                               "a number has more digits than we keep exactly");
@@ -144,6 +154,7 @@ static const struct wefti_set *read_enum(struct wefti_schema *s, const json_t *s
     size_t n = json_array_size(list), n_scalars = 0, n_texts = 0;
     wefti_expr *scalars = wefti_sets_alloc(&s->sets, n + 1, sizeof *scalars);
     struct weft_str *texts = wefti_sets_alloc(&s->sets, n + 1, sizeof *texts);
+    enum wefti_odd odd = WEFTI_NO_ODD;
     for (size_t i = 0; i < n && texts && !s->sets.err; i++) {
         const json_t *value = json_array_get(list, i);
         if (n > LIST_LONG && json_is_string(value)) {
@@ -157,11 +168,12 @@ static const struct wefti_set *read_enum(struct wefti_schema *s, const json_t *s
             whole = wefti_set_or(&s->sets, whole, one);
         else
             scalars[n_scalars++] = one->scalars;
+        if (one->odd != WEFTI_NO_ODD) odd = one->odd;
     }
     if (s->sets.err) return NULL;
     if (n_texts > 0) scalars[n_scalars++] = wefti_expr_json_strings(s->sets.pool, texts, n_texts);
     wefti_expr all = wefti_expr_alt(s->sets.pool, scalars, n_scalars);
-    return wefti_set_or(&s->sets, whole, wefti_set_scalars(&s->sets, all));
+    return wefti_set_or(&s->sets, whole, scalars_of(s, all, odd));
 }
 
 static bool read_decimal(struct wefti_schema *s, const json_t *schema, const char *keyword,
@@ -171,6 +183,17 @@ static bool read_decimal(struct wefti_schema *s, const json_t *schema, const cha
         (void)wefti_schema_refuse(s, WEFT_E_UNSUPPORTED, schema, keyword,
                                   "has more digits than we keep exactly");
     return !s->sets.err;
+}
+
+/* What is not plain is not compared. */
+static const struct wefti_set *with_numbers(struct wefti_schema *s, wefti_expr numbers) {
+    struct wefti_set *set = wefti_sets_alloc(&s->sets, 1, sizeof *set);
+    const struct wefti_set *sure = with_scalars(s, alt(s, alt(s, s->words, s->strings), numbers));
+    if (!set || !sure) return NULL;
+    *set = *sure;
+    set->odd = WEFTI_NO_ODD;
+    set->has_more_odd = true;
+    return set;
 }
 
 /* In draft 4 "exclusiveMinimum" is a Boolean beside "minimum". */
@@ -183,8 +206,7 @@ static const struct wefti_set *read_bound(struct wefti_schema *s, const json_t *
     if (is_beyond && json_is_boolean(beside)) return wefti_set_all(&s->sets);
     if (!is_beyond && json_is_true(beside)) is_beyond = true;
     if (!read_decimal(s, schema, keyword, &bound)) return NULL;
-    wefti_expr numbers = wefti_numbers_from(&s->sets.numbers, &bound, is_least, is_beyond);
-    return with_scalars(s, alt(s, alt(s, s->words, s->strings), numbers));
+    return with_numbers(s, wefti_numbers_from(&s->sets.numbers, &bound, is_least, is_beyond));
 }
 
 static const struct wefti_set *read_multiple(struct wefti_schema *s, const json_t *schema) {
@@ -196,7 +218,7 @@ static const struct wefti_set *read_multiple(struct wefti_schema *s, const json_
                                   "is not from 1 to 1000000 without its point");
         return NULL;
     }
-    return with_scalars(s, alt(s, alt(s, s->words, s->strings), numbers));
+    return with_numbers(s, numbers);
 }
 
 static wefti_expr in_quotes(struct wefti_schema *s, wefti_expr inner) {
@@ -469,7 +491,8 @@ weft_err wefti_schema_rules(struct wefti_tree *tree, const json_t *root, uint32_
     *root_out = WEFTI_TREE_NONE;
     tree->has_words = true;
     weft_buf_init(&s.path, (size_t)1 << 20);
-    const struct wefti_numbers numbers = {tree->pool, tree->json_digits};
+    struct wefti_numbers numbers;
+    wefti_numbers_init(&numbers, tree->pool, tree->json_digits);
     wefti_sets_init(&s.sets, &numbers, why);
     s.sets.read = wefti_schema_value;
     s.sets.context = &s;

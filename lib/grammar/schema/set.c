@@ -24,6 +24,10 @@ static wefti_expr upper(struct wefti_sets *sets, const struct wefti_set *set) {
     return wefti_expr_alt2(sets->pool, set->scalars, set->doubtful);
 }
 
+static bool may_have_odd(const struct wefti_set *set) {
+    return set->odd != WEFTI_NO_ODD || set->has_more_odd;
+}
+
 static wefti_expr without(struct wefti_sets *sets, wefti_expr doubtful, wefti_expr sure) {
     if (doubtful == WEFTI_EXPR_NONE) return doubtful;
     return wefti_expr_and2(sets->pool, doubtful, wefti_expr_not(sets->pool, sure));
@@ -80,6 +84,7 @@ const struct wefti_set *wefti_set_all(struct wefti_sets *sets) {
     struct wefti_set *set = sets->all || sets->err ? NULL : new_set(sets);
     if (set) {
         set->scalars = sets->all_scalars;
+        set->odd = WEFTI_ALL_ODD;
         set->arrays = wefti_array_any(sets);
         set->objects = wefti_object_any(sets);
         sets->all = set;
@@ -250,14 +255,17 @@ static const struct wefti_set *known_value(struct wefti_sets *sets, wefti_term t
 static bool excludes_itself(struct wefti_sets *sets, wefti_term term) {
     struct wefti_term_node node = sets->terms[term];
     wefti_expr scalars = sets->all_scalars;
-    bool is_scalar = false;
+    bool is_scalar = false, has_odd = true, has_more_odd = false;
     if (node.kind != WEFTI_TERM_AND) return term == WEFTI_TERM_FALSE;
     for (uint32_t i = 0; i < node.n_parts; i++) {
         const struct wefti_set *part = known_value(sets, node.parts[i]);
         if (!part) continue;
+        has_odd = has_odd && may_have_odd(part);
+        has_more_odd = has_more_odd || part->has_more_odd;
         is_scalar = is_scalar || (!part->arrays && !part->objects);
         scalars = wefti_expr_and2(sets->pool, scalars, upper(sets, part));
     }
+    if (has_odd && has_more_odd) return false;
     return is_scalar && !sets->err && !wefti_expr_is_live(sets->pool, scalars);
 }
 
@@ -396,6 +404,9 @@ const struct wefti_set *wefti_set_and(struct wefti_sets *sets, const struct weft
     if (a->doubtful != WEFTI_EXPR_NONE)
         out->doubtful =
             wefti_expr_alt2(sets->pool, out->doubtful, both_scalars(sets, a->doubtful, b->scalars));
+    out->odd = a->odd < b->odd ? a->odd : b->odd;
+    out->has_more_odd =
+        (a->has_more_odd && may_have_odd(b)) || (b->has_more_odd && may_have_odd(a));
     out->arrays = all_arrays(sets, a->arrays, b->arrays);
     out->objects = all_objects(sets, a->objects, b->objects);
     out->has_more_objects = (a->has_more_objects && (b->objects || b->has_more_objects)) ||
@@ -440,6 +451,8 @@ const struct wefti_set *wefti_set_or(struct wefti_sets *sets, const struct wefti
     out->scalars = wefti_expr_alt2(sets->pool, a->scalars, b->scalars);
     out->doubtful = wefti_expr_alt2(sets->pool, without(sets, a->doubtful, b->scalars),
                                     without(sets, b->doubtful, a->scalars));
+    out->odd = a->odd > b->odd ? a->odd : b->odd;
+    out->has_more_odd = a->has_more_odd || b->has_more_odd;
     out->has_more_objects = a->has_more_objects || b->has_more_objects;
     add_arrays(sets, out, a->arrays);
     add_arrays(sets, out, b->arrays);
@@ -569,7 +582,7 @@ static const struct wefti_set *not_object(struct wefti_sets *sets, const struct 
     return sets->err ? NULL : out;
 }
 
-/* Numbers with an exponent are in no complement: what is known of others is not known of them. */
+/* Numbers that are not plain are in no complement: what is known of others is not known of them. */
 const struct wefti_set *wefti_set_not(struct wefti_sets *sets, const struct wefti_set *a) {
     const struct wefti_set *out = wefti_set_all(sets);
     wefti_expr others = a ? wefti_expr_not(sets->pool, upper(sets, a)) : WEFTI_EXPR_NONE;
@@ -583,6 +596,8 @@ const struct wefti_set *wefti_set_not(struct wefti_sets *sets, const struct weft
     }
     *scalars = *out;
     scalars->doubtful = a->doubtful;
+    scalars->odd = a->scalars == WEFTI_EXPR_NONE ? WEFTI_ALL_ODD : WEFTI_NO_ODD;
+    scalars->has_more_odd = a->scalars != WEFTI_EXPR_NONE && a->odd != WEFTI_ALL_ODD;
     scalars->scalars = wefti_expr_and2(
         sets->pool, a->scalars == WEFTI_EXPR_NONE ? sets->all_scalars : sets->plain_scalars,
         others);
@@ -637,7 +652,9 @@ static bool is_empty_object(struct wefti_sets *sets, const struct wefti_object *
 }
 
 bool wefti_set_is_empty(struct wefti_sets *sets, const struct wefti_set *set, uint32_t depth) {
-    if (wefti_expr_is_live(sets->pool, upper(sets, set)) || set->has_more_objects) return false;
+    if (wefti_expr_is_live(sets->pool, upper(sets, set)) || set->has_more_odd ||
+        set->has_more_objects)
+        return false;
     for (const struct wefti_array *a = set->arrays; a; a = a->next) {
         if (!is_empty_array(sets, a, depth)) return false;
     }

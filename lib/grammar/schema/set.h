@@ -69,12 +69,17 @@ struct wefti_object {
     struct wefti_object *next;
 };
 
+/* Numbers that are not plain: with an exponent, or more digits than are compared. */
+enum wefti_odd { WEFTI_NO_ODD, WEFTI_SOME_ODD, WEFTI_ALL_ODD };
+
 /* `scalars` are surely of the set, and `doubtful` ones, which are none of them, perhaps: texts of a format that is
  * narrower here than the standard's. They are never written, and are doubtful in the complement, too. */
 struct wefti_set {
     wefti_expr scalars, doubtful;
     struct wefti_array *arrays;   /* union of the list */
     struct wefti_object *objects; /* likewise */
+    enum wefti_odd odd;           /* of `scalars` */
+    bool has_more_odd;            /* perhaps */
     bool has_more_objects;        /* perhaps, as names of a format: it has no complement */
 };
 
@@ -106,7 +111,7 @@ struct wefti_sets {
     const json_t *types[WEFTI_TYPES_MAX]; /* {"type": "..."}, the first of each */
     uint32_t n_shapes;                    /* made so far: the bound of all work */
     uint32_t depth;
-    wefti_expr all_scalars, plain_scalars, all_keys; /* plain: without exponents */
+    wefti_expr all_scalars, plain_scalars, all_keys; /* plain: with wefti_numbers_plain */
     wefti_expr any_char;                             /* of a string */
     const struct wefti_set *all;
     const json_t *at; /* the schema that is being read */
