@@ -13,3 +13,14 @@ bool weft_unicode_is_word(uint32_t c) {
     return (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_ND) ||
            category == UTF8PROC_CATEGORY_PC;
 }
+
+bool weft_unicode_may_be_digit(uint32_t c) {
+    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
+    return category == UTF8PROC_CATEGORY_CN || category == UTF8PROC_CATEGORY_ND;
+}
+
+bool weft_unicode_may_be_alnum(uint32_t c) {
+    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
+    bool is_mark = category >= UTF8PROC_CATEGORY_MN && category <= UTF8PROC_CATEGORY_ME;
+    return category <= UTF8PROC_CATEGORY_NO && !is_mark;
+}

@@ -57,6 +57,25 @@ static char judge(weft_gram *gram, const char *text) {
     return verdict;
 }
 
+static weft_gram *schema(const char *text) {
+    struct weft_errmsg why = {""};
+    weft_gram *gram;
+    if (weft_gram_schema(STR(text), &gram, &why)) fail_msg("%s: %s", text, why.text);
+    return gram;
+}
+
+/* Texts that are accepted, and texts that are not, each list ended by NULL. */
+static void check_schema(const char *text, const char *const *good, const char *const *bad) {
+    weft_gram *gram = schema(text);
+    for (; *good; good++) {
+        if (judge(gram, *good) != 'a') fail_msg("%s does not accept %s", text, *good);
+    }
+    for (; *bad; bad++) {
+        if (judge(gram, *bad) == 'a') fail_msg("%s accepts %s", text, *bad);
+    }
+    weft_gram_free(gram);
+}
+
 #define ASSERT_REFUSED(call, code, what)                                                           \
     do {                                                                                           \
         struct weft_errmsg why = {""};                                                             \
@@ -141,6 +160,27 @@ static void brackets_and_colons_are_characters_of_a_class(void **state) {
     assert_int_equal(judge(gram, "a]"), 'a');
     assert_int_equal(judge(gram, "b"), 'r');
     weft_gram_free(gram);
+}
+
+static void classes_are_pythons_where_they_are_inverted(void **state) {
+    (void)state;
+    static const struct {
+        const char *regex, *good, *bad;
+    } cases[] = {
+        {"\\D", "a", "\u0663"},          {"\\S", "a", "\u00a0"},      {"\\S", "\u0663", "\x1c"},
+        {"\\W", "-", "\u00e9"},          {"[^\\d]", "a", "\u0663"},   {"[^\\w\\s]", "-", "\u00b2"},
+        {"[^\\D]", "5", "\u0663"},       {"(?!\\d).", "a", "\u0663"}, {"(?!\\D).", "5", "\u0663"},
+        {"(?!(?!\\d)).", "5", "\u0663"}, {"\\d", "5", "\u0663"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        weft_gram *gram = regex(cases[i].regex);
+        if (judge(gram, cases[i].good) != 'a') fail_msg("%s, good", cases[i].regex);
+        if (judge(gram, cases[i].bad) == 'a') fail_msg("%s, bad", cases[i].regex);
+        weft_gram_free(gram);
+    }
+    check_schema("{\"pattern\":\"^\\\\D\\\\W$\",\"type\":\"string\"}",
+                 (const char *const[]){"\"\u0663\u00e9\"", NULL},
+                 (const char *const[]){"\"5-\"", NULL});
 }
 
 static void nothing_begins_that_can_not_end(void **state) {
@@ -260,25 +300,6 @@ static void bounds_are_counters(void **state) {
     text[2999] = 'b';
     assert_int_equal(judge(gram, text), 'a');
     assert_true(weft_gram_bytes(gram) < 64u << 20);
-    weft_gram_free(gram);
-}
-
-static weft_gram *schema(const char *text) {
-    struct weft_errmsg why = {""};
-    weft_gram *gram;
-    if (weft_gram_schema(STR(text), &gram, &why)) fail_msg("%s: %s", text, why.text);
-    return gram;
-}
-
-/* Texts that are accepted, and texts that are not, each list ended by NULL. */
-static void check_schema(const char *text, const char *const *good, const char *const *bad) {
-    weft_gram *gram = schema(text);
-    for (; *good; good++) {
-        if (judge(gram, *good) != 'a') fail_msg("%s does not accept %s", text, *good);
-    }
-    for (; *bad; bad++) {
-        if (judge(gram, *bad) == 'a') fail_msg("%s accepts %s", text, *bad);
-    }
     weft_gram_free(gram);
 }
 
@@ -940,6 +961,7 @@ int main(void) {
         cmocka_unit_test(flags_hold_where_they_stand),
         cmocka_unit_test(what_is_repeated_is_one_character),
         cmocka_unit_test(brackets_and_colons_are_characters_of_a_class),
+        cmocka_unit_test(classes_are_pythons_where_they_are_inverted),
         cmocka_unit_test(nothing_begins_that_can_not_end),
         cmocka_unit_test(what_is_refused_leaves_the_state_as_it_was),
         cmocka_unit_test(a_token_may_span_rules_and_end_within_a_character),

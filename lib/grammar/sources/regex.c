@@ -5,11 +5,14 @@
 #include "sources/regex.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "expr/chars.h"
 #include "sources/regex_tree.h"
 
+#define LARGE 64u
+#define LARGE_KEPT 4u
 #define LIST_ROOM 16u /* most lists are shorter, and take nothing from the heap */
 
 struct translation {
@@ -18,6 +21,11 @@ struct translation {
     enum wefti_writing writing;
     struct weft_errmsg *why;
     weft_err err;
+    struct {
+        uint32_t set;
+        wefti_expr expr;
+    } large[LARGE_KEPT]; /* classes of many ranges: what they are made of takes long. NONE: free */
+    uint32_t n_large;
     wefti_expr of_char[128]; /* of literals in a JSON string; NONE: not yet */
 };
 
@@ -67,6 +75,25 @@ static void list_fini(struct list *list) {
     if (list->at != list->room) free(list->at);
 }
 
+static bool is_same(const struct wefti_chars *a, const struct wefti_chars *b) {
+    return a->n == b->n && memcmp(a->ranges, b->ranges, a->n * sizeof *a->ranges) == 0;
+}
+
+static wefti_expr translate_chars(struct translation *t, uint32_t idx) {
+    struct wefti_chars *sets = t->tree->sets;
+    bool is_large = sets[idx].n > LARGE;
+    for (uint32_t i = 0; i < LARGE_KEPT && is_large; i++) {
+        bool is_used = t->large[i].expr != WEFTI_EXPR_NONE;
+        if (is_used && is_same(&sets[t->large[i].set], &sets[idx])) return t->large[i].expr;
+    }
+    wefti_expr expr = wefti_chars_expr(t->pool, &sets[idx], t->writing);
+    if (is_large) {
+        t->large[t->n_large % LARGE_KEPT].set = idx;
+        t->large[t->n_large++ % LARGE_KEPT].expr = expr;
+    }
+    return expr;
+}
+
 static wefti_expr translate_literal(struct translation *t, const struct wefti_regex_node *at,
                                     wefti_expr behind) {
     const char *text = t->tree->text.data + at->min;
@@ -93,7 +120,7 @@ static wefti_expr translate_plain(struct translation *t, uint32_t node, wefti_ex
     if (at->kind == WEFTI_REGEX_LITERAL) return translate_literal(t, at, behind);
     wefti_expr whole = WEFTI_EXPR_NONE;
     if (at->kind == WEFTI_REGEX_CHARS) {
-        whole = wefti_chars_expr(t->pool, &t->tree->sets[at->min], t->writing);
+        whole = translate_chars(t, at->min);
         return wefti_expr_cat(t->pool, whole, behind);
     }
     if (at->kind == WEFTI_REGEX_REPEAT) {

@@ -2,7 +2,8 @@
  *
  * Syntax   What Python's `re` and ECMA-262 share: literals, escapes, classes, groups (named ones, too),
  *          alternation, greedy and lazy quantifiers (the language is the same), anchors, look-ahead.
- *          \d \w \s are ASCII's in a match, ECMA's in a search. In a match also Python's (?i) at the
+ *         \d \w \s are ECMA's in a search, in a match ASCII's where such characters fit and Python's where they
+ *         do not (\D, [^\d], (?!\d)). In a match also Python's (?i) at the
  *          start, (?i:...), (?s:...); letters of any case are ASCII's and those that Python takes for them.
  * Refused  Look-behind, backreferences, \b, POSIX classes, other inline flags, possessive quantifiers and atomic groups,
  *          \p; look-ahead and anchors within a repeat.

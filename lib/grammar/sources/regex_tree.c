@@ -8,17 +8,21 @@
 #include "base/check.h"
 #include "base/utf8.h"
 #include "codec/utf8.h"
+#include "sources/classes.h"
 
 #define DEPTH_MAX 250u
 #define BYTES_MAX (1u << 20)
 #define COUNT_MAX 1000000u
+#define RANGES_MAX (1u << 20) /* of all classes: one letter may stand for a thousand */
 
 struct reader {
     const char *text;
     size_t at, len;
     enum wefti_regex_kind kind;
     unsigned flags;
-    uint32_t depth;
+    uint32_t depth, n_ranges;
+    bool is_negative,
+        is_inverted; /* within an odd number of negative look-aheads; in a class with "^" */
     struct wefti_regex_tree *tree;
     struct weft_errmsg *why;
     weft_err err;
@@ -78,7 +82,9 @@ static uint32_t add_node(struct reader *r, struct wefti_regex_node node) {
 /* Takes the set. */
 static uint32_t add_chars(struct reader *r, struct wefti_chars *set) {
     struct wefti_regex_tree *tree = r->tree;
-    if (set->failed) fail(r, WEFT_E_TOOBIG, "a class has too many ranges");
+    r->n_ranges += set->n;
+    if (set->failed || r->n_ranges > RANGES_MAX)
+        fail(r, WEFT_E_TOOBIG, "classes have too many ranges");
     if (tree->n_sets == tree->cap_sets) {
         uint32_t cap = tree->cap_sets ? 2 * tree->cap_sets : 16;
         struct wefti_chars *sets = realloc(tree->sets, cap * sizeof *sets);
@@ -187,24 +193,18 @@ static void add_range(struct reader *r, uint32_t first, uint32_t last, struct we
     }
 }
 
-/* What the letters d, w and s stand for. */
+/* What d, w, s and their capitals stand for. Python's are Unicode's, of which ASCII's are enough where such characters
+ * fit; where they do not, in a capital, an inverted class or below a negative look-ahead, all of them are meant. */
 static void add_shorthand(const struct reader *r, char letter, struct wefti_chars *set) {
-    if (letter == 'd') wefti_chars_add(set, '0', '9');
-    if (letter == 'w') {
-        wefti_chars_add(set, '0', '9');
-        wefti_chars_add(set, 'A', 'Z');
-        wefti_chars_add(set, '_', '_');
-        wefti_chars_add(set, 'a', 'z');
-    }
-    if (letter != 's') return;
-    wefti_chars_add(set, '\t', '\r');
-    wefti_chars_add(set, ' ', ' ');
-    if (r->kind == WEFTI_REGEX_MATCH) return;
-    static const struct wefti_char_range spaces[] = {
-        {0xa0, 0xa0},     {0x1680, 0x1680}, {0x2000, 0x200a}, {0x2028, 0x2029},
-        {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
-    for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++)
-        wefti_chars_add(set, spaces[i].first, spaces[i].last);
+    struct wefti_chars some = {0};
+    bool is_capital = letter < 'a', is_wide = (r->is_negative != r->is_inverted) != is_capital;
+    wefti_classes_add(r->kind == WEFTI_REGEX_SEARCH ? WEFTI_CLASSES_ECMA
+                      : is_wide                     ? WEFTI_CLASSES_WIDE
+                                                    : WEFTI_CLASSES_ASCII,
+                      (char)(letter | 0x20), &some);
+    if (is_capital) wefti_chars_invert(&some);
+    wefti_chars_add_all(set, &some);
+    wefti_chars_fini(&some);
 }
 
 /* Behind a backslash: a shorthand's characters (true), or one character. */
@@ -218,12 +218,8 @@ static bool read_escape(struct reader *r, bool in_class, struct wefti_chars *set
     char letter = r->text[r->at];
     const char *name = memchr(named, letter, sizeof named - 1);
     if (memchr(shorthands, letter, sizeof shorthands - 1)) {
-        struct wefti_chars some = {0};
         r->at++;
-        add_shorthand(r, (char)(letter | 0x20), &some);
-        if (letter < 'a') wefti_chars_invert(&some);
-        wefti_chars_add_all(set, &some);
-        wefti_chars_fini(&some);
+        add_shorthand(r, letter, set);
         return true;
     }
     if (name) {
@@ -271,6 +267,7 @@ static bool is_posix_class(const struct reader *r) {
 static uint32_t read_class(struct reader *r) {
     struct wefti_chars set = {0};
     bool inverts = take(r, "^"), is_first = r->kind == WEFTI_REGEX_MATCH;
+    r->is_inverted = inverts;
     while (!r->err && (is_first || !is_at(r, "]"))) {
         uint32_t first, last;
         if (r->at == r->len) {
@@ -299,6 +296,7 @@ static uint32_t read_class(struct reader *r) {
         }
         add_range(r, first, last, &set);
     }
+    r->is_inverted = false;
     if (!r->err) (void)take(r, "]");
     if (inverts) wefti_chars_invert(&set);
     return add_chars(r, &set);
@@ -382,7 +380,9 @@ static uint32_t read_group(struct reader *r) {
     bool is_for_all = false;
     if (take(r, "?")) kind = read_group_kind(r, &is_for_all);
     if (r->err) return WEFTI_REGEX_NO_NODE;
+    r->is_negative = r->is_negative != (kind == WEFTI_REGEX_NOT_AHEAD);
     uint32_t inner = read_alt(r);
+    r->is_negative = r->is_negative != (kind == WEFTI_REGEX_NOT_AHEAD);
     if (!is_for_all) r->flags = flags;
     if (r->err) return WEFTI_REGEX_NO_NODE;
     if (!take(r, ")")) {
