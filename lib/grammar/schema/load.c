@@ -89,7 +89,7 @@ weft_err wefti_schema_load(struct weft_str text, size_t *n_out, json_t **root_ou
         return weft_err_set(why, WEFT_E_TOOBIG, "a schema of over %u objects", OBJECTS_MAX);
     *root_out = json_loadb(text.data ? text.data : "", text.len, flags, &where);
     size_t n = *root_out ? (size_t)where.position : 0;
-    if (!*root_out && json_error_code(&where) == json_error_numeric_overflow) {
+    if (!*root_out && text.data && json_error_code(&where) == json_error_numeric_overflow) {
         struct weft_buf shorter;
         weft_buf_init(&shorter, 2 * TEXT_BYTES_MAX);
         n = shorten_integers(text, &shorter);

@@ -345,7 +345,7 @@ weft_err wefti_refs_init(struct wefti_refs *refs, const json_t *root, struct wef
 }
 
 void wefti_refs_fini(struct wefti_refs *refs) {
-    for (uint32_t i = 0; i < refs->n_resources; i++)
+    for (uint32_t i = 0; refs->resources && i < refs->n_resources; i++)
         free(refs->resources[i].uri);
     free(refs->resources);
     free(refs->names);
