@@ -19,7 +19,7 @@
  * sequences of a step could wish for, at the most that a mask may cost, comes within it. Where ranks meet
  * nobody is late: the step waits up to a bound of its own, and shows between looks that it goes on. */
 #define GUIDE_WAIT_MS 10
-#define GUIDE_LATE_MS_MAX 60000
+#define GUIDE_LATE_MS_MAX 180000
 #define GUIDE_RANKS_WAIT_MS 10000
 #define GUIDE_LOOK_MS 100
 

@@ -15,10 +15,15 @@
 #include "sources/thinking.h"
 
 #define EXPRS_MAX (1u << 20) /* some 40 MB, with what the texts of a grammar add */
-/* What a mask or a byte of a text may do, and a compilation: each some 0.2 to 0.4 s of a CPU. Most schemas take a thousandth of it to compile; all but one of those of the
- * sample that compile at all, a tenth. Sanitizers take ten times as long, and a fuzzer ends what
- * takes twenty seconds. */
+/* What a mask or a byte of a text may do, and a compilation: each some 0.2 to 0.5 s of a CPU. Most
+ * schemas take a thousandth of it to compile; all but one of those of the sample that compile at all, a
+ * tenth. That one's masks take more than 8 million. Sanitizers take ten times as long, and a fuzzer ends
+ * what takes twenty seconds. */
+#ifdef WEFT_SANITIZED
 #define CALL_WORK_MAX 8000000u
+#else
+#define CALL_WORK_MAX 16000000u
+#endif
 #define COMPILE_WORK_MAX 9000000u
 #define TOKEN_BYTES 16        /* of a text, for which a call's work is allowed */
 #define STATES_MAX (1u << 18) /* of the lexer */
