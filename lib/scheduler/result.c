@@ -212,7 +212,8 @@ static weft_err prepare(weft_sched *sched, const struct plan_out *plan,
 
 /* ---------------------------------------------------------------------------------- commit --- */
 
-static void count_tokens(weft_sched *sched, const struct row *row) {
+/* A late row's last token counts as computed once it has led to another. */
+static void count_tokens(weft_sched *sched, const struct row *row, bool is_late) {
     struct seq *seq = row->seq;
     struct request *req = seq->req;
     uint32_t end = row->first + row->n_tokens, n_prompt = req->n_prompt;
@@ -226,8 +227,8 @@ static void count_tokens(weft_sched *sched, const struct row *row) {
     }
     uint32_t known = seq->n_computed_max > n_prompt ? seq->n_computed_max : n_prompt;
     if (end > known) n_new += end - (row->first > known ? row->first : known);
-    if (end > seq->n_computed_max) {
-        seq->n_computed_max = end;
+    if (end - is_late > seq->n_computed_max) {
+        seq->n_computed_max = end - is_late;
         seq->n_losses = 0; /* it got past the cause of those */
         seq->n_preempted = 0;
     }
@@ -279,7 +280,7 @@ static void hold(weft_sched *sched, struct seq *seq) {
 static void commit(weft_sched *sched, const struct row *row, const struct weft_step_out *out) {
     struct seq *seq = row->seq;
     struct request *req = seq->req;
-    count_tokens(sched, row);
+    count_tokens(sched, row, out->is_late);
     seq->row[(sched->step - sched->n_out) % WEFT_SCHED_PLANS_MAX] = NO_ROW;
     seq->n_rows_out--;
     seq->n_samples_out -= row->samples;

@@ -567,6 +567,10 @@ void wefti_sched_headroom_lacked(weft_sched *sched);
 void wefti_sched_headroom_sufficed(weft_sched *sched);
 void wefti_sched_wake_parked(weft_sched *sched);
 void wefti_sched_share_out(weft_sched *sched);
+/* So many tokens more than those of the streams, `decode`, fit the step's time, for n who want some; they
+ * begin after n_before tokens. */
+uint32_t wefti_sched_timely_tokens(const weft_sched *sched, const struct weft_sched_work *decode,
+                                   uint32_t n, uint32_t n_before);
 
 /* A heap of sequences in storage of the caller's, with the one that is `before` all
  * others on top. */

@@ -59,7 +59,7 @@
     SCHED(n_spill_files_lost, "kv_spill_files_lost_total", "", 1,                                  \
           "Spill files given up: they could not be written or read, or workers hung on them.")     \
     SCHED(n_forced_tokens, "grammar_forced_tokens_total", "", 1,                                   \
-          "Output tokens that were not sampled: nothing else fits their grammars there.")          \
+          "Output tokens that came with the one before: nothing else fits their grammars there.")  \
     SCHED(n_late_masks, "grammar_late_masks_total", "", 1,                                         \
           "Steps that went on without a sequence, as its grammar's mask was not made in time.")
 

@@ -101,37 +101,43 @@ static bool may_preempt(const weft_sched *sched, const struct seq *seq, const st
 
 /* The blocks that a sequence's next tokens are written to. WEFT_E_FULL. */
 static weft_err grow(weft_sched *sched, struct seq *seq, uint32_t n_tokens) {
+    n_tokens -= seq->is_held; /* that one is written */
     uint32_t n_blocks = wefti_sched_blocks_for(sched, seq->n_planned + n_tokens);
     weft_err err = weft_kv_prefix_grow(sched->cache, &seq->table, n_blocks);
     return err ? err : wefti_sched_window_grow(sched, seq, n_tokens);
 }
 
-/* Whether what it lacks may be forced tokens, which have no log-probabilities, but no blocks either. */
-static bool lacks_output(const struct seq *seq, uint32_t left) {
+/* Whether what it lacks are forced tokens: output that nobody has computed, without blocks as yet. */
+static bool lacks_forced(const struct seq *seq, uint32_t left) {
     return left > 1 && left <= 1 + WEFT_FORCED_MAX && seq->n_planned >= seq->req->n_prompt &&
-           seq->req->sampling.n_logprobs < 0;
+           seq->n_planned >= seq->n_computed_max && seq->req->sampling.n_logprobs < 0;
 }
 
-/* Its chunk: all that a decoding sequence lacks, if there are so many to `spare` beside its one and
- * blocks for them, else one, or none: it has its share of what is left of the step. WEFT_E_FULL: not even
- * blocks for one. */
+/* Its chunk: one token if it decodes, and of forced ones as many more as are to `spare` and have blocks;
+ * none if it has its share of what is left of the step. WEFT_E_FULL: not even blocks for one. */
 static weft_err plan_chunk(weft_sched *sched, struct seq *seq, uint32_t spare) {
     uint32_t left = wefti_sched_seq_left(seq);
-    bool is_decode = lacks_output(seq, left);
-    seq->chunk = left == 1;
-    if (!is_decode || grow(sched, seq, left)) {
-        seq->chunk |= is_decode;
-        return grow(sched, seq, 1);
-    }
-    if (left <= 1 + spare) seq->chunk = left;
-    return WEFT_OK;
+    bool is_forced = lacks_forced(seq, left);
+    seq->chunk = is_forced ? weft_min_u32(left, 1 + spare) : left == 1;
+    if (seq->chunk > 1 && !grow(sched, seq, seq->chunk)) return WEFT_OK;
+    seq->chunk = weft_min_u32(seq->chunk, 1);
+    return grow(sched, seq, 1);
+}
+
+/* Tokens that decoding sequences may have beside one for each: nobody's, and within the step's time. */
+static uint32_t spare_tokens(const weft_sched *sched) {
+    struct weft_sched_work decode = {0};
+    for (uint32_t i = 0; i < sched->n_running; i++)
+        weft_sched_work_add(&decode, sched->running[i]->n_planned, 1, 1);
+    uint32_t nobodys = sched->options.max_batched_tokens - sched->running_max;
+    return weft_min_u32(nobodys, wefti_sched_timely_tokens(sched, &decode, 1, 0));
 }
 
 /* A row for everybody who decodes, oldest first, and the blocks it is written to. Prompts have their
- * blocks since they started, but for windowed ones, of which they get those of one token. `spare`
- * tokens are nobody's. True: somebody was preempted for it, or waits for blocks. */
+ * blocks since they started, but for windowed ones, of which they get those of one token. True: somebody
+ * was preempted for it, or waits for blocks. */
 static bool plan_decode(weft_sched *sched, const struct seq *alone) {
-    uint32_t spare = sched->options.max_batched_tokens - sched->running_max;
+    uint32_t spare = spare_tokens(sched);
     bool preempted = false;
     uint32_t i = 0;
     while (i < sched->n_running) {
@@ -215,7 +221,8 @@ static void emit_row(weft_sched *sched, struct seq *seq, struct plan_out *out) {
     };
     seq->row[out->step % WEFT_SCHED_PLANS_MAX] = row_idx;
     seq->n_rows_out++;
-    bool is_decode = n_tokens <= 1 + WEFT_FORCED_MAX && seq->n_planned >= seq->req->n_prompt;
+    bool is_decode =
+        seq->n_planned >= seq->req->n_prompt && (n_tokens == 1 || lacks_forced(seq, n_tokens));
     out->n_decode_tokens += is_decode ? n_tokens : 0;
     if (!is_decode) sched->n_planned_tokens += n_tokens;
     seq->n_planned += n_computed;

@@ -107,26 +107,32 @@ static void note_late(weft_sched *sched) {
     }
 }
 
+uint32_t wefti_sched_timely_tokens(const weft_sched *sched, const struct weft_sched_work *decode,
+                                   uint32_t n, uint32_t n_before) {
+    uint32_t target_us = sched->options.itl_target_us;
+    bool is_probe =
+        decode->n_tokens && target_us == WEFT_SCHED_ITL_AUTO && sched->n_plans % PROBE_PLANS == 0;
+    uint32_t bound_us = is_probe ? 1 : weft_sched_cost_bound(&sched->cost, decode, n, target_us);
+    bound_us = weft_min_u32(bound_us, wish_of_streams(sched, decode));
+    return weft_sched_cost_prompt_tokens(&sched->cost, decode, n_before, bound_us);
+}
+
 /* Everybody with tokens to compute and no row yet, oldest first, shares the rest of the step: as
  * much as fits into its time. The oldest one's place stands for all. */
 static uint32_t collect(weft_sched *sched, uint32_t *budget_out) {
-    uint32_t n = 0;
+    uint32_t n = 0, n_forced = 0; /* beside one for each stream */
     struct weft_sched_work decode = {0};
     for (uint32_t i = 0; i < sched->n_running; i++) {
         struct seq *seq = sched->running[i];
-        if (seq->chunk > 0) weft_sched_work_add(&decode, seq->n_planned, seq->chunk, 1);
+        if (seq->chunk > 0) weft_sched_work_add(&decode, seq->n_planned, 1, 1);
+        if (seq->chunk > 1) n_forced += seq->chunk - 1;
         if (wants_share(sched, seq)) sched->candidates[n++] = seq;
     }
-    *budget_out = sched->options.max_batched_tokens - decode.n_tokens;
+    *budget_out = sched->options.max_batched_tokens - decode.n_tokens - n_forced;
     sched->has_prompts = n > 0;
     if (n == 0) return 0;
-    uint32_t target_us = sched->options.itl_target_us;
-    bool is_probe =
-        decode.n_tokens && target_us == WEFT_SCHED_ITL_AUTO && sched->n_plans % PROBE_PLANS == 0;
-    uint32_t bound_us = is_probe ? 1 : weft_sched_cost_bound(&sched->cost, &decode, n, target_us);
-    bound_us = weft_min_u32(bound_us, wish_of_streams(sched, &decode));
-    uint32_t timely = weft_sched_cost_prompt_tokens(&sched->cost, &decode,
-                                                    sched->candidates[0]->n_planned, bound_us);
+    uint32_t timely = wefti_sched_timely_tokens(sched, &decode, n, sched->candidates[0]->n_planned);
+    timely -= weft_min_u32(n_forced, timely - 1); /* at least one for prompts */
     *budget_out = weft_min_u32(*budget_out, timely);
     return n;
 }
