@@ -15,11 +15,11 @@
 #include "runtime/plan_check.h"
 
 /* A step waits so long for masks that are not there; then their sequences are late, and sample from the
- * same logits in a later step. A mask that takes longer than the second bound never comes; each that all
- * sequences of a step could wish for, at the most that a mask may cost, comes within it. Where ranks meet
- * nobody is late: the step waits up to a bound of its own, and shows between looks that it goes on. */
+ * same logits in a later step. If those who make masks get nothing done in a time that is far beyond what
+ * one may cost, a mask that is late never comes. Where ranks meet nobody is late: the step waits up to a
+ * bound of its own, and shows between looks that it goes on. */
 #define GUIDE_WAIT_MS 10
-#define GUIDE_LATE_MS_MAX 180000
+#define GUIDE_STILL_MS_MAX 60000
 #define GUIDE_RANKS_WAIT_MS 10000
 #define GUIDE_LOOK_MS 100
 
@@ -256,9 +256,11 @@ static bool hold(weft_eng *eng, struct wefti_slot *slot, const float *logits) {
     uint64_t now_ms = weft_now_us() / 1000;
     size_t n_bytes = eng->info.n_vocab * sizeof *logits;
     if (eng->coll) return false;
-    if (!slot->is_late) slot->late_since_ms = now_ms;
+    uint64_t n_turns = wefti_guides_n_turns(eng->guides);
+    if (!slot->is_late || n_turns != slot->late_turns) slot->late_since_ms = now_ms;
+    slot->late_turns = n_turns;
     slot->is_late = true;
-    if (now_ms - slot->late_since_ms >= GUIDE_LATE_MS_MAX) return false;
+    if (now_ms - slot->late_since_ms >= GUIDE_STILL_MS_MAX) return false;
     if (!slot->held) slot->held = malloc(n_bytes);
     if (!slot->held) return false;
     if (slot->held != logits) memcpy(slot->held, logits, n_bytes);
@@ -346,6 +348,7 @@ static void use_held_logits(weft_eng *eng, const struct step *step) {
         struct wefti_slot *slot = &eng->slots.slots[eng->outs[job->out_idx].slot];
         job->waits = step->n_tokens == 0;
         use_logits(eng, job, slot->held, 0);
+        if (!eng->outs[job->out_idx].is_late) wefti_slot_drop_held(slot);
     }
 }
 

@@ -76,8 +76,8 @@ struct client {
 
 struct odds { /* per ten thousand turns */
     uint32_t burst, cancel, resubmit, worker_loss, sched_loss, router_loss, hostile;
-    uint32_t deadly, alike; /* of newcomers */
-    uint32_t reset;         /* of the prefix cache */
+    uint32_t deadly, alike, grammar; /* of newcomers */
+    uint32_t reset;                  /* of the prefix cache */
 };
 
 struct slot_user {
@@ -217,7 +217,8 @@ static void draw_sampling(struct world *world, struct client *client) {
     }
     sampling->stop_tokens = client->stop_tokens;
     sampling->bias = client->bias;
-    if (!world->is_plain && chance(world, 1500)) sampling->grammar.kind = WEFT_GRAMMAR_JSON_OBJECT;
+    if (!world->is_plain && chance(world, world->odds.grammar))
+        sampling->grammar.kind = WEFT_GRAMMAR_JSON_OBJECT;
 }
 
 /* Often it begins as another's did, or goes on after what that one was answered. */
@@ -790,6 +791,7 @@ static void draw_world(struct world *world) {
         .hostile = chance(world, 5000) ? 0 : between(world, 0, 1000),
         .deadly = chance(world, 7000) ? 0 : between(world, 0, 500),
         .alike = chance(world, 3000) ? 0 : between(world, 0, 9000),
+        .grammar = chance(world, 8000) ? 1500 : 9500,
         .reset = chance(world, 7000) ? 0 : between(world, 0, 200),
     };
 }

@@ -494,10 +494,12 @@ static uint32_t take_next(struct sim_worker *worker, struct slot *slot) {
     return token;
 }
 
-/* What a grammar may do, at random: one time in four there is no mask yet. */
+/* What a grammar may do, at random: one time in four there is no mask yet, of some requests five in
+ * eight. */
 static bool is_late(const struct sim_worker *worker, const struct slot *slot) {
     uint64_t state = mix(slot->prompt_hash, ~worker->next_step);
-    return slot->sampling.grammar.kind != WEFT_GRAMMAR_NONE && weft_rand_below(&state, 4) == 0;
+    uint32_t n_late = slot->prompt_hash % 4 == 0 ? 5 : 2;
+    return slot->sampling.grammar.kind != WEFT_GRAMMAR_NONE && weft_rand_below(&state, 8) < n_late;
 }
 
 /* One time in two some tokens follow the sampled one. */

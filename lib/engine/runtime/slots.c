@@ -57,14 +57,14 @@ void wefti_slots_lower(struct wefti_slots *slots, const struct weft_eng_info *in
     slots->n_blocks[WEFT_KV_WINDOWED] = info->n_window_blocks;
 }
 
-static void drop_held(struct wefti_slot *slot) {
+void wefti_slot_drop_held(struct wefti_slot *slot) {
     free(slot->held);
     slot->held = NULL;
 }
 
 void wefti_slots_fini(struct wefti_slots *slots) {
     for (uint32_t i = 0; slots->map && i < slots->n_slots; i++)
-        drop_held(&slots->slots[i]);
+        wefti_slot_drop_held(&slots->slots[i]);
     wefti_memory_unmap(slots->map, slots->map_bytes);
     *slots = (struct wefti_slots){0};
 }
@@ -72,7 +72,7 @@ void wefti_slots_fini(struct wefti_slots *slots) {
 void wefti_slots_clear(struct wefti_slots *slots) {
     for (uint32_t i = 0; i < slots->n_slots; i++) {
         slots->slots[i].used = false;
-        drop_held(&slots->slots[i]);
+        wefti_slot_drop_held(&slots->slots[i]);
         slots->slots[i].gen_known = false; /* a new epoch counts generations anew */
     }
 }
@@ -140,7 +140,7 @@ void wefti_slot_release(struct wefti_slots *slots, const struct weft_step_releas
     struct wefti_slot *slot = &slots->slots[release->slot];
     WEFT_ASSERT(slot->used && slot->gen == release->gen);
     slot->used = false;
-    drop_held(slot);
+    wefti_slot_drop_held(slot);
 }
 
 bool wefti_slot_may_sample(const struct wefti_slots *slots, const struct wefti_slot *slot) {

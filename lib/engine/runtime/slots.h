@@ -25,8 +25,9 @@ struct wefti_slot {
     struct weft_sampling sampling;  /* its grammar without the text */
     struct wefti_guide_run *guide;  /* NULL: none, or no memory for what the grammar wants */
     bool is_late, is_held;          /* its mask is; and its next row samples from `held` */
-    uint64_t late_since_ms;         /* if is_late */
-    float *held;                    /* [n_vocab] from the heap, once it was late */
+    uint64_t late_since_ms;         /* if is_late; or since anything was done for anybody, */
+    uint64_t late_turns;            /* which was the so-manieth time */
+    float *held;                    /* [n_vocab] from the heap, while it is late */
     uint32_t *tokens;               /* [max_model_len] */
     uint32_t *table[WEFT_KV_KINDS]; /* [table_cap]; of kinds that are not there NULL */
     uint32_t *stop_tokens;          /* [WEFT_STOP_TOKENS_MAX], what sampling.stop_tokens and
@@ -68,6 +69,8 @@ void wefti_slots_clear(struct wefti_slots *slots);
 void wefti_slot_start(struct wefti_slots *slots, const struct weft_step_start *start);
 void wefti_slot_grant(struct wefti_slots *slots, const struct weft_step_grant *grant);
 void wefti_slot_release(struct wefti_slots *slots, const struct weft_step_release *release);
+
+void wefti_slot_drop_held(struct wefti_slot *slot); /* no-op: there is none */
 
 /* Appends a sampled token and decides whether it was the last. */
 void wefti_slot_append(struct wefti_slots *slots, struct wefti_slot *slot, uint32_t token);

@@ -29,7 +29,7 @@
 #define QUICK_US (SLOW_US / 10)
 #define QUICK_TIMES 32u
 #define NEWEST 8u
-#define PIECE 32u /* tokens that a run takes before others have their turn */
+#define PIECE 32u /* tokens that a run takes, if they take no time, before others have their turn */
 
 enum grammar_state { QUEUED, COMPILING, READY, FAILED };
 enum lane { FAST, SLOW, N_LANES };
@@ -90,7 +90,8 @@ struct wefti_guides {
     TAILQ_HEAD(, wefti_guide_run) runs;
     TAILQ_HEAD(, prepared) prepared;
     uint32_t n_grammars;
-    size_t n_bytes; /* of all grammars */
+    size_t n_bytes;   /* of all grammars */
+    uint64_t n_turns; /* of any thread */
 
     /* The compiling thread's, until the first grammar is ready; then nobody changes them. */
     weft_tokenizer *tok;
@@ -260,6 +261,7 @@ static void *compiler_main(void *arg) {
         if (!err && weft_gram_warm_up(grammar->gram, guides->vocab))
             weft_debug("no mask of a new grammar");
         lock(guides);
+        guides->n_turns++;
         note_time(grammar, thread_us() - begin_us);
         grammar->state = err ? FAILED : READY;
         grammar->has_lacked_memory = err == WEFT_E_NOMEM;
@@ -308,11 +310,14 @@ static bool is_marker(const wefti_guides *guides, const wefti_guide_run *run, ui
            (phase == WEFT_GRAM_BEGINS && !run->has_begun && token == guides->think_begin);
 }
 
+/* As many as there are, but no more once the turn has lasted. */
 static weft_err take_tokens(wefti_guides *guides, wefti_guide_run *run, const uint32_t *tokens,
-                            uint32_t n) {
+                            uint32_t n, uint32_t *n_taken_out) {
+    uint64_t begin_us = thread_us();
+    uint32_t i = 0;
     weft_err err = WEFT_OK;
     if (!run->state) err = weft_gram_state_new(run->grammar->gram, &run->state);
-    for (uint32_t i = 0; i < n && !err; i++) {
+    while (i < n && !err && (i == 0 || thread_us() - begin_us < SLOW_US)) {
         size_t len = 0;
         const char *bytes = weft_tok_token_bytes(guides->tok, tokens[i], &len);
         if (!weft_tok_is_special(guides->tok, tokens[i]) || is_marker(guides, run, tokens[i]))
@@ -320,7 +325,9 @@ static weft_err take_tokens(wefti_guides *guides, wefti_guide_run *run, const ui
         else
             err = WEFT_E_INVAL;
         run->has_begun = true;
+        i++;
     }
+    *n_taken_out = i;
     return err;
 }
 
@@ -353,15 +360,16 @@ static bool may_be_forced(const wefti_guide_run *run, uint32_t token) {
     return token != NO_TOKEN;
 }
 
-/* Goes on with tokens that come alone. Those before an error are fine. */
-static weft_err take_forced(wefti_guides *guides, wefti_guide_run *run) {
-    uint32_t n_words = (uint32_t)weft_gram_mask_words(guides->n_vocab);
+/* Goes on with tokens that come alone, as long as they take little. Those before an error are fine. */
+static weft_err take_forced(wefti_guides *guides, wefti_guide_run *run, uint64_t begin_us) {
+    uint32_t n_words = (uint32_t)weft_gram_mask_words(guides->n_vocab), n_taken;
     weft_err err = WEFT_OK;
-    while (run->may_force && run->n_forced <= WEFT_FORCED_MAX && !err) {
+    while (run->may_force && run->n_forced <= WEFT_FORCED_MAX && !err &&
+           thread_us() - begin_us < QUICK_US) {
         uint32_t token = only_bit(run->mask, n_words);
         if (!may_be_forced(run, token)) break;
         run->forced[run->n_forced++] = token;
-        err = take_tokens(guides, run, &token, 1);
+        err = take_tokens(guides, run, &token, 1, &n_taken);
         if (!err) err = make_mask(guides, run);
     }
     return err;
@@ -369,20 +377,23 @@ static weft_err take_forced(wefti_guides *guides, wefti_guide_run *run) {
 
 /* Locked, but not while it works. A long output is taken piece by piece, with the others in between. */
 static void advance(wefti_guides *guides, wefti_guide_run *run) {
-    uint32_t tokens[PIECE], n = weft_min_u32(run->n_tokens, PIECE);
+    uint32_t tokens[PIECE], n = weft_min_u32(run->n_tokens, PIECE), n_taken = 0;
     if (n > 0) memcpy(tokens, run->tokens, n * sizeof *tokens);
-    run->n_tokens -= n;
-    if (run->n_tokens > 0) memmove(run->tokens, run->tokens + n, run->n_tokens * sizeof *tokens);
-    bool is_last = run->n_tokens == 0;
+    bool is_last = run->n_tokens == n;
     uint64_t begin_us = thread_us();
     run->grammar->is_busy = true;
     unlock(guides);
-    weft_err err = take_tokens(guides, run, tokens, n);
+    weft_err err = take_tokens(guides, run, tokens, n, &n_taken);
+    is_last = is_last && n_taken == n;
     if (!err && is_last) err = make_mask(guides, run);
-    if (!err && is_last) err = take_forced(guides, run);
+    if (!err && is_last) err = take_forced(guides, run, begin_us);
     lock(guides);
+    run->n_tokens -= n_taken; /* more may have come behind them */
+    if (run->n_tokens > 0)
+        memmove(run->tokens, run->tokens + n_taken, run->n_tokens * sizeof *run->tokens);
     TAILQ_REMOVE(&guides->runs, run, entry);
     TAILQ_INSERT_TAIL(&guides->runs, run, entry);
+    guides->n_turns++;
     note_time(run->grammar, thread_us() - begin_us);
     measure(guides, run->grammar);
     measure_run(guides, run);
@@ -407,6 +418,7 @@ static void end_run(wefti_guides *guides, wefti_guide_run *run) {
     grammar->is_busy = false;
     grammar->n_runs--;
     drop_unused(guides);
+    (void)pthread_cond_broadcast(&guides->to_mask); /* the other lane may have passed it over */
 }
 
 /* Locked. Whether there was anything to do for it. */
@@ -637,6 +649,13 @@ bool wefti_guides_add(wefti_guides *guides, wefti_guide_run *run, uint32_t token
     (void)pthread_cond_broadcast(&guides->to_mask);
     unlock(guides);
     return has_room;
+}
+
+uint64_t wefti_guides_n_turns(wefti_guides *guides) {
+    lock(guides);
+    uint64_t n = guides->n_turns;
+    unlock(guides);
+    return n;
 }
 
 void wefti_guides_accept(wefti_guides *guides, wefti_guide_run *run) {

@@ -78,6 +78,9 @@ struct wefti_guide {
 bool wefti_guides_await(wefti_guides *guides, wefti_guide_run *run, uint32_t wait_ms_max,
                         struct wefti_guide *guide_out);
 
+/* How often anything was done for anybody: while this grows a mask that is late is on its way. */
+uint64_t wefti_guides_n_turns(wefti_guides *guides);
+
 static inline bool wefti_guide_allows(const struct wefti_guide *guide, uint32_t token) {
     return (guide->mask[token / 64] >> (token % 64) & 1) != 0;
 }
