@@ -181,6 +181,49 @@ static void forced_tokens_come_as_a_chunk(void **state) {
     weft_sched_check(bench->sched);
 }
 
+/* No token is spare: each stream still has its one, whatever prompts come before it. */
+static void forced_tokens_wait_for_no_prompt(void **state) {
+    (void)state;
+    struct weft_sched_options options = bench_options();
+    options.max_seqs = options.max_batched_tokens = 8;
+    options.policy = WEFT_SCHED_PRIORITY;
+    struct bench *bench = bench_new(&options);
+    struct truth truth;
+    uint32_t forced[6];
+    struct weft_errmsg why = {""};
+    make_guided_step(bench, &truth);
+    for (uint32_t i = 0; i < 6; i++)
+        forced[i] = bench_token(bench, 1, i + 1);
+    truth.outs[0].forced = forced;
+    truth.outs[0].n_forced = 6;
+    assert_int_equal(weft_sched_result(bench->sched, bench->now_us, &truth.lie, &why), WEFT_OK);
+    bench_collect(bench);
+    struct weft_submit rival = bench_request(bench, 2, 100, 2);
+    rival.priority = -1;
+    bench_take(bench, &rival);
+    for (uint64_t step = 1; step < 7; step++) {
+        const struct weft_step_plan *plan = NULL;
+        assert_true(weft_sched_plan(bench->sched, bench->now_us, &plan));
+        assert_int_equal(plan->n_rows, 2);
+        struct weft_step_out outs[2];
+        bool has_one = false;
+        for (uint32_t i = 0; i < 2; i++) {
+            outs[i] = (struct weft_step_out){
+                .slot = plan->rows[i].slot, .gen = plan->rows[i].gen, .ran = true};
+            has_one =
+                has_one || (outs[i].slot == truth.outs[0].slot && plan->rows[i].n_tokens == 1);
+        }
+        assert_true(has_one);
+        struct weft_step_result result = truth.lie;
+        result.step = step;
+        result.n_outs = 2;
+        result.outs = outs;
+        assert_int_equal(weft_sched_result(bench->sched, bench->now_us, &result, &why), WEFT_OK);
+        weft_sched_check(bench->sched);
+    }
+    bench_free(bench);
+}
+
 static void a_late_row_is_made_good_by_the_next(void **state) {
     struct bench *bench = *state;
     struct truth truth;
@@ -410,6 +453,7 @@ int main(void) {
         CASE(forced_tokens_are_checked),
         CASE(only_a_grammar_forces_or_is_late),
         CASE(forced_tokens_come_as_a_chunk),
+        cmocka_unit_test(forced_tokens_wait_for_no_prompt),
         CASE(a_late_row_is_made_good_by_the_next),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
