@@ -83,7 +83,7 @@ static uint32_t list_unforced(const struct weft_sampling *sampling, uint32_t *li
     return n;
 }
 
-/* The one thing of a step that takes memory from the heap, and only where a request has a grammar. */
+/* This and `hold` are all of a step that takes memory from the heap, and only where a request has a grammar. */
 static void start_guide(weft_eng *eng, const struct weft_step_start *start) {
     struct wefti_slot *slot = &eng->slots.slots[start->slot];
     if (start->sampling.grammar.kind == WEFT_GRAMMAR_NONE || !eng->guides) return;

@@ -67,7 +67,7 @@ struct weft_step_release { /* the slot is free; its generation never comes back 
 
 struct weft_step_row {
     uint32_t slot, gen;
-    uint32_t n_tokens; /* >= 1; a prompt chunk, or 1 to decode */
+    uint32_t n_tokens; /* >= 1; a prompt chunk, 1 to decode, or forced ones */
 };
 
 struct weft_step_plan {

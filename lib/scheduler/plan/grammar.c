@@ -8,7 +8,7 @@
  * At most ANNOUNCED_MAX are announced and not answered at a time, so what is cancelled meanwhile cannot
  * pile up in the worker; short ones first, since they take next to nothing, and then in the order of
  * their turns. A worker answers each of them; if one does not for PATIENCE_US, the sequence starts
- * without: then the step waits for the grammar, within its own bound. */
+ * without: then its rows are late until the grammar is there. */
 #include "scheduler_internal.h"
 
 #include "base/check.h"
