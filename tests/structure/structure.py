@@ -24,7 +24,7 @@ SKIPPED = 77
 TIERS = [
     ["lib/base"],
     ["lib/codec"],
-    ["lib/tokenizer", "lib/template", "lib/grammar", "lib/paged_kv", "lib/kernels", "lib/collective", "lib/model", "proto"],
+    ["lib/tokenizer", "lib/template", "lib/grammar", "lib/message", "lib/paged_kv", "lib/kernels", "lib/collective", "lib/model", "proto"],
     ["lib/api", "lib/scheduler", "lib/engine", "lib/link", "lib/restart", "lib/traffic"],
     ["cmd/common", "cmd/router", "cmd/scheduler", "cmd/worker", "cmd/weft"],
 ]
