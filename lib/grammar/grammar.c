@@ -247,6 +247,14 @@ weft_err weft_gram_take(weft_gram_state *state, const void *bytes, size_t n) {
     return WEFT_OK;
 }
 
+weft_err weft_gram_take_special(weft_gram_state *state, struct weft_str token) {
+    char bytes[WEFT_GRAM_TOKEN_BYTES_MAX + 2];
+    if (token.len == 0 || token.len > WEFT_GRAM_TOKEN_BYTES_MAX) return WEFT_E_INVAL;
+    bytes[0] = bytes[token.len + 1] = (char)WEFT_GRAM_SPECIAL;
+    memcpy(bytes + 1, token.data, token.len);
+    return weft_gram_take(state, bytes, token.len + 2);
+}
+
 enum weft_gram_phase weft_gram_phase(const weft_gram_state *state) {
     return state->thinking.phase;
 }

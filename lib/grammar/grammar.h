@@ -4,8 +4,10 @@
  *          GBNF, Lark's notation, JSON Schema, structural tags, ... A text is fed to a state in bytes; behind each byte
  *          there is some text of the grammar that begins so, never a dead end. A mask has a bit for each
  *          token of a vocabulary whose bytes may come next, so a token may span several symbols of the
- *          grammar, and a character several tokens. Special tokens have no bytes here and are never in a mask: the
- *          caller adds the end of sequence where weft_gram_may_end says so.
+ *          grammar, and a character several tokens.
+ * Special  A special token is a text of its own: WEFT_GRAM_SPECIAL, what it is called, WEFT_GRAM_SPECIAL. That byte is in
+ *          no UTF-8, so special tokens fit where a grammar names them and nowhere else; the caller adds the end of
+ *          sequence where weft_gram_may_end says so.
  * Lazy     Automata are made as texts need them and kept by the grammar, within a bound.
  * Threads  A grammar and its states have one owner; a vocabulary is read by any.
  * Sources  docs/structured-output.md.
@@ -20,6 +22,9 @@
 #include "base/err.h"
 #include "base/grammar.h"
 #include "base/str.h"
+
+#define WEFT_GRAM_SPECIAL 0xff /* before and behind a special token */
+#define WEFT_GRAM_TOKEN_BYTES_MAX 4096u
 
 typedef struct weft_gram weft_gram;
 typedef struct weft_gram_state weft_gram_state;
@@ -58,6 +63,8 @@ size_t weft_gram_state_bytes(const weft_gram_state *state);
 /* INVAL: no text of the grammar goes on so; the state is as before. TOOBIG: a bound of the grammar was
  * met; the state is of no use any more. */
 WEFT_MUST_CHECK weft_err weft_gram_take(weft_gram_state *state, const void *bytes, size_t n);
+/* The same of a special token. */
+WEFT_MUST_CHECK weft_err weft_gram_take_special(weft_gram_state *state, struct weft_str token);
 /* Whether the text may end here. */
 bool weft_gram_may_end(const weft_gram_state *state);
 
@@ -75,6 +82,10 @@ enum weft_gram_phase weft_gram_phase(const weft_gram_state *state);
 /* The bytes of each token id; len 0: never allowed. Copies them. NOMEM; TOOBIG: a token over 4,096 bytes. */
 WEFT_MUST_CHECK weft_err weft_gram_vocab_new(const struct weft_str *tokens, uint32_t n,
                                              weft_gram_vocab **vocab_out);
+/* The same, where is_special[n] says which are special tokens. Others in which WEFT_GRAM_SPECIAL occurs are never allowed. */
+WEFT_MUST_CHECK weft_err weft_gram_vocab_with_special(const struct weft_str *tokens,
+                                                      const bool *is_special, uint32_t n,
+                                                      weft_gram_vocab **vocab_out);
 void weft_gram_vocab_free(weft_gram_vocab *vocab);
 static inline size_t weft_gram_mask_words(uint32_t n_tokens) {
     return ((size_t)n_tokens + 63) / 64;

@@ -834,7 +834,7 @@ static void answers_come_behind_thoughts(void **state) {
             bool is_open = thinking == WEFT_THINKING_OPEN, is_none = thinking == WEFT_THINKING_NONE;
             assert_int_equal(judge(gram, kinds[i].fits), is_open ? 'i' : 'a');
             assert_int_equal(judge(gram, kinds[i].does_not), is_open ? 'i' : 'r');
-            (void)snprintf(text, sizeof text, "%s\xff{\"x</</think", begin);
+            (void)snprintf(text, sizeof text, "%s\xfe{\"x</</think", begin);
             assert_int_equal(judge(gram, text), is_none ? 'r' : 'i');
             (void)snprintf(text, sizeof text, "%s 1 <</think>\n\n%s", begin, kinds[i].fits);
             assert_int_equal(judge(gram, text), is_none ? 'r' : 'a');

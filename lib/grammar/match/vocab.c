@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "base/minmax.h"
 
-#define TOKEN_BYTES_MAX 4096u
+#define TOKEN_BYTES_MAX (WEFT_GRAM_TOKEN_BYTES_MAX + 2) /* of a special one */
 
 static _Atomic uint64_t n_vocabs;
 
@@ -162,6 +162,31 @@ weft_err weft_gram_vocab_new(const struct weft_str *tokens, uint32_t n,
 cleanup:
     free(list);
     weft_gram_vocab_free(vocab);
+    return err;
+}
+
+weft_err weft_gram_vocab_with_special(const struct weft_str *tokens, const bool *is_special,
+                                      uint32_t n, weft_gram_vocab **vocab_out) {
+    size_t n_bytes = 0;
+    weft_err err = WEFT_E_NOMEM;
+    *vocab_out = NULL;
+    for (uint32_t i = 0; i < n; i++)
+        n_bytes += is_special[i] ? tokens[i].len + 2 : 0;
+    struct weft_str *spelled = calloc((size_t)n + 1, sizeof *spelled);
+    char *room = malloc(n_bytes + 1), *at = room;
+    for (uint32_t i = 0; i < n && spelled && room; i++) {
+        struct weft_str token = tokens[i];
+        if (token.len == 0 || memchr(token.data, WEFT_GRAM_SPECIAL, token.len)) continue;
+        spelled[i] = token;
+        if (!is_special[i]) continue;
+        spelled[i] = (struct weft_str){at, token.len + 2};
+        at[0] = at[token.len + 1] = (char)WEFT_GRAM_SPECIAL;
+        memcpy(at + 1, token.data, token.len);
+        at += token.len + 2;
+    }
+    if (spelled && room) err = weft_gram_vocab_new(spelled, n, vocab_out);
+    free(spelled);
+    free(room);
     return err;
 }
 

@@ -18,10 +18,11 @@ static wefti_expr blanks(wefti_expr_pool *pool) {
     return wefti_expr_repeat(pool, wefti_expr_set(pool, &set), 0, BLANKS_MAX);
 }
 
-/* Texts that end with their first "</think>". */
+/* Texts that end with their first "</think>". Special tokens are no part of them. */
 static wefti_expr thoughts(wefti_expr_pool *pool) {
-    wefti_expr ended =
-        wefti_expr_cat(pool, WEFTI_EXPR_ALL, wefti_expr_literal(pool, end, sizeof end - 1));
+    wefti_expr any = wefti_expr_repeat(pool, wefti_expr_range(pool, 0, WEFT_GRAM_SPECIAL - 1), 0,
+                                       WEFTI_EXPR_MANY);
+    wefti_expr ended = wefti_expr_cat(pool, any, wefti_expr_literal(pool, end, sizeof end - 1));
     wefti_expr more = wefti_expr_cat(pool, wefti_expr_range(pool, 0, 255), WEFTI_EXPR_ALL);
     return wefti_expr_and2(pool, ended, wefti_expr_not(pool, wefti_expr_cat(pool, ended, more)));
 }
