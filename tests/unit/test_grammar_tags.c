@@ -216,8 +216,7 @@ static void a_dispatch_leads_from_patterns_to_formats(void **state) {
 
 static void what_can_not_be_honoured_is_refused_by_name(void **state) {
     (void)state;
-    static const char *const types[] = {"token",          "exclude_token",
-                                        "any_tokens",     "token_triggered_tags",
+    static const char *const types[] = {"exclude_token", "any_tokens", "token_triggered_tags",
                                         "token_dispatch", "qwen_xml_parameter"};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         char text[128];
@@ -232,7 +231,7 @@ static void what_can_not_be_honoured_is_refused_by_name(void **state) {
            "\"max_tokens\"");
     refuse(FORMAT("{\"type\":\"tag\",\"begin\":{\"type\":\"token\",\"token\":1},\"content\":{"
                   "\"type\":\"any_text\"},\"end\":\"\"}"),
-           WEFT_E_UNSUPPORTED, "\"begin\" of a token");
+           WEFT_E_UNSUPPORTED, "\"begin\" names a token by its number");
     refuse(FORMAT("{\"type\":\"any_text\",\"exclude\":[]}"), WEFT_E_UNSUPPORTED,
            "\"exclude\" is not supported");
     refuse(FORMAT("{\"type\":\"nothing\"}"), WEFT_E_INVAL,
@@ -326,6 +325,99 @@ static void masks_know_of_triggers_within_tokens(void **state) {
     weft_gram_vocab_free(vocab);
 }
 
+#define TOKEN(text) "{\"type\":\"token\",\"token\":\"" text "\"}"
+#define SPELT(text) "\xff" text "\xff"
+
+static void a_special_token_is_no_text(void **state) {
+    (void)state;
+    check(FORMAT(TOKEN("<|a|>")), GOOD{SPELT("<|a|>"), NULL},
+          BAD{"<|a|>", "", SPELT("<|b|>"), "\xff<|a|>", NULL});
+    check(FORMAT("{\"type\":\"any_text\"}"), GOOD{"<|a|>", NULL}, BAD{SPELT("<|a|>"), NULL});
+    check(FORMAT("{\"type\":\"tag\",\"begin\":[\"f\"," TOKEN(
+              "<|a|>") ",\":\"],\"content\":{"
+                       "\"type\":\"any_text\"},\"end\":[" TOKEN("<|b|>") ",[\".\"," TOKEN(
+                           "<|c|>") "]]}"),
+          GOOD{"f" SPELT("<|a|>") ":x<|b|>" SPELT("<|b|>"), "f" SPELT("<|a|>") ":x." SPELT("<|c|>"),
+               "f" SPELT("<|a|>") ":..." SPELT("<|c|>"), NULL},
+          BAD{"f<|a|>:x" SPELT("<|b|>"), "f" SPELT("<|a|>") ":x" SPELT("<|c|>"),
+              "f" SPELT("<|a|>") ":x", NULL});
+}
+
+static void special_tokens_are_triggers(void **state) {
+    (void)state;
+    check(
+        FORMAT("{\"type\":\"triggered_tags\",\"triggers\":[" TOKEN("<|a|>") ",\"a\",[\"b\"," TOKEN(
+            "<|c|>") "]],\"tags\":[{\"begin\":[" TOKEN("<|a|>") ",\"1\"],\"content\":{\"type\":"
+                                                                "\"any_text\"},\"end\":" TOKEN(
+                                                                    "<|b|>") "},{\"begin\":\"a2\","
+                                                                             "\"content\":{"
+                                                                             "\"type\":\"regex\","
+                                                                             "\"pattern\":\"x\"},"
+                                                                             "\"end\":\"\"},{"
+                                                                             "\"begin\":["
+                                                                             "\"b\"," TOKEN(
+                                                                                 "<|c|>") "],"
+                                                                                          "\"conten"
+                                                                                          "t\":{"
+                                                                                          "\"type\""
+                                                                                          ":\"regex"
+                                                                                          "\","
+                                                                                          "\"patter"
+                                                                                          "n\":"
+                                                                                          "\"y\"},"
+                                                                                          "\"end\":"
+                                                                                          "\"\"}]"
+                                                                                          "}"),
+        GOOD{"", "b", "<|" SPELT("<|a|>") "1ab" SPELT("<|b|>") "bca2x", "bb" SPELT("<|c|>") "y",
+             "b" SPELT("<|c|>") "yb", NULL},
+        BAD{SPELT("<|a|>"), "<|a|>", "a1", SPELT("<|a|>") "1", SPELT("<|c|>") "y", NULL});
+    refuse(FORMAT("{\"type\":\"triggered_tags\",\"triggers\":[" TOKEN("a") ",[\"b\"," TOKEN(
+               "a") "]],"
+                    "\"tags\":[{\"begin\":" TOKEN("a") ",\"content\":{\"type\":\"any_text\"},"
+                                                       "\"end\":\"\"}]}"),
+           WEFT_E_UNSUPPORTED, "within another");
+}
+
+static void a_token_that_is_none_is_refused(void **state) {
+    (void)state;
+    refuse(FORMAT("{\"type\":\"token\"}"), WEFT_E_INVAL, "\"token\" names no token");
+    refuse(FORMAT("{\"type\":\"token\",\"token\":7}"), WEFT_E_UNSUPPORTED, "by its number");
+    refuse(FORMAT("{\"type\":\"tag\",\"begin\":[[]],\"content\":{\"type\":\"any_text\"},"
+                  "\"end\":\"\"}"),
+           WEFT_E_INVAL, "\"begin\" is not a string");
+    refuse(FORMAT("{\"type\":\"tag\",\"begin\":{\"type\":\"regex\"},\"content\":{\"type\":"
+                  "\"any_text\"},\"end\":\"\"}"),
+           WEFT_E_INVAL, "\"begin\" is no text, and no token");
+    refuse(FORMAT("{\"type\":\"tag\",\"begin\":" TOKEN("<|a|>") ",\"content\":{},\"end\":\"\"}"),
+           WEFT_E_INVAL, "format (\"<|a|>\").content: \"type\"");
+}
+
+/* Special tokens come where they are named, and bytes that look like their edges never. */
+static void masks_have_special_tokens_where_they_are_named(void **state) {
+    (void)state;
+    const struct weft_str tokens[] = {STR("<|a|>"), STR("<|a|>"), STR("x"), STR("\xff"),
+                                      STR("<|b|>")};
+    const bool is_special[] = {false, true, false, false, true};
+    uint64_t mask[1];
+    weft_gram_vocab *vocab;
+    weft_gram_state *place;
+    weft_gram *gram = compile(FORMAT(
+        "{\"type\":\"sequence\",\"elements\":[{\"type\":\"optional\",\"content\":"
+        "{\"type\":\"const_string\",\"value\":\"x\"}}," TOKEN("<|a|>") "," TOKEN("<|b|>") "]}"));
+    assert_int_equal(weft_gram_vocab_with_special(tokens, is_special, 5, &vocab), WEFT_OK);
+    assert_int_equal(weft_gram_state_new(gram, &place), WEFT_OK);
+    assert_int_equal(weft_gram_mask(place, vocab, mask), WEFT_OK);
+    assert_int_equal(*mask, 1 << 1 | 1 << 2);
+    assert_int_equal(weft_gram_take(place, "<|a|>", 5), WEFT_E_INVAL);
+    assert_int_equal(weft_gram_take_special(place, tokens[4]), WEFT_E_INVAL);
+    assert_int_equal(weft_gram_take_special(place, tokens[1]), WEFT_OK);
+    assert_int_equal(weft_gram_mask(place, vocab, mask), WEFT_OK);
+    assert_int_equal(*mask, 1 << 4);
+    weft_gram_state_free(place);
+    weft_gram_free(gram);
+    weft_gram_vocab_free(vocab);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_trigger_in_free_text_must_lead_to_a_structure),
@@ -339,6 +431,10 @@ int main(void) {
         cmocka_unit_test(a_hundred_large_tools_compile),
         cmocka_unit_test(a_hundred_triggers_compile),
         cmocka_unit_test(masks_know_of_triggers_within_tokens),
+        cmocka_unit_test(a_special_token_is_no_text),
+        cmocka_unit_test(special_tokens_are_triggers),
+        cmocka_unit_test(a_token_that_is_none_is_refused),
+        cmocka_unit_test(masks_have_special_tokens_where_they_are_named),
         cmocka_unit_test(ends_that_overlap_themselves_end_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

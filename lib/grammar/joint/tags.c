@@ -11,7 +11,9 @@
 #include "base/buf.h"
 #include "base/check.h"
 #include "expr/chars.h"
+#include "grammar.h"
 #include "joint/lark.h"
+#include "joint/spelt.h"
 #include "schema/schema.h"
 #include "sources/regex.h"
 
@@ -25,8 +27,9 @@
 
 struct tags {
     struct wefti_tree *tree;
-    struct weft_buf path; /* where we are, for messages */
-    const json_t *ends;   /* of the nearest tag around: one or a list; NULL: there is none */
+    struct weft_buf path;     /* where we are, for messages */
+    struct wefti_spelt spelt; /* texts with special tokens */
+    const struct texts *ends; /* of the nearest tag around; NULL: there is none */
     wefti_expr any_char, any_text;
     uint32_t depth;
     struct weft_errmsg *why;
@@ -66,8 +69,12 @@ static size_t enter(struct tags *t, const char *key, size_t idx) {
 
 /* How a tag begins is what its author knows it by. */
 static void enter_tag(struct tags *t, struct weft_str begin) {
-    int n = (int)(begin.len < BEGIN_SHOWN ? begin.len : BEGIN_SHOWN);
-    weft_buf_printf(&t->path, " (\"%.*s\")", n, begin.data);
+    weft_buf_add_str(&t->path, " (\"");
+    for (size_t i = 0; i < begin.len && i < BEGIN_SHOWN; i++) {
+        if ((unsigned char)begin.data[i] != WEFT_GRAM_SPECIAL)
+            weft_buf_add_char(&t->path, begin.data[i]);
+    }
+    weft_buf_add_str(&t->path, "\")");
 }
 
 static void leave(struct tags *t, size_t len) {
@@ -117,10 +124,17 @@ static struct weft_str text_of(const json_t *string) {
 static struct weft_str get_text(struct tags *t, const json_t *object, const char *key) {
     const json_t *value = get(object, key);
     if (json_is_string(value)) return text_of(value);
-    if (json_is_object(value))
-        fail_field(t, WEFT_E_UNSUPPORTED, key, "of a token instead of text is not supported");
     fail_field(t, WEFT_E_INVAL, key, "is not a string");
     return (struct weft_str){"", 0};
+}
+
+/* A text in which special tokens may be. */
+static struct weft_str spell(struct tags *t, const json_t *value, const char *key) {
+    const char *fault;
+    struct weft_str text;
+    weft_err err = wefti_spelt_read(&t->spelt, value, &text, &fault);
+    if (err) fail_field(t, err, key, fault);
+    return text;
 }
 
 static bool get_bool(struct tags *t, const json_t *object, const char *key, bool otherwise) {
@@ -207,16 +221,24 @@ static void add_excludes(struct tags *t, const json_t *format, struct texts *tex
 
 /* Free text within a tag ends where one of the tag's ends may begin. */
 static void add_ends(struct tags *t, struct texts *texts) {
-    size_t i;
-    json_t *one;
-    if (json_string_length(t->ends) > 0) (void)add_text(t, texts, text_of(t->ends));
-    json_array_foreach(t->ends, i, one) {
-        if (t->err || (json_string_length(one) > 0 && !add_text(t, texts, text_of(one)))) return;
+    for (size_t i = 0; t->ends && i < t->ends->n && !t->err; i++) {
+        struct weft_str one = t->ends->list[i];
+        if (one.len > 0 && !add_text(t, texts, one)) return;
     }
 }
 
 static wefti_expr one_of(struct tags *t, const struct texts *texts) {
     return texts->n ? wefti_expr_texts(t->tree->pool, texts->list, texts->n) : WEFTI_EXPR_NONE;
+}
+
+/* Those that free text could have in it: there are no special tokens. Drops the others. */
+static wefti_expr stops_of(struct tags *t, struct texts *texts) {
+    size_t n = 0;
+    for (size_t i = 0; i < texts->n; i++) {
+        if (!wefti_spelt_has_special(texts->list[i])) texts->list[n++] = texts->list[i];
+    }
+    texts->n = n;
+    return one_of(t, texts);
 }
 
 /* Text in which none of `stops` occurs. */
@@ -231,7 +253,7 @@ static wefti_expr free_of(struct tags *t, wefti_expr stops) {
 static wefti_expr leads(struct tags *t, struct weft_str end) {
     wefti_expr_pool *pool = t->tree->pool;
     wefti_expr all = WEFTI_EXPR_NONE;
-    for (size_t n = 1; n < end.len; n++) {
+    for (size_t n = 1; n < end.len && !wefti_spelt_has_special(end); n++) {
         if (memcmp(end.data, end.data + n, end.len - n) == 0)
             all = wefti_expr_alt2(pool, all, wefti_expr_literal(pool, end.data, n));
     }
@@ -251,8 +273,22 @@ static wefti_expr free_to_the_end(struct tags *t, wefti_expr stops) {
     return wefti_expr_and2(pool, free_of(t, stops), wefti_expr_not(pool, all));
 }
 
+/* The same where there are special tokens in it: `stops` end neither before nor with what stands before the first. */
+static wefti_expr up_to_special(struct tags *t, struct weft_str trigger, wefti_expr stops) {
+    wefti_expr_pool *pool = t->tree->pool;
+    size_t head = wefti_spelt_head(trigger);
+    wefti_expr text = free_of(t, stops);
+    if (head > 0) {
+        wefti_expr end = wefti_expr_literal(pool, trigger.data, head);
+        text = wefti_expr_and2(pool, text, wefti_expr_cat(pool, WEFTI_EXPR_ALL, end));
+    }
+    return wefti_expr_cat(pool, text,
+                          wefti_expr_literal(pool, trigger.data + head, trigger.len - head));
+}
+
 /* Text that ends with `trigger`, and none of `stops` ends before. */
 static wefti_expr up_to(struct tags *t, struct weft_str trigger, wefti_expr stops) {
+    if (wefti_spelt_has_special(trigger)) return up_to_special(t, trigger, stops);
     wefti_expr_pool *pool = t->tree->pool;
     wefti_expr text = wefti_expr_literal(pool, trigger.data, trigger.len);
     wefti_expr more = wefti_expr_cat(pool, wefti_expr_range(pool, 0, 255), WEFTI_EXPR_ALL);
@@ -288,7 +324,7 @@ static void check_triggers(struct tags *t, const char *key, struct texts *trigge
     for (size_t i = 0; i < n && !t->err; i++) {
         for (size_t k = 0; k < n && !t->err; k++) {
             struct weft_str a = triggers->list[i], b = triggers->list[k];
-            if (i != k && a.len <= b.len && memmem(b.data, b.len, a.data, a.len))
+            if (i != k && wefti_spelt_has(b, a))
                 fail_field(t, WEFT_E_UNSUPPORTED, key,
                            "has a trigger that lies within another one");
         }
@@ -300,9 +336,8 @@ static void get_triggers(struct tags *t, const json_t *format, struct texts *tri
     size_t i;
     json_t *one;
     json_array_foreach(list, i, one) {
-        if (!json_is_string(one))
-            fail_field(t, WEFT_E_INVAL, "triggers", "has something that is no text");
-        if (t->err || !add_text(t, triggers, text_of(one))) return;
+        struct weft_str text = spell(t, one, "triggers");
+        if (t->err || !add_text(t, triggers, text)) return;
     }
     check_triggers(t, "triggers", triggers);
 }
@@ -317,13 +352,12 @@ static uint32_t dispatch(struct tags *t, const json_t *format, const struct text
     add_excludes(t, format, &all);
     for (size_t i = triggers->n; i < all.n && !t->err; i++) {
         for (size_t k = 0; k < triggers->n; k++) {
-            struct weft_str a = all.list[i], b = triggers->list[k];
-            if (a.len <= b.len && memcmp(b.data + b.len - a.len, a.data, a.len) == 0)
+            if (wefti_spelt_ends_with(triggers->list[k], all.list[i]))
                 fail_field(t, WEFT_E_INVAL, "excludes", "has what a trigger ends with");
         }
     }
     add_ends(t, &all);
-    wefti_expr stops = one_of(t, &all);
+    wefti_expr stops = stops_of(t, &all);
     free(all.list);
     uint32_t any = wefti_tree_parent(tree, WEFTI_TREE_ALT);
     for (size_t i = 0; i < triggers->n && !t->err; i++) {
@@ -385,6 +419,11 @@ static uint32_t read_schema(struct tags *t, const json_t *format) {
     return node;
 }
 
+/* One special token. */
+static uint32_t read_token(struct tags *t, const json_t *format) {
+    return literal(t, spell(t, format, "token"));
+}
+
 static uint32_t read_const(struct tags *t, const json_t *format) {
     return literal(t, get_text(t, format, "value"));
 }
@@ -418,7 +457,7 @@ static uint32_t read_any_text(struct tags *t, const json_t *format) {
         fail_field(t, WEFT_E_UNSUPPORTED, "max_tokens", "is not supported: a text has characters");
     add_excludes(t, format, &stops);
     add_ends(t, &stops);
-    wefti_expr text = free_to_the_end(t, one_of(t, &stops));
+    wefti_expr text = free_to_the_end(t, stops_of(t, &stops));
     if (get(format, "max_chars")) {
         uint32_t max = get_count(t, format, "max_chars");
         wefti_expr_pool *pool = t->tree->pool;
@@ -481,40 +520,46 @@ static uint32_t read_repeat(struct tags *t, const json_t *format) {
 
 /* ---------------------------------------------------------------------------------------- tags --- */
 
-static wefti_expr read_ends(struct tags *t, const json_t *tag) {
+/* One, or a list. */
+static void read_ends(struct tags *t, const json_t *tag, struct texts *ends) {
     const json_t *end = get(tag, "end");
-    struct texts ends = {0};
     size_t i;
     json_t *one;
-    if (!json_is_array(end)) (void)add_text(t, &ends, get_text(t, tag, "end"));
+    if (!json_is_array(end)) (void)add_text(t, ends, spell(t, end, "end"));
     json_array_foreach(end, i, one) {
-        if (!json_is_string(one))
-            fail_field(t, WEFT_E_INVAL, "end", "has something that is no text");
-        if (t->err || !add_text(t, &ends, text_of(one))) break;
+        struct weft_str text = spell(t, one, "end");
+        if (t->err || !add_text(t, ends, text)) return;
     }
-    if (ends.n == 0) fail_field(t, WEFT_E_INVAL, "end", "is an empty list");
-    wefti_expr expr = t->err ? WEFTI_EXPR_NONE : one_of(t, &ends);
+    if (ends->n == 0) fail_field(t, WEFT_E_INVAL, "end", "is an empty list");
+}
+
+/* What stands between begin and end, where free text has none of the ends. */
+static void read_inside(struct tags *t, const json_t *item, bool is_old, struct tag *tag) {
+    const struct texts *outer = t->ends;
+    struct texts ends = {0};
+    read_ends(t, item, &ends);
+    if (!t->err) {
+        t->ends = &ends;
+        tag->ends = one_of(t, &ends);
+        tag->content =
+            rule_of(t, is_old ? schema_node(t, get(item, "schema")) : read_content(t, item));
+        t->ends = outer;
+    }
     free(ends.list);
-    return expr;
 }
 
 /* A format "tag", whose type may be left out in a list of them, or vLLM's {"begin", "schema", "end"}. */
 static struct tag read_parts(struct tags *t, const json_t *item, bool is_old) {
     static const char *const fields[FIELDS_MAX] = {"begin", "content", "end"};
     static const char *const old_fields[FIELDS_MAX] = {"begin", "schema", "end"};
-    const json_t *type = get(item, "type"), *outer = t->ends;
+    const json_t *type = get(item, "type");
     if (!json_is_object(item)) fail(t, WEFT_E_INVAL, "is no object");
     if (type && strcmp(json_is_string(type) ? json_string_value(type) : "", "tag") != 0)
         fail_field(t, WEFT_E_INVAL, "type", "is not \"tag\"");
-    struct tag tag = {.begin = get_text(t, item, "begin"), .content = WEFTI_TREE_NONE};
+    struct tag tag = {.begin = spell(t, get(item, "begin"), "begin"), .content = WEFTI_TREE_NONE};
     enter_tag(t, tag.begin);
     if (!t->err) check_fields(t, item, is_old ? old_fields : fields);
-    if (!t->err) tag.ends = read_ends(t, item);
-    if (t->err) return tag;
-    t->ends = get(item, "end");
-    uint32_t body = is_old ? schema_node(t, get(item, "schema")) : read_content(t, item);
-    t->ends = outer;
-    tag.content = rule_of(t, body);
+    if (!t->err) read_inside(t, item, is_old, &tag);
     return tag;
 }
 
@@ -602,7 +647,7 @@ static uint32_t read_triggered(struct tags *t, const json_t *format) {
 static uint32_t read_separated(struct tags *t, const json_t *format) {
     bool must = get_bool(t, format, "at_least_one", false);
     bool is_once = get_bool(t, format, "stop_after_first", false);
-    struct weft_str separator = get_text(t, format, "separator");
+    struct weft_str separator = spell(t, get(format, "separator"), "separator");
     size_t n;
     struct tag *tags = read_tags(t, format, "tags", &n);
     uint32_t one = t->err ? 0 : rule_of(t, any_tag(t, tags, n));
@@ -629,11 +674,10 @@ static uint32_t read_dispatch(struct tags *t, const json_t *format) {
     }
     json_array_foreach(list, i, one) {
         size_t len = enter(t, "rules", i);
-        const json_t *pattern = json_array_get(one, 0);
-        if (json_array_size(one) != 2 || !json_is_string(pattern))
-            fail(t, WEFT_E_INVAL, "is no text and a format");
-        if (!t->err && add_text(t, &triggers, text_of(pattern)))
-            ways[i] = (struct way){text_of(pattern), read_format(t, json_array_get(one, 1))};
+        if (json_array_size(one) != 2) fail(t, WEFT_E_INVAL, "is no text and a format");
+        struct weft_str pattern = spell(t, json_array_get(one, 0), "pattern");
+        if (!t->err && add_text(t, &triggers, pattern))
+            ways[i] = (struct way){pattern, read_format(t, json_array_get(one, 1))};
         leave(t, len);
     }
     check_triggers(t, "rules", &triggers);
@@ -669,7 +713,7 @@ static const struct {
      read_separated,
      {"tags", "separator", "at_least_one", "stop_after_first"}},
     {"dispatch", read_dispatch, {"rules", "loop", "excludes"}},
-    {"token", NULL, {NULL}},
+    {"token", read_token, {"token"}},
     {"exclude_token", NULL, {NULL}},
     {"any_tokens", NULL, {NULL}},
     {"token_triggered_tags", NULL, {NULL}},
@@ -750,6 +794,7 @@ weft_err wefti_tags_read(struct wefti_tree *tree, struct weft_str text, uint32_t
     if (!t.err) *root_out = rule_of(&t, body);
     if (!t.err && tree->failed) fail(&t, WEFT_E_TOOBIG, "the grammar is too large");
     weft_buf_fini(&t.path);
+    wefti_spelt_fini(&t.spelt);
     json_decref(root);
     return t.err;
 }
