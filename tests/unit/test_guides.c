@@ -325,6 +325,58 @@ static uint32_t special(const struct fixture *fix, const char *text) {
     return 0;
 }
 
+/* Where a grammar names one it comes, in the output before as well, and may be forced; an end of sequence is
+ * sampled. */
+static void special_tokens_come_where_a_grammar_names_them(void **state) {
+    struct fixture *fix = *state;
+    struct weft_grammar grammar;
+    weft_grammar_init(&grammar);
+    grammar.kind = WEFT_GRAMMAR_TAGS;
+    grammar.text =
+        "{\"format\":{\"type\":\"triggered_tags\",\"triggers\":[{\"type\":\"token\",\"token\":"
+        "\"<|im_start|>\"}],\"tags\":[{\"begin\":{\"type\":\"token\",\"token\":\"<|im_start|>\"},"
+        "\"content\":{\"type\":\"regex\",\"pattern\":\"a\"},\"end\":[{\"type\":\"token\","
+        "\"token\":\"<|im_end|>\"}]}]}}";
+    grammar.n_bytes = (uint32_t)strlen(grammar.text);
+    uint32_t begin = special(fix, "<|im_start|>"), end = special(fix, "<|im_end|>");
+    uint32_t a = token_of(fix, "a"), eos = fix->eos;
+    fix->eos = fix->unforced = special(fix, "<|end_of_text|>");
+    fix->may_force = true;
+    wefti_guide_run *run = start_with(fix, &grammar, NULL, 0);
+    struct wefti_guide guide = await(fix, run);
+    assert_true(wefti_guide_allows(&guide, begin) && wefti_guide_allows(&guide, a));
+    assert_true(!wefti_guide_allows(&guide, end) && wefti_guide_allows(&guide, fix->eos));
+    assert_true(wefti_guides_add(fix->guides, run, a));
+    assert_true(wefti_guides_add(fix->guides, run, begin));
+    guide = await(fix, run);
+    assert_int_equal(guide.n_forced, 2);
+    assert_true(guide.forced[0] == a && guide.forced[1] == end);
+    assert_true(wefti_guide_allows(&guide, begin) && wefti_guide_allows(&guide, fix->eos));
+    wefti_guides_end(fix->guides, run);
+
+    const uint32_t before[] = {a, begin, a, end, begin};
+    fix->may_force = false;
+    run = start_with(fix, &grammar, before, 5);
+    guide = await(fix, run);
+    assert_int_equal(count(fix, &guide), 1);
+    assert_true(wefti_guide_allows(&guide, a));
+    assert_true(wefti_guides_add(fix->guides, run, begin)); /* not here */
+    assert_null(await(fix, run).mask);
+    wefti_guides_end(fix->guides, run);
+
+    fix->may_force = true;
+    fix->unforced = end; /* it ends the sequence */
+    run = start_with(fix, &grammar, before, 2);
+    guide = await(fix, run);
+    assert_int_equal(guide.n_forced, 1);
+    assert_int_equal(count(fix, &guide), 1);
+    assert_true(wefti_guide_allows(&guide, end));
+    wefti_guides_end(fix->guides, run);
+    fix->may_force = false;
+    fix->unforced = UINT32_MAX;
+    fix->eos = eos;
+}
+
 /* Where the markers are special tokens they may come where they mean something, and nowhere else. */
 static void special_tokens_begin_and_end_thinking(void **state) {
     (void)state;
@@ -397,6 +449,7 @@ int main(void) {
         cmocka_unit_test(many_grammars_come_and_go),
         cmocka_unit_test(a_long_output_is_taken_in_pieces),
         cmocka_unit_test(a_grammar_is_compiled_ahead),
+        cmocka_unit_test(special_tokens_come_where_a_grammar_names_them),
         cmocka_unit_test(special_tokens_begin_and_end_thinking),
         cmocka_unit_test(ending_in_the_midst_is_clean),
     };

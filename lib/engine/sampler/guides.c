@@ -96,7 +96,7 @@ struct wefti_guides {
     /* The compiling thread's, until the first grammar is ready; then nobody changes them. */
     weft_tokenizer *tok;
     weft_gram_vocab *vocab;
-    /* Special tokens, which a mask has at no other place; NO_TOKEN: the markers are plain text. */
+    /* Special tokens, which mean the same as their texts there; NO_TOKEN: the markers are plain text. */
     uint32_t think_begin, think_end;
 };
 
@@ -202,15 +202,17 @@ static weft_err open_vocab(wefti_guides *guides, struct weft_errmsg *why) {
     if (err) return err;
     uint32_t n = weft_tok_vocab_size(guides->tok);
     struct weft_str *tokens = calloc((size_t)guides->n_vocab + 1, sizeof *tokens);
-    if (!tokens) return weft_err_set(why, WEFT_E_NOMEM, "no memory for the tokens' texts");
-    for (uint32_t id = 0; id < guides->n_vocab && id < n; id++) {
-        if (weft_tok_is_special(guides->tok, id))
-            note_marker(guides, id);
-        else
-            tokens[id].data = weft_tok_token_bytes(guides->tok, id, &tokens[id].len);
+    bool *is_special = calloc((size_t)guides->n_vocab + 1, sizeof *is_special);
+    err = tokens && is_special ? WEFT_OK : WEFT_E_NOMEM;
+    for (uint32_t id = 0; id < guides->n_vocab && id < n && !err; id++) {
+        tokens[id].data = weft_tok_token_bytes(guides->tok, id, &tokens[id].len);
+        is_special[id] = weft_tok_is_special(guides->tok, id);
+        if (is_special[id]) note_marker(guides, id);
     }
-    err = weft_gram_vocab_new(tokens, guides->n_vocab, &guides->vocab);
+    if (!err)
+        err = weft_gram_vocab_with_special(tokens, is_special, guides->n_vocab, &guides->vocab);
     free(tokens);
+    free(is_special);
     return err ? weft_err_set(why, err, "no vocabulary for grammars: %s", weft_err_text(err)) : err;
 }
 
@@ -310,6 +312,16 @@ static bool is_marker(const wefti_guides *guides, const wefti_guide_run *run, ui
            (phase == WEFT_GRAM_BEGINS && !run->has_begun && token == guides->think_begin);
 }
 
+static weft_err take_token(wefti_guides *guides, wefti_guide_run *run, uint32_t token) {
+    struct weft_str text;
+    text.data = weft_tok_token_bytes(guides->tok, token, &text.len);
+    bool is_special = weft_tok_is_special(guides->tok, token) && !is_marker(guides, run, token);
+    weft_err err = is_special ? weft_gram_take_special(run->state, text)
+                              : weft_gram_take(run->state, text.data, text.len);
+    run->has_begun = true;
+    return err;
+}
+
 /* As many as there are, but no more once the turn has lasted. */
 static weft_err take_tokens(wefti_guides *guides, wefti_guide_run *run, const uint32_t *tokens,
                             uint32_t n, uint32_t *n_taken_out) {
@@ -318,13 +330,7 @@ static weft_err take_tokens(wefti_guides *guides, wefti_guide_run *run, const ui
     weft_err err = WEFT_OK;
     if (!run->state) err = weft_gram_state_new(run->grammar->gram, &run->state);
     while (i < n && !err && (i == 0 || thread_us() - begin_us < SLOW_US)) {
-        size_t len = 0;
-        const char *bytes = weft_tok_token_bytes(guides->tok, tokens[i], &len);
-        if (!weft_tok_is_special(guides->tok, tokens[i]) || is_marker(guides, run, tokens[i]))
-            err = weft_gram_take(run->state, bytes, len);
-        else
-            err = WEFT_E_INVAL;
-        run->has_begun = true;
+        err = take_token(guides, run, tokens[i]);
         i++;
     }
     *n_taken_out = i;
