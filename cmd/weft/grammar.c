@@ -18,6 +18,8 @@ struct judge {
     weft_tokenizer *tok; /* NULL: by bytes alone */
     weft_gram_vocab *vocab;
     struct weft_str *tokens;
+    bool *is_special;
+    bool names_special; /* the grammar may: then a text's are special tokens, else they are spelt */
     uint64_t *mask;
 };
 
@@ -66,21 +68,23 @@ static weft_err compile(const struct weft_config *config, weft_gram **gram_out,
     return err;
 }
 
-/* What each token spells; special ones are never part of a text. */
+/* What each token spells. */
 static weft_err open_tokens(const char *path, struct judge *j, struct weft_errmsg *why) {
     weft_err err = weft_tok_open(path, &j->tok, why);
     if (err) return err;
     uint32_t n = weft_tok_vocab_size(j->tok);
     struct weft_str *tokens = calloc((size_t)n + 1, sizeof *tokens);
     j->tokens = tokens;
+    j->is_special = calloc((size_t)n + 1, sizeof *j->is_special);
     j->mask = calloc(weft_gram_mask_words(n) + 1, sizeof *j->mask);
-    if (!tokens || !j->mask) return weft_err_set(why, WEFT_E_NOMEM, "out of memory");
+    if (!tokens || !j->is_special || !j->mask)
+        return weft_err_set(why, WEFT_E_NOMEM, "out of memory");
     for (uint32_t id = 0; id < n; id++) {
-        if (!weft_tok_is_special(j->tok, id))
-            tokens[id].data = weft_tok_token_bytes(j->tok, id, &tokens[id].len);
+        j->is_special[id] = weft_tok_is_special(j->tok, id);
+        tokens[id].data = weft_tok_token_bytes(j->tok, id, &tokens[id].len);
     }
     weft_gram_vocab *vocab = NULL;
-    err = weft_gram_vocab_new(tokens, n, &vocab);
+    err = weft_gram_vocab_with_special(tokens, j->is_special, n, &vocab);
     j->vocab = vocab;
     return err ? weft_err_set(why, err, "no vocabulary of %s: %s", path, weft_err_text(err)) : err;
 }
@@ -97,7 +101,8 @@ static size_t bytes_of(const struct judge *j, const uint32_t *ids, size_t n) {
 static weft_err encode(const struct judge *j, struct weft_str text, uint32_t **ids_out,
                        size_t *first_out, size_t *n_out) {
     struct weft_errmsg why;
-    struct weft_tok_input input = {text, 0, FILE_BYTES_MAX};
+    struct weft_tok_input input = {text, j->names_special ? WEFT_TOK_PARSE_SPECIAL : 0,
+                                   FILE_BYTES_MAX};
     *first_out = 0;
     weft_err err = weft_tok_encode(j->tok, &input, ids_out, n_out, &why);
     if (err || bytes_of(j, *ids_out, *n_out) == text.len) return err;
@@ -116,19 +121,25 @@ static weft_err encode(const struct judge *j, struct weft_str text, uint32_t **i
     return err;
 }
 
-/* INVAL: rejected; *n_taken_out are then the bytes of the tokens before. */
+/* INVAL: rejected; *n_taken_out are then the bytes of the tokens before. *has_special_out: bytes alone can't tell. */
 static weft_err take_tokens(const struct judge *j, weft_gram_state *state, struct weft_str text,
-                            size_t *n_taken_out, struct weft_errmsg *why) {
+                            size_t *n_taken_out, bool *has_special_out, struct weft_errmsg *why) {
     uint32_t *ids;
     size_t first, n;
     weft_err err = encode(j, text, &ids, &first, &n);
     *n_taken_out = 0;
+    *has_special_out = false;
     if (err) return weft_err_set(why, WEFT_E_STATE, "a text that can't be tokenized");
+    for (size_t i = first; i < n; i++)
+        *has_special_out = *has_special_out || j->is_special[ids[i]];
     for (size_t i = first; i < n && !err; i++) {
+        struct weft_str token = j->tokens[ids[i]];
         err = weft_gram_mask(state, j->vocab, j->mask);
         if (!err && !(j->mask[ids[i] / 64] >> (ids[i] % 64) & 1)) err = WEFT_E_INVAL;
-        if (!err) err = weft_gram_take(state, j->tokens[ids[i]].data, j->tokens[ids[i]].len);
-        if (!err) *n_taken_out += j->tokens[ids[i]].len;
+        if (!err)
+            err = j->is_special[ids[i]] ? weft_gram_take_special(state, token)
+                                        : weft_gram_take(state, token.data, token.len);
+        if (!err) *n_taken_out += token.len;
     }
     free(ids);
     return err;
@@ -144,13 +155,14 @@ static weft_err take_bytes(weft_gram_state *state, struct weft_str text, size_t 
     return err;
 }
 
-static weft_err judge_text(const struct judge *j, struct weft_str text, bool in_tokens,
+/* In tokens where *has_special_out is asked for, else in bytes. */
+static weft_err judge_text(const struct judge *j, struct weft_str text, bool *has_special_out,
                            struct verdict *verdict_out, struct weft_errmsg *why) {
     weft_gram_state *state;
     *verdict_out = (struct verdict){rejected, 0};
     weft_err err = weft_gram_state_new(j->gram, &state);
-    if (!err && in_tokens)
-        err = take_tokens(j, state, text, &verdict_out->at, why);
+    if (!err && has_special_out)
+        err = take_tokens(j, state, text, &verdict_out->at, has_special_out, why);
     else if (!err)
         err = take_bytes(state, text, &verdict_out->at);
     if (!err) verdict_out->word = weft_gram_may_end(state) ? accepted : incomplete;
@@ -163,9 +175,11 @@ static weft_err judge_case(const struct judge *j, const json_t *item, struct ver
                            struct weft_errmsg *why) {
     struct weft_str text = {json_string_value(item), json_string_length(item)};
     struct verdict in_tokens = {accepted, 0};
-    weft_err err = judge_text(j, text, false, verdict_out, why);
-    if (!err && j->tok) err = judge_text(j, text, true, &in_tokens, why);
-    if (verdict_out->word != rejected && in_tokens.word == rejected) *verdict_out = in_tokens;
+    bool has_special = false;
+    weft_err err = judge_text(j, text, NULL, verdict_out, why);
+    if (!err && j->tok) err = judge_text(j, text, &has_special, &in_tokens, why);
+    if (has_special || (verdict_out->word != rejected && in_tokens.word == rejected))
+        *verdict_out = in_tokens;
     return err;
 }
 
@@ -223,13 +237,14 @@ static weft_err judge_cases(const struct judge *j, const char *path, bool as_jso
 
 int weft_cmd_grammar(const struct weft_config *config) {
     struct weft_errmsg why = {""};
-    struct judge j = {0};
+    struct judge j = {.names_special = config->tags != NULL};
     weft_err err = compile(config, &j.gram, &why);
     if (!err && config->tokenizer) err = open_tokens(config->tokenizer, &j, &why);
     if (!err) err = judge_cases(&j, config->cases, config->json, &why);
     weft_gram_free(j.gram);
     weft_gram_vocab_free(j.vocab);
     free(j.tokens);
+    free(j.is_special);
     free(j.mask);
     weft_tok_free(j.tok);
     return err ? weft_cmd_fail(err, &why) : 0;
