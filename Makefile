@@ -7,7 +7,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 BUILD_PACKAGES := cmake ninja-build pkg-config gcc libc6-dev libuv1-dev libnng-dev libmbedtls-dev libmsgpack-dev \
   libjemalloc-dev node-llhttp libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev \
-  libcmocka-dev
+  zlib1g-dev libcmocka-dev
 TEST_PACKAGES := python3 python3-jsonschema python3-msgpack python3-pynvim curl \
   $(shell command -v node >/dev/null || echo nodejs) $(shell command -v npm >/dev/null || echo npm) universal-ctags
 # The page's tests; a browser draws no letters without a font.
