@@ -258,6 +258,7 @@ static void start_call(struct http *h) {
     const struct weft_api_call_request request = {
         .kind = h->request.route.kind,
         .body = &h->request.body,
+        .is_gzip = h->request.is_gzip,
         .request_id = weft_api_http_request_id(&h->request),
         .asker = h->request.asks,
         .free_bytes = WEFT_API_SMALL_BYTES,

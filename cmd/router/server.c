@@ -54,6 +54,10 @@ static void prepare_in_thread(struct work *work) {
 static void after_prepare(struct work *work) {
     struct prepare_work *prepare = prepare_of(work);
     weft_api_call *call = prepare->call;
+    if (weft_api_call_make_room(call)) {
+        wefti_work_add(work->queue, work, weft_api_call_body_bytes(call), weft_now_ms());
+        return;
+    }
     free(prepare);
     weft_api_call_return(call, weft_now_us());
 }
@@ -81,9 +85,16 @@ void wefti_server_begin(struct server *server, weft_api_call *call) {
     size_t n_bytes = weft_api_call_body_bytes(call);
     bool is_short = has_time(server, n_bytes);
     if (is_short) weft_api_call_prepare(call);
+    if (weft_api_call_make_room(call)) {
+        is_short = false;
+        n_bytes = weft_api_call_body_bytes(call);
+    }
     if (!is_short || weft_api_call_has_grammar(call)) prepare = calloc(1, sizeof *prepare);
     if (!prepare) { /* for want of memory, too: better late than not */
-        if (!is_short) weft_api_call_prepare(call);
+        while (!is_short) {
+            weft_api_call_prepare(call);
+            is_short = !weft_api_call_make_room(call);
+        }
         if (weft_api_call_has_grammar(call)) weft_api_call_check(call);
         weft_api_call_start(call, weft_now_us());
         return;

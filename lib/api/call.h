@@ -45,6 +45,7 @@ struct weft_api_asker {
 struct weft_api_call_request {
     const weft_api_kind *kind;
     struct weft_buf *body;  /* moved into the call, with its share of the budget */
+    bool is_gzip;           /* the body is, and holds what follows */
     bool is_msgpack;        /* the body is; else JSON */
     bool is_rpc;            /* the answer is MessagePack-RPC's; else HTTP's */
     const char *request_id; /* copied; over HTTP part of the response's id */
@@ -67,7 +68,11 @@ void weft_api_call_drop(weft_api_call *call);
 /* Parses and tokenizes. Any thread may call it: it changes no shared state. */
 void weft_api_call_prepare(weft_api_call *call);
 
-/* After it: whether the output must fit a grammar, which is to be compiled. Until then nobody knows that
+/* After it, in the loop's thread: true if it has to be called again, since a compressed body needed more
+ * room than it had and has it now. Each time it has twice as much. */
+bool weft_api_call_make_room(weft_api_call *call);
+
+/* After that: whether the output must fit a grammar, which is to be compiled. Until then nobody knows that
  * it can be, and weft_api_call_check does that; it may take a second, so not in the loop's thread. */
 bool weft_api_call_has_grammar(const weft_api_call *call);
 void weft_api_call_check(weft_api_call *call);
@@ -99,7 +104,8 @@ const char *weft_api_call_request_id(const weft_api_call *call);
 void *weft_api_call_owner(const weft_api_call *call);
 enum weft_api_call_state weft_api_call_state(const weft_api_call *call);
 const struct weft_api_error *weft_api_call_error(const weft_api_call *call);
-size_t weft_api_call_body_bytes(const weft_api_call *call);
+size_t
+weft_api_call_body_bytes(const weft_api_call *call); /* the next weft_api_call_prepare reads */
 bool weft_api_call_is_stream(const weft_api_call *call);
 
 /* How far a call has come, for the access log. */

@@ -86,6 +86,7 @@ struct weft_api_http { /* one request; the spans point into `head` */
     struct weft_api_span ttft, tpot, fairness_id;
     uint32_t n_headers, n_hosts;
     bool head_done, message_done, keep_alive, is_http10, is_head_method;
+    bool is_gzip; /* the body */
     uint8_t method;
     struct weft_api_error refusal;
     struct weft_api_route route;

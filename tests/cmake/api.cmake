@@ -8,6 +8,7 @@ foreach(name test_api_call test_api_render test_api_kinds test_api_live test_api
   weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c ${CMAKE_SOURCE_DIR}/tests/unit/api_fixture.c
             LINKS weft_api weft_codec INSIDE api LABELS unit TIMEOUT 60)
 endforeach()
+target_link_libraries(test_api_bounds PRIVATE PkgConfig::ZLIB)
 weft_test(test_api_schedulers SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_api_schedulers.c
                                       ${CMAKE_SOURCE_DIR}/tests/unit/api_fixture.c
           LINKS weft_api weft_codec INSIDE api LABELS unit TIMEOUT 60)

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
 #include "unit/api_fixture.h"
 
@@ -70,6 +71,72 @@ static void large_requests_pay_for_what_is_kept_of_them(void **state) {
     weft_api_call_drop(small);
     weft_api_release(&api, 1000);
     weft_buf_fini(&json);
+}
+
+/* A call whose body is gzip: {"prompt":"aaa..."} of `n` bytes, of which it may have `max`. */
+static weft_api_call *in_hand_packed(size_t n, size_t max) {
+    struct weft_buf json, body;
+    static unsigned char packed[1 << 16];
+    weft_buf_init(&json, 1 << 20);
+    weft_buf_init(&body, max);
+    weft_buf_add_str(&json, "{\"prompt\":\"");
+    while (json.len < n - 2)
+        weft_buf_add_char(&json, json.len % 8 ? 'a' : ' ');
+    weft_buf_add_str(&json, "\"}");
+    z_stream z = {.next_in = (unsigned char *)json.data,
+                  .avail_in = (unsigned)json.len,
+                  .next_out = packed,
+                  .avail_out = sizeof packed};
+    assert_int_equal(deflateInit2(&z, 9, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);
+    assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
+    weft_buf_add(&body, packed, sizeof packed - z.avail_out);
+    (void)deflateEnd(&z);
+    weft_buf_fini(&json);
+    const struct weft_api_call_request request = {
+        .kind = CALL_TOKENIZE, .body = &body, .is_gzip = true, .request_id = "r"};
+    weft_api_call *call = weft_api_call_new(&api, &request);
+    assert_non_null(call);
+    return call;
+}
+
+/* To its end; how many steps it took. */
+static uint32_t prepare_packed(weft_api_call *call) {
+    uint32_t n_steps = 0;
+    do {
+        weft_api_call_prepare(call);
+        assert_true(call->body.len <= call->body_room);
+        n_steps++;
+    } while (weft_api_call_make_room(call));
+    return n_steps;
+}
+
+static void a_compressed_body_takes_room_as_it_grows(void **state) {
+    (void)state;
+    weft_api_call *call = in_hand_packed(100, 1 << 20);
+    assert_int_equal(prepare_packed(call), 1);
+    assert_int_equal(api.held_bytes, 0); /* a small one costs nothing */
+    weft_api_call_drop(call);
+    call = in_hand_packed(100000, 100000); /* just fits */
+    assert_int_equal(prepare_packed(call), 5);
+    assert_int_equal(call->error.status, 0);
+    assert_int_equal(api.held_bytes, 100001);
+    weft_api_call_drop(call);
+    call = in_hand_packed(100001, 100000);
+    (void)prepare_packed(call);
+    assert_int_equal(call->error.status, 413);
+    assert_string_equal(call->error.message,
+                        "the body is larger than 100000 bytes once it is decompressed");
+    weft_api_call_drop(call);
+    api.held_max = 200000;
+    call = in_hand_packed(500000, 1 << 20);
+    (void)prepare_packed(call);
+    assert_int_equal(call->error.status, 503);
+    assert_true(api.held_bytes <= 200000);
+    weft_api_call_drop(call);
+    call = in_hand_packed(50000, 1 << 20); /* dropped half-way */
+    weft_api_call_prepare(call);
+    assert_true(weft_api_call_make_room(call));
+    weft_api_call_drop(call);
 }
 
 /* Renders what there is of a stream; every token's log-probability comes once, in order. */
@@ -363,6 +430,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(a_list_may_be_as_long_as_what_runs_and_waits),
         CASE(large_requests_pay_for_what_is_kept_of_them),
+        CASE(a_compressed_body_takes_room_as_it_grows),
         CASE(a_stream_that_is_read_holds_little),
         CASE(memory_of_what_was_shown_is_given_back),
         CASE(an_echoed_prompt_is_let_go_when_every_choice_has_shown_it),

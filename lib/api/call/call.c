@@ -13,6 +13,7 @@
 #include "call/parking.h"
 #include "call/rank.h"
 #include "codec/digest.h"
+#include "codec/gunzip.h"
 #include "kinds/kind.h"
 
 static const struct weft_api_upstream_job_ops job_ops;
@@ -93,6 +94,11 @@ weft_api_call *weft_api_call_new(struct weft_api_state *api,
     struct weft_buf *body = request->body;
     weft_api_call *call = calloc(1, sizeof *call);
     if (!call) return NULL;
+    size_t n_body = body->len;
+    if (request->is_gzip && n_body > 0 && !(call->unpack = weft_gunzip_new(body))) {
+        free(call);
+        return NULL;
+    }
     int id_len = snprintf(call->request_id, sizeof call->request_id, "%s", request->request_id);
     WEFT_ASSERT(id_len > 0 && (size_t)id_len < sizeof call->request_id);
     call->api = api;
@@ -104,11 +110,13 @@ weft_api_call *weft_api_call_new(struct weft_api_state *api,
     STAILQ_INIT(&call->unrendered);
     call->model_name = api->limits.model_name; /* outlives every call */
     call->limits = api->limits;
-    call->held_bytes = weft_api_cost(body->len);
+    call->held_bytes = weft_api_cost(n_body);
     call->output = (struct output_budget){.api = api,
                                           .free_bytes = request->free_bytes,
                                           .logprob_max = api->limits.max_logprob_bytes};
     call->body = *body;
+    call->body_room = WEFT_API_FIRST_ROOM_BYTES;
+    if (call->unpack) call->body.max_bytes++; /* prepare.c says why */
     weft_buf_init(body, body->max_bytes);
     weft_buf_init(&call->chunk_head, CHUNK_HEAD_BYTES_MAX);
     /* MessagePack-RPC's are short, and a client's own: the same on every connection. */
@@ -177,6 +185,7 @@ static void call_free(weft_api_call *call) {
     weft_api_release(call->api, call->held_bytes);
     wefti_api_output_release(&call->output, call->output.held_bytes);
     wefti_api_params_fini(&call->params);
+    weft_gunzip_free(call->unpack);
     weft_buf_fini(&call->body);
     weft_buf_fini(&call->chunk_head);
     free(call);
@@ -816,10 +825,6 @@ enum weft_api_call_state weft_api_call_state(const weft_api_call *call) {
 const struct weft_api_error *weft_api_call_error(const weft_api_call *call) {
     WEFT_ASSERT(call->state == WEFT_API_CALL_FAILED && call->error.status != 0);
     return &call->error;
-}
-
-size_t weft_api_call_body_bytes(const weft_api_call *call) {
-    return call->body.len;
 }
 
 bool weft_api_call_is_stream(const weft_api_call *call) {

@@ -30,7 +30,11 @@
 #include "render/render.h"
 #include "tokenizer/tokenizer.h"
 
+/* What a compressed body is made in at first: most are prepared in the loop's thread at once. */
+#define WEFT_API_FIRST_ROOM_BYTES 8192
+
 struct weft_api_state;
+struct weft_gunzip;
 
 struct choice {
     struct job *job;
@@ -83,6 +87,9 @@ struct weft_api_call {
     void *lent_to;
 
     struct weft_buf body;
+    struct weft_gunzip *unpack;    /* makes the body; NULL: it came as it is, or is made */
+    size_t body_room;              /* that its bytes may take so far */
+    bool wants_room;               /* that is too little */
     bool is_msgpack;               /* the body is; else JSON */
     bool is_rpc;                   /* the answer is MessagePack-RPC's; else HTTP's */
     uint64_t held_bytes;           /* of the shared budget */

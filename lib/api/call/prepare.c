@@ -1,5 +1,6 @@
 /* From a request's bytes to token ids. Runs in the loop's thread for small bodies and in libuv's
- * pool for large ones, so it touches only the call and constant data. */
+ * pool for large ones, so it touches only the call and constant data; weft_api_call_make_room does not, and
+ * is the loop's. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "base/check.h"
 #include "call/call_internal.h"
 #include "call/honoured.h"
+#include "codec/gunzip.h"
 #include "codec/json_out.h"
 #include "codec/msgpack_json.h"
 #include "grammar/grammar.h"
@@ -16,6 +18,64 @@
 #define JSON_DEPTH_MAX 64
 #define CHAT_BYTES_MAX (64u << 20)
 #define IDS_MAX (1u << 20) /* while no model is known */
+
+/* ------------------------------------------------------------------------ compressed bodies --- */
+
+/* The buffer takes a byte more, which tells a body that is too large from one that just fits. */
+static size_t unpacked_max(const weft_api_call *call) {
+    return call->body.max_bytes - 1;
+}
+
+static void refuse_unpacked(weft_api_call *call) {
+    weft_api_error_set(&call->error, 413, NULL, NULL,
+                       "the body is larger than %zu bytes once it is decompressed",
+                       unpacked_max(call));
+}
+
+/* False: there is more of it than room, or an error. */
+static bool unpack_body(weft_api_call *call) {
+    enum weft_gunzip_status status = weft_gunzip_step(call->unpack, call->body_room, &call->body);
+    call->wants_room = status == WEFT_GUNZIP_FULL;
+    if (call->wants_room) return false;
+    weft_gunzip_free(call->unpack);
+    call->unpack = NULL;
+    if (status == WEFT_GUNZIP_BROKEN)
+        weft_api_error_set(&call->error, 400, NULL, "invalid_gzip",
+                           "the body is not gzip, as its Content-Encoding says, or it is damaged "
+                           "or cut off");
+    else if (status == WEFT_GUNZIP_NO_MEMORY)
+        weft_api_error_set(&call->error, 500, NULL, NULL, "out of memory");
+    else if (call->body.len > unpacked_max(call))
+        refuse_unpacked(call);
+    return call->error.status == 0;
+}
+
+bool weft_api_call_make_room(weft_api_call *call) {
+    size_t max = unpacked_max(call), room = call->body_room;
+    WEFT_ASSERT(call->state == WEFT_API_CALL_PREPARING);
+    if (!call->wants_room || call->is_abandoned) return false;
+    call->wants_room = false;
+    if (room > max) {
+        refuse_unpacked(call);
+        return false;
+    }
+    size_t wanted = room <= max / 2 ? 2 * room : max + 1;
+    uint64_t cost = weft_api_cost(wanted) - weft_api_cost(room);
+    if (!weft_api_hold(call->api, cost)) {
+        weft_api_error_no_room(&call->error);
+        return false;
+    }
+    call->held_bytes += cost;
+    call->body_room = wanted;
+    return true;
+}
+
+size_t weft_api_call_body_bytes(const weft_api_call *call) {
+    if (!call->unpack) return call->body.len;
+    return weft_gunzip_bytes(call->unpack) + call->body_room;
+}
+
+/* ----------------------------------------------------------------------------- from its JSON --- */
 
 static bool is_blank(const char *text, size_t len) {
     for (size_t i = 0; i < len; i++) {
@@ -186,6 +246,7 @@ void weft_api_call_check(weft_api_call *call) {
 
 void weft_api_call_prepare(weft_api_call *call) {
     WEFT_ASSERT(call->state == WEFT_API_CALL_PREPARING);
+    if (call->unpack && !unpack_body(call)) return;
     json_t *json = parse_body(call);
     weft_buf_fini(&call->body);
     struct params *p = &call->params;

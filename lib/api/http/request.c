@@ -109,7 +109,7 @@ static int on_header_value(llhttp_t *parser, const char *at, size_t len) {
         {"Accept", &h->accept, false},
         {"Authorization", &h->authorization, true},
         {"Content-Type", &h->content_type, false},
-        {"Content-Encoding", &h->content_encoding, false},
+        {"Content-Encoding", &h->content_encoding, true},
         {"Transfer-Encoding", &h->transfer_encoding, true},
         {"Origin", &h->origin, false},
         {"Expect", &h->expect, false},
@@ -183,8 +183,10 @@ static void check_head(struct weft_api_http *h) {
     if (h->transfer_encoding.at &&
         (!is_named(&h->transfer_encoding, "chunked") || parser->http_minor == 0))
         weft_api_error_set(&h->refusal, 501, NULL, NULL, "the only transfer coding is chunked");
-    if (h->content_encoding.at && !is_named(&h->content_encoding, "identity"))
-        weft_api_error_set(&h->refusal, 415, NULL, NULL, "bodies must not be compressed");
+    h->is_gzip = is_named(&h->content_encoding, "gzip") || is_named(&h->content_encoding, "x-gzip");
+    if (h->content_encoding.at && !h->is_gzip && !is_named(&h->content_encoding, "identity"))
+        weft_api_error_set(&h->refusal, 415, NULL, NULL,
+                           "a body can be compressed with gzip, and with nothing else");
     if (h->expect.at && !is_named(&h->expect, "100-continue"))
         weft_api_error_set(&h->refusal, 417, NULL, NULL, "the only expectation is 100-continue");
     wefti_api_http_check(h);
