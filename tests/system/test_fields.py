@@ -1,0 +1,68 @@
+"""Fields and forms of requests that vLLM's users send beyond OpenAI's, on the real server."""
+
+import gzip
+import json
+import threading
+import time
+
+import harness
+from harness import Server
+
+GZIP = {"Content-Encoding": "gzip"}
+
+
+def packed(body):
+    return gzip.compress(json.dumps(body).encode())
+
+
+def test_bodies_may_be_gzip():
+    with Server() as server:
+        body = {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
+        plain = server.complete(**body)["choices"]
+        for encoding in ("gzip", "x-gzip", "GZIP", "identity"):
+            data = json.dumps(body).encode() if encoding == "identity" else packed(body)
+            reply = server.post("/v1/completions", data, {"Content-Encoding": encoding})
+            assert reply.status == 200 and reply.json["choices"] == plain, (encoding, reply.text)
+        long = {"prompt": "a b c d " * 40000}  # prepared in a thread
+        assert server.post("/tokenize", packed(long), GZIP).json == server.post("/tokenize", long).json
+        for encoding in ("br", "deflate", "zstd", "gzip, gzip"):
+            reply = server.post("/v1/completions", packed(body), {"Content-Encoding": encoding})
+            assert reply.status == 415 and "gzip" in reply.json["error"]["message"], (encoding, reply.text)
+        for broken in (packed(body)[:-1], b"x" + packed(body), json.dumps(body).encode(), packed(body)[:12]):
+            reply = server.post("/v1/completions", broken, GZIP)
+            assert reply.status == 400 and reply.json["error"]["code"] == "invalid_gzip", reply.text
+        assert server.post("/v1/completions", b"", GZIP).status == 400
+        assert server.post("/v1/completions", gzip.compress(b""), GZIP).json["error"]["code"] == "invalid_json"
+
+
+def test_a_small_body_that_becomes_a_huge_one_is_413():
+    with Server("--max-body", "64MiB") as server:
+        bomb = gzip.compress(b" " * (65 << 20))
+        assert len(bomb) < 70000
+        assert server.post("/v1/completions", bomb, GZIP).status == 413
+        done = threading.Event()
+
+        def bombard():
+            while not done.is_set():
+                assert server.post("/v1/completions", bomb, GZIP).status in (413, 503)
+
+        threads = [threading.Thread(target=bombard) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        try:
+            waits = []
+            for _ in range(20):
+                before = time.monotonic()
+                assert server.get("/health").status == 200
+                waits.append(time.monotonic() - before)
+                time.sleep(0.05)
+            assert sorted(waits)[10] < 0.5, waits  # the loop is free: a thread does it
+        finally:
+            done.set()
+            for thread in threads:
+                thread.join()
+        assert server.complete(prompt="x", max_tokens=4)["choices"]
+
+
+if __name__ == "__main__":
+    harness.main()
