@@ -40,22 +40,24 @@ static weft_err load_template(struct server *server, struct weft_errmsg *why) {
     if (!err && config->chat_template && !*source)
         err = weft_err_set(why, WEFT_E_INVAL, "--chat-template: \"%s\" is empty",
                            config->chat_template);
-    if (!err && source) {
-        struct weft_tmpl_specials specials = {weft_tok_bos_token(api->tok),
-                                              weft_tok_eos_token(api->tok)};
-        err = weft_tmpl_new(source, strlen(source), &specials, &api->chat, &detail);
-        if (err && config->chat_template)
-            (void)weft_err_set(why, err, "--chat-template: \"%s\": %s", config->chat_template,
-                               detail.text);
-        else if (err)
-            (void)weft_err_set(why, err,
-                               "the model's chat template cannot be used (--chat-template FILE "
-                               "puts another in its place): %s",
-                               detail.text);
-    } else if (!err) {
+    if (!err && !source)
         weft_info("the model has no chat template: /v1/chat/completions will answer 400");
+    if (err) {
+        free(source);
+        return err;
     }
-    api->chat_source = source;
+    err = weft_api_set_template(api, source, config->tool_call_parser, &detail);
+    if (err == WEFT_E_NOTFOUND)
+        (void)weft_err_set(why, err, "--tool-call-parser: %s", detail.text);
+    else if (err && config->chat_template)
+        (void)weft_err_set(why, err, "--chat-template: \"%s\": %s", config->chat_template,
+                           detail.text);
+    else if (err)
+        (void)weft_err_set(
+            why, err,
+            "the model's chat template cannot be used (--chat-template FILE puts another "
+            "in its place): %s",
+            detail.text);
     return err;
 }
 

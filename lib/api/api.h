@@ -8,6 +8,7 @@
 #include <sys/queue.h>
 
 #include "api/call.h"
+#include "api/dialect.h"
 #include "api/keys.h"
 #include "api/limits.h"
 #include "api/metrics.h"
@@ -40,6 +41,7 @@ struct weft_api_state {
     weft_tokenizer *tok;
     weft_tmpl *chat;   /* NULL: the model has no template */
     char *chat_source; /* owned; its text, which clients may ask for */
+    struct weft_api_dialect dialect;
     struct weft_api_limits limits;
     struct weft_api_metrics metrics;
     struct weft_api_upstream upstream;
@@ -94,6 +96,12 @@ void weft_api_fini(struct weft_api_state *api);
  * it once. */
 WEFT_MUST_CHECK weft_err weft_api_name_model(struct weft_api_state *api, const char *names,
                                              struct weft_errmsg *why);
+
+/* Compiles the chat template and learns how the model talks (dialect.h), once its tokenizer is there. `source`, of
+ * malloc, is the state's from here on; NULL: there is none. `parser`: the name of a format of calls, or "auto".
+ * UNSUPPORTED, INVAL: of the template; NOTFOUND: no such format. Call it once. */
+WEFT_MUST_CHECK weft_err weft_api_set_template(struct weft_api_state *api, char *source,
+                                               const char *parser, struct weft_errmsg *why);
 
 /* Puts other keys in place; `keys` is zero afterwards. */
 void weft_api_set_keys(struct weft_api_state *api, struct weft_api_keys *keys);

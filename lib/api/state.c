@@ -27,6 +27,19 @@ void weft_api_init(struct weft_api_state *api, const struct weft_api_settings *s
     json_object_seed(0);
 }
 
+weft_err weft_api_set_template(struct weft_api_state *api, char *source, const char *parser,
+                               struct weft_errmsg *why) {
+    WEFT_ASSERT(api->tok && !api->chat && !api->chat_source);
+    api->chat_source = source;
+    if (source) {
+        struct weft_tmpl_specials specials = {weft_tok_bos_token(api->tok),
+                                              weft_tok_eos_token(api->tok)};
+        weft_err err = weft_tmpl_new(source, strlen(source), &specials, &api->chat, why);
+        if (err) return err;
+    }
+    return weft_api_learn_dialect(api->chat, source, api->tok, parser, &api->dialect, why);
+}
+
 void weft_api_fini(struct weft_api_state *api) {
     WEFT_ASSERT(api->held_bytes == 0 && api->output_bytes == 0);
     WEFT_ASSERT(TAILQ_EMPTY(&api->parked) && api->n_parked_prompts == 0);

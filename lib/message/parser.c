@@ -116,7 +116,7 @@ weft_err weft_msg_parser_new(const struct weft_msg_setup *setup, weft_msg_parser
     p->calls_max = setup->calls_max;
     p->is_constrained = setup->is_constrained;
     p->is_open = weft_msg_thinking_after(p->format, setup->prompt_end) == WEFT_MSG_THINKS_OPEN;
-    weft_buf_init(&p->held, SIZE_MAX / 4);
+    weft_buf_init(&p->held, SIZE_MAX / 8);
     *parser_out = p;
     return WEFT_OK;
 }

@@ -143,17 +143,19 @@ weft_err weft_tmpl_render(const weft_tmpl *tmpl, const struct weft_tmpl_message 
 }
 
 weft_err weft_tmpl_render_json(const weft_tmpl *tmpl, const struct json_t *vars,
-                               const struct tm *now, struct weft_buf *out,
+                               const struct tm *now, struct weft_buf *out, uint32_t *line_out,
                                struct weft_errmsg *why) {
     WEFT_ASSERT(tmpl);
     WEFT_ASSERT(out);
     struct wefti_tmpl_run run;
     size_t before = out->len;
+    if (line_out) *line_out = 0;
     if (!json_is_object(vars))
         return weft_err_set(why, WEFT_E_INVAL, "a template's variables are not a JSON object");
     weft_err err = run_init(&run, tmpl, out, why);
     if (!err) err = bind_json(&run, vars);
     if (!err) err = run_template(&run, json_array_size(json_object_get(vars, "messages")), now);
+    if (line_out) *line_out = run.line;
     return run_fini(&run, before, err);
 }
 

@@ -14,6 +14,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -61,9 +62,10 @@ struct tm;
 
 /* The same with any variables: the members of the object `vars`, as transformers names them. Absent
  * tools and documents are null; absent bos_token and eos_token are those of weft_tmpl_new. `now` is
- * what strftime_now writes; NULL: the clock, in local time. */
+ * what strftime_now writes; NULL: the clock, in local time. *line_out (which may be NULL): where the
+ * template was when it failed. */
 WEFT_MUST_CHECK weft_err weft_tmpl_render_json(const weft_tmpl *tmpl, const struct json_t *vars,
                                                const struct tm *now, struct weft_buf *out,
-                                               struct weft_errmsg *why);
+                                               uint32_t *line_out, struct weft_errmsg *why);
 
 #endif

@@ -34,9 +34,7 @@ static struct weft_api_state *make_state(void) {
     WEFT_ASSERT(weft_tok_open(path, &api.tok, &why) == WEFT_OK);
     WEFT_ASSERT(weft_tok_gen_defaults(path, &api.limits.defaults, &why) == WEFT_OK);
     WEFT_ASSERT(weft_tmpl_find(path, &template, &why) == WEFT_OK && template);
-    struct weft_tmpl_specials specials = {weft_tok_bos_token(api.tok), weft_tok_eos_token(api.tok)};
-    WEFT_ASSERT(weft_tmpl_new(template, strlen(template), &specials, &api.chat, &why) == WEFT_OK);
-    free(template);
+    WEFT_ASSERT(weft_api_set_template(&api, template, "auto", &why) == WEFT_OK);
     api.limits.eos = weft_tok_eos(api.tok, &api.limits.n_eos);
     return &api;
 }

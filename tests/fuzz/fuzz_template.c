@@ -41,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     if (chat) {
         struct weft_buf out;
         weft_buf_init(&out, 4096);
-        err = weft_tmpl_render_json(chat, vars, NULL, &out, &why);
+        err = weft_tmpl_render_json(chat, vars, NULL, &out, NULL, &why);
         WEFT_ASSERT(err == WEFT_OK || err == WEFT_E_INVAL || err == WEFT_E_TOOBIG);
         WEFT_ASSERT(out.len <= 4096);
         weft_buf_fini(&out);

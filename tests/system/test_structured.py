@@ -251,16 +251,16 @@ def test_the_answer_comes_behind_the_thinking():
             template.flush()
             with Server("--chat-template", template.name) as server:
                 choice = server.chat(**body)["choices"][0]
-                text = choice["message"]["content"]
-                thinks = text.startswith("<think>") if is_free is None else is_free
-                assert thinks != text.startswith("{"), (end, text)
+                text, thoughts = choice["message"]["content"], choice["message"].get("reasoning_content")
+                thinks = thoughts is not None if is_free is None else is_free
+                assert thinks == (thoughts is not None), (end, text, thoughts)
                 assert thinks or judge({"text": text, **choice}, is_json(PERSON)), (end, text)
                 if is_free:
-                    assert streamed_under_a_kill(server, body) == text
+                    assert streamed_under_a_kill(server, body) == (thoughts, text or "")
 
 
 def streamed_under_a_kill(server, body):
-    """A stream's text; the worker dies when a fifth of it has come, if it has not computed all by then."""
+    """A stream's thoughts and text; the worker dies when a fifth of it has come, if it has not computed all by then."""
     n_seen = 0
 
     def kill_once(_):
@@ -270,7 +270,8 @@ def streamed_under_a_kill(server, body):
             server.kill("worker")
     events = server.stream("/v1/chat/completions", body, kill_once)
     assert n_seen >= body["max_tokens"] // 5
-    return "".join(e["choices"][0]["delta"].get("content") or "" for e in events if e["choices"])
+    return tuple("".join(e["choices"][0]["delta"].get(kind) or "" for e in events if e["choices"])
+                 for kind in ("reasoning_content", "content"))
 
 
 def test_texts_are_judged_behind_thoughts_and_with_the_blanks_asked_for():

@@ -233,6 +233,13 @@ static void an_echoed_prompt_is_let_go_when_every_choice_has_shown_it(void **sta
     weft_api_call_drop(call);
 }
 
+static void drop_template(void) {
+    weft_tmpl_free(api.chat);
+    free(api.chat_source);
+    api.chat = NULL;
+    api.chat_source = NULL;
+}
+
 static void log_probabilities_are_bounded_where_they_are_held(void **state) {
     (void)state;
     struct weft_errmsg why;
@@ -240,10 +247,7 @@ static void log_probabilities_are_bounded_where_they_are_held(void **state) {
                                    "message['role'] + '\n' + message['content'] + '<|im_end|>' + "
                                    "'\n'}}{% endfor %}{% if add_generation_prompt %}"
                                    "{{ '<|im_start|>assistant\n' }}{% endif %}";
-    const struct weft_tmpl_specials specials = {weft_tok_bos_token(api.tok),
-                                                weft_tok_eos_token(api.tok)};
-    if (weft_tmpl_new(template, strlen(template), &specials, &api.chat, &why))
-        fail_msg("%s", why.text);
+    if (weft_api_set_template(&api, strdup(template), "auto", &why)) fail_msg("%s", why.text);
     api.limits.max_logprob_bytes = 100 * LP_BYTES; /* the context leaves room for many more */
     static const char *const fields[] = {"", ",\"stream\":true"};
     for (size_t i = 0; i < 2; i++) {
@@ -280,7 +284,7 @@ static void log_probabilities_are_bounded_where_they_are_held(void **state) {
     call = begin_chat(",\"max_tokens\":101");
     assert_int_equal(call->error.status, 400);
     weft_api_call_drop(call);
-    weft_tmpl_free(api.chat);
+    drop_template();
 }
 
 static void one_greedy_call_fails_and_small_ones_go_on(void **state) {

@@ -282,22 +282,26 @@ static void answers_about_tokens_are_the_same_in_pieces_of_any_size(void **state
     }
 }
 
+static void drop_template(void) {
+    weft_tmpl_free(api.chat);
+    free(api.chat_source);
+    api.chat = NULL;
+    api.chat_source = NULL;
+}
+
 static void what_a_template_raises_is_the_400s_message(void **state) {
     (void)state;
     struct weft_errmsg why;
     static const char template[] = "{% for m in messages %}{% if m.role == 'user' %}"
                                    "{{ raise_exception('Roles must \"alternate\": ' ~ m.role) }}"
                                    "{% endif %}{% endfor %}";
-    const struct weft_tmpl_specials specials = {weft_tok_bos_token(api.tok),
-                                                weft_tok_eos_token(api.tok)};
-    if (weft_tmpl_new(template, strlen(template), &specials, &api.chat, &why))
-        fail_msg("%s", why.text);
+    if (weft_api_set_template(&api, strdup(template), "auto", &why)) fail_msg("%s", why.text);
     weft_api_call *call = begin_chat("");
     assert_int_equal(call->error.status, 400);
-    assert_string_equal(call->error.message, "Roles must \"alternate\": user");
+    assert_string_equal(call->error.message,
+                        "Roles must \"alternate\": user (chat template, line 1)");
     weft_api_call_drop(call);
-    weft_tmpl_free(api.chat);
-    api.chat = NULL;
+    drop_template();
 }
 
 /* The same text from the one object and from the lines of the stream, however they are cut; where a
@@ -347,8 +351,7 @@ static void ollamas_chat_has_messages_and_log_probabilities(void **state) {
     (void)state;
     struct weft_errmsg why;
     static const char source[] = "{% for m in messages %}{{ m.content }}{% endfor %}";
-    struct weft_tmpl_specials specials = {weft_tok_bos_token(api.tok), weft_tok_eos_token(api.tok)};
-    assert_int_equal(weft_tmpl_new(source, strlen(source), &specials, &api.chat, &why), WEFT_OK);
+    assert_int_equal(weft_api_set_template(&api, strdup(source), "auto", &why), WEFT_OK);
     weft_api_call *call = begin_kind(&wefti_api_kind_ollama_chat,
                                      "{\"messages\":[{\"role\":\"user\",\"content\":\"Once\"}],"
                                      "\"stream\":false,\"logprobs\":true,\"top_logprobs\":1}");
@@ -361,7 +364,7 @@ static void ollamas_chat_has_messages_and_log_probabilities(void **state) {
     assert_int_equal(json_array_size(json_object_get(lp, "top_logprobs")), 1);
     json_decref(body);
     weft_api_call_drop(call);
-    weft_tmpl_free(api.chat);
+    drop_template();
 }
 
 static void ollamas_request_without_a_prompt_asks_for_the_model_alone(void **state) {

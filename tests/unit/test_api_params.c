@@ -274,8 +274,9 @@ static const struct row rows[] = {
     {CALL_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"echo\":true}", 400,
      "echo"},
     {CALL_CHAT,
-     "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"continue_final_message\":true}", 400,
-     "continue_final_message"},
+     "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"continue_final_message\":true,"
+     "\"add_generation_prompt\":true}",
+     400, "continue_final_message"},
     {CALL_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"modalities\":[\"audio\"]}",
      400, "modalities"},
     {CALL_LLAMA, "{\"prompt\":\"a\"}", 0, ""},
@@ -936,9 +937,11 @@ static void parts_are_joined_by_newlines(void **state) {
                        "\"a\"},{\"type\":\"text\",\"text\":\"b\"}]},{\"role\":\"user\",\"content\":"
                        "[]}]}";
     assert_true(wefti_api_params_parse(json_loads(body, 0, NULL), CALL_CHAT, &l, &p, &error));
-    assert_int_equal(p.messages[0].content_len, 3);
-    assert_string_equal(p.messages[0].content, "a\nb");
-    assert_string_equal(p.messages[1].content, "");
+    const json_t *messages = json_object_get(p.chat.vars, "messages");
+    const json_t *first = json_object_get(json_array_get(messages, 0), "content");
+    const json_t *second = json_object_get(json_array_get(messages, 1), "content");
+    assert_string_equal(json_string_value(first), "a\nb");
+    assert_string_equal(json_string_value(second), "");
     wefti_api_params_fini(&p);
 }
 

@@ -246,7 +246,6 @@ static bool init_choice(struct choice *choice, struct job *job, uint32_t idx, ui
     choice->idx = idx;
     choice->index = index;
     choice->lps.k = p->sampling.n_logprobs > 0 ? (uint32_t)p->sampling.n_logprobs : 0;
-    if (!job->call->stop_set) return true;
     return wefti_api_scan_begin(choice, detok) == WEFT_OK;
 }
 
@@ -514,9 +513,11 @@ static enum weft_end end_of(struct choice *choice, const struct weft_event *even
     const struct params *p = &choice->job->call->params;
     bool is_stop_token = event->end == WEFT_END_STOP && event->sampled;
     bool is_silent = is_stop_token && !p->include_stop;
-    if (event->sampled && choice->scan.stop && !is_silent &&
-        wefti_api_scan_push(choice, event->token))
-        return WEFT_END_STOP_STRING;
+    bool is_scanned = choice->scan.stop || choice->scan.parser;
+    if (event->sampled && is_scanned && !is_silent) {
+        enum weft_end end = wefti_api_scan_push(choice, event->token);
+        if (end != WEFT_END_NONE) return end;
+    }
     if (is_stop_token)
         return is_own_stop_token(p, event->token) ? WEFT_END_STOP_TOKEN : WEFT_END_STOP;
     if (event->end == WEFT_END_NONE) return WEFT_END_NONE;
@@ -750,6 +751,16 @@ uint32_t wefti_api_cached_tokens(const weft_api_call *call) {
     for (uint32_t i = 0; i < call->n_jobs; i++)
         n += call->jobs[i].n_cached;
     return (uint32_t)n;
+}
+
+uint64_t wefti_api_thought_tokens(const weft_api_call *call) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < call->n_choices; i++) {
+        const struct choice *choice = &call->choices[i];
+        n += choice->n_thoughts > choice->view.n_thoughts ? choice->n_thoughts
+                                                          : choice->view.n_thoughts;
+    }
+    return n;
 }
 
 uint64_t weft_api_call_result_cost(const weft_api_call *call, size_t n) {

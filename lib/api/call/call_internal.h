@@ -51,6 +51,10 @@ struct choice {
     struct choice_view view;
     STAILQ_ENTRY(choice) unrendered; /* in the call's list */
     bool is_unrendered;
+    bool is_read;        /* to its end, so the following are final (render/message.h): */
+    bool has_thoughts;   /* that are told */
+    uint32_t n_calls;    /* of tools */
+    uint32_t n_thoughts; /* tokens */
 };
 
 struct job {
@@ -62,7 +66,8 @@ struct job {
     uint32_t n_choices, n_ended;
     struct logprob_store prompt_lps; /* of positions 1, 2, ... */
     uint64_t seed;
-    bool has_started; /* its first token has come */
+    uint64_t prompt_digest; /* 0: not made yet */
+    bool has_started;       /* its first token has come */
     uint32_t n_cached;
     uint64_t queued_us;
 };
@@ -121,5 +126,7 @@ struct weft_api_call {
 uint32_t wefti_api_prompt_tokens(const weft_api_call *call);
 uint64_t wefti_api_output_tokens(const weft_api_call *call);
 uint32_t wefti_api_cached_tokens(const weft_api_call *call);
+/* Of what is rendered. */
+uint64_t wefti_api_thought_tokens(const weft_api_call *call);
 
 #endif

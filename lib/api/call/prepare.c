@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "call/call_internal.h"
 #include "call/honoured.h"
+#include "call/prepare.h"
 #include "codec/gunzip.h"
 #include "codec/json_out.h"
 #include "codec/msgpack_json.h"
@@ -16,7 +17,6 @@
 
 #define JSON_VALUES_MAX (2u << 20) /* some 80 MB of parsed tree */
 #define JSON_DEPTH_MAX 64
-#define CHAT_BYTES_MAX (64u << 20)
 #define IDS_MAX (1u << 20) /* while no model is known */
 
 /* ------------------------------------------------------------------------ compressed bodies --- */
@@ -127,15 +127,14 @@ static size_t ids_max(const weft_api_call *call) {
     return max_model_len ? 16 * (size_t)max_model_len + 65536 : IDS_MAX;
 }
 
-static void encode(weft_api_call *call, struct prompt *prompt, const char *text, size_t len,
-                   uint32_t flags) {
+void wefti_api_encode(weft_api_call *call, struct prompt *prompt, struct weft_str text,
+                      uint32_t flags) {
     struct weft_errmsg why;
     const char *what = call->kind->prompt_field;
     size_t max = ids_max(call);
     WEFT_ASSERT(!prompt->ids);
-    weft_err err =
-        weft_tok_encode(call->api->tok, &(struct weft_tok_input){{text, len}, flags, max},
-                        &prompt->ids, &prompt->n_ids, &why);
+    weft_err err = weft_tok_encode(call->api->tok, &(struct weft_tok_input){text, flags, max},
+                                   &prompt->ids, &prompt->n_ids, &why);
     if (err == WEFT_E_TOOBIG && call->kind->prompt_tokens_max)
         weft_api_error_set(&call->error, 400, what, "too_many_tokens",
                            "the text has more than %zu tokens, the most that are given at once",
@@ -150,60 +149,14 @@ static void encode(weft_api_call *call, struct prompt *prompt, const char *text,
                            why.text[0] ? why.text : weft_err_text(err));
 }
 
-static bool ends_with(struct weft_str text, const char *end) {
-    size_t n = strlen(end);
-    return text.len >= n && memcmp(text.data + text.len - n, end, n) == 0;
-}
-
-/* Whether the answer has thoughts before it: they are opened at the very end of the prompt, or closed
- * there, or left to a model whose template knows of them. What messages say does not count. */
-static enum weft_grammar_thinking thinking_after(const weft_tmpl *tmpl, struct weft_str prompt) {
-    while (prompt.len > 0 && is_blank(prompt.data + prompt.len - 1, 1))
-        prompt.len--;
-    if (ends_with(prompt, WEFT_GRAM_THINK_BEGIN)) return WEFT_THINKING_OPEN;
-    if (ends_with(prompt, WEFT_GRAM_THINK_END)) return WEFT_THINKING_NONE;
-    bool knows = weft_tmpl_mentions(tmpl, WEFT_GRAM_THINK_BEGIN) ||
-                 weft_tmpl_mentions(tmpl, WEFT_GRAM_THINK_END);
-    return knows ? WEFT_THINKING_MAYBE : WEFT_THINKING_NONE;
-}
-
-static void encode_chat(weft_api_call *call) {
-    struct params *p = &call->params;
-    if (!call->api->chat && p->template_is_optional && p->n_messages == 1) {
-        encode(call, &p->prompts[0], p->messages[0].content, p->messages[0].content_len,
-               WEFT_TOK_PARSE_SPECIAL | WEFT_TOK_ADD_SPECIAL);
-        return;
-    }
-    if (!call->api->chat) {
-        weft_api_error_set(&call->error, 400, "messages", "no_chat_template",
-                           "the model has no chat template; start the server with --chat-template "
-                           "FILE, or use /v1/completions");
-        return;
-    }
-    struct weft_buf text;
-    struct weft_errmsg why = {""};
-    weft_buf_init(&text, CHAT_BYTES_MAX);
-    weft_err err = weft_tmpl_render(call->api->chat, p->messages, p->n_messages,
-                                    p->add_generation_prompt, &text, &why);
-    if (err)
-        weft_api_error_set(&call->error, err == WEFT_E_NOMEM ? 500 : 400, "messages", NULL, "%s",
-                           why.text[0] ? why.text : weft_err_text(err));
-    struct weft_str prompt = {text.data ? (const char *)text.data : "", text.len};
-    if (!err)
-        encode(call, &p->prompts[0], prompt.data, prompt.len,
-               WEFT_TOK_PARSE_SPECIAL | (p->add_special ? WEFT_TOK_ADD_SPECIAL : 0));
-    if (p->sampling.grammar.kind != WEFT_GRAMMAR_NONE && !err)
-        p->sampling.grammar.thinking = thinking_after(call->api->chat, prompt);
-    weft_buf_fini(&text);
-}
-
 static void encode_prompts(weft_api_call *call) {
     struct params *p = &call->params;
     uint32_t flags = (p->special_is_text ? 0 : WEFT_TOK_PARSE_SPECIAL) |
                      (p->add_special ? WEFT_TOK_ADD_SPECIAL : 0);
     for (uint32_t i = 0; i < p->n_prompts && !call->error.status; i++) {
         if (p->prompts[i].text)
-            encode(call, &p->prompts[i], p->prompts[i].text, p->prompts[i].text_len, flags);
+            wefti_api_encode(call, &p->prompts[i],
+                             (struct weft_str){p->prompts[i].text, p->prompts[i].text_len}, flags);
     }
 }
 
@@ -223,7 +176,9 @@ static void keep_echoed_texts(weft_api_call *call) {
 }
 
 bool weft_api_call_has_grammar(const weft_api_call *call) {
-    return !call->error.status && call->params.sampling.grammar.kind != WEFT_GRAMMAR_NONE;
+    if (call->error.status) return false;
+    return call->params.sampling.grammar.kind != WEFT_GRAMMAR_NONE ||
+           wefti_api_wants_calls_constrained(call);
 }
 
 void weft_api_call_check(weft_api_call *call) {
@@ -231,6 +186,8 @@ void weft_api_call_check(weft_api_call *call) {
     struct weft_errmsg why = {""};
     weft_gram *gram;
     WEFT_ASSERT(weft_api_call_has_grammar(call));
+    if (wefti_api_wants_calls_constrained(call)) wefti_api_constrain_calls(call);
+    if (call->error.status || p->sampling.grammar.kind == WEFT_GRAMMAR_NONE) return;
     if (wefti_api_is_honoured(&p->sampling.grammar)) return;
     weft_err err = weft_gram_compile(&p->sampling.grammar, &gram, &why);
     weft_gram_free(gram);
@@ -251,8 +208,8 @@ void weft_api_call_prepare(weft_api_call *call) {
     weft_buf_fini(&call->body);
     struct params *p = &call->params;
     if (json && wefti_api_params_parse(json, call->kind, &call->limits, p, &call->error)) {
-        if (p->n_messages)
-            encode_chat(call);
+        if (p->chat.vars)
+            wefti_api_encode_chat(call);
         else
             encode_prompts(call);
         keep_echoed_texts(call);

@@ -4,6 +4,7 @@
 #include "params/params_internal.h"
 #include "render/choice_text.h"
 #include "render/logprobs.h"
+#include "render/message.h"
 #include "render/render.h"
 
 #define OBJECT "chat.completion"
@@ -27,6 +28,9 @@ static void parse(const struct reader *r, const struct weft_api_limits *limits,
     wefti_api_params_refuse_unsupported(r);
     wefti_api_params_read_messages(r, params);
     wefti_api_params_read_encoding(r, params);
+    wefti_api_params_read_tools(r, params);
+    wefti_api_params_read_template(r, params);
+    wefti_api_params_read_continuation(r, params);
     wefti_api_params_read_stream(r, params);
     refuse_echo(r);
     wefti_api_params_read_output(r, params);
@@ -49,7 +53,6 @@ static void open_body(weft_api_call *call, struct weft_writer *w) {
 }
 
 static bool open_part(const struct body_piece *at) {
-    wefti_api_text_begin(at->choice);
     weft_write_map(at->w);
     weft_write_key(at->w, "index");
     weft_write_uint(at->w, at->choice->index);
@@ -57,8 +60,57 @@ static bool open_part(const struct body_piece *at) {
     weft_write_map(at->w);
     weft_write_key(at->w, "role");
     weft_write_str(at->w, "assistant");
-    weft_write_key(at->w, "content");
-    weft_write_text_open(at->w);
+    return true;
+}
+
+static bool content_part(const struct body_piece *at) {
+    return wefti_api_kind_part(at, WEFT_MSG_CONTENT, "content", false);
+}
+
+static bool reasoning_content_part(const struct body_piece *at) {
+    return wefti_api_kind_part(at, WEFT_MSG_THOUGHT, "reasoning_content", true);
+}
+
+static bool reasoning_part(const struct body_piece *at) {
+    return wefti_api_kind_part(at, WEFT_MSG_THOUGHT, "reasoning", true);
+}
+
+static void open_call(const struct choice *choice, uint32_t call, struct weft_str id,
+                      struct weft_str name, struct weft_writer *w) {
+    (void)choice;
+    (void)call;
+    weft_write_map(w);
+    weft_write_key(w, "id");
+    weft_write_text(w, id.data, id.len);
+    weft_write_key(w, "type");
+    weft_write_str(w, "function");
+    weft_write_key(w, "function");
+    weft_write_map(w);
+    weft_write_key(w, "name");
+    weft_write_text(w, name.data, name.len);
+    weft_write_key(w, "arguments");
+    weft_write_text_open(w);
+}
+
+static void close_call(struct weft_writer *w) {
+    weft_write_end(w);
+    weft_write_end(w);
+}
+
+static bool open_calls_part(const struct body_piece *at) {
+    if (at->choice->n_calls == 0) return true;
+    weft_write_key(at->w, "tool_calls");
+    weft_write_list(at->w);
+    return true;
+}
+
+static bool calls_part(const struct body_piece *at) {
+    static const struct call_writer writer = {open_call, close_call, "call_"};
+    return wefti_api_calls_part(at, &writer);
+}
+
+static bool close_calls_part(const struct body_piece *at) {
+    if (at->choice->n_calls > 0) weft_write_end(at->w);
     return true;
 }
 
@@ -81,8 +133,17 @@ static bool tokens_part(const struct body_piece *at) {
 }
 
 static const body_part choice_parts[] = {
-    open_part,   wefti_api_text_part,          logprobs_part,
-    tokens_part, wefti_api_openai_finish_part, wefti_api_openai_close_part,
+    open_part,
+    content_part,
+    reasoning_content_part,
+    reasoning_part,
+    open_calls_part,
+    calls_part,
+    close_calls_part,
+    logprobs_part,
+    tokens_part,
+    wefti_api_openai_finish_part,
+    wefti_api_openai_close_part,
     NULL,
 };
 
@@ -127,9 +188,13 @@ static void write_chunk(const struct render_chunk *chunk, struct weft_writer *w)
     weft_write_uint(w, chunk->choice->index);
     weft_write_key(w, "delta");
     weft_write_map(w);
-    if (chunk->text_len > 0 || !chunk->is_last) {
+    bool is_told = wefti_api_write_kind(chunk->pieces, WEFT_MSG_THOUGHT, "reasoning_content", w);
+    (void)wefti_api_write_kind(chunk->pieces, WEFT_MSG_THOUGHT, "reasoning", w);
+    is_told = wefti_api_write_kind(chunk->pieces, WEFT_MSG_CONTENT, "content", w) || is_told;
+    is_told = wefti_api_write_calls(chunk->choice, chunk->pieces, w) || is_told;
+    if (!is_told && !chunk->is_last) {
         weft_write_key(w, "content");
-        weft_write_text(w, chunk->text, chunk->text_len);
+        weft_write_str(w, "");
     }
     weft_write_end(w);
     wefti_api_render_chunk_logprobs(chunk, w);
@@ -153,6 +218,7 @@ const struct weft_api_kind wefti_api_kind_chat = {
     .generates = true,
     .framing = &wefti_api_framing_sse,
     .names_any_token = true,
+    .tells_messages = true,
     .parse = parse,
     .open_body = open_body,
     .choice_parts = choice_parts,

@@ -6,6 +6,7 @@
 static void parse(const struct reader *r, const struct weft_api_limits *limits,
                   struct params *params) {
     wefti_api_params_refuse_unsupported(r);
+    wefti_api_params_refuse_chat(r);
     wefti_api_params_read_tokens(r, limits, params);
     wefti_api_params_read_encoding(r, params);
 }

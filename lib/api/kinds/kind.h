@@ -15,6 +15,7 @@
 #include "codec/writer.h"
 
 struct choice;
+struct message_pieces;
 struct params;
 struct reader;
 
@@ -35,8 +36,10 @@ struct render_chunk {
     struct choice *choice;
     uint32_t from, to; /* all tokens since its last one: positions of render/choice_text.h */
     bool is_last;
-    const char *text; /* the text they released */
+    const char *text; /* the text they released, */
     size_t text_len;
+    const struct message_pieces
+        *pieces; /* or what it tells; NULL: the kind doesn't tell messages */
 };
 
 /* How the events of a stream over HTTP lie one after another. */
@@ -60,6 +63,7 @@ struct weft_api_kind {
     bool draws_short_seeds;     /* of 32 bits, where a request brings none */
     bool generates;             /* else the scheduler is not needed */
     bool takes_tags;            /* "NAME:latest" is the model NAME */
+    bool tells_messages;        /* thoughts and calls apart from the answer (render/message.h) */
     size_t prompt_tokens_max;   /* 0: what fits the context */
 
     /* Reads its fields. Errors go into the reader's. */

@@ -125,6 +125,7 @@ static void parse(const struct reader *r, const struct weft_api_limits *limits,
     params->add_special = true;
     params->n = 1;
     wefti_api_params_refuse_unsupported(&shared);
+    wefti_api_params_refuse_chat(&shared);
     wefti_api_params_refuse(r, refused);
     read_prompt(r, limits, params);
     wefti_api_json_get_bool(r, "stream", &params->stream);

@@ -50,6 +50,13 @@ void wefti_api_openai_usage(const weft_api_call *call, uint64_t n_output, struct
     weft_write_key(w, "cached_tokens");
     weft_write_uint(w, wefti_api_cached_tokens(call));
     weft_write_end(w);
+    if (call->kind->tells_messages) {
+        weft_write_key(w, "completion_tokens_details");
+        weft_write_map(w);
+        weft_write_key(w, "reasoning_tokens");
+        weft_write_uint(w, wefti_api_thought_tokens(call));
+        weft_write_end(w);
+    }
     weft_write_end(w);
 }
 
@@ -72,7 +79,9 @@ void wefti_api_openai_finish(const struct choice *choice, bool is_last, struct w
     if (end == WEFT_END_NONE)
         weft_write_null(w);
     else
-        weft_write_str(w, end == WEFT_END_LENGTH ? "length" : "stop");
+        weft_write_str(w, end == WEFT_END_LENGTH ? "length"
+                          : choice->n_calls > 0  ? "tool_calls"
+                                                 : "stop");
     weft_write_key(w, "stop_reason");
     if (end == WEFT_END_STOP_TOKEN)
         weft_write_uint(w, choice->tokens[choice->n_tokens - 1]);

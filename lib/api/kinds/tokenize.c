@@ -28,12 +28,16 @@ static void parse(const struct reader *r, const struct weft_api_limits *limits,
     }
     if (wefti_api_json_get(r, "messages")) {
         wefti_api_params_read_messages(r, params);
+        wefti_api_params_read_tools(r, params);
+        wefti_api_params_read_template(r, params);
     } else {
+        wefti_api_params_refuse_chat(r);
         params->add_special = true;
         wefti_api_params_read_prompts(r, limits, params);
     }
     wefti_api_params_read_encoding(r, params);
-    if (wefti_api_json_ok(r) && !params->n_messages &&
+    wefti_api_params_read_continuation(r, params);
+    if (wefti_api_json_ok(r) && !params->chat.vars &&
         (params->n_prompts != 1 || !params->prompts[0].text))
         weft_api_error_set(r->error, 400, "prompt", NULL, "'prompt' must be a string");
 }

@@ -162,13 +162,8 @@ bool wefti_api_params_fit(struct params *params, const weft_api_kind *kind,
 /* -------------------------------------------------------------------------------- lifetimes --- */
 
 void wefti_api_params_drop_json(struct params *params) {
-    for (uint32_t i = 0; i < params->n_owned; i++)
-        free(params->owned_texts[i]);
-    free(params->owned_texts);
-    free(params->messages);
-    params->owned_texts = NULL;
-    params->messages = NULL;
-    params->n_owned = params->n_messages = 0;
+    json_decref(params->chat.vars);
+    params->chat.vars = NULL;
     for (uint32_t i = 0; i < params->n_prompts; i++)
         params->prompts[i].text = NULL;
     json_decref(params->json);
@@ -188,5 +183,7 @@ void wefti_api_params_fini(struct params *params) {
     free(params->stop_lens);
     free(params->bias);
     free(params->grammar_text);
+    weft_msg_tools_free(params->chat.tools);
+    weft_msg_tools_free(params->chat.callable_tools);
     memset(params, 0, sizeof *params);
 }

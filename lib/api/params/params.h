@@ -20,7 +20,7 @@
 #include "api/limits.h"
 #include "base/request.h"
 #include "base/sampling.h"
-#include "template/template.h"
+#include "message/message.h"
 #include "tokenizer/tokenizer.h"
 
 struct prompt {
@@ -39,14 +39,32 @@ struct service {
     struct weft_digest cache_salt;
 };
 
+enum tool_choice { TOOLS_NONE, TOOLS_AUTO, TOOLS_REQUIRED };
+
+#define PROMPT_END_BYTES 256
+
+/* A conversation, and how what the model answers is to be read. */
+struct chat {
+    json_t *vars; /* of the template: "messages", "tools", ...; NULL: none, or dropped */
+    weft_msg_tools *tools;
+    weft_msg_tools *callable_tools; /* NULL: all of them */
+    enum tool_choice choice;
+    bool is_single;      /* at most one call */
+    bool hides_thoughts; /* what the model thinks is not told */
+    bool continues;      /* the answer goes on with the last message */
+    /* Once the prompt is known: */
+    const weft_msg_format *format; /* NULL: what the model writes is its answer, as it is */
+    bool is_constrained;           /* calls fit a grammar */
+    char prompt_end[PROMPT_END_BYTES];
+    uint32_t n_prompt_end;
+};
+
 struct params {
     json_t *json; /* NULL once dropped */
 
     struct prompt *prompts;
     uint32_t n_prompts;
-    struct weft_tmpl_message *messages; /* instead of prompts */
-    char **owned_texts;                 /* message contents joined from parts */
-    uint32_t n_messages, n_owned;
+    struct chat chat; /* which the template makes the one prompt */
     bool add_generation_prompt, add_special, return_token_strs, return_tokens;
     bool template_is_optional; /* without one a single message is the prompt */
     bool special_is_text;      /* what looks like a special token in a text is none */

@@ -26,6 +26,8 @@ struct refused_field {
 /* Refuses what this kind of call, or no kind, can do: a 400 that names the field. */
 void wefti_api_params_refuse(const struct reader *r, const struct refused_field *fields);
 void wefti_api_params_refuse_unsupported(const struct reader *r);
+/* What only conversations have, for kinds that are none. */
+void wefti_api_params_refuse_chat(const struct reader *r);
 
 /* Fields that every kind of call knows and nobody reads. */
 void wefti_api_params_note_ignored(const struct reader *r);
@@ -39,6 +41,25 @@ void wefti_api_params_read_prompts(const struct reader *r, const struct weft_api
 void wefti_api_params_read_messages(const struct reader *r, struct params *params);
 void wefti_api_params_read_tokens(const struct reader *r, const struct weft_api_limits *limits,
                                   struct params *params);
+
+/* An empty conversation; and messages at its end, named "LIST[0]" where one is faulty. False: an error. */
+bool wefti_api_params_open_chat(const struct reader *r, struct params *params);
+void wefti_api_params_add_messages(const struct reader *r, const char *list, const json_t *array,
+                                   struct params *params);
+
+/* Of a chat, after its messages: "tools", "tool_choice", "parallel_tool_calls"; what its template is given besides;
+ * "continue_final_message", after read_encoding. */
+void wefti_api_params_read_tools(const struct reader *r, struct params *params);
+void wefti_api_params_read_template(const struct reader *r, struct params *params);
+void wefti_api_params_read_continuation(const struct reader *r, struct params *params);
+
+/* The same for kinds with other names: a list in OpenAI's form, which is changed; the choice, NULL where there is
+ * none (it is to be set, all the same); an effort, NULL likewise, of the field of this name. */
+void wefti_api_params_set_tools(const struct reader *r, json_t *tools, struct params *params);
+void wefti_api_params_set_tool_choice(const struct reader *r, const json_t *value,
+                                      struct params *params);
+void wefti_api_params_set_effort(const struct reader *r, const char *field, json_t *effort,
+                                 struct params *params);
 
 /* "system" and "prompt" as two messages, or one; nothing where the prompt is absent or empty. */
 void wefti_api_params_read_question(const struct reader *r, struct params *params);

@@ -4,8 +4,6 @@
 #include "params/params_internal.h"
 
 static const struct refused_field unsupported[] = {
-    {"tools", IF_EMPTY},
-    {"tool_choice", IF_NONE},
     {"functions", IF_EMPTY},
     {"function_call", IF_NONE},
     {"suffix", IF_EMPTY},
@@ -17,13 +15,9 @@ static const struct refused_field unsupported[] = {
     {"allowed_token_ids", IF_NULL},
     {"truncate_prompt_tokens", IF_NULL},
     {"chat_template", IF_NULL},
-    {"chat_template_kwargs", IF_EMPTY},
-    {"documents", IF_EMPTY},
-    {"continue_final_message", IF_FALSE},
     {"audio", IF_NULL},
     {"prediction", IF_NULL},
     {"web_search_options", IF_NULL},
-    {"reasoning_effort", IF_NULL},
     {"thinking_token_budget", IF_NULL},
     {"repetition_detection", IF_NULL},
     {"kv_transfer_params", IF_NULL},
@@ -51,7 +45,6 @@ static const char *const ignored[] = {
     /* of OpenAI and vLLM */
     "metadata",
     "service_tier",
-    "parallel_tool_calls",
     "safety_identifier",
     "prompt_cache_key",
     "prompt_cache_retention",
@@ -111,6 +104,21 @@ void wefti_api_params_refuse(const struct reader *r, const struct refused_field 
             weft_api_error_set(r->error, 400, fields->name, "unsupported_parameter",
                                "'%s' is not supported by this server", fields->name);
     }
+}
+
+/* Of conversations. */
+static const struct refused_field only_in_chats[] = {
+    {"tools", IF_EMPTY},
+    {"tool_choice", IF_NONE},
+    {"chat_template_kwargs", IF_EMPTY},
+    {"documents", IF_EMPTY},
+    {"continue_final_message", IF_FALSE},
+    {"reasoning_effort", IF_NULL},
+    {NULL, IF_NULL},
+};
+
+void wefti_api_params_refuse_chat(const struct reader *r) {
+    wefti_api_params_refuse(r, only_in_chats);
 }
 
 void wefti_api_params_refuse_unsupported(const struct reader *r) {

@@ -14,7 +14,9 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/end.h"
 #include "base/err.h"
+#include "message/message.h"
 #include "tokenizer/tokenizer.h"
 
 struct choice;
@@ -24,6 +26,8 @@ struct job;
 struct choice_view {
     struct weft_detok detok;
     struct weft_stop *stop;         /* NULL: none, or done */
+    weft_msg_parser *parser;        /* NULL: its text is told as it is */
+    uint32_t n_thoughts;            /* tokens of what it thinks */
     struct weft_detok offset_detok; /* for text_offset: the place of each token */
     uint64_t n_chars;
     size_t n_echoed; /* bytes of an echoed text sent before its tokens */
@@ -34,7 +38,8 @@ struct choice_view {
 
 /* The reader that runs ahead. */
 struct choice_scan {
-    struct weft_stop *stop; /* NULL: no stop strings, or the choice has ended */
+    struct weft_stop *stop;  /* NULL: no stop strings, or the choice has ended */
+    weft_msg_parser *parser; /* NULL: calls don't end it, or likewise */
     struct weft_detok detok;
 };
 
@@ -64,7 +69,8 @@ WEFT_MUST_CHECK weft_err wefti_api_scan_begin(struct choice *choice,
                                               const struct weft_detok *detok);
 void wefti_api_scan_fini(struct choice_scan *scan);
 
-/* True when the text of the choice's last token completes a stop string: choice->stop_idx. */
-bool wefti_api_scan_push(struct choice *choice, uint32_t token);
+/* Why the choice's last token ends it: its text completes a stop string (choice->stop_idx), or the one call that is
+ * wanted (COMPLETE). */
+enum weft_end wefti_api_scan_push(struct choice *choice, uint32_t token);
 
 #endif

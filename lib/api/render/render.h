@@ -14,6 +14,8 @@ struct render {
     bool is_open;              /* a body has begun */
     uint32_t choice, part;     /* the current ones; at the end `choice` is their number */
     size_t pos;                /* within the part */
+    bool is_reading;           /* a choice's text, for the part; */
+    bool is_text_open;         /* some of it is written */
     struct weft_writer writer; /* of it */
     uint32_t n_closed;         /* choices of a stream whose last chunk is written */
     uint64_t n_streamed;       /* output tokens in chunks so far */

@@ -8,6 +8,7 @@
 #include "call/logprob_store.h"
 #include "kinds/openai.h"
 #include "render/choice_text.h"
+#include "render/message.h"
 #include "render/render.h"
 
 #define TEXT_BYTES_MAX (16u << 20)
@@ -34,8 +35,18 @@ static void write_notification(const struct render_chunk *chunk, struct weft_wri
     weft_write_map(w);
     weft_write_key(w, "index");
     weft_write_uint(w, choice->index);
-    weft_write_key(w, "text");
-    weft_write_text(w, chunk->text, chunk->text_len);
+    if (chunk->pieces) {
+        if (!wefti_api_write_kind(chunk->pieces, WEFT_MSG_CONTENT, "text", w)) {
+            weft_write_key(w, "text");
+            weft_write_str(w, "");
+        }
+        (void)wefti_api_write_kind(chunk->pieces, WEFT_MSG_THOUGHT, "reasoning_content", w);
+        (void)wefti_api_write_kind(chunk->pieces, WEFT_MSG_THOUGHT, "reasoning", w);
+        (void)wefti_api_write_calls(choice, chunk->pieces, w);
+    } else {
+        weft_write_key(w, "text");
+        weft_write_text(w, chunk->text, chunk->text_len);
+    }
     weft_write_key(w, "token_ids");
     weft_write_list(w);
     for (uint32_t pos = chunk->from; pos < chunk->to; pos++)
@@ -110,7 +121,41 @@ static void drop_rendered(struct choice *choice, uint32_t from, uint32_t to) {
     if (least > 1) wefti_api_lp_drop(&call->output, &job->prompt_lps, least - 1);
 }
 
-/* The next chunk: all tokens since the one before, and the text that they release. False: none. */
+/* The next chunk: all tokens since the one before, and what they tell. False: none. */
+static bool write_message(struct choice *choice, struct weft_writer *w) {
+    const weft_api_call *call = choice->job->call;
+    struct choice_view *view = &choice->view;
+    struct message_pieces pieces;
+    bool is_out = false;
+    wefti_api_pieces_init(&pieces);
+    while (!is_out) {
+        uint32_t from = view->pos, to = chunk_end(choice, from);
+        bool is_last = choice->end != WEFT_END_NONE && to == wefti_api_seq_len(choice);
+        if (from == to && !is_last) break;
+        for (uint32_t pos = from; pos < to; pos++)
+            wefti_api_message_push(choice, pos, &pieces);
+        if (is_last) wefti_api_message_flush(choice, &pieces);
+        view->pos = to;
+        view->is_closed = is_last;
+        is_out = pieces.n > 0 || call->params.logprobs >= 0 || is_last || call->is_rpc;
+        struct render_chunk chunk = {.choice = choice,
+                                     .from = view->n_told,
+                                     .to = to,
+                                     .is_last = is_last,
+                                     .text = "",
+                                     .pieces = &pieces};
+        if (is_out) {
+            write_chunk(&chunk, w);
+            view->n_told = to;
+        }
+        drop_rendered(choice, from, to);
+    }
+    if (pieces.failed || pieces.text.failed) w->out->failed = true;
+    wefti_api_pieces_fini(&pieces);
+    return is_out;
+}
+
+/* The same for kinds that tell nothing but text. */
 static bool write_tokens(struct choice *choice, struct weft_writer *w) {
     const weft_api_call *call = choice->job->call;
     const struct prompt *prompt = choice->job->prompt;
@@ -158,6 +203,7 @@ static bool write_choice(struct choice *choice, struct weft_writer *w) {
         call->kind->open_choice(choice, w);
         return true;
     }
+    if (call->kind->tells_messages) return write_message(choice, w);
     return write_echo(choice, w) || write_tokens(choice, w);
 }
 
