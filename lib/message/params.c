@@ -1,0 +1,311 @@
+/* Only properties can be said one by one. Where a schema says more, a list of properties is sought whose every object
+ * satisfies it: that none does both satisfy the list and break the schema is asked of the grammar. */
+#include "params.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Which of the properties are written. */
+enum extent {
+    AS_DECLARED, /* those that are required, and any of the others */
+    EACH,
+    REQUIRED_ONLY,
+    N_EXTENTS,
+};
+
+struct param {
+    const char *key;
+    const json_t *schema;
+    bool is_required;
+};
+
+struct params {
+    struct param *list; /* owned */
+    size_t n, max;
+    const json_t *root;
+};
+
+/* --------------------------------------------------------------------------------------- lists --- */
+
+static struct param *find(const struct params *p, const char *key) {
+    for (size_t i = 0; i < p->n; i++)
+        if (!strcmp(p->list[i].key, key)) return &p->list[i];
+    return NULL;
+}
+
+static void add(struct wefti_msg_build *b, struct params *p, const char *key,
+                const json_t *schema) {
+    if (p->n == p->max) {
+        size_t max = p->max ? 2 * p->max : 16;
+        struct param *list = realloc(p->list, max * sizeof *list);
+        if (!list) {
+            b->failed = true;
+            return;
+        }
+        p->list = list;
+        p->max = max;
+    }
+    p->list[p->n++] = (struct param){.key = key, .schema = schema};
+}
+
+/* The first schema of a name counts: what others say is checked with all of it. */
+static void add_properties(struct wefti_msg_build *b, struct params *p, const json_t *schema) {
+    const json_t *rest = json_object_get(schema, "additionalProperties");
+    const char *key;
+    json_t *value;
+    size_t i;
+    json_object_foreach(json_object_get(schema, "properties"), key, value) {
+        if (!find(p, key)) add(b, p, key, value);
+    }
+    json_array_foreach(json_object_get(schema, "required"), i, value) {
+        if (!json_is_string(value)) continue;
+        key = json_string_value(value);
+        if (!find(p, key)) add(b, p, key, json_is_object(rest) ? rest : json_true());
+        struct param *param = find(p, key);
+        if (param) param->is_required = true;
+    }
+}
+
+/* What all branches of an "allOf" declare, too; of "anyOf" and "oneOf" what the branch does. */
+static void collect(struct wefti_msg_build *b, struct params *p, const json_t *schema,
+                    size_t branch, unsigned depth) {
+    static const char *const choices[] = {"anyOf", "oneOf"};
+    size_t i;
+    json_t *one;
+    if (depth > 8) return;
+    schema = wefti_msg_resolve(p->root, schema);
+    add_properties(b, p, schema);
+    json_array_foreach(json_object_get(schema, "allOf"), i, one) {
+        collect(b, p, one, branch, depth + 1);
+    }
+    for (size_t k = 0; k < 2; k++) {
+        one = json_array_get(json_object_get(schema, choices[k]), branch);
+        if (one) collect(b, p, one, branch, depth + 1);
+    }
+}
+
+static bool is_annotation(const char *key) {
+    static const char *const keys[] = {
+        "title",    "description", "$schema",    "$id",      "$comment", "default",
+        "examples", "example",     "deprecated", "readOnly", "strict",   "$defs",
+        "type",     "definitions", "properties", "required", "nullable", "additionalProperties"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (!strcmp(key, keys[i])) return true;
+    return false;
+}
+
+/* Its properties say all there is to say. */
+static bool is_plain(const json_t *schema) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)schema, key, value) {
+        if (!is_annotation(key) && strncmp(key, "x-", 2) != 0) return false;
+    }
+    return true;
+}
+
+/* --------------------------------------------------------------------------------------- extents --- */
+
+/* The schema of all objects that a list and its extent make. */
+static json_t *schema_of(struct wefti_msg_build *b, const struct params *p, enum extent extent) {
+    json_t *schema = json_object(), *map = json_object(), *required = json_array();
+    for (size_t i = 0; i < p->n; i++) {
+        const struct param *one = &p->list[i];
+        if (extent == REQUIRED_ONLY && !one->is_required) continue;
+        wefti_msg_set(b, map, one->key, json_incref((json_t *)one->schema));
+        if (one->is_required || extent == EACH)
+            wefti_msg_append(b, required, json_string(one->key));
+    }
+    wefti_msg_set(b, schema, "type", json_string("object"));
+    wefti_msg_set(b, schema, "properties", map);
+    wefti_msg_set(b, schema, "required", required);
+    wefti_msg_set(b, schema, "additionalProperties", json_false());
+    return schema;
+}
+
+/* Whether such objects are there, and none breaks the schema. */
+static bool is_within(struct wefti_msg_build *b, const struct params *p, enum extent extent) {
+    json_t *list = schema_of(b, p, extent), *broken = json_object(), *both = json_array();
+    json_t *rest = json_copy((json_t *)p->root);
+    (void)json_object_del(rest, "$defs");
+    (void)json_object_del(rest, "definitions");
+    bool is_some = wefti_msg_can_both(b, p->root, list);
+    wefti_msg_append(b, both, json_incref(list));
+    json_t *not = json_object();
+    wefti_msg_set(b, not, "not", rest);
+    wefti_msg_append(b, both, not );
+    wefti_msg_set(b, broken, "allOf", both);
+    static const char *const maps[] = {"$defs", "definitions"};
+    for (size_t i = 0; i < 2; i++) {
+        json_t *map = json_object_get(p->root, maps[i]);
+        if (map) wefti_msg_set(b, broken, maps[i], json_incref(map));
+    }
+    bool is_broken = is_some && wefti_msg_can(b, broken);
+    json_decref(list);
+    json_decref(broken);
+    return is_some && !is_broken;
+}
+
+/* Chooses a list and what is written of it. */
+static enum extent choose(struct wefti_msg_build *b, struct params *p) {
+    const size_t n_branches = 8;
+    collect(b, p, p->root, 0, 0);
+    if (is_plain(p->root)) return AS_DECLARED;
+    for (size_t branch = 0; branch < n_branches; branch++) {
+        p->n = 0;
+        collect(b, p, p->root, branch, 0);
+        for (enum extent extent = AS_DECLARED; extent < N_EXTENTS; extent++)
+            if (is_within(b, p, extent)) return extent;
+    }
+    p->n = 0;
+    collect(b, p, p->root, 0, 0);
+    return EACH;
+}
+
+/* ------------------------------------------------------------------------------------- writing --- */
+
+struct item {
+    json_t *node; /* a sequence: the key and its value */
+    bool is_required;
+};
+
+static json_t *loose_value(struct wefti_msg_build *b, const json_t *root, const json_t *schema,
+                           const struct wefti_msg_writing *writing) {
+    unsigned types = wefti_msg_types(root, schema);
+    json_t *loose = wefti_msg_typed(b, types & WEFTI_MSG_STRING ? WEFTI_MSG_STRING : types);
+    json_t *value = writing->is_python ? wefti_msg_python_value(b, root, loose)
+                                       : wefti_msg_text_value(b, root, loose, writing->end);
+    json_decref(loose);
+    return value;
+}
+
+/* A key and its value. */
+static json_t *write_one(struct wefti_msg_build *b, const struct param *param, json_t *value,
+                         const struct wefti_msg_writing *writing) {
+    json_t *seq = wefti_msg_seq(b);
+    if (!writing->is_python) wefti_msg_add_spelt(b, seq, writing->before_key);
+    wefti_msg_add_text(b, seq, param->key, strlen(param->key));
+    wefti_msg_add_spelt(b, seq, writing->is_python ? "=" : writing->after_key);
+    wefti_msg_add(b, seq, value);
+    if (!writing->is_python) wefti_msg_add_spelt(b, seq, writing->close);
+    return seq;
+}
+
+static json_t *value_of(struct wefti_msg_build *b, const json_t *root, const json_t *schema,
+                        const struct wefti_msg_writing *writing) {
+    return writing->is_python ? wefti_msg_python_value(b, root, schema)
+                              : wefti_msg_text_value(b, root, schema, writing->end);
+}
+
+/* Where a string is marked as such its text and other values are two ways. */
+static json_t *write_marked(struct wefti_msg_build *b, const json_t *root,
+                            const struct param *param, const struct wefti_msg_writing *writing) {
+    const unsigned others = WEFTI_MSG_ALL & ~(unsigned)WEFTI_MSG_STRING;
+    struct wefti_msg_writing string = *writing;
+    string.after_key = writing->after_string_key;
+    json_t *text = wefti_msg_string_value(b, root, param->schema, writing->end);
+    json_t *rest = wefti_msg_json_value(b, root, param->schema, others);
+    if (text) text = write_one(b, param, text, &string);
+    if (rest) rest = write_one(b, param, rest, writing);
+    return wefti_msg_either(b, text, rest);
+}
+
+/* NULL: it can't be said, and may be left out. */
+static json_t *write_param(struct wefti_msg_build *b, const json_t *root, const struct param *param,
+                           const struct wefti_msg_writing *writing) {
+    if (writing->after_string_key) {
+        json_t *node = write_marked(b, root, param, writing);
+        if (node || !param->is_required) return node;
+        struct param loose = *param;
+        json_t *schema = wefti_msg_typed(b, WEFTI_MSG_STRING);
+        loose.schema = schema;
+        node = write_marked(b, root, &loose, writing);
+        json_decref(schema);
+        return node;
+    }
+    json_t *value = value_of(b, root, param->schema, writing);
+    if (!value && param->is_required) value = loose_value(b, root, param->schema, writing);
+    return value ? write_one(b, param, value, writing) : NULL;
+}
+
+/* Each of them, where it may be left out or not. */
+static void add_items(struct wefti_msg_build *b, json_t *seq, const struct item *items, size_t n,
+                      const char *before) {
+    for (size_t i = 0; i < n; i++) {
+        json_t *node = json_incref(items[i].node);
+        if (*before) {
+            json_t *with = wefti_msg_seq(b);
+            wefti_msg_add_text(b, with, before, strlen(before));
+            wefti_msg_add(b, with, node);
+            node = with;
+        }
+        wefti_msg_add(b, seq, items[i].is_required ? node : wefti_msg_optional(b, node));
+    }
+}
+
+/* At least one of items that may all be left out, with commas between. It is one of the first half and perhaps some of
+ * the second, or one of the second: each is written as often as halves are halved, not once for each that may be first. */
+static json_t *some_items(struct wefti_msg_build *b, const struct item *items, size_t n) {
+    if (n == 1) return json_incref(items[0].node);
+    size_t half = n / 2;
+    json_t *any = wefti_msg_or(b), *seq = wefti_msg_seq(b);
+    wefti_msg_add(b, seq, some_items(b, items, half));
+    add_items(b, seq, items + half, n - half, ", ");
+    wefti_msg_add(b, any, seq);
+    wefti_msg_add(b, any, some_items(b, items + half, n - half));
+    return any;
+}
+
+static json_t *python_items(struct wefti_msg_build *b, const struct item *items, size_t n) {
+    size_t first = 0;
+    json_t *seq = wefti_msg_seq(b);
+    while (first < n && !items[first].is_required)
+        first++;
+    if (first == n && n > 0) {
+        wefti_msg_add(b, seq, wefti_msg_optional(b, some_items(b, items, n)));
+        return seq;
+    }
+    for (size_t i = 0; i < first; i++) {
+        json_t *with = wefti_msg_seq(b);
+        wefti_msg_add(b, with, json_incref(items[i].node));
+        wefti_msg_add_text(b, with, ", ", 2);
+        wefti_msg_add(b, seq, wefti_msg_optional(b, with));
+    }
+    if (first < n) {
+        wefti_msg_add(b, seq, json_incref(items[first].node));
+        add_items(b, seq, items + first + 1, n - first - 1, ", ");
+    }
+    if (n == 0) wefti_msg_add(b, seq, wefti_msg_const(b, "", 0));
+    return seq;
+}
+
+static json_t *write_all(struct wefti_msg_build *b, const struct item *items, size_t n,
+                         const struct wefti_msg_writing *writing) {
+    if (writing->is_python) return python_items(b, items, n);
+    json_t *seq = wefti_msg_seq(b);
+    add_items(b, seq, items, n, "");
+    if (n == 0) wefti_msg_add(b, seq, wefti_msg_const(b, "", 0));
+    return seq;
+}
+
+json_t *wefti_msg_params(struct wefti_msg_build *b, const json_t *schema,
+                         const struct wefti_msg_writing *writing) {
+    struct params p = {.root = schema};
+    enum extent extent = choose(b, &p);
+    struct item *items = calloc(p.n + 1, sizeof *items);
+    size_t n = 0;
+    if (!items) b->failed = true;
+    for (size_t i = 0; i < p.n && items && !b->failed; i++) {
+        struct param *one = &p.list[i];
+        if (extent == EACH) one->is_required = true;
+        if (extent == REQUIRED_ONLY && !one->is_required) continue;
+        json_t *node = write_param(b, schema, one, writing);
+        if (node) items[n++] = (struct item){node, one->is_required};
+    }
+    json_t *all = b->failed ? NULL : write_all(b, items, n, writing);
+    for (size_t i = 0; i < n; i++)
+        json_decref(items[i].node);
+    free(items);
+    free(p.list);
+    return all;
+}
