@@ -1,10 +1,284 @@
-#include "message.h"
+/* What a model may write so that its calls are right, by format. A layout says what stands around a call's name and its
+ * arguments; marks in it are special tokens where the model has such. Each tool's schema is written once: calls are
+ * told apart by their names, and what repeats is the choice of them all. */
+#include "message/message.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/limits.h"
+#include "format.h"
+#include "loosen.h"
+#include "params.h"
+#include "tools.h"
+
+#define N_CHECKS 4096u
+
+/* The format's `open` and `close` stand around each call, or around all of them. */
+struct layout {
+    const char *format;
+    bool is_around_all;
+    const char
+        *before;      /* follows `open`, where that is around all; then after each call `between` */
+    const char *call; /* before a name */
+    const char *name_end; /* between name and arguments */
+    const char *call_end;
+    const char *between; /* two calls */
+    const char *after;   /* all calls, before `close` */
+};
+
+#define QUOTED_LIST(name)                                                                          \
+    { name, true, "[", "{\"name\": \"", "\", \"arguments\": ", "}", ", ", "]" }
+#define QUOTED_OBJECT(name)                                                                        \
+    { name, false, "", "\n{\"name\": \"", "\", \"arguments\": ", "}\n", "\n", "" }
+
+static const struct layout layouts[] = {
+    QUOTED_OBJECT("hermes"),
+    QUOTED_OBJECT("granite-4"),
+    QUOTED_OBJECT("think"),
+    QUOTED_LIST("mistral-old"),
+    QUOTED_LIST("nemotron"),
+    QUOTED_LIST("hunyuan"),
+    QUOTED_LIST("phi-4-mini"),
+    QUOTED_LIST("granite-3"),
+    {"command-r7b", true, "[\n    ",
+     "{\"tool_call_id\": \"" WEFTI_MSG_NUMBER "\", \"tool_name\": \"", "\", \"parameters\": ", "}",
+     ",\n    ", "\n]"},
+    {"llama3-json", true, "", "{\"name\": \"", "\", \"parameters\": ", "}", "; ", ""},
+    {"deepseek-v3", true, "", "<｜tool▁call▁begin｜>function<｜tool▁sep｜>", "\n```json\n",
+     "\n```<｜tool▁call▁end｜>", "\n", ""},
+    {"deepseek-v3.1", true, "", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>",
+     "", ""},
+    {"kimi-k2", true, "", "<|tool_call_begin|>functions.",
+     ":" WEFTI_MSG_NUMBER "<|tool_call_argument_begin|>", "<|tool_call_end|>", "", ""},
+    {"mistral-args", false, "", "", "[ARGS]", "", "", ""},
+    {"qwen3-coder", false, "", "\n<function=", ">\n", "</function>\n", "\n", ""},
+    {"seed-oss", false, "", "\n<function=", ">\n", "</function>\n", "\n", ""},
+    {"minimax-m2", true, "\n", "<invoke name=\"", "\">\n", "</invoke>\n", "", ""},
+    {"deepseek-v3.2", true, "\n", "<｜DSML｜invoke name=\"", "\">\n", "</｜DSML｜invoke>\n", "",
+     ""},
+    {"glm-4.5", false, "", "", WEFTI_MSG_LINE, "", "\n", ""},
+    {"lfm2", true, "[", "", "(", ")", ", ", "]"},
+    {"llama4-pythonic", true, "[", "", "(", ")", ", ", "]"},
+    {"gpt-oss", false, "", "<|channel|>commentary to=functions.", " <|constrain|>json<|message|>",
+     "<|call|>", "<|start|>assistant", ""},
+};
+
+static const struct {
+    const char *format;
+    struct wefti_msg_writing writing;
+} writings[] = {
+    {"qwen3-coder", {"<parameter=", ">\n", NULL, "</parameter>", "\n</parameter>\n", false}},
+    {"seed-oss", {"<parameter=", ">", NULL, "</parameter>", "</parameter>\n", false}},
+    {"minimax-m2", {"<parameter name=\"", "\">", NULL, "</parameter>", "</parameter>\n", false}},
+    {"deepseek-v3.2",
+     {"<｜DSML｜parameter name=\"", "\" string=\"false\">", "\" string=\"true\">",
+      "</｜DSML｜parameter>", "</｜DSML｜parameter>\n", false}},
+    {"glm-4.5",
+     {"<arg_key>", "</arg_key>" WEFTI_MSG_LINE "<arg_value>", NULL, "</arg_value>",
+      "</arg_value>" WEFTI_MSG_LINE, false}},
+    {"lfm2", {.is_python = true}},
+    {"llama4-pythonic", {.is_python = true}},
+};
+
+static const struct layout *layout_of(const struct weft_msg_format *format) {
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
+        if (!strcmp(layouts[i].format, format->name)) return &layouts[i];
+    WEFT_ASSERT(!"a format without a layout");
+    return NULL;
+}
+
+static const struct wefti_msg_writing *writing_of(const struct weft_msg_format *format) {
+    for (size_t i = 0; i < sizeof writings / sizeof *writings; i++)
+        if (!strcmp(writings[i].format, format->name)) return &writings[i].writing;
+    return NULL;
+}
+
+static const char *text_or_none(const char *text) {
+    return text ? text : "";
+}
+
+/* ---------------------------------------------------------------------------------------- calls --- */
+
+static void add_name(struct wefti_msg_build *b, json_t *seq, const struct wefti_msg_tool *tool,
+                     const struct layout *layout) {
+    size_t n = strlen(layout->call);
+    if (n == 0 || layout->call[n - 1] != '"' || writing_of(b->wish->format)) {
+        wefti_msg_add_text(b, seq, tool->name, tool->name_len);
+        return;
+    }
+    json_t *name = json_stringn(tool->name, tool->name_len);
+    char *text = name ? json_dumps(name, JSON_ENCODE_ANY) : NULL;
+    if (text)
+        wefti_msg_add_text(b, seq, text + 1, strlen(text) - 2);
+    else
+        b->failed = true;
+    free(text);
+    json_decref(name);
+}
+
+/* From its name on. */
+static json_t *tool_node(struct wefti_msg_build *b, const struct wefti_msg_tool *tool,
+                         const struct layout *layout) {
+    const struct wefti_msg_writing *writing = writing_of(b->wish->format);
+    json_t *seq = wefti_msg_seq(b), *schema = wefti_msg_honoured(b, tool->parameters);
+    add_name(b, seq, tool, layout);
+    wefti_msg_add_spelt(b, seq, layout->name_end);
+    if (writing)
+        wefti_msg_add(b, seq, wefti_msg_params(b, schema, writing));
+    else
+        wefti_msg_add(b, seq, wefti_msg_schema(b, json_incref(schema)));
+    json_decref(schema);
+    return seq;
+}
+
+/* One call, without what `open` already is. */
+static json_t *call_node(struct wefti_msg_build *b, const struct layout *layout, bool is_opened) {
+    const struct weft_msg_format *format = b->wish->format;
+    json_t *seq = wefti_msg_seq(b), *any = wefti_msg_or(b);
+    if (!layout->is_around_all && !is_opened)
+        wefti_msg_add_spelt(b, seq, text_or_none(format->open));
+    wefti_msg_add_spelt(b, seq, layout->call);
+    for (uint32_t i = 0; i < b->wish->tools->count && !b->failed; i++)
+        wefti_msg_add(b, any, tool_node(b, &b->wish->tools->tools[i], layout));
+    wefti_msg_add(b, seq, any);
+    wefti_msg_add_spelt(b, seq, layout->call_end);
+    if (!layout->is_around_all) wefti_msg_add_spelt(b, seq, text_or_none(format->close));
+    return seq;
+}
+
+/* All calls of a section, without `open`. */
+static json_t *section_node(struct wefti_msg_build *b, const struct layout *layout,
+                            bool is_marked) {
+    json_t *seq = wefti_msg_seq(b);
+    wefti_msg_add_spelt(b, seq, layout->before);
+    wefti_msg_add(
+        b, seq,
+        wefti_msg_separated(b, call_node(b, layout, true), layout->between, b->wish->is_single));
+    wefti_msg_add_spelt(b, seq, layout->after);
+    if (is_marked) wefti_msg_add_spelt(b, seq, text_or_none(b->wish->format->close));
+    return seq;
+}
+
+/* Formats whose models write calls without marks. */
+static bool is_bare(const struct weft_msg_format *format) {
+    return format->syntax == WEFTI_MSG_JSON_BARE || !strcmp(format->name, "llama4-pythonic");
+}
+
+static json_t *required_node(struct wefti_msg_build *b, const struct layout *layout) {
+    const struct weft_msg_format *format = b->wish->format;
+    if (!layout->is_around_all)
+        return wefti_msg_separated(b, call_node(b, layout, false), layout->between,
+                                   b->wish->is_single);
+    json_t *seq = wefti_msg_seq(b);
+    if (!is_bare(format)) wefti_msg_add_spelt(b, seq, text_or_none(format->open));
+    wefti_msg_add(b, seq, section_node(b, layout, !is_bare(format)));
+    return seq;
+}
+
+static json_t *auto_node(struct wefti_msg_build *b, const struct layout *layout) {
+    json_t *content =
+        layout->is_around_all ? section_node(b, layout, true) : call_node(b, layout, true);
+    return wefti_msg_triggered(b, b->wish->format->open, content, b->wish->is_single);
+}
+
+/* -------------------------------------------------------------------------------------- Harmony --- */
+
+/* Messages before the one that counts: thoughts, and with `is_free` what a user is told before calls. The prompt ends in
+ * what begins a message, perhaps in a channel, too. */
+static json_t *messages_before(struct wefti_msg_build *b, bool is_free) {
+    json_t *seq = wefti_msg_seq(b);
+    if (is_free) {
+        json_t *channel = wefti_msg_or(b);
+        wefti_msg_add(b, channel, wefti_msg_const(b, "analysis", 8));
+        wefti_msg_add(b, channel, wefti_msg_const(b, "commentary", 10));
+        wefti_msg_add_spelt(b, seq, "<|channel|>");
+        wefti_msg_add(b, seq, channel);
+        wefti_msg_add_spelt(b, seq, "<|message|>");
+    } else {
+        wefti_msg_add_spelt(b, seq, "<|channel|>analysis<|message|>");
+    }
+    wefti_msg_add(b, seq, wefti_msg_any_text(b));
+    wefti_msg_add_spelt(b, seq, "<|end|><|start|>assistant");
+    return is_free ? wefti_msg_star(b, seq) : wefti_msg_optional(b, seq);
+}
+
+static json_t *harmony_node(struct wefti_msg_build *b, const struct layout *layout) {
+    bool is_free = b->wish->choice == WEFT_MSG_AUTO;
+    json_t *seq = wefti_msg_seq(b);
+    json_t *calls =
+        wefti_msg_separated(b, call_node(b, layout, true), layout->between, b->wish->is_single);
+    wefti_msg_add(b, seq, messages_before(b, is_free));
+    if (is_free) {
+        json_t *any = wefti_msg_or(b), *answer = wefti_msg_seq(b);
+        wefti_msg_add_spelt(b, answer, "<|channel|>final<|message|>");
+        wefti_msg_add(b, answer, wefti_msg_any_text(b));
+        wefti_msg_add(b, any, answer);
+        wefti_msg_add(b, any, calls);
+        calls = any;
+    }
+    wefti_msg_add(b, seq, calls);
+    return seq;
+}
+
+/* ---------------------------------------------------------------------------------- all of them --- */
+
+static bool has_nothing_to_ask(const struct weft_msg_wish *wish) {
+    const struct weft_msg_format *format = wish->format;
+    if (wish->choice != WEFT_MSG_AUTO) return false;
+    if (format->syntax == WEFTI_MSG_NO_CALLS) return true;
+    return is_bare(format) &&
+           !wish->has_special(wish->context, (struct weft_str){format->open, strlen(format->open)});
+}
+
+static weft_err write_out(struct wefti_msg_build *b, json_t *format, struct weft_buf *tags_out,
+                          struct weft_errmsg *why) {
+    struct weft_buf text;
+    weft_err err = WEFT_OK;
+    json_t *root = json_object();
+    wefti_msg_set(b, root, "format", format);
+    weft_buf_init(&text, WEFT_GRAMMAR_BYTES_MAX);
+    if (!wefti_msg_dump(b, root, &text))
+        err = b->failed
+                  ? weft_err_set(why, WEFT_E_NOMEM, "no memory for a grammar")
+                  : weft_err_set(why, WEFT_E_TOOBIG, "the tools make a grammar of over %u bytes",
+                                 WEFT_GRAMMAR_BYTES_MAX);
+    if (!err) weft_buf_add(tags_out, text.data, text.len);
+    if (!err && tags_out->failed) err = weft_err_set(why, WEFT_E_NOMEM, "no memory for a grammar");
+    weft_buf_fini(&text);
+    json_decref(root);
+    return err;
+}
 
 weft_err weft_msg_constrain(const struct weft_msg_wish *wish, struct weft_buf *tags_out,
                             bool *thinks_out, struct weft_errmsg *why) {
-    (void)wish;
-    (void)tags_out;
-    (void)why;
-    *thinks_out = false;
-    return WEFT_OK;
+    struct wefti_msg_build b = {.wish = wish, .n_checks = N_CHECKS};
+    const struct layout *layout = layout_of(wish->format);
+    weft_buf_clear(tags_out);
+    *thinks_out = wish->format->syntax == WEFTI_MSG_HARMONY;
+    if (!wish->tools || wish->tools->count == 0)
+        return weft_err_set(why, WEFT_E_INVAL, "there are no tools to call");
+    if (has_nothing_to_ask(wish)) return WEFT_OK;
+    json_t *format;
+    if (*thinks_out)
+        format = harmony_node(&b, layout);
+    else
+        format = wish->choice == WEFT_MSG_AUTO ? auto_node(&b, layout) : required_node(&b, layout);
+    return write_out(&b, format, tags_out, why);
+}
+
+weft_err weft_msg_constrain_answer(const struct weft_msg_wish *wish, struct weft_str answer,
+                                   struct weft_buf *tags_out, struct weft_errmsg *why) {
+    struct wefti_msg_build b = {.wish = wish};
+    WEFT_ASSERT(wish->format->syntax == WEFTI_MSG_HARMONY);
+    weft_buf_clear(tags_out);
+    json_t *format = json_loadb(answer.data, answer.len, JSON_REJECT_DUPLICATES, NULL);
+    if (!format) return weft_err_set(why, WEFT_E_INVAL, "the answer's format is no JSON object");
+    json_t *seq = wefti_msg_seq(&b);
+    wefti_msg_add(&b, seq, messages_before(&b, false));
+    wefti_msg_add_spelt(&b, seq, "<|channel|>final<|message|>");
+    wefti_msg_add(&b, seq, format);
+    return write_out(&b, seq, tags_out, why);
 }

@@ -176,7 +176,10 @@ const struct weft_msg_format wefti_msg_formats[] = {
      .syntax = WEFTI_MSG_NO_CALLS,
      .think_begin = "<think>",
      .think_end = "</think>",
-     .marks = {THINK}},
+     /* Calls that are required are asked for in hermes' spelling. */
+     .open = "<tool_call>",
+     .close = "</tool_call>",
+     .marks = {THINK, "<tool_call>", "</tool_call>"}},
     {.name = NULL},
 };
 

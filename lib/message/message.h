@@ -132,6 +132,13 @@ WEFT_MUST_CHECK weft_err weft_msg_constrain(const struct weft_msg_wish *wish,
                                             struct weft_buf *tags_out, bool *thinks_out,
                                             struct weft_errmsg *why);
 
+/* For Harmony: tags of an answer on its channel, after a message of thoughts or not; `answer` is a format of structural
+ * tags, a JSON object. The wish's tools, choice and can_honour are not read. INVAL: it is none; NOMEM. */
+WEFT_MUST_CHECK weft_err weft_msg_constrain_answer(const struct weft_msg_wish *wish,
+                                                   struct weft_str answer,
+                                                   struct weft_buf *tags_out,
+                                                   struct weft_errmsg *why);
+
 /* The marks around thoughts, for weft_grammar.thinking; empty: the format has none, or (Harmony's) no such marks. */
 struct weft_msg_marks {
     struct weft_str begin, end;
