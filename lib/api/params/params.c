@@ -59,6 +59,7 @@ bool wefti_api_params_parse(json_t *json, const weft_api_kind *kind,
     kind->parse(&r, limits, params);
     if (params->n_run < params->n) params->n_run = params->n;
     if (kind->generates) wefti_api_params_read_service(&r, params);
+    wefti_api_params_read_ids(&r, kind, limits, params);
     if (params->sampling.grammar.kind != WEFT_GRAMMAR_NONE) {
         params->sampling.grammar.json_blanks = params->is_compact ? 0 : limits->json_blanks;
         params->sampling.grammar.json_digits = limits->json_digits;
@@ -122,6 +123,7 @@ bool wefti_api_params_fit(struct params *params, const weft_api_kind *kind,
                           const struct weft_api_limits *limits, struct weft_api_error *error) {
     WEFT_ASSERT(limits->max_model_len > 0);
     WEFT_ASSERT(kind->generates);
+    wefti_api_params_truncate(params, limits);
     size_t longest = 0, total = 0;
     for (uint32_t i = 0; i < params->n_prompts; i++) {
         size_t n = params->prompts[i].n_ids;

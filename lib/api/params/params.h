@@ -70,6 +70,10 @@ struct params {
     bool special_is_text;      /* what looks like a special token in a text is none */
     bool with_pieces;          /* ids together with their texts */
 
+    int32_t
+        truncate_to;    /* of each prompt so many ids are kept; -1: what fits the context; 0: all */
+    bool truncates_end; /* the first of them, else the last */
+
     bool stream, include_usage, continuous_usage;
     bool echo, include_stop, skip_special, tokens_as_ids;
     bool ignore_eos, has_seed, has_max_tokens;

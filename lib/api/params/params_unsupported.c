@@ -13,7 +13,6 @@ static const struct refused_field unsupported[] = {
     {"prompt_embeds", IF_NULL},
     {"bad_words", IF_EMPTY},
     {"allowed_token_ids", IF_NULL},
-    {"truncate_prompt_tokens", IF_NULL},
     {"chat_template", IF_NULL},
     {"audio", IF_NULL},
     {"prediction", IF_NULL},
