@@ -63,6 +63,22 @@ def test_a_small_body_that_becomes_a_huge_one_is_413():
                 thread.join()
         assert server.complete(prompt="x", max_tokens=4)["choices"]
 
+def test_prompts_are_cut_to_what_is_asked_for():
+    with Server() as server:
+        text = "Once upon a time there was an old house by the sea, and nobody knew who lived in it."
+        ids = server.post("/tokenize", {"prompt": text}).json["tokens"]
+        for side, kept in (("left", ids[-7:]), ("right", ids[:7])):
+            cut = server.complete(prompt=text, truncate_prompt_tokens=7, truncation_side=side, max_tokens=8, temperature=0)
+            assert cut["choices"] == server.complete(prompt=kept, max_tokens=8, temperature=0)["choices"]
+            assert cut["usage"]["prompt_tokens"] == 7
+        long = {"prompt": text * 200, "max_tokens": 24, "temperature": 0}
+        assert server.post("/v1/completions", long).json["error"]["code"] == "context_length_exceeded"
+        assert server.complete(**long, truncate_prompt_tokens=-1)["usage"]["prompt_tokens"] == 1000
+        chat = server.chat(messages=[{"role": "user", "content": text * 200}], truncate_prompt_tokens=-1, max_tokens=4)
+        assert chat["usage"]["prompt_tokens"] == 1020
+        reply = server.post("/v1/completions", {"prompt": text, "truncate_prompt_tokens": 1025})
+        assert reply.status == 400 and reply.json["error"]["param"] == "truncate_prompt_tokens"
+
 
 if __name__ == "__main__":
     harness.main()
