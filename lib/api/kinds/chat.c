@@ -6,6 +6,7 @@
 #include "render/logprobs.h"
 #include "render/message.h"
 #include "render/render.h"
+#include "render/token_ids.h"
 
 #define OBJECT "chat.completion"
 #define CHUNK_OBJECT "chat.completion.chunk"
@@ -143,6 +144,7 @@ static const body_part choice_parts[] = {
     logprobs_part,
     tokens_part,
     wefti_api_openai_finish_part,
+    wefti_api_ids_output_part,
     wefti_api_openai_close_part,
     NULL,
 };
@@ -150,15 +152,15 @@ static const body_part choice_parts[] = {
 static const body_part end_parts[] = {
     wefti_api_openai_close_part,
     wefti_api_lp_prompt_part,
+    wefti_api_ids_prompt_part,
     wefti_api_openai_usage_part,
     NULL,
 };
 
 /* ---------------------------------------------------------------------------------- streams --- */
 
-static void open_choice(struct choice *choice, struct weft_writer *w) {
-    weft_api_call *call = choice->job->call;
-    wefti_api_openai_open_chunk(call, CHUNK_OBJECT, w);
+static void write_role(const struct choice *choice, struct weft_writer *w) {
+    wefti_api_openai_open_chunk(choice->job->call, CHUNK_OBJECT, w);
     weft_write_map(w);
     weft_write_key(w, "index");
     weft_write_uint(w, choice->index);
@@ -173,8 +175,26 @@ static void open_choice(struct choice *choice, struct weft_writer *w) {
     weft_write_null(w);
     wefti_api_openai_finish(choice, false, w);
     weft_write_end(w);
-    wefti_api_openai_close_chunk(call, w);
 }
+
+static void open_choice(struct choice *choice, struct weft_writer *w) {
+    write_role(choice, w);
+    wefti_api_openai_close_chunk(choice->job->call, w);
+}
+
+static bool role_part(const struct body_piece *at) {
+    write_role(at->choice, at->w);
+    return true;
+}
+
+static bool chunk_end_part(const struct body_piece *at) {
+    wefti_api_openai_end_chunk(at->call, at->w);
+    return true;
+}
+
+static const body_part ids_parts[] = {
+    role_part, wefti_api_openai_close_part, wefti_api_ids_prompt_part, chunk_end_part, NULL,
+};
 
 static void write_chunk_logprobs(const struct render_chunk *chunk, struct weft_writer *w) {
     wefti_api_lp_chat(chunk->choice, chunk->from, chunk->to, w);
@@ -199,6 +219,7 @@ static void write_chunk(const struct render_chunk *chunk, struct weft_writer *w)
     weft_write_end(w);
     wefti_api_render_chunk_logprobs(chunk, w);
     wefti_api_openai_finish(chunk->choice, chunk->is_last, w);
+    wefti_api_ids_of_chunk(chunk, w);
     weft_write_end(w);
     wefti_api_openai_close_chunk(call, w);
 }
@@ -224,6 +245,7 @@ const struct weft_api_kind wefti_api_kind_chat = {
     .choice_parts = choice_parts,
     .end_parts = end_parts,
     .open_choice = open_choice,
+    .ids_parts = ids_parts,
     .write_chunk = write_chunk,
     .write_chunk_logprobs = write_chunk_logprobs,
     .end_stream = end_stream,

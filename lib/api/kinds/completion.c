@@ -5,6 +5,7 @@
 #include "render/choice_text.h"
 #include "render/logprobs.h"
 #include "render/render.h"
+#include "render/token_ids.h"
 
 #define OBJECT "text_completion"
 #define USUAL_MAX_TOKENS 16 /* OpenAI's */
@@ -94,6 +95,8 @@ static const body_part choice_parts[] = {
     offsets_part,
     wefti_api_openai_finish_part,
     wefti_api_lp_prompt_part,
+    wefti_api_ids_prompt_part,
+    wefti_api_ids_output_part,
     wefti_api_openai_close_part,
     NULL,
 };
@@ -105,6 +108,35 @@ static const body_part end_parts[] = {
 };
 
 /* ---------------------------------------------------------------------------------- streams --- */
+
+static bool open_chunk_part(const struct body_piece *at) {
+    wefti_api_openai_open_chunk(at->call, OBJECT, at->w);
+    weft_write_map(at->w);
+    weft_write_key(at->w, "index");
+    weft_write_uint(at->w, at->choice->index);
+    weft_write_key(at->w, "text");
+    weft_write_str(at->w, "");
+    weft_write_key(at->w, "logprobs");
+    weft_write_null(at->w);
+    wefti_api_openai_finish(at->choice, false, at->w);
+    return true;
+}
+
+static bool close_chunk_part(const struct body_piece *at) {
+    weft_write_key(at->w, "token_ids");
+    weft_write_list(at->w);
+    weft_write_end(at->w);
+    weft_write_end(at->w);
+    wefti_api_openai_close_chunk(at->call, at->w);
+    return true;
+}
+
+static const body_part ids_parts[] = {
+    open_chunk_part,
+    wefti_api_ids_prompt_part,
+    close_chunk_part,
+    NULL,
+};
 
 static void write_chunk_logprobs(const struct render_chunk *chunk, struct weft_writer *w) {
     wefti_api_lp_lists(chunk->choice, chunk->from, chunk->to, w);
@@ -120,6 +152,7 @@ static void write_chunk(const struct render_chunk *chunk, struct weft_writer *w)
     weft_write_text(w, chunk->text, chunk->text_len);
     wefti_api_render_chunk_logprobs(chunk, w);
     wefti_api_openai_finish(chunk->choice, chunk->is_last, w);
+    wefti_api_ids_of_chunk(chunk, w);
     weft_write_end(w);
     wefti_api_openai_close_chunk(call, w);
 }
@@ -142,6 +175,7 @@ const struct weft_api_kind wefti_api_kind_completion = {
     .open_body = open_body,
     .choice_parts = choice_parts,
     .end_parts = end_parts,
+    .ids_parts = ids_parts,
     .write_chunk = write_chunk,
     .write_chunk_logprobs = write_chunk_logprobs,
     .end_stream = end_stream,

@@ -78,6 +78,9 @@ struct weft_api_kind {
     /* Streams over HTTP. NULL where there are none. */
     const struct weft_api_framing *framing;
     void (*open_choice)(struct choice *choice, struct weft_writer *w); /* NULL: no such chunk */
+    /* The same of a stream that tells token ids: a chunk with the prompt's, which may be many. NULL: they
+     * are told nowhere. */
+    const body_part *ids_parts;
     void (*write_chunk)(const struct render_chunk *chunk, struct weft_writer *w);
     /* The last events, until `out` has about `limit` bytes. False: they are to be gone on with. */
     bool (*end_stream)(weft_api_call *call, struct weft_buf *out, size_t limit);

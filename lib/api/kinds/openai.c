@@ -62,6 +62,10 @@ void wefti_api_openai_usage(const weft_api_call *call, uint64_t n_output, struct
 
 void wefti_api_openai_close_chunk(const weft_api_call *call, struct weft_writer *w) {
     weft_write_end(w);
+    wefti_api_openai_end_chunk(call, w);
+}
+
+void wefti_api_openai_end_chunk(const weft_api_call *call, struct weft_writer *w) {
     if (call->params.continuous_usage) {
         wefti_api_openai_usage(call, call->render.n_streamed, w);
     } else if (call->params.include_usage) {

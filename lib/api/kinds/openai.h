@@ -14,6 +14,9 @@ void wefti_api_openai_open_chunk(weft_api_call *call, const char *object, struct
 /* Closes list and chunk; with usage if asked for. */
 void wefti_api_openai_close_chunk(const weft_api_call *call, struct weft_writer *w);
 
+/* The same where the list is closed already. */
+void wefti_api_openai_end_chunk(const weft_api_call *call, struct weft_writer *w);
+
 /* "finish_reason" and "stop_reason"; `is_last`: the choice is complete. */
 void wefti_api_openai_finish(const struct choice *choice, bool is_last, struct weft_writer *w);
 

@@ -73,6 +73,7 @@ struct params {
     int32_t
         truncate_to;    /* of each prompt so many ids are kept; -1: what fits the context; 0: all */
     bool truncates_end; /* the first of them, else the last */
+    bool return_ids;    /* the answer has them, and those of the output */
 
     bool stream, include_usage, continuous_usage;
     bool echo, include_stop, skip_special, tokens_as_ids;

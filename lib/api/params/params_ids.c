@@ -31,10 +31,15 @@ void wefti_api_params_read_ids(const struct reader *r, const weft_api_kind *kind
                                const struct weft_api_limits *limits, struct params *params) {
     static const struct refused_field truncation[] = {{"truncate_prompt_tokens", IF_NULL},
                                                       {NULL, IF_NULL}};
+    static const struct refused_field told[] = {{"return_token_ids", IF_FALSE}, {NULL, IF_NULL}};
     if (kind->generates)
         read_truncation(r, limits, params);
     else
         wefti_api_params_refuse(r, truncation);
+    if (kind->ids_parts)
+        wefti_api_json_get_bool(r, "return_token_ids", &params->return_ids);
+    else
+        wefti_api_params_refuse(r, told);
 }
 
 /* Where the context decides, the output has the room that it asks for. */

@@ -21,7 +21,6 @@ static const struct refused_field unsupported[] = {
     {"repetition_detection", IF_NULL},
     {"kv_transfer_params", IF_NULL},
     {"mm_processor_kwargs", IF_NULL},
-    {"return_token_ids", IF_FALSE},
     {"store", IF_FALSE},
     {"verbosity", IF_NULL},
     {"length_penalty", IF_ONE},

@@ -10,6 +10,7 @@
 #include "render/choice_text.h"
 #include "render/message.h"
 #include "render/render.h"
+#include "render/token_ids.h"
 
 #define TEXT_BYTES_MAX (16u << 20)
 #define ECHO_TOKENS_PER_CHUNK 32
@@ -285,6 +286,11 @@ enum weft_api_render weft_api_render_stream(weft_api_call *call, struct weft_buf
     if (call->render.is_finished) return WEFT_API_RENDER_DONE;
     while (out->len < limit) {
         size_t start = out->len;
+        struct choice *begun = wefti_api_ids_begun(call);
+        if (begun) {
+            if (!wefti_api_ids_write_first(begun, out, limit)) break;
+            continue;
+        }
         weft_buf_add_str(out, call->kind->framing->before);
         if (write_next(call, WEFT_WRITE_JSON, out)) {
             weft_buf_add_str(out, call->kind->framing->after);
