@@ -7,6 +7,7 @@ import time
 
 import harness
 from harness import Server
+from rpc import Rpc
 
 GZIP = {"Content-Encoding": "gzip"}
 
@@ -78,6 +79,39 @@ def test_prompts_are_cut_to_what_is_asked_for():
         assert chat["usage"]["prompt_tokens"] == 1020
         reply = server.post("/v1/completions", {"prompt": text, "truncate_prompt_tokens": 1025})
         assert reply.status == 400 and reply.json["error"]["param"] == "truncate_prompt_tokens"
+
+
+def test_token_ids_are_told_where_vllm_tells_them():
+    with Server() as server, Rpc(server) as rpc:
+        text = "Once upon a time"
+        ids = server.post("/tokenize", {"prompt": text}).json["tokens"]
+        body = {"prompt": text, "max_tokens": 12, "temperature": 0, "return_token_ids": True, "n": 2}
+        whole = server.complete(**body)
+        for choice in whole["choices"]:
+            assert choice["prompt_token_ids"] == ids and len(choice["token_ids"]) == 12
+            spelt = server.post("/detokenize", {"tokens": choice["token_ids"]}).json["prompt"]
+            assert spelt.strip() == choice["text"].strip()
+        events = server.stream("/v1/completions", body)
+        for choice in whole["choices"]:
+            mine = [c for e in events for c in e["choices"] if c["index"] == choice["index"]]
+            assert mine[0]["prompt_token_ids"] == ids and not any("prompt_token_ids" in c for c in mine[1:])
+            assert sum((c["token_ids"] for c in mine), []) == choice["token_ids"]
+            assert "".join(c["text"] for c in mine) == choice["text"]
+        echoed = server.complete(**{**body, "n": 1, "echo": True})["choices"][0]
+        assert echoed["token_ids"] == whole["choices"][0]["token_ids"] and echoed["text"].startswith(text)
+        chat = {"messages": [{"role": "user", "content": "Tell me."}], "max_tokens": 6, "temperature": 0,
+                "return_token_ids": True}
+        whole = server.chat(**chat)
+        prompt = server.post("/tokenize", {"messages": chat["messages"]}).json["tokens"]
+        assert whole["prompt_token_ids"] == prompt and len(whole["choices"][0]["token_ids"]) == 6
+        events = server.stream("/v1/chat/completions", chat)
+        assert events[0]["prompt_token_ids"] == prompt and events[0]["choices"][0]["delta"]["role"] == "assistant"
+        assert sum((c.get("token_ids", []) for e in events for c in e["choices"]), []) == whole["choices"][0]["token_ids"]
+        assert "token_ids" not in server.complete(prompt=text, max_tokens=2)["choices"][0]
+        error, result = rpc.call(1, "generate", {**body, "n": 1})
+        assert error is None and result["choices"][0]["prompt_token_ids"] == ids and len(result["choices"][0]["token_ids"]) == 12
+        reply = server.post("/completion", {"prompt": text, "return_token_ids": True})
+        assert reply.status == 400 and reply.json["error"]["param"] == "return_token_ids"
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,11 +72,144 @@ static void a_cut_prompt_is_echoed_as_its_ids_read(void **state) {
     weft_api_call_drop(call);
 }
 
+/* ---------------------------------------------------------------------------- what is told --- */
+
+static void expect_ids(const json_t *list, uint32_t first, size_t n) {
+    assert_int_equal(json_array_size(list), n);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(json_integer_value(json_array_get(list, i)), first + i);
+}
+
+/* A completion of ids 1 to 40 and of 50, of two choices with ids 100 and 101, 200 and 201, ... */
+static weft_api_call *two_prompts(const char *fields) {
+    struct weft_buf json;
+    weft_buf_init(&json, 1 << 16);
+    weft_buf_add_str(&json, "{\"prompt\":[[1");
+    for (uint32_t id = 2; id <= 40; id++)
+        weft_buf_printf(&json, ",%u", id);
+    weft_buf_printf(&json, "],[50]],\"n\":2,\"max_tokens\":2,\"return_token_ids\":true%s}", fields);
+    weft_api_call *call = begin(weft_buf_cstr(&json));
+    weft_buf_fini(&json);
+    assert_int_equal(call->error.status, 0);
+    struct sent submits[2] = {paper.sent[paper.n_sent - 2], paper.sent[paper.n_sent - 1]};
+    for (uint32_t i = 0; i < 2; i++)
+        put_accepted(&submits[i]);
+    for (uint32_t i = 0; i < 4; i++) {
+        put_token(&submits[i / 2], i % 2, 0, 100 * (i + 1), WEFT_END_NONE);
+        put_token(&submits[i / 2], i % 2, 1, 100 * (i + 1) + 1, WEFT_END_LENGTH);
+    }
+    return call;
+}
+
+static void completions_tell_them_in_each_choice(void **state) {
+    (void)state;
+    weft_api_call *call = two_prompts("");
+    json_t *body = body_of(call, 1);
+    for (uint32_t i = 0; i < 4; i++) {
+        const json_t *prompt = json_object_get(choice_of(body, i), "prompt_token_ids");
+        expect_ids(prompt, i < 2 ? 1 : 50, i < 2 ? 40 : 1);
+        expect_ids(json_object_get(choice_of(body, i), "token_ids"), 100 * (i + 1), 2);
+    }
+    assert_null(json_object_get(body, "prompt_token_ids"));
+    json_decref(body);
+    weft_api_call_drop(call);
+}
+
+/* The chunks of a whole stream, rendered `budget` bytes at a time. */
+static json_t *chunks_of(weft_api_call *call, size_t budget) {
+    struct weft_buf out;
+    json_t *list = json_array();
+    weft_buf_init(&out, 1 << 20);
+    enum weft_api_render status;
+    do {
+        size_t before = out.len;
+        status = weft_api_render_stream(call, &out, budget);
+        assert_true(out.len - before < budget + 400); /* a chunk without its prompt */
+    } while (status == WEFT_API_RENDER_MORE);
+    assert_int_equal(status, WEFT_API_RENDER_DONE);
+    for (const char *at = weft_buf_cstr(&out); (at = strstr(at, "data: {")); at++) {
+        json_t *chunk = json_loadb(at + 6, (size_t)(strstr(at, "\n\n") - at) - 6, 0, NULL);
+        assert_non_null(chunk);
+        json_array_append_new(list, chunk);
+    }
+    weft_buf_fini(&out);
+    return list;
+}
+
+/* Appends what the chunks of choice `index` have under `key`; the first one has it first. */
+static json_t *joined(const json_t *chunks, json_int_t index, const char *key) {
+    json_t *all = json_array(), *chunk;
+    size_t i;
+    json_array_foreach(chunks, i, chunk) {
+        const json_t *choice = choice_of(chunk, 0);
+        if (json_integer_value(json_object_get(choice, "index")) != index) continue;
+        json_t *ids = json_object_get(choice, key);
+        if (!ids) ids = json_object_get(chunk, key);
+        if (ids) json_array_extend(all, ids);
+    }
+    return all;
+}
+
+static void streams_tell_the_prompt_first_and_in_pieces(void **state) {
+    (void)state;
+    for (size_t budget = 1; budget < 5000; budget *= 4) {
+        weft_api_call *call = two_prompts(",\"stream\":true");
+        json_t *chunks = chunks_of(call, budget);
+        for (uint32_t i = 0; i < 4; i++) {
+            json_t *prompt = joined(chunks, i, "prompt_token_ids");
+            json_t *output = joined(chunks, i, "token_ids");
+            expect_ids(prompt, i < 2 ? 1 : 50, i < 2 ? 40 : 1);
+            expect_ids(output, 100 * (i + 1), 2);
+            json_decref(prompt);
+            json_decref(output);
+        }
+        assert_non_null(
+            json_object_get(choice_of(json_array_get(chunks, 0), 0), "prompt_token_ids"));
+        weft_api_call_drop(call);
+        json_decref(chunks);
+    }
+}
+
+static void a_chat_tells_its_prompt_beside_the_choices(void **state) {
+    (void)state;
+    static const char template[] = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    struct weft_errmsg why;
+    uint32_t ids[32], n_ids = encode("Once upon a time", ids);
+    assert_int_equal(weft_tmpl_new(template, strlen(template), NULL, &api.chat, &why), WEFT_OK);
+    static const char *const streams[] = {"false", "true"};
+    for (int i = 0; i < 2; i++) {
+        char json[256];
+        (void)snprintf(json, sizeof json,
+                       "{\"messages\":[{\"role\":\"user\",\"content\":\"Once upon a time\"}],"
+                       "\"max_tokens\":1,\"return_token_ids\":true,\"stream\":%s}",
+                       streams[i]);
+        weft_api_call *call = begin_kind(CALL_CHAT, json);
+        struct sent submit = *last_sent();
+        put_accepted(&submit);
+        put_token(&submit, 0, 0, 100, WEFT_END_LENGTH);
+        json_t *list = i == 0 ? json_pack("[o]", body_of(call, 1)) : chunks_of(call, 1);
+        const json_t *first = json_array_get(list, 0);
+        const json_t *last = json_array_get(list, json_array_size(list) - 1);
+        const json_t *prompt = json_object_get(first, "prompt_token_ids");
+        assert_int_equal(json_array_size(prompt), n_ids);
+        for (uint32_t k = 0; k < n_ids; k++)
+            assert_int_equal(json_integer_value(json_array_get(prompt, k)), ids[k]);
+        expect_ids(json_object_get(choice_of(last, 0), "token_ids"), 100, 1);
+        json_decref(list);
+        weft_api_call_drop(call);
+    }
+    weft_tmpl_free(api.chat);
+    api.chat = NULL;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(a_prompt_is_cut_to_as_many_ids_as_were_asked_for),
         CASE(or_to_what_the_context_has_beside_the_output),
         CASE(a_cut_prompt_is_echoed_as_its_ids_read),
+        CASE(completions_tell_them_in_each_choice),
+        CASE(streams_tell_the_prompt_first_and_in_pieces),
+        CASE(a_chat_tells_its_prompt_beside_the_choices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
