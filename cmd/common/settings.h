@@ -221,8 +221,8 @@
       "largest request body")                                                                      \
     X(strict_fields, FLAG, "strict-fields", FRONT, 0, 0, NULL, NULL,                               \
       "refuse requests that have a field which is not known here")                                 \
-    X(max_logprobs, U32, "max-logprobs", FRONT, 0, WEFT_VOCAB_MAX, "20", "N",                      \
-      "most log-probabilities per token a request may ask for")                                    \
+    X(max_logprobs, I32, "max-logprobs", FRONT, -1, WEFT_VOCAB_MAX, "20", "N",                     \
+      "most log-probabilities per token a request may ask for; -1: all of the vocabulary")                                    \
     X(max_logprob_bytes, SIZE, "max-logprob-bytes", FRONT, 4096, 1e12, "64MiB", "SIZE",            \
       "memory one request's log-probabilities may take at a time")                                 \
     X(client_stall_timeout_ms, U32, "client-stall-timeout", FRONT, 100, WEFT_SETTING_MS_MAX,       \

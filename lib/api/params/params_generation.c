@@ -268,12 +268,24 @@ void wefti_api_params_read_penalties(const struct reader *r, const struct weft_a
 
 /* ------------------------------------------------------------------------ log-probabilities --- */
 
+void wefti_api_params_read_n_logprobs(const struct reader *r, const char *name,
+                                      const struct weft_api_limits *limits, int64_t *out) {
+    int64_t n = 0;
+    if (!wefti_api_json_get_int(r, name, -1, limits->max_logprobs, &n)) return;
+    *out = n < 0 ? limits->n_vocab : n; /* while that is not known nothing is served */
+    if (*out > limits->max_logprobs)
+        weft_api_error_set(r->error, 400, name, NULL,
+                           "'%s' = -1 asks for all %u tokens of the vocabulary, more than the %u "
+                           "of --max-logprobs",
+                           name, limits->n_vocab, limits->max_logprobs);
+}
+
 int64_t wefti_api_params_read_chat_logprobs(const struct reader *r,
                                             const struct weft_api_limits *limits) {
     int64_t n_top = -1;
     bool is_wanted = false;
     wefti_api_json_get_bool(r, "logprobs", &is_wanted);
-    wefti_api_json_get_int(r, "top_logprobs", 0, limits->max_logprobs, &n_top);
+    wefti_api_params_read_n_logprobs(r, "top_logprobs", limits, &n_top);
     if (n_top > 0 && !is_wanted)
         weft_api_error_set(r->error, 400, "top_logprobs", NULL,
                            "'top_logprobs' needs 'logprobs' to be true");
@@ -284,7 +296,7 @@ int64_t wefti_api_params_read_chat_logprobs(const struct reader *r,
 void wefti_api_params_read_logprobs(const struct reader *r, const struct weft_api_limits *limits,
                                     int64_t n, struct params *params) {
     int64_t n_prompt = -1;
-    wefti_api_json_get_int(r, "prompt_logprobs", 0, limits->max_logprobs, &n_prompt);
+    wefti_api_params_read_n_logprobs(r, "prompt_logprobs", limits, &n_prompt);
     if (n_prompt >= 0 && params->stream)
         weft_api_error_set(r->error, 400, "prompt_logprobs", NULL,
                            "'prompt_logprobs' are not available with 'stream': true");

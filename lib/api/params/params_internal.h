@@ -102,6 +102,10 @@ void wefti_api_params_read_stop_tokens(const struct reader *r, const struct weft
 void wefti_api_params_read_penalties(const struct reader *r, const struct weft_api_limits *limits,
                                      struct params *params);
 
+/* How many log-probabilities each token is to have: up to --max-logprobs, or -1 for all of the vocabulary. */
+void wefti_api_params_read_n_logprobs(const struct reader *r, const char *name,
+                                      const struct weft_api_limits *limits, int64_t *out);
+
 /* Chat's "logprobs" and "top_logprobs" as one number; -1: none. */
 int64_t wefti_api_params_read_chat_logprobs(const struct reader *r,
                                             const struct weft_api_limits *limits);
