@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import threading
 import time
 
@@ -112,6 +113,25 @@ def test_token_ids_are_told_where_vllm_tells_them():
         assert error is None and result["choices"][0]["prompt_token_ids"] == ids and len(result["choices"][0]["token_ids"]) == 12
         reply = server.post("/completion", {"prompt": text, "return_token_ids": True})
         assert reply.status == 400 and reply.json["error"]["param"] == "return_token_ids"
+
+
+def test_log_probabilities_of_the_whole_vocabulary():
+    every = {"prompt": "The sea", "max_tokens": 2, "logprobs": -1, "return_tokens_as_token_ids": True}
+    with Server() as server:
+        reply = server.post("/v1/completions", every)
+        assert reply.status == 400 and "--max-logprobs" in reply.json["error"]["message"]
+    for most in ("-1", "100000"):
+        with Server("--max-logprobs", most) as server:
+            top = server.complete(**every)["choices"][0]["logprobs"]["top_logprobs"]
+            n_vocab = len(top[0])
+            assert n_vocab > 1000 and set(top[0]) == {f"token_id:{i}" for i in range(n_vocab)}
+            assert all(abs(sum(map(math.exp, t.values())) - 1) < 1e-3 for t in top)
+            chat = server.chat(messages=[{"role": "user", "content": "x"}], max_tokens=1, logprobs=True, top_logprobs=-1,
+                               prompt_logprobs=-1)
+            assert len(chat["choices"][0]["logprobs"]["content"][0]["top_logprobs"]) == n_vocab
+            assert len(chat["prompt_logprobs"][1]) == n_vocab
+            reply = server.post("/v1/completions", {**every, "max_tokens": 1000, "n": 8})
+            assert reply.status == 400 and "--max-logprob-bytes" in reply.json["error"]["message"]
 
 
 if __name__ == "__main__":
