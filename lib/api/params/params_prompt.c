@@ -9,6 +9,14 @@
 
 /* ---------------------------------------------------------------------------------- prompts --- */
 
+/* vLLM's and llama-server's prompts of several kinds of data are objects. */
+static void refuse_object(const struct reader *r, const char *name) {
+    weft_api_error_set(r->error, 400, name, "unsupported_parameter",
+                       "'%s' must be text or token ids: images, audio and embeddings are not taken "
+                       "by this server",
+                       name);
+}
+
 /* An array of integers, each below n_vocab (0: not known), as a new array. */
 static uint32_t *read_ids(const struct reader *r, const char *name, const json_t *array,
                           uint32_t n_vocab) {
@@ -21,6 +29,7 @@ static uint32_t *read_ids(const struct reader *r, const char *name, const json_t
     int64_t max = n_vocab ? n_vocab - 1 : INT32_MAX;
     for (size_t i = 0; i < n; i++) {
         const json_t *item = json_array_get(array, i);
+        if (json_is_object(item)) refuse_object(r, name);
         if (!json_is_integer(item)) {
             weft_api_error_set(r->error, 400, name, NULL,
                                "'%s' must be a string, a list of strings, a list of token ids or a "
@@ -50,6 +59,8 @@ static void read_prompt(const struct reader *r, const json_t *value, uint32_t n_
     } else if (json_is_array(value)) {
         out->ids = read_ids(r, "prompt", value, n_vocab);
         out->n_ids = json_array_size(value);
+    } else if (json_is_object(value)) {
+        refuse_object(r, "prompt");
     } else {
         wefti_api_json_wrong_type(r, "prompt", "a string, a list of strings, ids or lists of ids",
                                   value);

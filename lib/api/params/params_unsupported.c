@@ -10,7 +10,6 @@ static const struct refused_field unsupported[] = {
     {"use_beam_search", IF_FALSE},
     {"guided_whitespace_pattern", IF_NULL},
     {"logits_processors", IF_EMPTY},
-    {"prompt_embeds", IF_NULL},
     {"bad_words", IF_EMPTY},
     {"allowed_token_ids", IF_NULL},
     {"chat_template", IF_NULL},
@@ -119,8 +118,22 @@ void wefti_api_params_refuse_chat(const struct reader *r) {
     wefti_api_params_refuse(r, only_in_chats);
 }
 
+/* Of other kinds of data; the second is llama-server's. */
+static void refuse_data(const struct reader *r) {
+    static const char *const fields[] = {"prompt_embeds", "multimodal_data", "multi_modal_data"};
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        const json_t *value = wefti_api_json_get(r, fields[i]);
+        if (!wefti_api_params_is_absent(value))
+            weft_api_error_set(r->error, 400, fields[i], "unsupported_parameter",
+                               "'%s' is not supported: images, audio and embeddings are not taken "
+                               "by this server",
+                               fields[i]);
+    }
+}
+
 void wefti_api_params_refuse_unsupported(const struct reader *r) {
     wefti_api_params_refuse(r, unsupported);
+    refuse_data(r);
     const json_t *modalities = wefti_api_json_get(r, "modalities");
     for (size_t i = 0; i < json_array_size(modalities); i++) {
         const json_t *item = json_array_get(modalities, i);
