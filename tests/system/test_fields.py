@@ -134,5 +134,16 @@ def test_log_probabilities_of_the_whole_vocabulary():
             assert reply.status == 400 and "--max-logprob-bytes" in reply.json["error"]["message"]
 
 
+def test_images_and_audio_are_refused_in_so_many_words():
+    with Server() as server:
+        for prompt in ({"prompt": "a", "multi_modal_data": {"image": "x"}}, [{"prompt_embeds": "AAAA"}],
+                       {"prompt_string": "a", "multimodal_data": ["AAAA"]}):
+            for path in ("/v1/completions", "/completion"):
+                error = server.post(path, {"prompt": prompt}).json["error"]
+                assert error["param"] == "prompt" and "images, audio" in error["message"], error
+        error = server.post("/v1/completions", {"prompt": "a", "prompt_embeds": "AAAA"}).json["error"]
+        assert error["param"] == "prompt_embeds" and "embeddings" in error["message"], error
+
+
 if __name__ == "__main__":
     harness.main()
