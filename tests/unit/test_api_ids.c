@@ -175,7 +175,7 @@ static void a_chat_tells_its_prompt_beside_the_choices(void **state) {
     static const char template[] = "{% for m in messages %}{{ m.content }}{% endfor %}";
     struct weft_errmsg why;
     uint32_t ids[32], n_ids = encode("Once upon a time", ids);
-    assert_int_equal(weft_tmpl_new(template, strlen(template), NULL, &api.chat, &why), WEFT_OK);
+    assert_int_equal(weft_api_set_template(&api, strdup(template), "auto", &why), WEFT_OK);
     static const char *const streams[] = {"false", "true"};
     for (int i = 0; i < 2; i++) {
         char json[256];
@@ -199,7 +199,9 @@ static void a_chat_tells_its_prompt_beside_the_choices(void **state) {
         weft_api_call_drop(call);
     }
     weft_tmpl_free(api.chat);
+    free(api.chat_source);
     api.chat = NULL;
+    api.chat_source = NULL;
 }
 
 int main(void) {

@@ -1,4 +1,4 @@
-#include "dialect.h"
+#include "api/dialect.h"
 
 #include <jansson.h>
 #include <string.h>
