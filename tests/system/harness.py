@@ -438,6 +438,33 @@ class Call:
         return self.value
 
 
+class Killer:
+    """kill -9 of one child after the other, whenever so many more tokens have been computed."""
+
+    def __init__(self, server, names, every_tokens):
+        self.server, self.names, self.every_tokens = server, names, every_tokens
+        self.n, self.stop = 0, threading.Event()
+
+    def run(self):
+        while not self.stop.is_set():
+            moment = self.server.metric("weft_generation_tokens_total") + self.every_tokens
+            wait_until("more tokens", lambda: self.stop.wait(0.02) or
+                               self.server.metric("weft_generation_tokens_total") >= moment)
+            name = self.names[self.n % len(self.names)]
+            if not self.stop.is_set():
+                old = self.server.kill(name)[name]
+                wait_until("another", lambda: self.server.children().get(name) not in (None, old))
+                self.n += 1
+
+    def __enter__(self):
+        self.call = Call(self.run)
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        self.call.result()
+
+
 def in_threads(calls):
     """Runs all calls at once; their results in order. The first exception is raised, when all have ended."""
     running = [Call(call) for call in calls]

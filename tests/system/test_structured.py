@@ -483,37 +483,10 @@ def test_they_are_the_same_alone_and_under_kills():
     n_tokens = sum(len(choice["logprobs"]["tokens"]) for choice in expected)
     with Server("--max-num-seqs", str(TOGETHER), "--restart-grace", "3600000") as server:
         assert [complete(server, body) for body in requests] == expected
-        with Killer(server, ("worker", "scheduler"), every_tokens=max(1500, n_tokens // 100)) as killer:
+        with harness.Killer(server, ("worker", "scheduler"), every_tokens=max(1500, n_tokens // 100)) as killer:
             assert together(server, requests) == expected
         print(f"    {n_tokens} tokens of {len(requests)} outputs, {killer.n} kills under the same together", flush=True)
         assert killer.n > 1
-
-
-class Killer:
-    """kill -9 of one child after the other, whenever so many more tokens have been computed."""
-
-    def __init__(self, server, names, every_tokens):
-        self.server, self.names, self.every_tokens = server, names, every_tokens
-        self.n, self.stop = 0, threading.Event()
-
-    def run(self):
-        while not self.stop.is_set():
-            moment = self.server.metric("weft_generation_tokens_total") + self.every_tokens
-            harness.wait_until("more tokens", lambda: self.stop.wait(0.02) or
-                               self.server.metric("weft_generation_tokens_total") >= moment)
-            name = self.names[self.n % len(self.names)]
-            if not self.stop.is_set():
-                old = self.server.kill(name)[name]
-                harness.wait_until("another", lambda: self.server.children().get(name) not in (None, old))
-                self.n += 1
-
-    def __enter__(self):
-        self.call = harness.Call(self.run)
-        return self
-
-    def __exit__(self, *_):
-        self.stop.set()
-        self.call.result()
 
 
 if __name__ == "__main__":
