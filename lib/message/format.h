@@ -20,6 +20,7 @@ enum wefti_msg_syntax {
 
 #define WEFTI_MSG_HINTS_MAX 3
 #define WEFTI_MSG_MARKS_MAX 12
+#define WEFTI_MSG_OPENS_MAX 4
 
 struct weft_msg_format {
     const char *name;
@@ -27,10 +28,18 @@ struct weft_msg_format {
     enum weft_msg_ids ids;
     const char *think_begin, *think_end; /* NULL: none, or Harmony's */
     const char *open, *close;            /* of all calls, or of each; NULL: none */
-    const char *hints
-        [WEFTI_MSG_HINTS_MAX]; /* a chat template that has all of them is of this format; none: never */
-    const char
-        *marks[WEFTI_MSG_MARKS_MAX]; /* those that may be special tokens, thoughts' included */
+    /* Read, not asked for: other spellings of `open`; a call's own first mark, where `open` is forgotten (what stands
+     * after it is read as if it had been there); the sentences or tags that some models put around an answer. */
+    const char *opens[WEFTI_MSG_OPENS_MAX];
+    const char *close_too;
+    const char *inner;
+    bool is_inner_bare; /* `inner` may be ordinary text: a call of a tool that was given, or none */
+    const char *answer_begin, *answer_end;
+    const char *think_begin_too, *think_end_too;
+    /* A chat template that has all of them is of this format; none: never. */
+    const char *hints[WEFTI_MSG_HINTS_MAX];
+    /* Those that may be special tokens, thoughts' included. */
+    const char *marks[WEFTI_MSG_MARKS_MAX];
 };
 
 /* Ended by one without a name; in the order in which templates are tried. */
