@@ -70,15 +70,16 @@ static const struct {
     const char *format;
     struct wefti_msg_writing writing;
 } writings[] = {
-    {"qwen3-coder", {"<parameter=", ">\n", NULL, "</parameter>", "\n</parameter>\n", false}},
-    {"seed-oss", {"<parameter=", ">", NULL, "</parameter>", "</parameter>\n", false}},
-    {"minimax-m2", {"<parameter name=\"", "\">", NULL, "</parameter>", "</parameter>\n", false}},
+    {"qwen3-coder", {"<parameter=", ">\n", NULL, "</parameter>", "\n</parameter>\n", false, false}},
+    {"seed-oss", {"<parameter=", ">", NULL, "</parameter>", "</parameter>\n", true, false}},
+    {"minimax-m2",
+     {"<parameter name=\"", "\">", NULL, "</parameter>", "</parameter>\n", false, false}},
     {"deepseek-v3.2",
      {"<｜DSML｜parameter name=\"", "\" string=\"false\">", "\" string=\"true\">",
-      "</｜DSML｜parameter>", "</｜DSML｜parameter>\n", false}},
+      "</｜DSML｜parameter>", "</｜DSML｜parameter>\n", false, false}},
     {"glm-4.5",
      {"<arg_key>", "</arg_key>" WEFTI_MSG_LINE "<arg_value>", NULL, "</arg_value>",
-      "</arg_value>" WEFTI_MSG_LINE, false}},
+      "</arg_value>" WEFTI_MSG_LINE, false, false}},
     {"lfm2", {.is_python = true}},
     {"llama4-pythonic", {.is_python = true}},
 };
@@ -102,10 +103,28 @@ static const char *text_or_none(const char *text) {
 
 /* ---------------------------------------------------------------------------------------- calls --- */
 
+/* A name that stands between quotes of JSON may be any; others must be what the parser reads up to the next mark. */
+static bool is_quoted(const struct wefti_msg_build *b, const struct layout *layout) {
+    size_t n = strlen(layout->call);
+    return n > 0 && layout->call[n - 1] == '"' && !writing_of(b->wish->format);
+}
+
+static bool is_sayable(const struct wefti_msg_build *b, const struct wefti_msg_tool *tool,
+                       const struct layout *layout) {
+    static const char names[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
+    const struct wefti_msg_writing *writing = writing_of(b->wish->format);
+    if (is_quoted(b, layout)) return true;
+    if (writing && writing->is_python) return strspn(tool->name, names) == tool->name_len;
+    for (size_t i = 0; i < tool->name_len; i++) {
+        unsigned char c = (unsigned char)tool->name[i];
+        if (c <= ' ' || c == 0x7f || strchr("<>[]{}()\"'`|", c)) return false;
+    }
+    return true;
+}
+
 static void add_name(struct wefti_msg_build *b, json_t *seq, const struct wefti_msg_tool *tool,
                      const struct layout *layout) {
-    size_t n = strlen(layout->call);
-    if (n == 0 || layout->call[n - 1] != '"' || writing_of(b->wish->format)) {
+    if (!is_quoted(b, layout)) {
         wefti_msg_add_text(b, seq, tool->name, tool->name_len);
         return;
     }
@@ -127,7 +146,7 @@ static json_t *tool_node(struct wefti_msg_build *b, const struct wefti_msg_tool 
     add_name(b, seq, tool, layout);
     wefti_msg_add_spelt(b, seq, layout->name_end);
     if (writing)
-        wefti_msg_add(b, seq, wefti_msg_params(b, schema, writing));
+        wefti_msg_add(b, seq, wefti_msg_params(b, tool->parameters, schema, writing));
     else
         wefti_msg_add(b, seq, wefti_msg_schema(b, json_incref(schema)));
     json_decref(schema);
@@ -141,8 +160,10 @@ static json_t *call_node(struct wefti_msg_build *b, const struct layout *layout,
     if (!layout->is_around_all && !is_opened)
         wefti_msg_add_spelt(b, seq, text_or_none(format->open));
     wefti_msg_add_spelt(b, seq, layout->call);
-    for (uint32_t i = 0; i < b->wish->tools->count && !b->failed; i++)
-        wefti_msg_add(b, any, tool_node(b, &b->wish->tools->tools[i], layout));
+    for (uint32_t i = 0; i < b->wish->tools->count && !b->failed; i++) {
+        const struct wefti_msg_tool *tool = &b->wish->tools->tools[i];
+        if (is_sayable(b, tool, layout)) wefti_msg_add(b, any, tool_node(b, tool, layout));
+    }
     wefti_msg_add(b, seq, any);
     wefti_msg_add_spelt(b, seq, layout->call_end);
     if (!layout->is_around_all) wefti_msg_add_spelt(b, seq, text_or_none(format->close));
@@ -225,6 +246,13 @@ static json_t *harmony_node(struct wefti_msg_build *b, const struct layout *layo
 
 /* ---------------------------------------------------------------------------------- all of them --- */
 
+static const struct wefti_msg_tool *first_sayable(const struct wefti_msg_build *b,
+                                                  const struct layout *layout) {
+    for (uint32_t i = 0; i < b->wish->tools->count; i++)
+        if (is_sayable(b, &b->wish->tools->tools[i], layout)) return &b->wish->tools->tools[i];
+    return NULL;
+}
+
 static bool has_nothing_to_ask(const struct weft_msg_wish *wish) {
     const struct weft_msg_format *format = wish->format;
     if (wish->choice != WEFT_MSG_AUTO) return false;
@@ -261,6 +289,10 @@ weft_err weft_msg_constrain(const struct weft_msg_wish *wish, struct weft_buf *t
     if (!wish->tools || wish->tools->count == 0)
         return weft_err_set(why, WEFT_E_INVAL, "there are no tools to call");
     if (has_nothing_to_ask(wish)) return WEFT_OK;
+    if (!first_sayable(&b, layout))
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "a model of format %s can't write the name of tool \"%.60s\"",
+                            wish->format->name, wish->tools->tools[0].name);
     json_t *format;
     if (*thinks_out)
         format = harmony_node(&b, layout);

@@ -153,31 +153,33 @@ static void add_strings(struct regex *r, const json_t *schema, unsigned depth) {
 static void add_other_types(struct regex *r, unsigned types) {
     static const char *const word = "(?!\\s*(?:%s)\\s*$)";
     if (types) weft_buf_add_str(&r->text, "(?!\\s*\")");
-    if (types & WEFTI_MSG_NULL) weft_buf_printf(&r->text, word, "[nN](?:ull|ULL|one|ONE|il)");
-    if (types & WEFTI_MSG_BOOLEAN)
-        weft_buf_printf(&r->text, word, "[tT](?:rue|RUE)|[fF](?:alse|ALSE)");
+    if (types & WEFTI_MSG_NULL) weft_buf_printf(&r->text, word, "null|None");
+    if (types & WEFTI_MSG_BOOLEAN) weft_buf_printf(&r->text, word, "[tT]rue|[fF]alse");
     if (types & WEFTI_MSG_NUMBERS)
-        weft_buf_add_str(&r->text, "(?!\\s*[-+.0-9])(?!\\s*(?:NaN|nan|[iI]nf))");
+        weft_buf_printf(&r->text, word, "-?[0-9]+(?:\\.[0-9]+)?(?:[eE][-+]?[0-9]+)?");
     if (types & WEFTI_MSG_ARRAY) weft_buf_add_str(&r->text, "(?!\\s*[\\[(])");
     if (types & WEFTI_MSG_OBJECT) weft_buf_add_str(&r->text, "(?!\\s*\\{)");
 }
 
-/* Strings of the schema as they are; `others`: types that it has beside. */
+/* Strings of the schema as they are; `others`: types that a text is read as where it can be. Only what the schema says
+ * needs a check that there is such a text. */
 static json_t *string_text(struct wefti_msg_build *b, const json_t *root, const json_t *schema,
-                           const char *end, unsigned others) {
+                           const struct wefti_msg_reading *reading, unsigned others) {
     struct regex r = {.b = b, .root = root, .is_sound = true};
-    json_t *node = NULL;
+    json_t *node = NULL, *check = NULL;
     weft_buf_init(&r.text, REGEX_BYTES_MAX);
     weft_buf_add_str(&r.text, "(?![\\s\\S]*");
-    add_escaped(&r.text, end, strlen(end));
+    add_escaped(&r.text, reading->end, strlen(reading->end));
     weft_buf_add_str(&r.text, ")");
+    if (reading->loses_lines) weft_buf_add_str(&r.text, "(?!\\n)(?![\\s\\S]*\\n$)");
     add_other_types(&r, others);
+    size_t usual = r.text.len;
     add_strings(&r, schema, 0);
+    bool is_usual = r.text.len == usual && r.is_sound;
     weft_buf_add_str(&r.text, "[\\s\\S]*");
-    /* The check is whether there is any such text. */
-    json_t *check =
-        json_pack("{s:s, s:s+}", "type", "string", "pattern", "^", weft_buf_cstr(&r.text));
-    if (!r.text.failed && r.is_sound && check && wefti_msg_can(b, check))
+    if (!is_usual && r.is_sound && !r.text.failed)
+        check = json_pack("{s:s, s:s+}", "type", "string", "pattern", "^", weft_buf_cstr(&r.text));
+    if (is_usual || (check && wefti_msg_can(b, check)))
         node = wefti_msg_regex(b, weft_buf_cstr(&r.text));
     json_decref(check);
     weft_buf_fini(&r.text);
@@ -224,19 +226,19 @@ json_t *wefti_msg_either(struct wefti_msg_build *b, json_t *one, json_t *other) 
 }
 
 json_t *wefti_msg_string_value(struct wefti_msg_build *b, const json_t *root, const json_t *schema,
-                               const char *end) {
+                               const struct wefti_msg_reading *reading) {
     unsigned types = wefti_msg_types(root, schema);
-    return types & WEFTI_MSG_STRING ? string_text(b, root, schema, end, 0) : NULL;
+    return types & WEFTI_MSG_STRING ? string_text(b, root, schema, reading, 0) : NULL;
 }
 
 json_t *wefti_msg_text_value(struct wefti_msg_build *b, const json_t *root, const json_t *schema,
-                             const char *end) {
+                             const struct wefti_msg_reading *reading) {
     unsigned types = wefti_msg_types(root, schema);
+    unsigned others = reading->types ? reading->types : WEFTI_MSG_ALL;
     json_t *text = NULL, *rest = NULL;
-    if (types & WEFTI_MSG_STRING)
-        text = string_text(b, root, schema, end, types & ~(unsigned)WEFTI_MSG_STRING);
-    if (types & ~(unsigned)WEFTI_MSG_STRING)
-        rest = wefti_msg_json_value(b, root, schema, types & ~(unsigned)WEFTI_MSG_STRING);
+    others &= ~(unsigned)WEFTI_MSG_STRING;
+    if (types & WEFTI_MSG_STRING) text = string_text(b, root, schema, reading, others);
+    if (types & others) rest = wefti_msg_json_value(b, root, schema, others);
     return wefti_msg_either(b, text, rest);
 }
 

@@ -49,11 +49,28 @@ static bool is_one_of(const char *text, const char *const *list, size_t n) {
     return false;
 }
 
+static const struct {
+    const char *name;
+    unsigned bit;
+} type_names[] = {
+    {"string", WEFTI_MSG_STRING},   {"number", WEFTI_MSG_NUMBERS}, {"integer", WEFTI_MSG_NUMBERS},
+    {"boolean", WEFTI_MSG_BOOLEAN}, {"null", WEFTI_MSG_NULL},      {"array", WEFTI_MSG_ARRAY},
+    {"object", WEFTI_MSG_OBJECT},
+};
+#define N_TYPES (sizeof type_names / sizeof *type_names)
+
+static bool is_type(const char *name) {
+    for (size_t i = 0; i < N_TYPES; i++)
+        if (!strcmp(name, type_names[i].name)) return true;
+    return false;
+}
+
 /* ------------------------------------------------------------------------------ copies with losses --- */
 
 static bool is_lost(const struct loss *loss, const char *key, const json_t *value) {
     if (json_is_null(value)) return strcmp(key, "const") != 0 && strcmp(key, "default") != 0;
     if (!strcmp(key, "required") && !json_is_array(value)) return true;
+    if (!strcmp(key, "type") && json_is_string(value)) return !is_type(json_string_value(value));
     if (loss->looks_ahead && !strcmp(key, "pattern"))
         return json_is_string(value) && strstr(json_string_value(value), "(?");
     if (loss->looks_ahead && !strcmp(key, "format") && json_is_string(value))
@@ -230,16 +247,6 @@ json_t *wefti_msg_alone(struct wefti_msg_build *b, const json_t *root, const jso
 }
 
 /* ----------------------------------------------------------------------------------------- types --- */
-
-static const struct {
-    const char *name;
-    unsigned bit;
-} type_names[] = {
-    {"string", WEFTI_MSG_STRING},   {"number", WEFTI_MSG_NUMBERS}, {"integer", WEFTI_MSG_NUMBERS},
-    {"boolean", WEFTI_MSG_BOOLEAN}, {"null", WEFTI_MSG_NULL},      {"array", WEFTI_MSG_ARRAY},
-    {"object", WEFTI_MSG_OBJECT},
-};
-#define N_TYPES (sizeof type_names / sizeof *type_names)
 
 static unsigned named_type(const json_t *name) {
     for (size_t i = 0; i < N_TYPES && json_is_string(name); i++)

@@ -169,63 +169,78 @@ struct item {
     bool is_required;
 };
 
-static json_t *loose_value(struct wefti_msg_build *b, const json_t *root, const json_t *schema,
-                           const struct wefti_msg_writing *writing) {
-    unsigned types = wefti_msg_types(root, schema);
-    json_t *loose = wefti_msg_typed(b, types & WEFTI_MSG_STRING ? WEFTI_MSG_STRING : types);
-    json_t *value = writing->is_python ? wefti_msg_python_value(b, root, loose)
-                                       : wefti_msg_text_value(b, root, loose, writing->end);
-    json_decref(loose);
-    return value;
+struct writer {
+    struct wefti_msg_build *b;
+    const json_t *parameters, *root; /* as they came, and loosened */
+    const struct wefti_msg_writing *writing;
+};
+
+/* What the parser takes a value for, by the schema that it has. */
+static struct wefti_msg_reading reading_of(const struct writer *w, const struct param *param) {
+    const json_t *property =
+        json_object_get(json_object_get(w->parameters, "properties"), param->key);
+    const json_t *type = json_object_get(property, "type");
+    return (struct wefti_msg_reading){type ? wefti_msg_types(w->parameters, property) : 0,
+                                      w->writing->end, w->writing->loses_lines};
 }
 
 /* A key and its value. */
-static json_t *write_one(struct wefti_msg_build *b, const struct param *param, json_t *value,
-                         const struct wefti_msg_writing *writing) {
-    json_t *seq = wefti_msg_seq(b);
-    if (!writing->is_python) wefti_msg_add_spelt(b, seq, writing->before_key);
-    wefti_msg_add_text(b, seq, param->key, strlen(param->key));
-    wefti_msg_add_spelt(b, seq, writing->is_python ? "=" : writing->after_key);
-    wefti_msg_add(b, seq, value);
-    if (!writing->is_python) wefti_msg_add_spelt(b, seq, writing->close);
+static json_t *write_one(const struct writer *w, const struct param *param, json_t *value,
+                         const char *after_key) {
+    const struct wefti_msg_writing *writing = w->writing;
+    json_t *seq = wefti_msg_seq(w->b);
+    if (!writing->is_python) wefti_msg_add_spelt(w->b, seq, writing->before_key);
+    wefti_msg_add_text(w->b, seq, param->key, strlen(param->key));
+    wefti_msg_add_spelt(w->b, seq, after_key);
+    wefti_msg_add(w->b, seq, value);
+    if (!writing->is_python) wefti_msg_add_spelt(w->b, seq, writing->close);
     return seq;
 }
 
-static json_t *value_of(struct wefti_msg_build *b, const json_t *root, const json_t *schema,
-                        const struct wefti_msg_writing *writing) {
-    return writing->is_python ? wefti_msg_python_value(b, root, schema)
-                              : wefti_msg_text_value(b, root, schema, writing->end);
-}
-
-/* Where a string is marked as such its text and other values are two ways. */
-static json_t *write_marked(struct wefti_msg_build *b, const json_t *root,
-                            const struct param *param, const struct wefti_msg_writing *writing) {
+/* NULL: no value can be said. */
+static json_t *write_schema(const struct writer *w, const struct param *param,
+                            const json_t *schema) {
     const unsigned others = WEFTI_MSG_ALL & ~(unsigned)WEFTI_MSG_STRING;
-    struct wefti_msg_writing string = *writing;
-    string.after_key = writing->after_string_key;
-    json_t *text = wefti_msg_string_value(b, root, param->schema, writing->end);
-    json_t *rest = wefti_msg_json_value(b, root, param->schema, others);
-    if (text) text = write_one(b, param, text, &string);
-    if (rest) rest = write_one(b, param, rest, writing);
-    return wefti_msg_either(b, text, rest);
+    const struct wefti_msg_reading reading = reading_of(w, param);
+    const struct wefti_msg_writing *writing = w->writing;
+    json_t *value, *text = NULL;
+    if (writing->is_python) {
+        value = wefti_msg_python_value(w->b, w->root, schema);
+        return value ? write_one(w, param, value, "=") : NULL;
+    }
+    if (!writing->after_string_key) {
+        value = wefti_msg_text_value(w->b, w->root, schema, &reading);
+        return value ? write_one(w, param, value, writing->after_key) : NULL;
+    }
+    /* Where a string is marked as such its text and other values are two ways. */
+    text = wefti_msg_string_value(w->b, w->root, schema, &reading);
+    value = wefti_msg_json_value(w->b, w->root, schema, others);
+    if (text) text = write_one(w, param, text, writing->after_string_key);
+    if (value) value = write_one(w, param, value, writing->after_key);
+    return wefti_msg_either(w->b, text, value);
 }
 
-/* NULL: it can't be said, and may be left out. */
-static json_t *write_param(struct wefti_msg_build *b, const json_t *root, const struct param *param,
-                           const struct wefti_msg_writing *writing) {
-    if (writing->after_string_key) {
-        json_t *node = write_marked(b, root, param, writing);
-        if (node || !param->is_required) return node;
-        struct param loose = *param;
-        json_t *schema = wefti_msg_typed(b, WEFTI_MSG_STRING);
-        loose.schema = schema;
-        node = write_marked(b, root, &loose, writing);
-        json_decref(schema);
-        return node;
-    }
-    json_t *value = value_of(b, root, param->schema, writing);
-    if (!value && param->is_required) value = loose_value(b, root, param->schema, writing);
-    return value ? write_one(b, param, value, writing) : NULL;
+/* NULL: it can't be said, and may be left out. Where it must be there, or no more can be checked, its type is all that
+ * counts. */
+static json_t *write_param(const struct writer *w, const struct param *param) {
+    json_t *node = write_schema(w, param, param->schema);
+    if (node || !(param->is_required || w->b->n_checks == 0)) return node;
+    unsigned types = wefti_msg_types(w->root, param->schema);
+    json_t *loose = wefti_msg_typed(w->b, types & WEFTI_MSG_STRING ? WEFTI_MSG_STRING : types);
+    node = write_schema(w, param, loose);
+    json_decref(loose);
+    return node;
+}
+
+/* Whether the parser would read a key as it is written. */
+static bool is_sayable(const char *key, const struct wefti_msg_writing *writing) {
+    size_t n = strlen(key);
+    static const char names[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
+    if (n == 0 || n > 256) return false;
+    if (writing->is_python) return strspn(key, names) == n;
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)key[i] < ' ' || strchr("<>", key[i])) return false;
+    return !strchr(" \"'", key[0]) && !strchr(" \"'", key[n - 1]) && !strstr(key, " string=");
 }
 
 /* Each of them, where it may be left out or not. */
@@ -288,8 +303,9 @@ static json_t *write_all(struct wefti_msg_build *b, const struct item *items, si
     return seq;
 }
 
-json_t *wefti_msg_params(struct wefti_msg_build *b, const json_t *schema,
+json_t *wefti_msg_params(struct wefti_msg_build *b, const json_t *parameters, const json_t *schema,
                          const struct wefti_msg_writing *writing) {
+    const struct writer w = {b, parameters, schema, writing};
     struct params p = {.root = schema};
     enum extent extent = choose(b, &p);
     struct item *items = calloc(p.n + 1, sizeof *items);
@@ -298,8 +314,9 @@ json_t *wefti_msg_params(struct wefti_msg_build *b, const json_t *schema,
     for (size_t i = 0; i < p.n && items && !b->failed; i++) {
         struct param *one = &p.list[i];
         if (extent == EACH) one->is_required = true;
-        if (extent == REQUIRED_ONLY && !one->is_required) continue;
-        json_t *node = write_param(b, schema, one, writing);
+        bool is_left_out = extent == REQUIRED_ONLY || !is_sayable(one->key, writing);
+        if (is_left_out && !one->is_required) continue;
+        json_t *node = write_param(&w, one);
         if (node) items[n++] = (struct item){node, one->is_required};
     }
     json_t *all = b->failed ? NULL : write_all(b, items, n, writing);
