@@ -386,9 +386,22 @@ static json_t *as_object(struct wefti_msg_build *b, const json_t *parameters) {
     return root;
 }
 
+/* Where nothing but the properties may be, some of what can't be honoured can: "minProperties", for one. */
+static bool can_closed(struct wefti_msg_build *b, json_t *root) {
+    json_t *before = json_incref(json_object_get(root, "additionalProperties"));
+    wefti_msg_set(b, root, "additionalProperties", json_false());
+    bool can = json_object_size(json_object_get(root, "properties")) > 0 && wefti_msg_can(b, root);
+    if (!can && before)
+        wefti_msg_set(b, root, "additionalProperties", json_incref(before));
+    else if (!can)
+        (void)json_object_del(root, "additionalProperties");
+    json_decref(before);
+    return can;
+}
+
 json_t *wefti_msg_honoured(struct wefti_msg_build *b, const json_t *parameters) {
     json_t *root = as_object(b, parameters);
-    if (b->failed || wefti_msg_can(b, root)) return root;
+    if (b->failed || wefti_msg_can(b, root) || can_closed(b, root)) return root;
     loosen_map(b, root, "$defs");
     loosen_map(b, root, "definitions");
     loosen_map(b, root, "properties");
