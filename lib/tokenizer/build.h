@@ -29,6 +29,9 @@ bool wefti_tok_find(const weft_tokenizer *tok, struct weft_str text, uint32_t *i
 /* Adds `id` to eos_ids if it is a token and not there yet. */
 void wefti_tok_add_eos(weft_tokenizer *tok, uint64_t id);
 
+/* Looks for the tokens of weft_tok_fim by their names, unless the file has said which they are. */
+void wefti_tok_find_fim(weft_tokenizer *tok);
+
 /* Turns tok->scores into ranks for merging. PROTO: one is not a number. */
 weft_err wefti_tok_rank_scores(weft_tokenizer *tok, struct weft_errmsg *why);
 

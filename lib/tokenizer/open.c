@@ -29,6 +29,7 @@ weft_err weft_tok_open(const char *path, weft_tokenizer **tok_out, struct weft_e
     err = place.format == WEFT_MODEL_GGUF ? wefti_tok_load_gguf(tok, place.path, why)
                                           : load_folder(tok, place.path, why);
     if (err) goto cleanup;
+    wefti_tok_find_fim(tok);
     *tok_out = tok;
     tok = NULL;
 cleanup:

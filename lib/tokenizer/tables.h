@@ -91,6 +91,8 @@ struct weft_tokenizer {
     uint32_t eos_token_id; /* the tokenizer's own, for templates */
     uint32_t eos_ids[WEFTI_TOK_EOS_MAX];
     size_t n_eos;
+    bool has_fim;
+    struct weft_tok_fim fim;
     bool strip_first_space; /* decoding drops one space at the very beginning */
 };
 

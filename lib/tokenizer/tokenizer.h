@@ -48,6 +48,15 @@ struct weft_str weft_tok_eos_token(const weft_tokenizer *tok);
  * 0. */
 const uint32_t *weft_tok_eos(const weft_tokenizer *tok, size_t *n_out);
 
+/* What stands before the two parts of a text, and after both, where the model is to fill in what is missing
+ * between them: prefix, suffix, middle; or suffix, prefix where there is no token for the middle. False: the
+ * tokenizer has no such tokens. GGUF: fim_pre_token_id and so on; else by their usual names. */
+struct weft_tok_fim {
+    uint32_t prefix, suffix, middle;
+    bool has_middle;
+};
+bool weft_tok_fim(const weft_tokenizer *tok, struct weft_tok_fim *out);
+
 #define WEFT_TOK_ADD_SPECIAL 1u /* adds what the post-processor or add_bos_token asks for */
 /* Special tokens written out in the text become their ids; without it they are ordinary text (added
  * tokens that are not special are recognised either way). */

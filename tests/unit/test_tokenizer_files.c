@@ -226,6 +226,32 @@ static void what_is_not_supported_is_refused_by_name(void **state) {
     assert_non_null(strstr(why.text, "WordPiece"));
 }
 
+static void tokens_around_a_middle_are_known_by_their_names(void **state) {
+    (void)state;
+    static const char *const rows[][4] = {
+        {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", NULL},
+        {"<fim_prefix>", "<fim_suffix>", "<fim_middle>", NULL},
+        {"\u2581<PRE>", "\u2581<SUF>", "\u2581<MID>", NULL},
+        {"<\uff5cfim\u2581begin\uff5c>", "<\uff5cfim\u2581hole\uff5c>",
+         "<\uff5cfim\u2581end\uff5c>", NULL},
+        {"[PREFIX]", "[SUFFIX]", "a", NULL}, /* which has no middle */
+        {"<fim_prefix>", "<fim_suffix>", "a", NULL},
+        {"<fim_prefix>", "<|fim_suffix|>", "<MID>", NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct weft_tok_fim fim;
+        weft_tokenizer *tok = text_open(&(struct text_parts){.words = rows[i]});
+        assert_int_equal(weft_tok_fim(tok, &fim), i < 5);
+        if (i < 5) {
+            assert_int_equal(fim.prefix, 0);
+            assert_int_equal(fim.suffix, 1);
+            assert_int_equal(fim.has_middle, i < 4);
+        }
+        if (i < 4) assert_int_equal(fim.middle, 2);
+        weft_tok_free(tok);
+    }
+}
+
 static void malformed_files_are_refused(void **state) {
     (void)state;
     static const char *const words[] = {"a", "b", "ab", NULL};
@@ -279,6 +305,7 @@ int main(void) {
         cmocka_unit_test(sampling_defaults_come_from_generation_config),
         cmocka_unit_test(sampling_defaults_that_no_sampler_can_use_are_ignored),
         cmocka_unit_test(what_is_not_supported_is_refused_by_name),
+        cmocka_unit_test(tokens_around_a_middle_are_known_by_their_names),
         cmocka_unit_test(malformed_files_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

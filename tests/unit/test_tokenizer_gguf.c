@@ -98,6 +98,29 @@ static void sentence_piece_merges_by_score_and_falls_back_to_bytes(void **state)
     weft_tok_free(tok);
 }
 
+static void tokens_around_a_middle_are_named_by_the_file(void **state) {
+    (void)state;
+    static const char *const keys[2][3] = {{"fim_pre", "fim_suf", "fim_mid"},
+                                           {"prefix", "suffix", "middle"}};
+    for (size_t i = 0; i < 2; i++) {
+        struct gguf_builder b;
+        struct weft_tok_fim fim;
+        gguf_init(&b);
+        gguf_str(&b, "tokenizer.ggml.model", "llama");
+        for (uint32_t k = 0; k < 3; k++) {
+            char key[64];
+            (void)snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", keys[i][k]);
+            gguf_key(&b, key, 4);
+            gguf_put(&b.kvs, 3 + k, 4);
+        }
+        gguf_words(&b, sp_words, sizeof sp_words / sizeof *sp_words, true);
+        weft_tokenizer *tok = open_gguf(&b);
+        assert_true(weft_tok_fim(tok, &fim));
+        assert_true(fim.has_middle && fim.prefix == 3 && fim.suffix == 4 && fim.middle == 5);
+        weft_tok_free(tok);
+    }
+}
+
 static void sentence_piece_without_a_space_in_front(void **state) {
     (void)state;
     struct gguf_builder b;
@@ -242,6 +265,7 @@ static void gguf_vocabularies_that_do_not_add_up_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sentence_piece_merges_by_score_and_falls_back_to_bytes),
+        cmocka_unit_test(tokens_around_a_middle_are_named_by_the_file),
         cmocka_unit_test(sentence_piece_without_a_space_in_front),
         cmocka_unit_test(the_name_of_a_split_says_whether_merges_are_ignored_and_bos_added),
         cmocka_unit_test(gguf_files_need_no_suffix_and_folders_may_have_one),

@@ -327,6 +327,24 @@ static void add_known_eos(weft_tokenizer *tok) {
     }
 }
 
+/* Files have the names of today or those of before, and all three or none that count. */
+static void load_fim(struct loader *loader) {
+    static const char *const keys[2][3] = {
+        {"tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.fim_suf_token_id",
+         "tokenizer.ggml.fim_mid_token_id"},
+        {"tokenizer.ggml.prefix_token_id", "tokenizer.ggml.suffix_token_id",
+         "tokenizer.ggml.middle_token_id"},
+    };
+    for (size_t i = 0; i < 2 && !loader->tok->has_fim; i++) {
+        const struct weft_tok_fim fim = {get_id(loader, keys[i][0], WEFTI_TOK_NO_ID),
+                                         get_id(loader, keys[i][1], WEFTI_TOK_NO_ID),
+                                         get_id(loader, keys[i][2], WEFTI_TOK_NO_ID), true};
+        loader->tok->fim = fim;
+        loader->tok->has_fim = fim.prefix != WEFTI_TOK_NO_ID && fim.suffix != WEFTI_TOK_NO_ID &&
+                               fim.middle != WEFTI_TOK_NO_ID;
+    }
+}
+
 static void load_specials(struct loader *loader) {
     weft_tokenizer *tok = loader->tok;
     bool add_bos = loader->add_bos, add_eos = loader->add_eos;
@@ -338,6 +356,7 @@ static void load_specials(struct loader *loader) {
     for (size_t i = 0; i < 2; i++)
         wefti_tok_add_eos(tok, get_id(loader, enders[i], WEFTI_TOK_NO_ID));
     add_known_eos(tok);
+    load_fim(loader);
     (void)weft_gguf_bool(loader->gguf, "tokenizer.ggml.add_bos_token", &add_bos);
     (void)weft_gguf_bool(loader->gguf, "tokenizer.ggml.add_eos_token", &add_eos);
     if (add_bos && tok->bos_id != WEFTI_TOK_NO_ID) tok->prefix_ids[tok->n_prefix++] = tok->bos_id;
