@@ -212,6 +212,7 @@ void weft_api_call_prepare(weft_api_call *call) {
             wefti_api_encode_chat(call);
         else
             encode_prompts(call);
+        if (p->suffix) wefti_api_add_suffix(call);
         keep_echoed_texts(call);
     }
     wefti_api_params_drop_json(p);

@@ -170,6 +170,7 @@ const struct weft_api_kind wefti_api_kind_completion = {
     .prompt_field = "prompt",
     .logprobs_field = "logprobs",
     .generates = true,
+    .takes_suffix = true,
     .framing = &wefti_api_framing_sse,
     .parse = parse,
     .open_body = open_body,

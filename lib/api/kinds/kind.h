@@ -63,6 +63,7 @@ struct weft_api_kind {
     bool draws_short_seeds;     /* of 32 bits, where a request brings none */
     bool generates;             /* else the scheduler is not needed */
     bool takes_tags;            /* "NAME:latest" is the model NAME */
+    bool takes_suffix;          /* by that name */
     bool tells_messages;        /* thoughts and calls apart from the answer (render/message.h) */
     size_t prompt_tokens_max;   /* 0: what fits the context */
 
@@ -96,6 +97,7 @@ struct weft_api_kind {
     X(tokenize)                                                                                    \
     X(detokenize)                                                                                  \
     X(llama)                                                                                       \
+    X(llama_infill)                                                                                \
     X(ollama_generate)                                                                             \
     X(ollama_chat)                                                                                 \
     X(ollama_show)

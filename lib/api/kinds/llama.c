@@ -1,4 +1,4 @@
-/* POST /completion: llama-server's own endpoint, with its names of fields.
+/* POST /completion and /infill: llama-server's own endpoints, with its names of fields.
  *
  * A stream ends with the very object that is the answer to a request without one, but for what the
  * stream has told already: so both are written by the parts of the body. */
@@ -47,6 +47,37 @@ static void read_prompt(const struct reader *r, const struct weft_api_limits *li
     if (wefti_api_json_ok(r) && params->n_prompts != 1)
         weft_api_error_set(r->error, 400, "prompt", NULL,
                            "'prompt' holds %u prompts, /completion takes one", params->n_prompts);
+}
+
+/* A string that must be there. */
+static const json_t *need_text(const struct reader *r, const char *name) {
+    const json_t *value = wefti_api_json_get(r, name);
+    if (!value)
+        weft_api_error_set(r->error, 400, name, "missing_required_parameter",
+                           "you must provide a '%s' parameter", name);
+    else if (!json_is_string(value))
+        wefti_api_json_wrong_type(r, name, "a string", value);
+    return value;
+}
+
+/* What is before the output, with "prompt" at its end, and what comes after; no special tokens in either. */
+static void read_parts(const struct reader *r, struct params *params) {
+    const json_t *prefix = need_text(r, "input_prefix"), *suffix = need_text(r, "input_suffix");
+    const json_t *more = wefti_api_json_get(r, "prompt");
+    struct weft_buf text;
+    if (more && !json_is_string(more)) wefti_api_json_wrong_type(r, "prompt", "a string", more);
+    if (!wefti_api_json_ok(r)) return;
+    weft_buf_init(&text, WEFT_BODY_BYTES_MAX);
+    weft_buf_add(&text, json_string_value(prefix), json_string_length(prefix));
+    if (more) weft_buf_add(&text, json_string_value(more), json_string_length(more));
+    json_t *joined = text.failed ? NULL : json_stringn_nocheck(weft_buf_cstr(&text), text.len);
+    if (json_object_set_new(r->json, "prompt", joined) == 0)
+        (void)wefti_api_params_read_text(r, "prompt", params);
+    else
+        weft_api_error_set(r->error, 500, NULL, NULL, "out of memory");
+    weft_buf_fini(&text);
+    params->special_is_text = true;
+    wefti_api_params_set_suffix("input_suffix", suffix, params);
 }
 
 /* The token of [id, bias]. */
@@ -117,17 +148,15 @@ static void read_n_predict(const struct reader *r, const struct weft_api_limits 
     params->sampling.max_tokens = 0;
 }
 
-static void parse(const struct reader *r, const struct weft_api_limits *limits,
-                  struct params *params) {
+static void read_fields(const struct reader *r, const struct weft_api_limits *limits,
+                        struct params *params) {
     struct reader shared = {r->json, r->error, own_fields, r->known};
     struct weft_api_limits own = *limits;
     own.defaults = wefti_api_llama_defaults(limits->defaults);
-    params->add_special = true;
     params->n = 1;
     wefti_api_params_refuse_unsupported(&shared);
     wefti_api_params_refuse_chat(&shared);
     wefti_api_params_refuse(r, refused);
-    read_prompt(r, limits, params);
     wefti_api_json_get_bool(r, "stream", &params->stream);
     wefti_api_json_get_bool(r, "return_tokens", &params->return_tokens);
     wefti_api_params_read_sampling(&shared, &own, params);
@@ -138,6 +167,22 @@ static void parse(const struct reader *r, const struct weft_api_limits *limits,
     wefti_api_params_read_stop_tokens(&shared, limits, params);
     read_n_probs(r, limits, params);
     read_n_predict(r, limits, params);
+}
+
+static void parse(const struct reader *r, const struct weft_api_limits *limits,
+                  struct params *params) {
+    params->add_special = true;
+    read_prompt(r, limits, params);
+    read_fields(r, limits, params);
+}
+
+static void parse_infill(const struct reader *r, const struct weft_api_limits *limits,
+                         struct params *params) {
+    static const struct refused_field other_files[] = {{"input_extra", IF_EMPTY}, {NULL, IF_NULL}};
+    params->add_special = true;
+    wefti_api_params_refuse(r, other_files);
+    read_parts(r, params);
+    read_fields(r, limits, params);
 }
 
 /* --------------------------------------------------------------------------------- the body --- */
@@ -381,20 +426,16 @@ static void write_chunk(const struct render_chunk *chunk, struct weft_writer *w)
     weft_write_end(w);
 }
 
+/* Seeds are told: clients that read numbers as doubles keep short ones. */
+#define KIND                                                                                       \
+    .id_prefix = "cmpl", .logprobs_field = "n_probs", .generates = true,                           \
+    .framing = &wefti_api_framing_sse, .names_any_token = true, .logprobs_have_ids = true,         \
+    .draws_short_seeds = true, .open_body = open_body, .choice_parts = choice_parts,               \
+    .end_parts = end_parts, .write_chunk = write_chunk,                                            \
+    .end_stream = wefti_api_render_end_with_body
+
 const struct weft_api_kind wefti_api_kind_llama = {
-    .path = "/completion",
-    .id_prefix = "cmpl",
-    .prompt_field = "prompt",
-    .logprobs_field = "n_probs",
-    .generates = true,
-    .framing = &wefti_api_framing_sse,
-    .names_any_token = true,
-    .logprobs_have_ids = true,
-    .draws_short_seeds = true, /* they are told: clients that read numbers as doubles keep them */
-    .parse = parse,
-    .open_body = open_body,
-    .choice_parts = choice_parts,
-    .end_parts = end_parts,
-    .write_chunk = write_chunk,
-    .end_stream = wefti_api_render_end_with_body,
-};
+    .path = "/completion", .prompt_field = "prompt", .parse = parse, KIND};
+
+const struct weft_api_kind wefti_api_kind_llama_infill = {
+    .path = "/infill", .prompt_field = "input_prefix", .parse = parse_infill, KIND};

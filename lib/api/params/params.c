@@ -168,6 +168,7 @@ void wefti_api_params_drop_json(struct params *params) {
     params->chat.vars = NULL;
     for (uint32_t i = 0; i < params->n_prompts; i++)
         params->prompts[i].text = NULL;
+    params->suffix = NULL;
     json_decref(params->json);
     params->json = NULL;
 }

@@ -74,6 +74,9 @@ struct params {
         truncate_to;    /* of each prompt so many ids are kept; -1: what fits the context; 0: all */
     bool truncates_end; /* the first of them, else the last */
     bool return_ids;    /* the answer has them, and those of the output */
+    const char *suffix; /* what comes behind the output; NULL: nobody says */
+    size_t suffix_len;
+    const char *suffix_field; /* that said so */
 
     bool stream, include_usage, continuous_usage;
     bool echo, include_stop, skip_special, tokens_as_ids;

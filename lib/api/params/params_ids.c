@@ -1,4 +1,4 @@
-/* The ids of prompts: how many of them are kept, and whether the answer tells them. */
+/* The ids of prompts: how many of them are kept, what goes with them, and whether the answer tells them. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +27,36 @@ static void read_truncation(const struct reader *r, const struct weft_api_limits
     params->truncate_to = (int32_t)n;
 }
 
+static void read_suffix(const struct reader *r, const weft_api_kind *kind, struct params *params) {
+    static const struct refused_field refused[] = {{"suffix", IF_EMPTY}, {NULL, IF_NULL}};
+    if (!kind->takes_suffix) {
+        wefti_api_params_refuse(r, refused);
+        return;
+    }
+    const json_t *value = wefti_api_json_get(r, "suffix");
+    if (value && !json_is_string(value)) wefti_api_json_wrong_type(r, "suffix", "a string", value);
+    if (json_string_length(value) > 0) wefti_api_params_set_suffix("suffix", value, params);
+}
+
+void wefti_api_params_set_suffix(const char *field, const json_t *value, struct params *params) {
+    WEFT_ASSERT(!params->suffix && json_is_string(value));
+    params->suffix = json_string_value(value);
+    params->suffix_len = json_string_length(value);
+    params->suffix_field = field;
+}
+
+/* Neither end of such a prompt can be cut off, and its text is not one that could be repeated. */
+static void check_suffix(const struct reader *r, const struct params *params) {
+    if (!params->suffix) return;
+    if (params->echo)
+        weft_api_error_set(r->error, 400, "echo", NULL, "'echo' is not available with '%s'",
+                           params->suffix_field);
+    if (params->truncate_to != 0)
+        weft_api_error_set(r->error, 400, "truncate_prompt_tokens", NULL,
+                           "'truncate_prompt_tokens' is not available with '%s'",
+                           params->suffix_field);
+}
+
 void wefti_api_params_read_ids(const struct reader *r, const weft_api_kind *kind,
                                const struct weft_api_limits *limits, struct params *params) {
     static const struct refused_field truncation[] = {{"truncate_prompt_tokens", IF_NULL},
@@ -40,6 +70,8 @@ void wefti_api_params_read_ids(const struct reader *r, const weft_api_kind *kind
         wefti_api_json_get_bool(r, "return_token_ids", &params->return_ids);
     else
         wefti_api_params_refuse(r, told);
+    read_suffix(r, kind, params);
+    check_suffix(r, params);
 }
 
 /* Where the context decides, the output has the room that it asks for. */

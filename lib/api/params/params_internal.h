@@ -133,10 +133,12 @@ void wefti_api_params_read_llama_names(const struct reader *r, struct params *pa
 void wefti_api_params_read_grammar(const struct reader *r, struct params *params);
 void wefti_api_params_read_ollama_format(const struct reader *r, struct params *params);
 
-/* "truncate_prompt_tokens", "truncation_side", "return_token_ids": after all that says how long the output is to be. The
+/* "truncate_prompt_tokens", "truncation_side", "return_token_ids", "suffix": after all that says how long the output is to be. The
  * second once prompts are ids. */
 void wefti_api_params_read_ids(const struct reader *r, const weft_api_kind *kind,
                                const struct weft_api_limits *limits, struct params *params);
+/* What is known behind the output, by the field of this name, a string. */
+void wefti_api_params_set_suffix(const char *field, const json_t *value, struct params *params);
 void wefti_api_params_truncate(struct params *params, const struct weft_api_limits *limits);
 
 /* "priority", "timeout", "user", ...: of every kind that generates. */

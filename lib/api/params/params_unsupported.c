@@ -6,7 +6,6 @@
 static const struct refused_field unsupported[] = {
     {"functions", IF_EMPTY},
     {"function_call", IF_NONE},
-    {"suffix", IF_EMPTY},
     {"use_beam_search", IF_FALSE},
     {"guided_whitespace_pattern", IF_NULL},
     {"logits_processors", IF_EMPTY},
