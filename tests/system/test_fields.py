@@ -3,6 +3,9 @@
 import gzip
 import json
 import math
+import os
+import shutil
+import tempfile
 import threading
 import time
 
@@ -143,6 +146,53 @@ def test_images_and_audio_are_refused_in_so_many_words():
                 assert error["param"] == "prompt" and "images, audio" in error["message"], error
         error = server.post("/v1/completions", {"prompt": "a", "prompt_embeds": "AAAA"}).json["error"]
         assert error["param"] == "prompt_embeds" and "embeddings" in error["message"], error
+
+
+def with_words(folder, words):
+    """The bundled model with other special tokens: {old name: new name}."""
+    model = os.path.join(folder, "model")
+    shutil.copytree(harness.FABLE, model)
+    path = os.path.join(model, "tokenizer.json")
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    for old, new in words.items():
+        text = text.replace(json.dumps(old), json.dumps(new))
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    return model
+
+
+def test_a_suffix_is_told_as_the_model_wants_it():
+    three = {"<|im_start|>": "<|fim_prefix|>", "<|im_end|>": "<|fim_suffix|>", "<|pad|>": "<|fim_middle|>"}
+    two = {"<|im_start|>": "[PREFIX]", "<|im_end|>": "[SUFFIX]"}
+    with tempfile.TemporaryDirectory() as folder, Server(model=with_words(folder, three)) as server:
+        before = server.post("/tokenize", {"prompt": "The old", "add_special_tokens": False}).json["tokens"]
+        after = server.post("/tokenize", {"prompt": " by the sea.", "add_special_tokens": False}).json["tokens"]
+        bos, pre, suf, mid = 4091, 4093, 4094, 4095
+        body = {"prompt": "The old", "suffix": " by the sea.", "max_tokens": 8, "temperature": 0,
+                "return_token_ids": True}
+        choice = server.complete(**body)["choices"][0]
+        assert choice["prompt_token_ids"] == [bos, pre, *before, suf, *after, mid]
+        assert server.complete(**body, add_special_tokens=False)["choices"][0]["prompt_token_ids"] == \
+            [pre, *before, suf, *after, mid]
+        lists = server.complete(**{**body, "prompt": [before, before]})["choices"]
+        assert [c["prompt_token_ids"] for c in lists] == [[pre, *before, suf, *after, mid]] * 2
+        infill = {"input_prefix": "The", "prompt": " old", "input_suffix": " by the sea.", "n_predict": 8,
+                  "temperature": 0, "top_k": 0, "top_p": 1, "min_p": 0}
+        assert server.post("/infill", infill).json["content"] == choice["text"]
+        stream = server.post("/infill", {**infill, "stream": True}).text
+        events = [json.loads(line[6:]) for line in stream.splitlines() if line]
+        assert "".join(e["content"] for e in events) == choice["text"] and events[-1]["stop"]
+        empty = server.post("/infill", {"input_prefix": "", "input_suffix": "", "n_predict": 1}).json
+        assert empty["tokens_evaluated"] == 4
+        written = server.post("/infill", {"input_prefix": "<|fim_suffix|>", "input_suffix": "", "n_predict": 1}).json
+        assert written["tokens_evaluated"] > 5  # text, and not that token
+        many = {"prompt": ["a"] * 1000, "suffix": "the sea and the hill " * 1000, "max_tokens": 1}
+        error = server.post("/v1/completions", many).json["error"]
+        assert error["param"] == "suffix" and "1000 prompts" in error["message"], error
+    with tempfile.TemporaryDirectory() as folder, Server(model=with_words(folder, two)) as server:
+        choice = server.complete(**body)["choices"][0]
+        assert choice["prompt_token_ids"] == [bos, suf, *after, pre, *before]
 
 
 if __name__ == "__main__":

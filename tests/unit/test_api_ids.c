@@ -204,6 +204,44 @@ static void a_chat_tells_its_prompt_beside_the_choices(void **state) {
     api.chat_source = NULL;
 }
 
+/* ------------------------------------------------------------------------ what is filled in --- */
+
+static void a_suffix_takes_a_model_that_fills_in(void **state) {
+    (void)state;
+    static const char *const rows[][3] = {
+        {"{\"prompt\":\"a\",\"suffix\":\"b\"}", "suffix", "no tokens for filling in"},
+        {"{\"prompt\":\"a\",\"suffix\":3}", "suffix", "string"},
+        {"{\"prompt\":\"a\",\"suffix\":\"b\",\"echo\":true}", "echo", "'suffix'"},
+        {"{\"prompt\":\"a\",\"suffix\":\"b\",\"truncate_prompt_tokens\":4}",
+         "truncate_prompt_tokens", "'suffix'"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        weft_api_call *call = begin(rows[i][0]);
+        assert_int_equal(call->error.status, 400);
+        assert_string_equal(call->error.param, rows[i][1]);
+        assert_non_null(strstr(call->error.message, rows[i][2]));
+        weft_api_call_drop(call);
+    }
+    weft_api_call *call = begin("{\"prompt\":\"a\",\"suffix\":\"\",\"echo\":true}");
+    assert_int_equal(call->error.status, 0);
+    weft_api_call_drop(call);
+    static const char *const infills[][2] = {
+        {"{\"input_prefix\":\"a\",\"input_suffix\":\"\"}",
+         "input_suffix"}, /* there, all the same */
+        {"{\"input_prefix\":\"a\"}", "input_suffix"},
+        {"{\"input_suffix\":\"a\"}", "input_prefix"},
+        {"{\"input_prefix\":\"a\",\"input_suffix\":\"b\",\"prompt\":[1]}", "prompt"},
+        {"{\"input_prefix\":\"a\",\"input_suffix\":\"b\",\"input_extra\":[{}]}", "input_extra"},
+        {"{\"input_prefix\":\"a\",\"input_suffix\":\"b\",\"suffix\":\"c\"}", "suffix"},
+    };
+    for (size_t i = 0; i < sizeof infills / sizeof infills[0]; i++) {
+        call = begin_kind(&wefti_api_kind_llama_infill, infills[i][0]);
+        assert_int_equal(call->error.status, 400);
+        assert_string_equal(call->error.param, infills[i][1]);
+        weft_api_call_drop(call);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(a_prompt_is_cut_to_as_many_ids_as_were_asked_for),
@@ -212,6 +250,7 @@ int main(void) {
         CASE(completions_tell_them_in_each_choice),
         CASE(streams_tell_the_prompt_first_and_in_pieces),
         CASE(a_chat_tells_its_prompt_beside_the_choices),
+        CASE(a_suffix_takes_a_model_that_fills_in),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
