@@ -288,7 +288,7 @@
     X(block_size, U32, "block-size", ENGINE, 16, WEFT_BLOCK_SIZE_MAX, "16", "N",                   \
       "tokens per KV block; a multiple of 16")                                                     \
     X(max_model_len, U32, "max-model-len", ENGINE, 0, WEFT_CONTEXT_MAX, "0", "N",                  \
-      "longest sequence; 0: the model's context")                                                  \
+      "longest sequence; 0: the model's context, more is at your own risk")                          \
     X(threads, U32, "threads", ENGINE | PACK, 0, WEFT_THREADS_MAX, "0", "N",                       \
       "compute threads of a worker; 0: one per CPU that affinity and the cgroup's quota allow")    \
                                                                                                    \

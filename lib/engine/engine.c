@@ -133,6 +133,7 @@ static struct wefti_forward_config forward_config(const weft_eng *eng, const wef
                                          .model = model,
                                          .coll = eng->coll,
                                          .max_batched_tokens = eng->info.max_batched_tokens,
+                                         .max_model_len = eng->info.max_model_len,
                                          .home = eng->info.home};
 }
 

@@ -225,7 +225,7 @@ weft_err wefti_forward_new(const struct wefti_forward_config *config,
     struct wefti_forward *f = calloc(1, sizeof *f);
     if (!f) return weft_err_set(why, WEFT_E_NOMEM, "no memory for the forward pass");
     set_up(f, config);
-    f->parts_max = wefti_forward_attn_parts_max(f, weft_model_params(model)->n_context);
+    f->parts_max = wefti_forward_attn_parts_max(f, config->max_model_len);
     struct wefti_memory_layout layout = {0};
     lay_out(f, &layout);
     f->map_bytes = layout.used;

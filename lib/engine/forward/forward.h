@@ -51,6 +51,7 @@ struct wefti_forward_config {
     struct wefti_profile *profile; /* passes are noted there; NULL: they are not */
     const weft_model *model;       /* borrowed for the call alone */
     uint32_t max_batched_tokens;
+    uint32_t max_model_len; /* of a sequence */
     weft_coll *coll; /* of the ranks that the weights are divided among; NULL: they are not */
     uint64_t home;   /* nodes whose memory the buffers prefer; 0: no choice */
 };

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "collective/collective.h"
 
 void weft_eng_options_init(struct weft_eng_options *options) {
@@ -46,10 +47,14 @@ weft_err wefti_options_check(const struct weft_eng_options *o, const struct weft
     if (o->n_threads > WEFT_THREADS_MAX)
         return weft_err_set(why, WEFT_E_INVAL, "at most %d threads, got %u", WEFT_THREADS_MAX,
                             o->n_threads);
+    if (o->max_model_len > WEFT_CONTEXT_MAX)
+        return weft_err_set(why, WEFT_E_INVAL, "a model length of %u; the most is %u",
+                            o->max_model_len, WEFT_CONTEXT_MAX);
     if (o->max_model_len > p->n_context)
-        return weft_err_set(why, WEFT_E_INVAL,
-                            "a model length of %u is over the model's context of %u",
-                            o->max_model_len, p->n_context);
+        weft_warn(
+            "a model length of %u is over the model's context of %u: it was not trained on what "
+            "comes after that",
+            o->max_model_len, p->n_context);
     return WEFT_OK;
 }
 
