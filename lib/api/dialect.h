@@ -16,8 +16,10 @@
 struct weft_api_dialect {
     const weft_msg_format *format; /* NULL: no chat template, so no format */
     bool wants_text;               /* arguments of earlier calls as JSON's text, not as an object */
-    bool thinks;                   /* it has the marks of thoughts */
-    bool knows_developer;          /* the role */
+    bool
+        takes_one_call; /* in a message: so no more is written, or the conversation could not go on */
+    bool thinks;        /* it has the marks of thoughts */
+    bool knows_developer; /* the role */
     struct weft_str marks
         [WEFT_API_MARKS_MAX]; /* those of the format that are special tokens; the tokenizer's */
     uint32_t n_marks;

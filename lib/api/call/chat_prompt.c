@@ -178,6 +178,7 @@ void wefti_api_encode_chat(weft_api_call *call) {
         wefti_api_encode(call, &p->prompts[0], prompt,
                          WEFT_TOK_PARSE_SPECIAL | (p->add_special ? WEFT_TOK_ADD_SPECIAL : 0));
     if (call->kind->tells_messages) p->chat.format = call->api->dialect.format;
+    if (call->api->dialect.takes_one_call) p->chat.is_single = true;
     note_end(&p->chat, &text);
     if (!call->error.status) note_thinking(call);
     weft_buf_fini(&text);

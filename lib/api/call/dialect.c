@@ -11,41 +11,54 @@
 
 /* ----------------------------------------------------------------------------- the template --- */
 
-/* A conversation with a call whose one argument shows how it is written. Under strict templates ids have nine letters. */
-static json_t *probe(bool as_text) {
-    json_t *arguments =
-        as_text ? json_string("{\"" PROBE_KEY "\": \"v\"}") : json_pack("{s:s}", PROBE_KEY, "v");
-    json_t *messages =
-        json_pack("[{s:s,s:s},{s:s,s:s,s:[{s:s,s:s,s:{s:s,s:o}}]},{s:s,s:s,s:s,s:s}]", "role",
-                  "user", "content", "Hi", "role", "assistant", "content", "", "tool_calls", "id",
-                  "call0a1b2", "type", "function", "function", "name", "f", "arguments", arguments,
-                  "role", "tool", "tool_call_id", "call0a1b2", "name", "f", "content", "1");
-    json_t *tools =
-        json_pack("[{s:s,s:{s:s,s:s,s:{s:s,s:{}}}}]", "type", "function", "function", "name", "f",
-                  "description", "F", "parameters", "type", "object", "properties");
-    return json_pack("{s:o*,s:o*,s:b}", "messages", messages, "tools", tools,
-                     "add_generation_prompt", 1);
+/* Under strict templates ids have nine letters. */
+static const char *const probe_ids[] = {"call0a1b2", "call3c4d5"};
+
+/* A conversation with so many calls in one message, whose one argument shows how it is written, as an object or as
+ * the text of one. */
+static json_t *make_probe(size_t n_calls, bool as_text) {
+    json_t *calls = json_array(), *results = json_array();
+    for (size_t i = 0; i < n_calls; i++) {
+        json_t *arguments = as_text ? json_string("{\"" PROBE_KEY "\": \"v\"}")
+                                    : json_pack("{s:s}", PROBE_KEY, "v");
+        (void)json_array_append_new(calls, json_pack("{s:s,s:s,s:{s:s,s:o}}", "id", probe_ids[i],
+                                                     "type", "function", "function", "name", "f",
+                                                     "arguments", arguments));
+        (void)json_array_append_new(results,
+                                    json_pack("{s:s,s:s,s:s,s:s}", "role", "tool", "tool_call_id",
+                                              probe_ids[i], "name", "f", "content", "1"));
+    }
+    json_t *messages = json_pack("[{s:s,s:s},{s:s,s:s,s:o}]", "role", "user", "content", "Hi",
+                                 "role", "assistant", "content", "", "tool_calls", calls);
+    (void)json_array_extend(messages, results);
+    json_decref(results);
+    return json_pack("{s:o,s:[{s:s,s:{s:s,s:s,s:{s:s,s:{}}}}],s:b}", "messages", messages, "tools",
+                     "type", "function", "function", "name", "f", "description", "F", "parameters",
+                     "type", "object", "properties", "add_generation_prompt", 1);
 }
 
-/* As Python would print a dictionary, the argument is of no use to a model. */
-static bool shows_json(const weft_tmpl *tmpl, bool as_text, bool *is_python_out) {
+enum shown { SHOWN_NOT, SHOWN_AS_JSON, SHOWN_AS_PYTHON, NOT_RENDERED };
+
+/* As Python would print a dictionary, an argument is of no use to a model. */
+static enum shown shown_by(const weft_tmpl *tmpl, size_t n_calls, bool as_text) {
     struct weft_buf out;
     struct weft_errmsg why;
-    json_t *vars = probe(as_text);
+    json_t *vars = make_probe(n_calls, as_text);
     weft_buf_init(&out, PROBE_BYTES_MAX);
     weft_err err = weft_tmpl_render_json(tmpl, vars, NULL, &out, NULL, &why);
     const char *text = err ? "" : weft_buf_cstr(&out);
-    *is_python_out = strstr(text, "{'" PROBE_KEY "'") != NULL;
-    bool shows = strstr(text, PROBE_KEY) && !*is_python_out;
+    bool is_python = strstr(text, "{'" PROBE_KEY "'") != NULL;
+    bool is_shown = strstr(text, PROBE_KEY) != NULL;
     json_decref(vars);
     weft_buf_fini(&out);
-    return shows;
+    return err ? NOT_RENDERED : is_python ? SHOWN_AS_PYTHON : is_shown ? SHOWN_AS_JSON : SHOWN_NOT;
 }
 
-static bool wants_text(const weft_tmpl *tmpl) {
-    bool is_python = false;
-    if (shows_json(tmpl, false, &is_python)) return false;
-    return shows_json(tmpl, true, &is_python);
+static void learn_calls(const weft_tmpl *tmpl, struct weft_api_dialect *out) {
+    out->wants_text =
+        shown_by(tmpl, 1, false) != SHOWN_AS_JSON && shown_by(tmpl, 1, true) == SHOWN_AS_JSON;
+    out->takes_one_call = shown_by(tmpl, 1, out->wants_text) == SHOWN_AS_JSON &&
+                          shown_by(tmpl, 2, out->wants_text) == NOT_RENDERED;
 }
 
 /* ------------------------------------------------------------------------------------- marks --- */
@@ -91,7 +104,7 @@ weft_err weft_api_learn_dialect(const weft_tmpl *tmpl, const char *source,
     if (marks.begin.len > 0) /* both are texts of C */
         out->thinks =
             weft_tmpl_mentions(tmpl, marks.begin.data) || weft_tmpl_mentions(tmpl, marks.end.data);
-    out->wants_text = wants_text(tmpl);
+    learn_calls(tmpl, out);
     out->knows_developer = weft_tmpl_mentions(tmpl, "developer");
     note_marks(tok, out);
     return WEFT_OK;

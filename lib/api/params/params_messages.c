@@ -134,7 +134,11 @@ static json_t *arguments_of(const json_t *value) {
     if (!value || json_is_null(value) || wefti_api_params_is_absent(value)) return json_object();
     const char *text = json_string_value(value);
     if (!text) return NULL;
+    /* Integers of any length, too. */
     json_t *object = json_loadb(text, json_string_length(value), JSON_ALLOW_NUL, NULL);
+    if (!object)
+        object = json_loadb(text, json_string_length(value),
+                            JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
     if (json_is_object(object)) return object;
     json_decref(object);
     return json_incref((json_t *)value);
