@@ -31,6 +31,7 @@ enum weft_program {
     WEFT_PROG_TEMPLATE = 2048,
     WEFT_PROG_CHAT = 4096, /* weft chat */
     WEFT_PROG_GRAMMAR = 8192,
+    WEFT_PROG_PARSE_OUTPUT = 16384,
 };
 
 struct weft_config {

@@ -137,7 +137,10 @@ weft_err wefti_config_check(const struct wefti_config_program *program, struct w
             why, WEFT_E_INVAL,
             "one of --schema, --regex, --gbnf, --lark and --tags is needed; usage: %s",
             program->usage);
-    if ((program->bit & (WEFT_PROG_TEMPLATE | WEFT_PROG_GRAMMAR)) && !c->cases)
+    if (program->bit == WEFT_PROG_PARSE_OUTPUT && !c->message_format)
+        return weft_err_set(why, WEFT_E_INVAL, "no --format given; usage: %s", program->usage);
+    if ((program->bit & (WEFT_PROG_TEMPLATE | WEFT_PROG_GRAMMAR | WEFT_PROG_PARSE_OUTPUT)) &&
+        !c->cases)
         return weft_err_set(why, WEFT_E_INVAL, "no --cases given; usage: %s", program->usage);
     if (c->block_size % 16)
         return weft_err_set(why, WEFT_E_INVAL, "--block-size must be a multiple of 16, got %u",

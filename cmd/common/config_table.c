@@ -23,12 +23,13 @@ enum {
     TOKENIZE = WEFT_PROG_TOKENIZE,
     TEMPLATE = WEFT_PROG_TEMPLATE,
     GRAMMAR = WEFT_PROG_GRAMMAR,
+    PARSE_OUTPUT = WEFT_PROG_PARSE_OUTPUT,
     FRONT = SERVE | ROUTER,
     TALK = RUN | CHAT,
     LOCAL = TALK | WEFT_PROG_PERPLEXITY | BENCH,
     ENGINE = SERVE | WORKER | LOCAL,
     ACTORS = ROUTER | SCHEDULER | WORKER,
-    TOOLS = LOCAL | PACK | BENCH_SERVE | INSPECT | TOKENIZE | TEMPLATE | GRAMMAR,
+    TOOLS = LOCAL | PACK | BENCH_SERVE | INSPECT | TOKENIZE | TEMPLATE | GRAMMAR | PARSE_OUTPUT,
     EVERY = SERVE | ACTORS | TOOLS,
     SECRET = SERVE | ROUTER | BENCH_SERVE,
     QUANTISERS = WEFT_PROG_PERPLEXITY | PACK,
@@ -155,6 +156,19 @@ static const struct wefti_config_program programs[] = {
                 "words alone. With "
                 "--tokenizer a text is "
                 "accepted only if, in the tokens of that model, each is allowed where it stands."},
+    {.bit = WEFT_PROG_PARSE_OUTPUT,
+     .name = "parse-output",
+     .usage = "weft parse-output --format NAME|MODEL --cases FILE [--chunk N] [--json]",
+     .about = "Finds thoughts, content and tool calls in a model's output.",
+     .examples = {"weft parse-output --format hermes --cases outputs.json --json"},
+     .details =
+         "The file (\"-\": standard input): {\"tools\": [...], \"cases\": [{\"name\": NAME, "
+         "\"output\": TEXT, ...}]}. tools are those of the request, in OpenAI's form. A case may "
+         "have "
+         "\"prompt_tail\", the end of the prompt, which may have opened or closed thoughts, and "
+         "\"tool_choice\": \"none\". With --json: {NAME: {\"content\", \"reasoning_content\", "
+         "\"tool_calls\": [{\"name\", \"arguments\", \"id\" if the output has one}]}}. The format "
+         "of a MODEL is told by its chat template."},
     {.bit = WEFT_PROG_ROUTER,
      .usage = "weft-router MODEL --scheduler-url URL... [options]",
      .about = "Takes requests; weft serve starts it.",

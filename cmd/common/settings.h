@@ -79,8 +79,12 @@
       "leave out what the tokenizer puts around a text")                                           \
     X(no_parse_special, FLAG, "no-parse-special", TOKENIZE, 0, 0, NULL, NULL,                      \
       "special tokens written out in the text are ordinary text")                                  \
-    X(cases, TEXT, "cases", TEMPLATE | GRAMMAR, 0, 0, NULL, "FILE",                                \
-      "JSON: a template's variables for each case, or texts for a grammar")                        \
+    X(message_format, TEXT, "format", PARSE_OUTPUT, 0, 0, NULL, "NAME|MODEL",                      \
+      "how the outputs are written: a format's name, or a model whose chat template says it")      \
+    X(chunk, U32, "chunk", PARSE_OUTPUT, 0, 1u << 30, "0", "N",                                    \
+      "read the outputs in pieces of so many bytes; 0: whole")                                     \
+    X(cases, TEXT, "cases", TEMPLATE | GRAMMAR | PARSE_OUTPUT, 0, 0, NULL, "FILE",                                \
+      "JSON: a template's variables for each case, texts for a grammar, or models' outputs")                        \
     X(schema, TEXT, "schema", GRAMMAR, 0, 0, NULL, "FILE", "a JSON Schema")                        \
     X(regex, TEXT, "regex", GRAMMAR, 0, 0, NULL, "RE",                                             \
       "a regular expression that all of a text must match")                                        \
@@ -93,7 +97,7 @@
     X(tokenizer, TEXT, "tokenizer", GRAMMAR, 0, 0, NULL, "MODEL",                                  \
       "check the texts in tokens of this model, too")                                              \
     X(force, FLAG, "force", PACK, 0, 0, NULL, NULL, "replace OUT if it is there already")          \
-    X(json, FLAG, "json", RUN | BENCH | BENCH_SERVE | TOKENIZE | TEMPLATE | GRAMMAR, 0, 0, NULL,   \
+    X(json, FLAG, "json", RUN | BENCH | BENCH_SERVE | TOKENIZE | TEMPLATE | GRAMMAR | PARSE_OUTPUT, 0, 0, NULL,   \
       NULL,                                                                                        \
       "print JSON")                                                                                \
                                                                                                    \

@@ -352,6 +352,10 @@ static void what_is_required_is_named(void **state) {
     ASSERT_REFUSED(WEFT_E_INVAL,
                    "no --cases given; usage: weft template MODEL|FILE.jinja --cases FILE [--json]",
                    WEFT_PROG_TEMPLATE, "m");
+    ASSERT_REFUSED(WEFT_E_INVAL,
+                   "no --format given; usage: weft parse-output --format NAME|MODEL --cases FILE "
+                   "[--chunk N] [--json]",
+                   WEFT_PROG_PARSE_OUTPUT, "--cases", "f");
     ASSERT_PARSES(WEFT_PROG_TOKENIZE, "m", "--no-bos", "--json");
     assert_true(config.no_bos && config.json && !config.no_parse_special);
 }
