@@ -52,6 +52,12 @@ struct weft_api_framing {
 extern const struct weft_api_framing wefti_api_framing_sse;   /* server-sent events */
 extern const struct weft_api_framing wefti_api_framing_lines; /* a line each */
 
+/* Server-sent events with names, which a kind frames itself: one chunk may be several of them, or none. */
+extern const struct weft_api_framing wefti_api_framing_named;
+void wefti_api_event_open(struct weft_buf *out,
+                          const char *name); /* its data, of one line, follows */
+void wefti_api_event_close(struct weft_buf *out);
+
 struct weft_api_kind {
     const char *path;           /* of POST requests */
     const char *rpc_method;     /* NULL: not over MessagePack-RPC */
@@ -85,6 +91,8 @@ struct weft_api_kind {
     void (*write_chunk)(const struct render_chunk *chunk, struct weft_writer *w);
     /* The last events, until `out` has about `limit` bytes. False: they are to be gone on with. */
     bool (*end_stream)(weft_api_call *call, struct weft_buf *out, size_t limit);
+    /* The last event of one that failed. NULL: the error, framed like the others. */
+    void (*fail_stream)(const weft_api_call *call, struct weft_buf *out);
 
     /* The value of "logprobs" in a chunk; in notifications of MessagePack-RPC, too. */
     void (*write_chunk_logprobs)(const struct render_chunk *chunk, struct weft_writer *w);

@@ -240,6 +240,23 @@ const struct weft_api_framing wefti_api_framing_lines = {
     .after = "\n",
 };
 
+const struct weft_api_framing wefti_api_framing_named = {
+    .type = "text/event-stream; charset=utf-8",
+    .before = "",
+    .after = "",
+    .keep_alive = ": keep-alive\n\n",
+};
+
+void wefti_api_event_open(struct weft_buf *out, const char *name) {
+    weft_buf_add_str(out, "event: ");
+    weft_buf_add_str(out, name);
+    weft_buf_add_str(out, "\ndata: ");
+}
+
+void wefti_api_event_close(struct weft_buf *out) {
+    weft_buf_add_str(out, "\n\n");
+}
+
 const char *weft_api_call_stream_type(const weft_api_call *call) {
     return call->kind->framing->type;
 }
@@ -263,6 +280,10 @@ static bool write_stream_end(weft_api_call *call, struct weft_buf *out, size_t l
     if (call->state == WEFT_API_CALL_DONE) {
         WEFT_ASSERT(call->render.n_closed == call->n_choices);
         return call->kind->end_stream(call, out, limit);
+    }
+    if (call->kind->fail_stream) {
+        call->kind->fail_stream(call, out);
+        return true;
     }
     weft_buf_add_str(out, call->kind->framing->before);
     weft_api_error_write(&call->error, call->request_id, call->kind->path, strlen(call->kind->path),
