@@ -290,8 +290,8 @@ static const struct row rows[] = {
      400, "max_tokens"},
     {CALL_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":70}", 400,
      "messages"},
-    {CALL_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"echo\":true}", 400,
-     "echo"},
+    {CALL_CHAT, CHAT("\"echo\":true"), 0, ""},
+    {CALL_CHAT, CHAT("\"echo\":1"), 400, "echo"},
     {CALL_CHAT,
      "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"continue_final_message\":true,"
      "\"add_generation_prompt\":true}",

@@ -1,4 +1,7 @@
 /* POST /v1/chat/completions and "chat": OpenAI's chat completions with vLLM's fields. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "api/error.h"
 #include "kinds/openai.h"
 #include "params/params_internal.h"
@@ -13,12 +16,28 @@
 
 /* ---------------------------------------------------------------------------------- parsing --- */
 
-static void refuse_echo(const struct reader *r) {
+/* vLLM's: the last message goes before the answer, if it is of the one who answers. That is the assistant,
+ * or without a generation prompt whoever spoke last. */
+static void read_echo(const struct reader *r, struct params *params) {
     bool is_wanted = false;
+    const json_t *messages = json_object_get(params->chat.vars, "messages");
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const json_t *content = json_object_get(last, "content");
     wefti_api_json_get_bool(r, "echo", &is_wanted);
-    if (is_wanted)
-        weft_api_error_set(r->error, 400, "echo", "unsupported_parameter",
-                           "'echo' is not supported in chat completions");
+    if (!is_wanted || !wefti_api_json_ok(r)) return;
+    if (params->add_generation_prompt &&
+        !wefti_api_json_is_text(json_object_get(last, "role"), "assistant"))
+        return;
+    size_t len = json_string_length(content);
+    if (len == 0) return;
+    struct prompt *prompt = &params->prompts[0];
+    prompt->echo = malloc(len);
+    if (!prompt->echo) {
+        weft_api_error_set(r->error, 500, NULL, NULL, "out of memory");
+        return;
+    }
+    memcpy(prompt->echo, json_string_value(content), len);
+    prompt->text_len = len;
 }
 
 static void parse(const struct reader *r, const struct weft_api_limits *limits,
@@ -33,7 +52,7 @@ static void parse(const struct reader *r, const struct weft_api_limits *limits,
     wefti_api_params_read_template(r, params);
     wefti_api_params_read_continuation(r, params);
     wefti_api_params_read_stream(r, params);
-    refuse_echo(r);
+    read_echo(r, params);
     wefti_api_params_read_output(r, params);
     wefti_api_params_read_sampling(r, limits, params);
     wefti_api_params_read_grammar(r, params);
@@ -62,6 +81,12 @@ static bool open_part(const struct body_piece *at) {
     weft_write_key(at->w, "role");
     weft_write_str(at->w, "assistant");
     return true;
+}
+
+static bool echo_part(const struct body_piece *at) {
+    if (!at->choice->job->prompt->echo) return true;
+    if (at->call->render.pos == 0) wefti_api_open_text(at, "content");
+    return wefti_api_echo_part(at);
 }
 
 static bool content_part(const struct body_piece *at) {
@@ -135,6 +160,7 @@ static bool tokens_part(const struct body_piece *at) {
 
 static const body_part choice_parts[] = {
     open_part,
+    echo_part,
     content_part,
     reasoning_content_part,
     reasoning_part,

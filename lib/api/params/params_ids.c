@@ -95,6 +95,7 @@ void wefti_api_params_truncate(struct params *params, const struct weft_api_limi
         prompt->n_ids = n;
         uint32_t *shorter = realloc(prompt->ids, n * sizeof *prompt->ids);
         if (shorter) prompt->ids = shorter;
+        if (!params->echo) continue;
         free(prompt->echo); /* from now on the text is that of the ids */
         prompt->echo = NULL;
     }

@@ -40,7 +40,7 @@ size_t wefti_api_echo_end(const struct choice *choice, size_t from) {
 bool wefti_api_echo_part(const struct body_piece *at) {
     struct render *r = &at->call->render;
     const struct prompt *prompt = at->choice->job->prompt;
-    if (!at->call->params.echo || !prompt->echo) return true;
+    if (!prompt->echo) return true;
     while (r->pos < prompt->text_len) {
         size_t end = wefti_api_echo_end(at->choice, r->pos);
         weft_write_text_more(at->w, prompt->echo + r->pos, end - r->pos);

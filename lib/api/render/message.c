@@ -276,7 +276,7 @@ static bool has_none(const struct choice *choice, enum weft_msg_kind kind) {
            (kind == WEFT_MSG_CALL && choice->n_calls == 0);
 }
 
-static void open_text(const struct body_piece *at, const char *key) {
+void wefti_api_open_text(const struct body_piece *at, const char *key) {
     weft_write_key(at->w, key);
     weft_write_text_open(at->w);
     at->call->render.is_text_open = true;
@@ -309,7 +309,7 @@ bool wefti_api_kind_part(const struct body_piece *at, enum weft_msg_kind kind, c
     for (uint32_t i = 0; i < pieces.n; i++) {
         const struct message_piece *piece = &pieces.list[i];
         if (piece->kind != kind || piece->len == 0) continue;
-        if (!at->call->render.is_text_open) open_text(at, key);
+        if (!at->call->render.is_text_open) wefti_api_open_text(at, key);
         weft_write_text_more(at->w, (const char *)pieces.text.data + piece->at, piece->len);
     }
     note_failure(at, &pieces);

@@ -64,6 +64,8 @@ bool wefti_api_write_calls(const struct choice *choice, const struct message_pie
  * (is_optional) no member at all. */
 bool wefti_api_kind_part(const struct body_piece *at, enum weft_msg_kind kind, const char *key,
                          bool is_optional);
+/* Opens it; the part that follows goes on with it. */
+void wefti_api_open_text(const struct body_piece *at, const char *key);
 /* Each call by `open` (everything to the value of its arguments, which is an open text) and `close`. */
 struct call_writer {
     void (*open)(const struct choice *choice, uint32_t call, struct weft_str id,

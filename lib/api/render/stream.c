@@ -156,6 +156,26 @@ static bool write_message(struct choice *choice, struct weft_writer *w) {
     return is_out;
 }
 
+/* A message that is repeated goes ahead of the answer. False: nothing is left of it. */
+static bool write_echoed_message(struct choice *choice, struct weft_writer *w) {
+    struct choice_view *view = &choice->view;
+    const struct prompt *prompt = choice->job->prompt;
+    if (!prompt->echo || view->n_echoed == prompt->text_len) return false;
+    size_t end = wefti_api_echo_end(choice, view->n_echoed);
+    struct message_piece piece = {.kind = WEFT_MSG_CONTENT, .len = end - view->n_echoed};
+    struct message_pieces pieces = {.list = &piece, .n = 1};
+    weft_buf_init(&pieces.text, piece.len);
+    weft_buf_add(&pieces.text, prompt->echo + view->n_echoed, piece.len);
+    struct render_chunk chunk = {.choice = choice, .text = "", .pieces = &pieces};
+    if (pieces.text.failed)
+        w->out->failed = true;
+    else
+        write_chunk(&chunk, w);
+    weft_buf_fini(&pieces.text);
+    view->n_echoed = end;
+    return true;
+}
+
 /* The same for kinds that tell nothing but text. */
 static bool write_tokens(struct choice *choice, struct weft_writer *w) {
     const weft_api_call *call = choice->job->call;
@@ -204,7 +224,8 @@ static bool write_choice(struct choice *choice, struct weft_writer *w) {
         call->kind->open_choice(choice, w);
         return true;
     }
-    if (call->kind->tells_messages) return write_message(choice, w);
+    if (call->kind->tells_messages)
+        return write_echoed_message(choice, w) || write_message(choice, w);
     return write_echo(choice, w) || write_tokens(choice, w);
 }
 
