@@ -148,6 +148,23 @@ def test_images_and_audio_are_refused_in_so_many_words():
         assert error["param"] == "prompt_embeds" and "embeddings" in error["message"], error
 
 
+def test_chats_repeat_what_they_go_on_with():
+    with Server() as server, Rpc(server) as rpc:
+        begun = [{"role": "user", "content": "Who lived there?"}, {"role": "assistant", "content": "An old man"}]
+        body = {"messages": begun, "max_tokens": 12, "temperature": 0, "add_generation_prompt": False,
+                "continue_final_message": True}
+        rest = server.chat(**body)["choices"][0]["message"]["content"]
+        whole = server.chat(**body, echo=True, n=2)
+        assert [c["message"]["content"] for c in whole["choices"]] == ["An old man" + rest] * 2
+        events = server.stream("/v1/chat/completions", {**body, "echo": True})
+        deltas = [c["delta"].get("content") or "" for e in events for c in e["choices"]]
+        assert deltas[1] == "An old man" and "".join(deltas) == "An old man" + rest
+        error, result = rpc.call(1, "chat", {**body, "echo": True})
+        assert error is None and result["choices"][0]["message"]["content"] == "An old man" + rest
+        asked = {"messages": begun[:1], "max_tokens": 12, "temperature": 0}
+        assert server.chat(**asked, echo=True)["choices"] == server.chat(**asked)["choices"]
+
+
 def with_words(folder, words):
     """The bundled model with other special tokens: {old name: new name}."""
     model = os.path.join(folder, "model")

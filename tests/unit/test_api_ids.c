@@ -116,7 +116,7 @@ static void completions_tell_them_in_each_choice(void **state) {
 }
 
 /* The chunks of a whole stream, rendered `budget` bytes at a time. */
-static json_t *chunks_of(weft_api_call *call, size_t budget) {
+static json_t *chunks_of(weft_api_call *call, size_t budget, size_t n_most) {
     struct weft_buf out;
     json_t *list = json_array();
     weft_buf_init(&out, 1 << 20);
@@ -124,7 +124,7 @@ static json_t *chunks_of(weft_api_call *call, size_t budget) {
     do {
         size_t before = out.len;
         status = weft_api_render_stream(call, &out, budget);
-        assert_true(out.len - before < budget + 400); /* a chunk without its prompt */
+        assert_true(out.len - before < budget + n_most); /* one chunk, without its prompt */
     } while (status == WEFT_API_RENDER_MORE);
     assert_int_equal(status, WEFT_API_RENDER_DONE);
     for (const char *at = weft_buf_cstr(&out); (at = strstr(at, "data: {")); at++) {
@@ -154,7 +154,7 @@ static void streams_tell_the_prompt_first_and_in_pieces(void **state) {
     (void)state;
     for (size_t budget = 1; budget < 5000; budget *= 4) {
         weft_api_call *call = two_prompts(",\"stream\":true");
-        json_t *chunks = chunks_of(call, budget);
+        json_t *chunks = chunks_of(call, budget, 400);
         for (uint32_t i = 0; i < 4; i++) {
             json_t *prompt = joined(chunks, i, "prompt_token_ids");
             json_t *output = joined(chunks, i, "token_ids");
@@ -187,7 +187,7 @@ static void a_chat_tells_its_prompt_beside_the_choices(void **state) {
         struct sent submit = *last_sent();
         put_accepted(&submit);
         put_token(&submit, 0, 0, 100, WEFT_END_LENGTH);
-        json_t *list = i == 0 ? json_pack("[o]", body_of(call, 1)) : chunks_of(call, 1);
+        json_t *list = i == 0 ? json_pack("[o]", body_of(call, 1)) : chunks_of(call, 1, 400);
         const json_t *first = json_array_get(list, 0);
         const json_t *last = json_array_get(list, json_array_size(list) - 1);
         const json_t *prompt = json_object_get(first, "prompt_token_ids");
@@ -198,6 +198,87 @@ static void a_chat_tells_its_prompt_beside_the_choices(void **state) {
         json_decref(list);
         weft_api_call_drop(call);
     }
+    weft_tmpl_free(api.chat);
+    free(api.chat_source);
+    api.chat = NULL;
+    api.chat_source = NULL;
+}
+
+/* -------------------------------------------------------------------------- what is repeated --- */
+
+/* What a chat of these messages answers, in one piece and as a stream in pieces of `budget`, if the model writes " was".
+ * The caller frees it. */
+static char *echoed(const char *messages, const char *fields, size_t budget) {
+    struct weft_buf json, text;
+    uint32_t ids[32];
+    weft_buf_init(&json, 1 << 20);
+    weft_buf_init(&text, 1 << 20);
+    weft_buf_printf(&json, "{\"messages\":[%s],\"echo\":true,\"max_tokens\":1%s}", messages,
+                    fields);
+    weft_api_call *call = begin_kind(CALL_CHAT, weft_buf_cstr(&json));
+    assert_int_equal(call->error.status, 0);
+    struct sent submit = *last_sent();
+    put_accepted(&submit);
+    assert_int_equal(encode(" was", ids), 1);
+    put_token(&submit, 0, 0, ids[0], WEFT_END_LENGTH);
+    json_t *list = budget ? chunks_of(call, budget, 17000) : json_pack("[o]", body_of(call, 1)),
+           *answer;
+    size_t i;
+    json_array_foreach(list, i, answer) {
+        const json_t *choice = choice_of(answer, 0);
+        const char *content =
+            text_of(json_object_get(choice, budget ? "delta" : "message"), "content");
+        if (content) weft_buf_add_str(&text, content);
+    }
+    char *copy = strdup(weft_buf_cstr(&text));
+    json_decref(list);
+    weft_api_call_drop(call);
+    weft_buf_fini(&json);
+    weft_buf_fini(&text);
+    return copy;
+}
+
+static void expect_echoed(const char *messages, const char *fields, const char *want) {
+    for (size_t budget = 0; budget <= 64; budget += 64) {
+        char more[128];
+        (void)snprintf(more, sizeof more, "%s%s", fields, budget ? ",\"stream\":true" : "");
+        char *text = echoed(messages, more, budget);
+        assert_string_equal(text, want);
+        free(text);
+    }
+}
+
+static void a_chat_repeats_what_its_answer_goes_on_with(void **state) {
+    (void)state;
+    static const char template[] = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    static const char asked[] = "{\"role\":\"user\",\"content\":\"Who?\"}";
+    static const char begun[] = "{\"role\":\"user\",\"content\":\"Who?\"},"
+                                "{\"role\":\"assistant\",\"content\":\"It\"}";
+    struct weft_errmsg why;
+    assert_int_equal(weft_api_set_template(&api, strdup(template), "auto", &why), WEFT_OK);
+    expect_echoed(asked, "", " was"); /* the assistant has said nothing yet */
+    expect_echoed(begun, "", "It was");
+    expect_echoed(asked, ",\"add_generation_prompt\":false", "Who? was");
+    expect_echoed(begun, ",\"add_generation_prompt\":false,\"continue_final_message\":true",
+                  "It was");
+    expect_echoed("{\"role\":\"user\",\"content\":\"Who?\"},{\"role\":\"assistant\"}", "", " was");
+    expect_echoed(begun, ",\"truncate_prompt_tokens\":1", "It was");
+    struct weft_buf json, want; /* a long one */
+    weft_buf_init(&json, 1 << 20);
+    weft_buf_init(&want, 1 << 20);
+    for (int i = 0; i < 12000; i++)
+        weft_buf_add_str(&want, "\u00e9 ");
+    weft_buf_printf(&json, "{\"role\":\"assistant\",\"content\":\"%s\"}", weft_buf_cstr(&want));
+    weft_buf_add_str(&want, " was");
+    for (size_t budget = 0; budget <= 20000; budget += 20000) {
+        const char *fields = budget ? ",\"truncate_prompt_tokens\":4,\"stream\":true"
+                                    : ",\"truncate_prompt_tokens\":4";
+        char *text = echoed(weft_buf_cstr(&json), fields, budget);
+        assert_string_equal(text, weft_buf_cstr(&want));
+        free(text);
+    }
+    weft_buf_fini(&json);
+    weft_buf_fini(&want);
     weft_tmpl_free(api.chat);
     free(api.chat_source);
     api.chat = NULL;
@@ -250,6 +331,7 @@ int main(void) {
         CASE(completions_tell_them_in_each_choice),
         CASE(streams_tell_the_prompt_first_and_in_pieces),
         CASE(a_chat_tells_its_prompt_beside_the_choices),
+        CASE(a_chat_repeats_what_its_answer_goes_on_with),
         CASE(a_suffix_takes_a_model_that_fills_in),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
