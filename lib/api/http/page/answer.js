@@ -41,7 +41,13 @@ export class Answer {
     this.figures = document.createElement("p");
     this.figures.className = "figures";
     this.figures.textContent = "waiting for the first token …";
-    this.element.append(this.body, this.ending, this.figures);
+    this.thoughts = document.createElement("details");
+    this.thoughts.className = "thoughts";
+    this.thoughts.hidden = true;
+    this.thoughts.append(document.createElement("summary"), document.createElement("p"));
+    this.thoughts.firstChild.textContent = "Thoughts";
+    this.thoughts.lastChild.className = "said";
+    this.element.append(this.thoughts, this.body, this.ending, this.figures);
 
     this.body.addEventListener("pointerover", (event) => this.point(event.target));
     this.body.addEventListener("pointerleave", (event) => {
@@ -80,11 +86,16 @@ export class Answer {
     if (event.usage) this.nTokens = event.usage.completion_tokens;
     if (!choice) return;
     const text = choice.delta ? choice.delta.content : choice.text;
-    if (text) {
+    const thought = choice.delta?.reasoning_content;
+    if (thought) {
+      this.thoughts.hidden = false;
+      this.thoughts.lastChild.append(thought);
+    }
+    if (text || thought) {
       this.lastAt = performance.now();
       this.firstAt ??= this.lastAt;
     }
-    this.tokens.add(text ?? "", tokensOf(choice.logprobs));
+    this.tokens.add(text ?? "", thought ? [] : tokensOf(choice.logprobs));
     if (choice.finish_reason) this.reason = choice.finish_reason;
     this.drawSoon();
   }
