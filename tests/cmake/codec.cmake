@@ -5,3 +5,4 @@ endforeach()
 weft_test(test_gunzip SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_gunzip.c LINKS weft_gunzip PkgConfig::ZLIB LABELS unit
           TIMEOUT 60)
 weft_fuzz(fuzz_msgpack RUNS 100000 LINKS weft_codec)
+weft_fuzz(fuzz_gunzip RUNS 20000 LINKS weft_gunzip)

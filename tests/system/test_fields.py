@@ -5,6 +5,7 @@ import json
 import math
 import os
 import shutil
+import socket
 import tempfile
 import threading
 import time
@@ -66,6 +67,12 @@ def test_a_small_body_that_becomes_a_huge_one_is_413():
             done.set()
             for thread in threads:
                 thread.join()
+        for wait_s in (0, 0.01, 0.03, 0.1) * 3:  # clients that leave while a thread has their body
+            with socket.create_connection(("127.0.0.1", server.port)) as sock:
+                sock.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\n"
+                             b"Content-Length: %d\r\n\r\n" % len(bomb) + bomb)
+                time.sleep(wait_s)
+        harness.wait_until("all room to be given back", lambda: server.metric("weft_held_bytes") == 0)
         assert server.complete(prompt="x", max_tokens=4)["choices"]
 
 def test_prompts_are_cut_to_what_is_asked_for():
