@@ -383,7 +383,25 @@ static json_t *as_object(struct wefti_msg_build *b, const json_t *parameters) {
     static const struct loss nothing = {0};
     json_t *root = parameters ? copy(b, parameters, &nothing, 0) : json_object();
     wefti_msg_set(b, root, "type", json_string("object"));
+    if (!parameters)
+        wefti_msg_set(b, root, "additionalProperties", json_false()); /* there are none */
     return root;
+}
+
+/* A tool that lists its properties and says nothing of others has no others, whatever JSON Schema makes of it. */
+static bool names_all(const json_t *root) {
+    static const char *const others[] = {"additionalProperties",
+                                         "unevaluatedProperties",
+                                         "patternProperties",
+                                         "allOf",
+                                         "anyOf",
+                                         "oneOf",
+                                         "$ref",
+                                         "if"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        if (json_object_get(root, others[i])) return false;
+    }
+    return json_is_object(json_object_get(root, "properties"));
 }
 
 /* Where nothing but the properties may be, some of what can't be honoured can: "minProperties", for one. */
@@ -401,6 +419,11 @@ static bool can_closed(struct wefti_msg_build *b, json_t *root) {
 
 json_t *wefti_msg_honoured(struct wefti_msg_build *b, const json_t *parameters) {
     json_t *root = as_object(b, parameters);
+    if (names_all(root) && !b->failed) {
+        wefti_msg_set(b, root, "additionalProperties", json_false());
+        if (wefti_msg_can(b, root)) return root;
+        (void)json_object_del(root, "additionalProperties");
+    }
     if (b->failed || wefti_msg_can(b, root) || can_closed(b, root)) return root;
     loosen_map(b, root, "$defs");
     loosen_map(b, root, "definitions");

@@ -172,7 +172,8 @@ static json_t *call_of(const struct place *at, const json_t *call) {
 
 static void read_calls(const struct place *at, const json_t *json, json_t *out) {
     const json_t *calls = json_object_get(json, "tool_calls");
-    if (wefti_api_params_is_absent(calls)) return;
+    if (!calls || json_is_null(calls) || (json_is_array(calls) && json_array_size(calls) == 0))
+        return;
     if (!json_is_array(calls)) {
         bad_message(at, "tool_calls", "must be a list");
         return;

@@ -15,14 +15,19 @@ static void set_var(const struct reader *r, struct params *params, const char *n
         weft_api_error_set(r->error, 500, NULL, NULL, "out of memory");
 }
 
-/* Nulls say nothing, and templates would print them. */
-static void drop_nulls(json_t *object) {
+/* Nulls say nothing, and templates would print them; some of them take it for granted that a function has these. */
+static void complete(json_t *function) {
     const char *key;
     json_t *value;
     void *next;
-    json_object_foreach_safe(object, next, key, value) {
-        if (json_is_null(value)) (void)json_object_del(object, key);
+    json_object_foreach_safe(function, next, key, value) {
+        if (json_is_null(value)) (void)json_object_del(function, key);
     }
+    if (!json_object_get(function, "description"))
+        (void)json_object_set_new(function, "description", json_string(""));
+    if (!json_object_get(function, "parameters"))
+        (void)json_object_set_new(function, "parameters",
+                                  json_pack("{s:s,s:{}}", "type", "object", "properties"));
 }
 
 void wefti_api_params_set_tools(const struct reader *r, json_t *tools, struct params *params) {
@@ -35,11 +40,12 @@ void wefti_api_params_set_tools(const struct reader *r, json_t *tools, struct pa
         (void)snprintf(param, sizeof param, "tools[%zu].type", i);
         if (json_is_object(tool) && !wefti_api_json_is_text(type, "function"))
             weft_api_error_set(r->error, 400, param, NULL, "%s must be 'function'", param);
-        drop_nulls(tool);
-        drop_nulls(json_object_get(tool, "function"));
     }
     if (!wefti_api_json_ok(r)) return;
     weft_err err = weft_msg_tools_new(tools, &params->chat.tools, &why);
+    json_array_foreach(tools, i, tool) {
+        complete(json_object_get(tool, "function"));
+    }
     if (err)
         weft_api_error_set(r->error, err == WEFT_E_NOMEM ? 500 : 400, "tools", NULL, "%s",
                            why.text[0] ? why.text : weft_err_text(err));
