@@ -19,6 +19,7 @@ const struct weft_msg_format wefti_msg_formats[] = {
      .open = "<｜DSML｜function_calls>",
      .close = "</｜DSML｜function_calls>",
      .opens = {"<｜DSML｜tool_calls>"},
+     .close_too = "</｜DSML｜tool_calls>",
      .hints = {"｜DSML｜"},
      .marks = {THINK, "｜DSML｜"}},
     {.name = "deepseek-v3",
@@ -111,6 +112,7 @@ const struct weft_msg_format wefti_msg_formats[] = {
      .open = "<|tool_call_start|>",
      .close = "<|tool_call_end|>",
      .hints = {"<|tool_call_start|>"},
+     .hint_too = "<|tool_list_start|>",
      .marks = {THINK, "<|tool_call_start|>", "<|tool_call_end|>"}},
     {.name = "mistral-args",
      .syntax = WEFTI_MSG_NAMED_JSON,
@@ -263,7 +265,8 @@ static bool has_all(struct weft_str source, const char *const *hints) {
 const weft_msg_format *weft_msg_format_of_template(struct weft_str source) {
     const weft_msg_format *usual = NULL;
     for (const weft_msg_format *f = wefti_msg_formats; f->name; f++) {
-        if (has_all(source, f->hints)) return f;
+        const char *const too[WEFTI_MSG_HINTS_MAX] = {f->hint_too};
+        if (has_all(source, f->hints) || has_all(source, too)) return f;
         if (is_text((struct weft_str){"hermes", 6}, f->name)) usual = f;
     }
     WEFT_ASSERT(usual);

@@ -31,13 +31,14 @@ struct weft_msg_format {
     /* Read, not asked for: other spellings of `open`; a call's own first mark, where `open` is forgotten (what stands
      * after it is read as if it had been there); the sentences or tags that some models put around an answer. */
     const char *opens[WEFTI_MSG_OPENS_MAX];
-    const char *close_too;
+    const char *close_too; /* of one of `opens` */
     const char *inner;
     bool is_inner_bare; /* `inner` may be ordinary text: a call of a tool that was given, or none */
     const char *answer_begin, *answer_end;
     const char *think_begin_too, *think_end_too;
     /* A chat template that has all of them is of this format; none: never. */
     const char *hints[WEFTI_MSG_HINTS_MAX];
+    const char *hint_too; /* alone is enough */
     /* Those that may be special tokens, thoughts' included. */
     const char *marks[WEFTI_MSG_MARKS_MAX];
 };

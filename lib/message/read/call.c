@@ -20,6 +20,13 @@ enum wefti_msg_match wefti_msg_take(weft_msg_parser *p, const char *mark) {
     return match == WEFTI_MSG_PART && p->is_end ? WEFTI_MSG_MISS : match;
 }
 
+enum wefti_msg_match wefti_msg_take_close(weft_msg_parser *p) {
+    enum wefti_msg_match close = wefti_msg_take(p, p->format->close);
+    if (close == WEFTI_MSG_HIT) return close;
+    enum wefti_msg_match too = wefti_msg_take(p, p->format->close_too);
+    return too == WEFTI_MSG_MISS ? close : too;
+}
+
 void wefti_msg_skip_blanks(weft_msg_parser *p) {
     while (p->at < p->held.len && wefti_msg_is_blank(p->held.data[p->at]))
         p->at++;

@@ -55,7 +55,7 @@ static enum wefti_msg_verdict opened(weft_msg_parser *p, const struct way *way) 
         wefti_msg_begin_call(p);
         return go(p, way->separator ? NAME : FENCED_NAME);
     }
-    enum wefti_msg_match close = wefti_msg_take(p, p->format->close);
+    enum wefti_msg_match close = wefti_msg_take_close(p);
     if (close == WEFTI_MSG_HIT) {
         p->told = p->at;
         return WEFTI_MSG_DONE;

@@ -178,10 +178,9 @@ static enum wefti_msg_verdict separated(weft_msg_parser *p) {
 static enum wefti_msg_verdict after_list(weft_msg_parser *p) {
     wefti_msg_skip_blanks(p);
     p->told = p->at;
-    enum wefti_msg_match close = wefti_msg_take(p, p->format->close), too = WEFTI_MSG_MISS;
-    if (close == WEFTI_MSG_MISS) too = wefti_msg_take(p, p->format->close_too);
+    enum wefti_msg_match match = wefti_msg_take_close(p);
     p->told = p->at;
-    return close == WEFTI_MSG_PART || too == WEFTI_MSG_PART ? WEFTI_MSG_WAIT : WEFTI_MSG_DONE;
+    return match == WEFTI_MSG_PART ? WEFTI_MSG_WAIT : WEFTI_MSG_DONE;
 }
 
 enum wefti_msg_verdict wefti_msg_read_json(weft_msg_parser *p) {

@@ -98,6 +98,8 @@ static inline bool wefti_msg_is_blank(char c) {
 enum wefti_msg_match wefti_msg_look(const weft_msg_parser *p, const char *mark);
 /* The same; a mark that is there is read. At the end of the output no part is a HIT to come: MISS. */
 enum wefti_msg_match wefti_msg_take(weft_msg_parser *p, const char *mark);
+/* The format's `close`, or the other one that it may have. */
+enum wefti_msg_match wefti_msg_take_close(weft_msg_parser *p);
 void wefti_msg_skip_blanks(weft_msg_parser *p);
 /* More is held of a call than may be. */
 static inline bool wefti_msg_is_long(const weft_msg_parser *p) {

@@ -166,7 +166,7 @@ static enum wefti_msg_verdict after_call(weft_msg_parser *p) {
 static enum wefti_msg_verdict after_list(weft_msg_parser *p) {
     wefti_msg_skip_blanks(p);
     p->told = p->at;
-    enum wefti_msg_match match = wefti_msg_take(p, p->format->close);
+    enum wefti_msg_match match = wefti_msg_take_close(p);
     p->told = p->at;
     return match == WEFTI_MSG_PART ? WEFTI_MSG_WAIT : WEFTI_MSG_DONE;
 }

@@ -60,7 +60,7 @@ static enum wefti_msg_verdict between(weft_msg_parser *p, const struct way *way)
     else if (!p->has_call && p->at < p->held.len)
         call = WEFTI_MSG_HIT;
     if (call == WEFTI_MSG_HIT) return begin(p);
-    enum wefti_msg_match close = p->has_call ? wefti_msg_take(p, p->format->close) : WEFTI_MSG_MISS;
+    enum wefti_msg_match close = p->has_call ? wefti_msg_take_close(p) : WEFTI_MSG_MISS;
     if (close == WEFTI_MSG_PART || call == WEFTI_MSG_PART) return WEFTI_MSG_WAIT;
     if (close == WEFTI_MSG_HIT) p->told = p->at;
     return p->has_call ? WEFTI_MSG_DONE : WEFTI_MSG_BROKEN;
