@@ -1,2 +1,5 @@
 weft_test(golden_toolcalls SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_toolcalls.c
           LINKS weft_message PkgConfig::JANSSON LABELS golden TIMEOUT 120)
+# The same for outputs that the repository has.
+add_test(NAME golden_toolcalls_made COMMAND golden_toolcalls ${CMAKE_SOURCE_DIR}/tests/data/toolcalls)
+weft_test_properties(golden_toolcalls_made 120 golden "")

@@ -1,5 +1,5 @@
 /* Raw outputs of models against the messages in them: WEFT_SHARED_DIR/toolcalls holds a file for each format, and a
- * README that says how to compare. Each output is read whole, byte by byte, and cut in two everywhere. */
+ * README that says how to compare; tests/data/toolcalls has formats that lie not there. Each output is read whole, byte by byte, and cut in two everywhere. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,6 +17,7 @@
 
 #define TEXT_BYTES_MAX (1u << 20)
 #define MARK_BYTES_MIN 4
+#define MARK_BYTES_MAX 40
 
 static char folder[PATH_MAX];
 
@@ -52,15 +53,20 @@ static void begin_call(struct heard *heard, const struct weft_msg_event *event) 
     assert_int_equal(json_array_append_new(heard->calls, call), 0);
 }
 
+static bool has_mark(const weft_msg_format *format, struct weft_str text) {
+    for (size_t at = 0; at < text.len; at++) {
+        for (size_t n = MARK_BYTES_MIN; n <= text.len - at && n <= MARK_BYTES_MAX; n++) {
+            if (weft_msg_is_mark(format, (struct weft_str){text.data + at, n})) return true;
+        }
+    }
+    return false;
+}
+
 static void hear(void *context, const struct weft_msg_event *event) {
     struct heard *heard = context;
     assert_true(event->text.len > 0);
-    for (size_t at = 0; at < event->text.len && event->kind < WEFT_MSG_CALL; at++) {
-        for (size_t n = MARK_BYTES_MIN; n <= event->text.len - at; n++) {
-            struct weft_str part = {event->text.data + at, n};
-            if (weft_msg_is_mark(heard->format, part)) heard->shows_mark = true;
-        }
-    }
+    if (event->kind < WEFT_MSG_CALL && has_mark(heard->format, event->text))
+        heard->shows_mark = true;
     if (event->kind == WEFT_MSG_THOUGHT)
         weft_buf_add(&heard->thoughts, event->text.data, event->text.len);
     if (event->kind == WEFT_MSG_CONTENT)
@@ -187,12 +193,12 @@ static bool check_cut(const struct reading *reading, const char *file, size_t fi
     end_call(&heard);
     bool is_good = is_fine(&heard, reading->test);
     const json_t *expected = json_object_get(reading->test, "expect");
-    bool is_quoted = json_object_get(expected, "content_has") != NULL;
-    struct weft_str content = text_of(json_object_get(expected, "content"));
     const char *name = json_string_value(json_object_get(reading->test, "name"));
-    bool may_show = is_quoted || memchr(content.data, '<', content.len) ||
-                    json_object_get(reading->test, "also") || strstr(name, "thought");
-    if (heard.shows_mark && !may_show && strcmp(name, "opening_tag_inside_thought") != 0) {
+    bool may_show =
+        json_object_get(expected, "content_has") || json_object_get(reading->test, "also") ||
+        has_mark(reading->format, text_of(json_object_get(expected, "content"))) ||
+        has_mark(reading->format, text_of(json_object_get(expected, "reasoning_content")));
+    if (heard.shows_mark && !may_show) {
         print_error("%s, %s: a delta shows a mark\n", file, name);
         is_good = false;
     } else if (!is_good) {
@@ -218,8 +224,8 @@ static bool check_case(struct reading *reading, const char *file) {
 /* Calls that are all there. */
 static bool fits_a_grammar(const json_t *test) {
     const json_t *calls = json_object_get(json_object_get(test, "expect"), "tool_calls");
-    return json_array_size(calls) > 0 &&
-           !strstr(json_string_value(json_object_get(test, "name")), "cut_off");
+    const char *name = json_string_value(json_object_get(test, "name"));
+    return json_array_size(calls) > 0 && !strstr(name, "cut_off") && !strstr(name, "broken");
 }
 
 static size_t check_file(const char *name, bool is_constrained, size_t *n_cases) {
@@ -264,7 +270,7 @@ static void check_files(bool is_constrained) {
     }
     assert_int_equal(closedir(dir), 0);
     print_message("%zu formats, %zu outputs, %zu of them wrong\n", n_files, n_cases, n_wrong);
-    assert_true(n_files >= 10);
+    assert_true(n_files >= 8);
     assert_int_equal(n_wrong, 0);
 }
 
@@ -279,10 +285,14 @@ static void calls_that_fit_a_grammar_are_told_as_they_come(void **state) {
     check_files(true);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     const char *shared = getenv("WEFT_SHARED_DIR");
-    (void)snprintf(folder, sizeof folder, "%s/toolcalls", shared ? shared : "");
-    DIR *dir = shared ? opendir(folder) : NULL;
+    (void)snprintf(folder, sizeof folder, "%s%s",
+                   argc > 1 ? argv[1]
+                   : shared ? shared
+                            : "",
+                   argc > 1 ? "" : "/toolcalls");
+    DIR *dir = shared || argc > 1 ? opendir(folder) : NULL;
     if (!dir) {
         (void)printf("SKIPPED: no outputs in %s (WEFT_SHARED_DIR/toolcalls)\n", folder);
         return 77;
