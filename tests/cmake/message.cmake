@@ -3,3 +3,4 @@ weft_test(golden_toolcalls SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_toolc
 # The same for outputs that the repository has.
 add_test(NAME golden_toolcalls_made COMMAND golden_toolcalls ${CMAKE_SOURCE_DIR}/tests/data/toolcalls)
 weft_test_properties(golden_toolcalls_made 120 golden "")
+weft_fuzz(fuzz_message RUNS 30000 LINKS weft_message weft_base PkgConfig::JANSSON INSIDE message)

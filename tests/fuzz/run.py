@@ -22,7 +22,8 @@ SHARES = {"fuzz_tokenizer": 3}
 # The module whose words a target reads: keys, names and keywords are string literals of its sources.
 MODULES = {"fuzz_template": "template", "fuzz_config": "model", "fuzz_gguf": "model", "fuzz_safetensors": "model",
            "fuzz_tokenizer": "tokenizer", "fuzz_traffic": "traffic", "fuzz_schema": "grammar/schema",
-           "fuzz_lark": "grammar/joint", "fuzz_tags": "grammar/joint"}
+           "fuzz_lark": "grammar/joint", "fuzz_tags": "grammar/joint",
+           "fuzz_message": "message"}
 # How long one input may take, by the clock. A grammar may work for half a second, which is forty times as long under the
 # sanitizers, and this with others on the machine.
 LIMIT_S = 20

@@ -179,8 +179,11 @@ static enum wefti_msg_verdict begin_arguments(weft_msg_parser *p) {
 
 static enum wefti_msg_verdict read_arguments(weft_msg_parser *p) {
     while (p->at < p->held.len && !p->json.is_over) {
-        if (wefti_msg_json_feed(&p->json, p->held.data[p->at]) == WEFTI_MSG_BAD) return give_up(p);
-        if (p->at - p->told > WEFT_MSG_CALL_BYTES_MAX) return give_up(p);
+        bool is_bad = wefti_msg_json_feed(&p->json, p->held.data[p->at]) == WEFTI_MSG_BAD;
+        if (is_bad || wefti_msg_is_long(p)) {
+            wefti_msg_args_more(p);
+            return give_up(p);
+        }
         p->at++;
     }
     if (!p->json.is_over) {

@@ -173,8 +173,10 @@ static enum wefti_msg_verdict begin_arguments(weft_msg_parser *p, const struct w
 
 static enum wefti_msg_verdict read_arguments(weft_msg_parser *p) {
     while (p->at < p->held.len && !p->json.is_over) {
-        if (wefti_msg_json_feed(&p->json, p->held.data[p->at]) == WEFTI_MSG_BAD)
+        if (wefti_msg_json_feed(&p->json, p->held.data[p->at]) == WEFTI_MSG_BAD) {
+            wefti_msg_args_more(p);
             return WEFTI_MSG_BROKEN;
+        }
         p->at++;
     }
     if (!p->json.is_over) {

@@ -114,7 +114,10 @@ static enum wefti_msg_verdict read_object(weft_msg_parser *p) {
     while (p->at < p->held.len) {
         uint32_t depth = p->json.depth;
         unsigned marks = wefti_msg_json_feed(&p->json, p->held.data[p->at]);
-        if (marks & WEFTI_MSG_BAD || !note(p, marks, depth)) return WEFTI_MSG_BROKEN;
+        if (marks & WEFTI_MSG_BAD || !note(p, marks, depth)) {
+            if (p->field == ARGUMENTS && depth >= p->level) wefti_msg_args_more(p);
+            return WEFTI_MSG_BROKEN;
+        }
         p->at++;
         if (!p->json.is_over) continue;
         if (p->is_bare && !p->has_args) return WEFTI_MSG_BROKEN;

@@ -137,11 +137,10 @@ static bool is_bare_begin(const weft_msg_parser *p) {
 
 enum { MARKS_MAX = WEFTI_MSG_OPENS_MAX + 4 };
 
-/* What may interrupt the answer: begin and end of the answer's own tags, then calls. */
+/* What may interrupt the answer: the end of its own tags, calls. */
 static size_t list_marks(const weft_msg_parser *p, const char *marks[MARKS_MAX]) {
     const weft_msg_format *format = p->format;
     size_t n = 0;
-    if (p->is_fresh && format->answer_begin) marks[n++] = format->answer_begin;
     if (p->is_answer_open) marks[n++] = format->answer_end;
     if (!p->tools) return n;
     if (format->open) marks[n++] = format->open;
@@ -165,23 +164,30 @@ static enum wefti_msg_verdict read_mark(weft_msg_parser *p, const char *mark) {
     return begin_calls(p, is_inner && p->format->is_inner_bare);
 }
 
+/* The answer's first byte: a bare call or the answer's own tag may begin there, and nowhere else. */
+static enum wefti_msg_verdict read_begin(weft_msg_parser *p) {
+    wefti_msg_skip_blanks(p);
+    if (p->at - p->told > WEFTI_MSG_BLANKS_MAX) {
+        p->is_fresh = false;
+        p->at = p->told;
+        return WEFTI_MSG_GO;
+    }
+    if (p->at == p->held.len && !p->is_end) return WEFTI_MSG_WAIT;
+    enum wefti_msg_match match = WEFTI_MSG_MISS;
+    if (p->format->answer_begin) match = wefti_msg_look(p, p->format->answer_begin);
+    if (match == WEFTI_MSG_PART && !p->is_end) return WEFTI_MSG_WAIT;
+    p->is_fresh = false;
+    if (match == WEFTI_MSG_HIT) return read_mark(p, p->format->answer_begin);
+    if (p->at < p->held.len && p->tools && is_bare_begin(p)) return begin_calls(p, true);
+    return WEFTI_MSG_GO;
+}
+
 static enum wefti_msg_verdict read_answer(weft_msg_parser *p) {
     const char *marks[MARKS_MAX];
     size_t which = 0;
-    if (p->is_fresh) {
-        wefti_msg_skip_blanks(p);
-        if (p->at < p->held.len && p->tools && is_bare_begin(p)) {
-            p->is_fresh = false;
-            return begin_calls(p, true);
-        }
-    }
-    size_t begin = p->at;
+    if (p->is_fresh) return read_begin(p);
     enum wefti_msg_match match = wefti_msg_scan(p, marks, list_marks(p, marks), &which);
-    if (p->at > begin) p->is_fresh = false;
-    if (match == WEFTI_MSG_HIT) {
-        p->is_fresh = false;
-        return read_mark(p, marks[which]);
-    }
+    if (match == WEFTI_MSG_HIT) return read_mark(p, marks[which]);
     wefti_msg_tell(p, WEFT_MSG_CONTENT, p->is_end ? p->at : p->blank);
     return WEFTI_MSG_WAIT;
 }

@@ -134,11 +134,8 @@ static enum wefti_msg_verdict read_value(weft_msg_parser *p) {
         verdict = wefti_msg_python_feed(&p->python, p->held.data[p->at], &p->key);
         if (verdict == WEFTI_MSG_PY_MORE || verdict == WEFTI_MSG_PY_END) p->at++;
     }
-    if (verdict == WEFTI_MSG_PY_BAD) {
-        weft_buf_clear(&p->key);
-        return WEFTI_MSG_BROKEN;
-    }
     pass_value(p, &p->key);
+    if (verdict == WEFTI_MSG_PY_BAD) return WEFTI_MSG_BROKEN;
     return verdict == WEFTI_MSG_PY_MORE ? WEFTI_MSG_WAIT : go(p, AFTER_VALUE);
 }
 
