@@ -129,7 +129,7 @@ static enum wefti_msg_python_verdict feed_text(struct wefti_msg_python *py, char
 
 static enum wefti_msg_python_verdict feed_escape(struct wefti_msg_python *py, char c,
                                                  struct weft_buf *out) {
-    static const char from[] = "abfnrtv\\'\"", to[] = "\a\b\f\n\r\t\v\\'\"";
+    static const char from[] = "abfnrtv\\'\"/", to[] = "\a\b\f\n\r\t\v\\'\"/";
     const char *at = c == '\0' ? NULL : strchr(from, c);
     py->code = 0;
     py->state = TEXT;
@@ -143,7 +143,9 @@ static enum wefti_msg_python_verdict feed_escape(struct wefti_msg_python *py, ch
         py->state = OCTAL;
         py->digits_left = 2;
         py->code = (uint32_t)(c - '0');
-    } else if (c != '\n') { /* as Python does, a backslash before any other stays */
+    } else if (
+        c !=
+        '\n') { /* as Python does, a backslash before any other stays, but for JSON's before a slash */
         end_pair(py, out);
         weft_buf_add_str(out, "\\\\");
         return feed_text(py, c, out);
