@@ -195,12 +195,24 @@ json_t *wefti_msg_separated(struct wefti_msg_build *b, json_t *content, const ch
     return format;
 }
 
+/* Other marks from which the parser reads calls. One that is a word has a list after it. */
+static json_t *other_opens(struct wefti_msg_build *b, const struct weft_msg_format *format) {
+    json_t *list = made(b, json_array());
+    for (size_t i = 0; i < WEFTI_MSG_OPENS_MAX && format->opens[i]; i++) {
+        const char *open = format->opens[i];
+        wefti_msg_append(b, list, json_sprintf(open[0] == '<' ? "%s" : "%s[", open));
+    }
+    if (format->inner) wefti_msg_append(b, list, json_string(format->inner));
+    return list;
+}
+
 json_t *wefti_msg_triggered(struct wefti_msg_build *b, const char *open, json_t *content,
                             bool is_single) {
     json_t *tags = one_tag(b, wefti_msg_spelt(b, open), content), *triggers = made(b, json_array());
     json_t *format = format_with(b, "triggered_tags", "tags", tags);
     wefti_msg_append(b, triggers, wefti_msg_spelt(b, open));
     wefti_msg_set(b, format, "triggers", triggers);
+    wefti_msg_set(b, format, "excludes", other_opens(b, b->wish->format));
     wefti_msg_set(b, format, "stop_after_first", json_boolean(is_single));
     return format;
 }

@@ -39,7 +39,7 @@ json_t *wefti_msg_spelt(struct wefti_msg_build *b, const char *text);
 /* Contents, with such a separator between them; at least one of them, or one. */
 json_t *wefti_msg_separated(struct wefti_msg_build *b, json_t *content, const char *separator,
                             bool is_single);
-/* Free text, in which `open` leads to the content. */
+/* Free text, in which `open` leads to the content, and nothing else that the parser reads calls from. */
 json_t *wefti_msg_triggered(struct wefti_msg_build *b, const char *open, json_t *content,
                             bool is_single);
 

@@ -253,12 +253,10 @@ static const struct wefti_msg_tool *first_sayable(const struct wefti_msg_build *
     return NULL;
 }
 
+/* Where a text that begins like one is a call, no mark tells calls from text. */
 static bool has_nothing_to_ask(const struct weft_msg_wish *wish) {
-    const struct weft_msg_format *format = wish->format;
-    if (wish->choice != WEFT_MSG_AUTO) return false;
-    if (format->syntax == WEFTI_MSG_NO_CALLS) return true;
-    return is_bare(format) &&
-           !wish->has_special(wish->context, (struct weft_str){format->open, strlen(format->open)});
+    return wish->choice == WEFT_MSG_AUTO &&
+           (wish->format->syntax == WEFTI_MSG_NO_CALLS || is_bare(wish->format));
 }
 
 static weft_err write_out(struct wefti_msg_build *b, json_t *format, struct weft_buf *tags_out,
