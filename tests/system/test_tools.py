@@ -158,7 +158,7 @@ def test_rpc_says_the_same():
     with Server() as server:
         expected = choice_of(server, tools=[WEATHER, PING], tool_choice="required")
         with rpc.Rpc(server) as client:
-            assert client.call(1, "chat", body)[3]["choices"][0]["message"] == expected["message"]
+            assert client.call(1, "chat", body)[1]["choices"][0]["message"] == expected["message"]
 
 
 if __name__ == "__main__":
