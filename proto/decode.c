@@ -13,7 +13,7 @@
 #include "storage.h"
 #include "wire.h"
 
-#define STORAGE_FACTOR 20
+#define STORAGE_FACTOR 24
 _Static_assert(sizeof(struct weft_step_start) <= STORAGE_FACTOR * (WEFTI_PROTO_F_START + 1),
                "bounded");
 _Static_assert(sizeof(struct weft_step_out) <= STORAGE_FACTOR * (WEFTI_PROTO_F_OUT + 1), "bounded");
@@ -179,6 +179,7 @@ static void read_grammar(weft_proto_decoder *dec, struct weft_grammar *out) {
     if (out->kind == WEFT_GRAMMAR_NONE)
         weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "kind", "of a grammar is none");
     out->thinking = (enum weft_grammar_thinking)read_enum(rd, "thinking", WEFT_THINKING_COUNT);
+    out->marks = (enum weft_grammar_marks)read_enum(rd, "marks", WEFT_MARKS_COUNT);
     out->json_blanks = weft_msgpack_read_u32(rd, "json_blanks", WEFT_GRAMMAR_BLANKS_MAX);
     out->json_digits = read_count(rd, "json_digits", WEFT_GRAMMAR_DIGITS_MAX);
     out->text = weft_msgpack_read_bin(rd, "text", 1, WEFT_GRAMMAR_BYTES_MAX, &out->n_bytes);
@@ -203,6 +204,9 @@ static void read_sampling(weft_proto_decoder *dec, struct weft_sampling *out) {
     out->bias = read_vector(dec, "bias", sizeof *out->bias, WEFT_LOGIT_BIAS_MAX, &out->n_bias);
     out->masked_tokens =
         read_tokens(dec, "masked_tokens", WEFT_STOP_TOKENS_MAX, &out->n_masked_tokens);
+    out->allowed_tokens =
+        read_tokens(dec, "allowed_tokens", WEFT_ALLOWED_TOKENS_MAX, &out->n_allowed_tokens);
+    out->bad_words = read_tokens(dec, "bad_words", WEFT_BAD_WORDS_MAX, &out->n_bad_words);
     read_grammar(dec, &out->grammar);
     weft_msgpack_read_close(rd, "sampling", n_more);
     if (rd->err) return;

@@ -59,6 +59,7 @@ static void put_grammar(struct weft_buf *buf, const struct weft_grammar *grammar
     weft_msgpack_add_array(buf, WEFTI_PROTO_F_GRAMMAR);
     weft_msgpack_add_uint(buf, grammar->kind);
     weft_msgpack_add_uint(buf, grammar->thinking);
+    weft_msgpack_add_uint(buf, grammar->marks);
     weft_msgpack_add_uint(buf, grammar->json_blanks);
     weft_msgpack_add_uint(buf, grammar->json_digits);
     put_bin(buf, grammar->text, grammar->n_bytes, 1);
@@ -82,6 +83,8 @@ static void put_sampling(struct weft_buf *buf, const struct weft_sampling *sampl
     put_bin(buf, sampling->bias, sampling->n_bias, sizeof *sampling->bias);
     put_bin(buf, sampling->masked_tokens, sampling->n_masked_tokens,
             sizeof *sampling->masked_tokens);
+    put_bin(buf, sampling->allowed_tokens, sampling->n_allowed_tokens, sizeof(uint32_t));
+    put_bin(buf, sampling->bad_words, sampling->n_bad_words, sizeof(uint32_t));
     put_grammar(buf, &sampling->grammar);
 }
 

@@ -40,8 +40,10 @@
  *   8: a heartbeat has figures of each rank, a snapshot those of all
  *   9: sampling parameters have a grammar; an end because of it
  *   10: WEFT_MSG_GRAMMAR and WEFT_MSG_COMPILED
- *   11: a row of a result may be late, or have forced tokens */
-#define WEFT_PROTO_VERSION 11
+ *   11: a row of a result may be late, or have forced tokens
+ *   12: sampling parameters have thinking_token_budget, allowed_tokens and bad_words; a grammar has marks, and may be
+ *      any text */
+#define WEFT_PROTO_VERSION 12
 
 enum weft_proto_type {
     WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */

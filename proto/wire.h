@@ -30,8 +30,8 @@
 /* Fields of nested structs. */
 #define WEFTI_PROTO_F_MODEL 17
 #define WEFTI_PROTO_ONE_MORE(...) +1
-#define WEFTI_PROTO_F_SAMPLING (4 WEFT_SAMPLING_LIST(WEFTI_PROTO_ONE_MORE, WEFTI_PROTO_ONE_MORE))
-#define WEFTI_PROTO_F_GRAMMAR 5
+#define WEFTI_PROTO_F_SAMPLING (6 WEFT_SAMPLING_LIST(WEFTI_PROTO_ONE_MORE, WEFTI_PROTO_ONE_MORE))
+#define WEFTI_PROTO_F_GRAMMAR 6
 #define WEFTI_PROTO_F_CHOICE 2
 #define WEFTI_PROTO_F_LOGPROBS 3
 #define WEFTI_PROTO_F_EVENT 12
@@ -86,10 +86,10 @@ _Static_assert(WEFT_STEP_LOGPROB_BYTES_MAX +
                    WEFT_MESSAGE_BYTES_MAX,
                "a step's result, and what it becomes for one router, are one message each");
 
-/* A start without its tokens, grammar and blocks (of each kind at most as many as tokens): numbers,
- * stop tokens and biases. */
+/* A start without its tokens, blocks (of each kind at most as many as tokens), grammar, allowed tokens and bad words:
+ * numbers, stop tokens and biases. */
 #define WEFTI_PROTO_START_BYTES_MAX                                                                \
-    (37u * 9u + WEFT_STOP_TOKENS_MAX * 4u + WEFT_LOGIT_BIAS_MAX * 8u)
+    (41u * 9u + WEFT_STOP_TOKENS_MAX * 4u + WEFT_LOGIT_BIAS_MAX * 8u)
 /* A release and a row; for each kind a copy, a grant and one more block. */
 #define WEFTI_PROTO_PLAN_SLOT_BYTES_MAX (8u + 12u + WEFT_KV_KINDS * (12u + 16u + 4u))
 _Static_assert((1ull + WEFT_KV_KINDS) * 4u * WEFT_STEP_START_TOKENS_MAX +

@@ -18,7 +18,7 @@ static size_t request_bytes(const struct weft_submit *submit) {
            submit->n_prompt * sizeof(uint32_t) + submit->sampling.n_stop_tokens * sizeof(uint32_t) +
            submit->sampling.n_masked_tokens * sizeof(uint32_t) +
            submit->sampling.n_bias * sizeof(struct weft_logit_bias) +
-           submit->sampling.grammar.n_bytes;
+           weft_sampling_long_bytes(&submit->sampling);
 }
 
 static void *append(unsigned char **at, const void *items, size_t n_bytes) {
@@ -38,6 +38,10 @@ static void copy_arrays(struct request *req, const struct weft_submit *submit) {
         append(&at, sampling->masked_tokens, sampling->n_masked_tokens * sizeof(uint32_t));
     req->sampling.bias =
         append(&at, sampling->bias, sampling->n_bias * sizeof(struct weft_logit_bias));
+    req->sampling.allowed_tokens =
+        append(&at, sampling->allowed_tokens, sampling->n_allowed_tokens * sizeof(uint32_t));
+    req->sampling.bad_words =
+        append(&at, sampling->bad_words, sampling->n_bad_words * sizeof(uint32_t));
     req->sampling.grammar.text = append(&at, sampling->grammar.text, sampling->grammar.n_bytes);
 }
 

@@ -38,8 +38,8 @@ static bool same_model(const struct weft_model_info *a, const struct weft_model_
 }
 
 static bool same_grammar(const struct weft_grammar *a, const struct weft_grammar *b) {
-    return a->kind == b->kind && a->thinking == b->thinking && a->json_blanks == b->json_blanks &&
-           a->json_digits == b->json_digits &&
+    return a->kind == b->kind && a->thinking == b->thinking && a->marks == b->marks &&
+           a->json_blanks == b->json_blanks && a->json_digits == b->json_digits &&
            same_items(a->text, a->n_bytes, b->text, b->n_bytes, 1);
 }
 
@@ -55,6 +55,10 @@ static bool same_sampling(const struct weft_sampling *a, const struct weft_sampl
                           sizeof *a->stop_tokens) &&
            same_items(a->masked_tokens, a->n_masked_tokens, b->masked_tokens, b->n_masked_tokens,
                       sizeof *a->masked_tokens) &&
+           same_items(a->allowed_tokens, a->n_allowed_tokens, b->allowed_tokens,
+                      b->n_allowed_tokens, sizeof(uint32_t)) &&
+           same_items(a->bad_words, a->n_bad_words, b->bad_words, b->n_bad_words,
+                      sizeof(uint32_t)) &&
            same_grammar(&a->grammar, &b->grammar) &&
            same_items(a->bias, a->n_bias, b->bias, b->n_bias, sizeof *a->bias);
 }
@@ -311,6 +315,7 @@ static void fill_model(struct weft_model_info *model, bool max) {
 static const struct weft_grammar tags = {
     .kind = WEFT_GRAMMAR_TAGS,
     .thinking = WEFT_THINKING_MAYBE,
+    .marks = WEFT_MARKS_COHERE,
     .json_blanks = WEFT_GRAMMAR_BLANKS_MAX,
     .json_digits = WEFT_GRAMMAR_DIGITS_MAX,
     .text = "{}",
@@ -320,6 +325,8 @@ static const struct weft_grammar tags = {
 static void fill_sampling(struct weft_sampling *sampling, bool max) {
     static const struct weft_logit_bias bias[] = {
         {0, -1e6f}, {77, -0.0f}, {WEFT_VOCAB_MAX - 1, 1e6f}};
+    static const uint32_t allowed[] = {0, 5, WEFT_VOCAB_MAX - 1};
+    static const uint32_t bad_words[] = {1, 7, 2, WEFT_VOCAB_MAX - 1, 0};
     weft_sampling_init(sampling);
     if (!max) return;
     sampling->seed = UINT64_MAX;
@@ -333,6 +340,7 @@ static void fill_sampling(struct weft_sampling *sampling, bool max) {
     sampling->frequency_penalty = -2.0f;
     sampling->max_tokens = UINT32_MAX;
     sampling->min_tokens = UINT32_MAX;
+    sampling->thinking_token_budget = 1000;
     sampling->n_logprobs = 0;
     sampling->n_prompt_logprobs = (int32_t)WEFT_VOCAB_MAX;
     sampling->stop_tokens = few_tokens;
@@ -341,6 +349,10 @@ static void fill_sampling(struct weft_sampling *sampling, bool max) {
     sampling->n_bias = 3;
     sampling->masked_tokens = few_tokens + 1;
     sampling->n_masked_tokens = 2;
+    sampling->allowed_tokens = allowed;
+    sampling->n_allowed_tokens = 3;
+    sampling->bad_words = bad_words;
+    sampling->n_bad_words = 5;
     sampling->grammar = tags;
 }
 
@@ -757,6 +769,7 @@ static float between(uint64_t *rand, float low, float high) {
 static void random_grammar(uint64_t *rand, struct weft_grammar *grammar) {
     grammar->kind = 1 + weft_rand_below(rand, WEFT_GRAMMAR_COUNT - 1);
     grammar->thinking = weft_rand_below(rand, WEFT_THINKING_COUNT);
+    grammar->marks = weft_rand_below(rand, WEFT_MARKS_COUNT);
     grammar->json_blanks = number(rand, WEFT_GRAMMAR_BLANKS_MAX);
     grammar->json_digits = 1 + number(rand, WEFT_GRAMMAR_DIGITS_MAX - 1);
     grammar->n_bytes = count(rand, 300);
@@ -779,6 +792,7 @@ static void random_sampling(uint64_t *rand, struct weft_sampling *sampling) {
     sampling->frequency_penalty = between(rand, -1e6f, 1e6f);
     sampling->max_tokens = 300 + number(rand, UINT32_MAX - 300); /* no less than any output below */
     sampling->min_tokens = number(rand, UINT32_MAX);
+    sampling->thinking_token_budget = number(rand, UINT32_MAX);
     sampling->n_logprobs = (int32_t)number(rand, WEFT_VOCAB_MAX + 1) - 1;
     sampling->n_prompt_logprobs = (int32_t)number(rand, WEFT_VOCAB_MAX + 1) - 1;
     sampling->n_stop_tokens = count(rand, WEFT_STOP_TOKENS_MAX);
@@ -792,6 +806,22 @@ static void random_sampling(uint64_t *rand, struct weft_sampling *sampling) {
         bias[i] = (struct weft_logit_bias){token, between(rand, -1e6f, 1e6f)};
     }
     sampling->bias = bias;
+    sampling->n_allowed_tokens = count(rand, 300);
+    uint32_t *list = take(sampling->n_allowed_tokens, sizeof *list);
+    for (uint32_t i = 0, token = 0; i < sampling->n_allowed_tokens; i++)
+        list[i] = token += 1 + weft_rand_below(rand, 5000);
+    sampling->allowed_tokens = list;
+    sampling->n_bad_words = count(rand, 300);
+    list = take(sampling->n_bad_words, sizeof *list);
+    if (sampling->n_bad_words == 1) sampling->n_bad_words = 0; /* it would have no token */
+    for (uint32_t i = 0; i < sampling->n_bad_words;) {
+        uint32_t n_left = sampling->n_bad_words - i, n = 2 + weft_rand_below(rand, 5);
+        if (n + 2 > n_left) n = n_left;
+        list[i++] = n - 1;
+        for (uint32_t k = 1; k < n; k++)
+            list[i++] = weft_rand_below(rand, WEFT_VOCAB_MAX);
+    }
+    sampling->bad_words = list;
     if (coin(rand)) random_grammar(rand, &sampling->grammar);
 }
 

@@ -111,7 +111,7 @@ static void what_is_not_understood_is_refused_at_its_place(void **state) {
         ASSERT_REFUSED(weft_gram_gbnf(STR(no_chars[i]), &gram, &why), WEFT_E_INVAL, "no character");
     ASSERT_REFUSED(weft_gram_gbnf(STR("root ::= \"a\"\nroot ::= \"b\""), &gram, &why), WEFT_E_INVAL,
                    "line 2, column 1: the rule is there already");
-    struct weft_grammar none = {WEFT_GRAMMAR_CHOICE, 0, 1, 64, 2, "[]"};
+    struct weft_grammar none = {WEFT_GRAMMAR_CHOICE, 0, 0, 1, 64, 2, "[]"};
     ASSERT_REFUSED(weft_gram_compile(&none, &gram, &why), WEFT_E_INVAL, "nothing");
 }
 

@@ -141,6 +141,47 @@ static void stop_tokens_lie_in_the_vocabulary_and_are_few(void **state) {
     assert_refused(&s, 100, "stop tokens");
 }
 
+static void allowed_tokens_ascend_and_bad_words_are_whole(void **state) {
+    (void)state;
+    static uint32_t many[WEFT_ALLOWED_TOKENS_MAX + 1];
+    uint32_t allowed[] = {0, 7, 99}, words[] = {1, 5, 2, 99, 5, 1, 0};
+    struct weft_sampling s;
+    weft_sampling_init(&s);
+    assert_int_equal(s.thinking_token_budget, UINT32_MAX);
+    s.allowed_tokens = allowed;
+    s.n_allowed_tokens = 3;
+    assert_accepted(&s, 100);
+    assert_accepted(&s, 0);
+    assert_refused(&s, 99, "allowed token 99");
+    allowed[1] = 0;
+    assert_refused(&s, 100, "allowed token 0 comes twice");
+    for (uint32_t i = 0; i <= WEFT_ALLOWED_TOKENS_MAX; i++)
+        many[i] = i;
+    s.allowed_tokens = many;
+    s.n_allowed_tokens = WEFT_ALLOWED_TOKENS_MAX;
+    assert_accepted(&s, 1 << 20);
+    s.n_allowed_tokens++;
+    assert_refused(&s, 1 << 20, "16385 allowed tokens");
+    s.n_allowed_tokens = 0;
+
+    s.bad_words = words;
+    s.n_bad_words = 7;
+    assert_accepted(&s, 100);
+    assert_refused(&s, 99, "token 99");
+    for (uint32_t n = 1; n < 7; n++) {
+        s.n_bad_words = n;
+        if (n == 2 || n == 5) continue;
+        assert_refused(&s, 100, "a bad word of");
+    }
+    words[0] = 0;
+    assert_refused(&s, 100, "a bad word of 0 tokens");
+    words[0] = UINT32_MAX;
+    assert_refused(&s, 100, "a bad word of 4294967295 tokens");
+    s.bad_words = many;
+    s.n_bad_words = WEFT_BAD_WORDS_MAX + 1;
+    assert_refused(&s, 100, "8193 numbers");
+}
+
 static void biases_ascend_and_name_each_token_once(void **state) {
     (void)state;
     struct weft_logit_bias bias[] = {{3, 1.0f}, {7, -100.0f}, {99, 100.0f}};
@@ -208,6 +249,7 @@ int main(void) {
         cmocka_unit_test(any_top_k_seed_and_length_is_fine),
         cmocka_unit_test(numbers_of_log_probabilities_are_bounded),
         cmocka_unit_test(stop_tokens_lie_in_the_vocabulary_and_are_few),
+        cmocka_unit_test(allowed_tokens_ascend_and_bad_words_are_whole),
         cmocka_unit_test(biases_ascend_and_name_each_token_once),
         cmocka_unit_test(a_bias_is_finite_and_bounded),
         cmocka_unit_test(there_are_only_so_many_biases),

@@ -40,7 +40,8 @@
  * sequence, so each fits by itself; the others start with the next plan. */
 #define WEFT_STEP_START_TOKENS_MAX (1u << 24)
 
-/* Bytes of all grammars that one plan brings. Four of the largest; the others start with the next. */
+/* Bytes of all grammars, allowed tokens and bad words that one plan brings. Four of the largest grammars; the others
+ * start with the next. */
 #define WEFT_STEP_GRAMMAR_BYTES_MAX (16u << 20)
 
 /* Blocks that one plan writes to a worker's spill file, and as many that it reads back: 64 KiB in a
@@ -64,7 +65,10 @@
 #define WEFT_STOP_STRING_BYTES_MAX 4096
 #define WEFT_STOP_TOKENS_MAX 128 /* those that are only masked included */
 #define WEFT_LOGIT_BIAS_MAX 1024 /* OpenAI: 300 entries; vLLM: any */
-#define WEFT_CHOICES_MAX 128     /* n */
+#define WEFT_ALLOWED_TOKENS_MAX 16384
+#define WEFT_BAD_WORDS_MAX                                                                         \
+    8192 /* numbers: some thousand words of few tokens. Each is looked at for each token */
+#define WEFT_CHOICES_MAX 128 /* n */
 #define WEFT_REQUEST_ID_BYTES_MAX 128
 #define WEFT_GRAMMAR_BYTES_MAX (4u << 20) /* a hundred tools' schemas are 1 MB */
 #define WEFT_SLO_US_MAX 86400000000ull    /* a wish of a time: a day */

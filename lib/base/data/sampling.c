@@ -92,11 +92,51 @@ static weft_err check_stop_tokens(const struct weft_sampling *s, uint32_t n_voca
     return err;
 }
 
+static weft_err check_allowed(const struct weft_sampling *s, uint32_t n_vocab,
+                              struct weft_errmsg *why) {
+    if (s->n_allowed_tokens > WEFT_ALLOWED_TOKENS_MAX)
+        return weft_err_set(why, WEFT_E_INVAL, "%u allowed tokens, at most %d are possible",
+                            s->n_allowed_tokens, WEFT_ALLOWED_TOKENS_MAX);
+    for (uint32_t i = 0; i < s->n_allowed_tokens; i++) {
+        uint32_t token = s->allowed_tokens[i];
+        if (n_vocab && token >= n_vocab)
+            return weft_err_set(why, WEFT_E_INVAL,
+                                "allowed token %u is outside the vocabulary of %u", token, n_vocab);
+        if (i && token <= s->allowed_tokens[i - 1])
+            return weft_err_set(why, WEFT_E_INVAL, "allowed token %u comes twice or out of order",
+                                token);
+    }
+    return WEFT_OK;
+}
+
+static weft_err check_bad_words(const struct weft_sampling *s, uint32_t n_vocab,
+                                struct weft_errmsg *why) {
+    uint32_t n = s->n_bad_words;
+    if (n > WEFT_BAD_WORDS_MAX)
+        return weft_err_set(why, WEFT_E_INVAL, "bad words of %u numbers, at most %d are allowed", n,
+                            WEFT_BAD_WORDS_MAX);
+    for (uint32_t at = 0; at < n;) {
+        uint32_t n_tokens = s->bad_words[at++];
+        if (n_tokens == 0 || n_tokens > n - at)
+            return weft_err_set(why, WEFT_E_INVAL, "a bad word of %u tokens, %u are left", n_tokens,
+                                n - at);
+        for (uint32_t end = at + n_tokens; at < end; at++) {
+            if (n_vocab && s->bad_words[at] >= n_vocab)
+                return weft_err_set(why, WEFT_E_INVAL,
+                                    "a bad word's token %u is outside the vocabulary of %u",
+                                    s->bad_words[at], n_vocab);
+        }
+    }
+    return WEFT_OK;
+}
+
 weft_err weft_sampling_check(const struct weft_sampling *s, uint32_t n_vocab,
                              struct weft_errmsg *why) {
     weft_err err = check_numbers(s, why);
     if (err) return err;
     err = check_stop_tokens(s, n_vocab, why);
+    if (!err) err = check_allowed(s, n_vocab, why);
+    if (!err) err = check_bad_words(s, n_vocab, why);
     if (!err) err = weft_grammar_check(&s->grammar, why);
     if (err) return err;
     if (s->n_bias > WEFT_LOGIT_BIAS_MAX)

@@ -8,6 +8,7 @@
 #define WEFT_BASE_SAMPLING_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -49,8 +50,9 @@ struct weft_logit_bias {
     OWN(U32, max_tokens, 16) /* of the output; 0: only the prompt is computed */                   \
     KNOB(U32, min_tokens, "min-tokens", 0, 0, WEFT_CONTEXT_MAX, 0, WEFT_CONTEXT_MAX,               \
          "no end of sequence before so many")                                                      \
-    OWN(COUNT, n_logprobs, -1)        /* k >= 0: the sampled token's, and the k best */            \
-    OWN(COUNT, n_prompt_logprobs, -1) /* the same for each prompt token but the first */
+    OWN(U32, thinking_token_budget, UINT32_MAX) /* within thoughts of a grammar; most: no bound */ \
+    OWN(COUNT, n_logprobs, -1)                  /* k >= 0: the sampled token's, and the k best */  \
+    OWN(COUNT, n_prompt_logprobs, -1)           /* the same for each prompt token but the first */
 
 /* The types of the list in C. */
 #define WEFT_SAMPLING_U64 uint64_t
@@ -70,8 +72,20 @@ struct weft_sampling {
     const uint32_t *masked_tokens;
     uint32_t n_bias;
     const struct weft_logit_bias *bias; /* tokens ascending, each once */
-    struct weft_grammar grammar;        /* NONE: any text */
+    uint32_t n_allowed_tokens;
+    const uint32_t *allowed_tokens; /* ascending, each once; no other may come; none: any may */
+    uint32_t n_bad_words;
+    const uint32_t *
+        bad_words; /* of each its number of tokens, 1 or more, and then these: behind all but the last
+                                    of them the last may not come */
+    struct weft_grammar grammar; /* NONE: any text */
 };
+
+/* What may be so much that few sequences with it start at a time. */
+static inline size_t weft_sampling_long_bytes(const struct weft_sampling *sampling) {
+    return sampling->grammar.n_bytes +
+           ((size_t)sampling->n_allowed_tokens + sampling->n_bad_words) * sizeof(uint32_t);
+}
 
 /* All switched off, greedy, seed 0, max_tokens 16. */
 void weft_sampling_init(struct weft_sampling *sampling);

@@ -18,6 +18,9 @@ static void lay_out(struct wefti_slots *s, struct wefti_memory_layout *layout) {
             .stop_tokens = wefti_memory_reserve(layout, WEFT_STOP_TOKENS_MAX, sizeof(uint32_t)),
             .bias =
                 wefti_memory_reserve(layout, WEFT_LOGIT_BIAS_MAX, sizeof(struct weft_logit_bias)),
+            .allowed_tokens =
+                wefti_memory_reserve(layout, WEFT_ALLOWED_TOKENS_MAX, sizeof(uint32_t)),
+            .bad_words = wefti_memory_reserve(layout, WEFT_BAD_WORDS_MAX, sizeof(uint32_t)),
         };
         for (uint32_t kind = 0; kind < s->n_kinds; kind++)
             slot.table[kind] = wefti_memory_reserve(layout, s->table_cap, sizeof(uint32_t));
@@ -122,6 +125,13 @@ void wefti_slot_start(struct wefti_slots *slots, const struct weft_step_start *s
         memcpy(slot->stop_tokens + from->n_stop_tokens, from->masked_tokens,
                from->n_masked_tokens * sizeof(uint32_t));
     if (from->n_bias) memcpy(slot->bias, from->bias, from->n_bias * sizeof *from->bias);
+    slot->sampling.allowed_tokens = slot->allowed_tokens;
+    if (from->n_allowed_tokens)
+        memcpy(slot->allowed_tokens, from->allowed_tokens,
+               from->n_allowed_tokens * sizeof(uint32_t));
+    slot->sampling.bad_words = slot->bad_words;
+    if (from->n_bad_words)
+        memcpy(slot->bad_words, from->bad_words, from->n_bad_words * sizeof(uint32_t));
     slot->finish = wefti_slot_finish(&slot->sampling, slot->tokens, slot->n_prompt, slot->n_known,
                                      slots->max_model_len);
 }

@@ -33,6 +33,8 @@ struct wefti_slot {
     uint32_t *stop_tokens;          /* [WEFT_STOP_TOKENS_MAX], what sampling.stop_tokens and
                                      .masked_tokens point into */
     struct weft_logit_bias *bias;   /* [WEFT_LOGIT_BIAS_MAX] */
+    uint32_t *allowed_tokens;       /* [WEFT_ALLOWED_TOKENS_MAX] */
+    uint32_t *bad_words;            /* [WEFT_BAD_WORDS_MAX] */
 };
 
 /* A slot after the parts of a plan that have been checked so far. */

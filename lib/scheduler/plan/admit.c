@@ -43,13 +43,15 @@ static const uint32_t *join_tokens(weft_sched *sched, const struct seq *seq) {
 }
 
 _Static_assert(WEFT_CONTEXT_MAX <= WEFT_STEP_START_TOKENS_MAX, "any sequence fits a plan");
-_Static_assert(WEFT_GRAMMAR_BYTES_MAX <= WEFT_STEP_GRAMMAR_BYTES_MAX, "so does any grammar");
+_Static_assert(WEFT_GRAMMAR_BYTES_MAX + 4 * (WEFT_ALLOWED_TOKENS_MAX + WEFT_BAD_WORDS_MAX) <=
+                   WEFT_STEP_GRAMMAR_BYTES_MAX,
+               "so does any grammar, with all that may be beside it");
 
 /* The storage holds the longest sequence, a plan's message a few; more starts need more plans. */
 static bool fits_plan(const weft_sched *sched, const struct seq *seq) {
     uint32_t n_tokens = seq->req->n_prompt + seq->n_output;
     if (n_tokens > WEFT_STEP_START_TOKENS_MAX - sched->n_plan_tokens) return false;
-    if (seq->req->sampling.grammar.n_bytes >
+    if (weft_sampling_long_bytes(&seq->req->sampling) >
         WEFT_STEP_GRAMMAR_BYTES_MAX - sched->n_plan_grammar_bytes)
         return false;
     return seq->n_output == 0 || n_tokens <= sched->options.max_model_len - sched->n_start_tokens;
@@ -68,7 +70,7 @@ static void plan_start(weft_sched *sched, struct seq *seq, const struct prefix *
     seq->turn = ++sched->n_turns; /* after all that wait */
     seq->start_step = sched->step;
     sched->n_plan_tokens += n_tokens;
-    sched->n_plan_grammar_bytes += req->sampling.grammar.n_bytes;
+    sched->n_plan_grammar_bytes += (uint32_t)weft_sampling_long_bytes(&req->sampling);
     sched->starts[sched->plan.n_starts++] = (struct weft_step_start){
         .slot = seq->slot,
         .gen = seq->gen,
