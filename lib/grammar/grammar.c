@@ -33,7 +33,7 @@ struct weft_gram {
     wefti_lexer *lexer;
     wefti_masks *masks;
     struct wefti_net net;
-    enum weft_grammar_thinking thinking;
+    struct weft_grammar wish; /* its text is gone */
 };
 
 struct weft_gram_state {
@@ -105,7 +105,7 @@ static weft_err read_wish(const struct weft_grammar *wish, read_rules *read,
     tree->json_blanks = wish->json_blanks;
     tree->json_digits = wish->json_digits;
     err = read(tree, (struct weft_str){wish->text, wish->n_bytes}, root_out, why);
-    if (!err && !tree->failed) *root_out = wefti_thinking_before(tree, *root_out, wish->thinking);
+    if (!err && !tree->failed) *root_out = wefti_thinking_before(tree, *root_out, wish);
     if (!err && (wefti_expr_pool_failed(tree->pool) || tree->failed))
         err = weft_err_set(why, WEFT_E_TOOBIG, "the grammar is too large");
     return err;
@@ -115,7 +115,8 @@ static weft_err make(weft_gram *gram, const struct weft_grammar *wish, read_rule
                      struct weft_errmsg *why) {
     struct wefti_tree tree;
     uint32_t root;
-    gram->thinking = wish->thinking;
+    gram->wish = *wish;
+    gram->wish.text = NULL;
     gram->pool = wefti_expr_pool_new(EXPRS_MAX);
     if (!gram->pool) return WEFT_E_NOMEM;
     wefti_expr_pool_allow(gram->pool, COMPILE_WORK_MAX);
@@ -209,7 +210,7 @@ weft_err weft_gram_state_new(weft_gram *gram, weft_gram_state **state_out) {
     *state_out = NULL;
     if (!state) return WEFT_E_NOMEM;
     state->gram = gram;
-    wefti_thinking_init(&state->thinking, gram->thinking);
+    wefti_thinking_init(&state->thinking, &gram->wish);
     weft_err err = wefti_place_init(&state->place, &gram->net, gram->lexer);
     if (err)
         free(state);

@@ -68,13 +68,13 @@ WEFT_MUST_CHECK weft_err weft_gram_take_special(weft_gram_state *state, struct w
 /* Whether the text may end here. */
 bool weft_gram_may_end(const weft_gram_state *state);
 
-/* Where a model thinks before it answers (weft_grammar.thinking), any text up to its first end marker, and
+/* Where a model thinks before it answers (weft_grammar.thinking), any text up to its first end mark, and
  * up to 8 blanks, stand before a text of the grammar. */
-#define WEFT_GRAM_THINK_BEGIN "<think>"
+#define WEFT_GRAM_THINK_BEGIN "<think>" /* the usual marks */
 #define WEFT_GRAM_THINK_END "</think>"
 enum weft_gram_phase {
-    WEFT_GRAM_BEGINS, /* the begin marker may come, or be under way */
-    WEFT_GRAM_THINKS, /* the end marker is yet to come; it may come at any time */
+    WEFT_GRAM_BEGINS, /* the begin mark may come, or be under way */
+    WEFT_GRAM_THINKS, /* the end mark is yet to come; it may come at any time */
     WEFT_GRAM_ANSWERS,
 };
 enum weft_gram_phase weft_gram_phase(const weft_gram_state *state);

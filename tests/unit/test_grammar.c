@@ -849,6 +849,36 @@ static void answers_come_behind_thoughts(void **state) {
     }
 }
 
+static void thoughts_have_marks_of_several_kinds(void **state) {
+    (void)state;
+    char text[200];
+    for (int i = 0; i < WEFT_MARKS_COUNT; i++) {
+        struct weft_mark_texts marks = weft_grammar_mark_texts((enum weft_grammar_marks)i);
+        struct weft_errmsg why = {""};
+        struct weft_grammar wish;
+        enum weft_grammar_marks found;
+        weft_gram *gram;
+        assert_true(weft_grammar_find_marks(marks.begin, marks.end, &found));
+        assert_int_equal(found, i);
+        weft_grammar_init(&wish);
+        wish.kind = WEFT_GRAMMAR_REGEX;
+        wish.thinking = WEFT_THINKING_MAYBE;
+        wish.marks = found;
+        wish.text = "[0-9]";
+        wish.n_bytes = 5;
+        assert_int_equal(weft_gram_compile(&wish, &gram, &why), WEFT_OK);
+        (void)snprintf(text, sizeof text, "%s</thin[/THI</%s%s 7", marks.begin.data, marks.end.data,
+                       i ? "" : "\n");
+        assert_int_equal(judge(gram, text), 'a');
+        (void)snprintf(text, sizeof text, "%s%s", marks.begin.data, i ? "</think>7" : "[/THINK]7");
+        assert_int_equal(judge(gram, text), 'i'); /* other marks are thoughts */
+        weft_gram_free(gram);
+    }
+    enum weft_grammar_marks found;
+    assert_false(weft_grammar_find_marks(STR("<think>"), STR("[/THINK]"), &found));
+    assert_false(weft_grammar_find_marks(STR(""), STR(""), &found));
+}
+
 static void where_a_text_stands_is_known(void **state) {
     (void)state;
     static const struct {
@@ -993,6 +1023,7 @@ int main(void) {
         cmocka_unit_test(repeats_of_repeats_are_one),
         cmocka_unit_test(bombs_are_answered),
         cmocka_unit_test(answers_come_behind_thoughts),
+        cmocka_unit_test(thoughts_have_marks_of_several_kinds),
         cmocka_unit_test(where_a_text_stands_is_known),
         cmocka_unit_test(blanks_are_as_many_as_are_asked_for),
         cmocka_unit_test(digits_are_bounded_as_asked_for),

@@ -29,6 +29,7 @@ static struct place place_of(const struct weft_grammar *grammar) {
 static bool is_same(const struct place *a, const struct place *b) {
     return a->digest.hi == b->digest.hi && a->digest.lo == b->digest.lo &&
            a->grammar.kind == b->grammar.kind && a->grammar.thinking == b->grammar.thinking &&
+           a->grammar.marks == b->grammar.marks &&
            a->grammar.json_blanks == b->grammar.json_blanks &&
            a->grammar.json_digits == b->grammar.json_digits;
 }

@@ -76,6 +76,11 @@ struct wefti_guide_run {
     uint32_t forced[1 + WEFT_FORCED_MAX], n_forced; /* taken, and not accepted */
 };
 
+/* Special tokens around thoughts, which mean the same as their texts there; NO_TOKEN: these are plain text. */
+struct marks {
+    uint32_t begin, end;
+};
+
 struct wefti_guides {
     char *path;
     uint32_t n_vocab;
@@ -96,8 +101,7 @@ struct wefti_guides {
     /* The compiling thread's, until the first grammar is ready; then nobody changes them. */
     weft_tokenizer *tok;
     weft_gram_vocab *vocab;
-    /* Special tokens, which mean the same as their texts there; NO_TOKEN: the markers are plain text. */
-    uint32_t think_begin, think_end;
+    struct marks marks[WEFT_MARKS_COUNT];
 };
 
 static void lock(wefti_guides *guides) {
@@ -113,8 +117,9 @@ static void unlock(wefti_guides *guides) {
 /* ------------------------------------------------------------------------------- grammars --- */
 
 static bool is_same(const struct weft_grammar *a, const struct weft_grammar *b) {
-    return a->kind == b->kind && a->thinking == b->thinking && a->json_blanks == b->json_blanks &&
-           a->json_digits == b->json_digits && a->n_bytes == b->n_bytes &&
+    return a->kind == b->kind && a->thinking == b->thinking && a->marks == b->marks &&
+           a->json_blanks == b->json_blanks && a->json_digits == b->json_digits &&
+           a->n_bytes == b->n_bytes &&
            (a->n_bytes == 0 || memcmp(a->text, b->text, a->n_bytes) == 0);
 }
 
@@ -188,12 +193,12 @@ static struct grammar *take_grammar(wefti_guides *guides, const struct weft_gram
     return grammar;
 }
 
-static void note_marker(wefti_guides *guides, uint32_t id) {
-    size_t len;
-    const char *bytes = weft_tok_token_bytes(guides->tok, id, &len);
-    static const char begin[] = WEFT_GRAM_THINK_BEGIN, end[] = WEFT_GRAM_THINK_END;
-    if (len == sizeof begin - 1 && memcmp(bytes, begin, len) == 0) guides->think_begin = id;
-    if (len == sizeof end - 1 && memcmp(bytes, end, len) == 0) guides->think_end = id;
+static void note_mark(wefti_guides *guides, uint32_t id, struct weft_str token) {
+    for (int i = 0; i < WEFT_MARKS_COUNT; i++) {
+        struct weft_mark_texts texts = weft_grammar_mark_texts((enum weft_grammar_marks)i);
+        if (weft_str_is(token, texts.begin.data, texts.begin.len)) guides->marks[i].begin = id;
+        if (weft_str_is(token, texts.end.data, texts.end.len)) guides->marks[i].end = id;
+    }
 }
 
 static weft_err open_vocab(wefti_guides *guides, struct weft_errmsg *why) {
@@ -207,7 +212,7 @@ static weft_err open_vocab(wefti_guides *guides, struct weft_errmsg *why) {
     for (uint32_t id = 0; id < guides->n_vocab && id < n && !err; id++) {
         tokens[id].data = weft_tok_token_bytes(guides->tok, id, &tokens[id].len);
         is_special[id] = weft_tok_is_special(guides->tok, id);
-        if (is_special[id]) note_marker(guides, id);
+        if (is_special[id]) note_mark(guides, id, tokens[id]);
     }
     if (!err)
         err = weft_gram_vocab_with_special(tokens, is_special, guides->n_vocab, &guides->vocab);
@@ -305,17 +310,18 @@ static uint32_t only_bit(const uint64_t *mask, uint32_t n_words) {
     return only;
 }
 
-/* Whether a special token may begin or end the thinking here. */
-static bool is_marker(const wefti_guides *guides, const wefti_guide_run *run, uint32_t token) {
+/* The special token that may begin or end the thinking here; NO_TOKEN: none. */
+static uint32_t mark_here(const wefti_guides *guides, const wefti_guide_run *run) {
+    const struct marks *marks = &guides->marks[run->grammar->wish.marks];
     enum weft_gram_phase phase = weft_gram_phase(run->state);
-    return (phase == WEFT_GRAM_THINKS && token == guides->think_end) ||
-           (phase == WEFT_GRAM_BEGINS && !run->has_begun && token == guides->think_begin);
+    if (phase == WEFT_GRAM_THINKS) return marks->end;
+    return phase == WEFT_GRAM_BEGINS && !run->has_begun ? marks->begin : NO_TOKEN;
 }
 
 static weft_err take_token(wefti_guides *guides, wefti_guide_run *run, uint32_t token) {
     struct weft_str text;
     text.data = weft_tok_token_bytes(guides->tok, token, &text.len);
-    bool is_special = weft_tok_is_special(guides->tok, token) && !is_marker(guides, run, token);
+    bool is_special = weft_tok_is_special(guides->tok, token) && token != mark_here(guides, run);
     weft_err err = is_special ? weft_gram_take_special(run->state, text)
                               : weft_gram_take(run->state, text.data, text.len);
     run->has_begun = true;
@@ -350,11 +356,8 @@ static weft_err make_mask(wefti_guides *guides, wefti_guide_run *run) {
         if (token < guides->n_vocab && (token >= n_tok || weft_tok_is_special(guides->tok, token)))
             run->mask[token / 64] |= (uint64_t)1 << (token % 64);
     }
-    const uint32_t markers[] = {guides->think_begin, guides->think_end};
-    for (int i = 0; i < 2; i++) {
-        if (markers[i] < guides->n_vocab && is_marker(guides, run, markers[i]))
-            run->mask[markers[i] / 64] |= (uint64_t)1 << (markers[i] % 64);
-    }
+    uint32_t mark = mark_here(guides, run);
+    if (mark < guides->n_vocab) run->mask[mark / 64] |= (uint64_t)1 << (mark % 64);
     run->is_empty = !has_bit(run->mask, (uint32_t)n_words);
     return WEFT_OK;
 }
@@ -486,7 +489,8 @@ weft_err wefti_guides_new(const char *path, uint32_t n_vocab, wefti_guides **gui
     }
     guides->path = copy;
     guides->n_vocab = n_vocab;
-    guides->think_begin = guides->think_end = NO_TOKEN;
+    for (int i = 0; i < WEFT_MARKS_COUNT; i++)
+        guides->marks[i] = (struct marks){NO_TOKEN, NO_TOKEN};
     guides->has_cpus = sched_getaffinity(0, sizeof guides->cpus, &guides->cpus) == 0;
     TAILQ_INIT(&guides->grammars);
     TAILQ_INIT(&guides->runs);

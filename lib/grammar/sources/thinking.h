@@ -1,4 +1,4 @@
-/* grammar/thinking: what a model thinks before it answers: any text up to its first "</think>". */
+/* grammar/thinking: what a model thinks before it answers: any text up to the first end mark. */
 #ifndef WEFTI_GRAMMAR_THINKING_H
 #define WEFTI_GRAMMAR_THINKING_H
 
@@ -8,14 +8,15 @@
 
 /* A rule for thinking, a few blanks, and then a text of the rule `root`; root itself, where there is none. */
 uint32_t wefti_thinking_before(struct wefti_tree *tree, uint32_t root,
-                               enum weft_grammar_thinking thinking);
+                               const struct weft_grammar *wish);
 
 /* Where a text stands. */
 struct wefti_thinking {
     enum weft_gram_phase phase;
-    uint32_t n_matched; /* bytes of the marker that would end the phase */
+    uint32_t n_matched; /* bytes of the mark that would end the phase */
+    struct weft_mark_texts marks;
 };
-void wefti_thinking_init(struct wefti_thinking *at, enum weft_grammar_thinking thinking);
+void wefti_thinking_init(struct wefti_thinking *at, const struct weft_grammar *wish);
 void wefti_thinking_take(struct wefti_thinking *at, unsigned char byte);
 
 #endif
