@@ -92,6 +92,7 @@ static void start_guide(weft_eng *eng, const struct weft_step_start *start) {
         .may_force = start->sampling.n_logprobs < 0 && !eng->coll,
         .unforced = unforced,
         .n_unforced = list_unforced(&start->sampling, unforced),
+        .thinking_token_budget = start->sampling.thinking_token_budget,
         .grammar = &start->sampling.grammar,
         .output = start->tokens + start->n_prompt,
         .n_output = start->n_tokens - start->n_prompt,
@@ -291,7 +292,7 @@ static void sample(weft_eng *eng, const struct wefti_engine_job *job, float *log
         .tokens = slot->tokens,
         .n_prompt = slot->n_prompt,
         .n_known = slot->n_known,
-        .mask = guide.mask,
+        .mask = guide.is_free ? NULL : guide.mask,
     };
     bool is_forced = guide.n_forced > 0;
     out->sampled = is_forced || !has_grammar || (guide.mask && !guide.is_empty);

@@ -28,6 +28,7 @@
 #define TOKEN_BYTES 16        /* of a text, for which a call's work is allowed */
 #define STATES_MAX (1u << 18) /* of the lexer */
 
+/* Of any text only the thinking is looked at: all but `wish` is NULL or zero. */
 struct weft_gram {
     wefti_expr_pool *pool;
     wefti_lexer *lexer;
@@ -142,9 +143,25 @@ static weft_err compile(const struct weft_grammar *wish, read_rules *read, weft_
     return err;
 }
 
+static weft_err make_text(const struct weft_grammar *wish, weft_gram **gram_out,
+                          struct weft_errmsg *why) {
+    weft_err err = weft_grammar_check(wish, why);
+    if (err) return err;
+    *gram_out = calloc(1, sizeof **gram_out);
+    if (!*gram_out) return weft_err_set(why, WEFT_E_NOMEM, "no memory for the grammar");
+    (*gram_out)->wish = *wish;
+    (*gram_out)->wish.text = NULL;
+    return WEFT_OK;
+}
+
+bool weft_gram_is_text(const weft_gram *gram) {
+    return gram->wish.kind == WEFT_GRAMMAR_TEXT;
+}
+
 weft_err weft_gram_compile(const struct weft_grammar *wish, weft_gram **gram_out,
                            struct weft_errmsg *why) {
     *gram_out = NULL;
+    if (wish->kind == WEFT_GRAMMAR_TEXT) return make_text(wish, gram_out, why);
     if (wish->kind < WEFT_GRAMMAR_COUNT && readers[wish->kind])
         return compile(wish, readers[wish->kind], gram_out, why);
     return weft_err_set(why, WEFT_E_INVAL, "a grammar of no kind");
@@ -201,6 +218,7 @@ void weft_gram_free(weft_gram *gram) {
 }
 
 size_t weft_gram_bytes(const weft_gram *gram) {
+    if (weft_gram_is_text(gram)) return sizeof *gram;
     return sizeof *gram + wefti_expr_pool_bytes(gram->pool) + wefti_lexer_bytes(gram->lexer) +
            wefti_masks_bytes(gram->masks) + gram->net.cap_states * sizeof *gram->net.states;
 }
@@ -211,7 +229,8 @@ weft_err weft_gram_state_new(weft_gram *gram, weft_gram_state **state_out) {
     if (!state) return WEFT_E_NOMEM;
     state->gram = gram;
     wefti_thinking_init(&state->thinking, &gram->wish);
-    weft_err err = wefti_place_init(&state->place, &gram->net, gram->lexer);
+    weft_err err = WEFT_OK;
+    if (!weft_gram_is_text(gram)) err = wefti_place_init(&state->place, &gram->net, gram->lexer);
     if (err)
         free(state);
     else
@@ -229,7 +248,16 @@ void weft_gram_state_free(weft_gram_state *state) {
     free(state);
 }
 
+static void take_text(weft_gram_state *state, const unsigned char *bytes, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        wefti_thinking_take(&state->thinking, bytes[i]);
+}
+
 weft_err weft_gram_take(weft_gram_state *state, const void *bytes, size_t n) {
+    if (weft_gram_is_text(state->gram)) {
+        take_text(state, bytes, n);
+        return WEFT_OK;
+    }
     uint32_t before = wefti_place_n_bytes(&state->place);
     struct wefti_thinking thinking = state->thinking;
     for (size_t i = 0; i < n; i++) {
@@ -260,11 +288,17 @@ enum weft_gram_phase weft_gram_phase(const weft_gram_state *state) {
     return state->thinking.phase;
 }
 
+uint32_t weft_gram_mark_under_way(const weft_gram_state *state) {
+    return state->thinking.phase == WEFT_GRAM_THINKS ? state->thinking.n_matched : 0;
+}
+
 bool weft_gram_may_end(const weft_gram_state *state) {
+    if (weft_gram_is_text(state->gram)) return true;
     return wefti_place_may_end(&state->place);
 }
 
 weft_err weft_gram_mask(weft_gram_state *state, const weft_gram_vocab *vocab, uint64_t *mask) {
+    WEFT_ASSERT(!weft_gram_is_text(state->gram));
     wefti_expr_pool_allow(state->gram->pool, CALL_WORK_MAX);
     wefti_place_allow(&state->place);
     return wefti_masks_make(state->gram->masks, &state->place, vocab, mask);
@@ -272,6 +306,7 @@ weft_err weft_gram_mask(weft_gram_state *state, const weft_gram_vocab *vocab, ui
 
 weft_err weft_gram_warm_up(weft_gram *gram, const weft_gram_vocab *vocab) {
     weft_gram_state *state = NULL;
+    if (weft_gram_is_text(gram)) return WEFT_OK;
     uint64_t *mask = calloc(weft_gram_mask_words(vocab->n_tokens) + 1, sizeof *mask);
     weft_err err = mask ? weft_gram_state_new(gram, &state) : WEFT_E_NOMEM;
     wefti_expr_pool_allow(gram->pool, CALL_WORK_MAX);

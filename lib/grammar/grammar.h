@@ -78,6 +78,10 @@ enum weft_gram_phase {
     WEFT_GRAM_ANSWERS,
 };
 enum weft_gram_phase weft_gram_phase(const weft_gram_state *state);
+/* While it thinks: how much of the end mark the text ends with, in bytes. */
+uint32_t weft_gram_mark_under_way(const weft_gram_state *state);
+/* Any token may come, special or not, and any output: the grammar is WEFT_GRAMMAR_TEXT, which has no masks. */
+bool weft_gram_is_text(const weft_gram *gram);
 
 /* The bytes of each token id; len 0: never allowed. Copies them. NOMEM; TOOBIG: a token over 4,096 bytes. */
 WEFT_MUST_CHECK weft_err weft_gram_vocab_new(const struct weft_str *tokens, uint32_t n,

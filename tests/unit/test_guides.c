@@ -20,7 +20,7 @@ enum { WAIT_MS = 60000, N_VOCAB_SPARE = 70 };
 struct fixture {
     wefti_guides *guides;
     weft_tokenizer *tok;
-    uint32_t n_vocab, eos, unforced;
+    uint32_t n_vocab, eos, unforced, budget;
     bool may_force;
 };
 
@@ -31,7 +31,7 @@ static int open_fixture(void **state) {
     struct weft_errmsg why;
     (void)snprintf(path, sizeof path, "%s/models/fable-6m", getenv("WEFT_SOURCE_DIR"));
     assert_int_equal(weft_tok_open(path, &fix.tok, &why), WEFT_OK);
-    fix.unforced = UINT32_MAX;
+    fix.unforced = fix.budget = UINT32_MAX;
     fix.n_vocab = weft_tok_vocab_size(fix.tok) + N_VOCAB_SPARE; /* as models have them */
     while (!weft_tok_is_special(fix.tok, fix.eos))
         fix.eos++;
@@ -55,6 +55,7 @@ static wefti_guide_run *start_with(struct fixture *fix, const struct weft_gramma
                                            .stop_tokens = &fix->eos,
                                            .n_stop_tokens = 1,
                                            .may_force = fix->may_force,
+                                           .thinking_token_budget = fix->budget,
                                            .unforced = &fix->unforced,
                                            .n_unforced = 1};
     wefti_guide_run *run = wefti_guides_start(fix->guides, &wish);
@@ -212,7 +213,7 @@ static void many_grammars_come_and_go(void **state) {
 
 static void ending_in_the_midst_is_clean(void **state) {
     (void)state;
-    struct fixture fix = {0};
+    struct fixture fix = {.budget = UINT32_MAX};
     assert_int_equal(wefti_guides_new(path, 1000, &fix.guides), WEFT_OK);
     wefti_guides_free(fix.guides); /* nothing had begun */
     assert_int_equal(wefti_guides_new(path, 1000, &fix.guides), WEFT_OK);
@@ -314,6 +315,120 @@ static wefti_guide_run *start_thinking(struct fixture *fix, enum weft_grammar_th
     return start_with(fix, &grammar, tokens, n_tokens);
 }
 
+/* The tokens that a run goes on with as long as there is one choice; it is up to somebody else then. */
+static void spell(struct fixture *fix, wefti_guide_run *run, char *text, size_t cap) {
+    struct wefti_guide guide;
+    for (size_t at = strlen(text);;) {
+        guide = await(fix, run);
+        assert_non_null(guide.mask);
+        if (guide.is_free || count(fix, &guide) != 1) return;
+        uint32_t token = 0;
+        while (!wefti_guide_allows(&guide, token))
+            token++;
+        size_t len;
+        const char *bytes = weft_tok_token_bytes(fix->tok, token, &len);
+        assert_true(at + len < cap);
+        memcpy(text + at, bytes, len);
+        text[at += len] = '\0';
+        assert_true(wefti_guides_add(fix->guides, run, token));
+    }
+}
+
+static wefti_guide_run *start_text(struct fixture *fix, enum weft_grammar_thinking thinking,
+                                   enum weft_grammar_marks marks, const uint32_t *tokens,
+                                   uint32_t n_tokens) {
+    struct weft_grammar grammar;
+    weft_grammar_init(&grammar);
+    grammar.kind = WEFT_GRAMMAR_TEXT;
+    grammar.thinking = thinking;
+    grammar.marks = marks;
+    return start_with(fix, &grammar, tokens, n_tokens);
+}
+
+/* No token is all of a mark here: it is spelled, and one that is under way is completed. Anything may come before and
+ * behind it. */
+static void thoughts_end_when_there_were_enough(void **state) {
+    struct fixture *fix = *state;
+    const uint32_t output[] = {token_of(fix, "a"), fix->eos, token_of(fix, "b"),
+                               token_of(fix, "[")};
+    char text[64] = "";
+    fix->budget = 4;
+    wefti_guide_run *run = start_text(fix, WEFT_THINKING_OPEN, WEFT_MARKS_MISTRAL, NULL, 0);
+    for (int i = 0; i < 4; i++) {
+        assert_true(await(fix, run).is_free);
+        assert_true(wefti_guides_add(fix->guides, run, output[i]));
+    }
+    spell(fix, run, text, sizeof text);
+    assert_string_equal(text, "/THINK]");
+    for (int i = 0; i < 8; i++) {
+        assert_true(await(fix, run).is_free);
+        assert_true(wefti_guides_add(fix->guides, run, output[i % 4]));
+    }
+    wefti_guides_end(fix->guides, run);
+
+    for (uint32_t n = 0; n <= 4; n++) { /* another worker's output; and the same in one piece */
+        fix->may_force = n % 2 == 0;
+        fix->budget = n;
+        run = start_text(fix, WEFT_THINKING_OPEN, WEFT_MARKS_THINK, output, n);
+        if (fix->may_force) {
+            struct wefti_guide guide = await(fix, run);
+            assert_true(guide.n_forced > 0 && guide.is_free);
+            text[0] = '\0';
+            for (uint32_t i = 0; i < guide.n_forced; i++) {
+                size_t len;
+                const char *bytes = weft_tok_token_bytes(fix->tok, guide.forced[i], &len);
+                (void)strncat(text, bytes, len);
+            }
+        } else {
+            text[0] = '\0';
+            spell(fix, run, text, sizeof text);
+        }
+        assert_string_equal(text, "</think>");
+        wefti_guides_end(fix->guides, run);
+    }
+    fix->may_force = false;
+    fix->budget = UINT32_MAX;
+}
+
+/* Where a grammar follows it goes on as ever; a budget is of thoughts alone, and none are opened in vain. */
+static void a_budget_is_of_thoughts_alone(void **state) {
+    struct fixture *fix = *state;
+    uint32_t a = token_of(fix, "a");
+    char text[64] = "";
+    fix->budget = 0;
+    wefti_guide_run *run = start_thinking(fix, WEFT_THINKING_OPEN, NULL, 0);
+    spell(fix, run, text, sizeof text);
+    assert_string_equal(text, "</think>");
+    struct wefti_guide guide = await(fix, run);
+    assert_true(wefti_guide_allows(&guide, a) && !wefti_guide_allows(&guide, token_of(fix, "A")));
+    wefti_guides_end(fix->guides, run);
+
+    run = start_thinking(fix, WEFT_THINKING_MAYBE, NULL, 0);
+    guide = await(fix, run);
+    assert_true(wefti_guide_allows(&guide, a) && count(fix, &guide) > 1);
+    wefti_guides_end(fix->guides, run);
+
+    run = start_text(fix, WEFT_THINKING_MAYBE, WEFT_MARKS_SEED, NULL, 0);
+    static const char begin[] = "<seed:think>";
+    for (int i = 0; begin[i]; i++) {
+        const char one[] = {begin[i], '\0'};
+        assert_true(await(fix, run).is_free);
+        assert_true(wefti_guides_add(fix->guides, run, token_of(fix, one)));
+    }
+    text[0] = '\0';
+    spell(fix, run, text, sizeof text);
+    assert_string_equal(text, "</seed:think>");
+    wefti_guides_end(fix->guides, run);
+
+    run = start_text(fix, WEFT_THINKING_NONE, WEFT_MARKS_THINK, NULL, 0);
+    for (int i = 0; i < 5; i++) {
+        assert_true(await(fix, run).is_free);
+        assert_true(wefti_guides_add(fix->guides, run, i ? a : fix->eos));
+    }
+    wefti_guides_end(fix->guides, run);
+    fix->budget = UINT32_MAX;
+}
+
 static uint32_t special(const struct fixture *fix, const char *text) {
     for (uint32_t id = 0; id < weft_tok_vocab_size(fix->tok); id++) {
         size_t len;
@@ -380,7 +495,7 @@ static void special_tokens_come_where_a_grammar_names_them(void **state) {
 /* Where the markers are special tokens they may come where they mean something, and nowhere else. */
 static void special_tokens_begin_and_end_thinking(void **state) {
     (void)state;
-    struct fixture fix = {0};
+    struct fixture fix = {.budget = UINT32_MAX};
     struct weft_errmsg why;
     char folder[] = "/tmp/weft-test-guides-XXXXXX", to[64];
     assert_non_null(mkdtemp(folder));
@@ -433,6 +548,15 @@ static void special_tokens_begin_and_end_thinking(void **state) {
     guide = await(&fix, run);
     assert_false(wefti_guide_allows(&guide, begin) || wefti_guide_allows(&guide, end));
     wefti_guides_end(fix.guides, run);
+    fix.budget = 1;
+    fix.may_force = true;
+    const uint32_t partly[] = {
+        token_of(&fix, "<")}; /* of a mark, but the token is what the model knows */
+    run = start_thinking(&fix, WEFT_THINKING_OPEN, partly, 1);
+    guide = await(&fix, run);
+    assert_true(guide.n_forced == 1 && guide.forced[0] == end);
+    assert_true(wefti_guide_allows(&guide, a) && !wefti_guide_allows(&guide, end));
+    wefti_guides_end(fix.guides, run);
     wefti_guides_free(fix.guides);
     weft_tok_free(fix.tok);
     assert_int_equal(unlink(to), 0);
@@ -449,6 +573,8 @@ int main(void) {
         cmocka_unit_test(many_grammars_come_and_go),
         cmocka_unit_test(a_long_output_is_taken_in_pieces),
         cmocka_unit_test(a_grammar_is_compiled_ahead),
+        cmocka_unit_test(thoughts_end_when_there_were_enough),
+        cmocka_unit_test(a_budget_is_of_thoughts_alone),
         cmocka_unit_test(special_tokens_come_where_a_grammar_names_them),
         cmocka_unit_test(special_tokens_begin_and_end_thinking),
         cmocka_unit_test(ending_in_the_midst_is_clean),

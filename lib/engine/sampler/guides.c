@@ -66,9 +66,13 @@ struct wefti_guide_run {
     bool is_ready; /* the mask is that after all tokens */
     /* The masking thread's, until is_ready. */
     weft_gram_state *state;
-    size_t bytes;   /* of the state, when last measured */
-    bool has_begun; /* it has taken a token */
+    size_t bytes;       /* of the state, when last measured */
+    bool has_begun;     /* it has taken a token */
+    uint32_t n_thought; /* tokens within thoughts, up to */
+    uint32_t n_thought_max;
     bool may_end, is_empty;
+    bool is_free; /* any token may come: there is no mask, */
+    bool is_over; /* nor will there be one */
     uint64_t *mask;
     bool may_force;
     uint32_t *unforced;
@@ -79,6 +83,8 @@ struct wefti_guide_run {
 /* Special tokens around thoughts, which mean the same as their texts there; NO_TOKEN: these are plain text. */
 struct marks {
     uint32_t begin, end;
+    /* What an end mark goes on with, by its bytes that are there: the longest token that spells no more than the rest. */
+    uint32_t rest[WEFT_MARK_BYTES_MAX], rest_bytes[WEFT_MARK_BYTES_MAX];
 };
 
 struct wefti_guides {
@@ -201,6 +207,21 @@ static void note_mark(wefti_guides *guides, uint32_t id, struct weft_str token) 
     }
 }
 
+/* A token that is no special one. */
+static void note_rests(wefti_guides *guides, uint32_t id, struct weft_str token) {
+    for (int i = 0; i < WEFT_MARKS_COUNT; i++) {
+        struct weft_str end = weft_grammar_mark_texts((enum weft_grammar_marks)i).end;
+        struct marks *marks = &guides->marks[i];
+        for (size_t at = 0; at < end.len && token.len > 0; at++) {
+            if (token.len <= marks->rest_bytes[at] || token.len > end.len - at ||
+                memcmp(end.data + at, token.data, token.len) != 0)
+                continue;
+            marks->rest[at] = id;
+            marks->rest_bytes[at] = (uint32_t)token.len;
+        }
+    }
+}
+
 static weft_err open_vocab(wefti_guides *guides, struct weft_errmsg *why) {
     if (guides->vocab) return WEFT_OK;
     weft_err err = guides->tok ? WEFT_OK : weft_tok_open(guides->path, &guides->tok, why);
@@ -212,7 +233,10 @@ static weft_err open_vocab(wefti_guides *guides, struct weft_errmsg *why) {
     for (uint32_t id = 0; id < guides->n_vocab && id < n && !err; id++) {
         tokens[id].data = weft_tok_token_bytes(guides->tok, id, &tokens[id].len);
         is_special[id] = weft_tok_is_special(guides->tok, id);
-        if (is_special[id]) note_mark(guides, id, tokens[id]);
+        if (is_special[id])
+            note_mark(guides, id, tokens[id]);
+        else
+            note_rests(guides, id, tokens[id]);
     }
     if (!err)
         err = weft_gram_vocab_with_special(tokens, is_special, guides->n_vocab, &guides->vocab);
@@ -322,6 +346,7 @@ static weft_err take_token(wefti_guides *guides, wefti_guide_run *run, uint32_t 
     struct weft_str text;
     text.data = weft_tok_token_bytes(guides->tok, token, &text.len);
     bool is_special = weft_tok_is_special(guides->tok, token) && token != mark_here(guides, run);
+    run->n_thought += weft_gram_phase(run->state) == WEFT_GRAM_THINKS;
     weft_err err = is_special ? weft_gram_take_special(run->state, text)
                               : weft_gram_take(run->state, text.data, text.len);
     run->has_begun = true;
@@ -343,23 +368,54 @@ static weft_err take_tokens(wefti_guides *guides, wefti_guide_run *run, const ui
     return err;
 }
 
-static weft_err make_mask(wefti_guides *guides, wefti_guide_run *run) {
-    size_t n_words = weft_gram_mask_words(guides->n_vocab);
-    if (!run->mask) run->mask = calloc(n_words + 1, sizeof *run->mask);
-    if (!run->mask) return WEFT_E_NOMEM;
+/* Once there were as many thoughts as there may be: what they end with. A token that is all of the mark is best, as
+ * the model knows it, else the mark is spelled, or what is left of it. NO_TOKEN: thoughts go on, or nothing spells it. */
+static uint32_t thoughts_end(const wefti_guides *guides, const wefti_guide_run *run) {
+    const struct marks *marks = &guides->marks[run->grammar->wish.marks];
+    size_t len = weft_grammar_mark_texts(run->grammar->wish.marks).end.len;
+    if (weft_gram_phase(run->state) != WEFT_GRAM_THINKS || run->n_thought < run->n_thought_max)
+        return NO_TOKEN;
+    if (marks->end < guides->n_vocab) return marks->end;
+    if (marks->rest_bytes[0] == len) return marks->rest[0];
+    return marks->rest[weft_gram_mark_under_way(run->state)];
+}
+
+static void allow(wefti_guide_run *run, uint32_t token) {
+    run->mask[token / 64] |= (uint64_t)1 << (token % 64);
+}
+
+/* What the grammar allows, and where it may end the tokens that say so. */
+static weft_err make_own_mask(wefti_guides *guides, wefti_guide_run *run) {
     weft_err err = weft_gram_mask(run->state, guides->vocab, run->mask);
     if (err) return err;
-    run->may_end = weft_gram_may_end(run->state);
     uint32_t n_tok = weft_tok_vocab_size(guides->tok);
     for (uint32_t i = 0; i < run->n_stop_tokens && run->may_end; i++) {
         uint32_t token = run->stop_tokens[i];
         if (token < guides->n_vocab && (token >= n_tok || weft_tok_is_special(guides->tok, token)))
-            run->mask[token / 64] |= (uint64_t)1 << (token % 64);
+            allow(run, token);
     }
     uint32_t mark = mark_here(guides, run);
-    if (mark < guides->n_vocab) run->mask[mark / 64] |= (uint64_t)1 << (mark % 64);
-    run->is_empty = !has_bit(run->mask, (uint32_t)n_words);
+    if (mark < guides->n_vocab) allow(run, mark);
     return WEFT_OK;
+}
+
+static weft_err make_mask(wefti_guides *guides, wefti_guide_run *run) {
+    size_t n_words = weft_gram_mask_words(guides->n_vocab);
+    uint32_t end = thoughts_end(guides, run);
+    if (!run->mask) run->mask = calloc(n_words + 1, sizeof *run->mask);
+    if (!run->mask) return WEFT_E_NOMEM;
+    run->may_end = weft_gram_may_end(run->state);
+    run->is_free = end == NO_TOKEN && weft_gram_is_text(run->grammar->gram);
+    run->is_over = run->is_free && weft_gram_phase(run->state) == WEFT_GRAM_ANSWERS;
+    if (end != NO_TOKEN || run->is_free)
+        memset(run->mask, run->is_free ? 0xff : 0, n_words * sizeof *run->mask);
+    weft_err err = WEFT_OK;
+    if (end != NO_TOKEN)
+        allow(run, end);
+    else if (!run->is_free)
+        err = make_own_mask(guides, run);
+    run->is_empty = !has_bit(run->mask, (uint32_t)n_words);
+    return err;
 }
 
 static bool may_be_forced(const wefti_guide_run *run, uint32_t token) {
@@ -373,7 +429,7 @@ static bool may_be_forced(const wefti_guide_run *run, uint32_t token) {
 static weft_err take_forced(wefti_guides *guides, wefti_guide_run *run, uint64_t begin_us) {
     uint32_t n_words = (uint32_t)weft_gram_mask_words(guides->n_vocab), n_taken;
     weft_err err = WEFT_OK;
-    while (run->may_force && run->n_forced <= WEFT_FORCED_MAX && !err &&
+    while (run->may_force && !run->is_free && run->n_forced <= WEFT_FORCED_MAX && !err &&
            thread_us() - begin_us < QUICK_US) {
         uint32_t token = only_bit(run->mask, n_words);
         if (!may_be_forced(run, token)) break;
@@ -478,6 +534,12 @@ static void *slow_main(void *arg) {
 
 /* -------------------------------------------------------------------------------- the owner --- */
 
+static void clear_marks(struct marks *marks) {
+    *marks = (struct marks){.begin = NO_TOKEN, .end = NO_TOKEN};
+    for (int i = 0; i < WEFT_MARK_BYTES_MAX; i++)
+        marks->rest[i] = NO_TOKEN;
+}
+
 weft_err wefti_guides_new(const char *path, uint32_t n_vocab, wefti_guides **guides_out) {
     *guides_out = NULL;
     wefti_guides *guides = calloc(1, sizeof *guides);
@@ -490,7 +552,7 @@ weft_err wefti_guides_new(const char *path, uint32_t n_vocab, wefti_guides **gui
     guides->path = copy;
     guides->n_vocab = n_vocab;
     for (int i = 0; i < WEFT_MARKS_COUNT; i++)
-        guides->marks[i] = (struct marks){NO_TOKEN, NO_TOKEN};
+        clear_marks(&guides->marks[i]);
     guides->has_cpus = sched_getaffinity(0, sizeof guides->cpus, &guides->cpus) == 0;
     TAILQ_INIT(&guides->grammars);
     TAILQ_INIT(&guides->runs);
@@ -627,6 +689,7 @@ wefti_guide_run *wefti_guides_start(wefti_guides *guides, const struct wefti_gui
     run->unforced = copy_tokens(start->unforced, start->n_unforced, &failed);
     run->n_unforced = start->n_unforced;
     run->may_force = start->may_force;
+    run->n_thought_max = start->thinking_token_budget;
     lock(guides);
     if (!failed && start_threads(guides)) run->grammar = take_grammar(guides, start->grammar);
     if (run->grammar) {
@@ -642,6 +705,10 @@ wefti_guide_run *wefti_guides_start(wefti_guides *guides, const struct wefti_gui
 
 bool wefti_guides_add(wefti_guides *guides, wefti_guide_run *run, uint32_t token) {
     lock(guides);
+    if (run->is_ready && run->is_over) {
+        unlock(guides);
+        return true;
+    }
     if (run->n_tokens == run->cap_tokens) {
         uint32_t cap = run->cap_tokens ? 2 * run->cap_tokens : 4;
         uint32_t *tokens = realloc(run->tokens, cap * sizeof *tokens);
@@ -700,6 +767,7 @@ bool wefti_guides_await(wefti_guides *guides, wefti_guide_run *run, uint32_t wai
             .mask = run->has_failed ? NULL : run->mask,
             .may_end = run->may_end,
             .is_empty = run->is_empty,
+            .is_free = run->is_free,
             .forced = run->forced,
             .n_forced = run->n_forced,
         };

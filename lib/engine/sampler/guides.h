@@ -7,6 +7,8 @@
  *          by what they say, for later sequences.
  * Forced   Where a mask has but one token, that one needs no sampling: the thread takes it and goes on, up
  *          to a bound, so several tokens may be there at once.
+ * Thoughts Once as many tokens came within thoughts as there may be, the mask has but one token, which ends them
+ *          or spells some more of the end mark. Where any text may come there is no mask but these.
  * Replay   A run that starts with output, after a restart or a preemption, takes it first: a mask
  *          follows from grammar and output alone.
  * Bounds   Grammars that nobody uses go, the one unused longest first, when there are more than
@@ -55,6 +57,8 @@ struct wefti_guide_start {
     bool may_force;           /* else each token is sampled, */
     const uint32_t *unforced; /* as these are, where one of them alone may come; copied */
     uint32_t n_unforced;
+    uint32_t
+        thinking_token_budget; /* after so many within thoughts they end; UINT32_MAX: no bound */
 };
 
 /* NULL: no memory, or no threads. */
@@ -69,6 +73,7 @@ struct wefti_guide {
     const uint64_t *mask; /* of the run, until its next token; NULL: a bound was met */
     bool may_end;
     bool is_empty; /* no token may come */
+    bool is_free;  /* any may: the mask says nothing */
     /* The tokens that come before the mask's place; of the run, until a token is added to it after they were
      * accepted. */
     const uint32_t *forced;
