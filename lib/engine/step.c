@@ -89,7 +89,8 @@ static void start_guide(weft_eng *eng, const struct weft_step_start *start) {
     if (start->sampling.grammar.kind == WEFT_GRAMMAR_NONE || !eng->guides) return;
     uint32_t unforced[WEFT_STOP_TOKENS_MAX + WEFT_LOGIT_BIAS_MAX];
     const struct wefti_guide_start guide = {
-        .may_force = start->sampling.n_logprobs < 0 && !eng->coll,
+        .may_force = start->sampling.n_logprobs < 0 && start->sampling.n_allowed_tokens == 0 &&
+                     start->sampling.n_bad_words == 0 && !eng->coll,
         .unforced = unforced,
         .n_unforced = list_unforced(&start->sampling, unforced),
         .thinking_token_budget = start->sampling.thinking_token_budget,

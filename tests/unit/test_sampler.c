@@ -423,6 +423,63 @@ static void a_forbidden_token_never_comes(void **state) {
     free(f);
 }
 
+static void none_but_allowed_tokens_come(void **state) {
+    (void)state;
+    struct fixture *f = new_fixture();
+    static const uint32_t allowed[] = {3, 64, 999};
+    float logits[1000];
+    uint32_t n_of[3] = {0};
+    for (uint32_t i = 0; i < 1000; i++)
+        logits[i] = i == 64 ? -5.0f : i == 7 ? 50.0f : -6.0f;
+    f->sampling.allowed_tokens = allowed;
+    f->sampling.n_allowed_tokens = 3;
+    assert_false(wefti_sampler_is_plain(&f->sample));
+    for (uint32_t at = 0; at < 2000; at++) {
+        uint32_t token = sample_at(f, logits, 1000, at);
+        assert_true(token == 3 || token == 64 || token == 999);
+        n_of[token == 3 ? 0 : token == 64 ? 1 : 2]++;
+    }
+    assert_true(n_of[0] > 200 && n_of[1] > n_of[0] && n_of[2] > 200);
+    f->sampling.temperature = 0.0f;
+    assert_false(wefti_sampler_is_plain(&f->sample));
+    assert_int_equal(sample_at(f, logits, 1000, 0), 64);
+    static const uint32_t bad[] = {1, 3, 1, 64, 1, 999};
+    f->sampling.bad_words = bad;
+    f->sampling.n_bad_words = 4;
+    assert_int_equal(sample_at(f, logits, 1000, 0), 999);
+    f->sampling.n_bad_words = 6; /* nothing is left: still one that is allowed */
+    assert_int_equal(sample_at(f, logits, 1000, 0), 3);
+    free(f);
+}
+
+static void bad_words_never_come_to_their_end(void **state) {
+    (void)state;
+    struct fixture *f = new_fixture();
+    static const uint32_t bad[] = {1, 5, 2, 1, 2, 3, 2, 2, 4};
+    const float logits[] = {0.0f, 1.0f, 2.0f, 3.0f, 4.0f, 5.0f};
+    static const struct {
+        uint32_t tokens[3], n_prompt, n_known, want;
+    } cases[] = {
+        {{0}, 0, 0, 4},       /* 5 is a word by itself */
+        {{1}, 0, 1, 4},       /* 1 2 */
+        {{2}, 0, 1, 4},       /* 2 2 4 lacks a 2 */
+        {{2, 2}, 0, 2, 3},    /* and here it ends */
+        {{2, 2}, 1, 2, 4},    /* a prompt's tokens do not count */
+        {{0, 2, 2}, 1, 3, 3}, /* those behind it do */
+        {{2, 2, 0}, 0, 3, 4},
+    };
+    f->sampling.temperature = 0.0f;
+    f->sampling.bad_words = bad;
+    f->sampling.n_bad_words = 9;
+    assert_false(wefti_sampler_is_plain(&f->sample));
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        memcpy(f->tokens, cases[i].tokens, sizeof cases[i].tokens);
+        f->sample.n_prompt = cases[i].n_prompt;
+        assert_int_equal(sample_at(f, logits, 6, cases[i].n_known), cases[i].want);
+    }
+    free(f);
+}
+
 static void broken_logits_still_give_a_token(void **state) {
     (void)state;
     struct fixture *f = new_fixture();
@@ -512,6 +569,8 @@ int main(void) {
         cmocka_unit_test(bias_and_mask_decide_greedily),
         cmocka_unit_test(penalties_count_prompt_and_output_as_they_should),
         cmocka_unit_test(a_forbidden_token_never_comes),
+        cmocka_unit_test(none_but_allowed_tokens_come),
+        cmocka_unit_test(bad_words_never_come_to_their_end),
         cmocka_unit_test(broken_logits_still_give_a_token),
         cmocka_unit_test(logprobs_agree_with_a_sort),
     };

@@ -1,10 +1,10 @@
 /* From logits to a token.
  *
- * Order: logit_bias, which masks the tokens that it forbids; stop tokens and masked ones masked
- * below min_tokens; repetition, frequency and presence penalties; the grammar's mask; top_n_sigma; temperature; min_p;
+ * Order: all but the allowed tokens masked; bad words masked; logit_bias, which masks the tokens that it forbids; stop
+ * tokens and masked ones masked below min_tokens; repetition, frequency and presence penalties; the grammar's mask; top_n_sigma; temperature; min_p;
  * top_k; top_p over the rest (as in vLLM; top_n_sigma as in llama.cpp). The draw walks the
  * remaining weights by ascending id with one number from Philox. Where all tokens are masked, the
- * answer is the lowest id.
+ * answer is the lowest id, of those that are allowed.
  *
  * Two things differ from vLLM. Among tokens that tie at the boundary of top_k, the lowest ids are
  * kept, k tokens in all; vLLM keeps them all. And a token's rank counts the tokens with strictly
@@ -55,7 +55,8 @@ static bool masks_stop_tokens(const struct wefti_sampler_input *input) {
 bool wefti_sampler_is_plain(const struct wefti_sampler_input *input) {
     const struct weft_sampling *s = input->sampling;
     return s->temperature < GREEDY_BELOW && s->n_bias == 0 && !has_penalties(s) &&
-           !masks_stop_tokens(input) && !input->mask;
+           s->n_allowed_tokens == 0 && s->n_bad_words == 0 && !masks_stop_tokens(input) &&
+           !input->mask;
 }
 
 /* The sequence itself is the record of tokens seen: walking it costs little beside the forward
@@ -103,9 +104,40 @@ static void keep_allowed(const uint64_t *allowed, float *logits, uint32_t n_voca
     }
 }
 
+static void mask_range(float *logits, uint32_t begin, uint32_t end) {
+    for (uint32_t i = begin; i < end; i++)
+        logits[i] = -INFINITY;
+}
+
+static void mask_others(const struct weft_sampling *s, float *logits, uint32_t n_vocab) {
+    uint32_t begin = 0;
+    for (uint32_t i = 0; i < s->n_allowed_tokens; i++) {
+        mask_range(logits, begin, s->allowed_tokens[i]);
+        begin = s->allowed_tokens[i] + 1;
+    }
+    if (s->n_allowed_tokens > 0) mask_range(logits, begin, n_vocab);
+}
+
+/* Of a word that the output ends with, but for its last token, that one. */
+static void mask_bad_words(const struct wefti_sampler_input *input, float *logits) {
+    const struct weft_sampling *s = input->sampling;
+    const uint32_t *end = input->tokens + input->n_known;
+    uint32_t n_output = input->n_known - input->n_prompt;
+    for (uint32_t at = 0; at < s->n_bad_words;) {
+        uint32_t n_before = s->bad_words[at] - 1;
+        const uint32_t *word = &s->bad_words[at + 1];
+        if (n_before <= n_output &&
+            (n_before == 0 || memcmp(end - n_before, word, n_before * sizeof *word) == 0))
+            logits[word[n_before]] = -INFINITY;
+        at += n_before + 2;
+    }
+}
+
 static void process_logits(const struct wefti_sampler_input *input, float *logits, uint32_t n_vocab,
                            uint32_t *counts) {
     const struct weft_sampling *s = input->sampling;
+    mask_others(s, logits, n_vocab);
+    mask_bad_words(input, logits);
     for (uint32_t i = 0; i < s->n_bias; i++) {
         if (s->bias[i].bias == WEFT_LOGIT_BIAS_NEVER)
             mask(&s->bias[i].token, 1, logits);
@@ -281,6 +313,7 @@ uint32_t wefti_sampler_choose(const struct weft_kern_table *kern,
     process_logits(input, logits, n_vocab, scratch->counts);
     uint32_t best = kern->argmax(logits, n_vocab);
     float max = logits[best];
+    if (s->n_allowed_tokens > 0 && max == -INFINITY) return s->allowed_tokens[0];
     if (s->temperature < GREEDY_BELOW || s->top_k == 1 || !isfinite(max)) return best;
     if (s->top_n_sigma > 0.0f) keep_sigmas(logits, n_vocab, max, s->top_n_sigma);
     struct field field = {.w = logits, .n = n_vocab, .sums = scratch->sums};
