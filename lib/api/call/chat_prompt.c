@@ -146,8 +146,11 @@ static void note_thinking(weft_api_call *call) {
     struct chat *chat = &call->params.chat;
     struct weft_str end = {chat->prompt_end, chat->n_prompt_end};
     enum weft_msg_thinking thinking = weft_msg_thinking_after(dialect->format, end);
-    if (thinking == WEFT_MSG_THINKS_MAYBE && !dialect->thinks) thinking = WEFT_MSG_THINKS_NOT;
-    call->params.sampling.grammar.thinking = of[thinking];
+    struct weft_grammar *grammar = &call->params.sampling.grammar;
+    struct weft_msg_marks marks = weft_msg_thought_marks(dialect->format);
+    bool is_known = weft_grammar_find_marks(marks.begin, marks.end, &grammar->marks);
+    bool thinks = is_known && (dialect->thinks || thinking == WEFT_MSG_THINKS_OPEN);
+    grammar->thinking = thinks ? of[thinking] : WEFT_THINKING_NONE;
 }
 
 /* Without a template a single message is the prompt itself, where the kind allows that. */
