@@ -359,6 +359,7 @@ static void a_refused_allocation_costs_one_request_and_nothing_else(void **state
     expect_refusals_cost_nothing(CALL_COMPLETION,
                                  "{\"prompt\":[\"Once\",\"Twice\"],\"stream\":true,\"echo\":true,"
                                  "\"logprobs\":1,\"max_tokens\":3,\"stop\":[\"zz\"],"
+                                 "\"allowed_token_ids\":[5,6],\"bad_words\":[\"Once\",\" a\"],"
                                  "\"logit_bias\":{\"5\":1}}");
     expect_refusals_cost_nothing(
         CALL_LLAMA, "{\"prompt\":\"Once\",\"stream\":true,\"n_probs\":1,\"n_predict\":3,"

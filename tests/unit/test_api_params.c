@@ -159,6 +159,23 @@ static const struct row rows[] = {
     {CALL_CHAT, CHAT("\"logprobs\":true,\"top_logprobs\":-1"), 400, "top_logprobs"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"prompt_logprobs\":1,\"stream\":true}", 400,
      "prompt_logprobs"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"allowed_token_ids\":[5,99,5]}", 0, ""},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"allowed_token_ids\":[]}", 400, "allowed_token_ids"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"allowed_token_ids\":[100]}", 400, "allowed_token_ids"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"allowed_token_ids\":[-1]}", 400, "allowed_token_ids"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"allowed_token_ids\":[\"5\"]}", 400, "allowed_token_ids"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"allowed_token_ids\":5}", 400, "allowed_token_ids"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"bad_words\":[]}", 0, ""},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"bad_words\":[\"b\",\" c\"]}", 0, ""},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"bad_words\":[\"b\",\"\"]}", 400, "bad_words"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"bad_words\":[5]}", 400, "bad_words"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"bad_words\":\"b\"}", 400, "bad_words"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"thinking_token_budget\":0}", 0, ""},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"thinking_token_budget\":-1}", 0, ""},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"thinking_token_budget\":-2}", 400,
+     "thinking_token_budget"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"thinking_token_budget\":true}", 400,
+     "thinking_token_budget"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"logit_bias\":[]}", 400, "logit_bias"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"logit_bias\":{\"x\":1}}", 400, "logit_bias"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"logit_bias\":{\"100\":1}}", 400, "logit_bias"},
@@ -406,8 +423,13 @@ static void fields_arrive_as_they_were_given(void **state) {
               "\"top_p\":0.25,\"top_k\":-1,\"top_n_sigma\":1.5,\"min_p\":0.125,\"seed\":-5,\"n\":2,"
               "\"stop\":[\"x\\u0000y\",\"z\"],\"stop_token_ids\":[7,90],\"logprobs\":3,"
               "\"echo\":true,\"presence_penalty\":1,\"frequency_penalty\":-1,"
-              "\"repetition_penalty\":1.5,\"logit_bias\":{\"50\":-1,\"4\":2}}",
+              "\"repetition_penalty\":1.5,\"logit_bias\":{\"50\":-1,\"4\":2},"
+              "\"allowed_token_ids\":[9,0,50,9],\"thinking_token_budget\":7}",
               CALL_COMPLETION, 0, &p, &error));
+    static const uint32_t allowed[] = {0, 9, 50};
+    assert_int_equal(p.sampling.n_allowed_tokens, 3);
+    assert_memory_equal(p.sampling.allowed_tokens, allowed, sizeof allowed);
+    assert_int_equal(p.sampling.thinking_token_budget, 7);
     assert_int_equal(p.n_prompts, 2);
     assert_int_equal(p.prompts[0].ids[1], 2);
     assert_int_equal(p.sampling.max_tokens, 9);

@@ -175,9 +175,15 @@ static void keep_echoed_texts(weft_api_call *call) {
     }
 }
 
+static bool bounds_thoughts(const weft_api_call *call) {
+    const struct weft_sampling *sampling = &call->params.sampling;
+    return sampling->thinking_token_budget < UINT32_MAX &&
+           sampling->grammar.thinking != WEFT_THINKING_NONE;
+}
+
 bool weft_api_call_has_grammar(const weft_api_call *call) {
     if (call->error.status) return false;
-    return call->params.sampling.grammar.kind != WEFT_GRAMMAR_NONE ||
+    return call->params.sampling.grammar.kind != WEFT_GRAMMAR_NONE || bounds_thoughts(call) ||
            wefti_api_wants_calls_constrained(call);
 }
 
@@ -187,7 +193,13 @@ void weft_api_call_check(weft_api_call *call) {
     weft_gram *gram;
     WEFT_ASSERT(weft_api_call_has_grammar(call));
     if (wefti_api_wants_calls_constrained(call)) wefti_api_constrain_calls(call);
-    if (call->error.status || p->sampling.grammar.kind == WEFT_GRAMMAR_NONE) return;
+    if (call->error.status) return;
+    /* Where nothing else is asked for, any text may follow; that needs no look. */
+    if (p->sampling.grammar.kind == WEFT_GRAMMAR_NONE && bounds_thoughts(call))
+        p->sampling.grammar.kind = WEFT_GRAMMAR_TEXT;
+    if (p->sampling.grammar.kind == WEFT_GRAMMAR_NONE ||
+        p->sampling.grammar.kind == WEFT_GRAMMAR_TEXT)
+        return;
     if (wefti_api_is_honoured(&p->sampling.grammar)) return;
     weft_err err = weft_gram_compile(&p->sampling.grammar, &gram, &why);
     weft_gram_free(gram);
@@ -213,6 +225,7 @@ void weft_api_call_prepare(weft_api_call *call) {
         else
             encode_prompts(call);
         if (p->suffix) wefti_api_add_suffix(call);
+        if (p->bad_words_wanted && !call->error.status) wefti_api_encode_bad_words(call);
         keep_echoed_texts(call);
     }
     wefti_api_params_drop_json(p);

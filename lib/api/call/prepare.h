@@ -11,6 +11,9 @@ void wefti_api_encode(weft_api_call *call, struct prompt *prompt, struct weft_st
 /* Puts params.suffix into each prompt, as models want it that fill in the middle (fill_in.c). */
 void wefti_api_add_suffix(weft_api_call *call);
 
+/* Those that params.bad_words_wanted are (bad_words.c). */
+void wefti_api_encode_bad_words(weft_api_call *call);
+
 /* A conversation, by the template (chat_prompt.c). */
 void wefti_api_encode_chat(weft_api_call *call);
 

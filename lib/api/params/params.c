@@ -185,6 +185,8 @@ void wefti_api_params_fini(struct params *params) {
     free(params->stops);
     free(params->stop_lens);
     free(params->bias);
+    free(params->allowed_tokens);
+    free(params->bad_words);
     free(params->grammar_text);
     weft_msg_tools_free(params->chat.tools);
     weft_msg_tools_free(params->chat.callable_tools);

@@ -59,6 +59,9 @@ struct chat {
     uint32_t n_prompt_end;
 };
 
+#define API_BAD_WORDS_MAX 1024
+#define API_BAD_WORD_BYTES_MAX 4096
+
 struct params {
     json_t *json; /* NULL once dropped */
 
@@ -102,11 +105,14 @@ struct params {
     uint32_t stop_tokens[WEFT_STOP_TOKENS_MAX];
     uint32_t n_own_stop_tokens;
     struct weft_logit_bias *bias;
-    char *grammar_text;            /* the sampling's; NULL: none */
-    const char *grammar_field;     /* that brought it, */
-    const char *grammar_param;     /* and that it is part of */
-    bool is_compact;               /* its JSON has no blanks */
-    struct weft_sampling sampling; /* points into this struct; max_tokens is final after
+    uint32_t *allowed_tokens;
+    const json_t *bad_words_wanted; /* strings of the JSON; NULL: none */
+    uint32_t *bad_words;            /* their tokens, the sampling's */
+    char *grammar_text;             /* the sampling's; NULL: none */
+    const char *grammar_field;      /* that brought it, */
+    const char *grammar_param;      /* and that it is part of */
+    bool is_compact;                /* its JSON has no blanks */
+    struct weft_sampling sampling;  /* points into this struct; max_tokens is final after
                                       wefti_api_params_fit */
 };
 

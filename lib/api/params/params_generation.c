@@ -246,6 +246,7 @@ void wefti_api_params_read_sampling(const struct reader *r, const struct weft_ap
     /* Divisors this small turn logits into infinities; the result is greedy either way. */
     if (s->temperature > 0 && s->temperature < 1e-4f) s->temperature = 1e-4f;
     wefti_api_params_read_bias(r, limits, params);
+    wefti_api_params_read_tokens_wanted(r, limits, params);
 }
 
 /* Penalties look at all there is: a shorter view of it is refused if there are any. */

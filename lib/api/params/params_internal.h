@@ -80,7 +80,12 @@ void wefti_api_params_read_stream(const struct reader *r, struct params *params)
 /* How output is written: include_stop_str_in_output and so on. */
 void wefti_api_params_read_output(const struct reader *r, struct params *params);
 
-/* All of base/sampling.h's list, "seed", and "logit_bias" as an object. */
+/* "allowed_token_ids", "bad_words", "thinking_token_budget", after those of read_sampling's list. */
+void wefti_api_params_read_tokens_wanted(const struct reader *r,
+                                         const struct weft_api_limits *limits,
+                                         struct params *params);
+
+/* All of base/sampling.h's list, "seed", "logit_bias" as an object, and read_tokens_wanted. */
 void wefti_api_params_read_sampling(const struct reader *r, const struct weft_api_limits *limits,
                                     struct params *params);
 void wefti_api_params_read_bias(const struct reader *r, const struct weft_api_limits *limits,
