@@ -161,7 +161,8 @@ static bool is_json(struct weft_str text) {
     struct wefti_msg_json json = {0};
     for (size_t i = 0; i < text.len; i++) {
         unsigned marks = json.is_over ? WEFTI_MSG_BAD : wefti_msg_json_feed(&json, text.data[i]);
-        if (marks & WEFTI_MSG_BAD || (json.is_over && marks & WEFTI_MSG_BEFORE)) return false;
+        bool is_behind = json.is_over && !(marks & WEFTI_MSG_END); /* of a number alone */
+        if (marks & WEFTI_MSG_BAD || is_behind) return false;
     }
     if (!json.is_over)
         (void)wefti_msg_json_feed(&json, ' '); /* a number ends where its text does */
