@@ -1,3 +1,4 @@
+weft_test(test_message SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_message.c LINKS weft_message PkgConfig::JANSSON LABELS unit TIMEOUT 60)
 weft_test(golden_toolcalls SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_toolcalls.c
           LINKS weft_message PkgConfig::JANSSON LABELS golden TIMEOUT 120)
 # The same for outputs that the repository has.

@@ -62,8 +62,9 @@ struct weft_str wefti_msg_trimmed(const weft_msg_parser *p, size_t from, size_t 
 
 void wefti_msg_tell(weft_msg_parser *p, enum weft_msg_kind kind, size_t end) {
     WEFT_ASSERT(p->told <= end && end <= p->held.len);
+    if (end == p->told) return;
     struct weft_msg_event event = {kind, 0, {p->held.data + p->told, end - p->told}, {"", 0}};
-    if (end > p->told) p->sink(p->context, &event);
+    p->sink(p->context, &event);
     p->told = end;
 }
 
