@@ -195,9 +195,12 @@ json_t *wefti_msg_separated(struct wefti_msg_build *b, json_t *content, const ch
     return format;
 }
 
-/* Other marks from which the parser reads calls. One that is a word has a list after it. */
+/* Other marks from which the parser reads calls, a token's that is spelt among them: it knows texts only. One that is a
+ * word has a list after it. */
 static json_t *other_opens(struct wefti_msg_build *b, const struct weft_msg_format *format) {
+    const char *at;
     json_t *list = made(b, json_array());
+    if (first_special(b, format->open, &at)) wefti_msg_append(b, list, json_string(format->open));
     for (size_t i = 0; i < WEFTI_MSG_OPENS_MAX && format->opens[i]; i++) {
         const char *open = format->opens[i];
         wefti_msg_append(b, list, json_sprintf(open[0] == '<' ? "%s" : "%s[", open));

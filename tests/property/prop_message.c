@@ -11,6 +11,7 @@
 #define N_TOKENS_MAX 400u
 #define N_WORDS (sizeof words / sizeof *words)
 #define N_CALLS_MAX 64u
+#define N_TOKENS_MOST (256 + N_WORDS + WEFTI_MSG_MARKS_MAX)
 
 static const char *const words[] = {"\"",
                                     "\"}",
@@ -157,39 +158,59 @@ static char *random_tools(void) {
 /* --------------------------------------------------------------------------------------- walks --- */
 
 static weft_gram_vocab *vocab;
-static struct weft_str tokens[256 + N_WORDS];
+static struct weft_str tokens[N_TOKENS_MOST];
+static bool is_special[N_TOKENS_MOST];
 static char bytes[256];
+static uint32_t n_tokens;
 
-static void make_vocab(void) {
-    for (uint32_t i = 0; i < 256; i++) {
-        bytes[i] = (char)i;
-        tokens[i] = (struct weft_str){&bytes[i], 1};
+/* With the format's marks as special tokens, or without any. */
+static void make_vocab(const struct weft_msg_format *format, bool has_special) {
+    for (n_tokens = 0; n_tokens < 256; n_tokens++) {
+        bytes[n_tokens] = (char)n_tokens;
+        tokens[n_tokens] = (struct weft_str){&bytes[n_tokens], 1};
     }
     for (uint32_t i = 0; i < N_WORDS; i++)
-        tokens[256 + i] = (struct weft_str){words[i], strlen(words[i])};
-    weft_err err = weft_gram_vocab_new(tokens, 256 + N_WORDS, &vocab);
+        tokens[n_tokens++] = (struct weft_str){words[i], strlen(words[i])};
+    for (uint32_t i = 0; has_special && i < WEFTI_MSG_MARKS_MAX && format->marks[i]; i++) {
+        is_special[n_tokens] = true;
+        tokens[n_tokens++] = (struct weft_str){format->marks[i], strlen(format->marks[i])};
+    }
+    weft_err err = weft_gram_vocab_with_special(tokens, is_special, n_tokens, &vocab);
     WEFT_ASSERT(!err);
 }
 
-static void take(weft_gram_state *state, struct weft_str text, struct weft_buf *out) {
-    weft_err err = weft_gram_take(state, text.data, text.len);
+static void drop_vocab(void) {
+    weft_gram_vocab_free(vocab);
+    memset(is_special, 0, sizeof is_special);
+}
+
+static bool has_all_special(void *context, struct weft_str text) {
+    (void)context;
+    (void)text;
+    return true;
+}
+
+static void take(weft_gram_state *state, struct weft_str text, bool as_special,
+                 struct weft_buf *out) {
+    weft_err err = as_special ? weft_gram_take_special(state, text)
+                              : weft_gram_take(state, text.data, text.len);
     WEFT_ASSERT(!err);
     weft_buf_add(out, text.data, text.len);
 }
 
 /* Words are likelier than bytes. `begin`: what it begins with. False: it came to no end. */
 static bool walk(weft_gram *gram, const char *begin, struct weft_buf *out) {
-    uint64_t mask[(256 + N_WORDS + 63) / 64];
+    uint64_t mask[(N_TOKENS_MOST + 63) / 64];
     weft_gram_state *state;
     bool is_over = false;
     weft_err err = weft_gram_state_new(gram, &state);
     WEFT_ASSERT(!err);
-    take(state, (struct weft_str){begin, strlen(begin)}, out);
+    take(state, (struct weft_str){begin, strlen(begin)}, false, out);
     for (uint32_t n = 0; n < N_TOKENS_MAX && !is_over; n++) {
-        uint32_t fitting[256 + N_WORDS], n_fitting = 0, n_words = 0;
+        uint32_t fitting[N_TOKENS_MOST], n_fitting = 0, n_words = 0;
         err = weft_gram_mask(state, vocab, mask);
         WEFT_ASSERT(!err);
-        for (uint32_t i = 256 + N_WORDS; i-- > 0;) {
+        for (uint32_t i = n_tokens; i-- > 0;) {
             if (!(mask[i / 64] >> (i % 64) & 1)) continue;
             fitting[n_fitting++] = i;
             if (i >= 256) n_words++;
@@ -199,7 +220,7 @@ static bool walk(weft_gram *gram, const char *begin, struct weft_buf *out) {
         is_over = may_end && (n_fitting == 0 || below(n > 100 ? 2 : 6) == 0);
         if (is_over) break;
         uint32_t one = n_words && below(2) ? fitting[below(n_words)] : fitting[below(n_fitting)];
-        take(state, tokens[one], out);
+        take(state, tokens[one], is_special[one], out);
     }
     weft_gram_state_free(state);
     return is_over;
@@ -322,7 +343,10 @@ static int try_one(const char *format) {
     weft_gram *gram = NULL;
     bool thinks, bad = false;
     int n_ended = 0;
+    bool has_special = below(2) == 0;
     wish.is_single = below(2) == 0;
+    if (has_special) wish.has_special = has_all_special;
+    make_vocab(wish.format, has_special);
     weft_buf_init(&tags, 4 << 20);
     weft_buf_init(&output, 1 << 20);
     weft_err err = weft_msg_constrain(&wish, &tags, &thinks, &why);
@@ -335,11 +359,13 @@ static int try_one(const char *format) {
     for (int i = 0; gram && i < 6 && !bad; i++) {
         weft_buf_clear(&output);
         bool is_free = wish.choice == WEFT_MSG_AUTO && wish.format->syntax != WEFTI_MSG_HARMONY;
-        if (!walk(gram, is_free && below(2) ? wish.format->open : "", &output)) continue;
+        if (!walk(gram, is_free && !has_special && below(2) ? wish.format->open : "", &output))
+            continue;
         n_ended++;
         bad = check(tools_json, &wish, &output);
     }
     weft_gram_free(gram);
+    drop_vocab();
     weft_buf_fini(&tags);
     weft_buf_fini(&output);
     weft_msg_tools_free(tools);
@@ -352,7 +378,6 @@ int main(void) {
     uint64_t seed = wanted ? strtoull(wanted, NULL, 10) : 17;
     int n_bad = 0;
     printf("WEFT_SEED=%llu\n", (unsigned long long)seed);
-    make_vocab();
     while (*names) {
         char format[32];
         size_t n = strcspn(names, ",");
@@ -371,6 +396,5 @@ int main(void) {
         printf("%s: %d walks ended, with %u calls\n", format, n_ended, n_calls);
         n_bad += n_here + (n_calls < N_WALKS);
     }
-    weft_gram_vocab_free(vocab);
     return n_bad > 0;
 }
