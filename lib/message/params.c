@@ -23,6 +23,7 @@ struct params {
     struct param *list; /* owned */
     size_t n, max;
     const json_t *root;
+    json_t *made; /* owned: schemas that are not in root */
 };
 
 /* --------------------------------------------------------------------------------------- lists --- */
@@ -48,40 +49,65 @@ static void add(struct wefti_msg_build *b, struct params *p, const char *key,
     p->list[p->n++] = (struct param){.key = key, .schema = schema};
 }
 
-/* The first schema of a name counts: what others say is checked with all of it. */
+/* A name that several schemas describe satisfies all of them. */
+static void add_both(struct wefti_msg_build *b, struct params *p, struct param *param,
+                     const json_t *schema) {
+    json_t *both = json_object(), *list = json_array();
+    wefti_msg_append(b, list, json_incref((json_t *)param->schema));
+    wefti_msg_append(b, list, json_incref((json_t *)schema));
+    wefti_msg_set(b, both, "allOf", list);
+    wefti_msg_append(b, p->made, both);
+    param->schema = both;
+}
+
 static void add_properties(struct wefti_msg_build *b, struct params *p, const json_t *schema) {
-    const json_t *rest = json_object_get(schema, "additionalProperties");
     const char *key;
     json_t *value;
-    size_t i;
     json_object_foreach(json_object_get(schema, "properties"), key, value) {
-        if (!find(p, key)) add(b, p, key, value);
+        struct param *param = find(p, key);
+        if (param)
+            add_both(b, p, param, value);
+        else
+            add(b, p, key, value);
     }
+}
+
+static void add_required(struct wefti_msg_build *b, struct params *p, const json_t *schema) {
+    const json_t *rest = json_object_get(schema, "additionalProperties");
+    json_t *value;
+    size_t i;
     json_array_foreach(json_object_get(schema, "required"), i, value) {
         if (!json_is_string(value)) continue;
-        key = json_string_value(value);
+        const char *key = json_string_value(value);
         if (!find(p, key)) add(b, p, key, json_is_object(rest) ? rest : json_true());
         struct param *param = find(p, key);
         if (param) param->is_required = true;
     }
 }
 
-/* What all branches of an "allOf" declare, too; of "anyOf" and "oneOf" what the branch does. */
+/* What it and all branches of an "allOf" declare; of "anyOf" and "oneOf" what the branch does. */
 static void collect(struct wefti_msg_build *b, struct params *p, const json_t *schema,
-                    size_t branch, unsigned depth) {
+                    size_t branch, unsigned depth,
+                    void (*take)(struct wefti_msg_build *, struct params *, const json_t *)) {
     static const char *const choices[] = {"anyOf", "oneOf"};
     size_t i;
     json_t *one;
     if (depth > 8) return;
     schema = wefti_msg_resolve(p->root, schema);
-    add_properties(b, p, schema);
+    take(b, p, schema);
     json_array_foreach(json_object_get(schema, "allOf"), i, one) {
-        collect(b, p, one, branch, depth + 1);
+        collect(b, p, one, branch, depth + 1, take);
     }
     for (size_t k = 0; k < 2; k++) {
         one = json_array_get(json_object_get(schema, choices[k]), branch);
-        if (one) collect(b, p, one, branch, depth + 1);
+        if (one) collect(b, p, one, branch, depth + 1, take);
     }
+}
+
+static void collect_all(struct wefti_msg_build *b, struct params *p, size_t branch) {
+    p->n = 0;
+    collect(b, p, p->root, branch, 0, add_properties);
+    collect(b, p, p->root, branch, 0, add_required);
 }
 
 static bool is_annotation(const char *key) {
@@ -149,16 +175,14 @@ static bool is_within(struct wefti_msg_build *b, const struct params *p, enum ex
 /* Chooses a list and what is written of it. */
 static enum extent choose(struct wefti_msg_build *b, struct params *p) {
     const size_t n_branches = 8;
-    collect(b, p, p->root, 0, 0);
+    collect_all(b, p, 0);
     if (is_plain(p->root)) return AS_DECLARED;
     for (size_t branch = 0; branch < n_branches; branch++) {
-        p->n = 0;
-        collect(b, p, p->root, branch, 0);
+        collect_all(b, p, branch);
         for (enum extent extent = AS_DECLARED; extent < N_EXTENTS; extent++)
             if (is_within(b, p, extent)) return extent;
     }
-    p->n = 0;
-    collect(b, p, p->root, 0, 0);
+    collect_all(b, p, 0);
     return EACH;
 }
 
@@ -306,7 +330,7 @@ static json_t *write_all(struct wefti_msg_build *b, const struct item *items, si
 json_t *wefti_msg_params(struct wefti_msg_build *b, const json_t *parameters, const json_t *schema,
                          const struct wefti_msg_writing *writing) {
     const struct writer w = {b, parameters, schema, writing};
-    struct params p = {.root = schema};
+    struct params p = {.root = schema, .made = json_array()};
     enum extent extent = choose(b, &p);
     struct item *items = calloc(p.n + 1, sizeof *items);
     size_t n = 0;
@@ -324,5 +348,6 @@ json_t *wefti_msg_params(struct wefti_msg_build *b, const json_t *parameters, co
         json_decref(items[i].node);
     free(items);
     free(p.list);
+    json_decref(p.made);
     return all;
 }

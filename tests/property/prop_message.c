@@ -100,18 +100,33 @@ static const char *const schemas[] = {
     "{\"oneOf\":[{\"const\":\"x/y\"},{\"const\":\"z\"},{\"type\":\"integer\",\"maximum\":0}]}",
     "{\"allOf\":[{\"type\":\"string\",\"minLength\":3},{\"pattern\":\"b\"}]}",
     "{\"anyOf\":[{\"type\":\"array\",\"items\":{\"type\":\"integer\"}},{\"type\":\"string\"}]}",
+    "{}",
+    "true",
+    "{\"anyOf\":[{\"type\":\"string\",\"maxLength\":1},{\"maximum\":5}]}",
+    "{\"enum\":[\"1\",\"[]\",\"x\"]}",
+    "{\"allOf\":[{\"type\":[\"string\",\"number\"]},{\"enum\":[\"1\",1,2]}]}",
+    "{\"not\":{\"type\":\"string\"}}",
+    "{\"type\":[\"object\",\"string\"],\"minProperties\":1,\"minLength\":1}",
+    "{\"type\":\"integer\",\"multipleOf\":5}",
+    "{\"properties\":{\"a\":{\"type\":\"null\"}},\"required\":[\"a\"]}",
+    "{\"items\":{\"type\":\"boolean\"},\"minLength\":2}",
 };
 #define N_SCHEMAS (sizeof schemas / sizeof *schemas)
 
 static const char *const roots[] = {
     "",
-    "\"additionalProperties\":false,",
-    "\"additionalProperties\":false,",
-    "\"minProperties\":1,\"additionalProperties\":false,",
-    "\"additionalProperties\":{\"type\":\"integer\"},",
-    "\"dependentRequired\":{\"p0\":[\"p1\"]},",
-    "\"anyOf\":[{\"required\":[\"p0\"]},{\"required\":[\"p1\"]}],",
-    "\"maxProperties\":2,\"additionalProperties\":false,",
+    ",\"additionalProperties\":false",
+    ",\"additionalProperties\":false",
+    ",\"minProperties\":1,\"additionalProperties\":false",
+    ",\"additionalProperties\":{\"type\":\"integer\"}",
+    ",\"dependentRequired\":{\"p0\":[\"p1\"]}",
+    ",\"anyOf\":[{\"required\":[\"p0\"]},{\"required\":[\"p1\"]}]",
+    ",\"maxProperties\":2,\"additionalProperties\":false",
+    ",\"additionalProperties\":{\"type\":[\"string\",\"boolean\"],\"minLength\":1}",
+    ",\"allOf\":[{\"properties\":{\"zz\":{\"enum\":[\"1\",2]}},\"required\":[\"zz\"]}]",
+    ",\"oneOf\":[{\"properties\":{\"kind\":{\"const\":\"k\"}},\"required\":[\"kind\"]},"
+    "{\"properties\":{\"kind\":{\"const\":1}},\"required\":[\"kind\"]}]",
+    ",\"if\":{\"required\":[\"p0\"]},\"then\":{\"required\":[\"p1\"]}",
 };
 
 static uint64_t rand_state;
@@ -126,19 +141,21 @@ static uint32_t below(uint32_t n) {
 static void add_tool(struct weft_buf *out, uint32_t i) {
     uint32_t n = below(5), n_required = 0;
     const char *root = roots[below(sizeof roots / sizeof *roots)];
-    if (n < 2) root = "\"additionalProperties\":false,";
+    if (n < 2) root = ",\"additionalProperties\":false";
     weft_buf_printf(
         out,
         "%s{\"type\":\"function\",\"function\":{\"name\":\"tool_%u\",\"parameters\":{"
         "\"type\":\"object\",\"$defs\":{\"E\":{\"type\":\"string\",\"enum\":[\"u\",\"v w\"]},"
-        "\"N\":{\"type\":\"string\",\"maxLength\":9}},%s\"properties\":{",
-        i ? "," : "", i, root);
+        "\"N\":{\"type\":\"string\",\"maxLength\":9}},\"properties\":{",
+        i ? "," : "", i);
     for (uint32_t k = 0; k < n; k++)
         weft_buf_printf(out, "%s\"p%u\":%s", k ? "," : "", k, schemas[below(N_SCHEMAS)]);
     weft_buf_add_str(out, "},\"required\":[");
     for (uint32_t k = 0; k < n && k < 2; k++)
         if (below(2) == 0) weft_buf_printf(out, "%s\"p%u\"", n_required++ ? "," : "", k);
-    weft_buf_add_str(out, "]}}}");
+    if (!strstr(root, "false") && below(3) == 0)
+        weft_buf_printf(out, "%s\"zz\"", n_required ? "," : "");
+    weft_buf_printf(out, "]%s}}}", root); /* what it declares comes after the properties */
 }
 
 static char *random_tools(void) {
