@@ -12,6 +12,7 @@ enum tags_state {
     KEY,
     KEY_END, /* GLM's: before the value's own tag */
     VALUE_BEGIN,
+    VALUE_JSON, /* what may be JSON, with the end's tag in its strings */
     VALUE,
     AFTER_CALL,
 };
@@ -174,7 +175,23 @@ static enum wefti_msg_verdict begin_value(weft_msg_parser *p, const struct way *
     if (way->is_padded && p->at < p->held.len && p->held.data[p->at] == '\n') p->at++;
     p->is_text = wefti_msg_is_text(p, (struct weft_str){p->key.data, p->key.len});
     write_key(p);
-    return go(p, VALUE);
+    p->json = (struct wefti_msg_json){0};
+    return go(p, p->is_text ? VALUE : VALUE_JSON);
+}
+
+/* Up to the end of a container, or back to its beginning where it is none. */
+static enum wefti_msg_verdict read_json(weft_msg_parser *p) {
+    bool is_bad = false;
+    while (p->at < p->held.len && !is_bad && !p->json.is_over) {
+        unsigned marks = wefti_msg_json_feed(&p->json, p->held.data[p->at]);
+        bool is_past = p->json.is_over && !(marks & WEFTI_MSG_END); /* a number's end */
+        is_bad = marks & WEFTI_MSG_BAD || is_past;
+        if (!is_bad) p->at++;
+    }
+    if (!is_bad && !p->json.is_over && !p->is_end) return WEFTI_MSG_WAIT;
+    if (is_bad || !p->json.is_over) p->at = p->from;
+    p->state = (int)VALUE;
+    return WEFTI_MSG_GO;
 }
 
 /* Text that is certain goes on. */
@@ -232,6 +249,8 @@ enum wefti_msg_verdict wefti_msg_read_tags(weft_msg_parser *p) {
         return read_key_end(p, way);
     case VALUE_BEGIN:
         return begin_value(p, way);
+    case VALUE_JSON:
+        return read_json(p);
     case VALUE:
         return read_value(p, way);
     }
