@@ -155,6 +155,8 @@ static bool is_within(struct wefti_msg_build *b, const struct params *p, enum ex
     json_t *rest = json_copy((json_t *)p->root);
     (void)json_object_del(rest, "$defs");
     (void)json_object_del(rest, "definitions");
+    (void)json_object_del(rest, "properties"); /* the list has them all, and no other */
+    (void)json_object_del(rest, "additionalProperties");
     bool is_some = wefti_msg_can_both(b, p->root, list);
     wefti_msg_append(b, both, json_incref(list));
     json_t *not = json_object();
