@@ -171,6 +171,22 @@ void weft_write_text_close(struct weft_writer *w) {
     }
 }
 
+void weft_write_json_open(struct weft_writer *w) {
+    WEFT_ASSERT(w->format == WEFT_WRITE_JSON);
+    begin_item(w, false);
+    w->in_text = true;
+}
+
+void weft_write_json_more(struct weft_writer *w, const char *json, size_t len) {
+    WEFT_ASSERT(w->in_text && w->format == WEFT_WRITE_JSON);
+    weft_buf_add(w->out, json, len);
+}
+
+void weft_write_json_close(struct weft_writer *w) {
+    WEFT_ASSERT(w->in_text);
+    w->in_text = false;
+}
+
 /* ---------------------------------------------------------------------------------- scalars --- */
 
 void weft_write_null(struct weft_writer *w) {

@@ -52,6 +52,12 @@ void weft_write_text_open(struct weft_writer *w);
 void weft_write_text_more(struct weft_writer *w, const char *bytes, size_t len);
 void weft_write_text_close(struct weft_writer *w);
 
+/* A value whose JSON is there already, in pieces, written as it is; in JSON only. It must be one, and whole
+ * (codec/json_check.h). */
+void weft_write_json_open(struct weft_writer *w);
+void weft_write_json_more(struct weft_writer *w, const char *json, size_t len);
+void weft_write_json_close(struct weft_writer *w);
+
 void weft_write_null(struct weft_writer *w);
 void weft_write_bool(struct weft_writer *w, bool value);
 void weft_write_uint(struct weft_writer *w, uint64_t value);

@@ -161,12 +161,32 @@ static void a_full_buffer_is_remembered(void **state) {
     }
 }
 
+static void json_that_is_there_is_written_as_it_is(void **state) {
+    (void)state;
+    struct weft_writer w;
+    struct weft_buf out;
+    weft_buf_init(&out, 1024);
+    weft_writer_init(&w, WEFT_WRITE_JSON, &out);
+    weft_write_map(&w);
+    for (uint32_t i = 0; i < 2; i++) {
+        weft_write_key(&w, i ? "b" : "a");
+        weft_write_json_open(&w);
+        weft_write_json_more(&w, "{\"x\" : ", 7);
+        weft_write_json_more(&w, "[1]}", 4);
+        weft_write_json_close(&w);
+    }
+    weft_write_end(&w);
+    assert_string_equal(weft_buf_cstr(&out), "{\"a\":{\"x\" : [1]},\"b\":{\"x\" : [1]}}");
+    weft_buf_fini(&out);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(json_is_written_without_white_space),
         cmocka_unit_test(both_formats_say_the_same),
         cmocka_unit_test(json_goes_on_in_another_buffer),
         cmocka_unit_test(headers_are_as_short_as_they_can_be),
+        cmocka_unit_test(json_that_is_there_is_written_as_it_is),
         cmocka_unit_test(a_full_buffer_is_remembered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
