@@ -89,6 +89,18 @@ uint64_t weft_api_flow(const char *name, size_t len) {
     return weft_digest_u64("flow", name, len);
 }
 
+/* MessagePack-RPC's are short, and a client's own: the same on every connection. */
+static void name_call(weft_api_call *call, const struct weft_api_call_request *request) {
+    const char *prefix = request->kind->id_prefix;
+    size_t n = strlen(prefix);
+    const char *between = n > 0 && prefix[n - 1] == '_' ? "" : "-";
+    if (request->is_rpc)
+        (void)snprintf(call->id, sizeof call->id, "%.23s%s%016" PRIx64, prefix, between,
+                       weft_rand_seed());
+    else
+        (void)snprintf(call->id, sizeof call->id, "%.23s%s%s", prefix, between, call->request_id);
+}
+
 weft_api_call *weft_api_call_new(struct weft_api_state *api,
                                  const struct weft_api_call_request *request) {
     struct weft_buf *body = request->body;
@@ -119,13 +131,7 @@ weft_api_call *weft_api_call_new(struct weft_api_state *api,
     if (call->unpack) call->body.max_bytes++; /* prepare.c says why */
     weft_buf_init(body, body->max_bytes);
     weft_buf_init(&call->chunk_head, CHUNK_HEAD_BYTES_MAX);
-    /* MessagePack-RPC's are short, and a client's own: the same on every connection. */
-    if (request->is_rpc)
-        (void)snprintf(call->id, sizeof call->id, "%.23s-%016" PRIx64, request->kind->id_prefix,
-                       weft_rand_seed());
-    else
-        (void)snprintf(call->id, sizeof call->id, "%.23s-%s", request->kind->id_prefix,
-                       call->request_id);
+    name_call(call, request);
     call->asker = request->asker;
     call->created_s = request->now_s;
     call->arrived_us = request->now_us;

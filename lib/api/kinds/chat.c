@@ -56,7 +56,7 @@ static void parse(const struct reader *r, const struct weft_api_limits *limits,
     wefti_api_params_read_output(r, params);
     wefti_api_params_read_sampling(r, limits, params);
     wefti_api_params_read_grammar(r, params);
-    wefti_api_params_read_stops(r, params);
+    wefti_api_params_read_stops(r, "stop", params);
     wefti_api_params_read_stop_tokens(r, limits, params);
     int64_t n_logprobs = wefti_api_params_read_chat_logprobs(r, limits);
     wefti_api_params_read_logprobs(r, limits, n_logprobs, params);

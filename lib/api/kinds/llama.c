@@ -163,7 +163,7 @@ static void read_fields(const struct reader *r, const struct weft_api_limits *li
     wefti_api_params_read_grammar(r, params);
     wefti_api_params_read_penalties(r, limits, params);
     read_bias(r, limits, params);
-    wefti_api_params_read_stops(r, params);
+    wefti_api_params_read_stops(r, "stop", params);
     wefti_api_params_read_stop_tokens(&shared, limits, params);
     read_n_probs(r, limits, params);
     read_n_predict(r, limits, params);

@@ -65,7 +65,7 @@ static void read_options(const struct reader *r, const struct weft_api_limits *l
     wefti_api_params_refuse(&inner, refused_options);
     wefti_api_params_read_sampling(&inner, &own, params);
     wefti_api_params_read_penalties(&inner, limits, params);
-    wefti_api_params_read_stops(&inner, params);
+    wefti_api_params_read_stops(&inner, "stop", params);
     wefti_api_params_read_stop_tokens(&inner, limits, params);
     read_num_predict(&inner, limits, params);
     for (size_t i = 0; ignored_options[i]; i++)

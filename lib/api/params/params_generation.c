@@ -8,20 +8,21 @@
 
 /* ------------------------------------------------------------------------- how it shall end --- */
 
-static void read_stop_string(const struct reader *r, const json_t *value, struct params *params) {
+static void read_stop_string(const struct reader *r, const char *field, const json_t *value,
+                             struct params *params) {
     if (!json_is_string(value)) {
-        weft_api_error_set(r->error, 400, "stop", NULL,
-                           "'stop' must be a string or a list of strings");
+        weft_api_error_set(r->error, 400, field, NULL, "'%s' must be a string or a list of strings",
+                           field);
         return;
     }
     size_t len = json_string_length(value);
     if (len == 0) {
-        weft_api_error_set(r->error, 400, "stop", NULL, "'stop' must not hold an empty string");
+        weft_api_error_set(r->error, 400, field, NULL, "'%s' must not hold an empty string", field);
         return;
     }
     if (len > WEFT_STOP_STRING_BYTES_MAX) {
-        weft_api_error_set(r->error, 400, "stop", NULL,
-                           "'stop' holds a string of %zu bytes, at most %d are allowed", len,
+        weft_api_error_set(r->error, 400, field, NULL,
+                           "'%s' holds a string of %zu bytes, at most %d are allowed", field, len,
                            WEFT_STOP_STRING_BYTES_MAX);
         return;
     }
@@ -37,14 +38,14 @@ static void read_stop_string(const struct reader *r, const json_t *value, struct
     params->stop_lens[params->n_stops++] = len;
 }
 
-void wefti_api_params_read_stops(const struct reader *r, struct params *params) {
-    const json_t *value = wefti_api_json_get(r, "stop");
+void wefti_api_params_read_stops(const struct reader *r, const char *field, struct params *params) {
+    const json_t *value = wefti_api_json_get(r, field);
     if (!value) return;
     bool is_list = json_is_array(value);
     size_t n = is_list ? json_array_size(value) : 1;
     if (n > WEFT_STOP_STRINGS_MAX)
-        weft_api_error_set(r->error, 400, "stop", NULL,
-                           "'stop' holds %zu strings, at most %d are allowed", n,
+        weft_api_error_set(r->error, 400, field, NULL,
+                           "'%s' holds %zu strings, at most %d are allowed", field, n,
                            WEFT_STOP_STRINGS_MAX);
     if (n == 0 || !wefti_api_json_ok(r)) return;
     WEFT_ASSERT(!params->stops && !params->stop_lens);
@@ -56,7 +57,7 @@ void wefti_api_params_read_stops(const struct reader *r, struct params *params) 
     }
     params->cap_stops = (uint32_t)n;
     for (size_t i = 0; i < n && wefti_api_json_ok(r); i++)
-        read_stop_string(r, is_list ? json_array_get(value, i) : value, params);
+        read_stop_string(r, field, is_list ? json_array_get(value, i) : value, params);
 }
 
 static bool has_token(const uint32_t *tokens, uint32_t n, uint32_t token) {

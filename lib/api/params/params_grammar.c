@@ -295,6 +295,11 @@ void wefti_api_params_read_ollama_format(const struct reader *r, struct params *
     }
 }
 
+void wefti_api_params_set_schema(const struct reader *r, const char *field, const json_t *schema,
+                                 struct params *params) {
+    set_schema(&(struct wish){r, field, field, false}, schema, params);
+}
+
 void wefti_api_params_read_grammar(const struct reader *r, struct params *params) {
     read_response_format(r, params);
     read_structured_outputs(r, params);

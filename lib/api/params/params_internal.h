@@ -61,6 +61,9 @@ void wefti_api_params_set_tool_choice(const struct reader *r, const json_t *valu
 void wefti_api_params_set_effort(const struct reader *r, const char *field, json_t *effort,
                                  struct params *params);
 
+/* Whether the model is to think before it answers, by the names that templates know. */
+void wefti_api_params_set_thinking(const struct reader *r, bool thinks, struct params *params);
+
 /* "system" and "prompt" as two messages, or one; nothing where the prompt is absent or empty. */
 void wefti_api_params_read_question(const struct reader *r, struct params *params);
 
@@ -99,7 +102,8 @@ bool wefti_api_params_token_of_key(const char *key, uint32_t n_vocab, uint32_t *
 bool wefti_api_params_open_bias(const struct reader *r, size_t n, struct params *params);
 void wefti_api_params_close_bias(uint32_t n, struct params *params);
 
-void wefti_api_params_read_stops(const struct reader *r, struct params *params);
+/* The field of that name: a string or a list of them. */
+void wefti_api_params_read_stops(const struct reader *r, const char *field, struct params *params);
 void wefti_api_params_read_stop_tokens(const struct reader *r, const struct weft_api_limits *limits,
                                        struct params *params);
 
@@ -137,6 +141,9 @@ void wefti_api_params_read_llama_names(const struct reader *r, struct params *pa
  * "grammar" and "json_schema"; and ollama's "format". */
 void wefti_api_params_read_grammar(const struct reader *r, struct params *params);
 void wefti_api_params_read_ollama_format(const struct reader *r, struct params *params);
+/* A JSON Schema that the field `field` has; static. */
+void wefti_api_params_set_schema(const struct reader *r, const char *field, const json_t *schema,
+                                 struct params *params);
 
 /* "truncate_prompt_tokens", "truncation_side", "return_token_ids", "suffix": after all that says how long the output is to be. The
  * second once prompts are ids. */

@@ -194,7 +194,7 @@ static void add_kwargs(const struct reader *r, const json_t *kwargs, struct para
     }
 }
 
-static void set_thinking(const struct reader *r, bool thinks, struct params *params) {
+void wefti_api_params_set_thinking(const struct reader *r, bool thinks, struct params *params) {
     set_var(r, params, "enable_thinking", json_boolean(thinks)); /* Qwen's, GLM's and others' */
     set_var(r, params, "thinking", json_boolean(thinks));        /* DeepSeek's, Granite's */
 }
@@ -216,7 +216,7 @@ void wefti_api_params_set_effort(const struct reader *r, const char *field, json
         return;
     }
     bool thinks = !wefti_api_json_is_text(effort, "none");
-    set_thinking(r, thinks, params);
+    wefti_api_params_set_thinking(r, thinks, params);
     if (thinks) set_var(r, params, "reasoning_effort", json_incref(effort));
 }
 
@@ -231,7 +231,8 @@ void wefti_api_params_read_template(const struct reader *r, struct params *param
     if (documents && !json_is_array(documents))
         wefti_api_json_wrong_type(r, "documents", "an array", documents);
     wefti_api_params_set_effort(r, "reasoning_effort", effort, params);
-    if (wefti_api_json_get_bool(r, "enable_thinking", &thinks)) set_thinking(r, thinks, params);
+    if (wefti_api_json_get_bool(r, "enable_thinking", &thinks))
+        wefti_api_params_set_thinking(r, thinks, params);
     if (wefti_api_json_get_bool(r, "include_reasoning", &shows))
         params->chat.hides_thoughts = !shows;
     if (!wefti_api_json_ok(r)) return;
