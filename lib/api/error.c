@@ -107,11 +107,53 @@ void weft_api_error_json(const struct weft_api_error *error, const char *request
     weft_buf_add_char(out, '}');
 }
 
+static bool is_below(const char *path, size_t len, const char *folder) {
+    size_t n = strlen(folder);
+    return len >= n && memcmp(path, folder, n) == 0;
+}
+
+bool weft_api_error_is_anthropics(const char *path, size_t len) {
+    static const char messages[] = "/v1/messages";
+    size_t n = sizeof messages - 1;
+    return is_below(path, len, messages) && (len == n || path[n] == '/');
+}
+
+static const char *anthropics_type(int status) {
+    switch (status) {
+    case 401:
+    case 403:
+    case 404:
+    case 429:
+        return weft_api_error_type(status); /* they have the same names */
+    case 408:
+    case 504:
+        return "timeout_error";
+    case 413:
+        return "request_too_large";
+    case 503:
+        return "overloaded_error";
+    default:
+        return status >= 500 ? "api_error" : "invalid_request_error";
+    }
+}
+
+static void write_anthropics(const struct weft_api_error *error, const char *request_id,
+                             struct weft_buf *out) {
+    weft_buf_printf(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
+                    anthropics_type(error->status));
+    weft_json_str(out, error->message, strlen(error->message));
+    weft_buf_add_char(out, '}');
+    add_request_id(request_id, out);
+    weft_buf_add_char(out, '}');
+}
+
 void weft_api_error_write(const struct weft_api_error *error, const char *request_id,
                           const char *path, size_t len, struct weft_buf *out) {
-    static const char ollamas[] = "/api/";
-    size_t n = sizeof ollamas - 1;
-    if (len < n || memcmp(path, ollamas, n) != 0) {
+    if (weft_api_error_is_anthropics(path, len)) {
+        write_anthropics(error, request_id, out);
+        return;
+    }
+    if (!is_below(path, len, "/api/")) {
         weft_api_error_json(error, request_id, out);
         return;
     }

@@ -4,6 +4,7 @@
 #ifndef WEFT_API_ERROR_H
 #define WEFT_API_ERROR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -50,9 +51,12 @@ const char *weft_api_error_type(int status);
 void weft_api_error_json(const struct weft_api_error *error, const char *request_id,
                          struct weft_buf *out);
 
-/* The same in the shape of the endpoint at `path`, of `len` bytes: below /api/ it is ollama's,
- * {"error":"..."}. */
+/* The same in the shape of the endpoint at `path`, of `len` bytes: below /api/ it is ollama's, {"error":"..."}; at and
+ * below /v1/messages Anthropic's, {"type":"error","error":{"type","message"}}. */
 void weft_api_error_write(const struct weft_api_error *error, const char *request_id,
                           const char *path, size_t len, struct weft_buf *out);
+
+/* Whether a path is one of those. */
+bool weft_api_error_is_anthropics(const char *path, size_t len);
 
 #endif
