@@ -81,7 +81,8 @@ struct weft_api_http { /* one request; the spans point into `head` */
     enum weft_api_http_status status;
     struct weft_buf head;
     struct weft_api_head_scan scan;
-    struct weft_api_span path, field, authorization, content_type, origin, expect, wanted_headers;
+    struct weft_api_span path, field, authorization, api_key, content_type, origin, expect,
+        wanted_headers;
     struct weft_api_span content_encoding, transfer_encoding, given_id, query, accept;
     struct weft_api_span ttft, tpot, fairness_id;
     uint32_t n_headers, n_hosts;

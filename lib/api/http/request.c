@@ -108,6 +108,7 @@ static int on_header_value(llhttp_t *parser, const char *at, size_t len) {
     } known[] = {
         {"Accept", &h->accept, false},
         {"Authorization", &h->authorization, true},
+        {"x-api-key", &h->api_key, true},
         {"Content-Type", &h->content_type, false},
         {"Content-Encoding", &h->content_encoding, true},
         {"Transfer-Encoding", &h->transfer_encoding, true},

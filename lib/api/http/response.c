@@ -114,6 +114,9 @@ static void add_head(struct weft_api_http *h, const struct weft_api_response *re
     if (response->type) weft_buf_printf(out, "Content-Type: %s\r\n", response->type);
     if (response->extra) weft_buf_add_str(out, response->extra);
     weft_buf_printf(out, "X-Request-Id: %s\r\n", weft_api_http_request_id(h));
+    if (weft_api_error_is_anthropics(h->path.at,
+                                     h->path.len)) /* their clients know it by that name */
+        weft_buf_printf(out, "request-id: %s\r\n", weft_api_http_request_id(h));
     add_cors(h, out);
     if (!h->keep_alive)
         weft_buf_add_str(out, "Connection: close\r\n");

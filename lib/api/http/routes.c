@@ -264,19 +264,23 @@ static struct weft_api_route find_route(const struct weft_api_span *path) {
     return (struct weft_api_route){0};
 }
 
+/* "Authorization: Bearer KEY", or Anthropic's "x-api-key: KEY" where nothing is authorized that way. */
+static struct weft_api_span key_of(const struct weft_api_http *h) {
+    struct weft_api_span key = h->authorization;
+    if (!key.at && h->api_key.at) return h->api_key;
+    if (key.len < 7 || strncasecmp(key.at, "bearer ", 7) != 0) return (struct weft_api_span){"", 0};
+    key.at += 7;
+    key.len -= 7;
+    while (key.len && *key.at == ' ') {
+        key.at++;
+        key.len--;
+    }
+    return key;
+}
+
 static bool take_key(struct weft_api_http *h) {
     const struct weft_api_key *used;
-    struct weft_api_span key = h->authorization;
-    if (key.len >= 7 && strncasecmp(key.at, "bearer ", 7) == 0) {
-        key.at += 7;
-        key.len -= 7;
-        while (key.len && *key.at == ' ') {
-            key.at++;
-            key.len--;
-        }
-    } else {
-        key = (struct weft_api_span){"", 0};
-    }
+    struct weft_api_span key = key_of(h);
     bool is_admitted = weft_api_admits(h->api, key.at, key.len, &used);
     if (used) {
         (void)snprintf(h->key_name, sizeof h->key_name, "%s", used->name);
@@ -319,7 +323,7 @@ void wefti_api_http_check(struct weft_api_http *h) {
     }
     if (route->is_guarded && !take_key(h)) {
         weft_api_error_set(no, 401, NULL, "invalid_api_key", "%s",
-                           h->authorization.len
+                           h->authorization.len || h->api_key.len
                                ? "Incorrect API key provided"
                                : "No API key provided: send it as \"Authorization: Bearer KEY\"");
         return;
