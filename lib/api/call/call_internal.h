@@ -51,10 +51,11 @@ struct choice {
     struct choice_view view;
     STAILQ_ENTRY(choice) unrendered; /* in the call's list */
     bool is_unrendered;
-    bool is_read;        /* to its end, so the following are final (render/message.h): */
-    bool has_thoughts;   /* that are told */
-    uint32_t n_calls;    /* of tools */
-    uint32_t n_thoughts; /* tokens */
+    bool is_read;           /* to its end, so the following are final (render/message.h): */
+    bool has_thoughts;      /* that are told */
+    uint32_t n_calls;       /* of tools; */
+    uint32_t n_whole_calls; /* the first ones, whose arguments are whole (kinds/messages.h) */
+    uint32_t n_thoughts;    /* tokens */
 };
 
 struct job {

@@ -61,7 +61,7 @@ void wefti_api_event_close(struct weft_buf *out);
 struct weft_api_kind {
     const char *path;           /* of POST requests */
     const char *rpc_method;     /* NULL: not over MessagePack-RPC */
-    const char *id_prefix;      /* of its responses' ids */
+    const char *id_prefix;      /* of its responses' ids: "cmpl" (a dash follows), "msg_" */
     const char *prompt_field;   /* the field at fault if a prompt is too long, */
     const char *logprobs_field; /* and if there are too many log-probabilities */
     bool names_any_token;       /* in log-probabilities, even a token that is no text by itself */
@@ -102,6 +102,8 @@ struct weft_api_kind {
 #define WEFT_API_KIND_LIST(X)                                                                      \
     X(completion)                                                                                  \
     X(chat)                                                                                        \
+    X(messages)                                                                                    \
+    X(count_tokens)                                                                                \
     X(tokenize)                                                                                    \
     X(detokenize)                                                                                  \
     X(llama)                                                                                       \

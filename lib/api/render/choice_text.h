@@ -16,18 +16,29 @@
 #include "base/buf.h"
 #include "base/end.h"
 #include "base/err.h"
+#include "codec/json_check.h"
 #include "message/message.h"
 #include "tokenizer/tokenizer.h"
 
 struct choice;
 struct job;
 
+/* Blocks of an answer that is a list of them (kinds/messages.h). */
+struct block_view {
+    uint32_t n;                   /* begun */
+    bool is_open;                 /* the last of them is */
+    enum weft_msg_kind kind;      /* its */
+    uint32_t n_calls, n_whole;    /* calls begun; the first ones of which the arguments are whole */
+    struct weft_json_check check; /* of the last call's */
+};
+
 /* How far one choice has been rendered. */
 struct choice_view {
     struct weft_detok detok;
-    struct weft_stop *stop;         /* NULL: none, or done */
-    weft_msg_parser *parser;        /* NULL: its text is told as it is */
-    uint32_t n_thoughts;            /* tokens of what it thinks */
+    struct weft_stop *stop;  /* NULL: none, or done */
+    weft_msg_parser *parser; /* NULL: its text is told as it is */
+    uint32_t n_thoughts;     /* tokens of what it thinks */
+    struct block_view blocks;
     struct weft_detok offset_detok; /* for text_offset: the place of each token */
     uint64_t n_chars;
     size_t n_echoed; /* bytes of an echoed text sent before its tokens */

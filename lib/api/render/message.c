@@ -138,7 +138,8 @@ void wefti_api_message_flush(struct choice *choice, struct message_pieces *out) 
 
 /* ------------------------------------------------------------------------------------ deltas --- */
 
-static const char *text_of(const struct message_pieces *pieces, const struct message_piece *piece) {
+const char *wefti_api_piece_text(const struct message_pieces *pieces,
+                                 const struct message_piece *piece) {
     return piece->len ? (const char *)pieces->text.data + piece->at : "";
 }
 
@@ -153,7 +154,7 @@ bool wefti_api_write_kind(const struct message_pieces *pieces, enum weft_msg_kin
             weft_write_text_open(w);
         }
         is_open = true;
-        weft_write_text_more(w, text_of(pieces, piece), piece->len);
+        weft_write_text_more(w, wefti_api_piece_text(pieces, piece), piece->len);
     }
     if (is_open) weft_write_text_close(w);
     return is_open;
@@ -176,7 +177,7 @@ static void open_delta_call(const struct choice *choice, const struct message_pi
     weft_write_map(w);
     if (piece->kind == WEFT_MSG_CALL) {
         weft_write_key(w, "name");
-        weft_write_text(w, text_of(pieces, piece), piece->len);
+        weft_write_text(w, wefti_api_piece_text(pieces, piece), piece->len);
     }
     weft_write_key(w, "arguments");
     weft_write_text_open(w);
@@ -208,7 +209,7 @@ bool wefti_api_write_calls(const struct choice *choice, const struct message_pie
         if (!is_open) open_delta_call(choice, pieces, piece, w);
         is_open = true;
         call = piece->call;
-        if (!is_call) weft_write_text_more(w, text_of(pieces, piece), piece->len);
+        if (!is_call) weft_write_text_more(w, wefti_api_piece_text(pieces, piece), piece->len);
     }
     if (is_open) close_delta_call(w);
     if (is_list) weft_write_end(w);
@@ -250,8 +251,7 @@ struct weft_str wefti_api_call_id(const struct choice *choice, const struct mess
 
 /* ------------------------------------------------------------------------------------ bodies --- */
 
-/* Reads on, until there is enough for the moment. True: to the end. */
-static bool read_on(const struct body_piece *at, struct message_pieces *pieces) {
+bool wefti_api_message_read(const struct body_piece *at, struct message_pieces *pieces) {
     struct render *r = &at->call->render;
     uint32_t n = wefti_api_seq_len(at->choice);
     if (!r->is_reading) wefti_api_text_begin(at->choice);
@@ -305,7 +305,7 @@ bool wefti_api_kind_part(const struct body_piece *at, enum weft_msg_kind kind, c
         return true;
     }
     wefti_api_pieces_init(&pieces);
-    bool is_done = read_on(at, &pieces);
+    bool is_done = wefti_api_message_read(at, &pieces);
     for (uint32_t i = 0; i < pieces.n; i++) {
         const struct message_piece *piece = &pieces.list[i];
         if (piece->kind != kind || piece->len == 0) continue;
@@ -340,7 +340,7 @@ bool wefti_api_calls_part(const struct body_piece *at, const struct call_writer 
     struct message_pieces pieces;
     if (has_none(at->choice, WEFT_MSG_CALL)) return true;
     wefti_api_pieces_init(&pieces);
-    bool is_done = read_on(at, &pieces);
+    bool is_done = wefti_api_message_read(at, &pieces);
     for (uint32_t i = 0; i < pieces.n; i++) {
         const struct message_piece *piece = &pieces.list[i];
         if (piece->kind == WEFT_MSG_CALL)

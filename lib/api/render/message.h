@@ -37,6 +37,9 @@ struct message_pieces {
 void wefti_api_pieces_init(struct message_pieces *pieces);
 void wefti_api_pieces_fini(struct message_pieces *pieces);
 
+const char *wefti_api_piece_text(const struct message_pieces *pieces,
+                                 const struct message_piece *piece);
+
 /* NOMEM. The chat has a format. */
 WEFT_MUST_CHECK weft_err wefti_api_parser_new(const struct params *params,
                                               weft_msg_parser **parser_out);
@@ -59,6 +62,10 @@ bool wefti_api_write_kind(const struct message_pieces *pieces, enum weft_msg_kin
                           const char *key, struct weft_writer *w);
 bool wefti_api_write_calls(const struct choice *choice, const struct message_pieces *pieces,
                            struct weft_writer *w);
+
+/* For a part of a body that tells the choice in a way of its own: reads on, until there is enough for the moment. True:
+ * to the end. */
+bool wefti_api_message_read(const struct body_piece *at, struct message_pieces *pieces);
 
 /* Parts of bodies. A text of one kind as the value of `key`: null where there is none of it but something else, or
  * (is_optional) no member at all. */
