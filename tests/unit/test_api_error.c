@@ -4,6 +4,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdio.h>
 
 #include "api/error.h"
 
@@ -53,11 +54,51 @@ static void errors_below_api_have_ollama_s_shape(void **state) {
     weft_buf_fini(&out);
 }
 
+static void errors_of_messages_have_anthropic_s_shape(void **state) {
+    (void)state;
+    static const struct {
+        int status;
+        const char *type;
+    } cases[] = {
+        {400, "invalid_request_error"},
+        {401, "authentication_error"},
+        {403, "permission_error"},
+        {404, "not_found_error"},
+        {405, "invalid_request_error"},
+        {413, "request_too_large"},
+        {415, "invalid_request_error"},
+        {429, "rate_limit_error"},
+        {431, "invalid_request_error"},
+        {500, "api_error"},
+        {501, "api_error"},
+        {503, "overloaded_error"},
+        {504, "timeout_error"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct weft_api_error error = {0};
+        struct weft_buf out;
+        char want[160];
+        weft_buf_init(&out, 1 << 16);
+        weft_api_error_set(&error, cases[i].status, "model", "some_code", "no \"x\"");
+        weft_api_error_write(&error, i % 2 ? "id" : NULL, "/v1/messages/x", i % 3 ? 12 : 14, &out);
+        (void)snprintf(
+            want, sizeof want,
+            "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":\"no \\\"x\\\"\"}%s}",
+            cases[i].type, i % 2 ? ",\"request_id\":\"id\"" : "");
+        assert_string_equal(weft_buf_cstr(&out), want);
+        weft_buf_fini(&out);
+    }
+    assert_false(weft_api_error_is_anthropics("/v1/messages_", 13));
+    assert_false(weft_api_error_is_anthropics("/v1/message", 11));
+    assert_false(weft_api_error_is_anthropics(NULL, 0));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_have_openai_s_shape),
         cmocka_unit_test(what_somebody_sent_is_quoted_whole_or_cut_between_characters),
         cmocka_unit_test(errors_below_api_have_ollama_s_shape),
+        cmocka_unit_test(errors_of_messages_have_anthropic_s_shape),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -106,6 +106,12 @@ static void a_key_says_who_pays(void **state) {
     assert_true(http.asks.tenant == tenants[0] && http.asks.weight == 7);
     http = head_of("/v1/completions", "Authorization: Bearer two\r\n");
     assert_true(http.asks.tenant == tenants[1] && http.asks.weight == 1);
+    http = head_of("/v1/messages?beta=true", "x-api-key: one\r\n");
+    assert_true(http.asks.tenant == tenants[0] && http.route.kind == &wefti_api_kind_messages);
+    http = head_of("/v1/messages", "x-api-key: one\r\nAuthorization: Bearer two\r\n");
+    assert_true(http.asks.tenant == tenants[1]);
+    http = head_of("/v1/messages", "x-api-key: one\r\nAuthorization: Bearer three\r\n");
+    assert_int_equal(http.refusal.status, 401);
     weft_api_set_keys(&api, &none);
 }
 
