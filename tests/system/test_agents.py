@@ -19,7 +19,7 @@ N_CONVERSATIONS = int(os.environ.get("WEFT_TEST_CONVERSATIONS", "24"))
 TURNS_MAX = 6
 TOGETHER = 16
 # Short ones, since the toy model reads each letter or two as a token.
-TEMPLATES = ["LFM2-8B-A1B", "moonshotai-Kimi-K2", "Qwen-Qwen2.5-7B-Instruct", "Qwen3-Coder", "GLM-4.6",
+TEMPLATES = ["LFM2-8B-A1B", "moonshotai-Kimi-K2", "Qwen-Qwen2.5-7B-Instruct", "Qwen3-Coder", "GLM-4.6", "MiniMax-M2",
              "mistralai-Mistral-Nemo-Instruct-2407", "deepseek-ai-DeepSeek-V3.1", "meta-llama-Llama-3.2-3B-Instruct"]
 TEMPLATES_EACH_RUN = len(TEMPLATES) if "WEFT_TEST_CONVERSATIONS" in os.environ else 4
 
@@ -94,7 +94,7 @@ def converse(ask, server, seed):
     for turn in range(dice.randint(2, TURNS_MAX)):
         one = dice.choice(tools)["function"]["name"]
         choice = ask(server, {
-            "messages": messages, "tools": tools, "seed": 100 * seed + turn, "temperature": 1.2, "max_tokens": 160,
+            "messages": messages, "tools": tools, "seed": 100 * seed + turn, "temperature": 1.2, "max_tokens": 160, "thinking_token_budget": 20,
             "tool_choice": dice.choice(["required", "required", {"type": "function", "function": {"name": one}}]),
             "parallel_tool_calls": dice.random() < 0.5})
         turns.append(told(choice))
