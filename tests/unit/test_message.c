@@ -215,6 +215,16 @@ static void broken_calls_are_content_and_those_before_them_stay(void **state) {
            "[c:<|channel|>commentary to=functions.f<|message|>{a}]");
 }
 
+static void ids_are_those_of_the_output(void **state) {
+    (void)state;
+    expect("command-r7b",
+           "<|START_ACTION|>[{\"tool_call_id\": \"12\", \"tool_name\": \"f\"}, {\"name\": \"f\", "
+           "\"id\": 3}, {\"tool_name\": \"g\"}]<|END_ACTION|>",
+           "[call 0 f 12][a:{}][call 1 f 3][a:{}][call 2 g][a:{}]");
+    expect("kimi-k2", "<|tool_call_begin|>functions.a.b:10<|tool_call_argument_begin|>{}",
+           "[call 0 a.b functions.a.b:10][a:{}]");
+}
+
 static void arguments_keep_their_spelling_and_are_objects(void **state) {
     (void)state;
     expect("hermes",
@@ -224,7 +234,7 @@ static void arguments_keep_their_spelling_and_are_objects(void **state) {
     expect("hermes", "<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"f\"}</tool_call>",
            "[call 0 f][a:{\"a\": 1}]");
     expect("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": null}", "[call 0 f][a:{}]");
-    expect("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": \" \"}", "[call 0 f][a:{}]");
+    expect("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": \" {} \"}", "[call 0 f][a:{}]");
     expect("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}",
            "[call 0 f][a:{\"a\": 1}]");
     expect("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": \"a\"}",
@@ -483,6 +493,7 @@ int main(void) {
         cmocka_unit_test(without_tools_calls_are_content),
         cmocka_unit_test(bare_calls_are_of_given_tools_and_begin_the_answer),
         cmocka_unit_test(broken_calls_are_content_and_those_before_them_stay),
+        cmocka_unit_test(ids_are_those_of_the_output),
         cmocka_unit_test(arguments_keep_their_spelling_and_are_objects),
         cmocka_unit_test(values_in_tags_have_the_types_of_the_schema),
         cmocka_unit_test(attributes_of_tags_say_types_too),

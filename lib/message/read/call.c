@@ -62,7 +62,7 @@ struct weft_str wefti_msg_trimmed(const weft_msg_parser *p, size_t from, size_t 
 
 void wefti_msg_tell(weft_msg_parser *p, enum weft_msg_kind kind, size_t end) {
     WEFT_ASSERT(p->told <= end && end <= p->held.len);
-    if (end == p->told) return;
+    if (end == p->told || p->err) return;
     struct weft_msg_event event = {kind, 0, {p->held.data + p->told, end - p->told}, {"", 0}};
     p->sink(p->context, &event);
     p->told = end;
@@ -70,7 +70,14 @@ void wefti_msg_tell(weft_msg_parser *p, enum weft_msg_kind kind, size_t end) {
 
 /* ------------------------------------------------------------------------------------ calls --- */
 
+bool wefti_msg_has_failed(weft_msg_parser *p) {
+    if (p->name.failed || p->id.failed || p->args.failed || p->key.failed || p->queue.failed)
+        p->err = WEFT_E_NOMEM;
+    return p->err != WEFT_OK;
+}
+
 void wefti_msg_begin_call(weft_msg_parser *p) {
+    if (wefti_msg_has_failed(p)) return;
     weft_buf_clear(&p->name);
     weft_buf_clear(&p->id);
     weft_buf_clear(&p->args);
@@ -87,7 +94,7 @@ static void tell_call(weft_msg_parser *p, struct weft_str name, struct weft_str 
 static void tell_args(weft_msg_parser *p, struct weft_str args) {
     WEFT_ASSERT(p->calls > 0);
     struct weft_msg_event event = {WEFT_MSG_ARGUMENTS, p->calls - 1, args, {"", 0}};
-    if (args.len > 0) p->sink(p->context, &event);
+    if (args.len > 0 && !p->err) p->sink(p->context, &event);
 }
 
 static struct weft_str text_of(const struct weft_buf *buf) {
@@ -104,7 +111,7 @@ bool wefti_msg_name(weft_msg_parser *p, struct weft_str name, struct weft_str id
     p->is_named = true;
     weft_buf_add(&p->name, name.data, name.len);
     weft_buf_add(&p->id, id.data, id.len);
-    if (!p->is_constrained) return true;
+    if (wefti_msg_has_failed(p) || !p->is_constrained) return true;
     tell_call(p, text_of(&p->name), text_of(&p->id));
     tell_args(p, text_of(&p->args));
     weft_buf_clear(&p->args);
@@ -136,7 +143,7 @@ static void count_call(weft_msg_parser *p) {
 
 void wefti_msg_tell_queue(weft_msg_parser *p) {
     size_t lens[3];
-    for (size_t at = 0; at < p->queue.len && !p->is_over;) {
+    for (size_t at = 0; at < p->queue.len && !p->is_over && !wefti_msg_has_failed(p);) {
         memcpy(lens, p->queue.data + at, sizeof lens);
         const char *text = p->queue.data + at + sizeof lens;
         tell_call(p, (struct weft_str){text, lens[0]}, (struct weft_str){text + lens[0], lens[1]});
@@ -150,6 +157,7 @@ void wefti_msg_tell_queue(weft_msg_parser *p) {
 enum wefti_msg_verdict wefti_msg_end_call(weft_msg_parser *p) {
     if (!p->is_named || wefti_msg_is_long(p)) return WEFTI_MSG_BROKEN;
     if (!p->has_args) wefti_msg_args(p, "{}", 2);
+    if (wefti_msg_has_failed(p)) return WEFTI_MSG_WAIT;
     if (p->is_queued) {
         queue_call(p);
     } else {
@@ -165,17 +173,13 @@ enum wefti_msg_verdict wefti_msg_end_call(weft_msg_parser *p) {
 
 /* -------------------------------------------------------------------------- JSON arguments --- */
 
+/* The scan took it, so there is nothing that jansson could mind but memory. */
 bool wefti_msg_decode(weft_msg_parser *p, struct weft_str quoted, struct weft_buf *out) {
-    json_error_t why;
-    json_t *text = json_loadb(quoted.data, quoted.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
-    if (!text) {
-        if (json_error_code(&why) == json_error_out_of_memory) p->err = WEFT_E_NOMEM;
-        return false;
-    }
-    bool is_text = json_is_string(text);
-    if (is_text) weft_buf_add(out, json_string_value(text), json_string_length(text));
+    json_t *text = json_loadb(quoted.data, quoted.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    if (text) weft_buf_add(out, json_string_value(text), json_string_length(text));
+    if (!text || out->failed) p->err = WEFT_E_NOMEM;
     json_decref(text);
-    return is_text;
+    return !p->err;
 }
 
 bool wefti_msg_args_begin(weft_msg_parser *p) {
@@ -199,25 +203,21 @@ void wefti_msg_args_more(weft_msg_parser *p) {
     if (p->is_constrained) pass_args(p, p->at);
 }
 
-static bool is_object(const struct weft_buf *text) {
+static bool is_object(struct weft_str text) {
     struct wefti_msg_json json = {0};
-    size_t at = 0;
-    while (at < text->len && wefti_msg_is_blank(text->data[at]))
-        at++;
-    if (at == text->len || text->data[at] != '{') return false;
-    for (; at < text->len && !json.is_over; at++) {
-        if (wefti_msg_json_feed(&json, text->data[at]) == WEFTI_MSG_BAD) return false;
+    for (size_t i = 0; i < text.len; i++) {
+        if (json.is_over || wefti_msg_json_feed(&json, text.data[i]) == WEFTI_MSG_BAD) return false;
     }
-    while (at < text->len && wefti_msg_is_blank(text->data[at]))
-        at++;
-    return json.is_over && at == text->len;
+    return json.is_over && text.data[0] == '{';
 }
 
-static bool is_all_blank(const struct weft_buf *text) {
-    for (size_t i = 0; i < text->len; i++) {
-        if (!wefti_msg_is_blank(text->data[i])) return false;
-    }
-    return true;
+static struct weft_str trim(const struct weft_buf *buf) {
+    struct weft_str text = {buf->data, buf->len};
+    for (; text.len > 0 && wefti_msg_is_blank(text.data[0]); text.len--)
+        text.data++;
+    while (text.len > 0 && wefti_msg_is_blank(text.data[text.len - 1]))
+        text.len--;
+    return text;
 }
 
 /* A text that is an object's. */
@@ -225,12 +225,12 @@ static bool unwrap_args(weft_msg_parser *p, size_t end) {
     struct weft_buf text;
     weft_buf_init(&text, 2 * WEFT_MSG_CALL_BYTES_MAX);
     struct weft_str quoted = {p->held.data + p->from, end - p->from};
-    bool is_good = wefti_msg_decode(p, quoted, &text) && !text.failed;
-    if (text.failed) p->err = WEFT_E_NOMEM;
-    if (is_good && is_all_blank(&text))
+    bool is_good = wefti_msg_decode(p, quoted, &text);
+    struct weft_str object = trim(&text);
+    if (is_good && object.len == 0)
         wefti_msg_args(p, "{}", 2);
-    else if (is_good && is_object(&text))
-        wefti_msg_args(p, text.data, text.len);
+    else if (is_good && is_object(object))
+        wefti_msg_args(p, object.data, object.len);
     else
         is_good = false;
     weft_buf_fini(&text);

@@ -65,16 +65,15 @@ static bool begin_member_value(weft_msg_parser *p) {
 static bool end_member_value(weft_msg_parser *p, size_t end) {
     struct weft_str value = {p->held.data + p->from, end - p->from};
     struct weft_buf text;
+    struct weft_str none = {"", 0}; /* an id before the name is in p->id already */
     bool is_good = true;
     switch ((enum field)p->field) {
     case ARGUMENTS:
         return wefti_msg_args_end(p, end);
     case NAME:
-        weft_buf_init(&text, WEFT_MSG_NAME_BYTES_MAX);
-        is_good = wefti_msg_decode(p, value, &text) && !text.failed;
-        if (is_good)
-            is_good = wefti_msg_name(p, (struct weft_str){text.data, text.len},
-                                     (struct weft_str){p->id.data, p->id.len});
+        weft_buf_init(&text, 2 * WEFT_MSG_CALL_BYTES_MAX);
+        is_good = wefti_msg_decode(p, value, &text);
+        if (is_good) is_good = wefti_msg_name(p, (struct weft_str){text.data, text.len}, none);
         weft_buf_fini(&text);
         return is_good;
     case ID:

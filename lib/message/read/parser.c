@@ -226,9 +226,7 @@ static void drop_told(weft_msg_parser *p) {
 static void run(weft_msg_parser *p) {
     while (!p->err && !p->is_over && step(p) == WEFTI_MSG_GO)
         ;
-    bool has_failed =
-        p->name.failed || p->id.failed || p->args.failed || p->key.failed || p->queue.failed;
-    if (has_failed) p->err = WEFT_E_NOMEM;
+    (void)wefti_msg_has_failed(p);
     drop_told(p);
 }
 

@@ -115,6 +115,8 @@ struct weft_str wefti_msg_trimmed(const weft_msg_parser *p, size_t from, size_t 
 
 /* ------------------------------------------------------------------------------------ calls --- */
 
+/* Memory ran out, and the parser's error says so: nothing more is told. */
+bool wefti_msg_has_failed(weft_msg_parser *p);
 /* A call begins; held[told ..] is its text. */
 void wefti_msg_begin_call(weft_msg_parser *p);
 /* Its name. false: no tool can be called so. */
@@ -130,7 +132,7 @@ void wefti_msg_tell_queue(weft_msg_parser *p);
 bool wefti_msg_args_begin(weft_msg_parser *p);
 void wefti_msg_args_more(weft_msg_parser *p);
 bool wefti_msg_args_end(weft_msg_parser *p, size_t end);
-/* A JSON text's meaning, into `out`. */
+/* What a string says that the scan took, into `out`, which has room for it. false: NOMEM, which is noted. */
 bool wefti_msg_decode(weft_msg_parser *p, struct weft_str quoted, struct weft_buf *out);
 
 /* ---------------------------------------------------------------------------------- syntaxes --- */
