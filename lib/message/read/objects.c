@@ -97,7 +97,7 @@ static bool note(weft_msg_parser *p, unsigned marks, uint32_t depth) {
         if (!p->json.is_key && !begin_member_value(p)) return false;
     }
     if ((marks & WEFTI_MSG_END) && p->json.is_key && p->json.depth == p->level) {
-        p->field = field_of((struct weft_str){p->held.data + p->from, p->at + 1 - p->from});
+        p->field = (int)field_of((struct weft_str){p->held.data + p->from, p->at + 1 - p->from});
         return !p->is_bare || p->field != OTHER;
     }
     if ((marks & WEFTI_MSG_END) && is_member) {
