@@ -137,11 +137,23 @@ static const char *anthropics_type(int status) {
     }
 }
 
+/* What went wrong for programs: by "thread_unsupported_request" their clients know to go on without it. */
+static void add_details(const struct weft_api_error *error, struct weft_buf *out) {
+    if (!error->code) return;
+    weft_buf_printf(out, ",\"details\":{\"error_code\":\"%s\",\"param\":", error->code);
+    if (error->param[0])
+        weft_json_str(out, error->param, strlen(error->param));
+    else
+        weft_buf_add_str(out, "null");
+    weft_buf_add_char(out, '}');
+}
+
 static void write_anthropics(const struct weft_api_error *error, const char *request_id,
                              struct weft_buf *out) {
     weft_buf_printf(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
                     anthropics_type(error->status));
     weft_json_str(out, error->message, strlen(error->message));
+    add_details(error, out);
     weft_buf_add_char(out, '}');
     add_request_id(request_id, out);
     weft_buf_add_char(out, '}');

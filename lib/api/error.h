@@ -52,7 +52,7 @@ void weft_api_error_json(const struct weft_api_error *error, const char *request
                          struct weft_buf *out);
 
 /* The same in the shape of the endpoint at `path`, of `len` bytes: below /api/ it is ollama's, {"error":"..."}; at and
- * below /v1/messages Anthropic's, {"type":"error","error":{"type","message"}}. */
+ * below /v1/messages Anthropic's, {"type":"error","error":{"type","message","details"}}. */
 void weft_api_error_write(const struct weft_api_error *error, const char *request_id,
                           const char *path, size_t len, struct weft_buf *out);
 

@@ -77,13 +77,14 @@ static void errors_of_messages_have_anthropic_s_shape(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct weft_api_error error = {0};
         struct weft_buf out;
-        char want[160];
+        char want[240];
         weft_buf_init(&out, 1 << 16);
         weft_api_error_set(&error, cases[i].status, "model", "some_code", "no \"x\"");
         weft_api_error_write(&error, i % 2 ? "id" : NULL, "/v1/messages/x", i % 3 ? 12 : 14, &out);
         (void)snprintf(
             want, sizeof want,
-            "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":\"no \\\"x\\\"\"}%s}",
+            "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":\"no "
+            "\\\"x\\\"\",\"details\":{\"error_code\":\"some_code\",\"param\":\"model\"}}%s}",
             cases[i].type, i % 2 ? ",\"request_id\":\"id\"" : "");
         assert_string_equal(weft_buf_cstr(&out), want);
         weft_buf_fini(&out);

@@ -181,6 +181,8 @@ static void what_cannot_be_read_is_refused_by_its_place(void **state) {
          "tool_choice", "'no'"},
         {HI ",\"thinking\":{\"type\":\"x\"}", "thinking", "\"adaptive\""},
         {HI ",\"output_format\":{\"type\":\"x\"}", "output_format", "json_schema"},
+        {HI ",\"thread\":{\"type\":\"create\"}", "thread", "send all messages"},
+        {HI ",\"compaction\":{\"type\":\"summarize\"}", "compaction", "not supported"},
         {HI ",\"stop_sequences\":7", "stop_sequences", "'stop_sequences'"},
         {HI ",\"max_tokens\":0", NULL, ""},
     };
@@ -214,6 +216,24 @@ static void max_tokens_is_needed_and_an_upper_bound(void **state) {
         uint32_t left = 1024 - last_sent()->n_prompt;
         assert_int_equal(call->params.sampling.max_tokens, wanted[i] < left ? wanted[i] : left);
         assert_true(last_sent()->flow == weft_api_flow("u", 1));
+        weft_api_call_drop(call);
+    }
+    drop_template();
+}
+
+static void a_format_is_a_grammar_of_the_answer(void **state) {
+    (void)state;
+    static const char format[] = "{\"type\":\"json_schema\",\"schema\":{\"type\":\"integer\"}}";
+    set_template();
+    for (size_t i = 0; i < 2; i++) {
+        char fields[256], field[160];
+        (void)snprintf(field, sizeof field,
+                       i ? "\"output_config\":{\"format\":%s}" : "\"output_format\":%s", format);
+        (void)snprintf(fields, sizeof fields, HI ",%s", field);
+        weft_api_call *call = prepared(CALL_MESSAGES, fields);
+        assert_int_equal(call->params.sampling.grammar.kind, WEFT_GRAMMAR_SCHEMA);
+        assert_string_equal(call->params.sampling.grammar.text, "{\"type\":\"integer\"}");
+        weft_api_call_start(call, now_us);
         weft_api_call_drop(call);
     }
     drop_template();
@@ -366,6 +386,21 @@ static json_t *made_of(char *stream) {
     "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"a\": \"x}\\\"{\", \"b\": [1, "             \
     "{}]}}\n</tool_call>"
 
+static void an_answer_that_fills_the_context_says_so(void **state) {
+    (void)state;
+    static const char *const wants[] = {"model_context_window_exceeded", "max_tokens"};
+    set_template();
+    for (uint32_t i = 0; i < 2; i++) {
+        weft_api_call *call = answered(HI, " upon a time", WEFT_END_LENGTH);
+        if (!i) call->params.usual_max_tokens = 32000;
+        json_t *body = body_of(call, 1 << 16);
+        assert_string_equal(text_of(body, "stop_reason"), wants[i]);
+        json_decref(body);
+        weft_api_call_drop(call);
+    }
+    drop_template();
+}
+
 /* The token that ends an answer by WEFT_END_STOP is no part of it. */
 static const struct {
     const char *fields, *text;
@@ -501,7 +536,8 @@ static void a_stream_that_fails_ends_with_an_error_event(void **state) {
     (void)state;
     static const char want[] =
         "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\","
-        "\"message\":\"the server is shutting down\"},\"request_id\":";
+        "\"message\":\"the server is shutting "
+        "down\",\"details\":{\"error_code\":\"shutting_down\",\"param\":null}},\"request_id\":";
     struct weft_api_error leaving = {0};
     struct weft_buf out;
     set_template();
@@ -528,7 +564,9 @@ int main(void) {
         CASE(blocks_become_messages),
         CASE(what_cannot_be_read_is_refused_by_its_place),
         CASE(max_tokens_is_needed_and_an_upper_bound),
+        CASE(a_format_is_a_grammar_of_the_answer),
         CASE(tokens_are_counted_as_messages_are),
+        CASE(an_answer_that_fills_the_context_says_so),
         CASE(bodies_are_the_same_however_they_are_cut),
         CASE(events_make_the_same_message),
         CASE(a_stream_that_fails_ends_with_an_error_event),

@@ -30,10 +30,10 @@ static void parse(const struct reader *r, const struct weft_api_limits *limits,
     params->n = 1;
     wefti_api_params_refuse_unsupported(r);
     wefti_api_params_read_anthropic(r, params);
-    wefti_api_params_read_anthropic_user(r, params);
     read_max_tokens(r, params);
     wefti_api_json_get_bool(r, "stream", &params->stream);
     wefti_api_params_read_sampling(r, limits, params);
+    wefti_api_params_read_anthropic_answer(r, params);
     wefti_api_params_read_stops(r, "stop_sequences", params);
     wefti_api_params_read_stop_tokens(r, limits, params);
 }
@@ -103,7 +103,10 @@ void wefti_api_messages_head(const weft_api_call *call, struct weft_writer *w) {
 
 /* Calls are made only where all of them are whole. */
 static const char *stop_reason(const struct choice *choice) {
-    if (choice->end == WEFT_END_LENGTH) return "max_tokens";
+    const struct params *p = &choice->job->call->params;
+    if (choice->end == WEFT_END_LENGTH)
+        return p->sampling.max_tokens < p->usual_max_tokens ? "model_context_window_exceeded"
+                                                            : "max_tokens";
     if (choice->n_calls > 0 && choice->n_whole_calls == choice->n_calls) return "tool_use";
     return choice->end == WEFT_END_STOP_STRING ? "stop_sequence" : "end_turn";
 }
@@ -137,6 +140,11 @@ void wefti_api_messages_usage(const weft_api_call *call, uint64_t n_output, stru
     weft_write_uint(w, n_cached);
     weft_write_key(w, "output_tokens");
     weft_write_uint(w, n_output);
+    weft_write_key(w, "output_tokens_details");
+    weft_write_map(w);
+    weft_write_key(w, "thinking_tokens");
+    weft_write_uint(w, wefti_api_thought_tokens(call));
+    weft_write_end(w);
     weft_write_end(w);
 }
 

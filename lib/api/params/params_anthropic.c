@@ -197,6 +197,8 @@ static bool is_servers(const json_t *type) {
     return wefti_api_json_is_text(type, "redacted_thinking") ||
            wefti_api_json_is_text(type, "server_tool_use") ||
            wefti_api_json_is_text(type, "mcp_tool_use") ||
+           wefti_api_json_is_text(type, "mcp_tool_listing") ||
+           wefti_api_json_is_text(type, "fallback") ||
            (len > n && memcmp(name + len - n, result, n) == 0);
 }
 
@@ -397,9 +399,11 @@ static void read_thinking_config(const struct reader *r, struct params *params) 
     const struct reader inner = wefti_api_json_within(r, value, &known);
     const json_t *type = wefti_api_json_get(&inner, "type");
     const json_t *display = wefti_api_json_get(&inner, "display");
-    bool thinks =
-        wefti_api_json_is_text(type, "enabled") || wefti_api_json_is_text(type, "adaptive");
+    bool thinks = wefti_api_json_is_text(type, "enabled") ||
+                  wefti_api_json_is_text(type, "adaptive") ||
+                  wefti_api_json_is_text(type, "between_tools");
     wefti_api_json_note(&inner, "budget_tokens");
+    wefti_api_json_note(&inner, "block_binding");
     if (!thinks && !wefti_api_json_is_text(type, "disabled"))
         weft_api_error_set(r->error, 400, "thinking", NULL,
                            "'thinking.type' must be \"enabled\", \"adaptive\" or \"disabled\"");
@@ -407,6 +411,67 @@ static void read_thinking_config(const struct reader *r, struct params *params) 
     if (!wefti_api_json_ok(r)) return;
     wefti_api_params_set_thinking(r, thinks, params);
     params->chat.hides_thoughts = wefti_api_json_is_text(display, "omitted");
+}
+
+static void read_effort(const struct reader *r, struct params *params) {
+    json_t *value = wefti_api_json_get(r, "output_config");
+    struct fields_known known;
+    if (!value) return;
+    if (!json_is_object(value)) {
+        wefti_api_json_wrong_type(r, "output_config", "an object", value);
+        return;
+    }
+    const struct reader inner = wefti_api_json_within(r, value, &known);
+    wefti_api_params_set_effort(r, "output_config.effort", wefti_api_json_get(&inner, "effort"),
+                                params);
+    wefti_api_json_note(&inner, "format");
+    wefti_api_json_note(&inner, "task_budget");
+    wefti_api_json_look_for_unknown(&inner, "output_config.");
+}
+
+/* ------------------------------------------------------------------------------ the request --- */
+
+/* What would be wrong without a word if it were ignored: a conversation that the server is to remember, of which the next
+ * request brings the end alone. Their clients go on without it after this code. */
+static void refuse_state(const struct reader *r) {
+    static const struct refused_field refused[] = {{"compaction", IF_NULL}, {NULL, IF_NULL}};
+    if (wefti_api_json_get(r, "thread"))
+        weft_api_error_set(r->error, 400, "thread", "thread_unsupported_request",
+                           "'thread' is not supported by this server: send all messages");
+    wefti_api_params_refuse(r, refused);
+}
+
+static void note_ignored(const struct reader *r) {
+    static const char *const ignored[] = {
+        "cache_control",
+        "container",
+        "context_management",
+        "mcp_servers",
+        "betas",
+        "anthropic_beta",
+        "anthropic_version",
+        "inference_geo",
+        "user_profile_id",
+        "workspace_id",
+        "speed",
+        "diagnostics",
+        "fallbacks",
+        "fallback_credit_token",
+        "billing_policy",
+    };
+    for (size_t i = 0; i < sizeof ignored / sizeof ignored[0]; i++)
+        wefti_api_json_note(r, ignored[i]);
+}
+
+void wefti_api_params_read_anthropic(const struct reader *r, struct params *params) {
+    refuse_state(r);
+    read_messages(r, params);
+    read_tools(r, params);
+    wefti_api_params_read_template(r, params);
+    if (!wefti_api_json_ok(r)) return;
+    read_effort(r, params);
+    read_thinking_config(r, params);
+    note_ignored(r);
 }
 
 static void read_format(const struct reader *r, const char *field, const json_t *format,
@@ -419,48 +484,13 @@ static void read_format(const struct reader *r, const char *field, const json_t 
                            "'%s' must be {\"type\": \"json_schema\", \"schema\": ...}", field);
 }
 
-static void read_output_config(const struct reader *r, struct params *params) {
-    json_t *value = wefti_api_json_get(r, "output_config");
-    struct fields_known known;
-    read_format(r, "output_format", wefti_api_json_get(r, "output_format"), params);
-    if (!value) return;
-    if (!json_is_object(value)) {
-        wefti_api_json_wrong_type(r, "output_config", "an object", value);
-        return;
-    }
-    const struct reader inner = wefti_api_json_within(r, value, &known);
-    wefti_api_params_set_effort(r, "output_config.effort", wefti_api_json_get(&inner, "effort"),
-                                params);
-    read_format(r, "output_config.format", wefti_api_json_get(&inner, "format"), params);
-    wefti_api_json_note(&inner, "task_budget");
-    wefti_api_json_look_for_unknown(&inner, "output_config.");
-}
-
-/* ------------------------------------------------------------------------------ the request --- */
-
-static void note_ignored(const struct reader *r) {
-    static const char *const ignored[] = {
-        "cache_control", "container",         "context_management", "mcp_servers",
-        "betas",         "anthropic_beta",    "inference_geo",      "user_profile_id",
-        "speed",         "anthropic_version", "diagnostics",
-    };
-    for (size_t i = 0; i < sizeof ignored / sizeof ignored[0]; i++)
-        wefti_api_json_note(r, ignored[i]);
-}
-
-void wefti_api_params_read_anthropic(const struct reader *r, struct params *params) {
-    read_messages(r, params);
-    read_tools(r, params);
-    wefti_api_params_read_template(r, params);
-    if (!wefti_api_json_ok(r)) return;
-    read_output_config(r, params);
-    read_thinking_config(r, params);
-    note_ignored(r);
-}
-
-void wefti_api_params_read_anthropic_user(const struct reader *r, struct params *params) {
+void wefti_api_params_read_anthropic_answer(const struct reader *r, struct params *params) {
     const json_t *metadata = wefti_api_json_get(r, "metadata");
     const json_t *user = json_object_get(metadata, "user_id");
     if (json_string_length(user) > 0)
         params->service.flow = weft_api_flow(json_string_value(user), json_string_length(user));
+    read_format(r, "output_format", wefti_api_json_get(r, "output_format"), params);
+    const json_t *config = wefti_api_json_get(r, "output_config");
+    const json_t *format = json_object_get(config, "format");
+    if (!json_is_null(format)) read_format(r, "output_config.format", format, params);
 }

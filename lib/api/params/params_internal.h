@@ -153,10 +153,10 @@ void wefti_api_params_read_ids(const struct reader *r, const weft_api_kind *kind
 void wefti_api_params_set_suffix(const char *field, const json_t *value, struct params *params);
 void wefti_api_params_truncate(struct params *params, const struct weft_api_limits *limits);
 
-/* Anthropic's conversations: "messages", "system", "tools", "tool_choice", "thinking", "output_config"; and whose
- * they are, "metadata". */
+/* Anthropic's conversations: "messages", "system", "tools", "tool_choice", "thinking", and the effort of "output_config".
+ * What says of the answer how it is to be, after the sampling, and whose it is: the format, "metadata". */
 void wefti_api_params_read_anthropic(const struct reader *r, struct params *params);
-void wefti_api_params_read_anthropic_user(const struct reader *r, struct params *params);
+void wefti_api_params_read_anthropic_answer(const struct reader *r, struct params *params);
 
 /* "priority", "timeout", "user", ...: of every kind that generates. */
 void wefti_api_params_read_service(const struct reader *r, struct params *params);
