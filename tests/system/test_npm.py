@@ -35,6 +35,10 @@ def test_openai():
     drive("openai", {"openai": "6.49.0", **ZOD})
 
 
+def test_anthropic():
+    drive("anthropic", {"@anthropic-ai/sdk": "1.14.0", **ZOD})
+
+
 def test_ai():
     drive("ai", {"ai": "6.0.324", "@ai-sdk/openai-compatible": "2.0.91", **ZOD})
 
