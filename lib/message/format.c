@@ -227,6 +227,10 @@ const char *weft_msg_format_name(const weft_msg_format *format) {
     return format->name;
 }
 
+bool weft_msg_has_channels(const weft_msg_format *format) {
+    return format->syntax == WEFTI_MSG_HARMONY;
+}
+
 enum weft_msg_ids weft_msg_format_ids(const weft_msg_format *format) {
     return format->ids;
 }

@@ -132,7 +132,9 @@ WEFT_MUST_CHECK weft_err weft_msg_constrain(const struct weft_msg_wish *wish,
                                             struct weft_buf *tags_out, bool *thinks_out,
                                             struct weft_errmsg *why);
 
-/* For Harmony: tags of an answer on its channel, after a message of thoughts or not; `answer` is a format of structural
+/* Whether an answer stands on a channel of its own (Harmony's), so that what it must fit is to be put there: */
+bool weft_msg_has_channels(const weft_msg_format *format);
+/* tags of an answer on its channel, after a message of thoughts or not; `answer` is a format of structural
  * tags, a JSON object. The wish's tools, choice and can_honour are not read. INVAL: it is none; NOMEM. */
 WEFT_MUST_CHECK weft_err weft_msg_constrain_answer(const struct weft_msg_wish *wish,
                                                    struct weft_str answer,

@@ -143,6 +143,36 @@ def test_thoughts_are_told_apart_in_streams_and_whole():
         assert server.chat(**body, reasoning_effort="high")["usage"]["prompt_tokens"] > whole["usage"]["prompt_tokens"]
 
 
+PERSON = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 0,
+                                                                                                "maximum": 99}},
+          "required": ["name", "age"], "additionalProperties": False}
+
+
+def test_an_answer_that_must_fit_stands_where_its_format_has_answers():
+    """Beside tools the output is calls or that answer."""
+    folder = os.path.join(SHARED, "templates")
+    if not os.path.isdir(folder):
+        raise harness.Skip("the templates of shared/templates are not here")
+    wanted = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}}
+
+    def ask(name):
+        with Server("--chat-template", os.path.join(folder, name + ".jinja"), "--max-model-len", "8192") as server:
+            kinds = set()
+            for i in range(6):
+                body = {"response_format": wanted, "seed": i, "thinking_token_budget": 20, "max_tokens": 300}
+                choice = choice_of(server, **body)
+                assert choice["finish_reason"] == "length" or set(json.loads(choice["message"]["content"])) == {"name", "age"}, (name, choice)
+                choice = choice_of(server, **body, tools=[WEATHER, PING])
+                kinds.add(choice["finish_reason"])
+                if choice["finish_reason"] == "tool_calls":
+                    assert calls_of(choice)
+                elif choice["finish_reason"] == "stop":
+                    assert set(json.loads(choice["message"]["content"])) == {"name", "age"}, (name, choice)
+            print(f"    {name}: {sorted(kinds)}", flush=True)
+    for name in ("openai-gpt-oss-120b", "Mistral-Small-3.2-24B-Instruct-2506", "Qwen-Qwen3-0.6B", "MiniMax-M2"):
+        ask(name)
+
+
 def test_an_answer_goes_on_with_the_last_message():
     with Server() as server:
         messages = [*ASK["messages"], {"role": "assistant", "content": "It is "}]

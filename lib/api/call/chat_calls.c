@@ -93,7 +93,7 @@ static bool join(const struct weft_grammar *answer, struct weft_buf *tags) {
 
 /* -------------------------------------------------------------------------------- the grammar --- */
 
-static void take_grammar(weft_api_call *call, struct weft_buf *tags, bool thinks) {
+static void take_tags(weft_api_call *call, const struct weft_buf *tags) {
     struct params *p = &call->params;
     struct weft_grammar *grammar = &p->sampling.grammar;
     char *text = tags->failed ? NULL : malloc(tags->len);
@@ -104,8 +104,6 @@ static void take_grammar(weft_api_call *call, struct weft_buf *tags, bool thinks
     memcpy(text, tags->data, tags->len);
     free(p->grammar_text);
     p->grammar_text = text;
-    p->grammar_field = p->grammar_param = "tools";
-    p->chat.is_constrained = true;
     if (grammar->kind == WEFT_GRAMMAR_NONE) {
         grammar->json_blanks = call->limits.json_blanks;
         grammar->json_digits = call->limits.json_digits;
@@ -113,34 +111,79 @@ static void take_grammar(weft_api_call *call, struct weft_buf *tags, bool thinks
     grammar->kind = WEFT_GRAMMAR_TAGS;
     grammar->text = text;
     grammar->n_bytes = (uint32_t)tags->len;
-    if (thinks) grammar->thinking = WEFT_THINKING_NONE; /* they are in the tags */
 }
 
-void wefti_api_constrain_calls(weft_api_call *call) {
+static void take_calls(weft_api_call *call, const struct weft_buf *tags, bool thinks) {
     struct params *p = &call->params;
-    struct chat *chat = &p->chat;
-    const struct weft_grammar *answer = &p->sampling.grammar;
-    bool has_answer = answer->kind != WEFT_GRAMMAR_NONE, thinks = false;
-    bool is_required = chat->choice == TOOLS_REQUIRED;
-    struct weft_msg_wish wish = {
+    take_tags(call, tags);
+    p->grammar_field = p->grammar_param = "tools";
+    p->chat.is_constrained = true;
+    if (thinks) p->sampling.grammar.thinking = WEFT_THINKING_NONE; /* they are in the tags */
+}
+
+static struct weft_msg_wish wish_of(weft_api_call *call) {
+    const struct chat *chat = &call->params.chat;
+    return (struct weft_msg_wish){
         .format = chat->format,
         .tools = chat->callable_tools ? chat->callable_tools : chat->tools,
-        .choice = is_required || has_answer ? WEFT_MSG_REQUIRED : WEFT_MSG_AUTO,
         .is_single = chat->is_single,
         .prompt_end = {chat->prompt_end, chat->n_prompt_end},
         .has_special = has_special,
         .can_honour = can_honour,
         .context = call,
     };
+}
+
+static void fail(weft_api_call *call, weft_err err, const char *field,
+                 const struct weft_errmsg *why) {
+    weft_api_error_set(&call->error, err == WEFT_E_NOMEM ? 500 : 400, field, NULL, "%s",
+                       why->text[0] ? why->text : weft_err_text(err));
+}
+
+static bool has_answer(const weft_api_call *call) {
+    enum weft_grammar_kind kind = call->params.sampling.grammar.kind;
+    return kind != WEFT_GRAMMAR_NONE && kind != WEFT_GRAMMAR_TEXT;
+}
+
+bool wefti_api_wants_answer_placed(const weft_api_call *call) {
+    const weft_msg_format *format = call->params.chat.format;
+    return format && weft_msg_has_channels(format) && has_answer(call);
+}
+
+void wefti_api_place_answer(weft_api_call *call) {
+    struct weft_msg_wish wish = wish_of(call);
+    struct weft_errmsg why = {""};
+    struct weft_buf tags;
+    json_t *format = format_of(&call->params.sampling.grammar);
+    char *text = format ? json_dumps(format, JSON_COMPACT) : NULL;
+    weft_err err = WEFT_E_INVAL;
+    weft_buf_init(&tags, 2 * (size_t)WEFT_GRAMMAR_BYTES_MAX);
+    if (text)
+        err = weft_msg_constrain_answer(&wish, (struct weft_str){text, strlen(text)}, &tags, &why);
+    if (err)
+        fail(call, err, call->params.grammar_param, &why);
+    else
+        take_tags(call, &tags);
+    weft_buf_fini(&tags);
+    free(text);
+    json_decref(format);
+}
+
+void wefti_api_constrain_calls(weft_api_call *call) {
+    struct params *p = &call->params;
+    struct chat *chat = &p->chat;
+    bool is_required = chat->choice == TOOLS_REQUIRED, is_either = has_answer(call) && !is_required;
+    bool thinks = false;
+    struct weft_msg_wish wish = wish_of(call);
+    wish.choice = is_required || is_either ? WEFT_MSG_REQUIRED : WEFT_MSG_AUTO;
     struct weft_errmsg why = {""};
     struct weft_buf tags;
     WEFT_ASSERT(wefti_api_wants_calls_constrained(call));
     weft_buf_init(&tags, 2 * (size_t)WEFT_GRAMMAR_BYTES_MAX);
     weft_err err = weft_msg_constrain(&wish, &tags, &thinks, &why);
     if (err)
-        weft_api_error_set(&call->error, err == WEFT_E_NOMEM ? 500 : 400, "tools", NULL, "%s",
-                           why.text[0] ? why.text : weft_err_text(err));
-    else if (tags.len > 0 && has_answer && !is_required && !join(answer, &tags))
+        fail(call, err, "tools", &why);
+    else if (tags.len > 0 && is_either && !join(&p->sampling.grammar, &tags))
         weft_api_error_set(&call->error, 400, p->grammar_param, NULL,
                            "'%s' cannot be honoured beside 'tools'", p->grammar_field);
     else if (tags.len > WEFT_GRAMMAR_BYTES_MAX)
@@ -148,6 +191,6 @@ void wefti_api_constrain_calls(weft_api_call *call) {
                            "the 'tools' make a grammar of %zu bytes, at most %u are allowed",
                            tags.len, WEFT_GRAMMAR_BYTES_MAX);
     else if (tags.len > 0)
-        take_grammar(call, &tags, thinks);
+        take_calls(call, &tags, thinks);
     weft_buf_fini(&tags);
 }

@@ -192,7 +192,9 @@ void weft_api_call_check(weft_api_call *call) {
     struct weft_errmsg why = {""};
     weft_gram *gram;
     WEFT_ASSERT(weft_api_call_has_grammar(call));
-    if (wefti_api_wants_calls_constrained(call)) wefti_api_constrain_calls(call);
+    if (wefti_api_wants_answer_placed(call)) wefti_api_place_answer(call);
+    if (!call->error.status && wefti_api_wants_calls_constrained(call))
+        wefti_api_constrain_calls(call);
     if (call->error.status) return;
     /* Where nothing else is asked for, any text may follow; that needs no look. */
     if (p->sampling.grammar.kind == WEFT_GRAMMAR_NONE && bounds_thoughts(call))

@@ -17,6 +17,10 @@ void wefti_api_encode_bad_words(weft_api_call *call);
 /* A conversation, by the template (chat_prompt.c). */
 void wefti_api_encode_chat(weft_api_call *call);
 
+/* Puts what the answer must fit where the format has answers; the same of time. */
+bool wefti_api_wants_answer_placed(const weft_api_call *call);
+void wefti_api_place_answer(weft_api_call *call);
+
 /* What calls must fit, once the prompt is known: may take as long as compiling (chat_calls.c). */
 bool wefti_api_wants_calls_constrained(const weft_api_call *call);
 void wefti_api_constrain_calls(weft_api_call *call);
