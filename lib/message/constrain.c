@@ -14,6 +14,7 @@
 #include "params.h"
 #include "tools.h"
 
+/* A compilation each: 1,024 tools take one, and what is to be loosened some twenty. */
 #define N_CHECKS 4096u
 
 /* The format's `open` and `close` stand around each call, or around all of them. */
@@ -207,9 +208,21 @@ static json_t *auto_node(struct wefti_msg_build *b, const struct layout *layout)
 
 /* -------------------------------------------------------------------------------------- Harmony --- */
 
-/* Messages before the one that counts: thoughts, and with `is_free` what a user is told before calls. The prompt ends in
- * what begins a message, perhaps in a channel, too. */
-static json_t *messages_before(struct wefti_msg_build *b, bool is_free) {
+static const char analysis[] = "<|channel|>analysis<|message|>";
+
+/* Text up to the next message of the model. */
+static void add_rest_of_message(struct wefti_msg_build *b, json_t *seq) {
+    wefti_msg_add(b, seq, wefti_msg_any_text(b));
+    wefti_msg_add_spelt(b, seq, "<|end|><|start|>assistant");
+}
+
+/* Adds messages before the one that counts: thoughts, and with `is_free` what a user is told before calls. The prompt
+ * ends in what begins a message, or has begun thoughts. */
+static void add_messages_before(struct wefti_msg_build *b, json_t *all, bool is_free) {
+    struct weft_str prompt = b->wish->prompt_end;
+    const size_t n = sizeof analysis - 1;
+    if (prompt.len >= n && memcmp(prompt.data + prompt.len - n, analysis, n) == 0)
+        add_rest_of_message(b, all);
     json_t *seq = wefti_msg_seq(b);
     if (is_free) {
         json_t *channel = wefti_msg_or(b);
@@ -219,11 +232,10 @@ static json_t *messages_before(struct wefti_msg_build *b, bool is_free) {
         wefti_msg_add(b, seq, channel);
         wefti_msg_add_spelt(b, seq, "<|message|>");
     } else {
-        wefti_msg_add_spelt(b, seq, "<|channel|>analysis<|message|>");
+        wefti_msg_add_spelt(b, seq, analysis);
     }
-    wefti_msg_add(b, seq, wefti_msg_any_text(b));
-    wefti_msg_add_spelt(b, seq, "<|end|><|start|>assistant");
-    return is_free ? wefti_msg_star(b, seq) : wefti_msg_optional(b, seq);
+    add_rest_of_message(b, seq);
+    wefti_msg_add(b, all, is_free ? wefti_msg_star(b, seq) : wefti_msg_optional(b, seq));
 }
 
 static json_t *harmony_node(struct wefti_msg_build *b, const struct layout *layout) {
@@ -231,7 +243,7 @@ static json_t *harmony_node(struct wefti_msg_build *b, const struct layout *layo
     json_t *seq = wefti_msg_seq(b);
     json_t *calls =
         wefti_msg_separated(b, call_node(b, layout, true), layout->between, b->wish->is_single);
-    wefti_msg_add(b, seq, messages_before(b, is_free));
+    add_messages_before(b, seq, is_free);
     if (is_free) {
         json_t *any = wefti_msg_or(b), *answer = wefti_msg_seq(b);
         wefti_msg_add_spelt(b, answer, "<|channel|>final<|message|>");
@@ -307,7 +319,7 @@ weft_err weft_msg_constrain_answer(const struct weft_msg_wish *wish, struct weft
     json_t *format = json_loadb(answer.data, answer.len, JSON_REJECT_DUPLICATES, NULL);
     if (!format) return weft_err_set(why, WEFT_E_INVAL, "the answer's format is no JSON object");
     json_t *seq = wefti_msg_seq(&b);
-    wefti_msg_add(&b, seq, messages_before(&b, false));
+    add_messages_before(&b, seq, false);
     wefti_msg_add_spelt(&b, seq, "<|channel|>final<|message|>");
     wefti_msg_add(&b, seq, format);
     return write_out(&b, seq, tags_out, why);

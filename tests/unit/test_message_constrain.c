@@ -251,6 +251,14 @@ static void an_answer_of_harmony_follows_thoughts(void **test) {
           TEXTS{"12", "<|channel|>final<|message|>x", 0});
     assert_int_equal(weft_msg_constrain_answer(&wish, (struct weft_str){"{", 1}, &tags, NULL),
                      WEFT_E_INVAL);
+    static const char thinks[] = "<|start|>assistant<|channel|>analysis<|message|>";
+    wish.prompt_end = (struct weft_str){thinks, sizeof thinks - 1};
+    assert_int_equal(
+        weft_msg_constrain_answer(&wish, (struct weft_str){answer, sizeof answer - 1}, &tags, NULL),
+        WEFT_OK);
+    assert_int_equal(weft_gram_tags((struct weft_str){tags.data, tags.len}, &gram, NULL), WEFT_OK);
+    check(gram, TEXTS{"x<|end|><|start|>assistant<|channel|>final<|message|>7", 0},
+          TEXTS{"<|channel|>final<|message|>7", 0});
     weft_buf_fini(&tags);
 }
 
