@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools.h"
+
 /* Which of the properties are written. */
 enum extent {
     AS_DECLARED, /* those that are required, and any of the others */
@@ -205,6 +207,10 @@ struct writer {
 static struct wefti_msg_reading reading_of(const struct writer *w, const struct param *param) {
     const json_t *property =
         json_object_get(json_object_get(w->parameters, "properties"), param->key);
+    struct weft_str key = {param->key, strlen(param->key)};
+    if (wefti_msg_key_is_text(w->parameters, key))
+        return (struct wefti_msg_reading){WEFTI_MSG_STRING, w->writing->end,
+                                          w->writing->loses_lines};
     const json_t *type = json_object_get(property, "type");
     return (struct wefti_msg_reading){type ? wefti_msg_types(w->parameters, property) : 0,
                                       w->writing->end, w->writing->loses_lines};

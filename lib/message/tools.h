@@ -20,4 +20,7 @@ struct weft_msg_tools {
 const struct wefti_msg_tool *wefti_msg_tool_named(const weft_msg_tools *tools,
                                                   struct weft_str name);
 
+/* Whether what a tag says of a parameter is a string, whatever it looks like. */
+bool wefti_msg_key_is_text(const struct json_t *parameters, struct weft_str key);
+
 #endif

@@ -112,12 +112,18 @@ static unsigned types_of(const json_t *root, const json_t *schema, unsigned *loo
     return types;
 }
 
-static unsigned types_of_key(const weft_msg_parser *p, struct weft_str key) {
-    if (!p->tool || !p->tool->parameters) return 0;
-    const json_t *properties = json_object_get(p->tool->parameters, "properties");
+static unsigned types_in(const json_t *parameters, struct weft_str key) {
+    const json_t *properties = json_object_get(parameters, "properties");
     unsigned looks_left = LOOKS_MAX;
-    return types_of(p->tool->parameters, json_object_getn(properties, key.data, key.len),
-                    &looks_left);
+    return types_of(parameters, json_object_getn(properties, key.data, key.len), &looks_left);
+}
+
+static unsigned types_of_key(const weft_msg_parser *p, struct weft_str key) {
+    return p->tool && p->tool->parameters ? types_in(p->tool->parameters, key) : 0;
+}
+
+bool wefti_msg_key_is_text(const json_t *parameters, struct weft_str key) {
+    return types_in(parameters, key) == T_TEXT;
 }
 
 bool wefti_msg_is_text(const weft_msg_parser *p, struct weft_str key) {
