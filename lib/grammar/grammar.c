@@ -24,7 +24,7 @@
 #else
 #define CALL_WORK_MAX 16000000u
 #endif
-#define COMPILE_WORK_MAX 9000000u
+#define COMPILE_WORK_MAX WEFT_GRAM_COMPILE_WORK_MAX
 #define TOKEN_BYTES 16        /* of a text, for which a call's work is allowed */
 #define STATES_MAX (1u << 18) /* of the lexer */
 
@@ -113,14 +113,14 @@ static weft_err read_wish(const struct weft_grammar *wish, read_rules *read,
 }
 
 static weft_err make(weft_gram *gram, const struct weft_grammar *wish, read_rules *read,
-                     struct weft_errmsg *why) {
+                     uint64_t work_max, struct weft_errmsg *why) {
     struct wefti_tree tree;
     uint32_t root;
     gram->wish = *wish;
     gram->wish.text = NULL;
     gram->pool = wefti_expr_pool_new(EXPRS_MAX);
     if (!gram->pool) return WEFT_E_NOMEM;
-    wefti_expr_pool_allow(gram->pool, COMPILE_WORK_MAX);
+    wefti_expr_pool_allow(gram->pool, work_max);
     wefti_tree_init(&tree, gram->pool);
     weft_err err = read_wish(wish, read, &tree, &root, why);
     if (!err) err = wefti_net_make(&gram->net, &tree, root, why);
@@ -134,7 +134,7 @@ static weft_err compile(const struct weft_grammar *wish, read_rules *read, weft_
                         struct weft_errmsg *why) {
     *gram_out = NULL;
     weft_gram *gram = calloc(1, sizeof *gram);
-    weft_err err = gram ? make(gram, wish, read, why) : WEFT_E_NOMEM;
+    weft_err err = gram ? make(gram, wish, read, COMPILE_WORK_MAX, why) : WEFT_E_NOMEM;
     if (err == WEFT_E_NOMEM) err = weft_err_set(why, err, "no memory for the grammar");
     if (err)
         weft_gram_free(gram);
@@ -152,6 +152,21 @@ static weft_err make_text(const struct weft_grammar *wish, weft_gram **gram_out,
     (*gram_out)->wish = *wish;
     (*gram_out)->wish.text = NULL;
     return WEFT_OK;
+}
+
+bool weft_gram_can_compile(const struct weft_grammar *wish, uint64_t *work_left) {
+    uint64_t most = *work_left < COMPILE_WORK_MAX ? *work_left : COMPILE_WORK_MAX,
+             took = wish->n_bytes;
+    weft_gram *gram = calloc(1, sizeof *gram);
+    if (!gram || most <= took || wish->kind >= WEFT_GRAMMAR_COUNT || !readers[wish->kind]) {
+        free(gram);
+        return false;
+    }
+    weft_err err = make(gram, wish, readers[wish->kind], most - took, NULL);
+    if (gram->pool) took += wefti_expr_pool_work(gram->pool);
+    *work_left -= took < *work_left ? took : *work_left;
+    weft_gram_free(gram);
+    return !err;
 }
 
 bool weft_gram_is_text(const weft_gram *gram) {

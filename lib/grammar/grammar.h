@@ -34,6 +34,10 @@ typedef struct weft_gram_vocab weft_gram_vocab;
  * have not, by name; TOOBIG: over a bound; NOMEM. `why` says the place. The text is borrowed. */
 WEFT_MUST_CHECK weft_err weft_gram_compile(const struct weft_grammar *wish, weft_gram **gram_out,
                                            struct weft_errmsg *why);
+/* Whether it compiles, within `*work_left` steps, from which those that it took are taken: for who asks many times. */
+bool weft_gram_can_compile(const struct weft_grammar *wish, uint64_t *work_left);
+/* What compiling one grammar may take at most; a CPU takes some 40 million in a second. */
+#define WEFT_GRAM_COMPILE_WORK_MAX 9000000u
 /* The same of RULES in one notation, whatever the text looks like; `kind` is not read. */
 WEFT_MUST_CHECK weft_err weft_gram_compile_gbnf(const struct weft_grammar *wish,
                                                 weft_gram **gram_out, struct weft_errmsg *why);

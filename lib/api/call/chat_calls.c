@@ -14,27 +14,33 @@ bool wefti_api_wants_calls_constrained(const weft_api_call *call) {
     return chat->format && chat->tools && chat->choice != TOOLS_NONE;
 }
 
+/* For all that is tried of a request's schemas: what is left of them is loosened unseen. */
+#define TRIES_WORK_MAX (3 * (uint64_t)WEFT_GRAM_COMPILE_WORK_MAX)
+
 /* ------------------------------------------------------------------------- asked by the maker --- */
 
+struct asked {
+    const weft_api_call *call;
+    uint64_t work_left;
+};
+
 static bool has_special(void *context, struct weft_str text) {
-    const weft_api_call *call = context;
-    return weft_api_has_mark(&call->api->dialect, text);
+    const struct asked *asked = context;
+    return weft_api_has_mark(&asked->call->api->dialect, text);
 }
 
 static bool can_honour(void *context, struct weft_str schema) {
-    const weft_api_call *call = context;
-    struct weft_grammar grammar = call->params.sampling.grammar;
-    weft_gram *gram;
+    struct asked *asked = context;
+    struct weft_grammar grammar = asked->call->params.sampling.grammar;
     grammar.kind = WEFT_GRAMMAR_SCHEMA;
     grammar.thinking = WEFT_THINKING_NONE;
     grammar.text = schema.data;
     grammar.n_bytes = (uint32_t)schema.len;
     if (schema.len > WEFT_GRAMMAR_BYTES_MAX) return false;
     if (wefti_api_is_honoured(&grammar)) return true;
-    weft_err err = weft_gram_compile(&grammar, &gram, NULL);
-    weft_gram_free(gram);
-    if (!err) wefti_api_note_honoured(&grammar);
-    return !err;
+    bool can = weft_gram_can_compile(&grammar, &asked->work_left);
+    if (can) wefti_api_note_honoured(&grammar);
+    return can;
 }
 
 /* ------------------------------------------------------------------------- beside the answer's --- */
@@ -121,8 +127,8 @@ static void take_calls(weft_api_call *call, const struct weft_buf *tags, bool th
     if (thinks) p->sampling.grammar.thinking = WEFT_THINKING_NONE; /* they are in the tags */
 }
 
-static struct weft_msg_wish wish_of(weft_api_call *call) {
-    const struct chat *chat = &call->params.chat;
+static struct weft_msg_wish wish_of(struct asked *asked) {
+    const struct chat *chat = &asked->call->params.chat;
     return (struct weft_msg_wish){
         .format = chat->format,
         .tools = chat->callable_tools ? chat->callable_tools : chat->tools,
@@ -130,7 +136,7 @@ static struct weft_msg_wish wish_of(weft_api_call *call) {
         .prompt_end = {chat->prompt_end, chat->n_prompt_end},
         .has_special = has_special,
         .can_honour = can_honour,
-        .context = call,
+        .context = asked,
     };
 }
 
@@ -151,7 +157,8 @@ bool wefti_api_wants_answer_placed(const weft_api_call *call) {
 }
 
 void wefti_api_place_answer(weft_api_call *call) {
-    struct weft_msg_wish wish = wish_of(call);
+    struct asked asked = {call, TRIES_WORK_MAX};
+    struct weft_msg_wish wish = wish_of(&asked);
     struct weft_errmsg why = {""};
     struct weft_buf tags;
     json_t *format = format_of(&call->params.sampling.grammar);
@@ -174,7 +181,8 @@ void wefti_api_constrain_calls(weft_api_call *call) {
     struct chat *chat = &p->chat;
     bool is_required = chat->choice == TOOLS_REQUIRED, is_either = has_answer(call) && !is_required;
     bool thinks = false;
-    struct weft_msg_wish wish = wish_of(call);
+    struct asked asked = {call, TRIES_WORK_MAX};
+    struct weft_msg_wish wish = wish_of(&asked);
     wish.choice = is_required || is_either ? WEFT_MSG_REQUIRED : WEFT_MSG_AUTO;
     struct weft_errmsg why = {""};
     struct weft_buf tags;

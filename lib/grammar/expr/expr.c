@@ -129,6 +129,10 @@ void wefti_expr_pool_allow(wefti_expr_pool *pool, uint64_t work_max) {
     pool->work_max = work_max;
 }
 
+uint64_t wefti_expr_pool_work(const wefti_expr_pool *pool) {
+    return pool->work;
+}
+
 static void work(wefti_expr_pool *pool, uint64_t n) {
     pool->work += n;
     if (pool->work > pool->work_max) pool->failed = true;

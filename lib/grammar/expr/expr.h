@@ -37,6 +37,7 @@ typedef struct wefti_expr_pool wefti_expr_pool;
 wefti_expr_pool *wefti_expr_pool_new(uint32_t n_nodes_max);
 /* From here on the pool may do so much: parts of expressions that are looked at, about 20 million in a second. */
 void wefti_expr_pool_allow(wefti_expr_pool *pool, uint64_t work_max);
+uint64_t wefti_expr_pool_work(const wefti_expr_pool *pool); /* since then */
 void wefti_expr_pool_free(wefti_expr_pool *pool);
 bool wefti_expr_pool_failed(const wefti_expr_pool *pool);
 size_t wefti_expr_pool_bytes(const wefti_expr_pool *pool);
