@@ -17,7 +17,6 @@ static const struct refused_field unsupported[] = {
     {"kv_transfer_params", IF_NULL},
     {"mm_processor_kwargs", IF_NULL},
     {"store", IF_FALSE},
-    {"verbosity", IF_NULL},
     {"length_penalty", IF_ONE},
     {"early_stopping", IF_FALSE},
     {"spaces_between_special_tokens", IF_TRUE},
@@ -38,6 +37,7 @@ static const char *const ignored[] = {
     /* of OpenAI and vLLM */
     "metadata",
     "service_tier",
+    "verbosity",
     "safety_identifier",
     "prompt_cache_key",
     "prompt_cache_retention",
@@ -112,6 +112,7 @@ static const struct refused_field only_in_chats[] = {
 
 void wefti_api_params_refuse_chat(const struct reader *r) {
     wefti_api_params_refuse(r, only_in_chats);
+    wefti_api_json_note(r, "parallel_tool_calls");
 }
 
 /* Of other kinds of data; the second is llama-server's. */
