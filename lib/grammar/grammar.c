@@ -112,17 +112,26 @@ static weft_err read_wish(const struct weft_grammar *wish, read_rules *read,
     return err;
 }
 
-static weft_err make(weft_gram *gram, const struct weft_grammar *wish, read_rules *read,
-                     uint64_t work_max, struct weft_errmsg *why) {
+/* Who wants what, and how it is read. */
+struct order {
+    const struct weft_grammar *wish;
+    read_rules *read;
+    const struct weft_gram_specials *specials; /* NULL: not known */
+    uint64_t work_max;
+};
+
+static weft_err make(weft_gram *gram, const struct order *order, struct weft_errmsg *why) {
+    const struct weft_grammar *wish = order->wish;
     struct wefti_tree tree;
     uint32_t root;
     gram->wish = *wish;
     gram->wish.text = NULL;
     gram->pool = wefti_expr_pool_new(EXPRS_MAX);
     if (!gram->pool) return WEFT_E_NOMEM;
-    wefti_expr_pool_allow(gram->pool, work_max);
+    wefti_expr_pool_allow(gram->pool, order->work_max);
     wefti_tree_init(&tree, gram->pool);
-    weft_err err = read_wish(wish, read, &tree, &root, why);
+    tree.specials = order->specials;
+    weft_err err = read_wish(wish, order->read, &tree, &root, why);
     if (!err) err = wefti_net_make(&gram->net, &tree, root, why);
     wefti_tree_fini(&tree);
     if (!err) gram->lexer = wefti_lexer_new(gram->pool, STATES_MAX);
@@ -130,11 +139,10 @@ static weft_err make(weft_gram *gram, const struct weft_grammar *wish, read_rule
     return !err && (!gram->lexer || !gram->masks) ? WEFT_E_NOMEM : err;
 }
 
-static weft_err compile(const struct weft_grammar *wish, read_rules *read, weft_gram **gram_out,
-                        struct weft_errmsg *why) {
+static weft_err compile(const struct order *order, weft_gram **gram_out, struct weft_errmsg *why) {
     *gram_out = NULL;
     weft_gram *gram = calloc(1, sizeof *gram);
-    weft_err err = gram ? make(gram, wish, read, COMPILE_WORK_MAX, why) : WEFT_E_NOMEM;
+    weft_err err = gram ? make(gram, order, why) : WEFT_E_NOMEM;
     if (err == WEFT_E_NOMEM) err = weft_err_set(why, err, "no memory for the grammar");
     if (err)
         weft_gram_free(gram);
@@ -162,7 +170,8 @@ bool weft_gram_can_compile(const struct weft_grammar *wish, uint64_t *work_left)
         free(gram);
         return false;
     }
-    weft_err err = make(gram, wish, readers[wish->kind], most - took, NULL);
+    const struct order order = {wish, readers[wish->kind], NULL, most - took};
+    weft_err err = make(gram, &order, NULL);
     if (gram->pool) took += wefti_expr_pool_work(gram->pool);
     *work_left -= took < *work_left ? took : *work_left;
     weft_gram_free(gram);
@@ -173,23 +182,30 @@ bool weft_gram_is_text(const weft_gram *gram) {
     return gram->wish.kind == WEFT_GRAMMAR_TEXT;
 }
 
-weft_err weft_gram_compile(const struct weft_grammar *wish, weft_gram **gram_out,
-                           struct weft_errmsg *why) {
+weft_err weft_gram_compile_for(const struct weft_gram_specials *specials,
+                               const struct weft_grammar *wish, weft_gram **gram_out,
+                               struct weft_errmsg *why) {
     *gram_out = NULL;
     if (wish->kind == WEFT_GRAMMAR_TEXT) return make_text(wish, gram_out, why);
     if (wish->kind < WEFT_GRAMMAR_COUNT && readers[wish->kind])
-        return compile(wish, readers[wish->kind], gram_out, why);
+        return compile(&(struct order){wish, readers[wish->kind], specials, COMPILE_WORK_MAX},
+                       gram_out, why);
     return weft_err_set(why, WEFT_E_INVAL, "a grammar of no kind");
+}
+
+weft_err weft_gram_compile(const struct weft_grammar *wish, weft_gram **gram_out,
+                           struct weft_errmsg *why) {
+    return weft_gram_compile_for(NULL, wish, gram_out, why);
 }
 
 weft_err weft_gram_compile_gbnf(const struct weft_grammar *wish, weft_gram **gram_out,
                                 struct weft_errmsg *why) {
-    return compile(wish, wefti_gbnf_read, gram_out, why);
+    return compile(&(struct order){wish, wefti_gbnf_read, NULL, COMPILE_WORK_MAX}, gram_out, why);
 }
 
 weft_err weft_gram_compile_lark(const struct weft_grammar *wish, weft_gram **gram_out,
                                 struct weft_errmsg *why) {
-    return compile(wish, wefti_lark_read, gram_out, why);
+    return compile(&(struct order){wish, wefti_lark_read, NULL, COMPILE_WORK_MAX}, gram_out, why);
 }
 
 static weft_err compile_text(struct weft_str text, read_rules *read, weft_gram **gram_out,
@@ -200,7 +216,7 @@ static weft_err compile_text(struct weft_str text, read_rules *read, weft_gram *
     if (text.len > UINT32_MAX) return weft_err_set(why, WEFT_E_TOOBIG, "a grammar of over 4 GiB");
     wish.text = text.data;
     wish.n_bytes = (uint32_t)text.len;
-    return compile(&wish, read, gram_out, why);
+    return compile(&(struct order){&wish, read, NULL, COMPILE_WORK_MAX}, gram_out, why);
 }
 
 weft_err weft_gram_regex(struct weft_str regex, weft_gram **gram_out, struct weft_errmsg *why) {

@@ -38,6 +38,14 @@ WEFT_MUST_CHECK weft_err weft_gram_compile(const struct weft_grammar *wish, weft
 bool weft_gram_can_compile(const struct weft_grammar *wish, uint64_t *work_left);
 /* What compiling one grammar may take at most; a CPU takes some 40 million in a second. */
 #define WEFT_GRAM_COMPILE_WORK_MAX 9000000u
+/* The same where the model is known: a special token that it has not is INVAL. */
+struct weft_gram_specials {
+    bool (*has)(void *context, struct weft_str token);
+    void *context;
+};
+WEFT_MUST_CHECK weft_err weft_gram_compile_for(const struct weft_gram_specials *specials,
+                                               const struct weft_grammar *wish,
+                                               weft_gram **gram_out, struct weft_errmsg *why);
 /* The same of RULES in one notation, whatever the text looks like; `kind` is not read. */
 WEFT_MUST_CHECK weft_err weft_gram_compile_gbnf(const struct weft_grammar *wish,
                                                 weft_gram **gram_out, struct weft_errmsg *why);

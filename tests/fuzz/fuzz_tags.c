@@ -25,6 +25,13 @@ void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
         "{\"format\":{\"type\":\"tags_with_separator\",\"separator\":\",\",\"tags\":[{\"begin\":\"["
         "\",\"content\":{\"type\":\"plus\",\"content\":{\"type\":\"tag\",\"begin\":\"a\","
         "\"content\":{\"type\":\"any_text\"},\"end\":\"b\"}},\"end\":\"]\"}]}}",
+        "{\"format\":{\"type\":\"triggered_tags\",\"triggers\":[{\"type\":\"token\",\"token\":"
+        "\"a\"},"
+        "[\"b\",{\"type\":\"token\",\"token\":\"c\"}]],\"tags\":[{\"begin\":[{\"type\":\"token\","
+        "\"token\":"
+        "\"a\"},\"x\"],\"content\":{\"type\":\"token\",\"token\":\"d\"},\"end\":[\"y\",[\"z\",{"
+        "\"type\":"
+        "\"token\",\"token\":\"e\"}]]}]}}",
         "{\"format\":{\"type\":\"star\",\"content\":{\"type\":\"optional\",\"content\":{\"type\":"
         "\"grammar\",\"grammar\":\"start: A\\nA: /b/\"}}}}",
     };

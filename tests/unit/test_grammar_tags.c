@@ -392,6 +392,35 @@ static void a_token_that_is_none_is_refused(void **state) {
            WEFT_E_INVAL, "format (\"<|a|>\").content: \"type\"");
 }
 
+static bool is_a(void *context, struct weft_str token) {
+    ++*(int *)context;
+    return token.len == 5 && memcmp(token.data, "<|a|>", 5) == 0;
+}
+
+static void tokens_that_the_model_has_not_are_refused(void **state) {
+    (void)state;
+    static const char *const tags[] = {
+        FORMAT(TOKEN("<|a|>")),
+        FORMAT("{\"type\":\"tag\",\"begin\":[\"x\"," TOKEN("<|b|>") "],\"content\":{\"type\":"
+                                                                    "\"any_text\"},\"end\":\"\"}")};
+    int n_asked = 0;
+    const struct weft_gram_specials specials = {is_a, &n_asked};
+    for (int i = 0; i < 2; i++) {
+        struct weft_grammar wish;
+        struct weft_errmsg why = {""};
+        weft_gram *gram;
+        weft_grammar_init(&wish);
+        wish.kind = WEFT_GRAMMAR_TAGS;
+        wish.text = tags[i];
+        wish.n_bytes = (uint32_t)strlen(tags[i]);
+        assert_int_equal(weft_gram_compile_for(&specials, &wish, &gram, &why),
+                         i ? WEFT_E_INVAL : WEFT_OK);
+        assert_int_equal(n_asked, i + 1);
+        if (i) assert_non_null(strstr(why.text, "\"begin\" names a token that is no special one"));
+        weft_gram_free(gram);
+    }
+}
+
 /* Special tokens come where they are named, and bytes that look like their edges never. */
 static void masks_have_special_tokens_where_they_are_named(void **state) {
     (void)state;
@@ -434,6 +463,7 @@ int main(void) {
         cmocka_unit_test(a_special_token_is_no_text),
         cmocka_unit_test(special_tokens_are_triggers),
         cmocka_unit_test(a_token_that_is_none_is_refused),
+        cmocka_unit_test(tokens_that_the_model_has_not_are_refused),
         cmocka_unit_test(masks_have_special_tokens_where_they_are_named),
         cmocka_unit_test(ends_that_overlap_themselves_end_once),
     };

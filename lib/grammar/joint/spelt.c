@@ -6,7 +6,7 @@
 #include "base/buf.h"
 #include "grammar.h"
 
-#define TEXT_BYTES_MAX ((size_t)1 << 20)
+#define TEXT_BYTES_MAX ((size_t)16 << 10)
 
 void wefti_spelt_fini(struct wefti_spelt *spelt) {
     for (size_t i = 0; i < spelt->n; i++)
@@ -20,7 +20,13 @@ static weft_err fault(weft_err err, const char *what, const char **fault_out) {
     return err;
 }
 
-static weft_err add_token(struct weft_buf *buf, const json_t *format, const char **fault_out) {
+static bool has_special(const struct weft_gram_specials *specials, const json_t *token) {
+    const struct weft_str text = {json_string_value(token), json_string_length(token)};
+    return !specials || specials->has(specials->context, text);
+}
+
+static weft_err add_token(const struct wefti_spelt *spelt, struct weft_buf *buf,
+                          const json_t *format, const char **fault_out) {
     const json_t *type = json_object_get(format, "type"), *token = json_object_get(format, "token");
     size_t len = json_string_length(token);
     if (!json_is_string(type) || strcmp(json_string_value(type), "token") != 0)
@@ -35,14 +41,17 @@ static weft_err add_token(struct weft_buf *buf, const json_t *format, const char
     if (len == 0) return fault(WEFT_E_INVAL, "names no token", fault_out);
     if (len > WEFT_GRAM_TOKEN_BYTES_MAX)
         return fault(WEFT_E_TOOBIG, "names a token of more than 4096 bytes", fault_out);
+    if (!has_special(spelt->specials, token))
+        return fault(WEFT_E_INVAL, "names a token that is no special one of the model", fault_out);
     weft_buf_add_char(buf, (char)WEFT_GRAM_SPECIAL);
     weft_buf_add(buf, json_string_value(token), len);
     weft_buf_add_char(buf, (char)WEFT_GRAM_SPECIAL);
     return WEFT_OK;
 }
 
-static weft_err add(struct weft_buf *buf, const json_t *value, const char **fault_out) {
-    if (json_is_object(value)) return add_token(buf, value, fault_out);
+static weft_err add(const struct wefti_spelt *spelt, struct weft_buf *buf, const json_t *value,
+                    const char **fault_out) {
+    if (json_is_object(value)) return add_token(spelt, buf, value, fault_out);
     if (!json_is_string(value)) return fault(WEFT_E_INVAL, "is not a string", fault_out);
     weft_buf_add(buf, json_string_value(value), json_string_length(value));
     return WEFT_OK;
@@ -54,7 +63,7 @@ static weft_err keep(struct wefti_spelt *spelt, struct weft_buf *buf, struct wef
     char **texts = realloc(spelt->texts, (spelt->n + 1) * sizeof *texts);
     if (texts) spelt->texts = texts;
     if (!texts) return fault(WEFT_E_NOMEM, "has no memory", fault_out);
-    if (buf->failed) return fault(WEFT_E_TOOBIG, "is longer than 1 MiB", fault_out);
+    if (buf->failed) return fault(WEFT_E_TOOBIG, "is longer than 16 KiB", fault_out);
     *text_out = (struct weft_str){buf->data ? buf->data : "", buf->len};
     texts[spelt->n++] = buf->data;
     buf->data = NULL;
@@ -74,9 +83,9 @@ weft_err wefti_spelt_read(struct wefti_spelt *spelt, const json_t *value, struct
         return WEFT_OK;
     }
     weft_buf_init(&buf, TEXT_BYTES_MAX);
-    if (!json_is_array(value)) err = add(&buf, value, fault_out);
+    if (!json_is_array(value)) err = add(spelt, &buf, value, fault_out);
     json_array_foreach(value, i, one) {
-        if (!err) err = add(&buf, one, fault_out);
+        if (!err) err = add(spelt, &buf, one, fault_out);
     }
     if (!err) err = keep(spelt, &buf, text_out, fault_out);
     weft_buf_fini(&buf);

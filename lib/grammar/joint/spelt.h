@@ -10,11 +10,13 @@
 
 #include "base/err.h"
 #include "base/str.h"
+#include "grammar.h"
 
 /* What was put together; zeroed: nothing. */
 struct wefti_spelt {
     char **texts; /* owned */
     size_t n;
+    const struct weft_gram_specials *specials; /* NULL: any special token may be there */
 };
 void wefti_spelt_fini(struct wefti_spelt *spelt);
 

@@ -20,6 +20,8 @@
 #define TEXT_BYTES_MAX ((size_t)16 << 20)
 #define DEPTH_MAX 100u
 #define TRIGGERS_MAX 256u /* each is looked for in all others */
+#define STOPS_MAX                                                                                  \
+    4096u /* triggers, excluded texts and ends, where triggers have special tokens: likewise */
 #define COUNT_MAX 1000000
 #define PATH_SHOWN 200u
 #define BEGIN_SHOWN 60u
@@ -231,14 +233,16 @@ static wefti_expr one_of(struct tags *t, const struct texts *texts) {
     return texts->n ? wefti_expr_texts(t->tree->pool, texts->list, texts->n) : WEFTI_EXPR_NONE;
 }
 
-/* Those that free text could have in it: there are no special tokens. Drops the others. */
+/* Those that free text could have in it: there are no special tokens. Takes the others to the end. */
 static wefti_expr stops_of(struct tags *t, struct texts *texts) {
-    size_t n = 0;
+    struct texts plain = {texts->list, 0};
     for (size_t i = 0; i < texts->n; i++) {
-        if (!wefti_spelt_has_special(texts->list[i])) texts->list[n++] = texts->list[i];
+        struct weft_str one = texts->list[i];
+        if (wefti_spelt_has_special(one)) continue;
+        texts->list[i] = texts->list[plain.n];
+        texts->list[plain.n++] = one;
     }
-    texts->n = n;
-    return one_of(t, texts);
+    return one_of(t, &plain);
 }
 
 /* Text in which none of `stops` occurs. */
@@ -273,22 +277,45 @@ static wefti_expr free_to_the_end(struct tags *t, wefti_expr stops) {
     return wefti_expr_and2(pool, free_of(t, stops), wefti_expr_not(pool, all));
 }
 
-/* The same where there are special tokens in it: `stops` end neither before nor with what stands before the first. */
-static wefti_expr up_to_special(struct tags *t, struct weft_str trigger, wefti_expr stops) {
+/* What text before the special tokens of a trigger may not end with: the beginning of a stop that would end before the
+ * trigger does. ALL: some stop always does. */
+static wefti_expr early(struct tags *t, struct weft_str trigger, const struct texts *all) {
+    wefti_expr_pool *pool = t->tree->pool;
+    wefti_expr begins = WEFTI_EXPR_NONE;
+    size_t head = wefti_spelt_head(trigger), tail = trigger.len - head;
+    for (size_t i = 0; i < all->n; i++) {
+        struct weft_str stop = all->list[i];
+        size_t before = wefti_spelt_head(stop), behind = stop.len - before;
+        if (wefti_spelt_has((struct weft_str){trigger.data, trigger.len - 1}, stop))
+            return WEFTI_EXPR_ALL;
+        if (behind > 0 && behind < tail &&
+            memcmp(stop.data + before, trigger.data + head, behind) == 0)
+            begins = wefti_expr_alt2(pool, begins, wefti_expr_literal(pool, stop.data, before));
+    }
+    return wefti_expr_cat(pool, WEFTI_EXPR_ALL, begins);
+}
+
+/* The same where there are special tokens in it, which free text has not. */
+static wefti_expr up_to_special(struct tags *t, struct weft_str trigger, wefti_expr stops,
+                                const struct texts *all) {
     wefti_expr_pool *pool = t->tree->pool;
     size_t head = wefti_spelt_head(trigger);
-    wefti_expr text = free_of(t, stops);
-    if (head > 0) {
-        wefti_expr end = wefti_expr_literal(pool, trigger.data, head);
-        text = wefti_expr_and2(pool, text, wefti_expr_cat(pool, WEFTI_EXPR_ALL, end));
+    if (all->n > STOPS_MAX) {
+        fail(t, WEFT_E_TOOBIG, "more than 4096 triggers, excluded texts and ends");
+        return WEFTI_EXPR_NONE;
     }
+    wefti_expr end = wefti_expr_literal(pool, trigger.data, head);
+    wefti_expr parts[] = {free_of(t, stops), wefti_expr_cat(pool, WEFTI_EXPR_ALL, end),
+                          wefti_expr_not(pool, early(t, trigger, all))};
+    wefti_expr text = wefti_expr_and(pool, parts, sizeof parts / sizeof *parts);
     return wefti_expr_cat(pool, text,
                           wefti_expr_literal(pool, trigger.data + head, trigger.len - head));
 }
 
-/* Text that ends with `trigger`, and none of `stops` ends before. */
-static wefti_expr up_to(struct tags *t, struct weft_str trigger, wefti_expr stops) {
-    if (wefti_spelt_has_special(trigger)) return up_to_special(t, trigger, stops);
+/* Text that ends with `trigger`, and none of `all` ends before; of these `stops` are those that are texts. */
+static wefti_expr up_to(struct tags *t, struct weft_str trigger, wefti_expr stops,
+                        const struct texts *all) {
+    if (wefti_spelt_has_special(trigger)) return up_to_special(t, trigger, stops, all);
     wefti_expr_pool *pool = t->tree->pool;
     wefti_expr text = wefti_expr_literal(pool, trigger.data, trigger.len);
     wefti_expr more = wefti_expr_cat(pool, wefti_expr_range(pool, 0, 255), WEFTI_EXPR_ALL);
@@ -358,7 +385,6 @@ static uint32_t dispatch(struct tags *t, const json_t *format, const struct text
     }
     add_ends(t, &all);
     wefti_expr stops = stops_of(t, &all);
-    free(all.list);
     uint32_t any = wefti_tree_parent(tree, WEFTI_TREE_ALT);
     for (size_t i = 0; i < triggers->n && !t->err; i++) {
         uint32_t group = wefti_tree_parent(tree, WEFTI_TREE_ALT), n = 0;
@@ -368,9 +394,10 @@ static uint32_t dispatch(struct tags *t, const json_t *format, const struct text
             n++;
         }
         if (n == 0) continue; /* it may not occur */
-        uint32_t text = expr_node(t, up_to(t, triggers->list[i], stops));
+        uint32_t text = expr_node(t, up_to(t, triggers->list[i], stops, &all));
         wefti_tree_add(tree, any, cat(t, text, group, WEFTI_TREE_NONE));
     }
+    free(all.list);
     uint32_t rest = expr_node(t, free_to_the_end(t, stops));
     if (!is_once) return cat(t, repeat(t, any, 0, WEFTI_EXPR_MANY), rest, WEFTI_TREE_NONE);
     wefti_tree_add(tree, any, rest);
@@ -771,7 +798,7 @@ static uint32_t read_document(struct tags *t, const json_t *root) {
 
 weft_err wefti_tags_read(struct wefti_tree *tree, struct weft_str text, uint32_t *root_out,
                          struct weft_errmsg *why) {
-    struct tags t = {.tree = tree, .why = why};
+    struct tags t = {.tree = tree, .spelt = {.specials = tree->specials}, .why = why};
     struct weft_errmsg ignored;
     json_t *root;
     *root_out = WEFTI_TREE_NONE;

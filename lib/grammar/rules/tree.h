@@ -5,6 +5,7 @@
 
 #include "base/grammar.h"
 #include "expr/expr.h"
+#include "grammar.h"
 
 #define WEFTI_TREE_NONE UINT32_MAX
 
@@ -47,8 +48,9 @@ struct wefti_tree {
      * string of JSON is then in the same state wherever it stands, and what is known of it is known
      * everywhere. */
     bool has_words;
-    uint32_t json_blanks, json_digits; /* of what is made from schemas: base/grammar.h */
-    bool failed;                       /* no memory, or over a million nodes */
+    const struct weft_gram_specials *specials; /* NULL: any special token may be there */
+    uint32_t json_blanks, json_digits;         /* of what is made from schemas: base/grammar.h */
+    bool failed;                               /* no memory, or over a million nodes */
 };
 
 void wefti_tree_init(struct wefti_tree *tree, wefti_expr_pool *pool);
