@@ -1,7 +1,8 @@
-"""Which tokens may come: allowed_token_ids, bad_words, and how many of them thoughts may have; alone, in company, and when
-workers die."""
+"""Which tokens may come: allowed_token_ids, bad_words, special ones, and how many of them thoughts may have; alone, in
+company, and when workers die."""
 
 import functools
+import re
 import tempfile
 
 import harness
@@ -104,6 +105,24 @@ def test_where_nobody_thinks_a_budget_is_none():
         prompt = {"prompt": "<think>", "max_tokens": 20, "temperature": 0}
         assert ids_of(server, "/v1/completions", {**prompt, "thinking_token_budget": 0}) == \
             ids_of(server, "/v1/completions", prompt)
+
+
+def test_special_tokens_come_where_they_are_named():
+    mark = {"type": "token", "token": "<|im_start|>"}
+    tags = {"type": "triggered_tags", "triggers": [mark], "at_least_one": True,
+            "tags": [{"begin": [mark, "f:"], "content": {"type": "regex", "pattern": "[a-c]{2,4}"}, "end": [";", mark]}]}
+    body = {"prompt": "Once upon a time", "max_tokens": 40, "skip_special_tokens": False, "temperature": 1.5}
+
+    def wish(format):
+        return {"response_format": {"type": "structural_tag", "format": format}}
+    requests = [{**body, **wish(tags), "seed": seed} for seed in range(12)]
+    with Server() as server:
+        outputs = the_same_under_kills(server, "/v1/completions", requests)
+        for (ids,) in outputs:
+            assert re.match(r"<\|im_start\|>f:[a-c]{2,4}(;|<\|im_start\|>)", text_of(server, ids)), text_of(server, ids)
+        for token in ("<|nothing|>", "Once", ""):
+            reply = server.post("/v1/completions", {**body, **wish({"type": "token", "token": token})})
+            assert reply.status == 400 and "token" in reply.text, reply.text
 
 
 if __name__ == "__main__":

@@ -187,6 +187,23 @@ bool weft_api_call_has_grammar(const weft_api_call *call) {
            wefti_api_wants_calls_constrained(call);
 }
 
+/* Whether it is one of the model's: one of the format, or one that its text becomes. */
+static bool has_special(void *context, struct weft_str text) {
+    const weft_api_call *call = context;
+    const weft_tokenizer *tok = call->api->tok;
+    const struct weft_tok_input input = {text, WEFT_TOK_PARSE_SPECIAL, 2};
+    struct weft_errmsg why;
+    struct weft_str own = {NULL, 0};
+    uint32_t *ids = NULL;
+    size_t n = 0;
+    if (weft_api_has_mark(&call->api->dialect, text)) return true;
+    weft_err err = weft_tok_encode(tok, &input, &ids, &n, &why);
+    bool is_special = !err && n == 1 && weft_tok_is_special(tok, ids[0]);
+    if (is_special) own.data = weft_tok_token_bytes(tok, ids[0], &own.len);
+    free(ids);
+    return is_special && weft_str_is(own, text.data, text.len);
+}
+
 void weft_api_call_check(weft_api_call *call) {
     struct params *p = &call->params;
     struct weft_errmsg why = {""};
@@ -203,7 +220,8 @@ void weft_api_call_check(weft_api_call *call) {
         p->sampling.grammar.kind == WEFT_GRAMMAR_TEXT)
         return;
     if (wefti_api_is_honoured(&p->sampling.grammar)) return;
-    weft_err err = weft_gram_compile(&p->sampling.grammar, &gram, &why);
+    const struct weft_gram_specials specials = {has_special, call};
+    weft_err err = weft_gram_compile_for(&specials, &p->sampling.grammar, &gram, &why);
     weft_gram_free(gram);
     if (!err) wefti_api_note_honoured(&p->sampling.grammar);
     if (err == WEFT_E_NOMEM)
