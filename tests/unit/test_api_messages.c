@@ -239,6 +239,24 @@ static void a_format_is_a_grammar_of_the_answer(void **state) {
     drop_template();
 }
 
+static void a_budget_that_the_context_holds_bounds_thoughts(void **state) {
+    (void)state;
+    static const uint32_t budgets[] = {0, 100, 1023, 1024, 31999};
+    set_template();
+    for (size_t i = 0; i < sizeof budgets / sizeof budgets[0]; i++) {
+        char fields[160];
+        (void)snprintf(fields, sizeof fields,
+                       HI ",\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":%u}", budgets[i]);
+        weft_api_call *call = prepared(CALL_MESSAGES, fields);
+        assert_int_equal(call->error.status, 0);
+        assert_int_equal(call->params.sampling.thinking_token_budget,
+                         budgets[i] < 1024 ? budgets[i] : UINT32_MAX);
+        weft_api_call_start(call, now_us);
+        weft_api_call_drop(call);
+    }
+    drop_template();
+}
+
 static void tokens_are_counted_as_messages_are(void **state) {
     (void)state;
     static const char fields[] =
@@ -565,6 +583,7 @@ int main(void) {
         CASE(what_cannot_be_read_is_refused_by_its_place),
         CASE(max_tokens_is_needed_and_an_upper_bound),
         CASE(a_format_is_a_grammar_of_the_answer),
+        CASE(a_budget_that_the_context_holds_bounds_thoughts),
         CASE(tokens_are_counted_as_messages_are),
         CASE(an_answer_that_fills_the_context_says_so),
         CASE(bodies_are_the_same_however_they_are_cut),

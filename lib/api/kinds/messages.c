@@ -33,7 +33,7 @@ static void parse(const struct reader *r, const struct weft_api_limits *limits,
     read_max_tokens(r, params);
     wefti_api_json_get_bool(r, "stream", &params->stream);
     wefti_api_params_read_sampling(r, limits, params);
-    wefti_api_params_read_anthropic_answer(r, params);
+    wefti_api_params_read_anthropic_answer(r, limits, params);
     wefti_api_params_read_stops(r, "stop_sequences", params);
     wefti_api_params_read_stop_tokens(r, limits, params);
 }

@@ -484,11 +484,24 @@ static void read_format(const struct reader *r, const char *field, const json_t 
                            "'%s' must be {\"type\": \"json_schema\", \"schema\": ...}", field);
 }
 
-void wefti_api_params_read_anthropic_answer(const struct reader *r, struct params *params) {
+/* One that the context can't hold bounds nothing, and would cost a grammar. */
+static void read_budget(const struct reader *r, const struct weft_api_limits *limits,
+                        struct params *params) {
+    json_t *thinking = wefti_api_json_get(r, "thinking");
+    int64_t budget = INT32_MAX;
+    const struct reader inner = {thinking, r->error, NULL, NULL};
+    if (thinking) wefti_api_json_get_int(&inner, "budget_tokens", 0, INT32_MAX, &budget);
+    if (budget < limits->max_model_len) params->sampling.thinking_token_budget = (uint32_t)budget;
+}
+
+void wefti_api_params_read_anthropic_answer(const struct reader *r,
+                                            const struct weft_api_limits *limits,
+                                            struct params *params) {
     const json_t *metadata = wefti_api_json_get(r, "metadata");
     const json_t *user = json_object_get(metadata, "user_id");
     if (json_string_length(user) > 0)
         params->service.flow = weft_api_flow(json_string_value(user), json_string_length(user));
+    read_budget(r, limits, params);
     read_format(r, "output_format", wefti_api_json_get(r, "output_format"), params);
     const json_t *config = wefti_api_json_get(r, "output_config");
     const json_t *format = json_object_get(config, "format");

@@ -154,9 +154,11 @@ void wefti_api_params_set_suffix(const char *field, const json_t *value, struct 
 void wefti_api_params_truncate(struct params *params, const struct weft_api_limits *limits);
 
 /* Anthropic's conversations: "messages", "system", "tools", "tool_choice", "thinking", and the effort of "output_config".
- * What says of the answer how it is to be, after the sampling, and whose it is: the format, "metadata". */
+ * What says of the answer how it is to be, after the sampling, and whose it is: the format, the thoughts' budget, "metadata". */
 void wefti_api_params_read_anthropic(const struct reader *r, struct params *params);
-void wefti_api_params_read_anthropic_answer(const struct reader *r, struct params *params);
+void wefti_api_params_read_anthropic_answer(const struct reader *r,
+                                            const struct weft_api_limits *limits,
+                                            struct params *params);
 
 /* "priority", "timeout", "user", ...: of every kind that generates. */
 void wefti_api_params_read_service(const struct reader *r, struct params *params);
