@@ -155,6 +155,7 @@ void wefti_api_params_truncate(struct params *params, const struct weft_api_limi
 
 /* Anthropic's conversations: "messages", "system", "tools", "tool_choice", "thinking", and the effort of "output_config".
  * What says of the answer how it is to be, after the sampling, and whose it is: the format, the thoughts' budget, "metadata". */
+void wefti_api_params_read_blocks(const struct reader *r, struct params *params); /* part of it */
 void wefti_api_params_read_anthropic(const struct reader *r, struct params *params);
 void wefti_api_params_read_anthropic_answer(const struct reader *r,
                                             const struct weft_api_limits *limits,
