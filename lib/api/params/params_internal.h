@@ -46,6 +46,11 @@ void wefti_api_params_read_tokens(const struct reader *r, const struct weft_api_
 bool wefti_api_params_open_chat(const struct reader *r, struct params *params);
 void wefti_api_params_add_messages(const struct reader *r, const char *list, const json_t *array,
                                    struct params *params);
+void wefti_api_params_add_message(const struct reader *r, const char *list, size_t idx,
+                                  const json_t *message, struct params *params);
+/* The same for items of a response's input, several of which may be one message; NULL: none. */
+void wefti_api_params_add_items(const struct reader *r, const char *list, const json_t *array,
+                                struct params *params);
 
 /* Of a chat, after its messages: "tools", "tool_choice", "parallel_tool_calls"; what its template is given besides;
  * "continue_final_message", after read_encoding. */
@@ -63,6 +68,10 @@ void wefti_api_params_set_effort(const struct reader *r, const char *field, json
 
 /* Whether the model is to think before it answers, by the names that templates know. */
 void wefti_api_params_set_thinking(const struct reader *r, bool thinks, struct params *params);
+
+/* All of a response's request. */
+void wefti_api_params_read_response(const struct reader *r, const struct weft_api_limits *limits,
+                                    struct params *params);
 
 /* "system" and "prompt" as two messages, or one; nothing where the prompt is absent or empty. */
 void wefti_api_params_read_question(const struct reader *r, struct params *params);
@@ -138,12 +147,13 @@ void wefti_api_params_read_max_tokens(const struct reader *r, const char *name,
 void wefti_api_params_read_llama_names(const struct reader *r, struct params *params);
 
 /* What the output must be, after the sampling: "response_format", "structured_outputs", "guided_...",
- * "grammar" and "json_schema"; and ollama's "format". */
+ * "grammar" and "json_schema"; and ollama's "format", or the one of a response's "text". */
 void wefti_api_params_read_grammar(const struct reader *r, struct params *params);
 void wefti_api_params_read_ollama_format(const struct reader *r, struct params *params);
 /* A JSON Schema that the field `field` has; static. */
 void wefti_api_params_set_schema(const struct reader *r, const char *field, const json_t *schema,
                                  struct params *params);
+void wefti_api_params_read_text_format(const struct reader *r, struct params *params);
 
 /* "truncate_prompt_tokens", "truncation_side", "return_token_ids", "suffix": after all that says how long the output is to be. The
  * second once prompts are ids. */

@@ -304,14 +304,20 @@ bool wefti_api_params_open_chat(const struct reader *r, struct params *params) {
     return true;
 }
 
+void wefti_api_params_add_message(const struct reader *r, const char *list, size_t idx,
+                                  const json_t *message, struct params *params) {
+    const struct place at = {r, list, idx};
+    if (wefti_api_json_ok(r))
+        read_message(&at, message, json_object_get(params->chat.vars, "messages"));
+}
+
 void wefti_api_params_add_messages(const struct reader *r, const char *list, const json_t *array,
                                    struct params *params) {
-    json_t *messages = json_object_get(params->chat.vars, "messages"), *one;
+    json_t *one;
     size_t i;
     json_array_foreach(array, i, one) {
-        const struct place at = {r, list, i};
+        wefti_api_params_add_message(r, list, i, one, params);
         if (!wefti_api_json_ok(r)) return;
-        read_message(&at, one, messages);
     }
 }
 
