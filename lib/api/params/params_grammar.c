@@ -300,6 +300,43 @@ void wefti_api_params_set_schema(const struct reader *r, const char *field, cons
     set_schema(&(struct wish){r, field, field, false}, schema, params);
 }
 
+/* The same as "response_format", but that what is within "json_schema" there stands beside the type. */
+void wefti_api_params_read_text_format(const struct reader *r, struct params *params) {
+    struct wish wish = {r, "text", "text.format", false};
+    json_t *text = wefti_api_json_get(r, "text");
+    struct fields_known known, known_inner;
+    if (!text) return;
+    if (!json_is_object(text)) {
+        wefti_api_json_wrong_type(r, "text", "an object", text);
+        return;
+    }
+    const struct reader outer = wefti_api_json_within(r, text, &known);
+    json_t *format = wefti_api_json_get(&outer, "format");
+    wefti_api_json_note(&outer, "verbosity");
+    wefti_api_json_look_for_unknown(&outer, "text.");
+    if (!format) return;
+    if (!json_is_object(format)) {
+        refuse_type(&wish, "an object", format);
+        return;
+    }
+    const struct reader inner = wefti_api_json_within(r, format, &known_inner);
+    const json_t *type = wefti_api_json_get(&inner, "type");
+    if (wefti_api_json_is_text(type, "json_object")) {
+        set_any_object(&wish, params);
+    } else if (wefti_api_json_is_text(type, "json_schema")) {
+        wish.name = "text.format.schema";
+        set_schema(&wish, wefti_api_json_get(&inner, "schema"), params);
+        wefti_api_json_note(&inner, "name");
+        wefti_api_json_note(&inner, "description");
+        wefti_api_json_note(&inner, "strict");
+    } else if (!wefti_api_json_is_text(type, "text")) {
+        weft_api_error_set(
+            r->error, 400, wish.field, INVALID,
+            "'text.format.type' must be \"text\", \"json_object\" or \"json_schema\"");
+    }
+    wefti_api_json_look_for_unknown(&inner, "text.format.");
+}
+
 void wefti_api_params_read_grammar(const struct reader *r, struct params *params) {
     read_response_format(r, params);
     read_structured_outputs(r, params);
