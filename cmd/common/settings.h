@@ -229,6 +229,10 @@
       "most log-probabilities per token a request may ask for; -1: all of the vocabulary")                                    \
     X(max_logprob_bytes, SIZE, "max-logprob-bytes", FRONT, 4096, 1e12, "64MiB", "SIZE",            \
       "memory one request's log-probabilities may take at a time")                                 \
+    X(responses_bytes, SIZE, "responses-store", FRONT, 0, 1e12, "0", "SIZE",                       \
+      "memory for responses that are kept, to be gone on with or asked for; 0: none are")          \
+    X(responses_ttl_s, U32, "responses-ttl", FRONT, 1, 31536000, "3600", "SECONDS",                \
+      "how long each is kept at most")                                                             \
     X(client_stall_timeout_ms, U32, "client-stall-timeout", FRONT, 100, WEFT_SETTING_MS_MAX,       \
       "60000", "MS", "drop a client that takes next to no bytes for so long")                      \
     X(request_timeout_ms, U32, "request-timeout", FRONT, 0, WEFT_SETTING_MS_MAX, "0", "MS",        \

@@ -156,6 +156,8 @@ int main(int argc, char **argv) {
         .allowed_origins = config->allowed_origins,
         .max_body_bytes = config->max_body_bytes,
         .max_logprob_bytes = config->max_logprob_bytes,
+        .responses_bytes = config->responses_bytes,
+        .responses_ttl_s = config->responses_ttl_s,
         .request_timeout_ms = config->request_timeout_ms,
         .restart_grace_ms = config->restart_grace_ms,
         .max_queue = config->max_queue,

@@ -25,6 +25,8 @@ struct weft_api_settings {       /* from the command line */
     uint32_t request_timeout_ms; /* 0: none */
     uint32_t restart_grace_ms;   /* see weft_api_is_back_soon */
     uint32_t max_queue;          /* prompts that wait meanwhile */
+    uint64_t responses_bytes;    /* that are kept; 0: none are */
+    uint32_t responses_ttl_s;
     bool prefix_cache;           /* the scheduler looks prompts up there, */
     bool prefix_cache_per_key;   /* and tenants find their own only */
     int64_t started_s;           /* wall clock */
@@ -63,6 +65,7 @@ struct weft_api_state {
      * result until it is sent), against `output_max`; small output costs nothing. A separate
      * budget, so that large prompts cannot use it up. */
     uint64_t output_bytes, output_max;
+    struct weft_api_store *store; /* responses that are kept; NULL: none are */
 };
 
 /* A body up to this size costs nothing, so nobody can use up what small requests need. Their number

@@ -25,6 +25,8 @@ static inline uint64_t weft_api_us_of_ms(double ms) {
 /* The longest name by which a user is told from others: more than any id, a hash or a mail address. */
 #define WEFT_API_USER_BYTES_MAX 256
 
+struct weft_api_store; /* store/store.h */
+
 /* What the server allows; const during a request. */
 struct weft_api_limits {
     const char *model_name; /* that answers show: the first of */
@@ -39,6 +41,11 @@ struct weft_api_limits {
     const uint32_t *eos;
     size_t n_eos;
     struct weft_gen_defaults defaults;
+    struct weft_api_recall { /* of earlier responses */
+        struct weft_api_store *store; /* NULL: none is kept */
+        uint64_t tenant;              /* whose they are */
+        uint64_t now_ms;
+    } recall;
 };
 
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "store/store.h"
 
 /* Request bodies held at once: room for several of the largest. */
 #define HELD_BODIES 8
@@ -25,6 +26,10 @@ void weft_api_init(struct weft_api_state *api, const struct weft_api_settings *s
     LIST_INIT(&api->parked_tenants);
     weft_api_metrics_init(&api->metrics);
     json_object_seed(0);
+    if (!settings->responses_bytes) return;
+    api->store = wefti_api_store_new(settings->responses_bytes,
+                                     (uint64_t)settings->responses_ttl_s * 1000);
+    WEFT_ASSERT(api->store); /* at the start there is memory */
 }
 
 weft_err weft_api_set_template(struct weft_api_state *api, char *source, const char *parser,
@@ -48,6 +53,7 @@ void weft_api_fini(struct weft_api_state *api) {
     weft_tmpl_free(api->chat);
     free(api->chat_source);
     weft_tok_free(api->tok);
+    wefti_api_store_free(api->store);
     free(api->model_names_text);
     weft_api_keys_fini(&api->keys);
 }
