@@ -188,6 +188,8 @@ void wefti_api_params_fini(struct params *params) {
     free(params->allowed_tokens);
     free(params->bad_words);
     free(params->grammar_text);
+    free(params->answer_fields);
+    free(params->kept_items);
     weft_msg_tools_free(params->chat.tools);
     weft_msg_tools_free(params->chat.callable_tools);
     memset(params, 0, sizeof *params);

@@ -96,6 +96,11 @@ struct params {
 
     struct service service;
 
+    /* Of responses, as JSON: what the answer says of the request, as members of an object; and the items of the
+     * conversation, a list, where the store is to keep them. Both owned, NULL: none. */
+    char *answer_fields, *kept_items;
+    size_t n_answer_fields, n_kept_items;
+
     char **stops; /* and each of them */
     size_t *stop_lens;
     uint32_t n_stops, cap_stops;
