@@ -94,7 +94,10 @@ static void name_call(weft_api_call *call, const struct weft_api_call_request *r
     const char *prefix = request->kind->id_prefix;
     size_t n = strlen(prefix);
     const char *between = n > 0 && prefix[n - 1] == '_' ? "" : "-";
-    if (request->is_rpc)
+    if (request->kind->has_random_ids)
+        (void)snprintf(call->id, sizeof call->id, "%.23s%s%016" PRIx64 "%016" PRIx64, prefix,
+                       between, weft_rand_seed(), weft_rand_seed());
+    else if (request->is_rpc)
         (void)snprintf(call->id, sizeof call->id, "%.23s%s%016" PRIx64, prefix, between,
                        weft_rand_seed());
     else
@@ -122,6 +125,8 @@ weft_api_call *weft_api_call_new(struct weft_api_state *api,
     STAILQ_INIT(&call->unrendered);
     call->model_name = api->limits.model_name; /* outlives every call */
     call->limits = api->limits;
+    call->limits.recall = (struct weft_api_recall){api->store, request->asker.tenant,
+                                                   request->now_us / 1000};
     call->held_bytes = weft_api_cost(n_body);
     call->output = (struct output_budget){.api = api,
                                           .free_bytes = request->free_bytes,
@@ -176,6 +181,7 @@ static void count_open_choices(const weft_api_call *call, enum weft_end reason) 
 }
 
 static void call_free(weft_api_call *call) {
+    if (call->kind->free_state) call->kind->free_state(call);
     for (uint32_t i = 0; i < call->n_choices; i++) {
         struct choice *choice = &call->choices[i];
         free(choice->tokens);
@@ -362,7 +368,10 @@ static void submit(weft_api_call *call, uint64_t now_us) {
 static bool settle(weft_api_call *call) {
     struct weft_api_state *api = call->api;
     uint64_t bytes = 0;
-    if (call->held_bytes == 0) return true;
+    uint64_t kept_bytes = weft_api_cost(call->params.n_kept_items);
+    if (call->held_bytes == 0 && kept_bytes == 0) return true;
+    if (call->held_bytes > 0) bytes = call->params.n_answer_fields;
+    bytes += kept_bytes;
     for (uint32_t i = 0; i < call->params.n_prompts; i++) {
         const struct prompt *prompt = &call->params.prompts[i];
         bytes += prompt->n_ids * sizeof *prompt->ids + (prompt->echo ? prompt->text_len : 0);

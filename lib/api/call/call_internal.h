@@ -121,6 +121,7 @@ struct weft_api_call {
     struct weft_buf chunk_head;      /* how each chunk of its stream begins, */
     struct weft_writer chunk_writer; /* and the writer after that */
     struct render render;
+    void *kind_state; /* of its rendering: owned, and the kind's to free; NULL: none */
     struct output_budget output;
 };
 

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "call/prepare.h"
 #include "codec/digest.h"
+#include "kinds/kind.h"
 
 #define CHAT_BYTES_MAX (64u << 20)
 #define ID_LETTERS 9 /* of Mistral's templates, which refuse any other id */
@@ -107,8 +108,8 @@ static void fail(weft_api_call *call, weft_err err, uint32_t line, const struct 
     char place[48] = "";
     if (line && !strstr(text, "line "))
         (void)snprintf(place, sizeof place, " (chat template, line %" PRIu32 ")", line);
-    weft_api_error_set(&call->error, err == WEFT_E_NOMEM ? 500 : 400, "messages", NULL, "%s%s",
-                       text, place);
+    weft_api_error_set(&call->error, err == WEFT_E_NOMEM ? 500 : 400, call->kind->prompt_field,
+                       NULL, "%s%s", text, place);
 }
 
 static void render(weft_api_call *call, struct weft_buf *text) {

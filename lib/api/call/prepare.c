@@ -14,6 +14,8 @@
 #include "codec/json_out.h"
 #include "codec/msgpack_json.h"
 #include "grammar/grammar.h"
+#include "kinds/kind.h"
+#include "store/store.h"
 
 #define JSON_VALUES_MAX (2u << 20) /* some 80 MB of parsed tree */
 #define JSON_DEPTH_MAX 64
@@ -71,8 +73,11 @@ bool weft_api_call_make_room(weft_api_call *call) {
 }
 
 size_t weft_api_call_body_bytes(const weft_api_call *call) {
-    if (!call->unpack) return call->body.len;
-    return weft_gunzip_bytes(call->unpack) + call->body_room;
+    /* A short one may go on with a long conversation. */
+    struct weft_api_store *store = call->kind->recalls ? call->limits.recall.store : NULL;
+    size_t n_recalled = store ? wefti_api_store_figures(store).largest : 0;
+    if (!call->unpack) return call->body.len + n_recalled;
+    return n_recalled + weft_gunzip_bytes(call->unpack) + call->body_room;
 }
 
 /* ----------------------------------------------------------------------------- from its JSON --- */

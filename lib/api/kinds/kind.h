@@ -70,6 +70,8 @@ struct weft_api_kind {
     bool generates;             /* else the scheduler is not needed */
     bool takes_tags;            /* "NAME:latest" is the model NAME */
     bool takes_suffix;          /* by that name */
+    bool has_random_ids;        /* its responses */
+    bool recalls;               /* earlier ones, as part of the prompt */
     bool tells_messages;        /* thoughts and calls apart from the answer (render/message.h) */
     size_t prompt_tokens_max;   /* 0: what fits the context */
 
@@ -93,6 +95,11 @@ struct weft_api_kind {
     bool (*end_stream)(weft_api_call *call, struct weft_buf *out, size_t limit);
     /* The last event of one that failed. NULL: the error, framed like the others. */
     void (*fail_stream)(const weft_api_call *call, struct weft_buf *out);
+
+    /* All of a stream, in place of the functions for its chunks; as weft_api_render_stream. NULL: those. */
+    enum weft_api_render (*stream)(weft_api_call *call, struct weft_buf *out, size_t limit);
+    /* Frees call->kind_state. NULL: it has none. */
+    void (*free_state)(weft_api_call *call);
 
     /* The value of "logprobs" in a chunk; in notifications of MessagePack-RPC, too. */
     void (*write_chunk_logprobs)(const struct render_chunk *chunk, struct weft_writer *w);

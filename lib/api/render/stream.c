@@ -326,6 +326,7 @@ enum weft_api_render weft_api_render_stream(weft_api_call *call, struct weft_buf
     size_t limit = out->len + budget;
     WEFT_ASSERT(!call->is_rpc);
     if (call->render.is_finished) return WEFT_API_RENDER_DONE;
+    if (call->kind->stream) return call->kind->stream(call, out, limit);
     while (out->len < limit) {
         size_t start = out->len;
         struct choice *begun = wefti_api_ids_begun(call);
