@@ -115,6 +115,7 @@ struct weft_api_kind {
     X(detokenize)                                                                                  \
     X(llama)                                                                                       \
     X(llama_infill)                                                                                \
+    X(responses)                                                                                   \
     X(ollama_generate)                                                                             \
     X(ollama_chat)                                                                                 \
     X(ollama_show)
