@@ -28,6 +28,7 @@
 
 struct weft_api_state;
 struct weft_api_answer;
+struct weft_api_http;
 
 struct weft_api_span {
     const char *at; /* NULL: not there */
@@ -42,17 +43,21 @@ struct weft_api_moment {
 
 struct weft_api_route {
     const char *path;          /* NULL: there is none */
-    bool is_post;              /* else GET and HEAD */
+    bool is_post;              /* else GET and HEAD, */
+    bool is_dropped;           /* and DELETE */
     bool is_prefix;            /* any path that begins so */
     bool is_guarded;           /* by the API key, */
     bool is_admins;            /* and that of an admin */
     bool needs_model;          /* 503 while nothing is served */
     bool is_live;              /* also as server-sent events: live.h */
     bool is_watched;           /* for probes and metrics: answered in a spare place, too */
-    const weft_api_kind *kind; /* of the call that answers; NULL: `act` or `answer` does */
+    const weft_api_kind *kind; /* of the call that answers; NULL: one of these does */
     void (*act)(struct weft_api_state *api, struct weft_api_error *error); /* 200 without a body */
     void (*answer)(const struct weft_api_state *api, const struct weft_api_span *path,
                    const struct weft_api_moment *moment, struct weft_api_answer *out);
+    /* The same where it matters who asks, or how. */
+    void (*reply)(const struct weft_api_http *http, const struct weft_api_moment *moment,
+                  struct weft_api_answer *out);
 };
 
 /* An answer that needs no call. */

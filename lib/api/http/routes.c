@@ -12,10 +12,12 @@
 #include "http/page.h"
 #include "kinds/kind.h"
 #include "names.h"
+#include "store/store.h"
 
 #define JSON "application/json"
 #define TEXT_BYTES_MAX (1u << 20)
-#define PROPS_BYTES_MAX (8u << 20) /* a chat template of 1 MiB, escaped */
+#define PROPS_BYTES_MAX (8u << 20)           /* a chat template of 1 MiB, escaped */
+#define RESPONSE_BYTES_MAX ((size_t)1 << 40) /* the store's own bound is less */
 
 /* ---------------------------------------------------------------------------- short answers --- */
 
@@ -207,6 +209,42 @@ static void post_embeddings(const struct weft_api_state *api, const struct weft_
                        "this server does not compute embeddings yet");
 }
 
+/* /v1/responses/ID: what is kept there, or that it isn't any more. Whose key is another one finds nothing. */
+static void reply_response(const struct weft_api_http *h, const struct weft_api_moment *moment,
+                           struct weft_api_answer *out) {
+    char id[WEFT_API_URL_BYTES_MAX + 1], quoted[80];
+    size_t prefix = strlen(h->route.path);
+    WEFT_ASSERT(h->path.len > prefix && h->path.len - prefix < sizeof id);
+    struct weft_str name = {id, decode(h->path.at + prefix, h->path.len - prefix, id)};
+    weft_api_store *store = h->api->store;
+    bool is_there = false, drops = h->method == HTTP_DELETE;
+    out->body.max_bytes = RESPONSE_BYTES_MAX;
+    if (store && drops)
+        is_there = wefti_api_store_drop(store, h->asks.tenant, name, moment->now_ms);
+    else if (store)
+        is_there = wefti_api_store_get(store, h->asks.tenant, name, KEPT_RESPONSE, moment->now_ms,
+                                       &out->body);
+    weft_api_quote(name.data, name.len, quoted, sizeof quoted);
+    if (!is_there) {
+        weft_api_error_set(&out->error, 404, "response_id", "response_not_found",
+                           "no response '%s' is kept here%s", quoted,
+                           store ? "" : ": this server was started without --responses-store");
+        return;
+    }
+    out->status = 200;
+    out->type = JSON;
+    if (!drops) return;
+    struct weft_writer w = begin_json(out);
+    weft_write_map(&w);
+    weft_write_key(&w, "id");
+    weft_write_text(&w, name.data, name.len);
+    weft_write_key(&w, "object");
+    weft_write_str(&w, "response");
+    weft_write_key(&w, "deleted");
+    weft_write_bool(&w, true);
+    weft_write_end(&w);
+}
+
 /* ----------------------------------------------------------------------------------- routes --- */
 
 /* Routes beside those of calls (kinds/kind.h). */
@@ -217,6 +255,11 @@ static const struct weft_api_route routes[] = {
      .is_guarded = true,
      .is_admins = true,
      .act = wefti_api_reset_prefix_cache},
+    {.path = "/v1/responses/",
+     .is_prefix = true,
+     .is_guarded = true,
+     .is_dropped = true,
+     .reply = reply_response},
     {.path = "/v1/models", .is_guarded = true, .answer = get_models},
     {.path = "/v1/models/", .is_guarded = true, .answer = get_models},
     {.path = "/v1/models/", .is_prefix = true, .is_guarded = true, .answer = get_model},
@@ -239,6 +282,7 @@ static const struct weft_api_route routes[] = {
 };
 
 const char *wefti_api_route_allow(const struct weft_api_route *route) {
+    if (route->is_dropped) return "GET, HEAD, DELETE, OPTIONS";
     return route->is_post ? "POST, OPTIONS" : "GET, HEAD, OPTIONS";
 }
 
@@ -316,6 +360,7 @@ void wefti_api_http_check(struct weft_api_http *h) {
     }
     bool is_method =
         route->is_post ? h->method == HTTP_POST : h->method == HTTP_GET || h->method == HTTP_HEAD;
+    is_method = is_method || (route->is_dropped && h->method == HTTP_DELETE);
     if (!is_method) {
         weft_api_error_set(no, 405, NULL, "method_not_allowed", "%s takes %s", route->path,
                            wefti_api_route_allow(route));
@@ -406,6 +451,10 @@ void weft_api_http_answer(const struct weft_api_http *h, const struct weft_api_m
     if (h->route.act) {
         out->status = 200;
         h->route.act(h->api, &out->error);
+        return;
+    }
+    if (h->route.reply) {
+        h->route.reply(h, moment, out);
         return;
     }
     WEFT_ASSERT(h->route.answer && !h->route.kind);
