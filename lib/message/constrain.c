@@ -86,10 +86,11 @@ static const struct {
 };
 
 static const struct layout *layout_of(const struct weft_msg_format *format) {
-    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
-        if (!strcmp(layouts[i].format, format->name)) return &layouts[i];
-    WEFT_ASSERT(!"a format without a layout");
-    return NULL;
+    const struct layout *layout = NULL;
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts && !layout; i++)
+        if (!strcmp(layouts[i].format, format->name)) layout = &layouts[i];
+    WEFT_ASSERT(layout);
+    return layout;
 }
 
 static const struct wefti_msg_writing *writing_of(const struct weft_msg_format *format) {
