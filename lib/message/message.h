@@ -89,6 +89,8 @@ struct weft_msg_event {
 };
 typedef void (*weft_msg_sink)(void *context, const struct weft_msg_event *event);
 
+/* What one takes beside the text that it holds. */
+size_t weft_msg_parser_bytes(void);
 /* NOMEM. */
 WEFT_MUST_CHECK weft_err weft_msg_parser_new(const struct weft_msg_setup *setup,
                                              weft_msg_parser **parser_out);

@@ -270,6 +270,7 @@ static bool hold_ahead(weft_api_call *call, uint64_t n_choices) {
         once += weft_stop_set_bytes(p->stop_lens, p->n_stops);
         each += 2 * weft_stop_bytes(p->n_stops); /* scan and view */
     }
+    if (p->chat.format) each += 2 * weft_msg_parser_bytes();
     if (!hold_output(call, once + n_choices * each)) return false;
     call->output.prepaid_bytes = logprobs;
     return true;
@@ -494,6 +495,8 @@ static bool grow_tokens(weft_api_call *call, struct choice *choice) {
     uint32_t more = choice->cap_tokens ? choice->cap_tokens : 16;
     if (more > max - choice->cap_tokens) more = max - choice->cap_tokens;
     size_t n_bytes = more * sizeof *choice->tokens;
+    /* A call is held until it is complete: some four bytes for each token. */
+    if (call->params.chat.tools) n_bytes *= 2;
     if (!hold_output(call, n_bytes)) return false;
     uint32_t *tokens = realloc(choice->tokens, (choice->cap_tokens + more) * sizeof *tokens);
     if (!tokens) {

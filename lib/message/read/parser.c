@@ -230,6 +230,10 @@ static void run(weft_msg_parser *p) {
     drop_told(p);
 }
 
+size_t weft_msg_parser_bytes(void) {
+    return sizeof(struct weft_msg_parser);
+}
+
 weft_err weft_msg_parser_new(const struct weft_msg_setup *setup, weft_msg_parser **parser_out) {
     WEFT_ASSERT(setup->format);
     *parser_out = NULL;
