@@ -110,7 +110,7 @@ def total(usage):
 
 
 def test_an_agents_request_is_answered():
-    with Server() as server:
+    with Server("--strict-fields") as server:
         n = ask(server, {key: value for key, value in agents().items() if key not in ("max_tokens", "stream", "metadata")},
                 "/v1/messages/count_tokens?beta=true")["input_tokens"]
         whole = ask(server, agents(stream=False, temperature=0))
@@ -192,6 +192,40 @@ def test_errors_have_anthropics_shape():
             assert server.post(MESSAGES, body, headers).json["type"] == "message"
         assert server.get("/v1/messages", key).json["error"]["type"] == "invalid_request_error"
         assert server.post("/v1/messages/batches", {}, key).json["error"]["type"] == "not_found_error"
+
+
+def mutated(rng, value, depth=0):
+    """The value with one of its parts replaced by something else."""
+    junk = [None, True, -1, 1e300, "", "\0", "x" * 3000, [], {}, [[]], {"type": "text"}, {"type": "image"}, {"role": "user"}]
+    if depth and rng.random() < 0.3 or not isinstance(value, (dict, list)) or not value:
+        return rng.choice(junk)
+    key = rng.choice(list(value)) if isinstance(value, dict) else rng.randrange(len(value))
+    copy = value.copy()
+    copy[key] = mutated(rng, value[key], depth + 1)
+    return copy
+
+
+def test_faulty_conversations_are_refused_and_hurt_nobody():
+    rng = harness.rng()
+    with Server() as server:
+        n_refused = 0
+        for _ in range(600):
+            reply = server.post(MESSAGES, mutated(rng, agents(stream=rng.random() < 0.2, max_tokens=2)), HEADERS)
+            n_refused += reply.status == 400
+            assert reply.status in (200, 400, 404), reply.text
+            if reply.status != 200:
+                assert reply.json["error"]["message"] and reply.json["type"] == "error", reply.text
+        assert n_refused > 60, n_refused
+        called = [{"type": "tool_use", "id": str(i), "name": "Bash", "input": {}} for i in range(20000)]
+        results = [{"type": "tool_result", "tool_use_id": str(i), "content": [{"type": "text", "text": "x"}]}
+                   for i in range(20000)]
+        for messages in ([{"role": "user", "content": [{"type": "text", "text": "a"}] * 100000}],
+                         [{"role": ["user", "system"][i % 2], "content": "a"} for i in range(100000)],
+                         [{"role": ["user", "assistant"][i % 2], "content": "a"} for i in range(100000)],
+                         [*HI, {"role": "assistant", "content": called}, {"role": "user", "content": results}]):
+            reply = server.post(MESSAGES, {"max_tokens": 2, "messages": messages}, HEADERS)
+            assert reply.status == 400 and "context length" in reply.json["error"]["message"], reply.text[:500]
+        ask(server, agents(stream=False, max_tokens=2))
 
 
 def test_a_stream_goes_on_after_the_worker_was_killed():
