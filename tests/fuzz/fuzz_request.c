@@ -55,7 +55,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     while (wefti_api_kinds[n_kinds])
         n_kinds++;
     WEFT_ASSERT(n_kinds > 0);
-    uint32_t kind = (bytes[0] & 3) | (bytes[0] & 8) >> 1; /* between them bit 2: MessagePack */
+    /* Between them bit 2: MessagePack; bits 4 and 5 make digits and letters of them. */
+    uint32_t kind = (bytes[0] & 3) | (bytes[0] & 8) >> 1 | (bytes[0] & 0x40) >> 3;
     const struct weft_api_call_request request = {.kind = wefti_api_kinds[kind % n_kinds],
                                                   .body = &body,
                                                   .request_id = "fuzz",
@@ -94,19 +95,39 @@ void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
         "\"seed\":-7,\"stop_token_ids\":[3],\"min_tokens\":1,\"top_k\":4,\"min_p\":0.1}",
         "1{\"messages\":[{\"role\":\"system\",\"content\":\"x\"},{\"role\":\"user\",\"content\":"
         "[{\"type\":\"text\",\"text\":\"hi\"}]}],\"logprobs\":true,\"top_logprobs\":3}",
-        "2{\"prompt\":\"hello\",\"return_token_strs\":true}",
-        "2{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"add_generation_prompt\":false}",
-        "3{\"tokens\":[1,2,3]}",
-        "8{\"prompt\":\"a\",\"n_predict\":-1,\"repeat_penalty\":1.1,\"repeat_last_n\":-1,\"n_"
+        "8{\"prompt\":\"hello\",\"return_token_strs\":true}",
+        "8{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"add_generation_prompt\":false}",
+        "9{\"tokens\":[1,2,3]}",
+        ":{\"prompt\":\"a\",\"n_predict\":-1,\"repeat_penalty\":1.1,\"repeat_last_n\":-1,\"n_"
         "probs\":2,"
         "\"logit_bias\":[[5,1.5],[6,false]],\"samplers\":null,\"min_keep\":0}",
-        "9{\"prompt\":\"a\",\"system\":\"b\",\"raw\":false,\"options\":{\"num_predict\":5,\"seed\":"
+        "A{\"prompt\":\"a\",\"system\":\"b\",\"raw\":false,\"options\":{\"num_predict\":5,\"seed\":"
         "1,"
         "\"stop\":[\"x\"],\"repeat_penalty\":1.1,\"num_ctx\":2048},\"keep_alive\":\"5m\"}",
-        ":{\"model\":\"m:latest\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"stream\":"
+        "B{\"model\":\"m:latest\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"stream\":"
         "false,"
         "\"logprobs\":true,\"top_logprobs\":2}",
-        ";{\"model\":\"m\"}",
+        "C{\"model\":\"m\"}",
+        "2{\"max_tokens\":9,\"system\":[{\"type\":\"text\",\"text\":\"s\"}],\"messages\":[{"
+        "\"role\":\"user\",\"content\":"
+        "\"a\"},{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"t\","
+        "\"signature\":\"\"},"
+        "{\"type\":\"tool_use\",\"id\":\"1\",\"name\":\"f\",\"input\":{\"a\":1}}]},{\"role\":"
+        "\"user\",\"content\":["
+        "{\"type\":\"tool_result\",\"tool_use_id\":\"1\",\"content\":[{\"type\":\"text\",\"text\":"
+        "\"r\"}]},{\"type\":"
+        "\"text\",\"text\":\"b\"}]}],\"tools\":[{\"name\":\"f\",\"input_schema\":{\"type\":"
+        "\"object\"}},{\"type\":"
+        "\"bash_1\",\"name\":\"bash\"}],\"tool_choice\":{\"type\":\"any\",\"disable_parallel_tool_"
+        "use\":true}}",
+        "2{\"max_tokens\":9,\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":"
+        "\"user\",\"content\":\"u\"},"
+        "{\"role\":\"assistant\",\"content\":\"a\"}],\"thinking\":{\"type\":\"enabled\",\"budget_"
+        "tokens\":5},"
+        "\"output_config\":{\"effort\":\"low\",\"format\":{\"type\":\"json_schema\",\"schema\":{}}}"
+        ",\"metadata\":"
+        "{\"user_id\":\"u\"},\"stop_sequences\":[\"x\"]}",
+        "3{\"messages\":[{\"role\":\"user\",\"content\":\"u\"}]}",
         "4\x82\xa6prompt\xa2hi\xaamax_tokens\x05",
         "5\x81\xa8messages\x91\x82\xa4role\xa4user\xa7"
         "content\xa2hi",
