@@ -15,7 +15,6 @@
 #include "store/store.h"
 
 #define FIELD_BYTES_PER_PIECE 16384
-#define ENTRY_BYTES_MAX ((size_t)1 << 40) /* the store's own bound is less */
 
 /* ------------------------------------------------------------------------------------ state --- */
 
@@ -72,7 +71,7 @@ static void keep(weft_api_call *call, struct response_state *state) {
     struct weft_buf body;
     if (!call->params.kept_items || !call->api->store || state->is_kept) return;
     state->is_kept = true;
-    weft_buf_init(&body, ENTRY_BYTES_MAX);
+    weft_buf_init(&body, (size_t)wefti_api_store_figures(call->api->store).bytes_max);
     wefti_api_render_rewind(call);
     enum weft_api_render status = weft_api_render_body(call, &body, SIZE_MAX / 2);
     if (status == WEFT_API_RENDER_DONE && !body.failed) keep_body(call, &body);

@@ -275,6 +275,7 @@ static void refuse_unsupported(const struct reader *r) {
     wefti_api_params_refuse_unsupported(&others);
     wefti_api_params_refuse(r, refused);
     wefti_api_json_note(r, "max_tool_calls"); /* of tools that a server runs */
+    wefti_api_json_note(r, "client_metadata"); /* Codex's */
 }
 
 /* ------------------------------------------------------------------------ what the answer says --- */
