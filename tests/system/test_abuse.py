@@ -229,8 +229,15 @@ BAD_BODIES = [  # (path, body, status, param)
     ("/v1/chat/completions", {"messages": []}, 400, "messages"),
     ("/v1/chat/completions", {"messages": [{"content": "x"}]}, 400, None),
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "tools": [
-        {"type": "function", "function": {"name": "f"}}]}, 400, "tools"),
+        {"type": "function", "function": {"name": 5}}]}, 400, "tools"),
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "top_logprobs": 3}, 400, "top_logprobs"),
+    ("/v1/responses", b"[]", 400, None),
+    ("/v1/responses", {}, 400, "input"),
+    ("/v1/responses", {"input": [[]]}, 400, "input[0]"),
+    ("/v1/responses", {"input": [{"type": "function_call_output", "output": "x"}]}, 400, "input[0].call_id"),
+    ("/v1/responses", {"input": "x", "tools": [{"type": "function"}]}, 400, "tools"),
+    ("/v1/responses", {"input": "x", "previous_response_id": 5}, 400, "previous_response_id"),
+    ("/v1/responses", {"input": "x", "text": {"format": {"type": "json_schema", "schema": 5}}}, 400, "text"),
     ("/tokenize", {"prompt": 5}, 400, "prompt"),
     ("/detokenize", {"tokens": "x"}, 400, "tokens"),
 ]
