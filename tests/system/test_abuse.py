@@ -260,6 +260,27 @@ def test_wrong_types_and_values_name_the_parameter():
                                                "logprobs": None, "temperature": None}).status == 200
 
 
+BAD_MESSAGES = [{}, {"max_tokens": 5}, {"max_tokens": 5, "messages": 5}, {"max_tokens": 5, "messages": [5]},
+                {"max_tokens": 5, "messages": [{"role": "king", "content": "x"}]}, {"messages": [{"role": "user", "content": "x"}]},
+                {"max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
+                {"max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "tool_result"}]}]},
+                {"max_tokens": 5, "messages": [{"role": "user", "content": "x"}], "tools": [{"name": 5}]},
+                {"max_tokens": 5, "messages": [{"role": "user", "content": "x"}], "tool_choice": {"type": "tool"}},
+                {"max_tokens": 5, "messages": [{"role": "user", "content": "x"}], "system": 5},
+                {"max_tokens": "x", "messages": [{"role": "user", "content": "x"}]}]
+
+
+def test_wrong_messages_are_refused_as_anthropics_clients_know_it():
+    with Server() as server, Witness(server):
+        for body in BAD_MESSAGES:
+            for path in ("/v1/messages", "/v1/messages/count_tokens?beta=true"):
+                reply = server.post(path, body)
+                if path != "/v1/messages" and reply.status == 200:
+                    continue  # what only answers have
+                assert reply.status == 400 and reply.json["type"] == "error", (path, body, reply.text)
+                assert reply.json["error"]["type"] == "invalid_request_error" and reply.json["error"]["message"], reply.text
+
+
 def test_a_prompt_longer_than_the_context_is_400_as_openai_words_it():
     with Server("--max-model-len", "64") as server:
         reply = server.post("/v1/completions", {"prompt": [5] * 64, "max_tokens": 1})
