@@ -15,8 +15,8 @@ static void split_scales(const uint8_t packed[12], uint8_t scales[8], uint8_t mi
     for (uint32_t i = 0; i < 4; i++) {
         scales[i] = packed[i] & 63u;
         mins[i] = packed[4 + i] & 63u;
-        scales[4 + i] = (uint8_t)((packed[8 + i] & 15u) | packed[i] >> 6 << 4);
-        mins[4 + i] = (uint8_t)(packed[8 + i] >> 4 | packed[4 + i] >> 6 << 4);
+        scales[4 + i] = (uint8_t)((packed[8 + i] & 15u) | (uint32_t)packed[i] >> 6 << 4);
+        mins[4 + i] = (uint8_t)((uint32_t)packed[8 + i] >> 4 | (uint32_t)packed[4 + i] >> 6 << 4);
     }
 }
 
