@@ -1,4 +1,4 @@
-"""Packages of npm, clients nobody here wrote. npm/NAME.mjs is what each is made to do."""
+"""Packages of npm, clients nobody here wrote. npm/*.mjs is what they are made to do."""
 
 import os
 import re
@@ -11,44 +11,52 @@ from harness import Server
 
 KEY = "a-key-for-the-test"
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "npm")
+NAMES = ("--served-model-name", "fable, another-name")
+# The toy's template knows no tools, and its context is too short for a list of them.
+TOOLS = (*NAMES, "--chat-template", os.path.join(HERE, "tools.jinja"), "--max-model-len", "8192")
 
 
-def drive(name, packages, node_version=18):
-    """Runs npm/NAME.mjs against a server. The versions are fixed: a release of theirs must not fail a build of ours."""
-    folder = npm_packages.folder(name, packages, node_version)
-    for file in ("check.mjs", f"{name}.mjs"):
+def drive(folder, script, *options):
+    """Runs npm/SCRIPT.mjs, in a folder that has its packages, against a server."""
+    for file in ("check.mjs", f"{script}.mjs"):
         shutil.copy(os.path.join(HERE, file), folder)
-    with open(os.path.join(folder, f"{name}.mjs"), encoding="utf-8") as f:
+    with open(os.path.join(folder, f"{script}.mjs"), encoding="utf-8") as f:
         n_checks = f.read().count("\nawait check(")
-    with Server("--served-model-name", "fable, another-name", env={"WEFT_API_KEY": KEY}) as server:
-        done = subprocess.run(["node", f"{name}.mjs", f"http://127.0.0.1:{server.port}", KEY, "fable"], cwd=folder,
+    with Server(*options, env={"WEFT_API_KEY": KEY}) as server:
+        done = subprocess.run(["node", f"{script}.mjs", f"http://127.0.0.1:{server.port}", KEY, "fable"], cwd=folder,
                               capture_output=True, text=True, timeout=harness.LIMIT_S * 2, check=False)
         print("    " + done.stdout.replace("\n", "\n    "), flush=True)
         assert done.returncode == 0, done.stderr
         assert len(re.findall(r"^ok ", done.stdout, re.MULTILINE)) == n_checks > 0, done.stdout
 
 
+# The versions are fixed: a release of theirs must not fail a build of ours.
 ZOD = {"zod": "4.6.7"}
 
 
 def test_openai():
-    drive("openai", {"openai": "6.49.0", **ZOD})
+    folder = npm_packages.folder("openai", {"openai": "6.49.0", **ZOD})
+    drive(folder, "openai", *NAMES)
+    drive(folder, "openai_tools", *TOOLS)
 
 
 def test_anthropic():
-    drive("anthropic", {"@anthropic-ai/sdk": "1.14.0", **ZOD})
+    drive(npm_packages.folder("anthropic", {"@anthropic-ai/sdk": "1.14.0", **ZOD}), "anthropic", *NAMES)
 
 
 def test_ai():
-    drive("ai", {"ai": "6.0.324", "@ai-sdk/openai-compatible": "2.0.91", **ZOD})
+    folder = npm_packages.folder("ai", {"ai": "6.0.324", "@ai-sdk/openai-compatible": "2.0.91", **ZOD})
+    drive(folder, "ai", *NAMES)
 
 
 def test_langchain():
-    drive("langchain", {"@langchain/openai": "1.5.8", "@langchain/core": "1.4.0", **ZOD}, node_version=20)
+    folder = npm_packages.folder("langchain", {"@langchain/openai": "1.5.8", "@langchain/core": "1.4.0", **ZOD},
+                                 node_version=20)
+    drive(folder, "langchain", *NAMES)
 
 
 def test_ollama():
-    drive("ollama", {"ollama": "0.6.4"})
+    drive(npm_packages.folder("ollama", {"ollama": "0.6.4"}), "ollama", *NAMES)
 
 
 if __name__ == "__main__":
