@@ -47,6 +47,7 @@ def test_anthropic():
 def test_ai():
     folder = npm_packages.folder("ai", {"ai": "6.0.324", "@ai-sdk/openai-compatible": "2.0.91", **ZOD})
     drive(folder, "ai", *NAMES)
+    drive(folder, "ai_tools", *TOOLS)
 
 
 def test_langchain():
