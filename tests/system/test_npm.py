@@ -54,6 +54,7 @@ def test_langchain():
     folder = npm_packages.folder("langchain", {"@langchain/openai": "1.5.8", "@langchain/core": "1.4.0", **ZOD},
                                  node_version=20)
     drive(folder, "langchain", *NAMES)
+    drive(folder, "langchain_tools", *TOOLS)
 
 
 def test_ollama():
