@@ -53,7 +53,7 @@ if(NOT WEFT_SANITIZE)
   endforeach()
 endif()
 # Each foreign client has its own entry: if it is not there, CTest shows it as skipped.
-foreach(client openai anthropic ai langchain ollama)
+foreach(client openai anthropic ai langchain mcp ollama)
   weft_system_test(system_${client} test_npm.py ARGS test_${client} TIMEOUT 600)
 endforeach()
 weft_system_test(system_pynvim test_pynvim.py TIMEOUT 600)

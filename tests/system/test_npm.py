@@ -57,6 +57,10 @@ def test_langchain():
     drive(folder, "langchain_tools", *TOOLS)
 
 
+def test_mcp():
+    drive(npm_packages.folder("mcp", {"@modelcontextprotocol/sdk": "1.32.2", "ajv": "8.20.0", **ZOD}), "mcp", *TOOLS)
+
+
 def test_ollama():
     drive(npm_packages.folder("ollama", {"ollama": "0.6.4"}), "ollama", *NAMES)
 
