@@ -128,6 +128,18 @@ void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
         ",\"metadata\":"
         "{\"user_id\":\"u\"},\"stop_sequences\":[\"x\"]}",
         "3{\"messages\":[{\"role\":\"user\",\"content\":\"u\"}]}",
+        "@{\"input\":\"a\",\"instructions\":\"b\",\"tools\":[{\"type\":\"function\",\"name\":\"f\","
+        "\"parameters\":{}},{\"type\":\"web_search\"}],\"tool_choice\":{\"type\":\"allowed_tools\","
+        "\"mode\":\"required\",\"tools\":[{\"type\":\"function\",\"name\":\"f\"}]},\"truncation\":"
+        "\"auto\"}",
+        "@{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"a\"}]},"
+        "{\"type\":\"reasoning\",\"summary\":[{\"text\":\"b\"}]},{\"type\":\"function_call\","
+        "\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"{}\"},{\"type\":\"function_call_output\","
+        "\"call_id\":\"c\",\"output\":[{\"type\":\"input_text\",\"text\":\"d\"}]},"
+        "{\"type\":\"custom_tool_call\",\"call_id\":\"e\",\"name\":\"g\",\"input\":\"h\"},"
+        "{\"type\":\"custom_tool_call_output\",\"call_id\":\"e\",\"output\":{}}],\"text\":"
+        "{\"format\":{\"type\":\"json_schema\",\"schema\":{}}},\"reasoning\":{\"effort\":\"low\"},"
+        "\"include\":[\"message.output_text.logprobs\"],\"top_logprobs\":2,\"store\":true}",
         "4\x82\xa6prompt\xa2hi\xaamax_tokens\x05",
         "5\x81\xa8messages\x91\x82\xa4role\xa4user\xa7"
         "content\xa2hi",
