@@ -143,6 +143,23 @@ static void items_become_messages(void **state) {
                   "<tool>two=c2|<assistant>(s)|");
 }
 
+static void any_number_of_system_messages_is_one(void **state) {
+    (void)state;
+    const uint32_t n = 100000;
+    struct weft_buf json;
+    weft_buf_init(&json, 8 << 20);
+    weft_buf_add_str(&json, "{\"truncation\":\"auto\",\"input\":[");
+    for (uint32_t i = 0; i < n; i++)
+        weft_buf_add_str(&json, "{\"role\":\"system\",\"content\":\"\"},");
+    weft_buf_add_str(&json, "{\"role\":\"user\",\"content\":\"a\"}]}");
+    api.held_max = 8 << 20;
+    weft_api_call *call = in_hand(weft_buf_cstr(&json), CALL_RESPONSES);
+    weft_api_call_prepare(call);
+    weft_api_call_start(call, now_us);
+    weft_api_call_drop(call);
+    weft_buf_fini(&json);
+}
+
 static void items_of_other_tools_are_calls_and_results_or_nothing(void **state) {
     (void)state;
     expect_prompt(
@@ -482,6 +499,7 @@ static void a_stream_is_kept_by_its_end(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         CHAT(items_become_messages),
+        CHAT(any_number_of_system_messages_is_one),
         CHAT(items_of_other_tools_are_calls_and_results_or_nothing),
         CHAT(tools_that_are_no_functions_are_passed_over),
         CHAT(what_cannot_be_honoured_is_refused),

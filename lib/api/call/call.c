@@ -125,8 +125,8 @@ weft_api_call *weft_api_call_new(struct weft_api_state *api,
     STAILQ_INIT(&call->unrendered);
     call->model_name = api->limits.model_name; /* outlives every call */
     call->limits = api->limits;
-    call->limits.recall = (struct weft_api_recall){api->store, request->asker.tenant,
-                                                   request->now_us / 1000};
+    call->limits.recall =
+        (struct weft_api_recall){api->store, request->asker.tenant, request->now_us / 1000};
     call->held_bytes = weft_api_cost(n_body);
     call->output = (struct output_budget){.api = api,
                                           .free_bytes = request->free_bytes,
@@ -268,7 +268,7 @@ static bool hold_ahead(weft_api_call *call, uint64_t n_choices) {
     uint64_t each = sizeof *call->choices, once = p->n_prompts * sizeof *call->jobs + logprobs;
     if (p->n_stops > 0) {
         once += weft_stop_set_bytes(p->stop_lens, p->n_stops);
-        each += 2 * weft_stop_bytes(p->n_stops); /* scan and view */
+        each += (2 + call->kind->n_views) * weft_stop_bytes(p->n_stops); /* scan and views */
     }
     if (p->chat.format) each += 2 * weft_msg_parser_bytes();
     if (!hold_output(call, once + n_choices * each)) return false;

@@ -98,6 +98,7 @@ struct weft_api_kind {
 
     /* All of a stream, in place of the functions for its chunks; as weft_api_render_stream. NULL: those. */
     enum weft_api_render (*stream)(weft_api_call *call, struct weft_buf *out, size_t limit);
+    uint32_t n_views; /* of each choice, that it has there */
     /* Frees call->kind_state. NULL: it has none. */
     void (*free_state)(weft_api_call *call);
 

@@ -403,5 +403,6 @@ const struct weft_api_kind wefti_api_kind_responses = {
     .choice_parts = choice_parts,
     .end_parts = end_parts,
     .stream = wefti_api_response_stream,
+    .n_views = N_READERS,
     .free_state = free_state,
 };

@@ -84,26 +84,38 @@ static bool is_system(const json_t *message) {
     return wefti_api_json_is_text(role, "system") || wefti_api_json_is_text(role, "developer");
 }
 
+/* The texts of the first `n` messages, with an empty line between. NULL: no memory. */
+static json_t *joined(const json_t *messages, size_t n) {
+    struct weft_buf text;
+    weft_buf_init(&text, TEXT_BYTES_MAX);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *content = json_object_get(json_array_get(messages, i), "content");
+        if (i > 0) weft_buf_add_str(&text, "\n\n");
+        weft_buf_add(&text, json_string_value(content), json_string_length(content));
+    }
+    json_t *value = text.failed ? NULL : json_stringn(text.data, text.len);
+    weft_buf_fini(&text);
+    return value;
+}
+
 /* Many templates take one system message, at the beginning: those that follow the first one there are part of it. */
 static void join_system(const struct reader *r, struct params *params) {
-    json_t *messages = json_object_get(params->chat.vars, "messages");
-    json_t *first = json_array_get(messages, 0), *second;
-    while (is_system(first) && is_system(second = json_array_get(messages, 1))) {
-        const json_t *a = json_object_get(first, "content"),
-                     *b = json_object_get(second, "content");
-        struct weft_buf text;
-        weft_buf_init(&text, TEXT_BYTES_MAX);
-        weft_buf_add(&text, json_string_value(a), json_string_length(a));
-        weft_buf_add_str(&text, "\n\n");
-        weft_buf_add(&text, json_string_value(b), json_string_length(b));
-        bool failed =
-            text.failed || json_object_set_new(first, "content", json_stringn(text.data, text.len));
-        weft_buf_fini(&text);
-        if (failed || json_array_remove(messages, 1)) {
-            no_memory(r);
-            return;
-        }
-    }
+    json_t *messages = json_object_get(params->chat.vars, "messages"), *first;
+    size_t n = 0, n_all = json_array_size(messages);
+    while (n < n_all && is_system(json_array_get(messages, n)))
+        n++;
+    if (n < 2 || !wefti_api_json_ok(r)) return;
+    json_t *fewer = json_array();
+    first = json_array_get(messages, 0);
+    bool failed = json_object_set_new(first, "content", joined(messages, n)) ||
+                  json_array_append(fewer, first);
+    for (size_t i = n; i < n_all && !failed; i++)
+        failed = json_array_append(fewer, json_array_get(messages, i)) != 0;
+    if (failed)
+        json_decref(fewer);
+    else
+        failed = json_object_set_new(params->chat.vars, "messages", fewer) != 0;
+    if (failed) no_memory(r);
 }
 
 /* Keeps a text of the items where the store is to have them. */
@@ -274,7 +286,7 @@ static void refuse_unsupported(const struct reader *r) {
     others.hidden = ours;
     wefti_api_params_refuse_unsupported(&others);
     wefti_api_params_refuse(r, refused);
-    wefti_api_json_note(r, "max_tool_calls"); /* of tools that a server runs */
+    wefti_api_json_note(r, "max_tool_calls");  /* of tools that a server runs */
     wefti_api_json_note(r, "client_metadata"); /* Codex's */
 }
 
