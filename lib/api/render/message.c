@@ -51,28 +51,29 @@ static void tell(void *context, const struct weft_msg_event *event) {
     const struct telling *telling = context;
     struct message_pieces *out = telling->out;
     struct message_piece *last = out->n ? &out->list[out->n - 1] : NULL;
+    if (out->failed || out->text.failed) return; /* nothing goes on with what is lost */
     if (event->kind == WEFT_MSG_THOUGHT) {
         if (telling->choice->job->call->params.chat.hides_thoughts) return;
         telling->choice->has_thoughts = true;
     }
+    size_t at = out->text.len;
+    weft_buf_add(&out->text, event->text.data, event->text.len);
     if (last && is_more_of(last, event)) {
-        weft_buf_add(&out->text, event->text.data, event->text.len);
-        last->len += event->text.len;
+        last->len += out->text.len - at;
         return;
     }
-    struct message_piece *piece = add_piece(out);
+    weft_buf_add(&out->text, event->id.data, event->id.len);
+    struct message_piece *piece = out->text.failed ? NULL : add_piece(out);
     if (!piece) {
         out->failed = true;
         return;
     }
     *piece = (struct message_piece){.kind = event->kind,
                                     .call = event->call,
-                                    .at = out->text.len,
+                                    .at = at,
                                     .len = event->text.len,
-                                    .id_at = out->text.len + event->text.len,
+                                    .id_at = at + event->text.len,
                                     .id_len = event->id.len};
-    weft_buf_add(&out->text, event->text.data, event->text.len);
-    weft_buf_add(&out->text, event->id.data, event->id.len);
 }
 
 /* ------------------------------------------------------------------------------------ reading --- */
