@@ -5,8 +5,11 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "inside/api/store/store.h"
 #include "unit/api_fixture.h"
 
 /* ---------------------------------------------------------------- an allocator that refuses --- */
@@ -366,6 +369,30 @@ static void a_refused_allocation_costs_one_request_and_nothing_else(void **state
                     "\"stop\":[\"zz\"],\"logit_bias\":[[5,1],[6,false]]}");
 }
 
+static void the_same_of_responses_that_are_kept(void **state) {
+    (void)state;
+    struct weft_errmsg why = {""};
+    static const char source[] = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    assert_int_equal(weft_api_set_template(&api, strdup(source), "hermes", &why), WEFT_OK);
+    api.store = wefti_api_store_new(1 << 20, 1000000);
+    static const char fields[] =
+        "{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"a\"},"
+        "{\"type\":\"input_text\",\"text\":\"b\"}]},{\"type\":\"reasoning\",\"summary\":"
+        "[{\"text\":\"c\"}]}],\"instructions\":\"d\",\"tools\":[{\"type\":\"function\",\"name\":"
+        "\"f\"}],\"stream\":%s,\"stop\":[\"zz\"],\"max_output_tokens\":3,\"top_logprobs\":1,"
+        "\"include\":[\"message.output_text.logprobs\"]}";
+    static const char *const streams[] = {"true", "false"};
+    for (size_t i = 0; i < 2; i++) {
+        char json[640];
+        (void)snprintf(json, sizeof json, fields, streams[i]);
+        expect_refusals_cost_nothing(&wefti_api_kind_responses, json);
+    }
+    assert_true(wefti_api_store_figures(api.store).n > 0);
+    wefti_api_store_free(api.store);
+    weft_tmpl_free(api.chat);
+    free(api.chat_source);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(one_prompt_may_finish_before_another_is_accepted),
@@ -378,6 +405,7 @@ int main(void) {
         CASE(a_request_from_before_the_model_was_known_is_asked_to_come_again),
         CASE(a_call_in_a_threads_hands_outlives_its_deadline),
         CASE(a_refused_allocation_costs_one_request_and_nothing_else),
+        CASE(the_same_of_responses_that_are_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

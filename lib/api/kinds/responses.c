@@ -361,7 +361,7 @@ static bool items_part(const struct body_piece *at) {
         return true;
     }
     const struct item_reader *reader = &state->readers[TELLS_BODY];
-    if (reader->pieces.failed) at->w->out->failed = true;
+    if (reader->pieces.failed || reader->pieces.text.failed) at->w->out->failed = true;
     WEFT_ASSERT(reader->is_over);
     at->choice->n_thoughts = reader->choice.n_thoughts;
     at->choice->n_calls = reader->choice.n_calls;

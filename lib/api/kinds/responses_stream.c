@@ -191,6 +191,14 @@ static void write_delta(struct stream *s, const struct message_piece *piece) {
 
 /* ------------------------------------------------------------------------------------- ends --- */
 
+/* Without memory the stream ends here, and lacks its last event. */
+static bool has_failed(struct stream *s, const struct item_reader *reader) {
+    if (!reader->pieces.failed && !reader->pieces.text.failed) return false;
+    s->out->failed = true;
+    s->state->stage = RESPONSE_OVER;
+    return true;
+}
+
 /* Begins one of the events that tell an item again. */
 static void open_again(struct stream *s, enum response_reader which,
                        const struct message_piece *piece) {
@@ -245,6 +253,7 @@ static bool tell_again(struct stream *s, enum response_reader which) {
     struct render *r = &s->call->render;
     struct item_reader *reader = &s->state->readers[which];
     const struct message_piece *piece = wefti_api_items_peek(reader, s->choice);
+    if (has_failed(s, reader)) return false;
     if (!r->is_open) {
         open_again(s, which, piece);
         if (s->state->item.kind == WEFT_MSG_CALL) wefti_api_items_skip(reader);
@@ -288,6 +297,7 @@ static bool read_on(struct stream *s) {
     struct response_state *state = s->state;
     struct item_reader *reader = &state->readers[READS_STREAM];
     const struct message_piece *piece = wefti_api_items_peek(reader, s->choice);
+    if (has_failed(s, reader)) return true;
     if (!piece && !reader->is_over) {
         if (s->call->state != WEFT_API_CALL_FAILED) return false;
         state->stage = RESPONSE_FAILING;
