@@ -73,9 +73,11 @@ static void forget(weft_api_store *store, struct entry *entry) {
 }
 
 static void forget_late(weft_api_store *store, uint64_t now_ms) {
-    struct entry *entry;
-    while ((entry = TAILQ_FIRST(&store->oldest)) && entry->until_ms <= now_ms)
+    struct entry *entry = TAILQ_FIRST(&store->oldest), *next;
+    for (; entry && entry->until_ms <= now_ms; entry = next) {
+        next = TAILQ_NEXT(entry, by_age);
         forget(store, entry);
+    }
 }
 
 /* What isn't of this tenant, or is over, isn't there. */
@@ -91,10 +93,8 @@ static struct entry *find(weft_api_store *store, uint64_t tenant, struct weft_st
 }
 
 void wefti_api_store_free(weft_api_store *store) {
-    struct entry *entry;
     if (!store) return;
-    while ((entry = TAILQ_FIRST(&store->oldest)))
-        forget(store, entry);
+    forget_late(store, UINT64_MAX);
     WEFT_ASSERT(store->figures.n == 0 && store->figures.bytes == 0);
     (void)pthread_mutex_destroy(&store->lock);
     free(store);
