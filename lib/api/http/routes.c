@@ -312,7 +312,8 @@ static struct weft_api_route find_route(const struct weft_api_span *path) {
 static struct weft_api_span key_of(const struct weft_api_http *h) {
     struct weft_api_span key = h->authorization;
     if (!key.at && h->api_key.at) return h->api_key;
-    if (key.len < 7 || strncasecmp(key.at, "bearer ", 7) != 0) return (struct weft_api_span){"", 0};
+    bool is_bearer = key.at && key.len >= 7 && strncasecmp(key.at, "bearer ", 7) == 0;
+    if (!is_bearer) return (struct weft_api_span){"", 0};
     key.at += 7;
     key.len -= 7;
     while (key.len && *key.at == ' ') {
