@@ -38,6 +38,7 @@ def test_openai():
     folder = npm_packages.folder("openai", {"openai": "6.49.0", **ZOD})
     drive(folder, "openai", *NAMES)
     drive(folder, "openai_tools", *TOOLS)
+    drive(folder, "openai_responses", *TOOLS, "--responses-store", "16MiB")
 
 
 def test_anthropic():
