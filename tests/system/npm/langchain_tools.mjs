@@ -93,6 +93,21 @@ await check("thoughts are no content", async () => {
   assert.equal((await gather(llm, ask))[0].content, "");
 });
 
+await check("responses in place of chats", async () => {
+  // One function: other choices it doesn't send here.
+  const llm = chatOf({ useResponsesApi: true }).bindTools(tools, { tool_choice: "forecast" });
+  const messages = [...ask];
+  for (let turn = 0; turn < 2; turn++) {
+    const reply = await llm.invoke(messages);
+    assert.ok(reply.tool_calls.length > 0 && !reply.invalid_tool_calls?.length);
+    for (const { args } of reply.tool_calls) assert.deepEqual(Forecast.parse(args), args);
+    const [all] = await gather(llm, messages);
+    assert.deepEqual(all.tool_calls.map((call) => call.args), reply.tool_calls.map((call) => call.args));
+    messages.push(reply);
+    for (const call of reply.tool_calls) messages.push(await tools.find((t) => t.name === call.name).invoke(call));
+  }
+});
+
 await check("errors", async () => {
   const refused = (says) => (e) => e.status === 400 && e.message.includes(says);
   await assert.rejects(chatOf().bindTools(tools, { tool_choice: "nobody" }).invoke(ask), refused("nobody"));
