@@ -15,10 +15,12 @@ const size = z.number().int().min(0).max(99);
 const shapes = {
   nothing: {},
   plain: { word, size, is_big: z.boolean(), exact: z.number().min(-1).max(1).multipleOf(0.5) },
-  patterns: { mail: z.email().max(20), at: z.iso.date(), when: z.iso.time({ precision: 0 }), id: z.uuid(), ip: z.ipv4() },
+  patterns: { mail: z.email().max(20), at: z.iso.date(), when: z.iso.time({ precision: 0 }), id: z.uuid(),
+    ip: z.ipv4() },
   ahead: { key: z.string().max(8).regex(/^(?=[a-z])[a-z0-9]{1,4}$/), not: z.string().max(4).regex(/^(?!0)[0-9]+$/) },
   unions: { what: z.union([z.null(), word, z.strictObject({ a: size })]), nullable: word.nullable(),
-    either: z.discriminatedUnion("kind", [z.strictObject({ kind: z.literal("a"), a: size }), z.strictObject({ kind: z.literal("b") })]) },
+    either: z.discriminatedUnion("kind", [z.strictObject({ kind: z.literal("a"), a: size }),
+      z.strictObject({ kind: z.literal("b") })]) },
   lists: { some: z.array(z.enum(["x", "y"])).min(1).max(3), pair: z.tuple([size, word]), may: word.optional(),
     usual: size.default(7) },
   tree: { node: z.strictObject({ n: size, get next() { return node.nullable(); } }) },
@@ -41,7 +43,8 @@ server.registerTool("bare", { annotations: { readOnlyHint: true } }, () => ({ co
 const inherited = [
   { name: "no_properties", inputSchema: { type: "object" } },
   { name: "nulls", description: "Nulls.", inputSchema: { type: "object", title: null, required: ["a"], properties: {
-    a: { type: "integer", minimum: 0, maximum: 9, default: null, description: null, enum: null } }, additionalProperties: false } },
+    a: { type: "integer", minimum: 0, maximum: 9, default: null, description: null, enum: null } },
+  additionalProperties: false } },
   { name: "untyped", inputSchema: { type: "object", properties: { a: { description: "anything short", maxLength: 4,
     enum: ["one", 2, null] } }, required: ["a"], additionalProperties: false } },
   { name: "defs", inputSchema: { $schema: "http://json-schema.org/draft-07/schema#", type: "object", required: ["p"],
@@ -49,8 +52,9 @@ const inherited = [
       Point: { type: "object", properties: { at: { $ref: "#/$defs/Deep/$defs/At" } }, required: ["at"],
         additionalProperties: false },
       Deep: { $defs: { At: { anyOf: [{ type: "integer", minimum: 1, maximum: 9 }, { type: "null" }] } } } } } },
-  { name: "unknown.words-1", inputSchema: { type: "object", "x-order": ["a"], properties: { a: { type: "string", maxLength: 5,
-    format: "a-format", "x-hint": { is: true }, examples: ["b"] } }, required: ["a"], additionalProperties: false } },
+  { name: "unknown.words-1", inputSchema: { type: "object", "x-order": ["a"], properties: {
+    a: { type: "string", maxLength: 5, format: "a-format", "x-hint": { is: true }, examples: ["b"] } },
+  required: ["a"], additionalProperties: false } },
 ];
 const others = new Server({ name: "others", version: "1.0.0" }, { capabilities: { tools: {} } });
 others.setRequestHandler(ListToolsRequestSchema, () => ({ tools: inherited }));

@@ -119,7 +119,8 @@ function running() {
     given.push(Forecast.parse(args));
     return { warm: args.days > 4 };
   } });
-  const pong = { type: "function", function: { name: "ping", parameters: { type: "object", properties: {} }, parse: JSON.parse,
+  const parameters = { type: "object", properties: {} };
+  const pong = { type: "function", function: { name: "ping", parameters, parse: JSON.parse,
     function: (args) => {
       given.push(args);
       return "pong";
@@ -167,7 +168,8 @@ await check("thoughts", async () => {
   assert.equal(stream.message.content, null);
   const history = [...user, { role: "assistant", content: "No.", reasoning_content: message.reasoning_content }, ...user];
   const long = await chat.create({ ...ask, messages: history, max_tokens: 1 });
-  const short = await chat.create({ ...ask, messages: history.map(({ role, content }) => ({ role, content })), max_tokens: 1 });
+  const bare = history.map(({ role, content }) => ({ role, content }));
+  const short = await chat.create({ ...ask, messages: bare, max_tokens: 1 });
   assert.ok(long.usage.prompt_tokens > short.usage.prompt_tokens);
 });
 
