@@ -52,14 +52,14 @@ static enum wefti_msg_verdict read_first(weft_msg_parser *p) {
     bool is_part = false;
     size_t begin = p->at;
     wefti_msg_skip_blanks(p);
-    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+    bool is_early = p->at - begin <= WEFTI_MSG_HEAD_BYTES_MAX;
+    for (size_t i = 0; i < sizeof marks / sizeof *marks && is_early; i++) {
         enum wefti_msg_match match = wefti_msg_look(p, marks[i]);
         if (match == WEFTI_MSG_HIT) return go(p, HEADER);
         is_part = is_part || match == WEFTI_MSG_PART;
     }
-    bool is_early = p->at - begin <= WEFTI_MSG_HEAD_BYTES_MAX;
     p->at = begin;
-    return is_part && is_early && !p->is_end ? WEFTI_MSG_WAIT : give_up(p);
+    return is_part && !p->is_end ? WEFTI_MSG_WAIT : give_up(p);
 }
 
 /* Where `mark` begins in a header; NULL: nowhere. */
