@@ -483,6 +483,19 @@ static void a_kept_conversation_goes_on(void **state) {
     asker = (struct weft_api_asker){0};
 }
 
+/* Its text is put together without reading the request's part of it once more. */
+static void what_a_request_said_does_not_mix_with_what_came_out(void **state) {
+    (void)state;
+    api.store = wefti_api_store_new(1 << 20, 1000);
+    weft_api_call *call =
+        respond(",\"metadata\":{\"output\":\"[{}]}\",\"a\":\"]\"},\"instructions\":null", "Hi",
+                WEFT_END_STOP);
+    json_decref(body_of(call, 9));
+    weft_api_call_drop(call);
+    expect_prompt("\"input\":\"b\",\"previous_response_id\":\"resp_1\"",
+                  "<user>a|<assistant>Hi|<user>b|");
+}
+
 static void a_stream_is_kept_by_its_end(void **state) {
     (void)state;
     api.store = wefti_api_store_new(1 << 20, 1000);
@@ -510,6 +523,7 @@ int main(void) {
         CHAT(an_answer_of_nothing_is_an_empty_message),
         CHAT(log_probabilities_are_those_of_the_message),
         CHAT(a_kept_conversation_goes_on),
+        CHAT(what_a_request_said_does_not_mix_with_what_came_out),
         CHAT(a_stream_is_kept_by_its_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

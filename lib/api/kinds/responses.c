@@ -39,30 +39,53 @@ static void rewind_body(struct response_state *state) {
 
 /* ----------------------------------------------------------------------------------- keeping --- */
 
-/* The conversation with what came out of it; NULL: no memory. */
-static char *items_with(const weft_api_call *call, const struct weft_buf *body) {
-    json_t *response = json_loadb(body->data, body->len, JSON_ALLOW_NUL, NULL);
+/* The response without the request's fields, which are large where the request was and end the body. */
+static json_t *response_in(const weft_api_call *call, const struct weft_buf *body) {
+    struct weft_buf text;
+    size_t n_fields = call->params.n_answer_fields;
+    if (n_fields) n_fields++; /* the comma */
+    WEFT_ASSERT(body->len > n_fields);
+    weft_buf_init(&text, body->max_bytes);
+    weft_buf_add(&text, body->data, body->len - 1 - n_fields);
+    weft_buf_add_char(&text, '}');
+    json_t *response = text.failed ? NULL : json_loadb(text.data, text.len, JSON_ALLOW_NUL, NULL);
+    weft_buf_fini(&text);
+    return response;
+}
+
+/* The conversation with what came out of it. Its text may have megabytes, so it is not read once more: the event loop
+ * waits for this. */
+static void add_items(const weft_api_call *call, const struct weft_buf *body,
+                      struct weft_buf *out) {
     const struct params *p = &call->params;
-    json_t *items = json_loadb(p->kept_items, p->n_kept_items, JSON_ALLOW_NUL, NULL);
-    char *text = NULL;
-    if (json_is_array(items) && json_array_extend(items, json_object_get(response, "output")) == 0)
-        text = json_dumps(items, JSON_COMPACT);
-    json_decref(items);
+    json_t *response = response_in(call, body);
+    const json_t *output = json_object_get(response, "output");
+    char *text = json_is_array(output) ? json_dumps(output, JSON_COMPACT) : NULL;
+    WEFT_ASSERT(p->n_kept_items > 2 && p->kept_items[p->n_kept_items - 1] == ']');
+    weft_buf_add(out, p->kept_items, p->n_kept_items - 1);
+    if (text && json_array_size(output) > 0) {
+        weft_buf_add_char(out, ',');
+        weft_buf_add(out, text + 1, strlen(text) - 2);
+    }
+    weft_buf_add_char(out, ']');
+    if (!text) out->failed = true;
+    free(text);
     json_decref(response);
-    return text;
 }
 
 static void keep_body(weft_api_call *call, const struct weft_buf *body) {
-    char *items = items_with(call, body);
-    if (!items) return;
+    struct weft_buf items;
+    weft_buf_init(&items, body->max_bytes); /* the store takes no more */
+    add_items(call, body, &items);
     const struct kept_response kept = {
         .tenant = call->asker.tenant,
         .id = {call->id, strlen(call->id)},
         .response = {body->data, body->len},
-        .items = {items, strlen(items)},
+        .items = {items.data, items.len},
     };
-    (void)wefti_api_store_put(call->api->store, &kept, call->choices[0].last_us / 1000);
-    free(items);
+    if (!items.failed)
+        (void)wefti_api_store_put(call->api->store, &kept, call->choices[0].last_us / 1000);
+    weft_buf_fini(&items);
 }
 
 /* The body is made for the store before its first byte is: a client that has it can go on with it. */
