@@ -16,8 +16,11 @@ static weft_err read_name(const json_t *name, size_t at, struct wefti_msg_tool *
         return weft_err_set(why, WEFT_E_INVAL,
                             "the name of tool %zu has %zu bytes, at most %u may be", at,
                             tool->name_len, WEFT_MSG_NAME_BYTES_MAX);
-    if (strlen(tool->name) != tool->name_len)
-        return weft_err_set(why, WEFT_E_INVAL, "the name of tool %zu has a zero byte", at);
+    for (size_t i = 0; i < tool->name_len; i++) {
+        if ((unsigned char)tool->name[i] < ' ')
+            return weft_err_set(why, WEFT_E_INVAL, "the name of tool %zu has a control character",
+                                at);
+    }
     return WEFT_OK;
 }
 

@@ -419,6 +419,7 @@ static void tools_that_are_none_are_named(void **state) {
     expect_fault("[{\"type\": \"web_search\"}]", WEFT_E_INVAL, "tool 0 is no function");
     expect_fault("[{}]", WEFT_E_INVAL, "tool 0 has no object \"function\"");
     expect_fault("[{\"function\": {}}]", WEFT_E_INVAL, "tool 0 has no name");
+    expect_fault("[{\"function\": {\"name\": \"a\\nb\"}}]", WEFT_E_INVAL, "tool 0 has a control");
     expect_fault("[{\"function\": {\"name\": \"a\", \"parameters\": 5}}]", WEFT_E_INVAL, "tool a");
     assert_int_equal(weft_msg_tools_count(tools), 3);
     assert_true(weft_msg_tools_have(tools, str("f")) && !weft_msg_tools_have(tools, str("ff")));
