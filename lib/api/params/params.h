@@ -61,6 +61,8 @@ struct chat {
 
 #define API_BAD_WORDS_MAX 1024
 #define API_BAD_WORD_BYTES_MAX 4096
+/* Templates look their names up one by one, whenever they use one. */
+#define API_TEMPLATE_KWARGS_MAX 256
 
 struct params {
     json_t *json; /* NULL once dropped */

@@ -184,12 +184,17 @@ static void add_kwargs(const struct reader *r, const json_t *kwargs, struct para
     static const char *const ours[] = {"messages", "tools", "documents", "add_generation_prompt"};
     const char *key;
     json_t *value;
+    if (json_object_size(kwargs) > API_TEMPLATE_KWARGS_MAX)
+        weft_api_error_set(r->error, 400, "chat_template_kwargs", NULL,
+                           "'chat_template_kwargs' has %zu members, at most %d are allowed",
+                           json_object_size(kwargs), API_TEMPLATE_KWARGS_MAX);
     for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++) {
         if (json_object_get(kwargs, ours[i]))
             weft_api_error_set(
                 r->error, 400, "chat_template_kwargs", NULL,
                 "'chat_template_kwargs' must not have '%s', which is a field of its own", ours[i]);
     }
+    if (!wefti_api_json_ok(r)) return;
     json_object_foreach((json_t *)kwargs, key, value) {
         if (wefti_api_json_ok(r)) set_var(r, params, key, json_incref(value));
     }
