@@ -58,7 +58,8 @@ def test_what_is_wrong_with_tools_is_said():
              ({"tools": [PING], "tool_choice": {"type": "allowed_tools"}}, "tool_choice"),
              ({"reasoning_effort": "hard"}, "reasoning_effort"), ({"reasoning_effort": 5}, "reasoning_effort"),
              ({"chat_template_kwargs": []}, "chat_template_kwargs"),
-             ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"), ({"documents": {}}, "documents"),
+             ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
+             ({"chat_template_kwargs": {f"k{i}": i for i in range(257)}}, "chat_template_kwargs"), ({"documents": {}}, "documents"),
              ({"continue_final_message": True, "add_generation_prompt": True}, "continue_final_message")]
     messages = [({"role": "tool", "content": 5}, "messages[0].content"), ({"role": "bard", "content": ""}, "messages[0].role"),
                 ({"role": "assistant", "tool_calls": {}}, "messages[0].tool_calls"),
@@ -70,6 +71,11 @@ def test_what_is_wrong_with_tools_is_said():
         for fields, param in cases + [({"messages": [message]}, param) for message, param in messages]:
             reply = server.post("/v1/chat/completions", {**ASK, **fields})
             assert reply.status == 400 and reply.json["error"]["param"] == param, (fields, reply.text)
+        allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [PING] * 1024}}
+        assert server.post("/v1/chat/completions", {**ASK, "tools": [PING], "tool_choice": allowed}).status == 200
+        allowed["allowed_tools"]["tools"].append(PING)
+        reply = server.post("/v1/chat/completions", {**ASK, "tools": [PING], "tool_choice": allowed})
+        assert reply.status == 400 and reply.json["error"]["param"] == "tool_choice", reply.text
         reply = server.post("/v1/completions", {"prompt": "a", "tools": [PING]})
         assert reply.status == 400 and reply.json["error"]["param"] == "tools", reply.text
 

@@ -88,7 +88,7 @@ static bool allow(const struct reader *r, const json_t *wanted, const struct par
     if (!tool)
         weft_api_error_set(r->error, 400, "tool_choice", NULL,
                            "'tool_choice' names '%s', which is none of the 'tools'", quoted);
-    else if (json_array_append(callable, tool))
+    else if (!tool_named(callable, name) && json_array_append(callable, tool))
         weft_api_error_set(r->error, 500, NULL, NULL, "out of memory");
     return tool && wefti_api_json_ok(r);
 }
@@ -117,8 +117,12 @@ static void read_allowed(const struct reader *r, const json_t *value, struct par
         bad_choice(r);
         return;
     }
+    if (json_array_size(list) > WEFT_MSG_TOOLS_MAX)
+        weft_api_error_set(r->error, 400, "tool_choice", NULL,
+                           "'tool_choice' names %zu tools, at most %u may be",
+                           json_array_size(list), WEFT_MSG_TOOLS_MAX);
     json_array_foreach(list, i, one) {
-        if (!allow(r, one, params, callable)) return;
+        if (!wefti_api_json_ok(r) || !allow(r, one, params, callable)) return;
     }
     if (json_array_size(list) == 0) params->chat.choice = TOOLS_NONE;
 }
