@@ -48,6 +48,16 @@ def test_calls_are_of_those_that_may_be_called():
         assert auto["message"]["content"] and auto["finish_reason"] in ("stop", "length")
 
 
+def test_a_stop_string_within_a_call_leaves_none_to_be_made():
+    with Server() as server:
+        for stop, reason in (("}", "stop"), (":", "stop"), ("</tool_call>", "tool_calls")):
+            body = {**ASK, "tools": [WEATHER], "tool_choice": "required", "seed": 3, "max_tokens": 100, "stop": stop}
+            choice = server.chat(**body)["choices"][0]
+            last = [c for e in server.stream("/v1/chat/completions", body) for c in e["choices"]][-1]
+            assert choice["finish_reason"] == last["finish_reason"] == reason, (stop, choice, last)
+            assert choice["stop_reason"] == stop
+
+
 def test_what_is_wrong_with_tools_is_said():
     named = {"type": "function", "function": {"name": "nobody"}}
     cases = [({"tools": {}}, "tools"), ({"tools": [5]}, "tools"), ({"tools": [{"type": "custom"}]}, "tools[0].type"),

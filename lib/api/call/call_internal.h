@@ -53,6 +53,7 @@ struct choice {
     bool is_unrendered;
     bool is_read;           /* to its end, so the following are final (render/message.h): */
     bool has_thoughts;      /* that are told */
+    bool is_call_cut;       /* the last of its calls isn't whole */
     uint32_t n_calls;       /* of tools; */
     uint32_t n_whole_calls; /* the first ones, whose arguments are whole (kinds/messages.h) */
     uint32_t n_thoughts;    /* tokens */

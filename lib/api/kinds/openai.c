@@ -75,6 +75,12 @@ void wefti_api_openai_end_chunk(const weft_api_call *call, struct weft_writer *w
     weft_write_end(w);
 }
 
+/* Calls that a stop string has cut are none to be made. */
+static const char *finish_reason(const struct choice *choice) {
+    if (choice->end == WEFT_END_LENGTH) return "length";
+    return choice->n_calls > 0 && !choice->is_call_cut ? "tool_calls" : "stop";
+}
+
 void wefti_api_openai_finish(const struct choice *choice, bool is_last, struct weft_writer *w) {
     enum weft_end end = is_last ? choice->end : WEFT_END_NONE;
     WEFT_ASSERT(!is_last || end != WEFT_END_NONE);
@@ -83,9 +89,7 @@ void wefti_api_openai_finish(const struct choice *choice, bool is_last, struct w
     if (end == WEFT_END_NONE)
         weft_write_null(w);
     else
-        weft_write_str(w, end == WEFT_END_LENGTH ? "length"
-                          : choice->n_calls > 0  ? "tool_calls"
-                                                 : "stop");
+        weft_write_str(w, finish_reason(choice));
     weft_write_key(w, "stop_reason");
     if (end == WEFT_END_STOP_TOKEN)
         weft_write_uint(w, choice->tokens[choice->n_tokens - 1]);

@@ -35,9 +35,10 @@ struct block_view {
 /* How far one choice has been rendered. */
 struct choice_view {
     struct weft_detok detok;
-    struct weft_stop *stop;  /* NULL: none, or done */
-    weft_msg_parser *parser; /* NULL: its text is told as it is */
-    uint32_t n_thoughts;     /* tokens of what it thinks */
+    struct weft_stop *stop;           /* NULL: none, or done */
+    weft_msg_parser *parser;          /* NULL: its text is told as it is */
+    uint32_t n_thoughts;              /* tokens of what it thinks */
+    struct weft_json_check arguments; /* of its last call */
     struct block_view blocks;
     struct weft_detok offset_detok; /* for text_offset: the place of each token */
     uint64_t n_chars;

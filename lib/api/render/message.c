@@ -47,6 +47,12 @@ struct telling {
     struct message_pieces *out;
 };
 
+static void check_arguments(struct choice_view *view, const struct weft_msg_event *event) {
+    if (event->kind == WEFT_MSG_CALL) view->arguments = (struct weft_json_check){0};
+    if (event->kind == WEFT_MSG_ARGUMENTS)
+        weft_json_check_more(&view->arguments, event->text.data, event->text.len);
+}
+
 static void tell(void *context, const struct weft_msg_event *event) {
     const struct telling *telling = context;
     struct message_pieces *out = telling->out;
@@ -56,6 +62,7 @@ static void tell(void *context, const struct weft_msg_event *event) {
         if (telling->choice->job->call->params.chat.hides_thoughts) return;
         telling->choice->has_thoughts = true;
     }
+    check_arguments(&telling->choice->view, event);
     size_t at = out->text.len;
     weft_buf_add(&out->text, event->text.data, event->text.len);
     if (last && is_more_of(last, event)) {
@@ -134,6 +141,8 @@ void wefti_api_message_flush(struct choice *choice, struct message_pieces *out) 
     if (!view->parser) return;
     if (weft_msg_finish(view->parser, tell, &telling)) out->failed = true;
     choice->n_calls = weft_msg_calls(view->parser);
+    choice->is_call_cut = choice->job->call->params.chat.is_constrained && choice->n_calls > 0 &&
+                          !weft_json_check_is_whole(&view->arguments);
     choice->n_thoughts = view->n_thoughts;
 }
 
