@@ -275,7 +275,7 @@
     HEAD("Model and memory")                                                                       \
     X(chat_template, TEXT, "chat-template", FRONT | TALK, 0, 0, NULL, "FILE",                      \
       "use this chat template, not the model's")                                                   \
-    X(tool_call_parser, WORD, "tool-call-parser", FRONT, 0, 0, "auto", "auto|NAME",                \
+    X(tool_call_parser, TEXT, "tool-call-parser", FRONT, 0, 0, "auto", "auto|NAME",                \
       "format of the model's calls of tools and thoughts, hermes for one; auto: as its template looks") \
     X(dtype, WORD, "dtype", ENGINE | PACK, 0, 0, "auto", "auto|f32|bf16|f16|q8|q4",                \
       "type of the weights; auto: as the file has them")                                           \

@@ -3,6 +3,7 @@
 import glob
 import json
 import os
+import subprocess
 import tempfile
 
 import harness
@@ -46,6 +47,17 @@ def test_calls_are_of_those_that_may_be_called():
         assert "tool_calls" not in free["message"] and free["message"]["content"], free
         auto = choice_of(server, tools=[WEATHER])
         assert auto["message"]["content"] and auto["finish_reason"] in ("stop", "length")
+
+
+def test_another_format_may_be_said():
+    with Server("--tool-call-parser", "mistral-args") as server:
+        call, = choice_of(server, tools=[WEATHER], tool_choice="required", parallel_tool_calls=False)["message"]["tool_calls"]
+        assert len(call["id"]) == 9, call
+    program = os.path.join(harness.BIN_DIR, "weft")
+    for name in ("nobody", ""):
+        ended = subprocess.run([program, "serve", harness.FABLE, "--port", "0", "--rpc-port", "0", "--tool-call-parser", name],
+                               capture_output=True, text=True, timeout=harness.LIMIT_S, check=False)
+        assert ended.returncode == 1 and "--tool-call-parser" in ended.stderr, ended
 
 
 def test_a_stop_string_within_a_call_leaves_none_to_be_made():
