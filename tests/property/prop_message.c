@@ -7,7 +7,11 @@
 #include "inside/message/format.h"
 #include "unit/message_wish.h"
 
+#ifdef WEFT_SANITIZED
+#define N_WALKS 15
+#else
 #define N_WALKS 120
+#endif
 #define N_TOKENS_MAX 400u
 #define N_WORDS (sizeof words / sizeof *words)
 #define N_CALLS_MAX 64u

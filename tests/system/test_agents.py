@@ -15,7 +15,7 @@ import harness
 from harness import Server
 
 SHARED = os.environ.get("WEFT_SHARED_DIR", "")
-N_CONVERSATIONS = int(os.environ.get("WEFT_TEST_CONVERSATIONS", "24"))
+N_CONVERSATIONS = int(os.environ.get("WEFT_TEST_CONVERSATIONS", "8" if harness.SANITIZED else "24"))
 TURNS_MAX = 6
 TOGETHER = 16
 # Short ones, since the toy model reads each letter or two as a token.
