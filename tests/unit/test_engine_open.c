@@ -47,7 +47,7 @@ static void options_out_of_range_are_refused(void **state) {
     assert_int_equal(try_open(&bad), WEFT_E_INVAL);
     bad = good, bad.n_threads = 1000;
     assert_int_equal(try_open(&bad), WEFT_E_INVAL);
-    bad = good, bad.max_model_len = 1 << 20;
+    bad = good, bad.max_model_len = WEFT_CONTEXT_MAX + 1;
     assert_int_equal(try_open(&bad), WEFT_E_INVAL);
     bad = good, bad.kv_memory_bytes = 100;
     assert_int_equal(try_open(&bad), WEFT_E_INVAL);

@@ -46,7 +46,7 @@ export class Answer {
     this.thoughts.hidden = true;
     this.thoughts.append(document.createElement("summary"), document.createElement("p"));
     this.thoughts.firstChild.textContent = "Thoughts";
-    this.thoughts.lastChild.className = "said";
+    this.thoughts.lastChild.className = "thought";
     this.element.append(this.thoughts, this.body, this.ending, this.figures);
 
     this.body.addEventListener("pointerover", (event) => this.point(event.target));
