@@ -15,8 +15,9 @@
 static weft_err bad_value(const struct wefti_config_setting *s, const char *called,
                           const char *text, struct weft_errmsg *why) {
     if (s->kind == WEFTI_CONFIG_SIZE)
-        return weft_err_set(why, WEFT_E_INVAL, "%s: \"%s\" is not a size such as 512MiB, in range",
-                            called, text);
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "%s: \"%s\" is not a size such as 512MiB, from %.15g to %.15g bytes",
+                            called, text, s->min, s->max);
     if (s->kind == WEFTI_CONFIG_AUTO)
         return weft_err_set(why, WEFT_E_INVAL,
                             "%s: \"%s\" is neither auto nor a number from %.15g to %.15g", called,
