@@ -25,6 +25,13 @@ static json_t *function_of(const struct reader *r, const json_t *tool, size_t i)
     const json_t *type = json_object_get(tool, "type");
     char param[64];
     (void)snprintf(param, sizeof param, "tools[%zu]", i);
+    if (wefti_api_json_is_text(type, "function")) {
+        weft_api_error_set(r->error, 400, param, NULL,
+                           "%s is a tool of OpenAI's form: here it is {\"name\", \"description\", "
+                           "\"input_schema\"}",
+                           param);
+        return NULL;
+    }
     if (json_is_string(type) && !wefti_api_json_is_text(type, "custom")) return NULL;
     if (!json_is_string(json_object_get(tool, "name"))) {
         weft_api_error_set(r->error, 400, param, NULL, "%s must have a 'name'", param);
@@ -52,6 +59,9 @@ static void read_choice(const struct reader *r, struct params *params) {
     if (wefti_api_json_is_text(type, "tool")) /* of the form that Responses have */
         wanted =
             json_pack("{s:s,s:O?}", "type", "function", "name", json_object_get(choice, "name"));
+    if (wanted && json_is_object(wanted) && !json_is_string(json_object_get(wanted, "name")))
+        weft_api_error_set(r->error, 400, "tool_choice", NULL,
+                           "'tool_choice' of the type \"tool\" must have a 'name'");
     if (choice && !wanted)
         weft_api_error_set(r->error, 400, "tool_choice", NULL,
                            "'tool_choice.type' must be \"auto\", \"any\", \"tool\" or \"none\"");
@@ -96,8 +106,10 @@ static void read_thinking_config(const struct reader *r, struct params *params) 
     wefti_api_json_note(&inner, "budget_tokens");
     wefti_api_json_note(&inner, "block_binding");
     if (!thinks && !wefti_api_json_is_text(type, "disabled"))
-        weft_api_error_set(r->error, 400, "thinking", NULL,
-                           "'thinking.type' must be \"enabled\", \"adaptive\" or \"disabled\"");
+        weft_api_error_set(
+            r->error, 400, "thinking", NULL,
+            "'thinking.type' must be \"enabled\", \"adaptive\", \"between_tools\" or "
+            "\"disabled\"");
     wefti_api_json_look_for_unknown(&inner, "thinking.");
     if (!wefti_api_json_ok(r)) return;
     wefti_api_params_set_thinking(r, thinks, params);
