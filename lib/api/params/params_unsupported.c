@@ -90,13 +90,17 @@ static bool is_harmless(const json_t *value, enum harmless harmless) {
     return false;
 }
 
-void wefti_api_params_refuse(const struct reader *r, const struct refused_field *fields) {
+static void refuse(const struct reader *r, const struct refused_field *fields, const char *why) {
     for (; fields->name; fields++) {
         const json_t *value = wefti_api_json_get(r, fields->name);
         if (value && !is_harmless(value, fields->harmless))
             weft_api_error_set(r->error, 400, fields->name, "unsupported_parameter",
-                               "'%s' is not supported by this server", fields->name);
+                               "'%s' is not supported by this %s", fields->name, why);
     }
+}
+
+void wefti_api_params_refuse(const struct reader *r, const struct refused_field *fields) {
+    refuse(r, fields, "server");
 }
 
 /* Of conversations. */
@@ -111,7 +115,7 @@ static const struct refused_field only_in_chats[] = {
 };
 
 void wefti_api_params_refuse_chat(const struct reader *r) {
-    wefti_api_params_refuse(r, only_in_chats);
+    refuse(r, only_in_chats, "endpoint: /v1/chat/completions has it");
     wefti_api_json_note(r, "parallel_tool_calls");
 }
 
