@@ -249,6 +249,7 @@ def test_what_is_kept_is_its_keys_alone():
             mine = server.post("/v1/responses", ASK, bearer("one")).json["id"]
             path, unknown = "/v1/responses/" + mine, "resp_" + "0" * 32
             assert server.get(path, bearer("one")).status == server.get(path, bearer("new")).status == 200
+            assert server.get(path + "/input_items", bearer("one")).json["error"]["code"] == "not_found"
 
             def told(reply, name):
                 return reply.status, reply.text.replace(name, "X").replace(reply.json["request_id"], "Y")

@@ -216,6 +216,10 @@ static void reply_response(const struct weft_api_http *h, const struct weft_api_
     size_t prefix = strlen(h->route.path);
     WEFT_ASSERT(h->path.len > prefix && h->path.len - prefix < sizeof id);
     struct weft_str name = {id, decode(h->path.at + prefix, h->path.len - prefix, id)};
+    if (memchr(h->path.at + prefix, '/', h->path.len - prefix)) {
+        set_not_found(&out->error, &h->path);
+        return;
+    }
     weft_api_store *store = h->api->store;
     bool is_there = false, drops = h->method == HTTP_DELETE;
     out->body.max_bytes = RESPONSE_BYTES_MAX;
