@@ -124,6 +124,15 @@ def test_calls_fit_their_schemas_and_results_go_back():
             assert again["usage"]["input_tokens"] > body["usage"]["input_tokens"]
 
 
+def test_a_call_that_a_stop_string_has_cut_is_incomplete():
+    with Server() as server:
+        fields = {"tools": [WEATHER], "tool_choice": "required", "max_output_tokens": 120, "stop": ['"location"']}
+        body = respond(server, **fields)
+        assert body["output"][-1]["arguments"] == "{" and body["output"][-1]["status"] == "incomplete", body
+        assert body["status"] == "completed", body
+        assert without_ids(built(stream(server, **fields))) == without_ids(body)
+
+
 def test_thoughts_are_items_of_their_own():
     source = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}<assistant><think>\n{# </think> #}"
     with tempfile.NamedTemporaryFile("w", suffix=".jinja") as template:

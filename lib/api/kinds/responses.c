@@ -345,10 +345,10 @@ static void tell(const struct body_piece *at, struct response_state *state,
     wefti_api_items_skip(reader);
 }
 
-static void end_text(const struct body_piece *at, struct item *item, bool is_last) {
+static void end_text(const struct body_piece *at, struct item *item, bool is_cut) {
     weft_write_text_close(at->w);
     item->is_closing = item->is_told = true;
-    item->is_cut = is_last && is_cut(at->call);
+    item->is_cut = is_cut;
 }
 
 /* One step. False: there is nothing more to do. */
@@ -365,7 +365,7 @@ static bool step(const struct body_piece *at, struct response_state *state, bool
     if (item->is_open && piece && wefti_api_item_has(item, piece))
         tell(at, state, piece);
     else if (item->is_open)
-        end_text(at, item, !piece);
+        end_text(at, item, !piece && wefti_api_item_is_cut(item, reader));
     else if (piece || state->n_body_items == 0)
         begin_item(at, state, piece);
     else

@@ -304,7 +304,7 @@ static bool read_on(struct stream *s) {
     } else if (piece && wefti_api_item_has(&state->item, piece)) {
         write_delta(s, piece);
     } else if (state->item.is_open) {
-        state->item.is_cut = !piece && s->choice->end == WEFT_END_LENGTH;
+        state->item.is_cut = !piece && wefti_api_item_is_cut(&state->item, reader);
         state->stage = RESPONSE_CLOSING_TEXT;
     } else if (piece || state->n_items == 0) {
         begin_item(s, piece);

@@ -84,6 +84,11 @@ struct weft_str wefti_api_items_text(const struct item_reader *reader,
     return (struct weft_str){(const char *)reader->pieces.text.data + piece->at, piece->len};
 }
 
+bool wefti_api_item_is_cut(const struct item *item, const struct item_reader *reader) {
+    const struct choice *choice = &reader->choice;
+    return choice->end == WEFT_END_LENGTH || (item->kind == WEFT_MSG_CALL && choice->is_call_cut);
+}
+
 bool wefti_api_item_has(const struct item *item, const struct message_piece *piece) {
     if (!item->is_open) return false;
     if (item->kind != WEFT_MSG_CALL) return piece->kind == item->kind;

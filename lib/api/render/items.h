@@ -46,6 +46,9 @@ uint32_t wefti_api_items_pos(const struct item_reader *reader);
 struct weft_str wefti_api_items_text(const struct item_reader *reader,
                                      const struct message_piece *piece);
 
+/* Whether the end of the output, or a stop string in a call, has cut the last item, behind which the reader stands. */
+bool wefti_api_item_is_cut(const struct item *item, const struct item_reader *reader);
+
 /* Whether the piece goes on with the item. */
 bool wefti_api_item_has(const struct item *item, const struct message_piece *piece);
 /* The item of this index, which begins with the piece. */
