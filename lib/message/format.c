@@ -216,9 +216,45 @@ static bool is_text(struct weft_str a, const char *b) {
     return a.len == len && memcmp(a.data, b, len) == 0;
 }
 
+/* vLLM's names for the same formats. */
+static const struct {
+    const char *name, *ours;
+} aliases[] = {
+    {"command_r7b", "command-r7b"},
+    {"deepseek_v3", "deepseek-v3"},
+    {"deepseek_v31", "deepseek-v3.1"},
+    {"deepseek_v32", "deepseek-v3.2"},
+    {"glm45", "glm-4.5"},
+    {"glm47", "glm-4.5"},
+    {"openai", "gpt-oss"},
+    {"granite", "granite-3"},
+    {"granite4", "granite-4"},
+    {"hunyuan_a13b", "hunyuan"},
+    {"kimi_k2", "kimi-k2"},
+    {"llama3_json", "llama3-json"},
+    {"llama4_pythonic", "llama4-pythonic"},
+    {"pythonic", "llama4-pythonic"},
+    {"minimax_m2", "minimax-m2"},
+    {"mistral", "mistral-args"},
+    {"nemotron_json", "nemotron"},
+    {"phi4_mini_json", "phi-4-mini"},
+    {"qwen3_coder", "qwen3-coder"},
+    {"qwen3_xml", "qwen3-coder"},
+    {"seed_oss", "seed-oss"},
+};
+
+static struct weft_str without_alias(struct weft_str name) {
+    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++) {
+        if (is_text(name, aliases[i].name))
+            return (struct weft_str){aliases[i].ours, strlen(aliases[i].ours)};
+    }
+    return name;
+}
+
 const weft_msg_format *weft_msg_format_named(struct weft_str name) {
+    struct weft_str ours = without_alias(name);
     for (const weft_msg_format *f = wefti_msg_formats; f->name; f++) {
-        if (is_text(name, f->name)) return f;
+        if (is_text(ours, f->name)) return f;
     }
     return NULL;
 }

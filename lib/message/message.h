@@ -31,7 +31,7 @@ struct json_t; /* jansson's */
 
 typedef struct weft_msg_format weft_msg_format;
 
-/* By its name, "hermes"; NULL: there is none of that name. */
+/* By its name, "hermes", or vLLM's for it, "llama3_json"; NULL: there is none of that name. */
 const weft_msg_format *weft_msg_format_named(struct weft_str name);
 /* The one whose marks a chat template's source has; "hermes" without calls in it, where it has none. Never NULL. */
 const weft_msg_format *weft_msg_format_of_template(struct weft_str source);

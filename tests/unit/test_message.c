@@ -448,6 +448,9 @@ static void formats_are_told_by_templates(void **state) {
         assert_non_null(strstr(weft_msg_format_names(), sources[i][1]));
     }
     assert_null(weft_msg_format_named(str("no")));
+    assert_ptr_equal(weft_msg_format_named(str("llama3_json")),
+                     weft_msg_format_named(str("llama3-json")));
+    assert_ptr_equal(weft_msg_format_named(str("openai")), weft_msg_format_named(str("gpt-oss")));
     const weft_msg_format *hermes = weft_msg_format_named(str("hermes"));
     assert_true(weft_msg_is_mark(hermes, str("<think>")));
     assert_false(weft_msg_is_mark(hermes, str("<think")));
