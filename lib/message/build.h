@@ -15,7 +15,9 @@
 struct wefti_msg_build {
     const struct weft_msg_wish *wish;
     uint32_t n_checks; /* schemas that may still be compiled to see whether they can be honoured */
+    uint32_t n_looks;  /* at parts of schemas that are left: references make many of a few */
     bool failed;
+    bool is_cut_off; /* properties were not looked at for want of looks */
 };
 
 json_t *wefti_msg_const(struct wefti_msg_build *b, const char *text, size_t n);
@@ -42,6 +44,14 @@ json_t *wefti_msg_separated(struct wefti_msg_build *b, json_t *content, const ch
 /* Free text, in which `open` leads to the content, and nothing else that the parser reads calls from. */
 json_t *wefti_msg_triggered(struct wefti_msg_build *b, const char *open, json_t *content,
                             bool is_single);
+
+/* Takes looks. False: there are not so many left, and from here on none, nor checks. */
+static inline bool wefti_msg_look_at(struct wefti_msg_build *b, size_t n) {
+    bool can = n < b->n_looks;
+    b->n_looks = can ? b->n_looks - (uint32_t)n : 0;
+    if (!can) b->n_checks = 0;
+    return can;
+}
 
 /* Adds to an object or a list, which own the value. */
 void wefti_msg_set(struct wefti_msg_build *b, json_t *object, const char *key, json_t *value);

@@ -16,6 +16,8 @@
 
 /* A compilation each: 1,024 tools take one, and what is to be loosened some twenty. */
 #define N_CHECKS 4096u
+/* Some seconds'; a hundred tools of MCP servers take a tenth of them. */
+#define N_LOOKS (1u << 22)
 
 /* The format's `open` and `close` stand around each call, or around all of them. */
 struct layout {
@@ -293,7 +295,7 @@ static weft_err write_out(struct wefti_msg_build *b, json_t *format, struct weft
 
 weft_err weft_msg_constrain(const struct weft_msg_wish *wish, struct weft_buf *tags_out,
                             bool *thinks_out, struct weft_errmsg *why) {
-    struct wefti_msg_build b = {.wish = wish, .n_checks = N_CHECKS};
+    struct wefti_msg_build b = {.wish = wish, .n_checks = N_CHECKS, .n_looks = N_LOOKS};
     const struct layout *layout = layout_of(wish->format);
     weft_buf_clear(tags_out);
     *thinks_out = wish->format->syntax == WEFTI_MSG_HARMONY;
@@ -309,6 +311,11 @@ weft_err weft_msg_constrain(const struct weft_msg_wish *wish, struct weft_buf *t
         format = harmony_node(&b, layout);
     else
         format = wish->choice == WEFT_MSG_AUTO ? auto_node(&b, layout) : required_node(&b, layout);
+    if (b.is_cut_off) {
+        json_decref(format);
+        return weft_err_set(why, WEFT_E_TOOBIG,
+                            "the tools' schemas, with all that they refer to, are too large");
+    }
     return write_out(&b, format, tags_out, why);
 }
 

@@ -102,7 +102,7 @@ static void add_branches(struct regex *r, const json_t *list, bool is_all, unsig
     json_t *one;
     const char *between = "(?:";
     json_array_foreach(list, i, one) {
-        if (!is_all && !(wefti_msg_types(r->root, one) & WEFTI_MSG_STRING)) continue;
+        if (!is_all && !(wefti_msg_types(r->b, r->root, one) & WEFTI_MSG_STRING)) continue;
         if (!is_all) weft_buf_add_str(&r->text, between);
         add_strings(r, one, depth + 1);
         between = "|";
@@ -127,7 +127,7 @@ static void add_strings(struct regex *r, const json_t *schema, unsigned depth) {
         if (to == schema) r->is_sound = false;
         schema = to;
     }
-    if (depth > DEPTH_MAX) {
+    if (depth > DEPTH_MAX || r->text.failed || !wefti_msg_look_at(r->b, 1)) {
         r->is_sound = false;
         return;
     }
@@ -191,7 +191,7 @@ static json_t *string_text(struct wefti_msg_build *b, const json_t *root, const 
 json_t *wefti_msg_json_value(struct wefti_msg_build *b, const json_t *root, const json_t *schema,
                              unsigned types) {
     bool is_whole;
-    unsigned has = wefti_msg_types(root, schema);
+    unsigned has = wefti_msg_types(b, root, schema);
     json_t *alone = wefti_msg_alone(b, root, schema, &is_whole);
     json_t *some = wefti_msg_typed(b, has & types), *both = alone;
     if (!is_whole || (has & types) == 0) goto none;
@@ -227,13 +227,13 @@ json_t *wefti_msg_either(struct wefti_msg_build *b, json_t *one, json_t *other) 
 
 json_t *wefti_msg_string_value(struct wefti_msg_build *b, const json_t *root, const json_t *schema,
                                const struct wefti_msg_reading *reading) {
-    unsigned types = wefti_msg_types(root, schema);
+    unsigned types = wefti_msg_types(b, root, schema);
     return types & WEFTI_MSG_STRING ? string_text(b, root, schema, reading, 0) : NULL;
 }
 
 json_t *wefti_msg_text_value(struct wefti_msg_build *b, const json_t *root, const json_t *schema,
                              const struct wefti_msg_reading *reading) {
-    unsigned types = wefti_msg_types(root, schema);
+    unsigned types = wefti_msg_types(b, root, schema);
     unsigned others = reading->types ? reading->types : WEFTI_MSG_ALL;
     json_t *text = NULL, *rest = NULL;
     others &= ~(unsigned)WEFTI_MSG_STRING;
@@ -251,7 +251,7 @@ json_t *wefti_msg_python_value(struct wefti_msg_build *b, const json_t *root,
                  {"false", "False", WEFTI_MSG_BOOLEAN},
                  {"null", "None", WEFTI_MSG_NULL}};
     bool is_whole;
-    unsigned types = wefti_msg_types(root, schema);
+    unsigned types = wefti_msg_types(b, root, schema);
     json_t *alone = wefti_msg_alone(b, root, schema, &is_whole), *value = NULL;
     for (size_t i = 0; i < sizeof words / sizeof *words && is_whole; i++) {
         if (!(types & words[i].type)) continue;

@@ -2,7 +2,11 @@
 
 #include <string.h>
 
+#include "base/limits.h"
+
 #define DEPTH_MAX 64u
+#define REF_BYTES_MAX 1024u
+#define BYTES_PER_LOOK 64u /* of a schema's text */
 
 /* What is taken away together, the likelier cause first. */
 static const char *const groups[][5] = {
@@ -152,8 +156,9 @@ bool wefti_msg_can(struct wefti_msg_build *b, const json_t *schema) {
     struct weft_buf text;
     if (b->n_checks == 0 || b->failed) return false;
     b->n_checks--;
-    weft_buf_init(&text, (size_t)16 << 20);
-    bool can = wefti_msg_dump(b, schema, &text) &&
+    weft_buf_init(&text, WEFT_GRAMMAR_BYTES_MAX); /* no more can be honoured */
+    bool is_text = wefti_msg_dump(b, schema, &text);
+    bool can = wefti_msg_look_at(b, text.len / BYTES_PER_LOOK) && is_text &&
                b->wish->can_honour(b->wish->context, (struct weft_str){text.data, text.len});
     weft_buf_fini(&text);
     return can;
@@ -187,7 +192,7 @@ bool wefti_msg_can_both(struct wefti_msg_build *b, const json_t *schema, json_t 
 static const json_t *definition(const json_t *root, const json_t *ref, const char **map_out,
                                 const char **name_out) {
     static const char *const keys[] = {"$defs", "definitions"};
-    const char *text = json_string_value(ref);
+    const char *text = json_string_length(ref) <= REF_BYTES_MAX ? json_string_value(ref) : NULL;
     for (size_t i = 0; text && i < 2; i++) {
         size_t n = strlen(keys[i]);
         if (strncmp(text, "#/", 2) != 0 || strncmp(text + 2, keys[i], n) != 0) continue;
@@ -217,7 +222,7 @@ static bool bring(struct wefti_msg_build *b, const json_t *root, const json_t *v
     const char *key, *map, *name;
     json_t *part;
     size_t i;
-    bool is_whole = depth < DEPTH_MAX;
+    bool is_whole = depth < DEPTH_MAX && wefti_msg_look_at(b, 1);
     if (!is_whole) return false;
     json_array_foreach(value, i, part) {
         is_whole = bring(b, root, part, out, depth + 1) && is_whole;
@@ -273,25 +278,29 @@ static unsigned type_of(const json_t *value) {
     }
 }
 
-static unsigned types_at(const json_t *root, const json_t *schema, unsigned depth);
+static unsigned types_at(struct wefti_msg_build *b, const json_t *root, const json_t *schema,
+                         unsigned depth);
 
 /* Of one of a list of schemas, or of all of them. */
-static unsigned types_in(const json_t *root, const json_t *list, bool is_all, unsigned depth) {
+static unsigned types_in(struct wefti_msg_build *b, const json_t *root, const json_t *list,
+                         bool is_all, unsigned depth) {
     unsigned types = is_all || json_array_size(list) == 0 ? WEFTI_MSG_ALL : 0;
     size_t i;
     json_t *one;
     json_array_foreach(list, i, one) {
-        unsigned these = types_at(root, one, depth + 1);
+        unsigned these = types_at(b, root, one, depth + 1);
         types = is_all ? types & these : types | these;
     }
     return types;
 }
 
-static unsigned types_at(const json_t *root, const json_t *schema, unsigned depth) {
+static unsigned types_at(struct wefti_msg_build *b, const json_t *root, const json_t *schema,
+                         unsigned depth) {
     if (json_is_false(schema)) return 0;
     if (depth > 8) return WEFTI_MSG_ALL;
     schema = wefti_msg_resolve(root, schema);
     const json_t *type = json_object_get(schema, "type"), *list = json_object_get(schema, "enum");
+    if (!wefti_msg_look_at(b, 1 + json_array_size(list))) return WEFTI_MSG_ALL;
     const json_t *value = json_object_get(schema, "const");
     unsigned types = json_is_array(type) ? 0 : type ? named_type(type) : WEFTI_MSG_ALL, some = 0;
     size_t i;
@@ -304,13 +313,13 @@ static unsigned types_at(const json_t *root, const json_t *schema, unsigned dept
     }
     if (list) types &= some;
     if (value) types &= type_of(value);
-    types &= types_in(root, json_object_get(schema, "anyOf"), false, depth);
-    types &= types_in(root, json_object_get(schema, "oneOf"), false, depth);
-    return types & types_in(root, json_object_get(schema, "allOf"), true, depth);
+    types &= types_in(b, root, json_object_get(schema, "anyOf"), false, depth);
+    types &= types_in(b, root, json_object_get(schema, "oneOf"), false, depth);
+    return types & types_in(b, root, json_object_get(schema, "allOf"), true, depth);
 }
 
-unsigned wefti_msg_types(const json_t *root, const json_t *schema) {
-    return types_at(root, schema, 0);
+unsigned wefti_msg_types(struct wefti_msg_build *b, const json_t *root, const json_t *schema) {
+    return types_at(b, root, schema, 0);
 }
 
 json_t *wefti_msg_typed(struct wefti_msg_build *b, unsigned types) {
@@ -343,7 +352,7 @@ static json_t *loosened(struct wefti_msg_build *b, const json_t *schema) {
     if (can) return out;
     loss.looks_ahead = true;
     can = can_without(b, schema, &loss, &out);
-    for (; !can && n < N_GROUPS; n++) {
+    for (; !can && n < N_GROUPS && b->n_checks > 0; n++) {
         loss.groups |= 1u << n;
         can = can_without(b, schema, &loss, &out);
     }

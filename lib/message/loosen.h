@@ -30,7 +30,7 @@ bool wefti_msg_can_both(struct wefti_msg_build *b, const json_t *schema, json_t 
 /* The schema that a local "$ref" leads to, else itself. Borrowed from `root`. */
 const json_t *wefti_msg_resolve(const json_t *root, const json_t *schema);
 /* The types that a value of it may have, or more. */
-unsigned wefti_msg_types(const json_t *root, const json_t *schema);
+unsigned wefti_msg_types(struct wefti_msg_build *b, const json_t *root, const json_t *schema);
 /* {"type": [...]} of these. The caller drops it. */
 json_t *wefti_msg_typed(struct wefti_msg_build *b, unsigned types);
 /* A copy of a schema within `root` that stands alone: definitions that it needs come along. Not `is_whole_out`: it needs

@@ -18,6 +18,7 @@ enum extent {
 struct param {
     const char *key;
     const json_t *schema;
+    json_t *all; /* the list of those that it is made of; NULL: it is one of the document's */
     bool is_required;
 };
 
@@ -25,15 +26,15 @@ struct params {
     struct param *list; /* owned */
     size_t n, max;
     const json_t *root;
-    json_t *made; /* owned: schemas that are not in root */
+    json_t *made;   /* owned: schemas that are not in root */
+    json_t *places; /* owned: of each key its place in the list */
 };
 
 /* --------------------------------------------------------------------------------------- lists --- */
 
 static struct param *find(const struct params *p, const char *key) {
-    for (size_t i = 0; i < p->n; i++)
-        if (!strcmp(p->list[i].key, key)) return &p->list[i];
-    return NULL;
+    const json_t *place = json_object_get(p->places, key);
+    return place ? &p->list[json_integer_value(place)] : NULL;
 }
 
 static void add(struct wefti_msg_build *b, struct params *p, const char *key,
@@ -48,18 +49,22 @@ static void add(struct wefti_msg_build *b, struct params *p, const char *key,
         p->list = list;
         p->max = max;
     }
+    wefti_msg_set(b, p->places, key, json_integer((json_int_t)p->n));
     p->list[p->n++] = (struct param){.key = key, .schema = schema};
 }
 
 /* A name that several schemas describe satisfies all of them. */
 static void add_both(struct wefti_msg_build *b, struct params *p, struct param *param,
                      const json_t *schema) {
-    json_t *both = json_object(), *list = json_array();
-    wefti_msg_append(b, list, json_incref((json_t *)param->schema));
-    wefti_msg_append(b, list, json_incref((json_t *)schema));
-    wefti_msg_set(b, both, "allOf", list);
-    wefti_msg_append(b, p->made, both);
-    param->schema = both;
+    if (!param->all) {
+        json_t *all = json_object();
+        param->all = json_array();
+        wefti_msg_append(b, param->all, json_incref((json_t *)param->schema));
+        wefti_msg_set(b, all, "allOf", param->all);
+        wefti_msg_append(b, p->made, all);
+        param->schema = all;
+    }
+    if (!b->failed) wefti_msg_append(b, param->all, json_incref((json_t *)schema));
 }
 
 static void add_properties(struct wefti_msg_build *b, struct params *p, const json_t *schema) {
@@ -87,6 +92,11 @@ static void add_required(struct wefti_msg_build *b, struct params *p, const json
     }
 }
 
+static size_t size_of(const json_t *schema) {
+    return 1 + json_object_size(json_object_get(schema, "properties")) +
+           json_array_size(json_object_get(schema, "required"));
+}
+
 /* What it and all branches of an "allOf" declare; of "anyOf" and "oneOf" what the branch does. */
 static void collect(struct wefti_msg_build *b, struct params *p, const json_t *schema,
                     size_t branch, unsigned depth,
@@ -96,6 +106,8 @@ static void collect(struct wefti_msg_build *b, struct params *p, const json_t *s
     json_t *one;
     if (depth > 8) return;
     schema = wefti_msg_resolve(p->root, schema);
+    b->is_cut_off = b->is_cut_off || !wefti_msg_look_at(b, size_of(schema));
+    if (b->is_cut_off || b->failed) return;
     take(b, p, schema);
     json_array_foreach(json_object_get(schema, "allOf"), i, one) {
         collect(b, p, one, branch, depth + 1, take);
@@ -108,6 +120,7 @@ static void collect(struct wefti_msg_build *b, struct params *p, const json_t *s
 
 static void collect_all(struct wefti_msg_build *b, struct params *p, size_t branch) {
     p->n = 0;
+    if (json_object_clear(p->places)) b->failed = true;
     collect(b, p, p->root, branch, 0, add_properties);
     collect(b, p, p->root, branch, 0, add_required);
 }
@@ -181,7 +194,7 @@ static enum extent choose(struct wefti_msg_build *b, struct params *p) {
     const size_t n_branches = 8;
     collect_all(b, p, 0);
     if (is_plain(p->root)) return AS_DECLARED;
-    for (size_t branch = 0; branch < n_branches; branch++) {
+    for (size_t branch = 0; branch < n_branches && !b->is_cut_off; branch++) {
         collect_all(b, p, branch);
         for (enum extent extent = AS_DECLARED; extent < N_EXTENTS; extent++)
             if (is_within(b, p, extent)) return extent;
@@ -212,7 +225,7 @@ static struct wefti_msg_reading reading_of(const struct writer *w, const struct 
         return (struct wefti_msg_reading){WEFTI_MSG_STRING, w->writing->end,
                                           w->writing->loses_lines};
     const json_t *type = json_object_get(property, "type");
-    return (struct wefti_msg_reading){type ? wefti_msg_types(w->parameters, property) : 0,
+    return (struct wefti_msg_reading){type ? wefti_msg_types(w->b, w->parameters, property) : 0,
                                       w->writing->end, w->writing->loses_lines};
 }
 
@@ -257,7 +270,7 @@ static json_t *write_schema(const struct writer *w, const struct param *param,
 static json_t *write_param(const struct writer *w, const struct param *param) {
     json_t *node = write_schema(w, param, param->schema);
     if (node || !(param->is_required || w->b->n_checks == 0)) return node;
-    unsigned types = wefti_msg_types(w->root, param->schema);
+    unsigned types = wefti_msg_types(w->b, w->root, param->schema);
     json_t *loose = wefti_msg_typed(w->b, types & WEFTI_MSG_STRING ? WEFTI_MSG_STRING : types);
     node = write_schema(w, param, loose);
     json_decref(loose);
@@ -338,7 +351,7 @@ static json_t *write_all(struct wefti_msg_build *b, const struct item *items, si
 json_t *wefti_msg_params(struct wefti_msg_build *b, const json_t *parameters, const json_t *schema,
                          const struct wefti_msg_writing *writing) {
     const struct writer w = {b, parameters, schema, writing};
-    struct params p = {.root = schema, .made = json_array()};
+    struct params p = {.root = schema, .made = json_array(), .places = json_object()};
     enum extent extent = choose(b, &p);
     struct item *items = calloc(p.n + 1, sizeof *items);
     size_t n = 0;
@@ -357,5 +370,6 @@ json_t *wefti_msg_params(struct wefti_msg_build *b, const json_t *parameters, co
     free(items);
     free(p.list);
     json_decref(p.made);
+    json_decref(p.places);
     return all;
 }

@@ -465,6 +465,69 @@ static void a_thousand_tools_fit(void **test) {
     check_many("hermes", 5000, WEFT_E_TOOBIG);
 }
 
+/* A chain of definitions, each of so many references to the next one under a keyword: few bytes and many ways. */
+static char *chained_tool(const char *keyword, int n_links, int n_refs, const char *root,
+                          const char *last) {
+    struct weft_buf text;
+    weft_buf_init(&text, 1 << 20);
+    weft_buf_printf(
+        &text,
+        "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{%s,\"$defs\":{",
+        root);
+    for (int i = 0; i < n_links; i++) {
+        weft_buf_printf(&text, "\"a%d\":{\"%s\":[", i, keyword);
+        for (int k = 0; k < n_refs; k++)
+            weft_buf_printf(&text, "%s{\"$ref\":\"#/$defs/a%d\"}", k ? "," : "", i + 1);
+        weft_buf_add_str(&text, "]},");
+    }
+    weft_buf_printf(&text, "\"a%d\":%s}}}}]", n_links, last);
+    assert_false(text.failed);
+    char *copy = strdup(weft_buf_cstr(&text));
+    weft_buf_fini(&text);
+    return copy;
+}
+
+static weft_err constrain(const char *format, const char *tools_json) {
+    weft_msg_tools *tools = test_tools(tools_json);
+    struct weft_msg_wish wish = test_wish(format, tools, WEFT_MSG_REQUIRED);
+    struct weft_buf tags;
+    struct weft_errmsg why;
+    bool thinks;
+    weft_buf_init(&tags, (size_t)16 << 20);
+    weft_err err = weft_msg_constrain(&wish, &tags, &thinks, &why);
+    weft_buf_fini(&tags);
+    weft_msg_tools_free(tools);
+    return err;
+}
+
+/* Within seconds, where following each way would take years. */
+static void references_are_followed_so_far_and_no_further(void **test) {
+    (void)test;
+    static const char *const formats[] = {"hermes", "qwen3-coder"};
+    char *types = chained_tool("anyOf", 9, 20, "\"properties\":{\"p\":{\"$ref\":\"#/$defs/a0\"}}",
+                               "{\"type\":\"string\"}");
+    char *lists =
+        chained_tool("allOf", 9, 20, "\"allOf\":[{\"$ref\":\"#/$defs/a0\"}]",
+                     "{\"properties\":{\"x\":{\"type\":\"string\"}},\"required\":[\"x\"]}");
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        assert_int_equal(constrain(formats[i], types), WEFT_OK);
+        weft_err err = constrain(formats[i], lists);
+        assert_int_equal(err, i == 0 ? WEFT_OK : WEFT_E_TOOBIG);
+    }
+    free(types);
+    free(lists);
+}
+
+/* Its schemas are of one list, however many they are: none within another, and another, to the end of the stack. */
+static void a_property_may_be_described_many_times(void **test) {
+    (void)test;
+    char *tool =
+        chained_tool("allOf", 6, 6, "\"allOf\":[{\"$ref\":\"#/$defs/a0\"}]",
+                     "{\"properties\":{\"x\":{\"type\":\"string\"}},\"required\":[\"x\"]}");
+    assert_int_equal(constrain("qwen3-coder", tool), WEFT_OK);
+    free(tool);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_are_required),
@@ -480,6 +543,8 @@ int main(void) {
         cmocka_unit_test(without_checks_only_objects_are_asked_for),
         cmocka_unit_test(names_are_escaped_or_refused),
         cmocka_unit_test(a_thousand_tools_fit),
+        cmocka_unit_test(references_are_followed_so_far_and_no_further),
+        cmocka_unit_test(a_property_may_be_described_many_times),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
