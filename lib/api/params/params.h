@@ -46,6 +46,7 @@ enum tool_choice { TOOLS_NONE, TOOLS_AUTO, TOOLS_REQUIRED };
 /* A conversation, and how what the model answers is to be read. */
 struct chat {
     json_t *vars; /* of the template: "messages", "tools", ...; NULL: none, or dropped */
+    uint32_t n_argument_values; /* of earlier calls, whose arguments came as texts */
     weft_msg_tools *tools;
     weft_msg_tools *callable_tools; /* NULL: all of them */
     enum tool_choice choice;

@@ -5,16 +5,21 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "codec/json_out.h"
 #include "params/params_internal.h"
 
 #define RESULTS_MAX 256                     /* looked back over for a call */
 #define CONTENT_BYTES_MAX ((size_t)1 << 32) /* no more than the body, which is bounded */
+/* Of all arguments that came as texts: to the body's bounds these are a value each. */
+#define ARGUMENT_VALUES_MAX (1u << 20)
+#define ARGUMENT_DEPTH_MAX 64
 
 /* One message being read. */
 struct place {
     const struct reader *r;
     const char *list; /* "messages" */
     size_t idx;
+    struct chat *chat; /* that it becomes a part of */
 };
 
 static void bad_message(const struct place *at, const char *member, const char *text) {
@@ -119,6 +124,8 @@ static void read_content(const struct place *at, const json_t *json, bool may_la
     weft_buf_init(&joined.text, CONTENT_BYTES_MAX);
     weft_buf_init(&joined.thoughts, CONTENT_BYTES_MAX);
     join_parts(at, content, &joined);
+    if (joined.text.failed || joined.thoughts.failed)
+        weft_api_error_set(at->r->error, 500, NULL, NULL, "out of memory");
     if (wefti_api_json_ok(at->r) && put(at, out, "content", text_of_buf(&joined.text)) &&
         joined.n_thoughts > 0)
         (void)put(at, out, "reasoning_content", text_of_buf(&joined.thoughts));
@@ -128,17 +135,34 @@ static void read_content(const struct place *at, const json_t *json, bool may_la
 
 /* -------------------------------------------------------------------------- calls, thoughts --- */
 
-/* What a client gives back as text is an object for templates; what is none stays a text. */
-static json_t *arguments_of(const json_t *value) {
+/* False: with these there would be too many. */
+static bool count_values(const struct place *at, const char *text, size_t len) {
+    size_t n = 1;
+    for (size_t i = 0; i < len; i++)
+        n += text[i] == ',' || text[i] == '[' || text[i] == '{';
+    if (n > ARGUMENT_VALUES_MAX - at->chat->n_argument_values) {
+        weft_api_error_set(at->r->error, 400, at->list, "too_many_values",
+                           "the arguments of calls in '%s' hold more than %u values", at->list,
+                           ARGUMENT_VALUES_MAX);
+        return false;
+    }
+    at->chat->n_argument_values += (uint32_t)n;
+    return true;
+}
+
+/* What a client gives back as text is an object for templates; what is none stays a text, as does what nests too deep.
+ * NULL: neither, or too many. */
+static json_t *arguments_of(const struct place *at, const json_t *value) {
     if (json_is_object(value)) return json_incref((json_t *)value);
     if (!value || json_is_null(value) || wefti_api_params_is_absent(value)) return json_object();
     const char *text = json_string_value(value);
-    if (!text) return NULL;
-    /* Integers of any length, too. */
-    json_t *object = json_loadb(text, json_string_length(value), JSON_ALLOW_NUL, NULL);
-    if (!object)
-        object = json_loadb(text, json_string_length(value),
-                            JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
+    size_t len = json_string_length(value);
+    if (!text || !count_values(at, text, len)) return NULL;
+    if (!weft_json_within(text, len, SIZE_MAX, ARGUMENT_DEPTH_MAX))
+        return json_incref((json_t *)value);
+    json_t *object = json_loadb(text, len, JSON_ALLOW_NUL, NULL);
+    if (!object) /* integers of any length, too */
+        object = json_loadb(text, len, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
     if (json_is_object(object)) return object;
     json_decref(object);
     return json_incref((json_t *)value);
@@ -147,7 +171,7 @@ static json_t *arguments_of(const json_t *value) {
 static json_t *call_of(const struct place *at, const json_t *call) {
     const json_t *function = json_object_get(call, "function"), *id = json_object_get(call, "id");
     const json_t *name = json_object_get(function, "name");
-    json_t *arguments = arguments_of(json_object_get(function, "arguments"));
+    json_t *arguments = arguments_of(at, json_object_get(function, "arguments"));
     if (!json_is_string(name) || json_string_length(name) == 0)
         bad_message(at, "tool_calls", "holds a call without 'function.name'");
     else if (id && !json_is_null(id) && !json_is_string(id))
@@ -306,7 +330,7 @@ bool wefti_api_params_open_chat(const struct reader *r, struct params *params) {
 
 void wefti_api_params_add_message(const struct reader *r, const char *list, size_t idx,
                                   const json_t *message, struct params *params) {
-    const struct place at = {r, list, idx};
+    const struct place at = {r, list, idx, &params->chat};
     if (wefti_api_json_ok(r))
         read_message(&at, message, json_object_get(params->chat.vars, "messages"));
 }
