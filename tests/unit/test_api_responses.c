@@ -197,6 +197,9 @@ static void tools_that_are_no_functions_are_passed_over(void **state) {
     }
     expect_prompt("\"input\":\"a\",\"tools\":[{\"type\":\"mcp\"}],\"tool_choice\":\"required\"",
                   "<user>a|");
+    expect_prompt("\"input\":\"a\",\"tools\":[{\"type\":\"mcp\"}],\"tool_choice\":{\"type\":"
+                  "\"allowed_tools\",\"mode\":\"auto\",\"tools\":[{\"type\":\"mcp\"}]}",
+                  "<user>a|");
     expect_prompt("\"input\":\"a\",\"reasoning\":{\"effort\":\"low\",\"summary\":\"auto\"}",
                   "<user>a|%low");
 }
@@ -231,6 +234,58 @@ static void what_cannot_be_honoured_is_refused(void **state) {
     expect_error("\"input\":\"a\",\"previous_response_id\":\"resp_1\"", 400, "previous_response_id",
                  "--responses-store");
     expect_error("\"input\":\"a\",\"max_output_tokens\":0", 400, "max_output_tokens", "");
+}
+
+/* A body of `before`, so often `one` with commas between, and `after`. */
+static weft_api_call *begin_long(const char *before, const char *one, size_t n, const char *after) {
+    struct weft_buf body;
+    weft_buf_init(&body, 64 << 20);
+    weft_buf_add_str(&body, before);
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0) weft_buf_add_char(&body, ',');
+        weft_buf_add_str(&body, one);
+    }
+    weft_buf_add_str(&body, after);
+    api.held_max = 1 << 30;
+    weft_api_call *call = begin_kind(CALL_RESPONSES, weft_buf_cstr(&body));
+    weft_buf_fini(&body);
+    return call;
+}
+
+static void expect_long_error(weft_api_call *call, const char *param, const char *text) {
+    assert_int_equal(call->error.status, 400);
+    assert_string_equal(call->error.param, param);
+    if (!strstr(call->error.message, text)) fail_msg("%s", call->error.message);
+    weft_api_call_drop(call);
+}
+
+/* In a time that grows as they do: each used to move all that follow it. */
+static void long_conversations_take_no_longer_than_they_are(void **state) {
+    (void)state;
+    expect_long_error(
+        begin_long("{\"input\":[", "{\"role\":\"system\",\"content\":\"ab\"}", 200000, "]}"),
+        "input", "maximum context length");
+}
+
+static void texts_that_are_read_as_json_are_bounded_as_json_is(void **state) {
+    (void)state;
+    static const char before[] =
+        "{\"input\":[{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":"
+        "\"{\\\"a\\\":[";
+    expect_long_error(begin_long(before, "1", 1 << 20, "]}\"}]}"), "input",
+                      "more than 1048576 values");
+    weft_api_call *call = begin_long(before, "1", 10, "]}\"}]}");
+    assert_int_equal(call->error.status, 0);
+    weft_api_call_drop(call);
+}
+
+static void no_more_tools_are_allowed_than_there_may_be(void **state) {
+    (void)state;
+    expect_long_error(
+        begin_long("{\"input\":\"a\",\"tools\":[{\"type\":\"function\",\"name\":\"f\"}],"
+                   "\"tool_choice\":{\"type\":\"allowed_tools\",\"mode\":\"auto\",\"tools\":[",
+                   "{\"type\":\"function\",\"name\":\"f\"}", 1025, "]}}"),
+        "tool_choice", "at most 1024");
 }
 
 /* ----------------------------------------------------------------------------------- output --- */
@@ -516,6 +571,9 @@ int main(void) {
         CHAT(items_of_other_tools_are_calls_and_results_or_nothing),
         CHAT(tools_that_are_no_functions_are_passed_over),
         CHAT(what_cannot_be_honoured_is_refused),
+        CHAT(long_conversations_take_no_longer_than_they_are),
+        CHAT(texts_that_are_read_as_json_are_bounded_as_json_is),
+        CHAT(no_more_tools_are_allowed_than_there_may_be),
         CHAT(a_body_has_its_items_however_it_is_cut),
         CHAT(a_stream_tells_what_the_body_has_however_it_is_cut),
         CHAT(a_stream_tells_each_token_when_it_comes),

@@ -195,7 +195,7 @@ static json_t *choice_of(const struct reader *r, const json_t *choice, bool is_s
     const json_t *type = json_object_get(choice, "type");
     bool is_list = wefti_api_json_is_text(type, "allowed_tools");
     if (!choice) return NULL;
-    if (is_short && wefti_api_json_is_text(choice, "required")) return NULL;
+    if (is_short && (is_list || wefti_api_json_is_text(choice, "required"))) return NULL;
     if (json_is_object(choice) && json_is_string(type) && !is_list && !is_function(choice))
         return NULL;
     if (!is_list) return json_incref((json_t *)choice);

@@ -112,8 +112,7 @@ static void read_allowed(const struct reader *r, const json_t *value, struct par
     if (!inner) inner = value;
     const json_t *list = json_object_get(inner, "tools");
     size_t i;
-    if (!read_mode(json_object_get(inner, "mode"), &params->chat.choice) || !json_is_array(list) ||
-        json_array_size(list) > WEFT_MSG_TOOLS_MAX) {
+    if (!read_mode(json_object_get(inner, "mode"), &params->chat.choice) || !json_is_array(list)) {
         bad_choice(r);
         return;
     }
