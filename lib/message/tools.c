@@ -53,6 +53,23 @@ static weft_err read_list(weft_msg_tools *tools, struct weft_errmsg *why) {
     return WEFT_OK;
 }
 
+/* jansson's values, a key of an object with its place in a table, and an allocator's share. */
+#define VALUE_BYTES 48u
+#define KEY_BYTES 96u
+
+static size_t bytes_of(const json_t *value) {
+    size_t n = VALUE_BYTES + (json_is_string(value) ? json_string_length(value) : 0), i;
+    const char *key;
+    json_t *part;
+    json_array_foreach(value, i, part) {
+        n += sizeof part + bytes_of(part);
+    }
+    json_object_foreach((json_t *)value, key, part) {
+        n += KEY_BYTES + strlen(key) + bytes_of(part);
+    }
+    return n;
+}
+
 weft_err weft_msg_tools_new(const json_t *list, weft_msg_tools **tools_out,
                             struct weft_errmsg *why) {
     *tools_out = NULL;
@@ -70,6 +87,7 @@ weft_err weft_msg_tools_new(const json_t *list, weft_msg_tools **tools_out,
     if (!tools->tools || !tools->list) goto cleanup;
     err = read_list(tools, why);
     if (err) goto cleanup;
+    tools->bytes = bytes_of(tools->list) + count * sizeof *tools->tools;
     *tools_out = tools;
     tools = NULL;
 cleanup:
@@ -96,6 +114,10 @@ const struct wefti_msg_tool *wefti_msg_tool_named(const weft_msg_tools *tools,
         if (weft_str_is(name, tool->name, tool->name_len)) return tool;
     }
     return NULL;
+}
+
+size_t weft_msg_tools_bytes(const weft_msg_tools *tools) {
+    return tools ? tools->bytes : 0;
 }
 
 bool weft_msg_tools_have(const weft_msg_tools *tools, struct weft_str name) {

@@ -14,6 +14,7 @@ struct weft_msg_tools {
     struct json_t *list; /* owned: names and parameters are parts of it */
     uint32_t count;
     struct wefti_msg_tool *tools;
+    size_t bytes; /* that the list takes, about */
 };
 
 /* NULL: there is none of that name. */

@@ -288,6 +288,27 @@ static void no_more_tools_are_allowed_than_there_may_be(void **state) {
         "tool_choice", "at most 1024");
 }
 
+/* They are looked at until the last call of them has come. */
+static void tools_pay_for_what_is_kept_of_them(void **state) {
+    (void)state;
+    struct weft_buf json;
+    weft_buf_init(&json, 1 << 20);
+    weft_buf_add_str(&json, "{\"input\":\"a\",\"tools\":[{\"type\":\"function\",\"name\":\"f\","
+                            "\"parameters\":{\"enum\":[0");
+    for (int i = 0; i < 10000; i++)
+        weft_buf_add_str(&json, ",0");
+    weft_buf_add_str(&json, "]}}]}");
+    weft_api_call *call = in_hand(weft_buf_cstr(&json), CALL_RESPONSES);
+    assert_int_equal(api.held_bytes, 0); /* it is short, and what it says is not */
+    weft_api_call_prepare(call);
+    assert_int_equal(call->error.status, 0);
+    weft_api_call_start(call, now_us);
+    assert_true(api.held_bytes > 10000 * sizeof(json_t));
+    weft_api_call_drop(call);
+    assert_int_equal(api.held_bytes, 0);
+    weft_buf_fini(&json);
+}
+
 /* ----------------------------------------------------------------------------------- output --- */
 
 #define TOOLS ",\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"parameters\":{}}]"
@@ -574,6 +595,7 @@ int main(void) {
         CHAT(long_conversations_take_no_longer_than_they_are),
         CHAT(texts_that_are_read_as_json_are_bounded_as_json_is),
         CHAT(no_more_tools_are_allowed_than_there_may_be),
+        CHAT(tools_pay_for_what_is_kept_of_them),
         CHAT(a_body_has_its_items_however_it_is_cut),
         CHAT(a_stream_tells_what_the_body_has_however_it_is_cut),
         CHAT(a_stream_tells_each_token_when_it_comes),

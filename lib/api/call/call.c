@@ -364,12 +364,19 @@ static void submit(weft_api_call *call, uint64_t now_us) {
     }
 }
 
+/* Of which a short body may make much. */
+static uint64_t kept_beside(const struct params *p) {
+    return weft_api_cost(p->n_kept_items) + weft_api_cost(p->sampling.grammar.n_bytes) +
+           weft_api_cost(weft_msg_tools_bytes(p->chat.tools) +
+                         weft_msg_tools_bytes(p->chat.callable_tools));
+}
+
 /* The body is freed but its ids stay: up to four bytes for each byte of text. A small request still
  * costs nothing. */
 static bool settle(weft_api_call *call) {
     struct weft_api_state *api = call->api;
     uint64_t bytes = 0;
-    uint64_t kept_bytes = weft_api_cost(call->params.n_kept_items);
+    uint64_t kept_bytes = kept_beside(&call->params);
     if (call->held_bytes == 0 && kept_bytes == 0) return true;
     if (call->held_bytes > 0) bytes = call->params.n_answer_fields;
     bytes += kept_bytes;
