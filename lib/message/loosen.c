@@ -71,7 +71,14 @@ static bool is_type(const char *name) {
 
 /* ------------------------------------------------------------------------------ copies with losses --- */
 
+/* What is for readers only, and most of what is there. */
+static bool is_remark(const char *key) {
+    static const char *const keys[] = {"description", "title", "$comment", "examples", "example"};
+    return is_one_of(key, keys, sizeof keys / sizeof *keys);
+}
+
 static bool is_lost(const struct loss *loss, const char *key, const json_t *value) {
+    if (is_remark(key)) return true;
     if (json_is_null(value)) return strcmp(key, "const") != 0 && strcmp(key, "default") != 0;
     if (!strcmp(key, "required") && !json_is_array(value)) return true;
     if (!strcmp(key, "type") && json_is_string(value)) return !is_type(json_string_value(value));

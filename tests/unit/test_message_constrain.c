@@ -426,7 +426,7 @@ static json_t *many_tools(size_t n, size_t n_words) {
         (void)snprintf(name, sizeof name, "tool_%zu", i);
         json_t *schema =
             json_pack("{s:s, s:{s:{s:s, s:s}, s:{s:s}}}", "type", "object", "properties", "text",
-                      "type", "string", "description", words, "count", "type", "integer");
+                      "type", "string", "default", words, "count", "type", "integer");
         json_array_append_new(list, json_pack("{s:s, s:{s:s, s:o}}", "type", "function", "function",
                                               "name", name, "parameters", schema));
     }
@@ -455,6 +455,26 @@ static void check_many(const char *format, size_t n_words, weft_err wanted) {
     weft_buf_fini(&tags);
     weft_msg_tools_free(tools);
     json_decref(list);
+}
+
+/* A description is the template's to show; one of a property of that name isn't meant. */
+static void remarks_are_no_part_of_a_grammar(void **test) {
+    (void)test;
+    weft_msg_tools *tools =
+        test_tools("[" TOOL("f", "{\"type\":\"object\",\"title\":\"long\",\"properties\":{"
+                                 "\"description\":{\"type\":\"integer\","
+                                 "\"description\":\"long\"}},\"required\":[\"description\"]}") "]");
+    struct weft_msg_wish wish = test_wish("hermes", tools, WEFT_MSG_REQUIRED);
+    struct weft_buf tags;
+    struct weft_errmsg why;
+    bool thinks;
+    weft_buf_init(&tags, 1 << 20);
+    assert_int_equal(weft_msg_constrain(&wish, &tags, &thinks, &why), WEFT_OK);
+    assert_null(strstr(weft_buf_cstr(&tags), "long"));
+    assert_non_null(strstr(weft_buf_cstr(&tags), "{\"description\":{\"type\":\"integer\"}}"));
+    assert_true(weft_msg_tools_bytes(tools) > 500);
+    weft_buf_fini(&tags);
+    weft_msg_tools_free(tools);
 }
 
 static void a_thousand_tools_fit(void **test) {
@@ -542,6 +562,7 @@ int main(void) {
         cmocka_unit_test(any_list_of_tools_is_taken),
         cmocka_unit_test(without_checks_only_objects_are_asked_for),
         cmocka_unit_test(names_are_escaped_or_refused),
+        cmocka_unit_test(remarks_are_no_part_of_a_grammar),
         cmocka_unit_test(a_thousand_tools_fit),
         cmocka_unit_test(references_are_followed_so_far_and_no_further),
         cmocka_unit_test(a_property_may_be_described_many_times),
