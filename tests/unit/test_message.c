@@ -318,6 +318,19 @@ static void constrained_calls_are_told_as_they_come(void **state) {
               "[call 0 typed][a:{\"text\": \"a\\nb\\n<]");
     expect_of(&setup, "<tool_call>\n<function=typed>\n<parameter=whole>\n12\n</par",
               "[call 0 typed][a:{\"whole\": ]");
+    static const char *const ends[] = {"", "\n<", "\n<par", "\n</functi", "\n</function>\n</tool"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        char text[128];
+        (void)snprintf(text, sizeof text,
+                       "<tool_call>\n<function=typed>\n<parameter=whole>\n12\n</parameter>%s",
+                       ends[i]);
+        expect_of(&setup, text,
+                  i < 4 ? "[call 0 typed][a:{\"whole\": 12]" : "[call 0 typed][a:{\"whole\": 12}]");
+    }
+    setup = setup_of("hermes");
+    setup.is_constrained = true;
+    expect_of(&setup, "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_c",
+              "[call 0 f][a:{}]");
     setup = setup_of("llama4-pythonic");
     setup.is_constrained = true;
     expect_of(&setup, "[f(a='x', b=[1", "[call 0 f][a:{\"a\": \"x\", \"b\": [1]");

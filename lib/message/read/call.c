@@ -20,7 +20,18 @@ enum wefti_msg_match wefti_msg_take(weft_msg_parser *p, const char *mark) {
     return match == WEFTI_MSG_PART && p->is_end ? WEFTI_MSG_MISS : match;
 }
 
+/* A constrained output has nothing else there, and so may end within it. */
+static bool is_cut_close(const weft_msg_parser *p) {
+    const char *close = p->format->close;
+    return p->is_constrained && p->is_end && close && p->at < p->held.len &&
+           wefti_msg_look(p, close) == WEFTI_MSG_PART;
+}
+
 enum wefti_msg_match wefti_msg_take_close(weft_msg_parser *p) {
+    if (is_cut_close(p)) {
+        p->at = p->held.len;
+        return WEFTI_MSG_HIT;
+    }
     enum wefti_msg_match close = wefti_msg_take(p, p->format->close);
     if (close == WEFTI_MSG_HIT) return close;
     enum wefti_msg_match too = wefti_msg_take(p, p->format->close_too);

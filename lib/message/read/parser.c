@@ -102,9 +102,12 @@ static enum wefti_msg_verdict read_first(weft_msg_parser *p) {
     return WEFTI_MSG_GO;
 }
 
-/* What was held of a call is content, but for what constrained deltas have told. */
+/* What was held of a call is content, but for what constrained deltas have told: the output can only end there, perhaps
+ * within a mark. */
 static enum wefti_msg_verdict break_call(weft_msg_parser *p) {
-    if (p->is_constrained && p->is_named) p->told = p->at;
+    bool is_told = p->is_constrained && p->is_named;
+    if (is_told && p->is_end) p->at = p->held.len;
+    if (is_told) p->told = p->at;
     while (p->has_call && p->told < p->at && wefti_msg_is_blank(p->held.data[p->told]))
         p->told++;
     wefti_msg_tell(p, WEFT_MSG_CONTENT, p->at);
