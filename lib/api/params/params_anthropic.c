@@ -47,6 +47,24 @@ static json_t *function_of(const struct reader *r, const json_t *tool, size_t i)
     return out;
 }
 
+/* A choice of what Anthropic's servers would run asks for nothing here. */
+static bool is_passed_over(const struct reader *r, const json_t *wanted,
+                           const struct params *params) {
+    bool has_any = json_array_size(json_object_get(r->json, "tools")) > 0;
+    const char *name = json_string_value(json_object_get(wanted, "name"));
+    bool asks = name || wefti_api_json_is_text(wanted, "required");
+    size_t i;
+    const json_t *tool;
+    if (!has_any || !asks) return false;
+    if (!name) return !params->chat.tools;
+    json_array_foreach(json_object_get(r->json, "tools"), i, tool) {
+        const char *type = json_string_value(json_object_get(tool, "type"));
+        const char *of = json_string_value(json_object_get(tool, "name"));
+        if (of && strcmp(of, name) == 0) return type && strcmp(type, "custom") != 0;
+    }
+    return false;
+}
+
 static void read_choice(const struct reader *r, struct params *params) {
     static const char *const from[] = {"auto", "any", "none"};
     static const char *const to[] = {"auto", "required", "none"};
@@ -65,7 +83,8 @@ static void read_choice(const struct reader *r, struct params *params) {
     if (choice && !wanted)
         weft_api_error_set(r->error, 400, "tool_choice", NULL,
                            "'tool_choice.type' must be \"auto\", \"any\", \"tool\" or \"none\"");
-    if (wefti_api_json_ok(r)) wefti_api_params_set_tool_choice(r, wanted, params);
+    const json_t *kept = is_passed_over(r, wanted, params) ? NULL : wanted;
+    if (wefti_api_json_ok(r)) wefti_api_params_set_tool_choice(r, kept, params);
     json_decref(wanted);
     if (json_is_true(json_object_get(choice, "disable_parallel_tool_use")))
         params->chat.is_single = true;

@@ -8,6 +8,7 @@
 #include "codec/json_out.h"
 #include "params/params_internal.h"
 
+#define CALLS_MAX 1024                      /* of a message, among them */
 #define RESULTS_MAX 256                     /* looked back over for a call */
 #define CONTENT_BYTES_MAX ((size_t)1 << 32) /* no more than the body, which is bounded */
 /* Of all arguments that came as texts: to the body's bounds these are a value each. */
@@ -150,6 +151,17 @@ static bool count_values(const struct place *at, const char *text, size_t len) {
     return true;
 }
 
+/* The same with integers of any length. */
+static json_t *widened(const char *text, size_t len) {
+    char *copy = malloc(len + 1);
+    if (!copy) return NULL;
+    memcpy(copy, text, len);
+    weft_json_widen(copy, len);
+    json_t *value = json_loadb(copy, len, JSON_ALLOW_NUL, NULL);
+    free(copy);
+    return value;
+}
+
 /* What a client gives back as text is an object for templates; what is none stays a text, as does what nests too deep.
  * NULL: neither, or too many. */
 static json_t *arguments_of(const struct place *at, const json_t *value) {
@@ -161,8 +173,7 @@ static json_t *arguments_of(const struct place *at, const json_t *value) {
     if (!weft_json_within(text, len, SIZE_MAX, ARGUMENT_DEPTH_MAX))
         return json_incref((json_t *)value);
     json_t *object = json_loadb(text, len, JSON_ALLOW_NUL, NULL);
-    if (!object) /* integers of any length, too */
-        object = json_loadb(text, len, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
+    if (!object) object = widened(text, len);
     if (json_is_object(object)) return object;
     json_decref(object);
     return json_incref((json_t *)value);
@@ -244,7 +255,7 @@ static json_t *name_of_call(const json_t *messages, const json_t *id) {
     size_t n = json_array_size(messages), least = n > RESULTS_MAX ? n - RESULTS_MAX : 0;
     for (size_t i = n; i-- > least;) {
         const json_t *calls = json_object_get(json_array_get(messages, i), "tool_calls");
-        for (size_t k = 0; k < json_array_size(calls); k++) {
+        for (size_t k = 0; k < json_array_size(calls) && k < CALLS_MAX; k++) {
             const json_t *call = json_array_get(calls, k);
             if (json_equal(json_object_get(call, "id"), id))
                 return json_object_get(json_object_get(call, "function"), "name");

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "codec/json_out.h"
 #include "params/params_internal.h"
 #include "store/store.h"
 
@@ -15,6 +16,10 @@ static void no_memory(const struct reader *r) {
 }
 
 /* --------------------------------------------------------------------------- the conversation --- */
+
+/* As a body may hold. */
+#define KEPT_VALUES_MAX (2u << 20)
+#define KEPT_DEPTH_MAX 80
 
 /* The items of the conversation that this one goes on with, a new list. NULL: none, or an error. */
 static json_t *recall(const struct reader *r, const struct weft_api_recall *from) {
@@ -37,9 +42,15 @@ static json_t *recall(const struct reader *r, const struct weft_api_recall *from
     struct weft_str name = {json_string_value(id), json_string_length(id)};
     bool is_there =
         wefti_api_store_get(from->store, from->tenant, name, KEPT_ITEMS, from->now_ms, &text);
-    json_t *items =
-        is_there && !text.failed ? json_loadb(text.data, text.len, JSON_ALLOW_NUL, NULL) : NULL;
+    bool is_large = is_there && !text.failed &&
+                    !weft_json_within(text.data, text.len, KEPT_VALUES_MAX, KEPT_DEPTH_MAX);
+    json_t *items = is_there && !text.failed && !is_large
+                        ? json_loadb(text.data, text.len, JSON_ALLOW_NUL, NULL)
+                        : NULL;
     weft_buf_fini(&text);
+    if (is_large)
+        weft_api_error_set(r->error, 400, "previous_response_id", "too_many_values",
+                           "the conversation before holds more than %u values", KEPT_VALUES_MAX);
     weft_api_quote(name.data, name.len, quoted, sizeof quoted);
     if (!is_there)
         weft_api_error_set(r->error, 404, "previous_response_id", "previous_response_not_found",
