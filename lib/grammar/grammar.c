@@ -162,6 +162,9 @@ static weft_err make_text(const struct weft_grammar *wish, weft_gram **gram_out,
     return WEFT_OK;
 }
 
+/* A state of the net is made, and looked at several times: as many steps of the pool take about as long. */
+#define STATE_WORK ((uint64_t)8)
+
 bool weft_gram_can_compile(const struct weft_grammar *wish, uint64_t *work_left) {
     uint64_t most = *work_left < COMPILE_WORK_MAX ? *work_left : COMPILE_WORK_MAX,
              took = wish->n_bytes;
@@ -173,6 +176,7 @@ bool weft_gram_can_compile(const struct weft_grammar *wish, uint64_t *work_left)
     const struct order order = {wish, readers[wish->kind], NULL, most - took};
     weft_err err = make(gram, &order, NULL);
     if (gram->pool) took += wefti_expr_pool_work(gram->pool);
+    took += STATE_WORK * gram->net.n_made;
     *work_left -= took < *work_left ? took : *work_left;
     weft_gram_free(gram);
     return !err;

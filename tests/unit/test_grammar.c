@@ -984,8 +984,27 @@ static void digits_are_bounded_as_asked_for(void **state) {
     weft_gram_free(many);
 }
 
+/* Who asks many times is not to wait for what a text of a few bytes grows to. */
+static void what_a_schema_grows_to_counts_as_work(void **state) {
+    (void)state;
+    static const char text[] = "{\"type\":\"array\",\"minItems\":100000}";
+    struct weft_grammar wish = {.kind = WEFT_GRAMMAR_SCHEMA,
+                                .json_blanks = 1,
+                                .json_digits = 64,
+                                .text = text,
+                                .n_bytes = sizeof text - 1};
+    uint64_t left = WEFT_GRAM_COMPILE_WORK_MAX;
+    uint32_t n = 0;
+    while (n < 100 && left > 1000) {
+        (void)weft_gram_can_compile(&wish, &left);
+        n++;
+    }
+    assert_in_range(n, 1, 10);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_a_schema_grows_to_counts_as_work),
         cmocka_unit_test(what_is_not_understood_is_refused_at_its_place),
         cmocka_unit_test(look_ahead_and_anchors_are_compiled_away),
         cmocka_unit_test(flags_hold_where_they_stand),

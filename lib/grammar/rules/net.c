@@ -457,7 +457,9 @@ weft_err wefti_net_make(struct wefti_net *net, struct wefti_tree *tree, uint32_t
     free(m.exprs);
     free(m.index);
     free(m.order);
+    uint32_t n_made = net->n_states;
     if (m.err) wefti_net_fini(net);
+    net->n_made = n_made;
     return m.err;
 }
 

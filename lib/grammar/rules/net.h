@@ -33,6 +33,7 @@ struct wefti_net_rule {
 struct wefti_net {
     struct wefti_net_state *states; /* owned */
     uint32_t n_states, cap_states;
+    uint32_t n_made;              /* states, after a failure too */
     struct wefti_net_rule *rules; /* owned; the first one is the root */
     uint32_t n_rules;
 };
