@@ -331,6 +331,9 @@ static void constrained_calls_are_told_as_they_come(void **state) {
     setup.is_constrained = true;
     expect_of(&setup, "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_c",
               "[call 0 f][a:{}]");
+    setup = setup_of("gpt-oss");
+    setup.is_constrained = true;
+    expect_of(&setup, "<|channel|>commentary to=functions.f<|message|>{}<|ca", "[call 0 f][a:{}]");
     setup = setup_of("llama4-pythonic");
     setup.is_constrained = true;
     expect_of(&setup, "[f(a='x', b=[1", "[call 0 f][a:{\"a\": \"x\", \"b\": [1]");

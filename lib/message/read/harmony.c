@@ -201,6 +201,9 @@ static enum wefti_msg_verdict after_call(weft_msg_parser *p) {
     wefti_msg_skip_blanks(p);
     p->told = p->at;
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+        bool is_part = wefti_msg_look(p, marks[i]) == WEFTI_MSG_PART;
+        /* A constrained output has nothing else there, and so may end within it. */
+        if (is_part && p->is_end && p->is_constrained && p->at < p->held.len) p->at = p->held.len;
         enum wefti_msg_match match = wefti_msg_take(p, marks[i]);
         if (match == WEFTI_MSG_PART) return WEFTI_MSG_WAIT;
         if (match == WEFTI_MSG_HIT) break;
