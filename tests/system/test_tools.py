@@ -78,6 +78,7 @@ def test_what_is_wrong_with_tools_is_said():
              ({"tool_choice": "required"}, "tool_choice"), ({"tools": [PING], "tool_choice": "now"}, "tool_choice"),
              ({"tools": [PING], "tool_choice": named}, "tool_choice"), ({"tools": [PING], "tool_choice": 5}, "tool_choice"),
              ({"tools": [PING], "tool_choice": {"type": "allowed_tools"}}, "tool_choice"),
+             ({"tools": [PING], "tool_choice": {"type": "allowed_tools", "mode": "required", "tools": []}}, "tool_choice"),
              ({"reasoning_effort": "hard"}, "reasoning_effort"), ({"reasoning_effort": 5}, "reasoning_effort"),
              ({"chat_template_kwargs": []}, "chat_template_kwargs"),
              ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),

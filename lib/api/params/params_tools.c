@@ -123,7 +123,11 @@ static void read_allowed(const struct reader *r, const json_t *value, struct par
     json_array_foreach(list, i, one) {
         if (!wefti_api_json_ok(r) || !allow(r, one, params, callable)) return;
     }
-    if (json_array_size(list) == 0) params->chat.choice = TOOLS_NONE;
+    if (json_array_size(list) > 0) return;
+    if (params->chat.choice == TOOLS_REQUIRED)
+        weft_api_error_set(r->error, 400, "tool_choice", NULL,
+                           "'tool_choice' asks for a call, but allows no tools");
+    params->chat.choice = TOOLS_NONE;
 }
 
 /* One function, or several. */
