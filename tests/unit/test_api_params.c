@@ -292,6 +292,10 @@ static const struct row rows[] = {
     {CALL_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", 400,
      "messages[0].content"},
     {CALL_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[3]}]}", 400, "messages[0].content"},
+    {CALL_CHAT,
+     "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"a\"}]}]"
+     "}",
+     400, "messages[0].content"},
     {CALL_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"tool_calls\":[{}]}]}",
      400, "messages[0].tool_calls"},
     {CALL_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"top_logprobs\":2}", 400,

@@ -125,6 +125,9 @@ static void read_content(const struct place *at, const json_t *json, bool may_la
     weft_buf_init(&joined.text, CONTENT_BYTES_MAX);
     weft_buf_init(&joined.thoughts, CONTENT_BYTES_MAX);
     join_parts(at, content, &joined);
+    bool may_think = wefti_api_json_is_text(json_object_get(json, "role"), "assistant");
+    if (joined.n_thoughts > 0 && !may_think)
+        bad_message(at, "content", "may only hold thoughts where the role is 'assistant'");
     if (joined.text.failed || joined.thoughts.failed)
         weft_api_error_set(at->r->error, 500, NULL, NULL, "out of memory");
     if (wefti_api_json_ok(at->r) && put(at, out, "content", text_of_buf(&joined.text)) &&
