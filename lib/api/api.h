@@ -27,9 +27,9 @@ struct weft_api_settings {       /* from the command line */
     uint32_t max_queue;          /* prompts that wait meanwhile */
     uint64_t responses_bytes;    /* that are kept; 0: none are */
     uint32_t responses_ttl_s;
-    bool prefix_cache;           /* the scheduler looks prompts up there, */
-    bool prefix_cache_per_key;   /* and tenants find their own only */
-    int64_t started_s;           /* wall clock */
+    bool prefix_cache;         /* the scheduler looks prompts up there, */
+    bool prefix_cache_per_key; /* and tenants find their own only */
+    int64_t started_s;         /* wall clock */
 };
 
 #define WEFT_API_MODEL_NAMES_MAX 16

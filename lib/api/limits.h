@@ -41,7 +41,7 @@ struct weft_api_limits {
     const uint32_t *eos;
     size_t n_eos;
     struct weft_gen_defaults defaults;
-    struct weft_api_recall { /* of earlier responses */
+    struct weft_api_recall {          /* of earlier responses */
         struct weft_api_store *store; /* NULL: none is kept */
         uint64_t tenant;              /* whose they are */
         uint64_t now_ms;

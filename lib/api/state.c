@@ -27,8 +27,8 @@ void weft_api_init(struct weft_api_state *api, const struct weft_api_settings *s
     weft_api_metrics_init(&api->metrics);
     json_object_seed(0);
     if (!settings->responses_bytes) return;
-    api->store = wefti_api_store_new(settings->responses_bytes,
-                                     (uint64_t)settings->responses_ttl_s * 1000);
+    api->store =
+        wefti_api_store_new(settings->responses_bytes, (uint64_t)settings->responses_ttl_s * 1000);
     WEFT_ASSERT(api->store); /* at the start there is memory */
 }
 

@@ -128,8 +128,8 @@ static void check_losses(const struct weft_msg_setup *setup, struct weft_str out
     bool drops = has(output, format->think_begin) || has(output, format->think_begin_too) ||
                  has(output, format->answer_begin) || setup->prompt_end.len > 0;
     if (drops || heard->n_calls > 0 ||
-        (setup->tools && (has(output, "]") || has(output, format->close) ||
-                          has(output, format->close_too))))
+        (setup->tools &&
+         (has(output, "]") || has(output, format->close) || has(output, format->close_too))))
         return;
     WEFT_ASSERT(count_seen(heard->content.data, heard->content.len) ==
                 count_seen(output.data, output.len));

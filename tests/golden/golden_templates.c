@@ -71,7 +71,8 @@ static size_t check_template(const char *name) {
         struct weft_buf out;
         weft_buf_init(&out, 1 << 20);
         why.text[0] = '\0';
-        weft_err err = weft_tmpl_render_json(chat, json_object_iter_value(at), &now, &out, NULL, &why);
+        weft_err err =
+            weft_tmpl_render_json(chat, json_object_iter_value(at), &now, &out, NULL, &why);
         if (!is_as_expected(json_object_get(expected, key), err, &out, &why)) {
             print_error("%s, %s: %s\n", name, key, err ? why.text : weft_buf_cstr(&out));
             n_wrong++;

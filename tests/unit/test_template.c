@@ -78,7 +78,8 @@ static bool render_feature(const json_t *root, const json_t *one, struct weft_bu
     const char *source = json_string_value(json_object_get(one, "template"));
     weft_tmpl *chat;
     weft_err err = weft_tmpl_new(source, strlen(source), &fable, &chat, why);
-    if (!err) err = weft_tmpl_render_json(chat, json_object_get(root, "variables"), &now, out, NULL, why);
+    if (!err)
+        err = weft_tmpl_render_json(chat, json_object_get(root, "variables"), &now, out, NULL, why);
     weft_tmpl_free(chat);
     return !err;
 }

@@ -94,7 +94,8 @@ static void render_cases(const weft_tmpl *chat, const struct weft_errmsg *compil
         struct weft_buf out;
         weft_buf_init(&out, OUTPUT_BYTES_MAX);
         weft_err err = WEFT_E_INVAL;
-        if (chat) err = weft_tmpl_render_json(chat, json_object_iter_value(at), now, &out, NULL, &why);
+        if (chat)
+            err = weft_tmpl_render_json(chat, json_object_iter_value(at), now, &out, NULL, &why);
         const char *text = err ? why.text : weft_buf_cstr(&out);
         print_result(json_object_iter_key(at), err ? "error" : "text", text,
                      err ? strlen(text) : out.len, as_json, first);
