@@ -131,7 +131,8 @@ static void render(weft_api_call *call, struct weft_buf *text) {
 
 static void note_end(struct chat *chat, const struct weft_buf *text) {
     size_t n = text->len < PROMPT_END_BYTES ? text->len : PROMPT_END_BYTES;
-    if (n) memcpy(chat->prompt_end, text->data + text->len - n, n);
+    if (!text->data) return;
+    memcpy(chat->prompt_end, text->data + text->len - n, n);
     chat->n_prompt_end = (uint32_t)n;
 }
 

@@ -33,21 +33,24 @@ static void read_allowed(const struct reader *r, const struct weft_api_limits *l
     else if (n > WEFT_ALLOWED_TOKENS_MAX)
         weft_api_error_set(r->error, 400, field, NULL, "'%s' holds %zu ids, at most %d are allowed",
                            field, n, WEFT_ALLOWED_TOKENS_MAX);
-    if (!wefti_api_json_ok(r)) return;
+    if (!wefti_api_json_ok(r) || n == 0) return;
     WEFT_ASSERT(!params->allowed_tokens);
-    params->allowed_tokens = malloc(n * sizeof *params->allowed_tokens);
-    if (!params->allowed_tokens) weft_api_error_set(r->error, 500, NULL, NULL, "out of memory");
+    uint32_t *tokens = params->allowed_tokens = calloc(n, sizeof *tokens);
+    if (!tokens) {
+        weft_api_error_set(r->error, 500, NULL, NULL, "out of memory");
+        return;
+    }
     for (size_t i = 0; i < n && wefti_api_json_ok(r); i++) {
         const json_t *item = json_array_get(value, i);
         int64_t id = json_is_integer(item) ? json_integer_value(item) : -1;
         if (id < 0 || id >= (limits->n_vocab ? limits->n_vocab : WEFT_VOCAB_MAX))
             weft_api_error_set(r->error, 400, field, NULL,
                                "'%s' must hold token ids of the vocabulary", field);
-        params->allowed_tokens[i] = (uint32_t)id;
+        tokens[i] = (uint32_t)id;
     }
     if (!wefti_api_json_ok(r)) return;
-    params->sampling.allowed_tokens = params->allowed_tokens;
-    params->sampling.n_allowed_tokens = sort_out(params->allowed_tokens, (uint32_t)n);
+    params->sampling.allowed_tokens = tokens;
+    params->sampling.n_allowed_tokens = sort_out(tokens, (uint32_t)n);
 }
 
 /* Their tokens are known later (call/bad_words.c). */
