@@ -301,11 +301,12 @@ weft_err weft_msg_constrain(const struct weft_msg_wish *wish, struct weft_buf *t
     *thinks_out = wish->format->syntax == WEFTI_MSG_HARMONY;
     if (!wish->tools || wish->tools->count == 0)
         return weft_err_set(why, WEFT_E_INVAL, "there are no tools to call");
+    const char *first = wish->tools->tools[0].name;
     if (has_nothing_to_ask(wish)) return WEFT_OK;
     if (!first_sayable(&b, layout))
         return weft_err_set(why, WEFT_E_INVAL,
                             "a model of format %s can't write the name of tool \"%.60s\"",
-                            wish->format->name, wish->tools->tools[0].name);
+                            wish->format->name, first);
     json_t *format;
     if (*thinks_out)
         format = harmony_node(&b, layout);

@@ -39,7 +39,7 @@ static struct param *find(const struct params *p, const char *key) {
 
 static void add(struct wefti_msg_build *b, struct params *p, const char *key,
                 const json_t *schema) {
-    if (p->n == p->max) {
+    if (!p->list || p->n == p->max) {
         size_t max = p->max ? 2 * p->max : 16;
         struct param *list = realloc(p->list, max * sizeof *list);
         if (!list) {

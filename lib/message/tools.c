@@ -56,13 +56,14 @@ static weft_err read_list(weft_msg_tools *tools, struct weft_errmsg *why) {
 /* jansson's values, a key of an object with its place in a table, and an allocator's share. */
 #define VALUE_BYTES 48u
 #define KEY_BYTES 96u
+#define ITEM_BYTES 8u
 
 static size_t bytes_of(const json_t *value) {
     size_t n = VALUE_BYTES + (json_is_string(value) ? json_string_length(value) : 0), i;
     const char *key;
     json_t *part;
     json_array_foreach(value, i, part) {
-        n += sizeof part + bytes_of(part);
+        n += ITEM_BYTES + bytes_of(part);
     }
     json_object_foreach((json_t *)value, key, part) {
         n += KEY_BYTES + strlen(key) + bytes_of(part);

@@ -108,7 +108,7 @@ static enum wefti_msg_verdict read_name(weft_msg_parser *p, const struct way *wa
         return go(p, CALL_ID);
     }
     if (match != WEFTI_MSG_HIT) return WEFTI_MSG_BROKEN;
-    if (!is_object) p->at += strlen(way->separator);
+    if (!is_object && way->separator) p->at += strlen(way->separator);
     bool is_fenced = p->format->ids == WEFT_MSG_IDS_FREE && WEFT_STR_IS(text, "function");
     if (is_fenced) return go(p, FENCED_NAME);
     bool is_kimi = p->format->ids == WEFT_MSG_IDS_NUMBER;
