@@ -47,6 +47,9 @@ static weft_err load_template(struct server *server, struct weft_errmsg *why) {
         return err;
     }
     err = weft_api_set_template(api, source, config->tool_call_parser, &detail);
+    if (!err && source)
+        weft_debug("calls of tools and thoughts are in the format %s",
+                   weft_msg_format_name(api->dialect.format));
     if (err == WEFT_E_NOTFOUND)
         (void)weft_err_set(why, err, "--tool-call-parser: %s", detail.text);
     else if (err && config->chat_template)

@@ -60,7 +60,6 @@ WEFT_MUST_CHECK weft_err weft_msg_tools_new(const struct json_t *list, weft_msg_
 void weft_msg_tools_free(weft_msg_tools *tools); /* accepts NULL */
 uint32_t weft_msg_tools_count(const weft_msg_tools *tools);
 size_t weft_msg_tools_bytes(const weft_msg_tools *tools); /* of memory, about; NULL: 0 */
-bool weft_msg_tools_have(const weft_msg_tools *tools, struct weft_str name);
 
 /* ----------------------------------------------------------------------------------- parser --- */
 

@@ -120,7 +120,3 @@ const struct wefti_msg_tool *wefti_msg_tool_named(const weft_msg_tools *tools,
 size_t weft_msg_tools_bytes(const weft_msg_tools *tools) {
     return tools ? tools->bytes : 0;
 }
-
-bool weft_msg_tools_have(const weft_msg_tools *tools, struct weft_str name) {
-    return wefti_msg_tool_named(tools, name) != NULL;
-}
