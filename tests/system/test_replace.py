@@ -393,13 +393,13 @@ def two_at_once():
         loser = subprocess.Popen([os.path.join(harness.BIN_DIR, "weft"), "serve", harness.FABLE,
                                   *successor(old).args], stderr=subprocess.PIPE, text=True, process_group=0)
         try:
+            router = harness.wait_until("a router", lambda: harness.children_of(loser.pid).get("router"), every_s=0.001)
+            os.kill(loser.pid, signal.SIGSTOP)  # the supervisor, without whose word the router takes nothing
             for line in loser.stderr:
                 if "--replace: loading" in line:
                     break
-            router = harness.children_of(loser.pid).get("router")
-            if not router:
-                raise harness.Void("it was too quick")
             os.kill(router, signal.SIGSTOP)
+            os.kill(loser.pid, signal.SIGCONT)
             if asked(old, LOOK)[1] != old.proc.pid:
                 raise harness.Void("it was too quick")
             winner = successor(old)
