@@ -42,8 +42,9 @@
  *   10: WEFT_MSG_GRAMMAR and WEFT_MSG_COMPILED
  *   11: a row of a result may be late, or have forced tokens
  *   12: sampling parameters have thinking_token_budget, allowed_tokens and bad_words; a grammar has marks, and may be
- *      any text */
-#define WEFT_PROTO_VERSION 12
+ *      any text
+ *   13: sampling parameters have those of beam search */
+#define WEFT_PROTO_VERSION 13
 
 enum weft_proto_type {
     WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */

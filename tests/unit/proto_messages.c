@@ -343,6 +343,10 @@ static void fill_sampling(struct weft_sampling *sampling, bool max) {
     sampling->thinking_token_budget = 1000;
     sampling->n_logprobs = 0;
     sampling->n_prompt_logprobs = (int32_t)WEFT_VOCAB_MAX;
+    sampling->beam_groups = UINT32_MAX;
+    sampling->early_stopping = WEFT_BEAM_STOP_ENOUGH;
+    sampling->length_penalty = -2.0f;
+    sampling->diversity_penalty = 0.5f;
     sampling->stop_tokens = few_tokens;
     sampling->n_stop_tokens = 4;
     sampling->bias = bias;
@@ -795,6 +799,8 @@ static void random_sampling(uint64_t *rand, struct weft_sampling *sampling) {
     sampling->thinking_token_budget = number(rand, UINT32_MAX);
     sampling->n_logprobs = (int32_t)number(rand, WEFT_VOCAB_MAX + 1) - 1;
     sampling->n_prompt_logprobs = (int32_t)number(rand, WEFT_VOCAB_MAX + 1) - 1;
+    sampling->beam_groups = number(rand, UINT32_MAX);
+    sampling->early_stopping = number(rand, WEFT_BEAM_STOP_COUNT - 1);
     sampling->n_stop_tokens = count(rand, WEFT_STOP_TOKENS_MAX);
     sampling->stop_tokens = tokens(rand, sampling->n_stop_tokens);
     sampling->n_masked_tokens = count(rand, WEFT_STOP_TOKENS_MAX - sampling->n_stop_tokens);

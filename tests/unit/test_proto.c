@@ -306,7 +306,7 @@ static void another_version_is_refused_by_name(void **state) {
     struct fixture *fix = *state;
     struct weft_msg msg = sample(WEFT_MSG_ROUTER_HELLO, false);
     msg.router_hello.version = 6;
-    assert_refused(fix, &msg, WEFT_E_PROTO, "version 6 is not this side's 12");
+    assert_refused(fix, &msg, WEFT_E_PROTO, "version 6 is not this side's 13");
     msg = sample(WEFT_MSG_SCHED_HELLO, false);
     msg.sched_hello.version = UINT32_MAX;
     assert_refused(fix, &msg, WEFT_E_PROTO, "version 4294967295");

@@ -69,6 +69,8 @@
 #define WEFT_BAD_WORDS_MAX                                                                         \
     8192 /* numbers: some thousand words of few tokens. Each is looked at for each token */
 #define WEFT_CHOICES_MAX 128 /* n */
+#define WEFT_BEAMS_MAX 32    /* of one request: each has a place among the sequences that run */
+#define WEFT_LENGTH_PENALTY_MAX 100.0f /* a power of the length, of either sign */
 #define WEFT_REQUEST_ID_BYTES_MAX 128
 #define WEFT_GRAMMAR_BYTES_MAX (4u << 20) /* a hundred tools' schemas are 1 MB */
 #define WEFT_SLO_US_MAX 86400000000ull    /* a wish of a time: a day */

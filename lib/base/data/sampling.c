@@ -1,5 +1,6 @@
 #include "base/sampling.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -57,6 +58,8 @@ static weft_err check_numbers(const struct weft_sampling *s, struct weft_errmsg 
 #define KNOB(type, name, flag, value, least, most, ...) KNOB_##type(name, least, most)
 #define OWN_COUNT(name)                                                                            \
     if (!err) err = check_COUNT(s->name, #name, why);
+#define OWN_F32(name)                                                                              \
+    if (!err) err = check_F32(s->name, -FLT_MAX, FLT_MAX, #name, why);
 #define OWN_U32(name)
 #define OWN_U64(name)
 #define OWN(type, name, value) OWN_##type(name)
@@ -64,6 +67,7 @@ static weft_err check_numbers(const struct weft_sampling *s, struct weft_errmsg 
 #undef OWN
 #undef OWN_U64
 #undef OWN_U32
+#undef OWN_F32
 #undef OWN_COUNT
 #undef KNOB
 #undef KNOB_U32
@@ -130,6 +134,35 @@ static weft_err check_bad_words(const struct weft_sampling *s, uint32_t n_vocab,
     return WEFT_OK;
 }
 
+/* What a beam search ranks are log-probabilities as the model has them. */
+static bool changes_logits(const struct weft_sampling *s) {
+    return s->grammar.kind != WEFT_GRAMMAR_NONE || s->n_bias > 0 || s->n_allowed_tokens > 0 ||
+           s->n_bad_words > 0 || s->repetition_penalty != 1.0f || s->presence_penalty != 0.0f ||
+           s->frequency_penalty != 0.0f;
+}
+
+static weft_err check_beams(const struct weft_sampling *s, struct weft_errmsg *why) {
+    if (s->early_stopping >= WEFT_BEAM_STOP_COUNT)
+        return weft_err_set(why, WEFT_E_INVAL, "early_stopping is %u, out of range",
+                            s->early_stopping);
+    if (s->beam_width == 0) return WEFT_OK;
+    if (s->beam_width > WEFT_BEAMS_MAX)
+        return weft_err_set(why, WEFT_E_INVAL, "%u beams, at most %d are possible", s->beam_width,
+                            WEFT_BEAMS_MAX);
+    if (s->beam_groups == 0 || s->beam_width % s->beam_groups != 0)
+        return weft_err_set(why, WEFT_E_INVAL, "%u beams cannot be divided into %u equal groups",
+                            s->beam_width, s->beam_groups);
+    if (fabsf(s->length_penalty) > WEFT_LENGTH_PENALTY_MAX || s->diversity_penalty < 0.0f)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "a length_penalty of %g and a diversity_penalty of %g",
+                            (double)s->length_penalty, (double)s->diversity_penalty);
+    if (s->max_tokens == 0 || s->n_logprobs >= 0 || s->n_prompt_logprobs >= 0 || changes_logits(s))
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "a beam search has at least one token, no penalties, no constraints "
+                            "and no log-probabilities");
+    return WEFT_OK;
+}
+
 weft_err weft_sampling_check(const struct weft_sampling *s, uint32_t n_vocab,
                              struct weft_errmsg *why) {
     weft_err err = check_numbers(s, why);
@@ -138,6 +171,7 @@ weft_err weft_sampling_check(const struct weft_sampling *s, uint32_t n_vocab,
     if (!err) err = check_allowed(s, n_vocab, why);
     if (!err) err = check_bad_words(s, n_vocab, why);
     if (!err) err = weft_grammar_check(&s->grammar, why);
+    if (!err) err = check_beams(s, why);
     if (err) return err;
     if (s->n_bias > WEFT_LOGIT_BIAS_MAX)
         return weft_err_set(why, WEFT_E_INVAL, "%u logit_bias entries, at most %d are allowed",

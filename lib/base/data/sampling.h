@@ -24,6 +24,15 @@ struct weft_logit_bias {
  * where a bias is finite. */
 #define WEFT_LOGIT_BIAS_NEVER (-1e6f)
 
+/* When a beam search whose places for finished beams are full ends before its length is reached. The
+ * numbers travel. */
+enum weft_beam_stop {
+    WEFT_BEAM_STOP_NEVER = 0,    /* none that lives can still become better than all of these */
+    WEFT_BEAM_STOP_UNLIKELY = 1, /* none that lives is better now */
+    WEFT_BEAM_STOP_ENOUGH = 2,   /* at once */
+    WEFT_BEAM_STOP_COUNT,
+};
+
 /* All of its numbers, in the order in which they travel. The struct, its defaults, their check,
  * their form on the wire (proto), their reading from JSON (the router) and the flags of `weft run`
  * come from this list.
@@ -31,7 +40,8 @@ struct weft_logit_bias {
  * KNOB(type, name, flag, default, least, most, api_least, api_most, help): clients set it by its
  * name, `weft run` by its flag. An F32 is valid from `least` to `most`; a U32 always is, and means
  * `most` when it is above. Clients may ask for api_least to api_most; a U32 below 0 means 0.
- * OWN(type, name, default): each reader handles it in its own way. A COUNT is -1 or more. */
+ * OWN(type, name, default): each reader handles it in its own way. A COUNT is -1 or more;
+ * an F32 is finite. */
 #define WEFT_SAMPLING_LIST(KNOB, OWN)                                                              \
     OWN(U64, seed, 0) /* the router draws one for a request that brings none */                    \
     KNOB(F32, temperature, "temperature", 0, 0, 1e6, 0, 100, "divisor of the logits; 0: greedy")   \
@@ -52,7 +62,12 @@ struct weft_logit_bias {
          "no end of sequence before so many")                                                      \
     OWN(U32, thinking_token_budget, UINT32_MAX) /* within thoughts of a grammar; most: no bound */ \
     OWN(COUNT, n_logprobs, -1)                  /* k >= 0: the sampled token's, and the k best */  \
-    OWN(COUNT, n_prompt_logprobs, -1)           /* the same for each prompt token but the first */
+    OWN(COUNT, n_prompt_logprobs, -1)           /* the same for each prompt token but the first */ \
+    OWN(U32, beam_width, 0)                     /* live beams of a beam search; 0: it is none */   \
+    OWN(U32, beam_groups, 1)                    /* that divide these equally */                    \
+    OWN(U32, early_stopping, WEFT_BEAM_STOP_NEVER)                                                 \
+    OWN(F32, length_penalty, 1)    /* beams rank by log-probability over length to this power */   \
+    OWN(F32, diversity_penalty, 0) /* taken from what groups of beams before chose in the step */
 
 /* The types of the list in C. */
 #define WEFT_SAMPLING_U64 uint64_t
