@@ -41,3 +41,5 @@ weft_test(sim_deadlines SOURCES ${CMAKE_SOURCE_DIR}/tests/property/sim_deadlines
           LINKS weft_scheduler weft_traffic m LABELS property TIMEOUT 120)
 weft_test(prop_scheduler SOURCES ${CMAKE_SOURCE_DIR}/tests/property/prop_scheduler.c
           LINKS weft_scheduler LABELS property TIMEOUT 60)
+weft_test(test_beam SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_beam.c LINKS weft_scheduler weft_base m INSIDE scheduler
+          LABELS unit TIMEOUT 60)
