@@ -45,7 +45,8 @@ struct sim_worker {
     struct weft_step_out *outs;
     struct weft_logprobs *prompt_logprobs; /* [max_batched_tokens] of one result */
     uint32_t n_prompt_logprobs;
-    uint32_t *top_ids;
+    uint32_t
+        *top_ids; /* [1 + max_seqs][SIM_TOP_MAX]: anybody's, and those of beams in one result */
     float *top_logprobs;
     uint32_t *forced; /* [max_seqs][WEFT_FORCED_MAX] of one result */
     uint32_t step_us, token_us, block_us;
@@ -68,6 +69,43 @@ uint64_t sim_prompt_hash(const uint32_t *prompt, uint32_t n_prompt, uint64_t see
 uint32_t sim_token(uint64_t prompt_hash, uint32_t choice, uint32_t output_idx, uint32_t n_vocab) {
     uint64_t state = mix(mix(prompt_hash, choice + 1), output_idx);
     return weft_rand_below(&state, n_vocab);
+}
+
+static uint64_t add_to_history(uint64_t history, uint32_t token) {
+    return mix(history, token + 1);
+}
+
+static uint64_t begin_history(const struct weft_sched_options *options, uint32_t n_prompt) {
+    return options->long_prompt > 0 && n_prompt > options->long_prompt ? 2 : 1;
+}
+
+uint64_t sim_history(const struct weft_sched_options *options, const uint32_t *tokens,
+                     uint32_t n_prompt, uint32_t n_tokens) {
+    uint64_t history = begin_history(options, n_prompt);
+    for (uint32_t i = 0; i < n_tokens; i++)
+        history = add_to_history(history, tokens[i]);
+    return history;
+}
+
+static float logprob_of(uint64_t history, uint32_t token) {
+    return -(float)(mix(history, ~(uint64_t)token) & 0xfff) / 256.0f;
+}
+
+void sim_next(uint64_t history, uint32_t n_vocab, uint32_t n, uint32_t *ids, float *logprobs) {
+    uint32_t n_best = 0;
+    for (uint32_t token = 0; token < n_vocab; token++) {
+        float logprob = logprob_of(history, token);
+        uint32_t at = n_best;
+        for (; at > 0 && logprob > logprobs[at - 1]; at--) {
+            if (at == n) continue; /* the last one goes */
+            ids[at] = ids[at - 1];
+            logprobs[at] = logprobs[at - 1];
+        }
+        if (at == n) continue;
+        ids[at] = token;
+        logprobs[at] = logprob;
+        n_best += n_best < n;
+    }
 }
 
 float sim_prompt_logprob(uint64_t prompt_hash, uint32_t pos) {
@@ -103,10 +141,12 @@ struct sim_worker *sim_worker_new(const struct weft_sched_options *options) {
     worker->outs = need(calloc(options->max_seqs, sizeof *worker->outs));
     worker->prompt_logprobs =
         need(calloc(options->max_batched_tokens, sizeof *worker->prompt_logprobs));
-    worker->top_ids = need(calloc(SIM_TOP_MAX, sizeof *worker->top_ids));
+    worker->top_ids =
+        need(calloc((1 + (size_t)options->max_seqs) * SIM_TOP_MAX, sizeof *worker->top_ids));
     worker->forced =
         need(calloc((size_t)options->max_seqs * WEFT_FORCED_MAX, sizeof *worker->forced));
-    worker->top_logprobs = need(calloc(SIM_TOP_MAX, sizeof *worker->top_logprobs));
+    worker->top_logprobs =
+        need(calloc((1 + (size_t)options->max_seqs) * SIM_TOP_MAX, sizeof *worker->top_logprobs));
     worker->step_us = 1000;
     worker->token_us = 100;
     return worker;
@@ -276,9 +316,12 @@ static void add_token(struct sim_worker *worker, struct slot *slot, uint32_t tok
     WEFT_ASSERT(token < worker->options.n_vocab);
     uint32_t i = slot->n_tokens++;
     slot->tokens[i] = token;
-    uint32_t long_prompt = worker->options.long_prompt;
-    uint64_t first = long_prompt > 0 && slot->n_prompt > long_prompt ? 2 : 1;
-    slot->history[i] = mix(i ? slot->history[i - 1] : first, token + 1);
+    uint64_t before = i ? slot->history[i - 1] : begin_history(&worker->options, slot->n_prompt);
+    slot->history[i] = add_to_history(before, token);
+}
+
+static bool is_beam(const struct slot *slot) {
+    return slot->sampling.length_penalty != 1.0f;
 }
 
 static void check_sampling(const struct sim_worker *worker, const struct weft_sampling *sampling) {
@@ -341,7 +384,7 @@ static void start(struct sim_worker *worker, const struct weft_step_start *start
     slot->prompt_hash = sim_prompt_hash(start->tokens, start->n_prompt, start->sampling.seed);
     for (uint32_t i = 0; i < start->n_tokens; i++)
         add_token(worker, slot, start->tokens[i]);
-    for (uint32_t i = start->n_prompt; i < start->n_tokens; i++)
+    for (uint32_t i = start->n_prompt; i < start->n_tokens && !is_beam(slot); i++)
         WEFT_ASSERT(start->tokens[i] == sim_token(slot->prompt_hash, slot->choice,
                                                   i - start->n_prompt, worker->options.n_vocab));
 }
@@ -513,6 +556,16 @@ static void force(struct sim_worker *worker, struct slot *slot, struct weft_step
         forced[out->n_forced++] = take_next(worker, slot);
 }
 
+/* The sampled token stands behind what it continues. */
+static void tell_next(struct sim_worker *worker, const struct slot *slot,
+                      struct weft_step_out *out) {
+    size_t at = (1 + (size_t)(out - worker->outs)) * SIM_TOP_MAX;
+    out->logprobs.top_ids = worker->top_ids + at;
+    out->logprobs.top_logprobs = worker->top_logprobs + at;
+    sim_next(slot->history[slot->n_tokens - 2], worker->options.n_vocab, out->logprobs.n_top,
+             worker->top_ids + at, worker->top_logprobs + at);
+}
+
 static void sample(struct sim_worker *worker, struct slot *slot, struct weft_step_out *out) {
     if (slot->sampling.max_tokens == 0) {
         slot->finish = out->finish = WEFT_END_LENGTH;
@@ -534,6 +587,7 @@ static void sample(struct sim_worker *worker, struct slot *slot, struct weft_ste
                                            .n_top = (uint32_t)slot->sampling.n_logprobs,
                                            .top_ids = worker->top_ids,
                                            .top_logprobs = worker->top_logprobs};
+    if (is_beam(slot)) tell_next(worker, slot, out);
 }
 
 static void run_row(struct sim_worker *worker, const struct weft_step_row *row) {

@@ -7,7 +7,8 @@
  *
  * Tokens come from sim_token, a function of prompt, seed, choice and position, so that anybody can
  * tell a stream's tokens. Of a request with a grammar several may come at once, as if it forced them, or
- * none yet, as if its masks were late.
+ * none yet, as if its masks were late. The likeliest tokens
+ * of a sequence whose length_penalty is not 1, a beam, follow from its tokens; so its output may be any.
  *
  * Plans wait in a queue of two, copied as a message would be; sim_worker_run executes the oldest.
  */
@@ -46,6 +47,10 @@ uint32_t sim_worker_n_window_held_max(const struct sim_worker *worker);
 
 uint64_t sim_prompt_hash(const uint32_t *prompt, uint32_t n_prompt, uint64_t seed);
 uint32_t sim_token(uint64_t prompt_hash, uint32_t choice, uint32_t output_idx, uint32_t n_vocab);
+/* A hash of the tokens, of which the first n_prompt are a prompt; and what is likeliest after them. */
+uint64_t sim_history(const struct weft_sched_options *options, const uint32_t *tokens,
+                     uint32_t n_prompt, uint32_t n_tokens);
+void sim_next(uint64_t history, uint32_t n_vocab, uint32_t n, uint32_t *ids, float *logprobs);
 float sim_prompt_logprob(uint64_t prompt_hash, uint32_t pos);
 
 #endif
