@@ -19,6 +19,7 @@ void weft_sched_cancel(weft_sched *sched, uint64_t now_us, const struct weft_sch
     struct request *req = wefti_sched_index_find(&sched->index, key->router, key->request_id);
     if (!req || key->attempt < req->key.attempt) return; /* gone, or resubmitted since */
     if (choice != UINT32_MAX) {
+        if (req->beams) return; /* beams are no choices */
         if (choice >= req->n_choices || req->seqs[choice].state == SEQ_DONE) return;
         if (req->n_live > 1) {
             wefti_sched_seq_leave(sched, &req->seqs[choice], false);
@@ -41,11 +42,17 @@ void weft_sched_router_lost(weft_sched *sched, uint64_t now_us, uint32_t router)
     }
 }
 
-bool wefti_sched_request_end(weft_sched *sched, struct request *req, enum weft_end end) {
+static bool tell_end(weft_sched *sched, const struct request *req, enum weft_end end) {
     if (wefti_sched_events_reserve(sched, req->n_live)) return false;
     for (uint32_t i = 0; i < req->n_choices; i++) {
         if (req->seqs[i].state != SEQ_DONE) wefti_sched_event_push(sched, &req->seqs[i], NULL, end);
     }
+    return true;
+}
+
+bool wefti_sched_request_end(weft_sched *sched, struct request *req, enum weft_end end) {
+    if (!(req->beams ? wefti_sched_beams_end(sched, req, end) : tell_end(sched, req, end)))
+        return false;
     wefti_sched_request_drop(sched, req);
     return true;
 }

@@ -7,11 +7,11 @@ static void check_running_seq(const weft_sched *sched, const struct seq *seq) {
     WEFT_ASSERT(seq->state == SEQ_RUNNING);
     WEFT_ASSERT(seq->slot < sched->options.max_seqs);
     WEFT_ASSERT(sched->slot_gen[seq->slot] == seq->gen && sched->by_slot[seq->slot] == seq);
-    WEFT_ASSERT(seq->table.n > 0 && seq->table.n <= seq->table.cap);
+    WEFT_ASSERT((seq->table.n > 0 || seq->restarts) && seq->table.n <= seq->table.cap);
     WEFT_ASSERT(seq->n_granted <= seq->table.n);
     WEFT_ASSERT(seq->n_planned <= seq->table.n * sched->options.block_size);
     /* Something is left, or its token is out. */
-    WEFT_ASSERT(seq->n_planned < wefti_sched_seq_len(seq) + seq->is_held);
+    WEFT_ASSERT(seq->n_planned < wefti_sched_seq_len(seq) + seq->is_held + seq->has_next);
 }
 
 /* Every block a running sequence holds is held, and nobody else but the prefix cache holds any. */

@@ -14,7 +14,7 @@ _Static_assert(_Alignof(struct weft_logit_bias) == _Alignof(uint32_t), "arrays l
 _Static_assert(sizeof(struct seq) % _Alignof(uint32_t) == 0, "arrays follow the sequences");
 
 static size_t request_bytes(const struct weft_submit *submit) {
-    return sizeof(struct request) + submit->n_choices * sizeof(struct seq) +
+    return sizeof(struct request) + wefti_sched_n_seqs(submit) * sizeof(struct seq) +
            submit->n_prompt * sizeof(uint32_t) + submit->sampling.n_stop_tokens * sizeof(uint32_t) +
            submit->sampling.n_masked_tokens * sizeof(uint32_t) +
            submit->sampling.n_bias * sizeof(struct weft_logit_bias) +
@@ -30,7 +30,7 @@ static void *append(unsigned char **at, const void *items, size_t n_bytes) {
 
 static void copy_arrays(struct request *req, const struct weft_submit *submit) {
     const struct weft_sampling *sampling = &submit->sampling;
-    unsigned char *at = (unsigned char *)&req->seqs[submit->n_choices];
+    unsigned char *at = (unsigned char *)&req->seqs[req->n_choices];
     req->prompt = append(&at, submit->prompt, submit->n_prompt * sizeof *submit->prompt);
     req->sampling.stop_tokens =
         append(&at, sampling->stop_tokens, sampling->n_stop_tokens * sizeof(uint32_t));
@@ -70,7 +70,7 @@ struct request *wefti_sched_request_new(uint32_t router, const struct weft_submi
     req->key = (struct weft_sched_key){
         .router = router, .attempt = submit->attempt, .request_id = submit->request_id};
     req->n_prompt = submit->n_prompt;
-    req->n_choices = submit->n_choices;
+    req->n_choices = wefti_sched_n_seqs(submit);
     req->n_prompt_logprobs_done = submit->n_prompt_logprobs_done;
     req->sampling = submit->sampling;
     req->first_plan_us = UINT64_MAX;
@@ -84,8 +84,9 @@ struct request *wefti_sched_request_new(uint32_t router, const struct weft_submi
     req->ttft_us = submit->ttft_us;
     req->tpot_us = submit->tpot_us;
     copy_arrays(req, submit);
-    for (uint32_t i = 0; i < submit->n_choices; i++) {
-        const struct weft_submit_choice *resumed = submit->choices ? &submit->choices[i] : NULL;
+    for (uint32_t i = 0; i < req->n_choices; i++) {
+        bool is_resumed = submit->choices && i < submit->n_choices;
+        const struct weft_submit_choice *resumed = is_resumed ? &submit->choices[i] : NULL;
         if (init_seq(&req->seqs[i], req, i, resumed)) goto no_memory;
         req->n_waiting += req->seqs[i].state == SEQ_WAITING;
     }
@@ -100,6 +101,7 @@ void wefti_sched_request_free(struct request *req) {
     if (!req) return;
     for (uint32_t i = 0; i < req->n_choices; i++)
         free(req->seqs[i].output);
+    wefti_sched_beams_free(req->beams);
     free(req);
 }
 
@@ -137,7 +139,9 @@ bool wefti_sched_seq_older(const struct seq *a, const struct seq *b) {
 /* Stop tokens are the worker's to see; lengths are known beforehand. A request for zero tokens
  * ends with the row that completes its prompt, which is counted like a sample. */
 bool wefti_sched_seq_complete(const weft_sched *sched, const struct seq *seq) {
+    if (seq->restarts) return true;
     if (seq->n_samples_out == 0) return false;
+    if (seq->req->beams) return true; /* nobody knows yet what it goes on with */
     uint32_t max_tokens = seq->req->sampling.max_tokens;
     return seq->n_output + seq->n_samples_out >= (max_tokens ? max_tokens : 1) ||
            wefti_sched_seq_len(seq) >= sched->options.max_model_len;

@@ -202,6 +202,11 @@ static weft_err prepare(weft_sched *sched, const struct plan_out *plan,
         weft_err err = check_out(sched, row, &result->outs[i], why);
         if (err) return err;
         if (!row->seq || !result->outs[i].sampled) continue;
+        if (row->seq->req->beams) {
+            err = wefti_sched_beam_prepare(sched, row->seq, &n_events);
+            if (err) return weft_err_set(why, err, "no memory for beams");
+            continue;
+        }
         err = wefti_sched_seq_reserve_output(row->seq, 1 + result->outs[i].n_forced);
         if (err) return weft_err_set(why, err, "no memory for output tokens");
         n_events += result->outs[i].n_forced;
@@ -286,6 +291,10 @@ static void commit(weft_sched *sched, const struct row *row, const struct weft_s
     seq->n_samples_out -= row->samples;
     if (out->n_prompt_logprobs)
         req->n_prompt_logprobs_done = out->prompt_pos + out->n_prompt_logprobs;
+    if (req->beams) {
+        if (row->samples) wefti_sched_beam_take(sched, seq, out);
+        return;
+    }
     if (out->sampled) add_token(sched, seq, out->token);
     bool tells = out->sampled || out->n_prompt_logprobs > 0;
     enum weft_end end = out->n_forced > 0 ? WEFT_END_NONE : out->finish;

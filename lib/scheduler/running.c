@@ -37,18 +37,24 @@ static void running_erase(weft_sched *sched, struct seq *seq) {
     memmove(at, at + 1, (sched->n_running - pos) * sizeof(struct seq *));
 }
 
-/* The slot may be started again in the very plan that releases it: releases come first there. */
-static void give_back(weft_sched *sched, struct seq *seq) {
+void wefti_sched_seq_release(weft_sched *sched, struct seq *seq) {
+    if (seq->is_released) return;
     WEFT_ASSERT(sched->n_pending < sched->options.max_seqs);
     sched->pending[sched->n_pending++] =
         (struct weft_step_release){.slot = seq->slot, .gen = seq->gen};
+    seq->is_released = true;
+}
+
+/* The slot may be started again in the very plan that releases it: releases come first there. */
+static void give_back(weft_sched *sched, struct seq *seq) {
+    wefti_sched_seq_release(sched, seq);
     sched->free_slots[sched->n_free_slots++] = seq->slot;
     sched->by_slot[seq->slot] = NULL;
     weft_kv_prefix_release(sched->cache, &seq->table, &seq->chain);
     wefti_sched_window_release(sched, seq);
     running_erase(sched, seq);
     seq->n_planned = seq->n_granted = seq->chunk = 0;
-    seq->is_held = false;
+    seq->is_held = seq->restarts = false;
 }
 
 /* ---------------------------------------------------------------------- counters and queue --- */
@@ -166,6 +172,7 @@ void wefti_sched_seq_start(weft_sched *sched, struct seq *seq) {
     seq->state = SEQ_RUNNING;
     seq->slot = sched->free_slots[--sched->n_free_slots];
     seq->gen = ++sched->slot_gen[seq->slot];
+    seq->is_released = false;
     sched->by_slot[seq->slot] = seq;
     running_insert(sched, seq);
     count_running(sched, seq->req);

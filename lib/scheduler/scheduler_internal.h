@@ -107,6 +107,10 @@ struct seq {
     uint64_t ration;    /* bytes of log-probabilities kept for it in that plan */
     uint64_t turn;      /* its last one, or its start: see ration.c */
     uint64_t start_step;
+    bool has_next;           /* what continues a beam is known, and awaited of other beams, */
+    bool restarts;           /* or it starts anew in the next plan, with its tokens, */
+    uint32_t restart_source; /* of which this choice has all but the last: see beams.c */
+    bool is_released;        /* the worker has nothing in its slot, or will have by then */
     struct weft_kv_table table;
     struct weft_kv_chain chain; /* the table's blocks that the prefix cache has */
     struct beside beside;
@@ -198,6 +202,7 @@ struct request {
     uint64_t grammar_id;
     uint64_t compiled_epoch; /* whose worker has it; UINT64_MAX: none */
     struct weft_sampling sampling;
+    struct beams *beams; /* NULL: its sequences are no beams; see beams.c */
     const uint32_t *prompt;
     struct seq seqs[]; /* [n_choices], then the prompt, stop tokens and biases */
 };
@@ -383,13 +388,14 @@ struct weft_step_seq wefti_sched_seq_view(const weft_sched *sched, const struct 
                                           uint32_t n_tokens);
 
 bool wefti_sched_seq_older(const struct seq *a, const struct seq *b);
-/* The row that must be its last one is out: planning more would be a no-op. */
+/* The row that must be its last one is out, or a beam waits: planning more would be a no-op. */
 bool wefti_sched_seq_complete(const weft_sched *sched, const struct seq *seq);
 bool wefti_sched_prompt_logprobs_pending(const struct request *req);
 
 /* --------------------------------------------------------------------------------- running --- */
 
 /* The states of a sequence and what they imply for slots, blocks, queues and counters. */
+void wefti_sched_seq_release(weft_sched *sched, struct seq *seq); /* in the worker; once */
 void wefti_sched_seq_start(weft_sched *sched, struct seq *seq);   /* its table is filled already */
 void wefti_sched_seq_preempt(weft_sched *sched, struct seq *seq); /* RUNNING -> WAITING */
 /* -> DONE. ended: the worker said so. When it is the last one, the request is gone as well. */
@@ -496,6 +502,10 @@ WEFT_MUST_CHECK weft_err wefti_sched_window_grow(weft_sched *sched, struct seq *
 uint32_t wefti_sched_window_room(weft_sched *sched, struct seq *seq, uint32_t n_tokens);
 /* Whether it still holds what a sibling that begins after the prompt sees. */
 bool wefti_sched_window_can_fork(const weft_sched *sched, const struct seq *source);
+/* Whether it still holds what a position after its first n_tokens sees. */
+bool wefti_sched_window_holds(const weft_sched *sched, const struct seq *source, uint32_t n_tokens);
+/* The worker hears of all its windowed blocks once more. */
+void wefti_sched_window_grant_anew(weft_sched *sched, struct seq *seq);
 /* Takes from a prefix what cannot be used, as windowed blocks are gone. */
 void wefti_sched_window_limit(const weft_sched *sched, struct prefix *prefix);
 /* What prefix_has_room and prefix_fill say of the other blocks. */
@@ -556,6 +566,31 @@ void wefti_sched_unawait_grammar(weft_sched *sched, struct request *req); /* no-
 void wefti_sched_wake_awaiting(weft_sched *sched);    /* those that waited too long */
 void wefti_sched_forget_announced(weft_sched *sched); /* in a new epoch: all are queued again */
 
+/* ----------------------------------------------------------------------------------- beams --- */
+
+struct beams;
+/* How many sequences a request has: as many as choices, or as the search has beams. */
+uint32_t wefti_sched_n_seqs(const struct weft_submit *submit);
+/* Makes a beam search of a request that wants one, of whose choices the router hears of n_told.
+ * WEFT_E_NOMEM. */
+WEFT_MUST_CHECK weft_err wefti_sched_beams_init(const weft_sched *sched, struct request *req,
+                                                uint32_t n_told);
+void wefti_sched_beams_free(struct beams *beams); /* accepts NULL */
+uint32_t wefti_sched_beams_max_tokens(const struct request *req);
+/* Room for what a beam's row brings; adds the events that may come of it. WEFT_E_NOMEM. */
+WEFT_MUST_CHECK weft_err wefti_sched_beam_prepare(const weft_sched *sched, struct seq *seq,
+                                                  uint32_t *n_events);
+/* The row of a beam whose last token was computed. The request may be gone afterwards. */
+void wefti_sched_beam_take(weft_sched *sched, struct seq *seq, const struct weft_step_out *out);
+/* Once per plan, before rows: starts those anew that restart, or preempts them. With `alone` nobody
+ * else. */
+void wefti_sched_beams_restart(weft_sched *sched, const struct seq *alone);
+/* Where nobody has anything to do: the youngest beam that waits for others gives up its place and
+ * blocks, which these may lack. What continues it stays known. */
+void wefti_sched_beams_yield(weft_sched *sched);
+/* Tells the router of the end of each choice. False: no memory; nothing was done. */
+bool wefti_sched_beams_end(weft_sched *sched, struct request *req, enum weft_end end);
+
 /* ------------------------------------------------------------------------------------ rest --- */
 
 void wefti_sched_admit(weft_sched *sched);
@@ -591,6 +626,9 @@ void wefti_sched_note_losses(weft_sched *sched);
 /* The sequence that wefti_sched_admit would start next, if it is a suspect and has room. */
 struct seq *wefti_sched_next_suspect(const weft_sched *sched);
 void wefti_sched_seq_plan_start(weft_sched *sched, struct seq *seq); /* that one */
+/* Whether the plan has room for the start of one that has a slot, and adds it. */
+bool wefti_sched_seq_start_fits(const weft_sched *sched, const struct seq *seq);
+void wefti_sched_seq_add_start(weft_sched *sched, struct seq *seq, uint32_t n_cached);
 
 WEFT_MUST_CHECK weft_err wefti_sched_events_reserve(weft_sched *sched, size_t n_more);
 void wefti_sched_event_push(weft_sched *sched, const struct seq *seq,

@@ -48,13 +48,33 @@ _Static_assert(WEFT_GRAMMAR_BYTES_MAX + 4 * (WEFT_ALLOWED_TOKENS_MAX + WEFT_BAD_
                "so does any grammar, with all that may be beside it");
 
 /* The storage holds the longest sequence, a plan's message a few; more starts need more plans. */
-static bool fits_plan(const weft_sched *sched, const struct seq *seq) {
+bool wefti_sched_seq_start_fits(const weft_sched *sched, const struct seq *seq) {
     uint32_t n_tokens = seq->req->n_prompt + seq->n_output;
     if (n_tokens > WEFT_STEP_START_TOKENS_MAX - sched->n_plan_tokens) return false;
     if (weft_sampling_long_bytes(&seq->req->sampling) >
         WEFT_STEP_GRAMMAR_BYTES_MAX - sched->n_plan_grammar_bytes)
         return false;
     return seq->n_output == 0 || n_tokens <= sched->options.max_model_len - sched->n_start_tokens;
+}
+
+void wefti_sched_seq_add_start(weft_sched *sched, struct seq *seq, uint32_t n_cached) {
+    struct request *req = seq->req;
+    uint32_t n_tokens = req->n_prompt + seq->n_output;
+    sched->n_plan_tokens += n_tokens;
+    sched->n_plan_grammar_bytes += (uint32_t)weft_sampling_long_bytes(&req->sampling);
+    sched->starts[sched->plan.n_starts++] = (struct weft_step_start){
+        .slot = seq->slot,
+        .gen = seq->gen,
+        .choice = seq->choice,
+        .tokens = join_tokens(sched, seq),
+        .n_tokens = n_tokens,
+        .n_prompt = req->n_prompt,
+        .n_cached = n_cached,
+        .n_window_skipped = seq->windowed.first,
+        .n_prompt_logprobs_done = req->n_prompt_logprobs_done,
+        .sampling = req->sampling,
+    };
+    req->last_start_plan = sched->n_plans;
 }
 
 /* With what examine found for it. */
@@ -69,21 +89,7 @@ static void plan_start(weft_sched *sched, struct seq *seq, const struct prefix *
     seq->ration = 0;
     seq->turn = ++sched->n_turns; /* after all that wait */
     seq->start_step = sched->step;
-    sched->n_plan_tokens += n_tokens;
-    sched->n_plan_grammar_bytes += (uint32_t)weft_sampling_long_bytes(&req->sampling);
-    sched->starts[sched->plan.n_starts++] = (struct weft_step_start){
-        .slot = seq->slot,
-        .gen = seq->gen,
-        .choice = seq->choice,
-        .tokens = join_tokens(sched, seq),
-        .n_tokens = n_tokens,
-        .n_prompt = req->n_prompt,
-        .n_cached = prefix->n_cached,
-        .n_window_skipped = seq->windowed.first,
-        .n_prompt_logprobs_done = req->n_prompt_logprobs_done,
-        .sampling = req->sampling,
-    };
-    req->last_start_plan = sched->n_plans;
+    wefti_sched_seq_add_start(sched, seq, prefix->n_cached);
     req->following = (struct following){0};
     req->was_preempted = false;
     if (!prefix->source)
@@ -110,13 +116,15 @@ static enum outcome examine(const weft_sched *sched, const struct seq *seq,
         return PARK;
     if (!wefti_sched_prefix_has_room(sched, prefix_out, req->n_prompt + seq->n_output))
         return BLOCKED;
-    bool fits = fits_plan(sched, seq) && wefti_sched_spill_fits(sched, prefix_out->n_restored);
+    bool fits = wefti_sched_seq_start_fits(sched, seq) &&
+                wefti_sched_spill_fits(sched, prefix_out->n_restored);
     return fits ? READY : BLOCKED;
 }
 
+/* NULL: those that wait are beams that have nothing to compute before others are there. */
 static struct seq *first_waiting(struct request *req) {
     for (uint32_t i = 0; i < req->n_choices; i++) {
-        if (req->seqs[i].state == SEQ_WAITING) return &req->seqs[i];
+        if (req->seqs[i].state == SEQ_WAITING && !req->seqs[i].has_next) return &req->seqs[i];
     }
     return NULL;
 }
@@ -179,7 +187,7 @@ static bool is_premature(const weft_sched *sched, const struct request *req) {
 static enum outcome admit_one(weft_sched *sched, struct request *req) {
     struct seq *seq = first_waiting(req);
     struct prefix prefix;
-    enum outcome outcome = examine(sched, seq, &prefix);
+    enum outcome outcome = seq ? examine(sched, seq, &prefix) : PARK;
     if (outcome == PARK) wefti_sched_request_park(sched, req);
     if (outcome == AWAIT) wefti_sched_await_grammar(sched, req);
     if (outcome != READY) return outcome;

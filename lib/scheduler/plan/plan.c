@@ -69,9 +69,14 @@ static bool is_better_victim(const weft_sched *sched, const struct seq *a, uint6
     return cost_a <= cost_b;
 }
 
-/* The running sequence whose loss costs least for what it frees; of equals the youngest. The
- * oldest request is spared; when nobody else runs, its oldest sequence. docs/scheduling.md has the
- * proof that all come to their ends. */
+/* The plan starts it, so its release would come before its start. */
+static bool starts_now(const struct seq *seq) {
+    return seq->req->beams && seq->n_granted == 0;
+}
+
+/* The running sequence whose loss costs least for what it frees; of equals the youngest. NULL: beams
+ * that start now have all the blocks. The oldest request is spared; when nobody else runs, its oldest
+ * sequence. docs/scheduling.md has the proof that all come to their ends. */
 static struct seq *choose_victim(const weft_sched *sched) {
     const struct request *oldest = sched->running[0]->req;
     uint32_t first = 1;
@@ -79,12 +84,14 @@ static struct seq *choose_victim(const weft_sched *sched) {
         first++;
     if (first == sched->n_running) first = 1;
     WEFT_ASSERT(first < sched->n_running); /* one sequence alone fits: checked at submission */
-    struct seq *victim = sched->running[first];
-    uint64_t victim_cost = cost_per_block(sched, victim);
-    for (uint32_t i = first + 1; i < sched->n_running; i++) {
-        uint64_t cost = cost_per_block(sched, sched->running[i]);
-        if (!is_better_victim(sched, sched->running[i], cost, victim, victim_cost)) continue;
-        victim = sched->running[i];
+    struct seq *victim = NULL;
+    uint64_t victim_cost = 0;
+    for (uint32_t i = first; i < sched->n_running; i++) {
+        struct seq *seq = sched->running[i];
+        if (starts_now(seq)) continue;
+        uint64_t cost = cost_per_block(sched, seq);
+        if (victim && !is_better_victim(sched, seq, cost, victim, victim_cost)) continue;
+        victim = seq;
         victim_cost = cost;
     }
     return victim;
@@ -96,6 +103,7 @@ static struct seq *choose_victim(const weft_sched *sched) {
 static bool may_preempt(const weft_sched *sched, const struct seq *seq, const struct seq *victim,
                         const struct seq *alone) {
     bool lacks_window = sched->options.window > 0 && is_protected(seq);
+    if (!victim) return false;
     return !is_protected(victim) || lacks_window || seq == alone || seq == victim;
 }
 
@@ -246,6 +254,7 @@ static void emit(weft_sched *sched) {
     out->n_moved = sched->plan.n_spills + sched->plan.n_restores;
     for (uint32_t i = 0; i < sched->n_running; i++) {
         struct seq *seq = sched->running[i];
+        if (seq->is_released) continue; /* it starts anew in a later plan */
         emit_grant(sched, seq);
         emit_window_grant(sched, seq);
         if (seq->chunk) emit_row(sched, seq, out);
@@ -296,12 +305,14 @@ bool weft_sched_plan(weft_sched *sched, uint64_t now_us, const struct weft_step_
     struct seq *suspect = wefti_sched_find_suspect(sched);
     if (suspect && sched->n_out > 0) return false;
     if (suspect && suspect->state == SEQ_WAITING) wefti_sched_seq_plan_start(sched, suspect);
+    wefti_sched_beams_restart(sched, suspect);
     wefti_sched_ration(sched, suspect);
     bool preempted = plan_decode(sched, suspect);
     if (!preempted && !suspect) wefti_sched_admit(sched);
     wefti_sched_share_out(sched);
     if (!has_rows(sched)) {
         WEFT_ASSERT(sched->plan.n_starts == 0); /* whoever starts is given something to do */
+        if (sched->n_out == 0) wefti_sched_beams_yield(sched);
         if (sched->n_pending == 0 || sched->n_out > 0) return false;
     }
     emit(sched);

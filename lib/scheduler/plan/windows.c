@@ -90,10 +90,15 @@ static uint64_t claims(const weft_sched *sched) {
 
 /* -------------------------------------------------------------------------------- prefixes --- */
 
+bool wefti_sched_window_holds(const weft_sched *sched, const struct seq *source,
+                              uint32_t n_tokens) {
+    return !has_windows(sched) || source->windowed.first <= first_seen(sched, n_tokens);
+}
+
 bool wefti_sched_window_can_fork(const weft_sched *sched, const struct seq *source) {
     uint32_t n_shared = source->req->n_prompt - 1;
     uint32_t n_whole = n_shared / sched->options.block_size * sched->options.block_size;
-    return !has_windows(sched) || source->windowed.first <= first_seen(sched, n_whole);
+    return wefti_sched_window_holds(sched, source, n_whole);
 }
 
 /* A sibling's block, or the twin of a cached one. */
@@ -181,6 +186,10 @@ void wefti_sched_window_keep(weft_sched *sched, const struct seq *seq, uint32_t 
     weft_kv_windows_keep(sched->windows, node, seq->windowed.blocks[idx]);
 }
 
+void wefti_sched_window_grant_anew(weft_sched *sched, struct seq *seq) {
+    if (has_windows(sched)) seq->n_window_granted = seq->windowed.first;
+}
+
 void wefti_sched_window_release(weft_sched *sched, struct seq *seq) {
     if (!has_windows(sched)) return;
     weft_kv_windows_release(sched->windows, &seq->windowed);
@@ -239,6 +248,7 @@ void wefti_sched_window_check(const weft_sched *sched) {
     for (uint32_t i = 0; i < sched->n_running; i++) {
         const struct seq *seq = sched->running[i];
         const struct weft_kv_window_table *table = &seq->windowed;
+        if (seq->table.n == 0) continue; /* a beam that starts anew */
         WEFT_ASSERT(table->first <= first_seen(sched, seq->n_planned) && table->n <= table->cap);
         WEFT_ASSERT(seq->n_window_granted <= table->n);
         WEFT_ASSERT(seq->n_planned <= table->n * sched->options.block_size);

@@ -26,6 +26,11 @@ static weft_err check_shape(const weft_sched *sched, const struct weft_submit *s
     if (submit->n_choices == 0 || submit->n_choices > WEFT_CHOICES_MAX)
         return weft_err_set(why, WEFT_E_INVAL, "n must be between 1 and %d, got %u",
                             WEFT_CHOICES_MAX, submit->n_choices);
+    uint32_t width = submit->sampling.beam_width;
+    if (width > 0 && (width < submit->n_choices || width > sched->running_max))
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "a beam search must have at least n = %u and at most %u beams, got %u",
+                            submit->n_choices, sched->running_max, width);
     if (submit->n_prompt_logprobs_done > submit->n_prompt)
         return weft_err_set(why, WEFT_E_INVAL,
                             "%u prompt log-probabilities are done, but the prompt has %u tokens",
@@ -101,6 +106,7 @@ static weft_err check_submit(const weft_sched *sched, const struct weft_submit *
 bool wefti_sched_request_fits(const weft_sched *sched, const struct request *req) {
     if (check_fits(sched, req->n_prompt, req->sampling.max_tokens, NULL)) return false;
     uint32_t n_room = sched->options.max_model_len - req->n_prompt;
+    if (req->beams && wefti_sched_beams_max_tokens(req) > n_room) return false;
     for (uint32_t i = 0; i < req->n_choices; i++) {
         const struct seq *seq = &req->seqs[i];
         if (seq->state != SEQ_DONE && seq->n_output > 0 && seq->n_output >= n_room) return false;
@@ -139,7 +145,9 @@ static struct request *make_request(weft_sched *sched, uint64_t now_us, uint32_t
     req->deadline_us = UINT64_MAX;
     if (submit->deadline_us && submit->deadline_us < UINT64_MAX - now_us)
         req->deadline_us = now_us + submit->deadline_us;
-    return req;
+    if (!wefti_sched_beams_init(sched, req, submit->n_choices)) return req;
+    wefti_sched_request_free(req);
+    return NULL;
 }
 
 static const struct payer *tenant_of(const weft_sched *sched, const struct weft_submit *submit) {
