@@ -7,8 +7,9 @@ weft_test(prop_kv_pool SOURCES ${CMAKE_SOURCE_DIR}/tests/property/prop_kv_pool.c
 weft_test(prop_prefix_cache SOURCES ${CMAKE_SOURCE_DIR}/tests/property/prop_prefix_cache.c
           LINKS weft_paged_kv LABELS property TIMEOUT 60)
 weft_test(sim_scheduler SOURCES ${CMAKE_SOURCE_DIR}/tests/property/sim_scheduler.c
-                                ${CMAKE_SOURCE_DIR}/tests/property/sim_trace.c ${WEFT_SIM_WORKER}
-          LINKS weft_scheduler weft_traffic LABELS property TIMEOUT 120)
+                                ${CMAKE_SOURCE_DIR}/tests/property/sim_trace.c
+                                ${CMAKE_SOURCE_DIR}/tests/property/sim_beams.c ${WEFT_SIM_WORKER}
+          LINKS weft_scheduler weft_traffic INSIDE scheduler LABELS property TIMEOUT 120)
 foreach(run RANGE 2 5) # ten million steps in all
   add_test(NAME sim_scheduler_${run} COMMAND sim_scheduler WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
   weft_test_properties(sim_scheduler_${run} 120 property "")

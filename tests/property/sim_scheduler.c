@@ -12,6 +12,7 @@
  *   - after each plan every slot in use belongs to a stream that somebody still waits for;
  *   - every accepted request ends within a bound of steps;
  *   - no step yields more log-probabilities than the budget, however many are asked for;
+ *   - a beam search yields what one finds that is told all about the worker beforehand;
  *   - a request of which every worker dies ends, and soon; others end so only if as many workers
  *     were lost since they last got something;
  *   - refusals are justified; deadlines are kept;
@@ -28,6 +29,7 @@
 #include "base/check.h"
 #include "base/parse.h"
 #include "base/rand.h"
+#include "property/sim_beams.h"
 #include "property/sim_trace.h"
 #include "property/sim_worker.h"
 #include "scheduler/scheduler.h"
@@ -72,6 +74,7 @@ struct client {
     struct weft_logit_bias bias[1];
     struct weft_sampling sampling;
     struct stream streams[CHOICES_MAX];
+    struct sim_beam beams[SIM_BEAMS_MAX]; /* what a search finds */
 };
 
 struct odds { /* per ten thousand turns */
@@ -110,7 +113,7 @@ struct totals {
     uint64_t n_worlds, n_steps, n_tokens, n_accepted, n_preemptions, n_worker_losses,
         n_sched_losses;
     uint64_t n_queue_full, n_too_long, n_deadlines, n_cancels, n_forks, n_hostile_refused;
-    uint64_t n_spills, n_restores, n_recorded, n_compiled, n_forced, n_late;
+    uint64_t n_spills, n_restores, n_recorded, n_compiled, n_forced, n_late, n_beams;
     uint64_t n_deadly, n_given_up, n_innocent;
     uint64_t n_hit_tokens, n_evictions;
     uint64_t n_tenant_full, n_too_late, n_overloaded;
@@ -148,8 +151,10 @@ static uint64_t steps_bound(const struct world *world) {
         if (!client->live) continue;
         uint32_t n_room = world->options.max_model_len - client->n_prompt;
         uint32_t n_output = client->sampling.max_tokens;
-        work += (uint64_t)client->n_choices *
-                (client->n_prompt + (n_output < n_room ? n_output : n_room));
+        uint64_t n_tokens = client->n_prompt + (n_output < n_room ? n_output : n_room);
+        uint32_t width = client->sampling.beam_width;
+        work += client->n_choices * n_tokens;
+        work += width * n_tokens * n_tokens; /* if each step preempts all of them */
     }
     return 64 + 2 * (work + world->options.max_seqs * world->options.max_model_len);
 }
@@ -238,6 +243,45 @@ static void draw_prompt(struct world *world, struct client *client) {
         client->prompt[n] = dice(world, N_VOCAB);
 }
 
+static bool fits(const struct world *world, const struct client *client) {
+    const struct weft_sched_options *o = &world->options;
+    uint32_t n_least = client->sampling.max_tokens ? 1 : 0;
+    if (client->n_prompt + n_least > o->max_model_len) return false;
+    uint64_t n_tokens = (uint64_t)client->n_prompt + client->sampling.max_tokens;
+    if (n_tokens > o->max_model_len) n_tokens = o->max_model_len;
+    return (n_tokens + o->block_size - 1) / o->block_size <= o->n_blocks;
+}
+
+static uint32_t places_max(const struct world *world) {
+    const struct weft_sched_options *options = &world->options;
+    return options->max_seqs < options->max_batched_tokens ? options->max_seqs
+                                                           : options->max_batched_tokens;
+}
+
+/* In place of what it was to be, now and then. */
+static void draw_beams(struct world *world, struct client *client) {
+    uint32_t n_most = places_max(world) < SIM_BEAMS_MAX ? places_max(world) : SIM_BEAMS_MAX;
+    if (!chance(world, 1500) || client->n_choices > n_most || !fits(world, client) ||
+        client->sampling.max_tokens == 0)
+        return;
+    struct weft_sampling *s = &client->sampling;
+    struct weft_sampling old = *s;
+    weft_sampling_init(s);
+    s->seed = old.seed;
+    s->max_tokens = old.max_tokens;
+    s->min_tokens = old.min_tokens;
+    s->stop_tokens = old.stop_tokens;
+    s->n_stop_tokens = old.n_stop_tokens;
+    s->beam_width = between(world, client->n_choices, n_most);
+    if (s->beam_width % 3 == 0 && chance(world, 5000)) s->beam_groups = 3;
+    if (chance(world, 5000)) s->diversity_penalty = 0.5f;
+    s->length_penalty = chance(world, 5000) ? 0.5f : -1.0f; /* a worker knows beams by that */
+    s->early_stopping = dice(world, WEFT_BEAM_STOP_COUNT);
+    sim_beams_search(&world->options, s, client->prompt, client->n_prompt, client->n_choices,
+                     client->beams);
+    totals.n_beams++;
+}
+
 static void draw_client(struct world *world, struct client *client) {
     memset(client, 0, sizeof *client);
     client->key = (struct weft_sched_key){.router = dice(world, N_ROUTERS),
@@ -266,16 +310,8 @@ static void draw_client(struct world *world, struct client *client) {
     client->ttft_us = chance(world, 3000) ? between(world, 1, 5000000) : 0;
     draw_sampling(world, client);
     if (world->is_recorded) client->sampling.max_tokens = n_output;
+    draw_beams(world, client);
     client->prompt_hash = sim_prompt_hash(client->prompt, client->n_prompt, client->sampling.seed);
-}
-
-static bool fits(const struct world *world, const struct client *client) {
-    const struct weft_sched_options *o = &world->options;
-    uint32_t n_least = client->sampling.max_tokens ? 1 : 0;
-    if (client->n_prompt + n_least > o->max_model_len) return false;
-    uint64_t n_tokens = (uint64_t)client->n_prompt + client->sampling.max_tokens;
-    if (n_tokens > o->max_model_len) n_tokens = o->max_model_len;
-    return (n_tokens + o->block_size - 1) / o->block_size <= o->n_blocks;
 }
 
 static enum weft_reject submit(struct world *world, struct client *client, bool resume) {
@@ -314,12 +350,6 @@ static enum weft_reject submit(struct world *world, struct client *client, bool 
                      reject == WEFT_REJECT_DEADLINE || reject == WEFT_REJECT_OVERLOADED;
     WEFT_ASSERT(says_when == (retry_after_ms >= 1000));
     return reject;
-}
-
-static uint32_t places_max(const struct world *world) {
-    const struct weft_sched_options *options = &world->options;
-    return options->max_seqs < options->max_batched_tokens ? options->max_seqs
-                                                           : options->max_batched_tokens;
 }
 
 static void arrive(struct world *world) {
@@ -371,7 +401,8 @@ static void resubmit(struct world *world, struct client *client) {
 }
 
 static void cancel(struct world *world, struct client *client) {
-    uint32_t choice = chance(world, 3000) ? dice(world, client->n_choices) : UINT32_MAX;
+    bool is_one = chance(world, 3000) && client->sampling.beam_width == 0;
+    uint32_t choice = is_one ? dice(world, client->n_choices) : UINT32_MAX;
     totals.n_cancels++;
     weft_sched_cancel(world->sched, world->now_us, &client->key, choice);
     if (choice == UINT32_MAX) {
@@ -413,7 +444,8 @@ static bool kill_worker(struct world *world) {
         if (!client->live || client->deadly_len == 0) continue;
         if (sim_worker_reaches(world->worker, client->sampling.seed) < client->deadly_len) continue;
         is_deadly = true;
-        WEFT_ASSERT(++client->n_killed <= 3 * WEFT_SEQ_LOSSES_MAX * client->n_choices);
+        uint32_t n_seqs = client->n_choices + client->sampling.beam_width;
+        WEFT_ASSERT(++client->n_killed <= 3 * WEFT_SEQ_LOSSES_MAX * n_seqs);
     }
     if (is_deadly) lose_worker(world);
     return is_deadly;
@@ -491,7 +523,9 @@ static void end_stream(struct world *world, struct client *client, uint32_t choi
     struct stream *stream = &client->streams[choice];
     const struct weft_sampling *sampling = &client->sampling;
     stream->ended = true;
-    if (end == WEFT_END_LENGTH)
+    if (sampling->beam_width > 0 && (end == WEFT_END_LENGTH || end == WEFT_END_STOP))
+        WEFT_ASSERT(stream->n == client->beams[choice].n && end == client->beams[choice].end);
+    else if (end == WEFT_END_LENGTH)
         WEFT_ASSERT(stream->n == sampling->max_tokens ||
                     client->n_prompt + stream->n == world->options.max_model_len);
     if (end == WEFT_END_ERROR) {
@@ -537,7 +571,10 @@ static void take_event(struct world *world, uint32_t router, const struct weft_e
     if (tells) stream->n_losses = 0;
     if (event->n_prompt_logprobs) take_prompt_logprobs(client, event);
     if (event->sampled) {
-        uint32_t token = sim_token(client->prompt_hash, event->choice, stream->n, N_VOCAB);
+        bool is_beam = client->sampling.beam_width > 0;
+        uint32_t token = is_beam
+                             ? client->beams[event->choice].tokens[stream->n]
+                             : sim_token(client->prompt_hash, event->choice, stream->n, N_VOCAB);
         WEFT_ASSERT(event->output_idx == stream->n && event->token == token);
         WEFT_ASSERT(event->has_logprobs == (client->sampling.n_logprobs >= 0));
         stream->tokens[stream->n++] = token;
@@ -607,7 +644,7 @@ static void follow_slots(struct world *world, const struct weft_step_plan *plan)
         if (user->request_id == 0) continue;
         const struct client *client = find_client(world, user->request_id);
         WEFT_ASSERT(client && client->submitted && client->key.attempt == user->attempt);
-        WEFT_ASSERT(!client->streams[user->choice].ended);
+        WEFT_ASSERT(!client->streams[user->choice].ended || client->sampling.beam_width > 0);
     }
 }
 
@@ -906,6 +943,7 @@ static void report(void) {
     printf("%" PRIu64 " requests came as they were recorded\n", totals.n_recorded);
     printf("%" PRIu64 " blocks spilled, %" PRIu64 " read back\n", totals.n_spills,
            totals.n_restores);
+    printf("%" PRIu64 " beam searches\n", totals.n_beams);
     printf("%" PRIu64 " requests waited until their grammar was compiled; %" PRIu64
            " tokens were forced, %" PRIu64 " rows late\n",
            totals.n_compiled, totals.n_forced, totals.n_late);
@@ -917,6 +955,7 @@ static void report(void) {
 static void check_all_happened(void) {
     WEFT_ASSERT(totals.n_preemptions > 0 && totals.n_forks > 0 && totals.n_deadlines > 0);
     WEFT_ASSERT(totals.n_compiled > 0 && totals.n_forced > 0 && totals.n_late > 0);
+    WEFT_ASSERT(totals.n_beams > 0);
     WEFT_ASSERT(totals.n_hit_tokens > 0 && totals.n_evictions > 0);
     WEFT_ASSERT(totals.n_spills > 0 && totals.n_restores > 0);
     WEFT_ASSERT(totals.n_recorded > 0 || !has_traces);
