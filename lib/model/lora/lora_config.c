@@ -1,0 +1,310 @@
+/* adapter_config.json: which modules an adapter has, of which rank and with which scale. A setting
+ * under which B A alone is not what was trained is refused by its name. */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include "lora_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "hf/hf.h"
+
+#define FILE_NAME "adapter_config.json"
+#define PATTERNS_MAX 4096u
+#define PATTERN_BYTES_MAX 1024u
+#define MATCH_STEPS_MAX 100000u /* names have a hundred letters */
+#define MATCH_KIB_MAX 1024u
+
+struct pattern {
+    pcre2_code *code;
+    double value; /* of a rank_pattern or alpha_pattern */
+};
+
+struct patterns {
+    struct pattern *items;
+    size_t n;
+};
+
+struct wefti_lora_config {
+    char *path; /* of the file, for messages */
+    double rank, alpha;
+    bool has_root_scale; /* use_rslora */
+    bool names_all;      /* target_modules says nothing but "all linear layers" */
+    bool layers_given;
+    uint32_t layers[WEFT_LAYERS_MAX / 32]; /* those of layers_to_transform */
+    struct patterns targets, ranks, alphas;
+    pcre2_match_data *match;
+    pcre2_match_context *limits;
+};
+
+/* ------------------------------------------------------------------------------- patterns --- */
+
+static void patterns_free(struct patterns *patterns) {
+    for (size_t i = 0; i < patterns->n; i++)
+        pcre2_code_free(patterns->items[i].code);
+    free(patterns->items);
+    *patterns = (struct patterns){0};
+}
+
+static weft_err reserve(struct patterns *patterns, size_t n, const char *path, const char *setting,
+                        struct weft_errmsg *why) {
+    if (n > PATTERNS_MAX)
+        return weft_err_set(why, WEFT_E_PROTO, "%s: %s has %zu entries; the limit is %u", path,
+                            setting, n, PATTERNS_MAX);
+    patterns->items = calloc(n + 1, sizeof *patterns->items);
+    return patterns->items ? WEFT_OK : weft_err_set(why, WEFT_E_NOMEM, "%s: out of memory", path);
+}
+
+/* Adds an expression that is to match all of a name, or (`is_end`) all of it from some dot on. */
+static weft_err add_pattern(struct patterns *patterns, const char *path, const char *setting,
+                            const char *text, bool is_end, double value, struct weft_errmsg *why) {
+    char whole[PATTERN_BYTES_MAX + 32];
+    int error = 0;
+    PCRE2_SIZE at = 0;
+    struct wefti_model_shown shown = wefti_model_show(text, strlen(text));
+    if (strlen(text) > PATTERN_BYTES_MAX)
+        return weft_err_set(why, WEFT_E_PROTO, "%s: %s has an expression of over %u bytes", path,
+                            setting, PATTERN_BYTES_MAX);
+    (void)snprintf(whole, sizeof whole, is_end ? "(?:.*\\.)?(?:%s)" : "%s", text);
+    pcre2_code *code = pcre2_compile((PCRE2_SPTR)whole, PCRE2_ZERO_TERMINATED,
+                                     PCRE2_ANCHORED | PCRE2_ENDANCHORED, &error, &at, NULL);
+    if (!code)
+        return weft_err_set(why, WEFT_E_PROTO, "%s: %s: '%s' is not a regular expression", path,
+                            setting, shown.text);
+    patterns->items[patterns->n++] = (struct pattern){code, value};
+    return WEFT_OK;
+}
+
+/* The first pattern that matches, in *found_out; NULL: none does. */
+static weft_err find(const wefti_lora_config *c, const struct patterns *patterns,
+                     const char *setting, struct weft_str name, const struct pattern **found_out,
+                     struct weft_errmsg *why) {
+    *found_out = NULL;
+    for (size_t i = 0; i < patterns->n; i++) {
+        int rc = pcre2_match(patterns->items[i].code, (PCRE2_SPTR)name.data, name.len, 0, 0,
+                             c->match, c->limits);
+        if (rc >= 0) {
+            *found_out = &patterns->items[i];
+            return WEFT_OK;
+        }
+        if (rc != PCRE2_ERROR_NOMATCH)
+            return weft_err_set(why, WEFT_E_PROTO,
+                                "%s: an expression of %s takes too long to match", c->path,
+                                setting);
+    }
+    return WEFT_OK;
+}
+
+/* -------------------------------------------------------------------------------- reading --- */
+
+static weft_err malformed(const wefti_lora_config *c, const char *setting, const char *fault,
+                          struct weft_errmsg *why) {
+    return weft_err_set(why, WEFT_E_PROTO, "%s: %s %s", c->path, setting, fault);
+}
+
+static bool is_set(const json_t *value) {
+    if (!value || json_is_null(value) || json_is_false(value)) return false;
+    if (json_is_array(value)) return json_array_size(value) > 0;
+    return !json_is_object(value) || json_object_size(value) > 0;
+}
+
+/* Settings with which an adapter is more than A and B, or other than them. */
+static weft_err refuse_variants(const wefti_lora_config *c, const json_t *root,
+                                struct weft_errmsg *why) {
+    static const char *const variants[] = {
+        "use_dora",          "lora_bias",         "fan_in_fan_out",
+        "modules_to_save",   "layer_replication", "trainable_token_indices",
+        "target_parameters", "use_qalora",        "alora_invocation_tokens",
+        "megatron_config"};
+    const char *type = json_string_value(json_object_get(root, "peft_type"));
+    const char *bias = json_string_value(json_object_get(root, "bias"));
+    if (!type || strcmp(type, "LORA") != 0) {
+        struct wefti_model_shown shown =
+            wefti_model_show(type ? type : "", type ? strlen(type) : 0);
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "%s: peft_type is '%s'; only LORA is supported", c->path, shown.text);
+    }
+    if (bias && strcmp(bias, "none") != 0)
+        return weft_err_set(why, WEFT_E_UNSUPPORTED, "%s: trained biases (bias) are not supported",
+                            c->path);
+    for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++) {
+        if (is_set(json_object_get(root, variants[i])))
+            return weft_err_set(why, WEFT_E_UNSUPPORTED, "%s: %s is not supported", c->path,
+                                variants[i]);
+    }
+    return WEFT_OK;
+}
+
+static bool read_positive(const json_t *value, double max, double *out) {
+    *out = json_number_value(value);
+    return json_is_number(value) && *out > 0 && *out <= max;
+}
+
+static bool is_rank(double value) {
+    return value == floor(value) && value >= 1 && value <= WEFT_LORA_RANK_MAX;
+}
+
+static weft_err read_pattern_map(wefti_lora_config *c, const json_t *root, const char *setting,
+                                 bool is_of_ranks, struct patterns *out, struct weft_errmsg *why) {
+    json_t *map = json_object_get(root, setting), *value;
+    const char *key;
+    if (!is_set(map)) return WEFT_OK;
+    if (!json_is_object(map)) return malformed(c, setting, "is not an object", why);
+    weft_err err = reserve(out, json_object_size(map), c->path, setting, why);
+    json_object_foreach(map, key, value) {
+        double number = 0;
+        bool ok = read_positive(value, 1e9, &number) && (!is_of_ranks || is_rank(number));
+        if (!err && !ok) err = malformed(c, setting, "has a value that is out of range", why);
+        if (!err) err = add_pattern(out, c->path, setting, key, true, number, why);
+    }
+    return err;
+}
+
+/* Names of modules' ends are expressions without anything special. */
+static weft_err add_name(wefti_lora_config *c, const char *name, struct weft_errmsg *why) {
+    char quoted[PATTERN_BYTES_MAX];
+    size_t n = 0;
+    for (const char *at = name; *at; at++) {
+        if (n + 3 > sizeof quoted)
+            return malformed(c, "target_modules", "has too long a name", why);
+        bool is_plain = (*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') ||
+                        (*at >= '0' && *at <= '9') || *at == '_';
+        if (!is_plain) quoted[n++] = '\\';
+        quoted[n++] = *at;
+    }
+    quoted[n] = 0;
+    return add_pattern(&c->targets, c->path, "target_modules", quoted, true, 0, why);
+}
+
+static weft_err read_targets(wefti_lora_config *c, const json_t *root, struct weft_errmsg *why) {
+    static const char setting[] = "target_modules";
+    const json_t *targets = json_object_get(root, setting);
+    const char *text = json_string_value(targets);
+    size_t n = text ? 1 : json_array_size(targets);
+    c->names_all = text && strcmp(text, "all-linear") == 0;
+    if (c->names_all) return WEFT_OK;
+    if (n == 0) return malformed(c, setting, "names no modules", why);
+    weft_err err = reserve(&c->targets, n, c->path, setting, why);
+    if (!err && text) return add_pattern(&c->targets, c->path, setting, text, false, 0, why);
+    for (size_t i = 0; i < n && !err; i++) {
+        const char *name = json_string_value(json_array_get(targets, i));
+        err = name ? add_name(c, name, why)
+                   : malformed(c, setting, "has a name that is no text", why);
+    }
+    return err;
+}
+
+static weft_err read_layers(wefti_lora_config *c, const json_t *root, struct weft_errmsg *why) {
+    static const char setting[] = "layers_to_transform";
+    const json_t *value = json_object_get(root, setting);
+    size_t n = json_is_array(value) ? json_array_size(value) : 1;
+    if (!value || json_is_null(value)) return WEFT_OK;
+    c->layers_given = true;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t layer;
+        const json_t *item = json_is_array(value) ? json_array_get(value, i) : value;
+        if (!weft_json_u64(item, &layer) || layer >= WEFT_LAYERS_MAX)
+            return malformed(c, setting, "has a value that is no layer's number", why);
+        c->layers[layer / 32] |= 1u << layer % 32;
+    }
+    return WEFT_OK;
+}
+
+static weft_err read_settings(wefti_lora_config *c, const json_t *root, struct weft_errmsg *why) {
+    weft_err err = refuse_variants(c, root, why);
+    if (err) return err;
+    if (!read_positive(json_object_get(root, "r"), WEFT_LORA_RANK_MAX, &c->rank) ||
+        !is_rank(c->rank))
+        return weft_err_set(why, WEFT_E_PROTO, "%s: r is not a whole number from 1 to %u", c->path,
+                            WEFT_LORA_RANK_MAX);
+    if (!read_positive(json_object_get(root, "lora_alpha"), 1e9, &c->alpha))
+        return malformed(c, "lora_alpha", "is not a positive number", why);
+    c->has_root_scale = json_is_true(json_object_get(root, "use_rslora"));
+    err = read_targets(c, root, why);
+    if (!err) err = read_layers(c, root, why);
+    if (!err) err = read_pattern_map(c, root, "rank_pattern", true, &c->ranks, why);
+    if (!err) err = read_pattern_map(c, root, "alpha_pattern", false, &c->alphas, why);
+    return err;
+}
+
+weft_err wefti_lora_config_parse(const char *path, const char *text, size_t len,
+                                 wefti_lora_config **config_out, struct weft_errmsg *why) {
+    json_t *root = NULL;
+    *config_out = NULL;
+    weft_err err = weft_err_set(why, WEFT_E_NOMEM, "%s: out of memory", path);
+    wefti_lora_config *c = calloc(1, sizeof *c);
+    if (!c) return err;
+    c->path = strdup(path);
+    c->match = pcre2_match_data_create(1, NULL);
+    c->limits = pcre2_match_context_create(NULL);
+    if (!c->path || !c->match || !c->limits) goto cleanup;
+    (void)pcre2_set_match_limit(c->limits, MATCH_STEPS_MAX);
+    (void)pcre2_set_heap_limit(c->limits, MATCH_KIB_MAX);
+    err = wefti_model_json_parse(path, "the file", (struct weft_str){text, len},
+                                 JSON_DECODE_INT_AS_REAL, &root, why);
+    if (!err) err = read_settings(c, root, why);
+    if (err) goto cleanup;
+    *config_out = c;
+    c = NULL;
+cleanup:
+    json_decref(root);
+    wefti_lora_config_free(c);
+    return err;
+}
+
+weft_err wefti_lora_config_read(const char *dir, wefti_lora_config **config_out,
+                                struct weft_errmsg *why) {
+    char *path = NULL, *text = NULL;
+    size_t len = 0;
+    *config_out = NULL;
+    weft_err err =
+        weft_model_read_in(dir, FILE_NAME, WEFTI_MODEL_CONFIG_BYTES_MAX, &text, &len, why);
+    if (err) return err;
+    if (asprintf(&path, "%s/" FILE_NAME, dir) < 0) {
+        free(text);
+        return weft_err_set(why, WEFT_E_NOMEM, "%s: out of memory", dir);
+    }
+    err = wefti_lora_config_parse(path, text, len, config_out, why);
+    free(path);
+    free(text);
+    return err;
+}
+
+void wefti_lora_config_free(wefti_lora_config *c) {
+    if (!c) return;
+    patterns_free(&c->targets);
+    patterns_free(&c->ranks);
+    patterns_free(&c->alphas);
+    pcre2_match_data_free(c->match);
+    pcre2_match_context_free(c->limits);
+    free(c->path);
+    free(c);
+}
+
+/* ---------------------------------------------------------------------------------- asking --- */
+
+weft_err wefti_lora_config_of(const wefti_lora_config *c, const char *tensor, struct weft_str name,
+                              uint32_t layer, uint32_t *rank_out, float *scale_out,
+                              struct weft_errmsg *why) {
+    const struct pattern *target, *of_rank, *of_alpha;
+    struct wefti_model_shown shown = wefti_model_show(tensor, strlen(tensor));
+    WEFT_ASSERT(layer < WEFT_LAYERS_MAX);
+    weft_err err = find(c, &c->targets, "target_modules", name, &target, why);
+    if (!err) err = find(c, &c->ranks, "rank_pattern", name, &of_rank, why);
+    if (!err) err = find(c, &c->alphas, "alpha_pattern", name, &of_alpha, why);
+    if (err) return err;
+    if (!c->names_all && !target)
+        return weft_err_set(why, WEFT_E_PROTO, "%s: tensor '%s' is not among target_modules",
+                            c->path, shown.text);
+    if (c->layers_given && !weft_model_bit(c->layers, layer))
+        return weft_err_set(why, WEFT_E_PROTO, "%s: tensor '%s' is not among layers_to_transform",
+                            c->path, shown.text);
+    double rank = of_rank ? of_rank->value : c->rank, alpha = of_alpha ? of_alpha->value : c->alpha;
+    *rank_out = (uint32_t)rank;
+    *scale_out = (float)(alpha / (c->has_root_scale ? sqrt(rank) : rank));
+    return WEFT_OK;
+}

@@ -1,0 +1,68 @@
+/* lora_internal — shared by the files of this folder. */
+#ifndef WEFT_MODEL_LORA_INTERNAL_H
+#define WEFT_MODEL_LORA_INTERNAL_H
+
+#include "lora/lora.h"
+#include "model_internal.h"
+
+/* ----------------------------------------------------------------- names (lora_names.c) --- */
+
+/* The matrices that a module of a file stands for; fused ones are several, one after the other. */
+struct wefti_lora_module {
+    uint32_t layer, expert;
+    bool all_experts; /* one tensor has all of them (GGUF) */
+    uint32_t n_roles;
+    enum weft_lora_role roles[3];
+};
+
+/* The module of that name ("model.layers.0.self_attn.q_proj", or "blk.0.attn_q.weight"). PROTO: the
+ * model has no such module or layer; UNSUPPORTED: one that cannot be adapted. `tensor` is for the
+ * sentence. */
+WEFT_MUST_CHECK weft_err wefti_lora_find_module(const struct weft_lora_base *base,
+                                                enum weft_model_format format, const char *path,
+                                                const char *tensor, struct weft_str name,
+                                                struct wefti_lora_module *module_out,
+                                                struct weft_errmsg *why);
+
+/* Rows and columns of a matrix of the model. */
+void wefti_lora_shape(const struct weft_model_params *params,
+                      const struct wefti_lora_module *module, enum weft_lora_role role,
+                      uint32_t *n_out, uint32_t *k_out);
+
+/* ------------------------------------------------------------ settings (lora_config.c) --- */
+
+typedef struct wefti_lora_config wefti_lora_config;
+
+/* adapter_config.json in `dir`; *config_out is the caller's. */
+WEFT_MUST_CHECK weft_err wefti_lora_config_read(const char *dir, wefti_lora_config **config_out,
+                                                struct weft_errmsg *why);
+/* The same of its text; `path` is for messages. */
+WEFT_MUST_CHECK weft_err wefti_lora_config_parse(const char *path, const char *text, size_t len,
+                                                 wefti_lora_config **config_out,
+                                                 struct weft_errmsg *why);
+void wefti_lora_config_free(wefti_lora_config *config); /* accepts NULL */
+
+/* Whether the settings mean this module at all, and its rank and scale. PROTO: they do not; or a
+ * pattern takes too long. */
+WEFT_MUST_CHECK weft_err wefti_lora_config_of(const wefti_lora_config *config, const char *tensor,
+                                              struct weft_str name, uint32_t layer,
+                                              uint32_t *rank_out, float *scale_out,
+                                              struct weft_errmsg *why);
+
+/* ------------------------------------------------------------------- the adapter (lora.c) --- */
+
+struct weft_lora {
+    weft_model *file; /* of tensors alone */
+    struct weft_lora_part *parts;
+    size_t n_parts, cap_parts;
+    struct weft_digest digest;
+};
+
+/* The same as weft_lora_open, of bytes in memory; for tests. `config` NULL: a GGUF file, which is
+ * moved, also on failure. */
+WEFT_MUST_CHECK weft_err wefti_lora_from_file(struct wefti_model_file *file,
+                                              const wefti_lora_config *config,
+                                              const struct weft_lora_base *base,
+                                              weft_lora **lora_out, struct weft_errmsg *why);
+
+#endif
