@@ -1,12 +1,12 @@
 set(WEFT_MODEL_FILES ${CMAKE_SOURCE_DIR}/tests/unit/model_files.c)
-foreach(name test_model test_gemma test_rope test_safetensors test_gguf test_gguf_split test_identity
+foreach(name test_model test_gemma test_rope test_safetensors test_gguf test_gguf_split test_identity test_lora_reader
              test_model_nomem)
   weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c ${WEFT_MODEL_FILES}
             LINKS weft_model INSIDE model LABELS unit TIMEOUT 60)
 endforeach()
 weft_test(test_parts SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_parts.c ${WEFT_MODEL_FILES}
           LINKS weft_model weft_kernels INSIDE model LABELS unit TIMEOUT 60)
-foreach(name fuzz_gguf fuzz_safetensors fuzz_config fuzz_packed)
+foreach(name fuzz_gguf fuzz_safetensors fuzz_config fuzz_packed fuzz_lora)
   weft_fuzz(${name} RUNS 100000 LINKS weft_model PkgConfig::XXHASH INSIDE model SOURCES ${WEFT_MODEL_FILES})
 endforeach()
 

@@ -1,0 +1,209 @@
+/* The readers of adapters: those that are read, those that are refused, and the words. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/lora.h"
+#include "unit/model_files.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define QWEN3 "tests/data/zoo/qwen3"
+#define FABLE "models/fable-6m"
+
+static weft_lora *open_for(const char *model, const char *path, struct weft_errmsg *why) {
+    weft_model *base;
+    weft_lora *lora;
+    if (weft_model_open(test_source_path(model), &base, why)) fail_msg("%s", why->text);
+    const struct weft_lora_base what = {
+        .params = weft_model_params(base), .format = WEFT_MODEL_HF, .rank_max = WEFT_LORA_RANK_MAX};
+    why->text[0] = 0;
+    weft_err err = weft_lora_open(path, &what, &lora, why);
+    assert_true((err == WEFT_OK) == (lora != NULL));
+    assert_true(!err || why->text[0]);
+    weft_model_free(base);
+    return lora;
+}
+
+static weft_lora *must_open(const char *model, const char *path) {
+    struct weft_errmsg why;
+    weft_lora *lora = open_for(model, test_source_path(path), &why);
+    if (!lora) fail_msg("%s", why.text);
+    return lora;
+}
+
+static void parts_of_a_folder_have_the_shapes_of_the_model_in_its_order(void **state) {
+    (void)state;
+    size_t n = 0;
+    weft_lora *lora = must_open(QWEN3, "tests/data/lora/qwen3-r6");
+    const struct weft_lora_part *parts = weft_lora_parts(lora, &n);
+    assert_int_equal(n, 2 * 7); /* two of three layers */
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(parts[i].layer, i < 7 ? 0 : 2);
+        assert_int_equal(parts[i].role, i % 7);
+        assert_int_equal(parts[i].rank, 6);
+        assert_true(parts[i].scale == 2.0f);
+        assert_int_equal(parts[i].expert, WEFT_LORA_NO_EXPERT);
+    }
+    weft_lora_free(lora);
+}
+
+static void an_expression_names_modules(void **state) {
+    (void)state;
+    size_t n = 0;
+    weft_lora *lora = must_open("tests/data/zoo/mixtral", "tests/data/lora/mixtral-r8-attn");
+    const struct weft_lora_part *parts = weft_lora_parts(lora, &n);
+    assert_true(n > 0 && n % 4 == 0);
+    assert_true(parts[0].scale == 0.5f);
+    weft_lora_free(lora);
+}
+
+/* The converter turned the rows of q, and the reader turns them back. */
+static void a_gguf_file_is_the_same_adapter_as_its_folder(void **state) {
+    (void)state;
+    size_t n = 0, n_gguf = 0;
+    weft_lora *lora = must_open(FABLE, "tests/data/lora/fable-r4-qv");
+    weft_lora *gguf = must_open(FABLE, "tests/data/lora/gguf/fable-r4-qv.gguf");
+    const struct weft_lora_part *parts = weft_lora_parts(lora, &n);
+    const struct weft_lora_part *gguf_parts = weft_lora_parts(gguf, &n_gguf);
+    assert_int_equal(n, n_gguf);
+    assert_true(n > 0);
+    for (size_t i = 0; i < n; i++) {
+        float row[WEFT_LORA_RANK_MAX], gguf_row[WEFT_LORA_RANK_MAX];
+        assert_int_equal(parts[i].role, gguf_parts[i].role);
+        assert_true(fabsf(parts[i].scale - gguf_parts[i].scale) < 1e-6f);
+        for (uint32_t r = 0; r < parts[i].n; r++) {
+            weft_lora_b_row(&parts[i], r, row);
+            weft_lora_b_row(&gguf_parts[i], r, gguf_row);
+            for (uint32_t c = 0; c < parts[i].rank; c++)
+                assert_true(fabsf(row[c] - gguf_row[c]) < 1e-6f);
+        }
+    }
+    struct weft_digest a = weft_lora_digest(lora), b = weft_lora_digest(gguf);
+    assert_true(a.hi == b.hi && a.lo == b.lo);
+    weft_lora_free(lora);
+    weft_lora_free(gguf);
+}
+
+static void faults_are_refused_by_name(void **state) {
+    (void)state;
+    static const struct {
+        const char *folder, *words;
+    } bad[] = {
+        {"rank", "lora_A.weight' does not have the shape"},
+        {"missing_b", "q_proj.lora_B.weight' is missing"},
+        {"width", "q_proj.lora_A.weight' does not have the shape"},
+        {"transposed", "q_proj.lora_B.weight' does not have the shape"},
+        {"module", "the model has no module 'self_attn.z_proj'"},
+        {"layer", "layers.40."},
+        {"dora", "use_dora is not supported"},
+        {"kind", "peft_type is"},
+        {"integers", "type 'I32'"},
+        {"cut", "adapter_model.safetensors: tensor"},
+        {"json", "adapter_config.json: the file is not valid JSON"},
+    };
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        struct weft_errmsg why;
+        char path[128];
+        (void)snprintf(path, sizeof path, "tests/data/lora/bad/%s", bad[i].folder);
+        assert_null(open_for(QWEN3, test_source_path(path), &why));
+        if (!strstr(why.text, bad[i].words)) fail_msg("%s: %s", bad[i].folder, why.text);
+    }
+}
+
+static void what_is_no_adapter_is_refused(void **state) {
+    (void)state;
+    struct weft_errmsg why;
+    assert_null(open_for(QWEN3, test_source_path(QWEN3), &why));
+    assert_non_null(strstr(why.text, "adapter_config.json"));
+    assert_null(open_for(QWEN3, test_source_path("README.md"), &why));
+    assert_non_null(strstr(why.text, "neither the folder of a PEFT adapter nor a GGUF file"));
+    assert_null(open_for(QWEN3, "/nowhere/at/all", &why));
+    assert_non_null(strstr(why.text, "/nowhere/at/all"));
+    assert_null(open_for(FABLE, test_source_path("tests/data/fable-6m-q8_0.gguf"), &why));
+    assert_non_null(strstr(why.text, "general.type"));
+    assert_null(open_for(QWEN3, test_source_path("tests/data/lora/fable-r4-qv"), &why));
+}
+
+static void settings_out_of_range_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *from, *to, *words;
+    } changes[] = {
+        {"\"r\": 6", "\"r\": 0", "r is not a whole number"},
+        {"\"r\": 6", "\"r\": 257", "r is not a whole number"},
+        {"\"r\": 6", "\"r\": 6.5", "r is not a whole number"},
+        {"\"lora_alpha\": 12", "\"lora_alpha\": \"x\"", "lora_alpha is not a positive number"},
+        {"\"bias\": \"none\"", "\"bias\": \"all\"", "trained biases"},
+        {"\"fan_in_fan_out\": false", "\"fan_in_fan_out\": true", "fan_in_fan_out"},
+        {"\"modules_to_save\": null", "\"modules_to_save\": [\"lm_head\"]", "modules_to_save"},
+        {"\"rank_pattern\": {}", "\"rank_pattern\": {\"q_proj\": 300}", "out of range"},
+        {"\"rank_pattern\": {}", "\"rank_pattern\": {\"(\": 6}", "not a regular expression"},
+        {"\"rank_pattern\": {}", "\"rank_pattern\": {\"((.+)+)+q\": 6}", "takes too long"},
+        {"\"q_proj\",", "", "is not among target_modules"},
+        {"    2\n", "    1\n", "is not among layers_to_transform"},
+    };
+    size_t n = 0;
+    char *text = NULL, *tensors = NULL;
+    size_t n_tensors = 0;
+    struct weft_errmsg why;
+    assert_int_equal(weft_model_read_in(test_source_path("tests/data/lora/qwen3-r6"),
+                                        "adapter_config.json", 1 << 20, &text, &n, &why),
+                     WEFT_OK);
+    assert_int_equal(weft_model_read_in(test_source_path("tests/data/lora/qwen3-r6"),
+                                        "adapter_model.safetensors", 1 << 20, &tensors, &n_tensors,
+                                        &why),
+                     WEFT_OK);
+    char *dir = test_dir_new();
+    test_dir_write(dir, "adapter_model.safetensors", tensors, n_tensors);
+    for (size_t i = 0; i < COUNT(changes); i++) {
+        struct weft_buf changed;
+        const char *at = strstr(text, changes[i].from);
+        assert_non_null(at);
+        weft_buf_init(&changed, 1 << 20);
+        weft_buf_add(&changed, text, (size_t)(at - text));
+        weft_buf_add_str(&changed, changes[i].to);
+        weft_buf_add_str(&changed, at + strlen(changes[i].from));
+        test_dir_write(dir, "adapter_config.json", changed.data, changed.len);
+        weft_buf_fini(&changed);
+        assert_null(open_for(QWEN3, dir, &why));
+        if (!strstr(why.text, changes[i].words)) fail_msg("%s: %s", changes[i].to, why.text);
+    }
+    test_dir_free(dir);
+    free(text);
+    free(tensors);
+}
+
+static void a_rank_over_the_limit_is_refused(void **state) {
+    (void)state;
+    weft_model *base;
+    weft_lora *lora;
+    struct weft_errmsg why;
+    assert_int_equal(weft_model_open(test_source_path(QWEN3), &base, &why), WEFT_OK);
+    const struct weft_lora_base what = {weft_model_params(base), WEFT_MODEL_HF, 5};
+    assert_int_equal(
+        weft_lora_open(test_source_path("tests/data/lora/qwen3-r6"), &what, &lora, &why),
+        WEFT_E_TOOBIG);
+    assert_non_null(strstr(why.text, "has rank 6; the server takes at most 5"));
+    weft_model_free(base);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parts_of_a_folder_have_the_shapes_of_the_model_in_its_order),
+        cmocka_unit_test(an_expression_names_modules),
+        cmocka_unit_test(a_gguf_file_is_the_same_adapter_as_its_folder),
+        cmocka_unit_test(faults_are_refused_by_name),
+        cmocka_unit_test(what_is_no_adapter_is_refused),
+        cmocka_unit_test(settings_out_of_range_are_refused),
+        cmocka_unit_test(a_rank_over_the_limit_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
