@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "pieces/unigram.h"
+#include "pieces/wordpiece.h"
 #include "vocab/alphabet.h"
 
 weft_err wefti_tok_add_step(weft_tokenizer *tok, enum wefti_tok_step_kind kind,
@@ -150,6 +151,7 @@ weft_err wefti_tok_seal(weft_tokenizer *tok, struct weft_errmsg *why) {
         tok->to_chars |= tok->steps[i].kind == WEFTI_TOK_STEP_TO_CHARS;
     if (!tok->byte_level) note_marks(tok);
     tok->text_bytes_per_id = text_bytes_per_id(tok);
+    if (tok->word.is_used) return wefti_tok_wordpiece_seal(tok, why);
     return tok->scores ? wefti_tok_unigram_seal(tok, why) : WEFT_OK;
 }
 
@@ -163,6 +165,32 @@ static bool find_added(const struct wefti_tok_added *added, const weft_tokenizer
         }
     }
     return false;
+}
+
+weft_err wefti_tok_add_bert(weft_tokenizer *tok, const struct wefti_tok_bert *bert,
+                            struct weft_errmsg *why) {
+    const struct {
+        bool is_wanted;
+        enum wefti_tok_norm_kind kind;
+    } steps[] = {{bert->clean_text, WEFTI_TOK_NORM_CLEAN},
+                 {bert->chinese, WEFTI_TOK_NORM_CHINESE},
+                 {bert->strip_accents, WEFTI_TOK_NORM_NFD},
+                 {bert->strip_accents, WEFTI_TOK_NORM_DROP_MARKS},
+                 {bert->lowercase, WEFTI_TOK_NORM_LOWERCASE}};
+    weft_err err = WEFT_OK;
+    for (size_t i = 0; i < sizeof steps / sizeof *steps && !err; i++)
+        if (steps[i].is_wanted) err = wefti_tok_add_norm(tok, steps[i].kind, NULL, 0, NULL, why);
+    return err;
+}
+
+weft_err wefti_tok_add_bert_splits(weft_tokenizer *tok, struct weft_errmsg *why) {
+    static const char spaces[] = "\\s+", marks[] = "[\\p{P}!-/:-@\\[-`{-~]";
+    const struct wefti_tok_split at_spaces = {.pattern = {spaces, sizeof spaces - 1},
+                                              .behavior = WEFTI_TOK_SPLIT_REMOVED},
+                                 at_marks = {.pattern = {marks, sizeof marks - 1},
+                                             .behavior = WEFTI_TOK_SPLIT_ISOLATED};
+    weft_err err = wefti_tok_add_split(tok, &at_spaces, why);
+    return err ? err : wefti_tok_add_split(tok, &at_marks, why);
 }
 
 bool wefti_tok_find(const weft_tokenizer *tok, struct weft_str text, uint32_t *id_out) {

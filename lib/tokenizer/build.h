@@ -21,6 +21,13 @@ weft_err wefti_tok_add_step(weft_tokenizer *tok, enum wefti_tok_step_kind kind,
                             struct wefti_tok_step **step_out, struct weft_errmsg *why);
 weft_err wefti_tok_add_norm(weft_tokenizer *tok, enum wefti_tok_norm_kind kind, const char *text,
                             size_t len, struct wefti_tok_norm **norm_out, struct weft_errmsg *why);
+/* BERT's normaliser, as its options say, and the way it cuts a text into words. */
+struct wefti_tok_bert {
+    bool clean_text, chinese, strip_accents, lowercase;
+};
+weft_err wefti_tok_add_bert(weft_tokenizer *tok, const struct wefti_tok_bert *bert,
+                            struct weft_errmsg *why);
+weft_err wefti_tok_add_bert_splits(weft_tokenizer *tok, struct weft_errmsg *why);
 /* Builds indexes and derived tables, once vocabulary and added tokens are complete. */
 weft_err wefti_tok_seal(weft_tokenizer *tok, struct weft_errmsg *why);
 /* The byte value of <0xNN>; -1 for any other string. */

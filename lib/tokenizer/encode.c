@@ -10,6 +10,7 @@
 #include "codec/utf8.h"
 #include "pieces/bpe.h"
 #include "pieces/unigram.h"
+#include "pieces/wordpiece.h"
 #include "vocab/alphabet.h"
 
 /* Scratch and output of one call. */
@@ -146,6 +147,8 @@ static weft_err run_step(struct encoder *enc, size_t step, struct piece piece) {
     if (tok->scores)
         return wefti_tok_unigram_run(tok, &enc->unigram, piece.text, piece.len, &enc->ids,
                                      enc->why);
+    if (tok->word.is_used)
+        return wefti_tok_wordpiece_run(tok, piece.text, piece.len, &enc->ids, enc->why);
     if (!tok->to_chars)
         return wefti_tok_bpe_run(tok, &enc->bpe, piece.text, piece.len, &enc->ids, enc->why);
     weft_buf_clear(&enc->piece_bytes);

@@ -57,6 +57,29 @@ struct wefti_tok_step {
     enum wefti_tok_prepend prepend;
 };
 
+/* WordPiece: how words are written as pieces. */
+struct wefti_tok_word_rules {
+    bool is_used;
+    char head[64],
+        tail[64];     /* what stands before pieces that begin a word, and that go on with it */
+    size_t chars_max; /* longer words are unknown */
+    /* Where the walks down the trie start, and whether there are such pieces at all. */
+    uint32_t head_node, tail_node;
+    bool has_heads, has_tails;
+};
+
+/* What a post-processor puts around two texts. Tokens have type 0 up to `n_middle_first` of those in between, and
+ * type 1 from there on if `typed`. */
+struct wefti_tok_pair_rules {
+    bool
+        is_odd; /* the texts stand in another order, or types change elsewhere: refused when asked for */
+    uint32_t prefix_ids[WEFTI_TOK_AFFIX_IDS_MAX], middle_ids[WEFTI_TOK_AFFIX_IDS_MAX],
+        suffix_ids[WEFTI_TOK_AFFIX_IDS_MAX];
+    size_t n_prefix, n_middle, n_suffix;
+    size_t n_middle_first;
+    bool typed;
+};
+
 struct weft_tokenizer {
     struct wefti_tok_vocab vocab;
     struct wefti_tok_merges merges;
@@ -77,9 +100,10 @@ struct weft_tokenizer {
     bool joins_mark[256]; /* some piece has U+2581 after this byte; see wefti_tok_split_point */
     /* Unigram: scores by token id (owned), at most WEFTI_TOK_SCORE_MAX; NULL: another model. */
     double *scores;
-    double unknown_score; /* of a character without a token */
-    bool float_sums;      /* sums are rounded to single precision, as in SentencePiece */
-    struct wefti_tok_trie trie;
+    double unknown_score;       /* of a character without a token */
+    bool float_sums;            /* sums are rounded to single precision, as in SentencePiece */
+    struct wefti_tok_trie trie; /* Unigram, WordPiece */
+    struct wefti_tok_word_rules word;
     uint32_t unk_id;
     uint32_t unit_ids[256];     /* tokens of one byte (byte level) or one ASCII character */
     uint32_t fallback_ids[256]; /* <0x00> to <0xFF> */
@@ -87,6 +111,7 @@ struct weft_tokenizer {
 
     uint32_t prefix_ids[WEFTI_TOK_AFFIX_IDS_MAX], suffix_ids[WEFTI_TOK_AFFIX_IDS_MAX];
     size_t n_prefix, n_suffix;
+    struct wefti_tok_pair_rules pair;
     uint32_t bos_id;
     uint32_t eos_token_id; /* the tokenizer's own, for templates */
     uint32_t eos_ids[WEFTI_TOK_EOS_MAX];

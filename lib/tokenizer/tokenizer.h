@@ -74,6 +74,23 @@ WEFT_MUST_CHECK weft_err weft_tok_encode(const weft_tokenizer *tok,
                                          const struct weft_tok_input *input, uint32_t **ids_out,
                                          size_t *n_out, struct weft_errmsg *why);
 
+/* A text, or two as one sequence, cut to `ids_max` tokens: what the tokenizer puts around them is counted and kept,
+ * of two texts the longer one loses tokens. */
+struct weft_tok_cut {
+    struct weft_str first, second; /* any bytes */
+    bool is_pair;                  /* `second` counts */
+    uint32_t flags;                /* WEFT_TOK_... */
+    size_t ids_max;
+};
+
+/* As weft_tok_encode. *n_first_out is the number of tokens of type 0, from the start; those that follow, if any, have
+ * type 1 (BERT's second text). WEFT_E_INVAL: ids_max is less than what is put around the texts. WEFT_E_UNSUPPORTED:
+ * the tokenizer's post-processor joins two texts in a way that is not supported. */
+WEFT_MUST_CHECK weft_err weft_tok_encode_cut(const weft_tokenizer *tok,
+                                             const struct weft_tok_cut *input, uint32_t **ids_out,
+                                             size_t *n_out, size_t *n_first_out,
+                                             struct weft_errmsg *why);
+
 /* The bytes one token stands for (any bytes, perhaps half a character); borrowed, not terminated. A
  * special token gives its written form, an unknown id nothing. */
 const char *weft_tok_token_bytes(const weft_tokenizer *tok, uint32_t id, size_t *len_out);

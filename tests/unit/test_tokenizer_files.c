@@ -189,9 +189,9 @@ static void what_is_not_supported_is_refused_by_name(void **state) {
         struct text_parts parts;
         const char *named;
     } cases[] = {
-        {{.normalizer = "{\"type\":\"BertNormalizer\"}"}, "BertNormalizer"},
+        {{.normalizer = "{\"type\":\"Nmt\"}"}, "Nmt"},
         {{.pre_tokenizer = "{\"type\":\"UnicodeScripts\"}"}, "UnicodeScripts"},
-        {{.decoder = "{\"type\":\"WordPiece\"}"}, "WordPiece"},
+        {{.decoder = "{\"type\":\"CTC\"}"}, "CTC"},
         {{.decoder = "null"}, "decoder"},
         {{.post_processor = "{\"type\":\"Mystery\"}"}, "Mystery"},
         {{.options = "\"end_of_word_suffix\":\"</w>\","}, "end_of_word_suffix"},
@@ -219,11 +219,11 @@ static void what_is_not_supported_is_refused_by_name(void **state) {
     }
     struct weft_errmsg why = {""};
     weft_tokenizer *tok;
-    assert_int_equal(text_try_open("{\"model\":{\"type\":\"WordPiece\",\"vocab\":[]},"
+    assert_int_equal(text_try_open("{\"model\":{\"type\":\"WordLevel\",\"vocab\":[]},"
                                    "\"decoder\":{\"type\":\"Fuse\"}}",
                                    &tok, &why),
                      WEFT_E_UNSUPPORTED);
-    assert_non_null(strstr(why.text, "WordPiece"));
+    assert_non_null(strstr(why.text, "WordLevel"));
 }
 
 static void tokens_around_a_middle_are_known_by_their_names(void **state) {

@@ -236,7 +236,8 @@ static void gguf_vocabularies_that_do_not_add_up_are_refused(void **state) {
         bool words;
         weft_err err;
     } cases[] = {
-        {"bert", NULL, "bert", true, WEFT_E_UNSUPPORTED},
+        {"rwkv", NULL, "rwkv", true, WEFT_E_UNSUPPORTED},
+        {"bert", NULL, "unknown words", true, WEFT_E_UNSUPPORTED},
         {"t5", NULL, "tokens", false, WEFT_E_PROTO},
         {"gpt2", "klingon", "klingon", true, WEFT_E_UNSUPPORTED},
         {"gpt2", "gpt-2", "merges", true, WEFT_E_PROTO},

@@ -3,7 +3,8 @@
  * "gpt2" is byte-level BPE with a list of merges. How text is cut before merging is given only as a
  * name (tokenizer.ggml.pre), which stands for the regular expressions of the model's training.
  * "llama" is SentencePiece BPE: pieces merge by score, characters fall back to bytes. "t5" is
- * SentencePiece Unigram with its normaliser. */
+ * SentencePiece Unigram with its normaliser. "bert" is WordPiece, whose pieces that begin a word have
+ * U+2581 in front. */
 #include <stdlib.h>
 
 #include "base/check.h"
@@ -57,7 +58,7 @@ struct loader {
     "\\x{10cc0}-\\x{10cf2}\\x{118a0}-\\x{118df}\\x{1e900}-\\x{1e943}"
 
 struct split {
-    const char *names[12]; /* as in tokenizer.ggml.pre */
+    const char *names[13]; /* as in tokenizer.ggml.pre */
     bool ignore_merges, add_bos;
     const char *patterns[PATTERNS_MAX]; /* one after the other, matches isolated */
 };
@@ -65,7 +66,7 @@ struct split {
 /* The patterns are those of the models' own tokenizer.json files. */
 static const struct split splits[] = {
     {{"gpt-2", "phi-2", "mpt", "olmo", "jina-es", "jina-de", "jais", "roberta-bpe", "gigachat",
-      "jina-v2-es", "jina-v2-de"},
+      "jina-v2-es", "jina-v2-de", "modern-bert"},
      false,
      false,
      {GPT2}},
@@ -141,6 +142,8 @@ static weft_err load_split(struct loader *loader) {
     loader->tok->ignore_merges = split->ignore_merges;
     loader->add_bos = split->add_bos;
     weft_err err = WEFT_OK;
+    if (WEFT_STR_IS(name, "modern-bert")) /* the one whose text is in normal form C first */
+        err = wefti_tok_add_norm(loader->tok, WEFTI_TOK_NORM_NFC, NULL, 0, NULL, loader->why);
     for (size_t i = 0; i < PATTERNS_MAX && split->patterns[i] && !err; i++)
         err = add_pattern(loader, split->patterns[i]);
     return err;
@@ -345,6 +348,23 @@ static void load_fim(struct loader *loader) {
     }
 }
 
+/* What llama.cpp puts around a query and a document: BOS, the one, EOS, SEP where the file asks for it, the other,
+ * EOS. */
+static void load_pair(struct loader *loader, bool add_bos, bool add_eos) {
+    weft_tokenizer *tok = loader->tok;
+    struct wefti_tok_pair_rules *pair = &tok->pair;
+    bool add_sep = false;
+    uint32_t sep = get_id(loader, "tokenizer.ggml.seperator_token_id", WEFTI_TOK_NO_ID);
+    (void)weft_gguf_bool(loader->gguf, "tokenizer.ggml.add_sep_token", &add_sep);
+    if (add_bos && tok->bos_id != WEFTI_TOK_NO_ID) pair->prefix_ids[pair->n_prefix++] = tok->bos_id;
+    if (add_eos && tok->eos_token_id != WEFTI_TOK_NO_ID) {
+        pair->middle_ids[pair->n_middle++] = tok->eos_token_id;
+        pair->suffix_ids[pair->n_suffix++] = tok->eos_token_id;
+    }
+    if (add_sep && sep != WEFTI_TOK_NO_ID) pair->middle_ids[pair->n_middle++] = sep;
+    pair->n_middle_first = pair->n_middle;
+}
+
 static void load_specials(struct loader *loader) {
     weft_tokenizer *tok = loader->tok;
     bool add_bos = loader->add_bos, add_eos = loader->add_eos;
@@ -362,6 +382,7 @@ static void load_specials(struct loader *loader) {
     if (add_bos && tok->bos_id != WEFTI_TOK_NO_ID) tok->prefix_ids[tok->n_prefix++] = tok->bos_id;
     if (add_eos && tok->eos_token_id != WEFTI_TOK_NO_ID)
         tok->suffix_ids[tok->n_suffix++] = tok->eos_token_id;
+    load_pair(loader, add_bos, add_eos);
 }
 
 /* --- the kinds -------------------------------------------------------------------------------- */
@@ -447,6 +468,31 @@ static weft_err load_unigram(struct loader *loader) {
     return err;
 }
 
+/* BERT's own normaliser. Files from before its options were written down are of uncased models. */
+static weft_err load_wordpiece(struct loader *loader) {
+    static const char mark[] = WEFTI_TOK_MARK;
+    weft_tokenizer *tok = loader->tok;
+    struct wefti_tok_bert bert = {true, true, true, true};
+    (void)weft_gguf_bool(loader->gguf, "tokenizer.ggml.normalizer.lowercase", &bert.lowercase);
+    bert.strip_accents = bert.lowercase;
+    (void)weft_gguf_bool(loader->gguf, "tokenizer.ggml.normalizer.strip_accents",
+                         &bert.strip_accents);
+    loader->add_bos = loader->add_eos = true;
+    loader->bos_id = get_id(loader, "tokenizer.ggml.cls_token_id", WEFTI_TOK_NO_ID);
+    loader->eos_id = get_id(loader, "tokenizer.ggml.seperator_token_id", WEFTI_TOK_NO_ID);
+    tok->strip_first_space = true;
+    tok->word.is_used = true;
+    tok->word.chars_max = 100; /* as everywhere; the format has no key for it */
+    memcpy(tok->word.head, mark, sizeof mark);
+    weft_err err = wefti_tok_add_bert(tok, &bert, loader->why);
+    if (!err) err = wefti_tok_add_bert_splits(tok, loader->why);
+    if (!err) err = load_tokens(loader);
+    if (err) return err;
+    tok->unk_id = get_id(loader, "tokenizer.ggml.unknown_token_id", WEFTI_TOK_NO_ID);
+    tok->pair.typed = true;
+    return WEFT_OK;
+}
+
 static weft_err load_kind(struct loader *loader) {
     struct weft_str kind = {"", 0};
     weft_err err;
@@ -459,6 +505,8 @@ static weft_err load_kind(struct loader *loader) {
         err = load_sentence_piece(loader);
     else if (WEFT_STR_IS(kind, "t5"))
         err = load_unigram(loader);
+    else if (WEFT_STR_IS(kind, "bert"))
+        err = load_wordpiece(loader);
     else
         return weft_err_set(loader->why, WEFT_E_UNSUPPORTED,
                             "tokenizer.ggml.model \"%.*s\" is not supported",

@@ -1,5 +1,5 @@
-/* Hugging Face's tokenizer.json: byte-level BPE, and BPE and Unigram over characters as
- * SentencePiece makes them.
+/* Hugging Face's tokenizer.json: byte-level BPE, BPE and Unigram over characters as SentencePiece
+ * makes them, WordPiece.
  *
  * The file names its parts (normalizer, pre_tokenizer, model, post_processor, decoder), each a tree
  * of typed objects. Every type is either translated exactly or refused by name. */
@@ -28,6 +28,8 @@ struct loader {
     bool has_byte_level;
     /* The decoder. */
     bool decode_bytes, decode_fallback;
+    bool decode_words;           /* WordPiece: a space before what does not go on with a word */
+    struct weft_str tail_prefix; /* what goes on with a word begins with this */
     struct replace replaces[REPLACES_MAX];
     size_t n_replaces;
     struct weft_buf piece, bytes; /* of the token being read */
@@ -107,6 +109,18 @@ static weft_err load_precompiled(struct loader *loader, const json_t *part) {
     return err;
 }
 
+static weft_err load_bert_normalizer(struct loader *loader, const json_t *part) {
+    bool lowercase = wefti_tok_json_bool_at(part, "lowercase", true);
+    return wefti_tok_add_bert(
+        loader->tok,
+        &(struct wefti_tok_bert){
+            .clean_text = wefti_tok_json_bool_at(part, "clean_text", true),
+            .chinese = wefti_tok_json_bool_at(part, "handle_chinese_chars", true),
+            .strip_accents = wefti_tok_json_bool_at(part, "strip_accents", lowercase),
+            .lowercase = lowercase},
+        loader->why);
+}
+
 static weft_err load_normalizer(struct loader *loader, const json_t *part, struct weft_str type) {
     static const struct {
         const char *name;
@@ -121,6 +135,7 @@ static weft_err load_normalizer(struct loader *loader, const json_t *part, struc
             return wefti_tok_add_norm(loader->tok, plain[i].kind, NULL, 0, NULL, loader->why);
     if (WEFT_STR_IS(type, "Replace")) return load_replace(loader, part);
     if (WEFT_STR_IS(type, "Precompiled")) return load_precompiled(loader, part);
+    if (WEFT_STR_IS(type, "BertNormalizer")) return load_bert_normalizer(loader, part);
     if (WEFT_STR_IS(type, "Prepend")) {
         struct weft_str text = wefti_tok_json_str_at(part, "prepend");
         return wefti_tok_add_norm(loader->tok, WEFTI_TOK_NORM_PREPEND, text.data, text.len, NULL,
@@ -219,6 +234,8 @@ static weft_err load_pre_tokenizer(struct loader *loader, const json_t *part,
     if (WEFT_STR_IS(type, "Split")) return load_split(loader, part);
     if (WEFT_STR_IS(type, "ByteLevel")) return load_byte_level(loader, part);
     if (WEFT_STR_IS(type, "Metaspace")) return load_metaspace(loader, part);
+    if (WEFT_STR_IS(type, "BertPreTokenizer"))
+        return wefti_tok_add_bert_splits(loader->tok, loader->why);
     if (WEFT_STR_IS(type, "Digits")) {
         bool single = wefti_tok_json_bool_at(part, "individual_digits", false);
         return add_split(loader, single ? "\\p{N}" : "\\p{N}+", WEFTI_TOK_SPLIT_ISOLATED, false);
@@ -285,6 +302,13 @@ static weft_err load_decoder(struct loader *loader, const json_t *part, struct w
         return add_replace(loader, (struct weft_str){mark, sizeof mark - 1},
                            (struct weft_str){" ", 1});
     }
+    if (WEFT_STR_IS(type, "WordPiece")) {
+        /* `cleanup` looks at neighbouring words (" ." becomes "."): not done, as nothing is generated. */
+        loader->decode_words = true;
+        loader->tail_prefix = wefti_tok_json_str_at(part, "prefix");
+        loader->tok->strip_first_space = true;
+        return WEFT_OK;
+    }
     return refuse(loader, "decoder", type);
 }
 
@@ -309,6 +333,13 @@ static weft_err decode_entry(struct loader *loader, struct weft_str written, str
     } else if (loader->decode_bytes) {
         if (!wefti_tok_bytes_of_chars(written.data, written.len, &loader->bytes))
             weft_buf_add(&loader->bytes, written.data, written.len);
+    } else if (loader->decode_words) {
+        struct weft_str tail = loader->tail_prefix;
+        bool goes_on = tail.len > 0 && written.len >= tail.len &&
+                       memcmp(written.data, tail.data, tail.len) == 0;
+        if (!goes_on) weft_buf_add_char(&loader->bytes, ' ');
+        size_t cut = goes_on ? tail.len : 0;
+        weft_buf_add(&loader->bytes, written.data + cut, written.len - cut);
     } else {
         weft_buf_add(&loader->bytes, written.data, written.len);
         for (size_t i = 0; i < loader->n_replaces; i++) {
@@ -471,6 +502,31 @@ static weft_err load_unigram(struct loader *loader, const json_t *model) {
     return WEFT_OK;
 }
 
+static weft_err load_wordpiece(struct loader *loader, const json_t *model) {
+    weft_tokenizer *tok = loader->tok;
+    json_t *vocab = json_object_get(model, "vocab");
+    const json_t *prefix = json_object_get(model, "continuing_subword_prefix");
+    const json_t *chars_max = json_object_get(model, "max_input_chars_per_word");
+    struct weft_str tail = prefix ? wefti_tok_json_str(prefix) : (struct weft_str){"##", 2};
+    uint64_t most = 100;
+    if (loader->has_byte_level)
+        return refuse(loader, "pre_tokenizer ByteLevel with model",
+                      (struct weft_str){"WordPiece", 9});
+    if (!json_is_object(vocab)) return malformed(loader, "the model has no vocab object");
+    if (tail.len >= sizeof tok->word.tail || memchr(tail.data, 0, tail.len))
+        return refuse(loader, "continuing_subword_prefix", tail);
+    if (chars_max && (!weft_json_u64(chars_max, &most) || most > WEFTI_TOK_TEXT_BYTES_MAX))
+        return malformed(loader, "max_input_chars_per_word is no count");
+    tok->word.is_used = true;
+    tok->word.chars_max = (size_t)most;
+    memcpy(tok->word.tail, tail.data, tail.len);
+    weft_err err = load_vocab(loader, vocab);
+    if (err) return err;
+    struct weft_str unk = wefti_tok_json_str_at(model, "unk_token");
+    tok->unk_id = find_entry(loader, unk.len > 0 ? unk : (struct weft_str){"[UNK]", 5});
+    return WEFT_OK;
+}
+
 static weft_err load_model(struct loader *loader, const json_t *model) {
     weft_tokenizer *tok = loader->tok;
     struct weft_str type = wefti_tok_json_str_at(model, "type"),
@@ -478,6 +534,7 @@ static weft_err load_model(struct loader *loader, const json_t *model) {
     json_t *vocab = json_object_get(model, "vocab");
     const json_t *merges = json_object_get(model, "merges");
     if (WEFT_STR_IS(type, "Unigram")) return load_unigram(loader, model);
+    if (WEFT_STR_IS(type, "WordPiece")) return load_wordpiece(loader, model);
     if (!WEFT_STR_IS(type, "BPE") && !(type.len == 0 && merges))
         return refuse(loader, "tokenizer model", type);
     if (!json_is_object(vocab) || !json_is_array(merges))
@@ -583,17 +640,99 @@ static weft_err load_template(struct loader *loader, const json_t *part) {
     return WEFT_OK;
 }
 
+/* The lists of a pair's affixes: before the first text, between the two, after the second. */
+static weft_err add_pair_affix(struct loader *loader, size_t part, const json_t *value) {
+    struct wefti_tok_pair_rules *pair = &loader->tok->pair;
+    uint32_t *const lists[] = {pair->prefix_ids, pair->middle_ids, pair->suffix_ids};
+    size_t *const counts[] = {&pair->n_prefix, &pair->n_middle, &pair->n_suffix};
+    uint64_t id;
+    WEFT_ASSERT(part < 3);
+    if (!weft_json_u64(value, &id) || id >= loader->tok->vocab.n_tokens)
+        return malformed(loader, "the post_processor names a token that is not in the vocabulary");
+    if (*counts[part] == WEFTI_TOK_AFFIX_IDS_MAX)
+        return malformed(loader, "the post_processor puts too many tokens around two texts");
+    lists[part][(*counts[part])++] = (uint32_t)id;
+    return WEFT_OK;
+}
+
+/* Where the walk over a template's `pair` is. */
+struct pair_place {
+    size_t part;        /* texts seen: 0 to 2 */
+    uint64_t type_last; /* types begin with 0 and never go down */
+};
+
+static weft_err load_pair_special(struct loader *loader, const json_t *ids, uint64_t type,
+                                  const struct pair_place *place) {
+    struct wefti_tok_pair_rules *pair = &loader->tok->pair;
+    if (!json_is_array(ids))
+        return malformed(loader, "the post_processor names an unknown special token");
+    if (place->part == 0 && type != 0) pair->is_odd = true;
+    weft_err err = WEFT_OK;
+    for (size_t i = 0; i < json_array_size(ids) && !err; i++)
+        err = add_pair_affix(loader, place->part, json_array_get(ids, i));
+    if (place->part == 1 && type == 0) pair->n_middle_first = pair->n_middle;
+    return err;
+}
+
+/* {"Sequence": {"id": "A", "type_id": 0}} and {"SpecialToken": {...}}. A pair that is put together in a way no
+ * model here needs makes no error of the file: single texts may be all that is asked for. */
+static weft_err load_pair_template(struct loader *loader, const json_t *items,
+                                   const json_t *specials) {
+    struct wefti_tok_pair_rules *pair = &loader->tok->pair;
+    struct pair_place place = {0};
+    weft_err err = WEFT_OK;
+    for (size_t i = 0; i < json_array_size(items) && !err; i++) {
+        const json_t *item = json_array_get(items, i), *text = json_object_get(item, "Sequence");
+        const json_t *part = text ? text : json_object_get(item, "SpecialToken");
+        struct weft_str name = wefti_tok_json_str_at(part, "id");
+        uint64_t type = 0;
+        (void)weft_json_u64(json_object_get(part, "type_id"), &type);
+        if (type > 1 || type < place.type_last) pair->is_odd = true;
+        place.type_last = type;
+        if (!text) {
+            const char *key = json_string_value(json_object_get(part, "id"));
+            const json_t *special = key ? json_object_get(specials, key) : NULL;
+            err = load_pair_special(loader, json_object_get(special, "ids"), type, &place);
+            continue;
+        }
+        bool in_order = place.part == 0 ? WEFT_STR_IS(name, "A") && type == 0
+                                        : place.part == 1 && WEFT_STR_IS(name, "B");
+        if (!in_order) pair->is_odd = true;
+        if (place.part == 1) pair->typed = type == 1;
+        if (place.part < 2) place.part++;
+    }
+    /* A last token of another type than the text before it has no place in these rules. */
+    if (place.part != 2 || (place.type_last == 1) != pair->typed) pair->is_odd = true;
+    return err;
+}
+
+static weft_err load_cls_sep(struct loader *loader, const json_t *part, bool is_bert) {
+    const json_t *cls = json_array_get(json_object_get(part, "cls"), 1);
+    const json_t *sep = json_array_get(json_object_get(part, "sep"), 1);
+    weft_err err = add_affix(loader, false, cls);
+    if (!err) err = add_affix(loader, true, sep);
+    if (!err) err = add_pair_affix(loader, 0, cls);
+    if (!err) err = add_pair_affix(loader, 1, sep);
+    if (!err && !is_bert) err = add_pair_affix(loader, 1, sep);
+    if (!err) err = add_pair_affix(loader, 2, sep);
+    loader->tok->pair.typed = is_bert;
+    loader->tok->pair.n_middle_first = loader->tok->pair.n_middle;
+    return err;
+}
+
 static weft_err load_post_processor(struct loader *loader, const json_t *part,
                                     struct weft_str type) {
     if (WEFT_STR_IS(type, "ByteLevel")) return WEFT_OK; /* it only moves offsets */
     if (loader->tok->n_prefix + loader->tok->n_suffix > 0)
         return refuse(loader, "a second post_processor", type);
-    if (WEFT_STR_IS(type, "TemplateProcessing")) return load_template(loader, part);
-    if (WEFT_STR_IS(type, "RobertaProcessing") || WEFT_STR_IS(type, "BertProcessing")) {
-        weft_err err = add_affix(loader, false, json_array_get(json_object_get(part, "cls"), 1));
-        if (err) return err;
-        return add_affix(loader, true, json_array_get(json_object_get(part, "sep"), 1));
+    if (WEFT_STR_IS(type, "TemplateProcessing")) {
+        weft_err err = load_template(loader, part);
+        return err ? err
+                   : load_pair_template(loader, json_object_get(part, "pair"),
+                                        json_object_get(part, "special_tokens"));
     }
+    if (WEFT_STR_IS(type, "RobertaProcessing") || WEFT_STR_IS(type, "BertProcessing"))
+        return load_cls_sep(loader, part, WEFT_STR_IS(type, "BertProcessing"));
     return refuse(loader, "post_processor", type);
 }
 

@@ -35,6 +35,7 @@ size_t wefti_tok_norm_shrink(const struct wefti_tok_norm *norm) {
     case WEFTI_TOK_NORM_LOWERCASE:
         return 4;
     case WEFTI_TOK_NORM_PREPEND:
+    case WEFTI_TOK_NORM_CHINESE:
         return 1;
     case WEFTI_TOK_NORM_REPLACE:
         return norm->grows ? 1 : 0;
@@ -42,6 +43,8 @@ size_t wefti_tok_norm_shrink(const struct wefti_tok_norm *norm) {
         return norm->sentence->squeeze || norm->sentence->map ? 0 : 1;
     case WEFTI_TOK_NORM_STRIP:
     case WEFTI_TOK_NORM_CLUSTERS:
+    case WEFTI_TOK_NORM_CLEAN:
+    case WEFTI_TOK_NORM_DROP_MARKS:
         break;
     }
     return 0;
@@ -204,6 +207,15 @@ static weft_err run_one(const struct wefti_tok_norm *norm, bool first,
         return WEFT_OK;
     case WEFTI_TOK_NORM_SENTENCE:
         wefti_tok_sentence_run(norm->sentence, in, first, out);
+        return WEFT_OK;
+    case WEFTI_TOK_NORM_CLEAN:
+        wefti_tok_bert_clean(in, out);
+        return WEFT_OK;
+    case WEFTI_TOK_NORM_CHINESE:
+        wefti_tok_bert_isolate_chinese(in, out);
+        return WEFT_OK;
+    case WEFTI_TOK_NORM_DROP_MARKS:
+        wefti_tok_bert_drop_marks(in, out);
         return WEFT_OK;
     }
     return WEFT_E_INVAL;

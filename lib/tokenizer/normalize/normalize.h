@@ -17,6 +17,9 @@ enum wefti_tok_norm_kind {
     WEFTI_TOK_NORM_STRIP,
     WEFTI_TOK_NORM_CLUSTERS, /* the map, by grapheme clusters */
     WEFTI_TOK_NORM_SENTENCE,
+    WEFTI_TOK_NORM_CLEAN,      /* BERT: no control characters, all white space a space */
+    WEFTI_TOK_NORM_CHINESE,    /* BERT: spaces around Chinese characters */
+    WEFTI_TOK_NORM_DROP_MARKS, /* BERT: no non-spacing marks */
 };
 
 struct wefti_tok_norm {
@@ -45,5 +48,10 @@ struct wefti_tok_normalizing {
 /* Replaces state->text by its normalised form. */
 weft_err wefti_tok_norm_run(const struct wefti_tok_norm *norms, size_t n,
                             const struct wefti_tok_normalizing *state, struct weft_errmsg *why);
+
+/* The steps in bert.c; they append to `out`. */
+void wefti_tok_bert_clean(const struct weft_buf *in, struct weft_buf *out);
+void wefti_tok_bert_isolate_chinese(const struct weft_buf *in, struct weft_buf *out);
+void wefti_tok_bert_drop_marks(const struct weft_buf *in, struct weft_buf *out);
 
 #endif
