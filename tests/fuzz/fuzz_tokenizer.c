@@ -44,6 +44,22 @@ static void check_text(const weft_tokenizer *tok, const char *text, size_t len, 
     free(ids);
 }
 
+/* Two texts as one sequence, cut short. */
+static void check_cut(const weft_tokenizer *tok, struct weft_str text) {
+    struct weft_errmsg why = {""};
+    struct weft_tok_cut input = {.first = text,
+                                 .second = {text.data, text.len / 2},
+                                 .is_pair = true,
+                                 .flags = WEFT_TOK_ADD_SPECIAL,
+                                 .ids_max = 9};
+    uint32_t *ids;
+    size_t n, n_first;
+    weft_err err = weft_tok_encode_cut(tok, &input, &ids, &n, &n_first, &why);
+    WEFT_ASSERT(n <= 9 && n_first <= n && (err == WEFT_OK) == (ids != NULL));
+    WEFT_ASSERT(!err || why.text[0]);
+    free(ids);
+}
+
 /* Opened once: the inputs are texts, not files. */
 static const weft_tokenizer *fable(void) {
     static weft_tokenizer *tok;
@@ -75,7 +91,10 @@ static void check_file(const uint8_t *bytes, size_t n, const char *name) {
     test_dir_free(dir);
     WEFT_ASSERT((err == WEFT_OK) == (tok != NULL));
     WEFT_ASSERT(!err || why.text[0]);
-    if (tok) check_text(tok, text, sizeof text - 1, WEFT_TOK_PARSE_SPECIAL, false);
+    if (tok) {
+        check_text(tok, text, sizeof text - 1, WEFT_TOK_PARSE_SPECIAL, false);
+        check_cut(tok, (struct weft_str){text, sizeof text - 1});
+    }
     weft_tok_free(tok);
 }
 
@@ -125,6 +144,7 @@ static void add_gguf(void (*add)(const void *bytes, size_t n), const char *model
     for (size_t i = 0; i < sizeof types; i++)
         gguf_put(&b.kvs, 0x40000000u + i % 4, 4);
     gguf_u32(&b, "tokenizer.ggml.eos_token_id", 2);
+    gguf_u32(&b, "tokenizer.ggml.unknown_token_id", 0);
     gguf_finish(&b, &file);
     add(file.data, file.len);
     weft_buf_fini(&file);
@@ -153,6 +173,17 @@ static const char unigram_json[] =
     "\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":"
     "\"CAAAAAAEAAAAAAAAYQA=\"},\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":"
     "[[\"<unk>\",0],[\"a\",-1.5],[\"aa\",-2],[\"H\",-3],[\"He\",-3.25],[\"l\",-4],[\"x\",-9]]}}";
+
+static const char wordpiece_json[] =
+    "{\"decoder\":{\"type\":\"WordPiece\"},\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},"
+    "\"normalizer\":{\"type\":\"BertNormalizer\",\"lowercase\":true},\"model\":{\"type\":"
+    "\"WordPiece\",\"unk_token\":\"[UNK]\",\"max_input_chars_per_word\":30,\"vocab\":{"
+    "\"[UNK]\":0,\"[CLS]\":1,\"[SEP]\":2,\"h\":3,\"##e\":4,\"##ll\":5,\"##llo\":6,\"##o\":7,"
+    "\"a\":8,\"##a\":9,\"1\":10,\"<\":11}},\"post_processor\":{\"type\":\"TemplateProcessing\","
+    "\"single\":[{\"SpecialToken\":{\"id\":\"c\"}},{\"Sequence\":{\"id\":\"A\"}}],\"pair\":[{"
+    "\"SpecialToken\":{\"id\":\"c\"}},{\"Sequence\":{\"id\":\"A\"}},{\"SpecialToken\":{\"id\":"
+    "\"c\",\"type_id\":1}},{\"Sequence\":{\"id\":\"B\",\"type_id\":1}}],\"special_tokens\":{"
+    "\"c\":{\"ids\":[1,2]}}}}";
 
 void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
     static const char *const texts[] = {
@@ -197,8 +228,10 @@ void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
         add(texts[i], strlen(texts[i]));
     add_models(add);
     add(unigram_json, sizeof unigram_json - 1);
+    add(wordpiece_json, sizeof wordpiece_json - 1);
     add_gguf(add, "llama", "default");
     add_gguf(add, "t5", "default");
+    add_gguf(add, "bert", "default");
     add_gguf(add, "gpt2", "deepseek-llm");
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         struct weft_buf json;
