@@ -7,6 +7,8 @@ foreach(name test_tokenizer_merging test_tokenizer_stages test_tokenizer_files t
 endforeach()
 weft_test(golden_tokenizer SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_tokenizer.c
           LINKS weft_tokenizer LABELS golden TIMEOUT 60)
+weft_test(golden_embed_ids SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_embed_ids.c
+          LINKS weft_tokenizer LABELS golden TIMEOUT 60)
 weft_fuzz(fuzz_tokenizer RUNS 5000 LINKS weft_tokenizer weft_model weft_codec INSIDE tokenizer model
           SOURCES ${WEFT_TOKENIZER_FILES})
 

@@ -251,6 +251,10 @@ static void ids_of_published_vocabularies_equal_the_recorded_ones(void **state) 
                                         "deepseek-coder", "falcon",    "starcoder"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         check_vectors(names[i]);
+    if (access(shared_path("vocab/ggml-vocab-bert-bge.gguf"), R_OK) == 0)
+        check_vectors("bert-bge");
+    else
+        (void)printf("SKIPPED: no %s\n", shared_path("vocab/ggml-vocab-bert-bge.gguf"));
 }
 
 int main(void) {
