@@ -257,6 +257,10 @@ void weft_api_call_prepare(weft_api_call *call) {
     if (call->error.status) return;
     p->drops_sent_logprobs = p->stream && !call->is_rpc; /* else a whole result follows */
     if (!call->kind->generates || p->n_prompts == 0) return;
+    if (p->sampling.beam_width > 0 && weft_api_call_has_grammar(call))
+        weft_api_error_set(
+            &call->error, 400, "use_beam_search", NULL,
+            "'use_beam_search' is not available where something constrains the output");
     if (call->limits.max_model_len == 0)
         weft_api_error_set(&call->error, 503, NULL, "not_serving", "the server is starting");
     else

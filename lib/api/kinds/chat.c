@@ -61,6 +61,7 @@ static void parse(const struct reader *r, const struct weft_api_limits *limits,
     int64_t n_logprobs = wefti_api_params_read_chat_logprobs(r, limits);
     wefti_api_params_read_logprobs(r, limits, n_logprobs, params);
     wefti_api_params_read_choices(r, params);
+    (void)wefti_api_params_read_beams(r, params);
     wefti_api_params_read_max_tokens(r, "max_tokens", params);
     wefti_api_params_read_max_tokens(r, "max_completion_tokens", params);
     wefti_api_params_read_llama_names(r, params);

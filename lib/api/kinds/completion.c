@@ -31,7 +31,7 @@ static void parse(const struct reader *r, const struct weft_api_limits *limits,
     wefti_api_params_read_n_logprobs(r, "logprobs", limits, &n_logprobs);
     wefti_api_params_read_logprobs(r, limits, n_logprobs, params);
     wefti_api_params_read_choices(r, params);
-    wefti_api_params_read_best_of(r, params);
+    if (!wefti_api_params_read_beams(r, params)) wefti_api_params_read_best_of(r, params);
     wefti_api_params_read_max_tokens(r, "max_tokens", params);
     wefti_api_params_read_llama_names(r, params);
 }

@@ -155,6 +155,7 @@ static void read_fields(const struct reader *r, const struct weft_api_limits *li
     own.defaults = wefti_api_llama_defaults(limits->defaults);
     params->n = 1;
     wefti_api_params_refuse_unsupported(&shared);
+    wefti_api_params_refuse_beams(&shared);
     wefti_api_params_refuse_chat(&shared);
     wefti_api_params_refuse(r, refused);
     wefti_api_json_get_bool(r, "stream", &params->stream);

@@ -29,6 +29,7 @@ static void parse(const struct reader *r, const struct weft_api_limits *limits,
                   struct params *params) {
     params->n = 1;
     wefti_api_params_refuse_unsupported(r);
+    wefti_api_params_refuse_beams(r);
     wefti_api_params_read_anthropic(r, params);
     read_max_tokens(r, params);
     wefti_api_json_get_bool(r, "stream", &params->stream);
@@ -282,6 +283,7 @@ static void parse_count(const struct reader *r, const struct weft_api_limits *li
                         struct params *params) {
     (void)limits;
     wefti_api_params_refuse_unsupported(r);
+    wefti_api_params_refuse_beams(r);
     wefti_api_params_read_anthropic(r, params);
 }
 

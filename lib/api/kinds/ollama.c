@@ -90,6 +90,7 @@ static void parse_generate(const struct reader *r, const struct weft_api_limits 
                            struct params *params) {
     bool is_raw = false;
     wefti_api_params_refuse_unsupported(r);
+    wefti_api_params_refuse_beams(r);
     wefti_api_params_refuse_chat(r);
     wefti_api_params_refuse(r, refused);
     wefti_api_json_get_bool(r, "raw", &is_raw);
@@ -106,6 +107,7 @@ static void parse_generate(const struct reader *r, const struct weft_api_limits 
 static void parse_chat(const struct reader *r, const struct weft_api_limits *limits,
                        struct params *params) {
     wefti_api_params_refuse_unsupported(r);
+    wefti_api_params_refuse_beams(r);
     wefti_api_params_refuse_chat(r);
     wefti_api_params_refuse(r, refused);
     if (!wefti_api_params_is_absent(wefti_api_json_get(r, "messages")))

@@ -338,39 +338,6 @@ void wefti_api_params_read_output(const struct reader *r, struct params *params)
     wefti_api_json_get_bool(r, "return_tokens_as_token_ids", &params->tokens_as_ids);
 }
 
-/* `n` choices of each prompt, as the field `name` wants. */
-static void check_choices(const struct reader *r, const char *name, uint32_t n,
-                          const struct params *params) {
-    if (wefti_api_json_ok(r) && (uint64_t)n * params->n_prompts > WEFT_API_CALL_CHOICES_MAX)
-        weft_api_error_set(r->error, 400, name, NULL,
-                           "%u prompts with '%s' = %u are more than %d choices in one request",
-                           params->n_prompts, name, n, WEFT_API_CALL_CHOICES_MAX);
-}
-
-void wefti_api_params_read_choices(const struct reader *r, struct params *params) {
-    int64_t n = 1;
-    wefti_api_json_get_int(r, "n", 1, WEFT_CHOICES_MAX, &n);
-    params->n = (uint32_t)n;
-    check_choices(r, "n", params->n, params);
-}
-
-void wefti_api_params_read_best_of(const struct reader *r, struct params *params) {
-    int64_t best_of = 0;
-    wefti_api_json_get_int(r, "best_of", 0, WEFT_CHOICES_MAX, &best_of);
-    if (best_of == 0 || best_of == params->n) return; /* 0: as if it were absent */
-    if (best_of < params->n)
-        weft_api_error_set(r->error, 400, "best_of", NULL,
-                           "'best_of' must not be less than 'n' = %u, got %u", params->n,
-                           (uint32_t)best_of);
-    if (params->stream)
-        weft_api_error_set(r->error, 400, "best_of", NULL,
-                           "'best_of' above 'n' is not available with 'stream': true");
-    params->n_run = (uint32_t)best_of;
-    check_choices(r, "best_of", params->n_run, params);
-    /* The ranking needs those of the tokens themselves. */
-    if (params->sampling.n_logprobs < 0) params->sampling.n_logprobs = 0;
-}
-
 /* A field between `least` and the most there is. */
 static void read_most_tokens(const struct reader *r, const char *name, int64_t least,
                              struct params *params) {

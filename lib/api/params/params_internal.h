@@ -23,6 +23,8 @@ struct refused_field {
     enum harmless harmless;
 };
 
+/* Whether a value that is there changes nothing. */
+bool wefti_api_params_is_harmless(const json_t *value, enum harmless harmless);
 /* Refuses what this kind of call, or no kind, can do: a 400 that names the field. */
 void wefti_api_params_refuse(const struct reader *r, const struct refused_field *fields);
 void wefti_api_params_refuse_unsupported(const struct reader *r);
@@ -137,6 +139,11 @@ void wefti_api_params_read_choices(const struct reader *r, struct params *params
 
 /* "best_of", after "n", "stream" and log-probabilities. */
 void wefti_api_params_read_best_of(const struct reader *r, struct params *params);
+
+/* "use_beam_search" and what belongs to it, "best_of" too, after all that it must not stand beside. False:
+ * the request wants samples. */
+void wefti_api_params_refuse_beams(const struct reader *r); /* where there are none */
+bool wefti_api_params_read_beams(const struct reader *r, struct params *params);
 
 /* Reads the field `name`, after echo and log-probabilities, which decide whether 0 makes sense. */
 void wefti_api_params_read_max_tokens(const struct reader *r, const char *name,

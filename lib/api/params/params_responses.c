@@ -296,6 +296,7 @@ static void refuse_unsupported(const struct reader *r) {
     struct reader others = *r;
     others.hidden = ours;
     wefti_api_params_refuse_unsupported(&others);
+    wefti_api_params_refuse_beams(&others);
     wefti_api_params_refuse(r, refused);
     wefti_api_json_note(r, "max_tool_calls");  /* of tools that a server runs */
     wefti_api_json_note(r, "client_metadata"); /* Codex's */

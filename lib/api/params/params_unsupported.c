@@ -6,7 +6,6 @@
 static const struct refused_field unsupported[] = {
     {"functions", IF_EMPTY},
     {"function_call", IF_NONE},
-    {"use_beam_search", IF_FALSE},
     {"guided_whitespace_pattern", IF_NULL},
     {"logits_processors", IF_EMPTY},
     {"chat_template", IF_NULL},
@@ -16,8 +15,6 @@ static const struct refused_field unsupported[] = {
     {"repetition_detection", IF_NULL},
     {"kv_transfer_params", IF_NULL},
     {"mm_processor_kwargs", IF_NULL},
-    {"length_penalty", IF_ONE},
-    {"early_stopping", IF_FALSE},
     {"spaces_between_special_tokens", IF_TRUE},
     {"logprob_token_ids", IF_EMPTY},
     {"vllm_xargs", IF_EMPTY},
@@ -66,7 +63,7 @@ void wefti_api_params_note_ignored(const struct reader *r) {
         wefti_api_json_note(r, ignored[i]);
 }
 
-static bool is_harmless(const json_t *value, enum harmless harmless) {
+bool wefti_api_params_is_harmless(const json_t *value, enum harmless harmless) {
     switch (harmless) {
     case IF_NULL:
         return false;
@@ -93,7 +90,7 @@ static bool is_harmless(const json_t *value, enum harmless harmless) {
 static void refuse(const struct reader *r, const struct refused_field *fields, const char *why) {
     for (; fields->name; fields++) {
         const json_t *value = wefti_api_json_get(r, fields->name);
-        if (value && !is_harmless(value, fields->harmless))
+        if (value && !wefti_api_params_is_harmless(value, fields->harmless))
             weft_api_error_set(r->error, 400, fields->name, "unsupported_parameter",
                                "'%s' is not supported by this %s", fields->name, why);
     }
@@ -145,5 +142,5 @@ void wefti_api_params_refuse_unsupported(const struct reader *r) {
 }
 
 bool wefti_api_params_is_absent(const json_t *value) {
-    return !value || json_is_null(value) || is_harmless(value, IF_EMPTY);
+    return !value || json_is_null(value) || wefti_api_params_is_harmless(value, IF_EMPTY);
 }
