@@ -1,5 +1,5 @@
 foreach(name test_err test_check test_buf test_parse test_utf8 test_file test_cursor test_ring test_rand test_sampling
-             test_cpu test_process test_cgroup test_numa test_step test_end test_dtype)
+             test_cpu test_process test_cgroup test_numa test_step test_end test_dtype test_pooling)
   weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c LINKS weft_base LABELS unit
             TIMEOUT 30)
 endforeach()

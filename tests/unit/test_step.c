@@ -15,6 +15,7 @@ static uint64_t naive_bytes(const struct weft_step_seq *seq, uint32_t n_tokens) 
     uint64_t bytes = 0;
     for (uint32_t p = seq->n_computed; p < seq->n_computed + n_tokens; p++) {
         int32_t n_asked = -1;
+        if (p + 1 == seq->n_known && s->max_tokens == 0) bytes += 4 * (uint64_t)seq->n_values;
         if (p + 1 < seq->n_prompt && p + 1 >= seq->n_prompt_logprobs_done)
             n_asked = s->n_prompt_logprobs;
         if (p + 1 == seq->n_known && s->max_tokens > 0) n_asked = s->n_logprobs;
@@ -34,6 +35,7 @@ static void bytes_and_tokens_agree_with_the_rule(void **state) {
         sampling.n_logprobs = (int32_t)weft_rand_below(&rng, 7) - 1;
         sampling.n_prompt_logprobs = (int32_t)weft_rand_below(&rng, 7) - 1;
         struct weft_step_seq seq = {.sampling = &sampling, .n_vocab = 4};
+        seq.n_values = weft_rand_below(&rng, 2) * weft_rand_below(&rng, 50);
         seq.n_prompt = 1 + weft_rand_below(&rng, 20);
         seq.n_known = seq.n_prompt + weft_rand_below(&rng, 3);
         seq.n_prompt_logprobs_done = weft_rand_below(&rng, seq.n_prompt + 1);

@@ -29,8 +29,8 @@
 #define WEFT_KV_BLOCKS_MAX (1u << 26)
 #define WEFT_THREADS_MAX 256
 
-/* Log-probabilities of one step, as they travel (base/step.h counts them): the one part of a result
- * whose size clients choose. A step that would yield more takes fewer rows or shorter chunks.
+/* Log-probabilities and pooled values of one step, as they travel (base/step.h counts them): the one
+ * part of a result whose size clients choose. A step that would yield more takes fewer rows or shorter chunks.
  * 32 MiB: a token with all of the largest vocabulary is 16 MiB, so every row fits by itself; 65536
  * tokens with the usual 20 best each are 11 MiB, so ordinary steps are never cut; and with all that
  * goes around them they are one message with room to spare (proto/wire.h). */

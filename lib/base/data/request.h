@@ -39,6 +39,7 @@ struct weft_submit {
     uint64_t age_us; /* how long ago it first arrived */
     uint64_t deadline_us; /* from now; 0: none */
     struct weft_sampling sampling;
+    struct weft_pooling pooling;
     int32_t priority; /* lower is served earlier; 0 unless told */
     /* Wishes, at most WEFT_SLO_US_MAX; 0: none. The first token so long after arrival; so long per
      * token after that. */
@@ -85,6 +86,8 @@ struct weft_event {
     const struct weft_logprobs *prompt_logprobs;
     uint32_t n_prompt_cached; /* prompt tokens that were not computed (0 without a prefix cache) */
     uint64_t queued_us;       /* from arrival to the first plan */
+    uint32_t n_values;        /* with the end of a request that has a pooling */
+    const float *values;
 };
 
 #endif

@@ -10,11 +10,11 @@ static uint64_t entry_bytes(int32_t n_asked, uint32_t n_vocab) {
     return WEFT_LOGPROB_HEAD_BYTES + WEFT_LOGPROB_TOP_BYTES * n_top;
 }
 
-/* The row ends with a new token if it reaches the last known one. */
+/* The row ends with a new token, or the values, if it reaches the last known one. */
 static uint64_t sample_bytes(const struct weft_step_seq *seq, uint32_t n_tokens) {
-    bool samples =
-        seq->sampling->max_tokens > 0 && n_tokens > 0 && n_tokens == seq->n_known - seq->n_computed;
-    return samples ? entry_bytes(seq->sampling->n_logprobs, seq->n_vocab) : 0;
+    if (n_tokens == 0 || n_tokens != seq->n_known - seq->n_computed) return 0;
+    if (seq->sampling->max_tokens == 0) return sizeof(float) * (uint64_t)seq->n_values;
+    return entry_bytes(seq->sampling->n_logprobs, seq->n_vocab);
 }
 
 struct weft_step_span weft_step_prompt_span(const struct weft_step_seq *seq, uint32_t n_tokens) {

@@ -26,6 +26,7 @@
 #include <stdint.h>
 
 #include "base/end.h"
+#include "base/pooling.h"
 #include "base/sampling.h"
 
 /* Which layers a block belongs to. Where there are no windowed ones, all are FULL. */
@@ -42,6 +43,8 @@ struct weft_step_start {
                                   sees them */
     uint32_t n_prompt_logprobs_done; /* prompt positions whose log-probabilities were delivered */
     struct weft_sampling sampling;
+    struct weft_pooling
+        pooling; /* NONE, or it has no output. With one that reads all: n_cached is 0 */
 };
 
 struct weft_step_grant { /* blocks appended to one of the sequence's tables */
@@ -113,6 +116,8 @@ struct weft_step_out { /* one per row, in the plan's order */
     uint32_t prompt_pos;           /* first prompt position the next entries speak of */
     uint32_t n_prompt_logprobs;
     const struct weft_logprobs *prompt_logprobs; /* [n_prompt_logprobs], of prompt tokens */
+    uint32_t n_values; /* with the end of a sequence that has a pooling, else 0 */
+    const float *values;
 };
 
 struct weft_step_result {
@@ -126,7 +131,7 @@ struct weft_step_result {
     const struct weft_step_out *outs;
 };
 
-/* -------------------------------------------------------- what its log-probabilities weigh --- */
+/* ---------------------------------------------- what its log-probabilities and values weigh --- */
 
 /* As they travel: logprob, rank and n_top of an entry, then an id and a value for each of n_top. */
 #define WEFT_LOGPROB_HEAD_BYTES 12u
@@ -134,12 +139,15 @@ struct weft_step_result {
 _Static_assert(WEFT_LOGPROB_HEAD_BYTES + WEFT_LOGPROB_TOP_BYTES * (uint64_t)WEFT_VOCAB_MAX <=
                    WEFT_STEP_LOGPROB_BYTES_MAX,
                "any token's log-probabilities fit a step, so that every sequence advances");
+_Static_assert(sizeof(float) * WEFT_HIDDEN_MAX <= WEFT_STEP_LOGPROB_BYTES_MAX,
+               "and any sequence's values");
 
-/* The part of a sequence that decides which log-probabilities its next tokens bring. Scheduler and
- * worker count by the same rules: what the one plans the other accepts. */
+/* The part of a sequence that decides which log-probabilities its next tokens bring, and when its
+ * values come, which count as such. Scheduler and worker count by the same rules: what the one plans
+ * the other accepts. */
 struct weft_step_seq {
     const struct weft_sampling *sampling;
-    uint32_t n_vocab;
+    uint32_t n_vocab, n_values;
     uint32_t n_prompt, n_prompt_logprobs_done;
     uint32_t n_known, n_computed;
 };
@@ -151,8 +159,8 @@ struct weft_step_span {
 };
 struct weft_step_span weft_step_prompt_span(const struct weft_step_seq *seq, uint32_t n_tokens);
 
-/* Bytes of all log-probabilities that the next n_tokens bring, the sampled token's included. No
- * token brings more than one entry. */
+/* Bytes of all log-probabilities that the next n_tokens bring, the sampled token's and the values
+ * included. No token brings more than one entry, and the last one the values in its place. */
 uint64_t weft_step_logprob_bytes(const struct weft_step_seq *seq, uint32_t n_tokens);
 
 /* How many of the next n_tokens, taken from the first on, bring no more than room_bytes. */
