@@ -167,6 +167,8 @@ static void read_model(struct weft_msgpack_reader *rd, struct weft_model_info *m
     if (model->window > 0 && model->n_spill_blocks > 0)
         weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "n_spill_blocks", "is %u for a window of %u",
                                  model->n_spill_blocks, model->window);
+    model->n_hidden = weft_msgpack_read_u32(rd, "n_hidden", WEFT_HIDDEN_MAX);
+    model->n_labels = weft_msgpack_read_u32(rd, "n_labels", WEFT_HIDDEN_MAX);
     weft_msgpack_read_close(rd, "model", n_more);
 }
 
@@ -213,6 +215,27 @@ static void read_sampling(weft_proto_decoder *dec, struct weft_sampling *out) {
     struct weft_errmsg why;
     if (weft_sampling_check(out, WEFT_VOCAB_MAX, &why) != WEFT_OK)
         weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "sampling", "%s", why.text);
+}
+
+static void read_pooling(weft_proto_decoder *dec, const struct weft_sampling *sampling,
+                         uint32_t n_prompt, struct weft_pooling *out) {
+    struct weft_msgpack_reader *rd = &dec->rd;
+    out->kind = (enum weft_pooling_kind)read_enum(rd, "pooling", WEFT_POOLING_COUNT);
+    const void *ids =
+        weft_msgpack_read_bin(rd, "ids", sizeof *out->ids, WEFT_POOLING_IDS_MAX, &out->n_ids);
+    if (out->n_ids > 0) memcpy(out->ids, ids, out->n_ids * sizeof *out->ids);
+    out->n_first = weft_msgpack_read_u32(rd, "n_first", WEFT_CONTEXT_MAX);
+    struct weft_errmsg why;
+    if (!rd->err && weft_pooling_check(out, sampling, n_prompt, WEFT_VOCAB_MAX, &why) != WEFT_OK)
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "pooling", "%s", why.text);
+}
+
+/* They come with an end, and no token. */
+static const float *read_values(weft_proto_decoder *dec, bool may_be, uint32_t *n_out) {
+    const float *values = read_vector(dec, "values", sizeof *values, WEFT_HIDDEN_MAX, n_out);
+    if (*n_out > 0 && !may_be)
+        weft_msgpack_reader_fail(&dec->rd, WEFT_E_PROTO, "values", "come with a token, or no end");
+    return values;
 }
 
 /* Up to `n_max` entries, see put_logprobs; nil: none. */
@@ -351,6 +374,7 @@ static void read_submit(weft_proto_decoder *dec, struct weft_submit *submit) {
     submit->weight = read_count(rd, "weight", WEFT_WEIGHT_MAX);
     submit->cache_salt.hi = weft_msgpack_read_u64(rd, "cache_salt");
     submit->cache_salt.lo = weft_msgpack_read_u64(rd, "cache_salt");
+    read_pooling(dec, &submit->sampling, submit->n_prompt, &submit->pooling);
     check_submit(rd, submit);
 }
 
@@ -393,6 +417,7 @@ static void read_event(weft_proto_decoder *dec, struct weft_event *event) {
         read_prompt_logprobs(dec, &event->prompt_pos, &event->n_prompt_logprobs);
     event->n_prompt_cached = weft_msgpack_read_u32(rd, "n_prompt_cached", WEFT_CONTEXT_MAX);
     event->queued_us = weft_msgpack_read_u64(rd, "queued_us");
+    event->values = read_values(dec, !event->sampled && event->end, &event->n_values);
     weft_msgpack_read_close(rd, "event", n_more);
 }
 
@@ -550,6 +575,7 @@ static void read_start(weft_proto_decoder *dec, struct weft_step_start *start) {
         weft_msgpack_read_u32(rd, "n_prompt_logprobs_done", WEFT_CONTEXT_MAX);
     read_sampling(dec, &start->sampling);
     start->n_window_skipped = weft_msgpack_read_u32(rd, "n_window_skipped", WEFT_CONTEXT_MAX);
+    read_pooling(dec, &start->sampling, start->n_prompt, &start->pooling);
     weft_msgpack_read_close(rd, "start", n_more);
     if (start->n_tokens < start->n_prompt || start->n_cached >= start->n_tokens ||
         start->n_prompt_logprobs_done > start->n_prompt)
@@ -676,6 +702,7 @@ static void read_out(weft_proto_decoder *dec, struct weft_step_out *out) {
     read_own_logprobs(dec, out->sampled, &out->has_logprobs, &out->logprobs);
     out->prompt_logprobs = read_prompt_logprobs(dec, &out->prompt_pos, &out->n_prompt_logprobs);
     out->forced = read_tokens(dec, "forced", WEFT_FORCED_MAX, &out->n_forced);
+    out->values = read_values(dec, out->ran && !out->sampled && out->finish, &out->n_values);
     weft_msgpack_read_close(rd, "out", n_more);
     if (!out->ran && (out->sampled || out->is_late || out->n_prompt_logprobs > 0))
         weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "out", "of a row that did not run has results");

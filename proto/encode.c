@@ -49,6 +49,8 @@ static void put_model(struct weft_buf *buf, const struct weft_model_info *model)
     weft_msgpack_add_uint(buf, model->window);
     weft_msgpack_add_uint(buf, model->n_window_blocks);
     weft_msgpack_add_uint(buf, model->n_spill_blocks);
+    weft_msgpack_add_uint(buf, model->n_hidden);
+    weft_msgpack_add_uint(buf, model->n_labels);
 }
 
 static void put_grammar(struct weft_buf *buf, const struct weft_grammar *grammar) {
@@ -86,6 +88,15 @@ static void put_sampling(struct weft_buf *buf, const struct weft_sampling *sampl
     put_bin(buf, sampling->allowed_tokens, sampling->n_allowed_tokens, sizeof(uint32_t));
     put_bin(buf, sampling->bad_words, sampling->n_bad_words, sizeof(uint32_t));
     put_grammar(buf, &sampling->grammar);
+}
+
+/* Three fields of the struct that has it. */
+static void put_pooling(struct weft_buf *buf, const struct weft_pooling *pooling) {
+    WEFT_ASSERT((unsigned)pooling->kind < WEFT_POOLING_COUNT);
+    WEFT_ASSERT(pooling->n_ids <= WEFT_POOLING_IDS_MAX);
+    weft_msgpack_add_uint(buf, pooling->kind);
+    put_bin(buf, pooling->ids, pooling->n_ids, sizeof *pooling->ids);
+    weft_msgpack_add_uint(buf, pooling->n_first);
 }
 
 /* Writes `n` entries as three vectors: heads, all best ids, those ids' values. None: nil. */
@@ -146,10 +157,12 @@ static void put_submit(struct weft_buf *buf, const struct weft_submit *submit) {
     weft_msgpack_add_uint(buf, submit->weight);
     weft_msgpack_add_uint(buf, submit->cache_salt.hi);
     weft_msgpack_add_uint(buf, submit->cache_salt.lo);
+    put_pooling(buf, &submit->pooling);
 }
 
 static void put_event(struct weft_buf *buf, const struct weft_event *event) {
     WEFT_ASSERT(event->sampled || !event->has_logprobs);
+    WEFT_ASSERT(event->n_values == 0 || (!event->sampled && event->end != WEFT_END_NONE));
     weft_msgpack_add_array(buf, WEFTI_PROTO_F_EVENT);
     weft_msgpack_add_uint(buf, event->request_id);
     weft_msgpack_add_uint(buf, event->attempt);
@@ -163,6 +176,7 @@ static void put_event(struct weft_buf *buf, const struct weft_event *event) {
     put_logprobs(buf, event->prompt_logprobs, event->n_prompt_logprobs);
     weft_msgpack_add_uint(buf, event->n_prompt_cached);
     weft_msgpack_add_uint(buf, event->queued_us);
+    put_bin(buf, event->values, event->n_values, sizeof *event->values);
 }
 
 static void put_activity(struct weft_buf *buf, const struct weft_activity *activity) {
@@ -247,6 +261,7 @@ static void put_start(struct weft_buf *buf, const struct weft_step_start *start)
     weft_msgpack_add_uint(buf, start->n_prompt_logprobs_done);
     put_sampling(buf, &start->sampling);
     weft_msgpack_add_uint(buf, start->n_window_skipped);
+    put_pooling(buf, &start->pooling);
 }
 
 static void put_grants(struct weft_buf *buf, const struct weft_step_grant *grants, uint32_t n) {
@@ -282,6 +297,7 @@ static void put_plan(struct weft_buf *buf, const struct weft_step_plan *plan) {
 
 static void put_out(struct weft_buf *buf, const struct weft_step_out *out) {
     WEFT_ASSERT(out->ran || !out->sampled);
+    WEFT_ASSERT(out->n_values == 0 || (!out->sampled && out->finish != WEFT_END_NONE));
     WEFT_ASSERT(out->sampled || (!out->has_logprobs && out->n_forced == 0));
     WEFT_ASSERT((out->ran && !out->sampled) || !out->is_late);
     weft_msgpack_add_array(buf, WEFTI_PROTO_F_OUT);
@@ -297,6 +313,7 @@ static void put_out(struct weft_buf *buf, const struct weft_step_out *out) {
     weft_msgpack_add_uint(buf, out->prompt_pos);
     put_logprobs(buf, out->prompt_logprobs, out->n_prompt_logprobs);
     put_bin(buf, out->forced, out->n_forced, sizeof *out->forced);
+    put_bin(buf, out->values, out->n_values, sizeof *out->values);
 }
 
 static void put_result(struct weft_buf *buf, const struct weft_step_result *result) {

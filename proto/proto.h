@@ -43,8 +43,9 @@
  *   11: a row of a result may be late, or have forced tokens
  *   12: sampling parameters have thinking_token_budget, allowed_tokens and bad_words; a grammar has marks, and may be
  *      any text
- *   13: sampling parameters have those of beam search */
-#define WEFT_PROTO_VERSION 13
+ *   13: sampling parameters have those of beam search
+ *   14: a submit and a start have a pooling, an event and an out values; a model has n_hidden and n_labels */
+#define WEFT_PROTO_VERSION 14
 
 enum weft_proto_type {
     WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */
@@ -88,6 +89,7 @@ struct weft_model_info {
     uint32_t
         n_spill_blocks; /* that the worker's file takes; 0: it has none, or there is a window */
     uint32_t window, n_window_blocks; /* both 0: all blocks are WEFT_KV_FULL */
+    uint32_t n_hidden, n_labels;      /* what it has to give to poolings (base/pooling.h) */
 };
 
 struct weft_msg_worker_hello {

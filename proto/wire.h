@@ -11,7 +11,7 @@
 
 /* Fields of a message, its type included. */
 #define WEFTI_PROTO_F_ROUTER_HELLO 4
-#define WEFTI_PROTO_F_SUBMIT 18
+#define WEFTI_PROTO_F_SUBMIT 21
 #define WEFTI_PROTO_F_CANCEL 4
 #define WEFTI_PROTO_F_SCHED_HELLO 5
 #define WEFTI_PROTO_F_ACCEPTED 3
@@ -28,15 +28,15 @@
 #define WEFTI_PROTO_F_COMPILED 3
 
 /* Fields of nested structs. */
-#define WEFTI_PROTO_F_MODEL 17
+#define WEFTI_PROTO_F_MODEL 19
 #define WEFTI_PROTO_ONE_MORE(...) +1
 #define WEFTI_PROTO_F_SAMPLING (6 WEFT_SAMPLING_LIST(WEFTI_PROTO_ONE_MORE, WEFTI_PROTO_ONE_MORE))
 #define WEFTI_PROTO_F_GRAMMAR 6
 #define WEFTI_PROTO_F_CHOICE 2
 #define WEFTI_PROTO_F_LOGPROBS 3
-#define WEFTI_PROTO_F_EVENT 12
-#define WEFTI_PROTO_F_OUT 10
-#define WEFTI_PROTO_F_START 9
+#define WEFTI_PROTO_F_EVENT 13
+#define WEFTI_PROTO_F_OUT 11
+#define WEFTI_PROTO_F_START 12
 #define WEFTI_PROTO_F_AWAITED 2
 #define WEFTI_PROTO_F_ACTIVITY 4
 #define WEFTI_PROTO_F_ACTIVITY_STEP 7
@@ -76,20 +76,21 @@ _Static_assert(sizeof(struct wefti_proto_logprob_head) == WEFT_LOGPROB_HEAD_BYTE
 _Static_assert(WEFT_COUNTERS <= WEFTI_PROTO_COUNTERS_MAX, "they fit");
 
 /* The largest messages fit by construction. An out or an event has at most twelve numbers of nine
- * bytes, and two lists of log-probabilities: an array and three `bin` headers of five bytes each,
- * besides the entries themselves, which are counted as WEFT_STEP_LOGPROB_BYTES_MAX. Each forced token
+ * bytes, two lists of log-probabilities: an array and three `bin` headers of five bytes each, and the
+ * header of values, besides entries and values themselves, which are counted as
+ * WEFT_STEP_LOGPROB_BYTES_MAX. Each forced token
  * of an out, of five bytes at most, becomes an event. */
-#define WEFTI_PROTO_ROW_BYTES_MAX (1u + 12u * 9u + 2u * (1u + 3u * 5u))
-_Static_assert(WEFTI_PROTO_F_OUT <= 12 && WEFTI_PROTO_F_EVENT <= 12, "as counted");
+#define WEFTI_PROTO_ROW_BYTES_MAX (1u + 12u * 9u + 2u * (1u + 3u * 5u) + 5u)
+_Static_assert(WEFTI_PROTO_F_OUT <= 13 && WEFTI_PROTO_F_EVENT <= 13, "as counted");
 _Static_assert(WEFT_STEP_LOGPROB_BYTES_MAX +
                        WEFT_SEQS_MAX * (1 + WEFT_FORCED_MAX) * WEFTI_PROTO_ROW_BYTES_MAX + 1024 <=
                    WEFT_MESSAGE_BYTES_MAX,
                "a step's result, and what it becomes for one router, are one message each");
 
 /* A start without its tokens, blocks (of each kind at most as many as tokens), grammar, allowed tokens and bad words:
- * numbers, stop tokens and biases. */
+ * numbers, stop tokens, biases and tokens of a pooling. */
 #define WEFTI_PROTO_START_BYTES_MAX                                                                \
-    (41u * 9u + WEFT_STOP_TOKENS_MAX * 4u + WEFT_LOGIT_BIAS_MAX * 8u)
+    (44u * 9u + WEFT_STOP_TOKENS_MAX * 4u + WEFT_LOGIT_BIAS_MAX * 8u + WEFT_POOLING_IDS_MAX * 4u)
 /* A release and a row; for each kind a copy, a grant and one more block. */
 #define WEFTI_PROTO_PLAN_SLOT_BYTES_MAX (8u + 12u + WEFT_KV_KINDS * (12u + 16u + 4u))
 _Static_assert((1ull + WEFT_KV_KINDS) * 4u * WEFT_STEP_START_TOKENS_MAX +

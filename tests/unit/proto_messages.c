@@ -34,7 +34,8 @@ static bool same_model(const struct weft_model_info *a, const struct weft_model_
            a->n_threads == b->n_threads && a->weight_bytes == b->weight_bytes &&
            a->kv_bytes == b->kv_bytes && a->long_prompt == b->long_prompt &&
            a->window == b->window && a->n_window_blocks == b->n_window_blocks &&
-           a->n_spill_blocks == b->n_spill_blocks;
+           a->n_spill_blocks == b->n_spill_blocks && a->n_hidden == b->n_hidden &&
+           a->n_labels == b->n_labels;
 }
 
 static bool same_grammar(const struct weft_grammar *a, const struct weft_grammar *b) {
@@ -76,6 +77,11 @@ static bool same_logprobs(const struct weft_logprobs *a, uint32_t n_a,
     return true;
 }
 
+static bool same_pooling(const struct weft_pooling *a, const struct weft_pooling *b) {
+    return a->kind == b->kind && a->n_first == b->n_first &&
+           same_items(a->ids, a->n_ids, b->ids, b->n_ids, sizeof *a->ids);
+}
+
 static bool same_submit(const struct weft_submit *a, const struct weft_submit *b) {
     if (a->request_id != b->request_id || a->attempt != b->attempt || a->resume != b->resume ||
         a->n_prompt_logprobs_done != b->n_prompt_logprobs_done || a->age_us != b->age_us ||
@@ -84,7 +90,7 @@ static bool same_submit(const struct weft_submit *a, const struct weft_submit *b
         a->tenant != b->tenant || a->flow != b->flow || a->weight != b->weight ||
         a->cache_salt.hi != b->cache_salt.hi || a->cache_salt.lo != b->cache_salt.lo ||
         !same_items(a->prompt, a->n_prompt, b->prompt, b->n_prompt, sizeof *a->prompt) ||
-        !same_sampling(&a->sampling, &b->sampling))
+        !same_sampling(&a->sampling, &b->sampling) || !same_pooling(&a->pooling, &b->pooling))
         return false;
     for (uint32_t i = 0; i < a->n_choices; i++) {
         const struct weft_submit_choice *x = &a->choices[i], *y = &b->choices[i];
@@ -99,7 +105,8 @@ static bool same_event(const struct weft_event *a, const struct weft_event *b) {
     if (a->request_id != b->request_id || a->attempt != b->attempt || a->choice != b->choice ||
         a->sampled != b->sampled || a->end != b->end || a->has_logprobs != b->has_logprobs ||
         a->prompt_pos != b->prompt_pos || a->n_prompt_cached != b->n_prompt_cached ||
-        a->queued_us != b->queued_us)
+        a->queued_us != b->queued_us ||
+        !same_items(a->values, a->n_values, b->values, b->n_values, sizeof *a->values))
         return false;
     if (a->sampled && (a->token != b->token || a->output_idx != b->output_idx)) return false;
     if (a->has_logprobs && !same_logprobs(&a->logprobs, 1, &b->logprobs, 1)) return false;
@@ -145,7 +152,8 @@ static bool same_out(const struct weft_step_out *a, const struct weft_step_out *
         a->finish != b->finish || a->has_logprobs != b->has_logprobs ||
         a->prompt_pos != b->prompt_pos || a->is_late != b->is_late)
         return false;
-    if (!same_items(a->forced, a->n_forced, b->forced, b->n_forced, sizeof *a->forced))
+    if (!same_items(a->forced, a->n_forced, b->forced, b->n_forced, sizeof *a->forced) ||
+        !same_items(a->values, a->n_values, b->values, b->n_values, sizeof *a->values))
         return false;
     if (a->sampled && (a->token != b->token || a->output_idx != b->output_idx)) return false;
     if (a->has_logprobs && !same_logprobs(&a->logprobs, 1, &b->logprobs, 1)) return false;
@@ -169,7 +177,8 @@ static bool same_start(const struct weft_step_start *a, const struct weft_step_s
            same_items(a->tokens, a->n_tokens, b->tokens, b->n_tokens, sizeof *a->tokens) &&
            a->n_prompt == b->n_prompt && a->n_cached == b->n_cached &&
            a->n_prompt_logprobs_done == b->n_prompt_logprobs_done &&
-           a->n_window_skipped == b->n_window_skipped && same_sampling(&a->sampling, &b->sampling);
+           a->n_window_skipped == b->n_window_skipped &&
+           same_sampling(&a->sampling, &b->sampling) && same_pooling(&a->pooling, &b->pooling);
 }
 
 static bool same_plan(const struct weft_step_plan *a, const struct weft_step_plan *b) {
@@ -290,7 +299,8 @@ static void fill_model(struct weft_model_info *model, bool max) {
                                           .n_threads = 2,
                                           .weight_bytes = 12345678,
                                           .kv_bytes = 16 << 20,
-                                          .long_prompt = UINT32_MAX};
+                                          .long_prompt = UINT32_MAX,
+                                          .n_hidden = 320};
         return;
     }
     memset(model->arch, 'a', sizeof model->arch - 1);
@@ -310,6 +320,7 @@ static void fill_model(struct weft_model_info *model, bool max) {
     model->long_prompt = UINT32_MAX;
     model->window = WEFT_CONTEXT_MAX;
     model->n_window_blocks = WEFT_KV_BLOCKS_MAX;
+    model->n_hidden = model->n_labels = WEFT_HIDDEN_MAX;
 }
 
 static const struct weft_grammar tags = {
@@ -402,7 +413,8 @@ static void fill_submit(struct weft_submit *submit, bool max) {
 }
 
 static void fill_events(struct weft_msg_events *events, bool max) {
-    static struct weft_event list[3];
+    static struct weft_event list[4];
+    static const float values[] = {-0.5f, 0.0f, 3e38f};
     memset(list, 0, sizeof list);
     list[0] = (struct weft_event){.request_id = 7,
                                   .attempt = 1,
@@ -425,7 +437,9 @@ static void fill_events(struct weft_msg_events *events, bool max) {
                                   .prompt_logprobs = three_logprobs(),
                                   .n_prompt_cached = WEFT_CONTEXT_MAX,
                                   .queued_us = UINT64_MAX};
-    events->n = max ? 3 : 1;
+    list[3] = (struct weft_event){
+        .request_id = 9, .end = WEFT_END_LENGTH, .n_values = 3, .values = values};
+    events->n = max ? 4 : 1;
     events->events = list;
 }
 
@@ -487,7 +501,8 @@ static void fill_snapshot(struct weft_msg_snapshot *snap, bool max) {
 }
 
 static void fill_result(struct weft_step_result *result, bool max) {
-    static struct weft_step_out outs[4];
+    static struct weft_step_out outs[5];
+    static const float values = -0.5f;
     static const uint32_t forced[] = {0, WEFT_VOCAB_MAX - 1};
     memset(outs, 0, sizeof outs);
     outs[0] = (struct weft_step_out){
@@ -513,13 +528,19 @@ static void fill_result(struct weft_step_result *result, bool max) {
                                      .output_idx = 1,
                                      .n_forced = 2,
                                      .forced = forced};
+    outs[4] = (struct weft_step_out){.slot = 6,
+                                     .gen = 1,
+                                     .ran = true,
+                                     .finish = WEFT_END_LENGTH,
+                                     .n_values = 1,
+                                     .values = &values};
     if (max) outs[1].ran = outs[1].is_late = true;
     *result = (struct weft_step_result){.epoch = 1,
                                         .step = 1000,
                                         .busy_us = 2500,
                                         .idle_us = 12,
                                         .n_tokens = 1,
-                                        .n_outs = max ? 4 : 1,
+                                        .n_outs = max ? 5 : 1,
                                         .outs = outs};
     if (!max) return;
     result->epoch = result->step = UINT64_MAX;
@@ -543,6 +564,9 @@ static void fill_plan(struct weft_step_plan *plan, bool max) {
     starts[0] = (struct weft_step_start){
         .slot = 4, .gen = 1, .tokens = few_tokens, .n_tokens = 4, .n_prompt = 4};
     fill_sampling(&starts[0].sampling, false);
+    starts[0].sampling.max_tokens = 0;
+    starts[0].pooling = (struct weft_pooling){
+        .kind = WEFT_POOLING_TOKENS, .n_ids = 2, .ids = {70000, 0}, .n_first = 3};
     starts[1] = (struct weft_step_start){.slot = WEFT_SEQS_MAX - 1,
                                          .gen = UINT32_MAX,
                                          .choice = WEFT_CHOICES_MAX - 1,
@@ -760,6 +784,8 @@ static void random_model(uint64_t *rand, struct weft_model_info *model) {
     model->weight_bytes = number64(rand);
     model->kv_bytes = number64(rand);
     model->long_prompt = number(rand, UINT32_MAX);
+    model->n_hidden = number(rand, WEFT_HIDDEN_MAX);
+    model->n_labels = number(rand, WEFT_HIDDEN_MAX);
     if (coin(rand)) return;
     model->window = 1 + number(rand, WEFT_CONTEXT_MAX - 1);
     model->n_window_blocks = 1 + number(rand, WEFT_KV_BLOCKS_MAX - 1);
@@ -831,6 +857,28 @@ static void random_sampling(uint64_t *rand, struct weft_sampling *sampling) {
     if (coin(rand)) random_grammar(rand, &sampling->grammar);
 }
 
+/* It may change the sampling: values come alone. */
+static void random_pooling(uint64_t *rand, uint32_t n_prompt, struct weft_sampling *sampling,
+                           struct weft_pooling *pooling) {
+    if (coin(rand)) return;
+    pooling->kind = (enum weft_pooling_kind)(1 + weft_rand_below(rand, WEFT_POOLING_COUNT - 1));
+    if (pooling->kind == WEFT_POOLING_TOKENS)
+        pooling->n_ids = 1 + weft_rand_below(rand, WEFT_POOLING_IDS_MAX);
+    for (uint32_t i = 0; i < pooling->n_ids; i++)
+        pooling->ids[i] = number(rand, WEFT_VOCAB_MAX - 1);
+    pooling->n_first = weft_rand_below(rand, n_prompt + 1);
+    sampling->max_tokens = 0;
+    sampling->n_prompt_logprobs = -1;
+}
+
+static const float *random_values(uint64_t *rand, bool may_be, uint32_t *n_out) {
+    *n_out = may_be && coin(rand) ? count(rand, 2000) : 0;
+    float *values = take(*n_out, sizeof *values);
+    for (uint32_t i = 0; i < *n_out; i++)
+        values[i] = between(rand, -100.0f, 100.0f);
+    return values;
+}
+
 static const struct weft_logprobs *random_logprobs(uint64_t *rand, uint32_t n) {
     struct weft_logprobs *entries = take(n, sizeof *entries);
     for (uint32_t i = 0; i < n; i++) {
@@ -855,8 +903,10 @@ static void random_submit(uint64_t *rand, struct weft_submit *submit) {
     submit->resume = coin(rand);
     submit->n_choices = 1 + count(rand, WEFT_CHOICES_MAX - 1);
     struct weft_submit_choice *choices = take(submit->n_choices, sizeof *choices);
+    random_sampling(rand, &submit->sampling);
+    random_pooling(rand, submit->n_prompt, &submit->sampling, &submit->pooling);
     for (uint32_t i = 0; submit->resume && i < submit->n_choices; i++) {
-        choices[i].n_output = count(rand, 300);
+        choices[i].n_output = submit->pooling.kind == WEFT_POOLING_NONE ? count(rand, 300) : 0;
         choices[i].output = tokens(rand, choices[i].n_output);
         choices[i].finished = coin(rand);
     }
@@ -864,7 +914,6 @@ static void random_submit(uint64_t *rand, struct weft_submit *submit) {
     submit->n_prompt_logprobs_done = weft_rand_below(rand, submit->n_prompt + 1);
     submit->age_us = number64(rand);
     submit->deadline_us = number64(rand);
-    random_sampling(rand, &submit->sampling);
     submit->priority = (int32_t)number(rand, INT32_MAX) * (coin(rand) ? 1 : -1);
     submit->ttft_us = number64(rand) % (WEFT_SLO_US_MAX + 1);
     submit->tpot_us = number64(rand) % (WEFT_SLO_US_MAX + 1);
@@ -889,6 +938,7 @@ static void random_event(uint64_t *rand, struct weft_event *event) {
     event->prompt_logprobs = random_logprobs(rand, event->n_prompt_logprobs);
     event->n_prompt_cached = number(rand, WEFT_CONTEXT_MAX);
     event->queued_us = number64(rand);
+    event->values = random_values(rand, !event->sampled && event->end, &event->n_values);
 }
 
 static void random_out(uint64_t *rand, struct weft_step_out *out) {
@@ -907,6 +957,7 @@ static void random_out(uint64_t *rand, struct weft_step_out *out) {
     out->n_prompt_logprobs = out->ran && coin(rand) ? count(rand, 100) : 0;
     out->prompt_pos = number(rand, WEFT_CONTEXT_MAX - out->n_prompt_logprobs);
     out->prompt_logprobs = random_logprobs(rand, out->n_prompt_logprobs);
+    out->values = random_values(rand, out->ran && !out->sampled && out->finish, &out->n_values);
 }
 
 static void random_start(uint64_t *rand, struct weft_step_start *start) {
@@ -920,6 +971,7 @@ static void random_start(uint64_t *rand, struct weft_step_start *start) {
     start->n_prompt_logprobs_done = weft_rand_below(rand, start->n_prompt + 1);
     start->n_window_skipped = number(rand, WEFT_CONTEXT_MAX);
     random_sampling(rand, &start->sampling);
+    random_pooling(rand, start->n_prompt, &start->sampling, &start->pooling);
 }
 
 static const struct weft_step_spill *random_spills(uint64_t *rand, uint32_t *n_out) {

@@ -306,7 +306,7 @@ static void another_version_is_refused_by_name(void **state) {
     struct fixture *fix = *state;
     struct weft_msg msg = sample(WEFT_MSG_ROUTER_HELLO, false);
     msg.router_hello.version = 6;
-    assert_refused(fix, &msg, WEFT_E_PROTO, "version 6 is not this side's 13");
+    assert_refused(fix, &msg, WEFT_E_PROTO, "version 6 is not this side's");
     msg = sample(WEFT_MSG_SCHED_HELLO, false);
     msg.sched_hello.version = UINT32_MAX;
     assert_refused(fix, &msg, WEFT_E_PROTO, "version 4294967295");
@@ -448,7 +448,7 @@ static void claims_without_bytes_cost_nothing(void **state) {
         {"\x97\x09\1\1\1\1\1\xdd\0\0\x10\0", 12},                         /* outs */
         {"\x94\x04\1\2\xdf\xff\xff\xff\xff", 9},                          /* later: a map */
         {"\x94\x04\1\2\xc9\xff\xff\xff\xff\1", 10},                       /* later: ext */
-        {"\xdc\0\x12\1\1\1\xc2\xc6\x0f\xff\xff\xfc\0\0\0\0\0\0\0\0", 20}, /* prompt */
+        {"\xdc\0\x15\1\1\1\xc2\xc6\x0f\xff\xff\xfc\0\0\0\0\0\0\0\0", 20}, /* prompt */
         {"\x94\x0c\2\xc4\4\0\0\0\0\xc6\0\7\xff\xf8", 14},                 /* rows of experts */
     };
     for (size_t i = 0; i < sizeof claims / sizeof claims[0]; i++) {
@@ -493,10 +493,10 @@ static void a_submit_that_contradicts_itself_is_refused(void **state) {
     static const struct weft_logit_bias twice[] = {{5, 1.0f}, {5, 1.0f}};
     msg.submit.sampling.bias = twice;
     assert_refused(fix, &msg, WEFT_E_PROTO, "twice");
-    /* From weight on: 5 bytes at most, then the salt of 9 and 9. */
+    /* From weight on: 5 bytes at most, then the salt of 9 and 9, and no pooling. */
     msg = sample(WEFT_MSG_SUBMIT, true);
     encode(fix, &msg);
-    uint8_t *weight = (uint8_t *)fix->buf.data + fix->buf.len - 18 - 5;
+    uint8_t *weight = (uint8_t *)fix->buf.data + fix->buf.len - 4 - 18 - 5;
     assert_int_equal(weight[0], 0xce);
     weight[4]++; /* WEFT_WEIGHT_MAX + 1 */
     assert_bytes_refused(fix, fix->buf.data, fix->buf.len, WEFT_E_TOOBIG, "weight is 1000001");
@@ -509,11 +509,11 @@ static void a_submit_that_contradicts_itself_is_refused(void **state) {
     msg.submit.tpot_us = UINT64_MAX;
     assert_refused(fix, &msg, WEFT_E_TOOBIG, "tpot_us is");
     /* No prompt, no choices: our own encoder would not write them. */
-    static const char no_prompt[] = "\xdc\0\x12\1\1\1\xc2\xc4\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    static const char no_prompt[] = "\xdc\0\x15\1\1\1\xc2\xc4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     assert_bytes_refused(fix, no_prompt, sizeof no_prompt - 1, WEFT_E_PROTO, "prompt is empty");
-    static const char no_choice[] = "\xdc\0\x12\1\1\1\xc2\xc4\4\1\0\0\0\x90\0\0\0\0\0\0\0\0";
+    static const char no_choice[] = "\xdc\0\x15\1\1\1\xc2\xc4\4\1\0\0\0\x90\0\0\0\0\0\0\0\0\0\0\0";
     assert_bytes_refused(fix, no_choice, sizeof no_choice - 1, WEFT_E_PROTO, "choices is empty");
-    static const char ragged[] = "\xdc\0\x12\1\1\1\xc2\xc4\5\1\0\0\0\0\0\0\0\0\0\0\0\0";
+    static const char ragged[] = "\xdc\0\x15\1\1\1\xc2\xc4\5\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     assert_bytes_refused(fix, ragged, sizeof ragged - 1, WEFT_E_PROTO, "no multiple of 4");
 }
 
@@ -575,7 +575,7 @@ static void a_plan_that_contradicts_itself_is_refused(void **state) {
     msg = sample(WEFT_MSG_PLAN, true);
     encode(fix, &msg);
     /* The first start: slot 4, gen 1, choice 0, bin 16, ..., n_prompt 4, n_cached 0, told 0. */
-    char *start = memmem(fix->buf.data, fix->buf.len, "\x99\x04\x01\x00\xc4\x10", 6);
+    char *start = memmem(fix->buf.data, fix->buf.len, "\x9c\x04\x01\x00\xc4\x10", 6);
     assert_non_null(start);
     static const char wrong[][3] = {{0, 0, 0}, {5, 0, 0}, {4, 4, 0}, {4, 0, 5}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -607,8 +607,9 @@ static void results_and_events_that_contradict_themselves_are_refused(void **sta
     out.has_logprobs = out.sampled = out.ran = false;
     assert_refused(fix, &msg, WEFT_E_PROTO, "did not run");
 
-    /* [9, epoch, step, busy, idle, n_tokens, [[slot, gen, flags, token, idx, finish, logprobs, pos, prompt, forced]], spill] */
-    char result[] = "\x98\x09\0\0\0\0\0\x91\x9a\0\0\2\0\0\0\xc0\0\xc0\xc4\4\1\0\0\0\0";
+    /* [9, epoch, step, busy, idle, n_tokens, [[slot, gen, flags, token, idx, finish, logprobs, pos, prompt, forced,
+     * values]], spill] */
+    char result[] = "\x98\x09\0\0\0\0\0\x91\x9b\0\0\2\0\0\0\xc0\0\xc0\xc4\4\1\0\0\0\xc4\0\0";
     assert_bytes_refused(fix, result, sizeof result - 1, WEFT_E_PROTO, "but forced tokens");
     result[11] = 3;
     assert_int_equal(decode(fix, result, sizeof result - 1), WEFT_OK);
@@ -620,9 +621,9 @@ static void results_and_events_that_contradict_themselves_are_refused(void **sta
     result[22] = 0x20; /* beyond any vocabulary */
     assert_bytes_refused(fix, result, sizeof result - 1, WEFT_E_TOOBIG, "forced");
 
-    /* [6, [[id, attempt, choice, flags, token, idx, end, logprobs, pos, prompt, cached, queued]]]
-     */
-    char event[] = "\x92\x06\x91\x9c\1\1\0\0\0\0\0\xc0\0\xc0\0\0";
+    /* [6, [[id, attempt, choice, flags, token, idx, end, logprobs, pos, prompt, cached, queued,
+     * values]]] */
+    char event[] = "\x92\x06\x91\x9d\1\1\0\0\0\0\0\xc0\0\xc0\0\0\xc4\0";
     assert_int_equal(decode(fix, event, sizeof event - 1), WEFT_OK);
     event[7] = 2;
     assert_bytes_refused(fix, event, sizeof event - 1, WEFT_E_PROTO, "unknown bits");
@@ -634,13 +635,45 @@ static void results_and_events_that_contradict_themselves_are_refused(void **sta
     event[10] = 0;
     event[6] = (char)0xff;
     assert_bytes_refused(fix, event, sizeof event - 1, WEFT_E_PROTO, "choice");
-    static const char unasked[] = "\x92\x06\x91\x9c\1\1\0\0\0\0\0"
-                                  "\x93\xc4\x0c\0\0\0\0\1\0\0\0\0\0\0\0\xc4\0\xc4\0\0\xc0\0\0";
+    static const char unasked[] =
+        "\x92\x06\x91\x9d\1\1\0\0\0\0\0"
+        "\x93\xc4\x0c\0\0\0\0\1\0\0\0\0\0\0\0\xc4\0\xc4\0\0\xc0\0\0\xc4\0";
     assert_bytes_refused(fix, unasked, sizeof unasked - 1, WEFT_E_PROTO, "without a token");
     static const char spare[] =
-        "\x92\x06\x91\x9c\1\1\0\1\0\0\0"
-        "\x93\xc4\x0c\0\0\0\0\1\0\0\0\0\0\0\0\xc4\4\1\0\0\0\xc4\4\0\0\0\0\0\xc0\0\0";
+        "\x92\x06\x91\x9d\1\1\0\1\0\0\0"
+        "\x93\xc4\x0c\0\0\0\0\1\0\0\0\0\0\0\0\xc4\4\1\0\0\0\xc4\4\0\0\0\0\0\xc0\0\0\xc4\0";
     assert_bytes_refused(fix, spare, sizeof spare - 1, WEFT_E_PROTO, "has 1 ids");
+}
+
+static void values_come_with_an_end_and_without_a_token(void **state) {
+    struct fixture *fix = *state;
+    char event[] = "\x92\x06\x91\x9d\1\1\0\0\0\0\0\xc0\0\xc0\0\0\xc4\4\0\0\0\0";
+    assert_bytes_refused(fix, event, sizeof event - 1, WEFT_E_PROTO, "or no end");
+    event[10] = WEFT_END_LENGTH;
+    assert_int_equal(decode(fix, event, sizeof event - 1), WEFT_OK);
+    assert_int_equal(fix->msg.events.events[0].n_values, 1);
+    event[7] = 1;
+    assert_bytes_refused(fix, event, sizeof event - 1, WEFT_E_PROTO, "with a token");
+    char result[] = "\x98\x09\0\0\0\0\0\x91\x9b\0\0\2\0\0\2\xc0\0\xc0\xc4\0\xc4\4\0\0\0\0\0";
+    assert_int_equal(decode(fix, result, sizeof result - 1), WEFT_OK);
+    assert_int_equal(fix->msg.result.outs[0].n_values, 1);
+    result[14] = 0;
+    assert_bytes_refused(fix, result, sizeof result - 1, WEFT_E_PROTO, "or no end");
+    result[14] = 2;
+    result[11] = 0;
+    assert_bytes_refused(fix, result, sizeof result - 1, WEFT_E_PROTO, "or no end");
+}
+
+static void a_pooling_leaves_no_room_for_tokens(void **state) {
+    struct fixture *fix = *state;
+    struct weft_msg msg = sample(WEFT_MSG_SUBMIT, false);
+    msg.submit.pooling.kind = WEFT_POOLING_LAST;
+    assert_refused(fix, &msg, WEFT_E_PROTO, "no tokens and no log-probabilities");
+    msg.submit.sampling.max_tokens = 0;
+    msg.submit.pooling.n_first = msg.submit.n_prompt + 1;
+    assert_refused(fix, &msg, WEFT_E_PROTO, "the first text has");
+    msg.submit.pooling = (struct weft_pooling){.kind = WEFT_POOLING_TOKENS};
+    assert_refused(fix, &msg, WEFT_E_PROTO, "logits of 0 tokens");
 }
 
 static void hellos_and_snapshots_are_checked(void **state) {
@@ -784,6 +817,8 @@ int main(void) {
         TEST(a_submit_that_contradicts_itself_is_refused),
         TEST(a_plan_that_contradicts_itself_is_refused),
         TEST(results_and_events_that_contradict_themselves_are_refused),
+        TEST(values_come_with_an_end_and_without_a_token),
+        TEST(a_pooling_leaves_no_room_for_tokens),
         TEST(hellos_and_snapshots_are_checked),
         TEST(counters_of_another_release_are_read_as_far_as_both_know_them),
         TEST(counts_of_experts_are_checked),
