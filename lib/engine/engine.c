@@ -25,12 +25,17 @@ static void lay_out(weft_eng *eng, struct wefti_memory_layout *layout) {
     for (uint32_t kind = 0; kind < WEFT_KV_KINDS; kind++)
         eng->rows[kind] = wefti_memory_reserve(layout, n_tokens, sizeof *eng->rows[kind]);
     eng->is_long = wefti_memory_reserve(layout, n_tokens, sizeof *eng->is_long);
+    eng->last_rows = wefti_memory_reserve(layout, n_tokens, sizeof *eng->last_rows);
     eng->logit_rows = wefti_memory_reserve(layout, n_tokens, sizeof *eng->logit_rows);
     eng->jobs = wefti_memory_reserve(layout, n_tokens, sizeof *eng->jobs);
     eng->prompt_logprobs = wefti_memory_reserve(layout, n_tokens, sizeof *eng->prompt_logprobs);
+    eng->spans = wefti_memory_reserve(layout, n_seqs, sizeof *eng->spans);
+    eng->span_slots = wefti_memory_reserve(layout, n_seqs, sizeof *eng->span_slots);
     eng->outs = wefti_memory_reserve(layout, n_seqs, sizeof *eng->outs);
     /* This is address space: resident only as far as requests ever needed it. */
-    size_t top_bytes_max = n_tokens * n_vocab * WEFT_LOGPROB_TOP_BYTES;
+    size_t values_bytes = weft_max_u32(eng->info.n_hidden, WEFT_POOLING_IDS_MAX) * sizeof(float);
+    size_t token_bytes = n_vocab * WEFT_LOGPROB_TOP_BYTES;
+    size_t top_bytes_max = n_tokens * (token_bytes > values_bytes ? token_bytes : values_bytes);
     eng->top_bytes =
         top_bytes_max < WEFT_STEP_LOGPROB_BYTES_MAX ? top_bytes_max : WEFT_STEP_LOGPROB_BYTES_MAX;
     eng->top = wefti_memory_reserve(layout, eng->top_bytes, 1);
@@ -71,6 +76,7 @@ static void set_info(weft_eng *eng, const struct weft_model_params *p,
     (void)snprintf(info->arch, sizeof info->arch, "%s", p->arch);
     (void)snprintf(info->isa, sizeof info->isa, "%s", eng->kern->name);
     info->n_vocab = p->n_vocab;
+    info->n_hidden = p->n_hidden;
     info->n_layers = p->n_layers;
     info->n_experts = p->moe.n_experts;
     info->n_experts_used = p->moe.n_used;

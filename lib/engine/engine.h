@@ -147,7 +147,8 @@ struct weft_eng_info {
     char arch[32];
     char isa[32];
     char fingerprint[32]; /* "fp_" + 16 hex digits: model hash, dtype, activations, KV type, ISA */
-    uint32_t n_vocab, n_layers, n_blocks, block_size;
+    uint32_t n_vocab, n_hidden, n_layers, n_blocks, block_size;
+    uint32_t n_labels;        /* of a head that classifies; 0: there is none */
     uint32_t window;          /* of the layers whose blocks are WEFT_KV_WINDOWED; 0: no such kind */
     uint32_t n_window_blocks; /* of that kind; n_blocks are WEFT_KV_FULL, which take no memory where
                                  all layers are windowed */

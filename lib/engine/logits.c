@@ -63,11 +63,13 @@ weft_err weft_eng_logits(weft_eng *eng, const uint32_t *tokens, uint32_t n_token
             .tokens = eng->tokens,
             .rows = {eng->rows[WEFT_KV_FULL], eng->rows[WEFT_KV_WINDOWED]},
             .is_long = eng->is_long,
+            .n_last_rows = n,
+            .last_rows = eng->logit_rows,
             .n_logit_rows = n,
             .logit_rows = eng->logit_rows,
             .on_logits = forward_logits,
-            .on_logits_ctx = &run,
             .in_order = true,
+            .ctx = &run,
         };
         uint64_t begin_ns = eng->profile ? weft_now_ns() : 0;
         err = wefti_forward_run(eng->forward, &batch, why);

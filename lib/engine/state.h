@@ -27,6 +27,7 @@ struct wefti_engine_job {
     uint32_t target;                /* that token */
     struct weft_logprobs *logprobs; /* NULL: none wanted */
     struct wefti_sampler_top top;
+    float *scores;  /* not NULL: instead of that, the logits that its sequence's pooling names */
     bool is_broken; /* its logits are not numbers */
 };
 
@@ -58,13 +59,16 @@ struct weft_eng {
     uint32_t *tokens;                          /* [max_batched_tokens] */
     struct weft_attn_row *rows[WEFT_KV_KINDS]; /* [max_batched_tokens]; of kinds that are there */
     bool *is_long;                             /* [max_batched_tokens] */
+    uint32_t *last_rows;                       /* [max_batched_tokens] */
     uint32_t *logit_rows;                      /* [max_batched_tokens] */
     struct wefti_engine_job *jobs;             /* [max_batched_tokens], one per logit row */
+    struct wefti_forward_span *spans;          /* [max_seqs] */
+    uint32_t *span_slots;                      /* [max_seqs] whose they are */
     struct weft_logprobs *prompt_logprobs;     /* [max_batched_tokens] */
     struct weft_step_out *outs;                /* [max_seqs] */
     struct wefti_sampler_scratch *samplers;    /* [n_threads] */
-    uint8_t *top;                              /* best tokens: ids, then values, row by row */
-    size_t top_bytes, top_used;                /* the most that a step may yield */
+    uint8_t *top;               /* best tokens: ids, then values, row by row; and pooled values */
+    size_t top_bytes, top_used; /* the most that a step may yield */
     void *map;
     size_t map_bytes;
 };

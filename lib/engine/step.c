@@ -42,10 +42,18 @@ static void give_top(weft_eng *eng, struct wefti_engine_job *job, struct weft_lo
 
 /* ------------------------------------------------------------------------------------- step --- */
 
+/* Room for the values of a sequence that ends. */
+static float *give_values(weft_eng *eng, uint32_t n_values) {
+    float *values = (float *)(void *)(eng->top + eng->top_used);
+    eng->top_used += n_values * sizeof *values;
+    WEFT_ASSERT(eng->top_used <= eng->top_bytes); /* plan_check.c counted */
+    return values;
+}
+
 /* The batch and the jobs of a step so far. */
 struct step {
     const struct weft_step_plan *plan;
-    uint32_t n_tokens, n_jobs, n_prompt_logprobs;
+    uint32_t n_tokens, n_last, n_jobs, n_spans, n_prompt_logprobs;
     uint32_t n_held; /* jobs that sample from logits of an earlier step: the last ones of all */
 };
 
@@ -153,9 +161,16 @@ static weft_err move_blocks(weft_eng *eng, const struct weft_step_plan *plan,
     return err;
 }
 
+/* Rows come in their order. Returns where it stands in the list. */
+static uint32_t add_last_row(weft_eng *eng, struct step *step, uint32_t flat_row) {
+    if (step->n_last == 0 || eng->last_rows[step->n_last - 1] != flat_row)
+        eng->last_rows[step->n_last++] = flat_row;
+    return step->n_last - 1;
+}
+
 static struct wefti_engine_job *add_job(weft_eng *eng, struct step *step, uint32_t flat_row,
                                         uint32_t out_idx) {
-    eng->logit_rows[step->n_jobs] = flat_row;
+    eng->logit_rows[step->n_jobs] = add_last_row(eng, step, flat_row);
     struct wefti_engine_job *job = &eng->jobs[step->n_jobs++];
     *job = (struct wefti_engine_job){.out_idx = out_idx};
     return job;
@@ -172,6 +187,28 @@ static void want_sample(weft_eng *eng, struct wefti_engine_job *job,
     if (slot->sampling.n_logprobs < 0) return;
     out->has_logprobs = true;
     give_top(eng, job, &out->logprobs, n_top_of(eng, slot->sampling.n_logprobs));
+}
+
+/* What the pooling of a sequence needs of its next n_tokens, which begin at `flat_first`. */
+static void want_values(weft_eng *eng, struct step *step, uint32_t out_idx, uint32_t flat_first,
+                        uint32_t n_tokens) {
+    struct weft_step_out *out = &eng->outs[out_idx];
+    struct wefti_slot *slot = &eng->slots.slots[out->slot];
+    struct weft_step_span span = wefti_slot_pooled(slot, n_tokens);
+    for (uint32_t pos = span.begin; pos < span.end; pos++) {
+        uint32_t last = add_last_row(eng, step, flat_first + (pos - slot->n_computed));
+        if (pos == span.begin) eng->spans[step->n_spans].first = last;
+    }
+    if (span.begin < span.end) {
+        eng->spans[step->n_spans].n = span.end - span.begin;
+        eng->span_slots[step->n_spans++] = out->slot;
+    }
+    if (slot->n_computed + n_tokens < slot->n_known) return;
+    slot->values = give_values(eng, slot->n_values);
+    out->n_values = slot->n_values;
+    out->values = slot->values;
+    if (slot->pooling.kind == WEFT_POOLING_TOKENS)
+        add_job(eng, step, flat_first + n_tokens - 1, out_idx)->scores = slot->values;
 }
 
 /* The row after a late one: its token stands for none of the batch's. */
@@ -207,6 +244,7 @@ static void gather_row(weft_eng *eng, struct step *step, const struct weft_step_
         give_top(eng, job, &eng->prompt_logprobs[step->n_prompt_logprobs++],
                  n_top_of(eng, slot->sampling.n_prompt_logprobs));
     }
+    if (slot->n_values > 0) want_values(eng, step, out_idx, step->n_tokens, row->n_tokens);
     step->n_tokens = flat;
     slot->n_computed = end;
     if (span.end > span.begin) slot->n_prompt_logprobs_done = span.end;
@@ -314,11 +352,22 @@ static void sample(weft_eng *eng, const struct wefti_engine_job *job, float *log
     if (!out->sampled) out->finish = guide_end(&guide);
 }
 
+static void take_scores(const weft_eng *eng, const struct wefti_engine_job *job,
+                        const float *logits) {
+    const struct weft_pooling *pooling = &eng->slots.slots[eng->outs[job->out_idx].slot].pooling;
+    for (uint32_t i = 0; i < pooling->n_ids; i++)
+        job->scores[i] = logits[pooling->ids[i]];
+}
+
 /* Of logits that may be changed, by any thread. */
 static void use_logits(weft_eng *eng, struct wefti_engine_job *job, float *logits,
                        uint32_t thread_idx) {
     struct weft_step_out *out = &eng->outs[job->out_idx];
     uint32_t token = job->target;
+    if (job->scores) {
+        take_scores(eng, job, logits);
+        return;
+    }
     if (job->samples) {
         sample(eng, job, logits, thread_idx);
         token = out->token;
@@ -342,6 +391,13 @@ static void on_logits(void *ctx, uint32_t i, float *logits, uint32_t thread_idx)
     if (shared && job->samples) shared[i] = out->sampled ? out->token : SHARED_END(out->finish);
 }
 
+/* Likewise of a slot. */
+static void on_hidden(void *ctx, uint32_t i, const float *hidden, uint32_t thread_idx) {
+    weft_eng *eng = ctx;
+    (void)thread_idx;
+    wefti_slot_pool(&eng->slots.slots[eng->span_slots[i]], hidden, eng->info.n_hidden);
+}
+
 /* After the forward pass: masks that came during it are there now. Without one the step waits, so that
  * plans are not made in vain. */
 static void use_held_logits(weft_eng *eng, const struct step *step) {
@@ -354,13 +410,14 @@ static void use_held_logits(weft_eng *eng, const struct step *step) {
     }
 }
 
-/* What the first rank sampled. Log-probabilities are its alone. */
+/* What the first rank sampled. Log-probabilities and values are its alone. */
 static void take_shared_tokens(weft_eng *eng, const struct step *step) {
     const uint32_t *shared = wefti_forward_shared_tokens(eng->forward);
     if (!shared || eng->weights.rank == 0) return;
     for (uint32_t i = 0; i < step->plan->n_rows; i++) {
         eng->outs[i].has_logprobs = false;
         eng->outs[i].n_prompt_logprobs = 0;
+        eng->outs[i].n_values = 0;
     }
     for (uint32_t i = 0; i < step->n_jobs; i++) {
         if (!eng->jobs[i].samples) continue;
@@ -379,10 +436,15 @@ static weft_err compute(weft_eng *eng, const struct step *step, struct weft_errm
         .tokens = eng->tokens,
         .rows = {eng->rows[WEFT_KV_FULL], eng->rows[WEFT_KV_WINDOWED]},
         .is_long = eng->is_long,
+        .n_last_rows = step->n_last,
+        .last_rows = eng->last_rows,
         .n_logit_rows = step->n_jobs,
         .logit_rows = eng->logit_rows,
         .on_logits = on_logits,
-        .on_logits_ctx = eng,
+        .n_spans = step->n_spans,
+        .spans = eng->spans,
+        .on_hidden = on_hidden,
+        .ctx = eng,
         .n_copies = step->plan->n_restores > 0 ? 0 : step->plan->n_copies,
         .copies = step->plan->copies,
     };
@@ -427,6 +489,7 @@ static void settle(weft_eng *eng, const struct step *step) {
         } else if (out->is_late) {
             slot->is_held = true;
         } else if (slot->n_computed == slot->n_known) {
+            if (out->n_values > 0) wefti_slot_write_values(slot);
             /* By its grammar; or nothing may be appended. */
             slot->finish = out->finish != WEFT_END_NONE ? out->finish : WEFT_END_LENGTH;
         }

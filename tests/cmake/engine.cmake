@@ -33,7 +33,7 @@ weft_test(golden_quant SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_quant.c $
 
 # The engine on each instruction set. Fewer rounds for the scalar one, which is slow.
 function(engine_tests suffix env)
-  foreach(name test_engine_invariance test_engine_plans test_engine_steps test_engine_calibrate test_engine_open)
+  foreach(name test_engine_invariance test_engine_plans test_engine_steps test_engine_calibrate test_engine_open test_engine_pooling)
     weft_test(${name}${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c ${ENG_FIXTURES}
               LINKS weft_engine weft_model weft_kernels weft_alloc LABELS unit TIMEOUT 600 ARGS ${ARGN} ENV "${env}")
   endforeach()

@@ -6,8 +6,8 @@
  *   norm + convert | q, k, v | rope, K and V into the cache | attention | convert | o + residual
  *   norm + convert | gate, up, silu | convert | down + residual (or experts.c)
  *
- * In the last layer everything after K and V runs only for the rows that need logits: rows do not
- * see each other there, so that changes no bit of any row. */
+ * In the last layer everything after K and V runs only for the rows of whose output anything is
+ * wanted: rows do not see each other there, so that changes no bit of any row. */
 #include "forward/forward.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ struct wefti_forward_pass {
     struct wefti_forward *forward;
     const struct wefti_forward_batch *batch;
     struct wefti_forward_attn_work attention[WEFTI_FORWARD_KINDS], last_attention;
-    bool narrows; /* the last layer goes on with the logit rows alone */
+    bool narrows; /* the last layer goes on with the batch's last_rows alone */
 };
 
 static void mark_layer(const struct wefti_forward_thread *thread, uint32_t layer) {
@@ -159,13 +159,13 @@ static void rope_and_cache(const struct wefti_forward_thread *thread, uint32_t l
     wefti_forward_end_phase(thread);
 }
 
-/* Moves the rows that need logits to the front. No target comes after its source, so one thread
- * goes through them in order. */
-static void move_logit_rows_to_front(const struct wefti_forward_thread *thread) {
+/* Moves the rows that go on to the front. No target comes after its source, so one thread goes
+ * through them in order. */
+static void move_last_rows_to_front(const struct wefti_forward_thread *thread) {
     const struct wefti_forward *f = thread->forward;
     const struct wefti_forward_batch *batch = thread->pass->batch;
-    for (uint32_t i = 0; i < batch->n_logit_rows && thread->idx == 0; i++) {
-        uint32_t row = batch->logit_rows[i];
+    for (uint32_t i = 0; i < batch->n_last_rows && thread->idx == 0; i++) {
+        uint32_t row = batch->last_rows[i];
         if (row == i) continue;
         memcpy(f->x + i * f->x_stride, f->x + row * f->x_stride, f->n_hidden * sizeof(float));
         memcpy(f->q + i * f->q_stride, f->q + row * f->q_stride, f->q_dim * sizeof(float));
@@ -295,10 +295,10 @@ static void layer_attention(const struct wefti_forward_thread *thread, uint32_t 
     else if (has_heads)
         make_q_and_kv(thread, layer_idx, *n_rows);
     if (thread->pass->narrows && layer_idx + 1 == f->n_layers) {
-        *n_rows = batch->n_logit_rows;
+        *n_rows = batch->n_last_rows;
         if (*n_rows == 0) return;
         wefti_forward_mark(thread, WEFT_ENG_OP_ATTENTION);
-        move_logit_rows_to_front(thread);
+        move_last_rows_to_front(thread);
         work = &thread->pass->last_attention;
     }
     struct wefti_forward_acts acts = {0};
@@ -338,13 +338,31 @@ static void layer_ffn(const struct wefti_forward_thread *thread, uint32_t layer_
     add_product(thread, &acts, n_rows, &layer->down, layer->post_ffn_norm);
 }
 
+/* The caller gets the hidden states of the batch's spans. Nothing is written that others read. */
+static void give_hidden(const struct wefti_forward_thread *thread) {
+    const struct wefti_forward *f = thread->forward;
+    const struct wefti_forward_batch *batch = thread->pass->batch;
+    const float *norm = wefti_weights_vector(f->weights, f->weights->final_norm);
+    float *hidden = thread->scratch->wide;
+    wefti_forward_mark(thread, WEFT_ENG_OP_HEAD_NORM);
+    for (uint32_t i = wefti_forward_take_task(thread); i < batch->n_spans;
+         i = wefti_forward_take_task(thread)) {
+        for (uint32_t row = 0; row < batch->spans[i].n; row++) {
+            const float *x = f->x + (batch->spans[i].first + row) * f->x_stride;
+            f->kern->rms_norm(x, norm, f->rms_eps, f->n_hidden, hidden);
+            batch->on_hidden(batch->ctx, i, hidden, thread->idx);
+        }
+    }
+    wefti_forward_end_phase(thread);
+}
+
 static void give_logits(const struct wefti_forward_thread *thread, uint32_t first, uint32_t i) {
     const struct wefti_forward *f = thread->forward;
     const struct wefti_forward_batch *batch = thread->pass->batch;
     float *logits = f->logits + i * f->logit_stride;
     if (f->logit_soft_cap > 0) f->kern->soft_cap(logits, f->weights->n_vocab, f->logit_soft_cap);
     if (f->logit_scale != 1) scale_row(logits, f->weights->n_vocab, f->logit_scale);
-    batch->on_logits(batch->on_logits_ctx, first + i, logits, thread->idx);
+    batch->on_logits(batch->ctx, first + i, logits, thread->idx);
 }
 
 /* The caller gets n rows of logits, which follow on row `first` of the list. */
@@ -370,12 +388,8 @@ static void head_chunk(const struct wefti_forward_thread *thread, uint32_t first
     struct wefti_forward_source hidden = {
         .rows = f->x,
         .stride = f->x_stride,
+        .index = batch->logit_rows + first,
         .norm = wefti_weights_vector(f->weights, f->weights->final_norm)};
-    if (thread->pass->narrows) {
-        hidden.rows += first * f->x_stride;
-    } else {
-        hidden.index = batch->logit_rows + first;
-    }
     if (head[0]->n > 0) {
         wefti_forward_mark(thread, WEFT_ENG_OP_HEAD_NORM);
         struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n, head, 1);
@@ -415,6 +429,7 @@ static void run_thread(void *ctx, uint32_t thread_idx) {
         wefti_pool_progress(f->pool, thread_idx);
     }
     mark_layer(&thread, UINT32_MAX);
+    if (pass->batch->n_spans > 0 && !f->failed) give_hidden(&thread);
     uint32_t n_logit_rows = pass->batch->n_logit_rows;
     for (uint32_t first = 0; first < n_logit_rows && !f->failed; first += WEFTI_FORWARD_HEAD_ROWS) {
         head_chunk(&thread, first, weft_min_u32(WEFTI_FORWARD_HEAD_ROWS, n_logit_rows - first));
@@ -427,7 +442,7 @@ static void note_pass(const struct wefti_forward *f, const struct wefti_forward_
     const struct wefti_forward_batch *batch = pass->batch;
     struct wefti_forward_costs costs = {
         .n_rows = batch->n_tokens,
-        .n_last_rows = batch->n_logit_rows, /* all of them unless it narrows to those */
+        .n_last_rows = batch->n_last_rows, /* all of them unless it narrows to those */
         .n_logit_rows = batch->n_logit_rows,
         .n_head_calls =
             (batch->n_logit_rows + WEFTI_FORWARD_HEAD_ROWS - 1) / WEFTI_FORWARD_HEAD_ROWS,
@@ -436,7 +451,7 @@ static void note_pass(const struct wefti_forward *f, const struct wefti_forward_
     for (uint32_t i = 0; i < f->n_layers; i++) {
         uint32_t kind = wefti_forward_layer_kind(f, i), window = f->windows[kind];
         if (narrows && i + 1 == f->n_layers) {
-            costs.n_seen += wefti_forward_attn_seen(window, f->last_rows, batch->n_logit_rows);
+            costs.n_seen += wefti_forward_attn_seen(window, f->last_rows, batch->n_last_rows);
             costs.n_read += wefti_forward_attn_read(f, &pass->last_attention);
         } else {
             costs.n_seen +=
@@ -466,22 +481,23 @@ uint32_t *wefti_forward_shared_tokens(const struct wefti_forward *f) {
 
 weft_err wefti_forward_run(struct wefti_forward *f, const struct wefti_forward_batch *batch,
                            struct weft_errmsg *why) {
-    WEFT_ASSERT(batch->n_tokens <= f->max_rows && batch->n_logit_rows <= batch->n_tokens);
+    WEFT_ASSERT(batch->n_tokens <= f->max_rows && batch->n_last_rows <= batch->n_tokens);
+    WEFT_ASSERT(batch->n_logit_rows <= batch->n_last_rows);
     if (f->failed) return weft_err_set(why, f->failed, "%s", f->failure.text);
     struct wefti_forward_pass pass = {.forward = f, .batch = batch};
     for (uint32_t kind = 0; kind < f->n_kinds; kind++)
         pass.attention[kind] =
             wefti_forward_attn_plan(f, f->windows[kind], batch->rows[f->block_kinds[kind]],
                                     batch->n_tokens, f->tiles[kind]);
-    bool narrows = batch->n_logit_rows < batch->n_tokens;
+    bool narrows = batch->n_last_rows < batch->n_tokens;
     pass.narrows = narrows;
     if (narrows) {
         uint32_t kind = wefti_forward_layer_kind(f, f->n_layers - 1);
-        for (uint32_t i = 0; i < batch->n_logit_rows; i++) {
-            f->last_rows[i] = batch->rows[f->block_kinds[kind]][batch->logit_rows[i]];
+        for (uint32_t i = 0; i < batch->n_last_rows; i++) {
+            f->last_rows[i] = batch->rows[f->block_kinds[kind]][batch->last_rows[i]];
         }
         pass.last_attention = wefti_forward_attn_plan(f, f->windows[kind], f->last_rows,
-                                                      batch->n_logit_rows, f->last_tiles);
+                                                      batch->n_last_rows, f->last_tiles);
     }
     if (f->profile) note_pass(f, &pass, narrows);
     wefti_pool_run(f->pool, run_thread, &pass);

@@ -23,6 +23,14 @@
 
 /* Gets the logits of the batch's `i`-th logit row. They may be changed. */
 typedef void wefti_forward_logits_fn(void *ctx, uint32_t i, float *logits, uint32_t thread_idx);
+/* Gets hidden states after the final norm: those of the batch's `i`-th span, row after row, by one
+ * thread. */
+typedef void wefti_forward_hidden_fn(void *ctx, uint32_t i, const float *hidden,
+                                     uint32_t thread_idx);
+
+struct wefti_forward_span { /* of last_rows */
+    uint32_t first, n;
+};
 
 struct wefti_forward_batch {
     uint32_t n_tokens;
@@ -31,11 +39,16 @@ struct wefti_forward_batch {
      * ascending. */
     const struct weft_attn_row *rows[WEFT_KV_KINDS];
     const bool *is_long; /* [n_tokens] its sequence has a long prompt (LongRoPE) */
+    uint32_t n_last_rows;
+    const uint32_t *last_rows; /* rows of whose output anything is wanted, ascending */
     uint32_t n_logit_rows;
-    const uint32_t *logit_rows; /* indices of rows that need logits, ascending */
+    const uint32_t *logit_rows; /* those that need logits, as indices into last_rows, ascending */
     wefti_forward_logits_fn *on_logits;
-    void *on_logits_ctx;
     bool in_order; /* on_logits is called by thread 0, row after row; else by any, all at once */
+    uint32_t n_spans;
+    const struct wefti_forward_span *spans; /* those whose hidden states are wanted */
+    wefti_forward_hidden_fn *on_hidden;
+    void *ctx; /* of both functions */
     uint32_t n_copies;
     const struct weft_step_copy *copies;
 };

@@ -86,6 +86,23 @@ static weft_err check_start_lengths(const struct check *check,
     return WEFT_OK;
 }
 
+/* Values are of the prompt, and those that every position has a part in are of computed ones. */
+static weft_err check_pooling(const struct check *check, const struct weft_step_start *start) {
+    const struct weft_pooling *pooling = &start->pooling;
+    struct weft_errmsg detail = {{0}};
+    if (weft_pooling_check(pooling, &start->sampling, start->n_prompt, check->slots->n_vocab,
+                           &detail))
+        return weft_err_set(check->why, WEFT_E_PROTO, "a start is refused: %s", detail.text);
+    if (pooling->kind == WEFT_POOLING_NONE) return WEFT_OK;
+    if (weft_pooling_n_values(pooling, &check->slots->shape) == 0)
+        return weft_err_set(check->why, WEFT_E_PROTO, "a start wants values that the model lacks");
+    uint32_t n_cached_max = weft_pooling_reads_all(pooling) ? 0 : start->n_prompt - 1;
+    if (start->n_tokens == start->n_prompt && start->n_cached <= n_cached_max) return WEFT_OK;
+    return weft_err_set(check->why, WEFT_E_PROTO,
+                        "a start with pooling has %u tokens, a prompt of %u, %u cached",
+                        start->n_tokens, start->n_prompt, start->n_cached);
+}
+
 static weft_err check_start(const struct check *check, const struct weft_step_start *start) {
     struct weft_errmsg detail = {{0}};
     struct wefti_slot_shadow *shadow = shadow_of(check, start->slot);
@@ -103,6 +120,8 @@ static weft_err check_start(const struct check *check, const struct weft_step_st
     }
     if (weft_sampling_check(&start->sampling, check->slots->n_vocab, &detail))
         return weft_err_set(check->why, WEFT_E_PROTO, "a start is refused: %s", detail.text);
+    err = check_pooling(check, start);
+    if (err) return err;
     enum weft_end finish = wefti_slot_finish(&start->sampling, start->tokens, start->n_prompt,
                                              start->n_tokens, check->slots->max_model_len);
     *shadow = (struct wefti_slot_shadow){
@@ -114,6 +133,7 @@ static weft_err check_start(const struct check *check, const struct weft_step_st
         .n_table = {[WEFT_KV_WINDOWED] = start->n_window_skipped},
         .seq = {.sampling = &start->sampling,
                 .n_vocab = check->slots->n_vocab,
+                .n_values = weft_pooling_n_values(&start->pooling, &check->slots->shape),
                 .n_prompt = start->n_prompt,
                 .n_prompt_logprobs_done = start->n_prompt_logprobs_done,
                 .n_known = start->n_tokens,

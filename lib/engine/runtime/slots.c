@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/minmax.h"
 #include "runtime/memory.h"
 
 static void lay_out(struct wefti_slots *s, struct wefti_memory_layout *layout) {
@@ -21,6 +22,7 @@ static void lay_out(struct wefti_slots *s, struct wefti_memory_layout *layout) {
             .allowed_tokens =
                 wefti_memory_reserve(layout, WEFT_ALLOWED_TOKENS_MAX, sizeof(uint32_t)),
             .bad_words = wefti_memory_reserve(layout, WEFT_BAD_WORDS_MAX, sizeof(uint32_t)),
+            .sum = wefti_memory_reserve(layout, s->shape.n_hidden, sizeof(double)),
         };
         for (uint32_t kind = 0; kind < s->n_kinds; kind++)
             slot.table[kind] = wefti_memory_reserve(layout, s->table_cap, sizeof(uint32_t));
@@ -37,6 +39,7 @@ weft_err wefti_slots_init(struct wefti_slots *slots, const struct weft_eng_info 
         .n_kinds = info->window > 0 ? 2 : 1,
         .n_blocks = {info->n_blocks, info->n_window_blocks},
         .window = info->window,
+        .shape = {.n_hidden = info->n_hidden, .n_labels = info->n_labels},
         .n_vocab = info->n_vocab,
         .max_batched_tokens = info->max_batched_tokens,
         /* One more than a full sequence needs: blocks are granted a step ahead. */
@@ -132,6 +135,9 @@ void wefti_slot_start(struct wefti_slots *slots, const struct weft_step_start *s
     slot->sampling.bad_words = slot->bad_words;
     if (from->n_bad_words)
         memcpy(slot->bad_words, from->bad_words, from->n_bad_words * sizeof(uint32_t));
+    slot->pooling = start->pooling;
+    slot->n_values = weft_pooling_n_values(&start->pooling, &slots->shape);
+    if (slot->n_values > 0) memset(slot->sum, 0, slots->shape.n_hidden * sizeof *slot->sum);
     slot->finish = wefti_slot_finish(&slot->sampling, slot->tokens, slot->n_prompt, slot->n_known,
                                      slots->max_model_len);
 }
@@ -162,6 +168,7 @@ struct weft_step_seq wefti_slot_seq(const struct wefti_slots *slots,
     return (struct weft_step_seq){
         .sampling = &slot->sampling,
         .n_vocab = slots->n_vocab,
+        .n_values = slot->n_values,
         .n_prompt = slot->n_prompt,
         .n_prompt_logprobs_done = slot->n_prompt_logprobs_done,
         .n_known = slot->n_known,
@@ -175,4 +182,37 @@ void wefti_slot_append(struct wefti_slots *slots, struct wefti_slot *slot, uint3
     slot->tokens[slot->n_known++] = token;
     slot->finish = wefti_slot_finish(&slot->sampling, slot->tokens, slot->n_prompt, slot->n_known,
                                      slots->max_model_len);
+}
+
+struct weft_step_span wefti_slot_pooled(const struct wefti_slot *slot, uint32_t n_tokens) {
+    struct weft_step_span read = {0, 0}, next = {slot->n_computed, slot->n_computed + n_tokens};
+    switch (slot->pooling.kind) {
+    case WEFT_POOLING_LAST:
+        read = (struct weft_step_span){slot->n_prompt - 1, slot->n_prompt};
+        break;
+    case WEFT_POOLING_MEAN:
+        read = (struct weft_step_span){0, slot->n_prompt};
+        break;
+    case WEFT_POOLING_CLS:
+        read = (struct weft_step_span){0, 1};
+        break;
+    default:
+        return read;
+    }
+    read.begin = weft_max_u32(read.begin, next.begin);
+    read.end = weft_max_u32(read.begin, weft_min_u32(read.end, next.end));
+    return read;
+}
+
+/* Position by position, so that no chunk changes a bit. */
+void wefti_slot_pool(struct wefti_slot *slot, const float *hidden, uint32_t n_hidden) {
+    for (uint32_t i = 0; i < n_hidden; i++)
+        slot->sum[i] += (double)hidden[i];
+}
+
+void wefti_slot_write_values(const struct wefti_slot *slot) {
+    if (slot->pooling.kind == WEFT_POOLING_TOKENS) return; /* they are no sums */
+    double n = slot->pooling.kind == WEFT_POOLING_MEAN ? slot->n_prompt : 1;
+    for (uint32_t i = 0; i < slot->n_values; i++)
+        slot->values[i] = (float)(slot->sum[i] / n);
 }

@@ -35,6 +35,10 @@ struct wefti_slot {
     struct weft_logit_bias *bias;   /* [WEFT_LOGIT_BIAS_MAX] */
     uint32_t *allowed_tokens;       /* [WEFT_ALLOWED_TOKENS_MAX] */
     uint32_t *bad_words;            /* [WEFT_BAD_WORDS_MAX] */
+    struct weft_pooling pooling;    /* NONE: it generates; else: */
+    double *sum;                    /* [n_hidden] of the hidden states that count, in order */
+    float *values;                  /* [n_values] where to in the step that ends it, */
+    uint32_t n_values;              /* and how many */
 };
 
 /* A slot after the parts of a plan that have been checked so far. */
@@ -50,6 +54,7 @@ struct wefti_slots {
     uint32_t n_slots, max_model_len, block_size, n_vocab, max_batched_tokens;
     uint32_t n_kinds, n_blocks[WEFT_KV_KINDS]; /* kinds of blocks: WEFT_KV_FULL first */
     uint32_t window;                           /* of WEFT_KV_WINDOWED */
+    struct weft_pooling_shape shape;
     uint32_t table_cap;
     struct wefti_slot *slots;
     struct wefti_slot_shadow *shadows; /* [n_slots], plan_check.c's */
@@ -82,6 +87,12 @@ struct weft_step_seq wefti_slot_seq(const struct wefti_slots *slots, const struc
 
 /* Whether reaching the last known token yields another one (else the sequence ends there). */
 bool wefti_slot_may_sample(const struct wefti_slots *slots, const struct wefti_slot *slot);
+
+/* Positions [begin, end) of the next n_tokens whose hidden states its pooling reads. */
+struct weft_step_span wefti_slot_pooled(const struct wefti_slot *slot, uint32_t n_tokens);
+/* Adds the next one of them; then, all tokens being computed, writes the values. */
+void wefti_slot_pool(struct wefti_slot *slot, const float *hidden, uint32_t n_hidden);
+void wefti_slot_write_values(const struct wefti_slot *slot);
 
 /* Why a sequence with this much output is over; NONE: it goes on. */
 enum weft_end wefti_slot_finish(const struct weft_sampling *sampling, const uint32_t *tokens,
