@@ -66,6 +66,7 @@ static weft_err make_sched(struct wefti_actor *a, struct wefti_group *g,
             weft_min_u32(a->config.max_num_batched_tokens, model->max_batched_tokens),
         .max_model_len = model->max_model_len,
         .n_vocab = model->n_vocab,
+        .shape = {.n_hidden = model->n_hidden, .n_labels = model->n_labels},
         .max_queue = (a->config.max_queue + a->n_groups - 1) / a->n_groups,
         .itl_target_us = a->config.itl_target_ms == WEFT_CONFIG_AUTO
                              ? WEFT_SCHED_ITL_AUTO

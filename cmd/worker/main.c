@@ -79,6 +79,8 @@ static void model_info(const struct weft_eng_info *info, struct weft_model_info 
         .weight_bytes = info->weight_bytes,
         .kv_bytes = info->kv_bytes,
         .long_prompt = info->long_prompt,
+        .n_hidden = info->n_hidden,
+        .n_labels = info->n_labels,
     };
     copy_text(out->model_name, sizeof out->model_name, info->model_name);
     copy_text(out->arch, sizeof out->arch, info->arch);

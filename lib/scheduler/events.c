@@ -29,6 +29,8 @@ static void add_out(struct weft_event *event, const struct weft_step_out *out) {
     event->prompt_pos = out->prompt_pos;
     event->n_prompt_logprobs = out->n_prompt_logprobs;
     event->prompt_logprobs = out->prompt_logprobs;
+    event->n_values = out->n_values;
+    event->values = out->values;
 }
 
 void wefti_sched_event_push(weft_sched *sched, const struct seq *seq,

@@ -73,6 +73,7 @@ struct request *wefti_sched_request_new(uint32_t router, const struct weft_submi
     req->n_choices = wefti_sched_n_seqs(submit);
     req->n_prompt_logprobs_done = submit->n_prompt_logprobs_done;
     req->sampling = submit->sampling;
+    req->pooling = submit->pooling;
     req->first_plan_us = UINT64_MAX;
     req->compiled_epoch = UINT64_MAX;
     req->salt = (struct weft_kv_space){.hi = submit->cache_salt.hi, .lo = submit->cache_salt.lo};
@@ -123,6 +124,7 @@ struct weft_step_seq wefti_sched_seq_view(const weft_sched *sched, const struct 
     return (struct weft_step_seq){
         .sampling = &seq->req->sampling,
         .n_vocab = sched->options.n_vocab,
+        .n_values = weft_pooling_n_values(&seq->req->pooling, &sched->options.shape),
         .n_prompt = seq->req->n_prompt,
         .n_prompt_logprobs_done = seq->req->n_prompt_logprobs_done,
         .n_known = wefti_sched_seq_len(seq),
@@ -150,4 +152,8 @@ bool wefti_sched_seq_complete(const weft_sched *sched, const struct seq *seq) {
 bool wefti_sched_prompt_logprobs_pending(const struct request *req) {
     return req->sampling.n_prompt_logprobs >= 0 && req->n_prompt > 1 &&
            req->n_prompt_logprobs_done < req->n_prompt;
+}
+
+bool wefti_sched_computes_all(const struct request *req) {
+    return wefti_sched_prompt_logprobs_pending(req) || weft_pooling_reads_all(&req->pooling);
 }

@@ -153,6 +153,16 @@ static weft_err check_prompt_logprobs(const weft_sched *sched, const struct row 
     return err;
 }
 
+/* They come with the row that completes the prompt. */
+static weft_err check_values(const weft_sched *sched, const struct row *row,
+                             const struct weft_step_out *out, struct weft_errmsg *why) {
+    uint32_t n_due = weft_pooling_n_values(&row->seq->req->pooling, &sched->options.shape);
+    if (!row->samples) n_due = 0;
+    if (out->n_values == n_due) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_PROTO, "slot %u yields %u values, expected were %u", out->slot,
+                        out->n_values, n_due);
+}
+
 static weft_err check_out(const weft_sched *sched, const struct row *row,
                           const struct weft_step_out *out, struct weft_errmsg *why) {
     if (out->slot != row->slot || out->gen != row->gen)
@@ -165,6 +175,7 @@ static weft_err check_out(const weft_sched *sched, const struct row *row,
     if (!out->ran)
         return weft_err_set(why, WEFT_E_PROTO, "slot %u did not run, but goes on", out->slot);
     weft_err err = check_prompt_logprobs(sched, row, out, why);
+    if (!err) err = check_values(sched, row, out, why);
     if (err) return err;
     if (row->samples) return check_sample(sched, row->seq, out, why);
     if (out->sampled || out->is_late || out->finish != WEFT_END_NONE || out->has_logprobs ||
@@ -296,7 +307,7 @@ static void commit(weft_sched *sched, const struct row *row, const struct weft_s
         return;
     }
     if (out->sampled) add_token(sched, seq, out->token);
-    bool tells = out->sampled || out->n_prompt_logprobs > 0;
+    bool tells = out->sampled || out->n_prompt_logprobs > 0 || out->n_values > 0;
     enum weft_end end = out->n_forced > 0 ? WEFT_END_NONE : out->finish;
     if (tells || end) wefti_sched_event_push(sched, seq, tells ? out : NULL, end);
     add_forced(sched, seq, out);

@@ -57,15 +57,16 @@ struct weft_sched_options {
     uint32_t max_batched_tokens;
     uint32_t max_model_len;
     uint32_t n_vocab;
-    uint32_t max_queue;          /* requests that wait for a place in the running set, beside as
+    struct weft_pooling_shape shape; /* of the values that the model has for poolings */
+    uint32_t max_queue;              /* requests that wait for a place in the running set, beside as
                                     many as it has places free; WEFT_QUEUE_MAX at most */
-    uint32_t itl_target_us;      /* prompts do not make a step of streams longer, by estimate;
+    uint32_t itl_target_us;          /* prompts do not make a step of streams longer, by estimate;
                                     0: no such bound; or WEFT_SCHED_ITL_AUTO (step_cost.h) */
-    uint32_t step_logprob_bytes; /* of log-probabilities a step may yield; at least those of one
+    uint32_t step_logprob_bytes;     /* of log-probabilities a step may yield; at least those of one
                                     token with the whole vocabulary. 0: the ceiling,
                                     WEFT_STEP_LOGPROB_BYTES_MAX */
-    bool prefix_cache;           /* requests share what was computed for others */
-    uint64_t cache_seed;         /* of its hashes: drawn by the caller, so that nobody can make them
+    bool prefix_cache;               /* requests share what was computed for others */
+    uint64_t cache_seed;  /* of its hashes: drawn by the caller, so that nobody can make them
                             collide */
     uint32_t long_prompt; /* prompts of more tokens have keys and values of their own; 0: none do */
     enum weft_sched_policy policy;

@@ -203,6 +203,7 @@ struct request {
     uint64_t compiled_epoch; /* whose worker has it; UINT64_MAX: none */
     struct weft_sampling sampling;
     struct beams *beams; /* NULL: its sequences are no beams; see beams.c */
+    struct weft_pooling pooling;
     const uint32_t *prompt;
     struct seq seqs[]; /* [n_choices], then the prompt, stop tokens and biases */
 };
@@ -391,6 +392,8 @@ bool wefti_sched_seq_older(const struct seq *a, const struct seq *b);
 /* The row that must be its last one is out, or a beam waits: planning more would be a no-op. */
 bool wefti_sched_seq_complete(const weft_sched *sched, const struct seq *seq);
 bool wefti_sched_prompt_logprobs_pending(const struct request *req);
+/* Something is wanted of each of its tokens: none may come out of a cache. */
+bool wefti_sched_computes_all(const struct request *req);
 
 /* --------------------------------------------------------------------------------- running --- */
 

@@ -45,6 +45,7 @@
 #define N_ROUTERS 3u
 #define N_TENANTS 4u
 #define N_VOCAB 50u
+#define N_HIDDEN 30u
 
 /* ----------------------------------------------------------------------------------- state --- */
 
@@ -73,6 +74,7 @@ struct client {
     uint32_t stop_tokens[3];
     struct weft_logit_bias bias[1];
     struct weft_sampling sampling;
+    struct weft_pooling pooling;
     struct stream streams[CHOICES_MAX];
     struct sim_beam beams[SIM_BEAMS_MAX]; /* what a search finds */
 };
@@ -114,7 +116,7 @@ struct totals {
         n_sched_losses;
     uint64_t n_queue_full, n_too_long, n_deadlines, n_cancels, n_forks, n_hostile_refused;
     uint64_t n_spills, n_restores, n_recorded, n_compiled, n_forced, n_late, n_beams;
-    uint64_t n_deadly, n_given_up, n_innocent;
+    uint64_t n_deadly, n_given_up, n_innocent, n_pooled;
     uint64_t n_hit_tokens, n_evictions;
     uint64_t n_tenant_full, n_too_late, n_overloaded;
     double bound_used_max; /* of the steps within which a request must end */
@@ -226,6 +228,16 @@ static void draw_sampling(struct world *world, struct client *client) {
         sampling->grammar.kind = WEFT_GRAMMAR_JSON_OBJECT;
 }
 
+/* A few of those that want no text want values. */
+static void draw_pooling(struct world *world, struct client *client) {
+    bool is_candidate = client->sampling.max_tokens == 0 &&
+                        client->sampling.n_prompt_logprobs < 0 && client->n_choices == 1;
+    if (!is_candidate || chance(world, 3000)) return;
+    client->pooling.kind =
+        (enum weft_pooling_kind)between(world, WEFT_POOLING_LAST, WEFT_POOLING_TOKENS);
+    client->pooling.n_ids = client->pooling.kind == WEFT_POOLING_TOKENS ? 2 : 0;
+}
+
 /* Often it begins as another's did, or goes on after what that one was answered. */
 static void draw_prompt(struct world *world, struct client *client) {
     uint32_t n = 0;
@@ -309,7 +321,9 @@ static void draw_client(struct world *world, struct client *client) {
     client->priority = (int32_t)dice(world, 5) - 2;
     client->ttft_us = chance(world, 3000) ? between(world, 1, 5000000) : 0;
     draw_sampling(world, client);
-    if (world->is_recorded) client->sampling.max_tokens = n_output;
+    draw_pooling(world, client);
+    if (world->is_recorded && client->pooling.kind == WEFT_POOLING_NONE)
+        client->sampling.max_tokens = n_output;
     draw_beams(world, client);
     client->prompt_hash = sim_prompt_hash(client->prompt, client->n_prompt, client->sampling.seed);
 }
@@ -335,6 +349,7 @@ static enum weft_reject submit(struct world *world, struct client *client, bool 
         .age_us = world->now_us - client->arrived_us,
         .deadline_us = has_deadline ? client->deadline_us - world->now_us : 0,
         .sampling = client->sampling,
+        .pooling = client->pooling,
         .tenant = client->tenant,
         .flow = client->flow,
         .weight = 1 + client->tenant,
@@ -558,6 +573,17 @@ static void take_prompt_logprobs(struct client *client, const struct weft_event 
     client->logprobs_done = out->prompt_pos + out->n_prompt_logprobs;
 }
 
+/* They come with the end, if it is not a bad one. */
+static void take_values(struct world *world, const struct client *client,
+                        const struct weft_event *out) {
+    bool ends_well = out->end == WEFT_END_LENGTH;
+    uint32_t n = weft_pooling_n_values(&client->pooling, &world->options.shape);
+    WEFT_ASSERT(out->n_values == (ends_well ? n : 0));
+    for (uint32_t i = 0; i < out->n_values; i++)
+        WEFT_ASSERT(out->values[i] == sim_value(client->prompt_hash, i));
+    totals.n_pooled += out->n_values > 0;
+}
+
 static void take_event(struct world *world, uint32_t router, const struct weft_event *event) {
     struct client *client = find_client(world, event->request_id);
     WEFT_ASSERT(client && client->submitted); /* no event after the end, or of the cancelled */
@@ -570,6 +596,7 @@ static void take_event(struct world *world, uint32_t router, const struct weft_e
     WEFT_ASSERT(tells || event->end);
     if (tells) stream->n_losses = 0;
     if (event->n_prompt_logprobs) take_prompt_logprobs(client, event);
+    take_values(world, client, event);
     if (event->sampled) {
         bool is_beam = client->sampling.beam_width > 0;
         uint32_t token = is_beam
@@ -794,6 +821,7 @@ static void draw_world(struct world *world) {
     o->max_seqs = chance(world, 1000) ? 1 : between(world, 2, 16);
     o->max_batched_tokens = chance(world, 2000) ? between(world, 1, 8) : between(world, 8, 96);
     o->n_vocab = N_VOCAB;
+    o->shape.n_hidden = N_HIDDEN;
     o->max_queue = between(world, 1, 60);
     o->itl_target_us = chance(world, 5000)   ? 0
                        : chance(world, 5000) ? WEFT_SCHED_ITL_AUTO
@@ -947,6 +975,7 @@ static void report(void) {
     printf("%" PRIu64 " requests waited until their grammar was compiled; %" PRIu64
            " tokens were forced, %" PRIu64 " rows late\n",
            totals.n_compiled, totals.n_forced, totals.n_late);
+    printf("%" PRIu64 " requests got values\n", totals.n_pooled);
     printf("the slowest request took %.0f %% of the steps it may take\n",
            totals.bound_used_max * 100.0);
 }
@@ -960,7 +989,7 @@ static void check_all_happened(void) {
     WEFT_ASSERT(totals.n_spills > 0 && totals.n_restores > 0);
     WEFT_ASSERT(totals.n_recorded > 0 || !has_traces);
     WEFT_ASSERT(totals.n_worker_losses > 0 && totals.n_sched_losses > 0);
-    WEFT_ASSERT(totals.n_hostile_refused > 0 && totals.n_given_up > 0);
+    WEFT_ASSERT(totals.n_hostile_refused > 0 && totals.n_given_up > 0 && totals.n_pooled > 0);
 }
 
 int main(void) {

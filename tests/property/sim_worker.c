@@ -13,6 +13,7 @@ struct slot {
     uint32_t choice, n_prompt, n_tokens, n_computed, n_logprobs_done;
     uint64_t prompt_hash;
     struct weft_sampling sampling;
+    struct weft_pooling pooling;
     uint32_t stop_tokens[WEFT_STOP_TOKENS_MAX];
     uint32_t *tokens;  /* [max_model_len] */
     uint64_t *history; /* [max_model_len] hash of tokens[0..i] */
@@ -49,6 +50,8 @@ struct sim_worker {
         *top_ids; /* [1 + max_seqs][SIM_TOP_MAX]: anybody's, and those of beams in one result */
     float *top_logprobs;
     uint32_t *forced; /* [max_seqs][WEFT_FORCED_MAX] of one result */
+    float *values;    /* [max_seqs][n_values_max] likewise */
+    uint32_t n_values_max;
     uint32_t step_us, token_us, block_us;
 };
 
@@ -108,6 +111,10 @@ void sim_next(uint64_t history, uint32_t n_vocab, uint32_t n, uint32_t *ids, flo
     }
 }
 
+float sim_value(uint64_t prompt_hash, uint32_t i) {
+    return (float)(mix(prompt_hash, ~(uint64_t)i) & 0xffff) / 256.0f;
+}
+
 float sim_prompt_logprob(uint64_t prompt_hash, uint32_t pos) {
     return -(float)(mix(prompt_hash, pos) & 0xffff);
 }
@@ -147,6 +154,9 @@ struct sim_worker *sim_worker_new(const struct weft_sched_options *options) {
         need(calloc((size_t)options->max_seqs * WEFT_FORCED_MAX, sizeof *worker->forced));
     worker->top_logprobs =
         need(calloc((1 + (size_t)options->max_seqs) * SIM_TOP_MAX, sizeof *worker->top_logprobs));
+    worker->n_values_max = options->shape.n_hidden + options->shape.n_labels + WEFT_POOLING_IDS_MAX;
+    worker->values =
+        need(calloc((size_t)options->max_seqs * worker->n_values_max, sizeof *worker->values));
     worker->step_us = 1000;
     worker->token_us = 100;
     return worker;
@@ -171,6 +181,7 @@ void sim_worker_free(struct sim_worker *worker) {
     free(worker->prompt_logprobs);
     free(worker->top_ids);
     free(worker->forced);
+    free(worker->values);
     free(worker->top_logprobs);
     free(worker);
 }
@@ -353,6 +364,17 @@ static uint32_t n_who_see(const struct sim_worker *worker, uint32_t block) {
     return n;
 }
 
+/* Of what has none, there is nothing to check. */
+static void check_pooling(const struct sim_worker *worker, const struct weft_step_start *start) {
+    const struct weft_pooling *pooling = &start->pooling;
+    WEFT_ASSERT(!weft_pooling_check(pooling, &start->sampling, start->n_prompt,
+                                    worker->options.n_vocab, NULL));
+    if (pooling->kind == WEFT_POOLING_NONE) return;
+    WEFT_ASSERT(weft_pooling_n_values(pooling, &worker->options.shape) > 0);
+    WEFT_ASSERT(start->n_tokens == start->n_prompt && start->choice == 0);
+    WEFT_ASSERT(start->n_cached == 0 || !weft_pooling_reads_all(pooling));
+}
+
 static void start(struct sim_worker *worker, const struct weft_step_start *start) {
     WEFT_ASSERT(start->slot < worker->options.max_seqs);
     struct slot *slot = &worker->slots[start->slot];
@@ -362,6 +384,7 @@ static void start(struct sim_worker *worker, const struct weft_step_start *start
                 start->n_tokens <= worker->options.max_model_len);
     WEFT_ASSERT(start->n_prompt_logprobs_done <= start->n_prompt);
     check_sampling(worker, &start->sampling);
+    check_pooling(worker, start);
     /* The logits of a cached token are never computed: the next one's log-probability is lost. */
     uint32_t next = start->n_prompt_logprobs_done ? start->n_prompt_logprobs_done : 1;
     WEFT_ASSERT(start->sampling.n_prompt_logprobs < 0 || next >= start->n_prompt ||
@@ -378,6 +401,7 @@ static void start(struct sim_worker *worker, const struct weft_step_start *start
     slot->n_window_skipped = slot->n_window_blocks = start->n_window_skipped;
     WEFT_ASSERT(start->n_window_skipped <= first_seen(worker, slot->n_computed));
     slot->sampling = start->sampling;
+    slot->pooling = start->pooling;
     memcpy(slot->stop_tokens, start->sampling.stop_tokens,
            start->sampling.n_stop_tokens * sizeof(uint32_t));
     slot->sampling.stop_tokens = slot->stop_tokens;
@@ -566,8 +590,17 @@ static void tell_next(struct sim_worker *worker, const struct slot *slot,
              worker->top_ids + at, worker->top_logprobs + at);
 }
 
+static void pool(struct sim_worker *worker, const struct slot *slot, struct weft_step_out *out) {
+    float *values = worker->values + (size_t)(out - worker->outs) * worker->n_values_max;
+    out->n_values = weft_pooling_n_values(&slot->pooling, &worker->options.shape);
+    out->values = values;
+    for (uint32_t i = 0; i < out->n_values; i++)
+        values[i] = sim_value(slot->prompt_hash, i);
+}
+
 static void sample(struct sim_worker *worker, struct slot *slot, struct weft_step_out *out) {
     if (slot->sampling.max_tokens == 0) {
+        pool(worker, slot, out);
         slot->finish = out->finish = WEFT_END_LENGTH;
         return;
     }
@@ -635,6 +668,7 @@ static void check_result(const struct sim_worker *worker) {
         const struct weft_step_out *out = &worker->outs[i];
         n_bytes += logprob_bytes(&out->logprobs, out->has_logprobs);
         n_bytes += logprob_bytes(out->prompt_logprobs, out->n_prompt_logprobs);
+        n_bytes += 4 * (uint64_t)out->n_values;
     }
     WEFT_ASSERT(n_bytes <= (n_bytes_max ? n_bytes_max : WEFT_STEP_LOGPROB_BYTES_MAX));
 }

@@ -6,8 +6,8 @@
  * never computed does not hold what it should. Every breach of the contract aborts.
  *
  * Tokens come from sim_token, a function of prompt, seed, choice and position, so that anybody can
- * tell a stream's tokens. Of a request with a grammar several may come at once, as if it forced them, or
- * none yet, as if its masks were late. The likeliest tokens
+ * tell a stream's tokens; pooled values come from sim_value. Of a request with a grammar several may
+ * come at once, as if it forced them, or none yet, as if its masks were late. The likeliest tokens
  * of a sequence whose length_penalty is not 1, a beam, follow from its tokens; so its output may be any.
  *
  * Plans wait in a queue of two, copied as a message would be; sim_worker_run executes the oldest.
@@ -51,6 +51,7 @@ uint32_t sim_token(uint64_t prompt_hash, uint32_t choice, uint32_t output_idx, u
 uint64_t sim_history(const struct weft_sched_options *options, const uint32_t *tokens,
                      uint32_t n_prompt, uint32_t n_tokens);
 void sim_next(uint64_t history, uint32_t n_vocab, uint32_t n, uint32_t *ids, float *logprobs);
+float sim_value(uint64_t prompt_hash, uint32_t i);
 float sim_prompt_logprob(uint64_t prompt_hash, uint32_t pos);
 
 #endif

@@ -103,6 +103,10 @@ static void log_event(struct bench *bench, const struct weft_event *event) {
     entry->output_idx = event->output_idx;
     entry->n_prompt_logprobs = event->n_prompt_logprobs;
     entry->n_prompt_cached = event->n_prompt_cached;
+    entry->n_values = event->n_values;
+    for (uint32_t i = 0; i < event->n_values; i++)
+        WEFT_ASSERT(event->values[i] ==
+                    sim_value(sim_prompt_hash(bench->prompts[id], bench->n_prompt[id], id), i));
     if (event->n_prompt_logprobs) check_logprobs(bench, id, event);
     if (event->sampled) check_token(bench, id, event->choice, event);
 }

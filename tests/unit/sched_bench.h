@@ -15,7 +15,7 @@ struct bench_event { /* in order of arrival */
     uint64_t request_id;
     uint32_t choice, output_idx;
     bool sampled;
-    uint32_t n_prompt_logprobs, n_prompt_cached;
+    uint32_t n_prompt_logprobs, n_prompt_cached, n_values;
     enum weft_end end;
 };
 

@@ -73,6 +73,7 @@ void wefti_sched_seq_add_start(weft_sched *sched, struct seq *seq, uint32_t n_ca
         .n_window_skipped = seq->windowed.first,
         .n_prompt_logprobs_done = req->n_prompt_logprobs_done,
         .sampling = req->sampling,
+        .pooling = req->pooling,
     };
     req->last_start_plan = sched->n_plans;
 }

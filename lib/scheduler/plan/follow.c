@@ -52,7 +52,7 @@ static const struct seq *find_leader(const weft_sched *sched, const struct reque
 bool wefti_sched_follow(weft_sched *sched, const struct seq *seq, uint32_t n_cached) {
     struct request *req = seq->req;
     struct following *f = &req->following;
-    if (!sched->options.prefix_cache || wefti_sched_prompt_logprobs_pending(req)) return false;
+    if (!sched->options.prefix_cache || wefti_sched_computes_all(req)) return false;
     if (req->n_running > 0 || sched->n_followers == sched->options.max_seqs) return false;
     if (f->until_tokens > 0 && sched->n_planned_tokens >= f->until_tokens) return false;
     uint32_t n_shared;

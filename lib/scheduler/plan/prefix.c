@@ -90,7 +90,7 @@ static void find_cached(const weft_sched *sched, const struct seq *seq, struct p
     uint32_t n_tokens = seq->req->n_prompt + seq->n_output;
     struct weft_kv_space space = space_of(sched, seq->req);
     struct weft_kv_match match;
-    if (!sched->options.prefix_cache || wefti_sched_prompt_logprobs_pending(seq->req)) return;
+    if (!sched->options.prefix_cache || wefti_sched_computes_all(seq->req)) return;
     weft_kv_prefix_find(sched->cache, &space, tokens_of(sched, seq), n_tokens - 1,
                         sched->found_blocks, sched->table_cap, &match);
     prefix->n_blocks = match.n_blocks;

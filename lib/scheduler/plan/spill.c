@@ -69,7 +69,7 @@ void wefti_sched_spill_drop(weft_sched *sched, struct seq *seq) {
 static bool can_be_spilled(const weft_sched *sched, const struct seq *victim, uint32_t n_blocks) {
     bool is_new = victim->start_step == sched->step; /* the worker does not know its blocks yet */
     return !is_new && sched->plan.n_restores == 0 && n_blocks <= sched->n_spill_free &&
-           !wefti_sched_prompt_logprobs_pending(victim->req);
+           !wefti_sched_computes_all(victim->req);
 }
 
 /* Both ways count: steps wait for either. UINT64_MAX: more than a plan may spend. */
@@ -122,7 +122,7 @@ void wefti_sched_spill(weft_sched *sched, struct seq *victim, uint32_t n_shared_
 void wefti_sched_spill_extend(const weft_sched *sched, const struct seq *seq,
                               struct prefix *prefix) {
     if (!has_spilled(sched, seq) || prefix->n_blocks < seq->spilled.first_block) return;
-    if (wefti_sched_prompt_logprobs_pending(seq->req)) return;
+    if (wefti_sched_computes_all(seq->req)) return;
     uint32_t n_known = seq->req->n_prompt + seq->n_output;
     uint32_t n_tokens = weft_min_u32(seq->spilled.n_tokens, n_known - 1);
     if (n_tokens <= prefix->n_cached) return;

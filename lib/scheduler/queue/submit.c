@@ -20,6 +20,19 @@ static bool tokens_in_vocabulary(const uint32_t *tokens, uint32_t n_tokens, uint
     return max < n_vocab;
 }
 
+static weft_err check_pooling(const weft_sched *sched, const struct weft_submit *submit,
+                              struct weft_errmsg *why) {
+    const struct weft_pooling *pooling = &submit->pooling;
+    weft_err err = weft_pooling_check(pooling, &submit->sampling, submit->n_prompt,
+                                      sched->options.n_vocab, why);
+    if (err || pooling->kind == WEFT_POOLING_NONE) return err;
+    if (weft_pooling_n_values(pooling, &sched->options.shape) == 0)
+        return weft_err_set(why, WEFT_E_INVAL, "this model has no such values");
+    if (submit->n_choices == 1) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_INVAL, "with pooling there is one choice, not %u",
+                        submit->n_choices);
+}
+
 static weft_err check_shape(const weft_sched *sched, const struct weft_submit *submit,
                             struct weft_errmsg *why) {
     if (submit->n_prompt == 0) return weft_err_set(why, WEFT_E_INVAL, "the prompt has no tokens");
@@ -35,7 +48,8 @@ static weft_err check_shape(const weft_sched *sched, const struct weft_submit *s
         return weft_err_set(why, WEFT_E_INVAL,
                             "%u prompt log-probabilities are done, but the prompt has %u tokens",
                             submit->n_prompt_logprobs_done, submit->n_prompt);
-    return weft_sampling_check(&submit->sampling, sched->options.n_vocab, why);
+    weft_err err = weft_sampling_check(&submit->sampling, sched->options.n_vocab, why);
+    return err ? err : check_pooling(sched, submit, why);
 }
 
 static weft_err check_fits(const weft_sched *sched, uint32_t n_prompt, uint32_t n_wanted,
