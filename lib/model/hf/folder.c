@@ -100,6 +100,8 @@ weft_err wefti_model_from_folder(const char *dir, weft_model **model_out, struct
     err = wefti_model_safetensors_folder(model, dir, why);
     if (err) goto cleanup;
     if (model->params.wrapped) wefti_model_unwrap(model);
+    err = wefti_model_add_prefix(model, dir, why);
+    if (err) goto cleanup;
     err = wefti_model_join(model, dir, why);
     if (err) goto cleanup;
     err = wefti_model_split(model, WEFT_MODEL_HF, dir, why);

@@ -38,6 +38,11 @@ WEFT_MUST_CHECK weft_err wefti_model_config_quant(const char *path, const json_t
  * the other parts, and gives its own the names of a plain folder (unwrap.c). */
 void wefti_model_unwrap(weft_model *model);
 
+/* Folders saved from a decoder without its head, as sentence-transformers does it, lack "model." before
+ * the names of tensors: they get it. NOMEM. */
+WEFT_MUST_CHECK weft_err wefti_model_add_prefix(weft_model *model, const char *dir,
+                                                struct weft_errmsg *why);
+
 /* What a folder holds instead of the files that are read, as the end of a sentence; "" if nothing
  * is known (folder.c). */
 #define WEFTI_MODEL_HINT_BYTES 320

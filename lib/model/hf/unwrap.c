@@ -1,5 +1,9 @@
-/* A model that reads more than text: the names of the language model's tensors contain
- * "language_model.", in one of two places, and the tensors of the other parts lie beside them. */
+/* Folders whose tensors have other names than a plain language model's.
+ *
+ * A model that reads more than text: the names of the language model's tensors contain
+ * "language_model.", in one of two places, and the tensors of the other parts lie beside them.
+ * A model without its head: the names lack what usually tells its tensors from the head. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,4 +45,28 @@ void wefti_model_unwrap(weft_model *model) {
         model->tensors[n++] = model->tensors[i];
     }
     model->n_tensors = n;
+}
+
+static bool lacks_prefix(const weft_model *model) {
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        if (strcmp(model->tensors[i].name, "embed_tokens.weight") == 0) return true;
+    }
+    return false;
+}
+
+weft_err wefti_model_add_prefix(weft_model *model, const char *dir, struct weft_errmsg *why) {
+    if (!lacks_prefix(model)) return WEFT_OK;
+    free(model->by_name); /* of the names before */
+    model->by_name = NULL;
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        char *had = (char *)(uintptr_t)model->tensors[i].name; /* its own copy */
+        if (begins(had, "model.") || begins(had, "lm_head.")) continue;
+        size_t n_bytes = strlen("model.") + strlen(had) + 1;
+        char *name = malloc(n_bytes);
+        if (!name) return weft_err_set(why, WEFT_E_NOMEM, "out of memory while opening %s", dir);
+        (void)snprintf(name, n_bytes, "model.%s", had);
+        free(had);
+        model->tensors[i].name = name;
+    }
+    return WEFT_OK;
 }
