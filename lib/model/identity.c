@@ -14,10 +14,21 @@
 #include "gguf/gguf.h"
 #include "packed/packed.h"
 
-/* What lib/tokenizer and lib/template read of a folder; config.json for its eos_token_id. */
+/* What lib/tokenizer and lib/template read of a folder, and weft_model_pooling_read; config.json for its
+ * eos_token_id, too. */
 static const char *const front_files[] = {
-    "tokenizer.json",      "tokenizer.model",    "tokenizer_config.json",  "added_tokens.json",
-    "chat_template.jinja", "chat_template.json", "generation_config.json", "config.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "generation_config.json",
+    "config.json",
+    "modules.json",
+    "1_Pooling/config.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
 };
 #define FRONT_FILE_BYTES_MAX (256u << 20)
 

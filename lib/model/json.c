@@ -54,7 +54,7 @@ weft_err weft_model_read_in(const char *dir, const char *name, size_t bytes_max,
     char path[PATH_BYTES_MAX];
     struct wefti_model_file file;
     struct stat st;
-    WEFT_ASSERT(!strchr(name, '/'));
+    WEFT_ASSERT(name[0] != '/' && !strstr(name, ".."));
     *text_out = NULL;
     *len_out = 0;
     if (stat(dir, &st) == 0 && S_ISREG(st.st_mode)) {

@@ -19,6 +19,7 @@
 #include "base/dtype.h"
 #include "base/err.h"
 #include "base/limits.h"
+#include "base/pooling.h"
 #include "base/str.h"
 
 /* ------------------------------------------------------------------ where a model lies --- */
@@ -49,7 +50,8 @@ WEFT_MUST_CHECK weft_err weft_model_check_folder(const char *dir, struct weft_er
 
 /* ------------------------------------------------------------------ small files of a model --- */
 
-/* All of the regular file dir/name, terminated (see weft_file_read). If `dir` is a packed file, all
+/* All of the regular file dir/name, terminated (see weft_file_read). The name may have a folder's
+ * before it, but leads nowhere else. If `dir` is a packed file, all
  * of the copy in it. NOTFOUND, IO, PROTO (not a regular file), TOOBIG, NOMEM. */
 WEFT_MUST_CHECK weft_err weft_model_read_in(const char *dir, const char *name, size_t bytes_max,
                                             char **text_out, size_t *len_out,
@@ -68,6 +70,51 @@ WEFT_MUST_CHECK weft_err weft_model_json(const char *dir, const char *name, size
 /* False, and *out 0, unless `value` (which may be NULL) is a whole number from 0 to 2^53 - 1: a
  * double holds each of these. */
 bool weft_json_u64(const struct json_t *value, uint64_t *out);
+
+/* ---------------------------------------------------------------- what a model is made for --- */
+
+enum weft_model_task {
+    WEFT_MODEL_GENERATES,
+    WEFT_MODEL_EMBEDS,     /* a text becomes a vector */
+    WEFT_MODEL_CLASSIFIES, /* a text or a pair of texts becomes a score for each label */
+};
+
+/* What becomes of the numbers of a head before they are scores. */
+enum weft_model_activation {
+    WEFT_MODEL_IDENTITY,
+    WEFT_MODEL_SIGMOID,
+    WEFT_MODEL_SOFTMAX, /* over all labels */
+};
+
+struct weft_model_prompt { /* stands before texts of a kind: "query", "document" */
+    char *name, *text;
+};
+
+#define WEFT_MODEL_PROMPTS_MAX 64u
+#define WEFT_MODEL_LABELS_MAX 4096u
+
+/* As the files of sentence-transformers say, config.json and GGUF's metadata. Where nothing does: the last
+ * token of a decoder, the first of an encoder, of length 1; one label by a sigmoid, several by
+ * softmax. */
+struct weft_model_pooling {
+    enum weft_model_task task;
+    enum weft_pooling_kind kind; /* of hidden states: LAST, MEAN or CLS */
+    bool normalises;             /* vectors have length 1 */
+    bool judges;                 /* of Qwen3's kind: can be asked for a yes or no (Qwen3-Reranker) */
+    enum weft_model_activation activation;
+    uint32_t n_tokens_max; /* longer texts are cut; 0: at the model's length */
+    uint32_t n_prompts, n_labels;
+    struct weft_model_prompt *prompts;
+    uint32_t default_prompt; /* UINT32_MAX: none */
+    char **labels;           /* [n_labels], names */
+};
+
+/* Of what weft_model_locate finds; the caller's, to free. UNSUPPORTED names what cannot be done (a
+ * pooling, a module, an activation); PROTO: a file contradicts itself; IO, NOMEM. */
+WEFT_MUST_CHECK weft_err weft_model_pooling_read(const char *path,
+                                                 struct weft_model_pooling **pooling_out,
+                                                 struct weft_errmsg *why);
+void weft_model_pooling_free(struct weft_model_pooling *pooling); /* accepts NULL */
 
 /* --------------------------------------------------------------------------------- identity --- */
 

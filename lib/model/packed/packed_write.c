@@ -23,6 +23,10 @@ static const char *const small_files[] = {
     "merges.txt",
     "chat_template.jinja",
     "chat_template.json",
+    "modules.json",
+    "1_Pooling/config.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
 };
 #define SMALL_FILE_BYTES_MAX (256u << 20)
 _Static_assert(2 + sizeof small_files / sizeof small_files[0] <= WEFTI_MODEL_PACKED_SECTIONS_MAX,
