@@ -14,7 +14,7 @@
 #include "wire.h"
 
 #define STORAGE_FACTOR 24
-_Static_assert(sizeof(struct weft_step_start) <= STORAGE_FACTOR * (WEFTI_PROTO_F_START + 1),
+_Static_assert(sizeof(struct weft_step_start) <= STORAGE_FACTOR * (WEFTI_PROTO_START_BYTES_MIN + 1),
                "bounded");
 _Static_assert(sizeof(struct weft_step_out) <= STORAGE_FACTOR * (WEFTI_PROTO_F_OUT + 1), "bounded");
 _Static_assert(sizeof(struct weft_event) <= STORAGE_FACTOR * (WEFTI_PROTO_F_EVENT + 1), "bounded");
@@ -193,6 +193,7 @@ static void read_sampling(weft_proto_decoder *dec, struct weft_sampling *out) {
     uint32_t n_more = weft_msgpack_read_open(rd, "sampling", WEFTI_PROTO_F_SAMPLING);
 #define READ_U64(field) weft_msgpack_read_u64(rd, field)
 #define READ_U32(field) weft_msgpack_read_u32(rd, field, UINT32_MAX)
+#define READ_I32(field) (int32_t) weft_msgpack_read_u32(rd, field, WEFT_CONTEXT_MAX + 1) - 1
 #define READ_F32(field) weft_msgpack_read_f32(rd, field)
 #define READ_COUNT(field) (int32_t) weft_msgpack_read_u32(rd, field, WEFT_VOCAB_MAX + 1) - 1
 #define READ(type, name, ...) out->name = READ_##type(#name);
@@ -200,6 +201,7 @@ static void read_sampling(weft_proto_decoder *dec, struct weft_sampling *out) {
 #undef READ
 #undef READ_COUNT
 #undef READ_F32
+#undef READ_I32
 #undef READ_U32
 #undef READ_U64
     out->stop_tokens = read_tokens(dec, "stop_tokens", WEFT_STOP_TOKENS_MAX, &out->n_stop_tokens);
@@ -209,6 +211,8 @@ static void read_sampling(weft_proto_decoder *dec, struct weft_sampling *out) {
     out->allowed_tokens =
         read_tokens(dec, "allowed_tokens", WEFT_ALLOWED_TOKENS_MAX, &out->n_allowed_tokens);
     out->bad_words = read_tokens(dec, "bad_words", WEFT_BAD_WORDS_MAX, &out->n_bad_words);
+    out->dry_breakers =
+        read_tokens(dec, "dry_breakers", WEFT_DRY_BREAKERS_MAX, &out->n_dry_breakers);
     read_grammar(dec, &out->grammar);
     weft_msgpack_read_close(rd, "sampling", n_more);
     if (rd->err) return;
@@ -586,7 +590,7 @@ static void read_start(weft_proto_decoder *dec, struct weft_step_start *start) {
 
 static void read_starts(weft_proto_decoder *dec, struct weft_step_plan *plan) {
     struct weft_msgpack_reader *rd = &dec->rd;
-    plan->n_starts = weft_msgpack_read_list(rd, "starts", WEFTI_PROTO_F_START, WEFT_SEQS_MAX);
+    plan->n_starts = weft_msgpack_read_list(rd, "starts", WEFTI_PROTO_START_BYTES_MIN, WEFT_SEQS_MAX);
     struct weft_step_start *starts = take(dec, "starts", plan->n_starts, sizeof *starts);
     for (uint32_t i = 0; i < plan->n_starts && !rd->err; i++)
         read_start(dec, &starts[i]);

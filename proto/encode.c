@@ -69,9 +69,11 @@ static void put_grammar(struct weft_buf *buf, const struct weft_grammar *grammar
 
 static void put_sampling(struct weft_buf *buf, const struct weft_sampling *sampling) {
     WEFT_ASSERT(sampling->n_logprobs >= -1 && sampling->n_prompt_logprobs >= -1);
+    WEFT_ASSERT(sampling->repeat_last_n >= -1 && sampling->dry_penalty_last_n >= -1);
     weft_msgpack_add_array(buf, WEFTI_PROTO_F_SAMPLING);
 #define PUT_U64(value) weft_msgpack_add_uint(buf, value)
 #define PUT_U32(value) weft_msgpack_add_uint(buf, value)
+#define PUT_I32(value) weft_msgpack_add_uint(buf, (uint32_t)((value) + 1))
 #define PUT_F32(value) weft_msgpack_add_float(buf, value)
 #define PUT_COUNT(value) weft_msgpack_add_uint(buf, (uint32_t)((value) + 1))
 #define PUT(type, name, ...) PUT_##type(sampling->name);
@@ -79,6 +81,7 @@ static void put_sampling(struct weft_buf *buf, const struct weft_sampling *sampl
 #undef PUT
 #undef PUT_COUNT
 #undef PUT_F32
+#undef PUT_I32
 #undef PUT_U32
 #undef PUT_U64
     put_bin(buf, sampling->stop_tokens, sampling->n_stop_tokens, sizeof *sampling->stop_tokens);
@@ -87,6 +90,7 @@ static void put_sampling(struct weft_buf *buf, const struct weft_sampling *sampl
             sizeof *sampling->masked_tokens);
     put_bin(buf, sampling->allowed_tokens, sampling->n_allowed_tokens, sizeof(uint32_t));
     put_bin(buf, sampling->bad_words, sampling->n_bad_words, sizeof(uint32_t));
+    put_bin(buf, sampling->dry_breakers, sampling->n_dry_breakers, sizeof(uint32_t));
     put_grammar(buf, &sampling->grammar);
 }
 

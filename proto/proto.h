@@ -44,8 +44,9 @@
  *   12: sampling parameters have thinking_token_budget, allowed_tokens and bad_words; a grammar has marks, and may be
  *      any text
  *   13: sampling parameters have those of beam search
- *   14: a submit and a start have a pooling, an event and an out values; a model has n_hidden and n_labels */
-#define WEFT_PROTO_VERSION 14
+ *   14: a submit and a start have a pooling, an event and an out values; a model has n_hidden and n_labels
+ *   15: sampling parameters have more samplers, their order and variant, and breakers of DRY */
+#define WEFT_PROTO_VERSION 15
 
 enum weft_proto_type {
     WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */

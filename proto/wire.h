@@ -30,13 +30,14 @@
 /* Fields of nested structs. */
 #define WEFTI_PROTO_F_MODEL 19
 #define WEFTI_PROTO_ONE_MORE(...) +1
-#define WEFTI_PROTO_F_SAMPLING (6 WEFT_SAMPLING_LIST(WEFTI_PROTO_ONE_MORE, WEFTI_PROTO_ONE_MORE))
+#define WEFTI_PROTO_F_SAMPLING (7 WEFT_SAMPLING_LIST(WEFTI_PROTO_ONE_MORE, WEFTI_PROTO_ONE_MORE))
 #define WEFTI_PROTO_F_GRAMMAR 6
 #define WEFTI_PROTO_F_CHOICE 2
 #define WEFTI_PROTO_F_LOGPROBS 3
 #define WEFTI_PROTO_F_EVENT 13
 #define WEFTI_PROTO_F_OUT 11
 #define WEFTI_PROTO_F_START 12
+#define WEFTI_PROTO_START_BYTES_MIN (WEFTI_PROTO_F_START + WEFTI_PROTO_F_SAMPLING)
 #define WEFTI_PROTO_F_AWAITED 2
 #define WEFTI_PROTO_F_ACTIVITY 4
 #define WEFTI_PROTO_F_ACTIVITY_STEP 7
@@ -90,7 +91,8 @@ _Static_assert(WEFT_STEP_LOGPROB_BYTES_MAX +
 /* A start without its tokens, blocks (of each kind at most as many as tokens), grammar, allowed tokens and bad words:
  * numbers, stop tokens, biases and tokens of a pooling. */
 #define WEFTI_PROTO_START_BYTES_MAX                                                                \
-    (44u * 9u + WEFT_STOP_TOKENS_MAX * 4u + WEFT_LOGIT_BIAS_MAX * 8u + WEFT_POOLING_IDS_MAX * 4u)
+    (64u * 9u + (WEFT_STOP_TOKENS_MAX + WEFT_DRY_BREAKERS_MAX + WEFT_POOLING_IDS_MAX) * 4u +       \
+     WEFT_LOGIT_BIAS_MAX * 8u)
 /* A release and a row; for each kind a copy, a grant and one more block. */
 #define WEFTI_PROTO_PLAN_SLOT_BYTES_MAX (8u + 12u + WEFT_KV_KINDS * (12u + 16u + 4u))
 _Static_assert((1ull + WEFT_KV_KINDS) * 4u * WEFT_STEP_START_TOKENS_MAX +

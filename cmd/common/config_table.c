@@ -37,6 +37,7 @@ enum {
 
 #define ARG_F32 "X"
 #define ARG_U32 "N"
+#define ARG_I32 "N"
 #define SETTING(f, k, flag, bits, least, most, text, shown, line)                                  \
     {.name = flag,                                                                                 \
      .kind = WEFTI_CONFIG_##k,                                                                     \

@@ -48,6 +48,7 @@ static bool same_sampling(const struct weft_sampling *a, const struct weft_sampl
 #define SAME_U64(name) a->name == b->name
 #define SAME_U32(name) a->name == b->name
 #define SAME_COUNT(name) a->name == b->name
+#define SAME_I32(name) a->name == b->name
 #define SAME_F32(name) same_bits(a->name, b->name)
 #define SAME(type, name, ...) SAME_##type(name) &&
     return WEFT_SAMPLING_LIST(SAME, SAME)
@@ -58,6 +59,8 @@ static bool same_sampling(const struct weft_sampling *a, const struct weft_sampl
                       sizeof *a->masked_tokens) &&
            same_items(a->allowed_tokens, a->n_allowed_tokens, b->allowed_tokens,
                       b->n_allowed_tokens, sizeof(uint32_t)) &&
+           same_items(a->dry_breakers, a->n_dry_breakers, b->dry_breakers, b->n_dry_breakers,
+                      sizeof(uint32_t)) &&
            same_items(a->bad_words, a->n_bad_words, b->bad_words, b->n_bad_words,
                       sizeof(uint32_t)) &&
            same_grammar(&a->grammar, &b->grammar) &&
@@ -349,8 +352,18 @@ static void fill_sampling(struct weft_sampling *sampling, bool max) {
     sampling->repetition_penalty = 1.1f;
     sampling->presence_penalty = from_bits(0x80000000); /* -0 */
     sampling->frequency_penalty = -2.0f;
+    sampling->dynatemp_range = 0.25f;
+    sampling->typical_p = 0.0f;
+    sampling->dry_multiplier = 0.8f;
+    sampling->dry_allowed_length = UINT32_MAX;
+    sampling->dry_penalty_last_n = 0;
+    sampling->repeat_last_n = WEFT_CONTEXT_MAX;
+    sampling->mirostat = 2;
+    sampling->adaptive_target = 0.5f;
     sampling->max_tokens = UINT32_MAX;
     sampling->min_tokens = UINT32_MAX;
+    sampling->samplers = WEFT_SAMPLERS_NONE;
+    sampling->variant = WEFT_VARIANT_LLAMA_CPP;
     sampling->thinking_token_budget = 1000;
     sampling->n_logprobs = 0;
     sampling->n_prompt_logprobs = (int32_t)WEFT_VOCAB_MAX;
@@ -368,6 +381,8 @@ static void fill_sampling(struct weft_sampling *sampling, bool max) {
     sampling->n_allowed_tokens = 3;
     sampling->bad_words = bad_words;
     sampling->n_bad_words = 5;
+    sampling->dry_breakers = few_tokens;
+    sampling->n_dry_breakers = 2;
     sampling->grammar = tags;
 }
 
@@ -820,6 +835,25 @@ static void random_sampling(uint64_t *rand, struct weft_sampling *sampling) {
     sampling->repetition_penalty = between(rand, 1e-6f, 1e6f);
     sampling->presence_penalty = between(rand, -1e6f, 1e6f);
     sampling->frequency_penalty = between(rand, -1e6f, 1e6f);
+    sampling->dynatemp_range = between(rand, 0.0f, 1e6f);
+    sampling->dynatemp_exponent = between(rand, 0.0f, 1e3f);
+    sampling->typical_p = between(rand, 0.0f, 1.0f);
+    sampling->tfs_z = between(rand, 0.0f, 1.0f);
+    sampling->xtc_probability = between(rand, 0.0f, 1.0f);
+    sampling->xtc_threshold = between(rand, 0.0f, 1.0f);
+    sampling->dry_multiplier = between(rand, 0.0f, 1e6f);
+    sampling->dry_base = between(rand, 0.0f, 1e6f);
+    sampling->dry_allowed_length = number(rand, UINT32_MAX);
+    sampling->dry_penalty_last_n = (int32_t)number(rand, WEFT_CONTEXT_MAX + 1) - 1;
+    sampling->repeat_last_n = (int32_t)number(rand, WEFT_CONTEXT_MAX + 1) - 1;
+    sampling->mirostat = number(rand, UINT32_MAX);
+    sampling->mirostat_tau = between(rand, 0.0f, 100.0f);
+    sampling->mirostat_eta = between(rand, 0.0f, 100.0f);
+    sampling->adaptive_target = between(rand, -1.0f, 1.0f);
+    sampling->adaptive_decay = between(rand, 0.0f, 0.99f);
+    sampling->variant = number(rand, WEFT_VARIANT_COUNT - 1);
+    for (uint32_t i = weft_rand_below(rand, WEFT_SAMPLER_ADAPTIVE_P); i > 0; i--)
+        sampling->samplers = weft_samplers_add(sampling->samplers, (enum weft_sampler)(i - 1));
     sampling->max_tokens = 300 + number(rand, UINT32_MAX - 300); /* no less than any output below */
     sampling->min_tokens = number(rand, UINT32_MAX);
     sampling->thinking_token_budget = number(rand, UINT32_MAX);
@@ -854,6 +888,8 @@ static void random_sampling(uint64_t *rand, struct weft_sampling *sampling) {
             list[i++] = weft_rand_below(rand, WEFT_VOCAB_MAX);
     }
     sampling->bad_words = list;
+    sampling->n_dry_breakers = count(rand, WEFT_DRY_BREAKERS_MAX);
+    sampling->dry_breakers = tokens(rand, sampling->n_dry_breakers);
     if (coin(rand)) random_grammar(rand, &sampling->grammar);
 }
 

@@ -31,6 +31,9 @@ static void the_defaults_are_greedy_and_switched_off(void **state) {
     assert_true(s.top_p == 1.0f && s.min_p == 0.0f && s.top_k == 0);
     assert_true(s.repetition_penalty == 1.0f && s.top_n_sigma == 0.0f);
     assert_true(s.presence_penalty == 0.0f && s.frequency_penalty == 0.0f);
+    assert_true(s.dynatemp_range == 0.0f && s.typical_p == 1.0f && s.tfs_z == 1.0f);
+    assert_true(s.xtc_probability == 0.0f && s.dry_multiplier == 0.0f && s.mirostat == 0);
+    assert_false(weft_sampling_has_state(&s));
     assert_int_equal(s.max_tokens, 16);
     assert_int_equal(s.min_tokens, 0);
     assert_int_equal(s.n_logprobs, -1);
@@ -55,6 +58,10 @@ static void every_number_has_a_range_that_includes_its_ends(void **state) {
         {"repetition_penalty", offsetof(struct weft_sampling, repetition_penalty), 1e-6f, 1e6f},
         {"presence_penalty", offsetof(struct weft_sampling, presence_penalty), -1e6f, 1e6f},
         {"frequency_penalty", offsetof(struct weft_sampling, frequency_penalty), -1e6f, 1e6f},
+        {"dynatemp_range", offsetof(struct weft_sampling, dynatemp_range), 0.0f, 1e6f},
+        {"typical_p", offsetof(struct weft_sampling, typical_p), 0.0f, 1.0f},
+        {"dry_multiplier", offsetof(struct weft_sampling, dry_multiplier), 0.0f, 1e6f},
+        {"adaptive_target", offsetof(struct weft_sampling, adaptive_target), -1.0f, 1.0f},
     };
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         const float good[] = {fields[i].min, fields[i].max, 0.5f};
@@ -90,6 +97,68 @@ static void any_top_k_seed_and_length_is_fine(void **state) {
     s.max_tokens = 0;
     s.n_prompt_logprobs = 0;
     assert_accepted(&s, 100);
+}
+
+static void samplers_stand_in_an_order(void **state) {
+    (void)state;
+    enum weft_sampler order[WEFT_SAMPLER_COUNT];
+    assert_int_equal(weft_samplers_list(WEFT_SAMPLERS_USUAL, order), WEFT_SAMPLER_COUNT);
+    assert_int_equal(order[0], WEFT_SAMPLER_PENALTIES);
+    assert_int_equal(weft_samplers_list(WEFT_SAMPLERS_NONE, order), 0);
+    uint64_t samplers = weft_samplers_add(WEFT_SAMPLERS_NONE, WEFT_SAMPLER_XTC);
+    samplers = weft_samplers_add(samplers, WEFT_SAMPLER_PENALTIES);
+    assert_int_equal(weft_samplers_list(samplers, order), 2);
+    assert_int_equal(order[0], WEFT_SAMPLER_XTC);
+    assert_int_equal(order[1], WEFT_SAMPLER_PENALTIES);
+    for (uint32_t i = 0; i < WEFT_SAMPLER_COUNT; i++)
+        assert_int_equal(weft_sampler_of_name(weft_sampler_name((enum weft_sampler)i)), i);
+    assert_int_equal(weft_sampler_of_name("typ_p"), WEFT_SAMPLER_TYPICAL);
+    assert_int_equal(weft_sampler_of_name("top-k"), WEFT_SAMPLER_COUNT);
+    assert_int_equal(weft_sampler_of_name(""), WEFT_SAMPLER_COUNT);
+}
+
+static void orders_that_are_none_are_refused(void **state) {
+    (void)state;
+    struct weft_sampling s;
+    uint64_t adaptive = weft_samplers_add(0, WEFT_SAMPLER_ADAPTIVE_P);
+    const uint64_t bad[] = {
+        0x11,                                            /* one twice */
+        0x101,                                           /* a gap */
+        WEFT_SAMPLER_COUNT + 1,                          /* no such one */
+        weft_samplers_add(adaptive, WEFT_SAMPLER_TOP_K), /* after the draw */
+        UINT64_C(1) << 63,
+    };
+    weft_sampling_init(&s);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        s.samplers = bad[i];
+        assert_int_equal(weft_sampling_check(&s, 0, NULL), WEFT_E_INVAL);
+    }
+    s.samplers = adaptive;
+    assert_accepted(&s, 0);
+    s.variant = WEFT_VARIANT_COUNT;
+    assert_refused(&s, 0, "variant");
+}
+
+static void windows_and_breakers_are_bounded(void **state) {
+    (void)state;
+    static const int32_t bad[] = {-2, INT32_MIN, WEFT_CONTEXT_MAX + 1, INT32_MAX};
+    static const uint32_t tokens[WEFT_DRY_BREAKERS_MAX + 1] = {99};
+    struct weft_sampling s;
+    weft_sampling_init(&s);
+    for (size_t i = 0; i < 4; i++) {
+        s.repeat_last_n = bad[i];
+        assert_refused(&s, 0, "repeat_last_n");
+        s.repeat_last_n = WEFT_CONTEXT_MAX;
+        s.dry_penalty_last_n = bad[i];
+        assert_refused(&s, 0, "dry_penalty_last_n");
+        s.dry_penalty_last_n = -1;
+    }
+    s.dry_breakers = tokens;
+    s.n_dry_breakers = WEFT_DRY_BREAKERS_MAX;
+    assert_accepted(&s, 100);
+    assert_refused(&s, 99, "DRY");
+    s.n_dry_breakers++;
+    assert_refused(&s, 100, "DRY");
 }
 
 static void numbers_of_log_probabilities_are_bounded(void **state) {
@@ -247,6 +316,9 @@ int main(void) {
         cmocka_unit_test(every_number_has_a_range_that_includes_its_ends),
         cmocka_unit_test(each_number_has_a_range_for_clients),
         cmocka_unit_test(any_top_k_seed_and_length_is_fine),
+        cmocka_unit_test(samplers_stand_in_an_order),
+        cmocka_unit_test(orders_that_are_none_are_refused),
+        cmocka_unit_test(windows_and_breakers_are_bounded),
         cmocka_unit_test(numbers_of_log_probabilities_are_bounded),
         cmocka_unit_test(stop_tokens_lie_in_the_vocabulary_and_are_few),
         cmocka_unit_test(allowed_tokens_ascend_and_bad_words_are_whole),

@@ -31,6 +31,7 @@ static void write_sampling(const struct weft_gen_defaults *defaults, struct weft
     struct weft_sampling usual;
     wefti_api_params_usual_sampling(defaults, &usual);
 #define IS_WHOLE_F32 false
+#define IS_WHOLE_I32 true
 #define IS_WHOLE_U32 true
 #define WRITE(type, field, flag, value, least, most, api_least, api_most, help)                    \
     weft_write_map(w);                                                                             \
@@ -51,6 +52,7 @@ static void write_sampling(const struct weft_gen_defaults *defaults, struct weft
 #undef PASS_OVER
 #undef WRITE
 #undef IS_WHOLE_U32
+#undef IS_WHOLE_I32
 #undef IS_WHOLE_F32
 }
 

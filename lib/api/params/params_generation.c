@@ -224,12 +224,21 @@ static void read_u32(const struct reader *r, const char *name, int64_t api_least
     *out = value < 0 ? 0 : value > most ? most : (uint32_t)value;
 }
 
+static void read_i32(const struct reader *r, const char *name, int64_t api_least, int64_t api_most,
+                     int32_t most, int32_t *out) {
+    int64_t value = 0;
+    if (!wefti_api_json_get_int(r, name, api_least, api_most, &value)) return;
+    *out = value > most ? most : (int32_t)value;
+}
+
 void wefti_api_params_read_sampling(const struct reader *r, const struct weft_api_limits *limits,
                                     struct params *params) {
     struct weft_sampling *s = &params->sampling;
     wefti_api_params_usual_sampling(&limits->defaults, s);
 #define READ_F32(name, most, api_least, api_most)                                                  \
     wefti_api_json_get_float(r, #name, api_least, api_most, &s->name);
+#define READ_I32(name, most, api_least, api_most)                                                  \
+    read_i32(r, #name, api_least, api_most, most, &s->name);
 #define READ_U32(name, most, api_least, api_most)                                                  \
     read_u32(r, #name, api_least, api_most, most, &s->name);
 #define READ(type, name, flag, value, least, most, api_least, api_most, help)                      \
@@ -239,6 +248,7 @@ void wefti_api_params_read_sampling(const struct reader *r, const struct weft_ap
 #undef PASS_OVER
 #undef READ
 #undef READ_U32
+#undef READ_I32
 #undef READ_F32
     int64_t seed = 0;
     /* -1 means "any seed" in vLLM, as does absence. */

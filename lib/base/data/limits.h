@@ -66,6 +66,8 @@
 #define WEFT_STOP_TOKENS_MAX 128 /* those that are only masked included */
 #define WEFT_LOGIT_BIAS_MAX 1024 /* OpenAI: 300 entries; vLLM: any */
 #define WEFT_ALLOWED_TOKENS_MAX 16384
+/* A request's dry_sequence_breakers, a token each. Over it: 400. */
+#define WEFT_DRY_BREAKERS_MAX 128
 #define WEFT_BAD_WORDS_MAX                                                                         \
     8192 /* numbers: some thousand words of few tokens. Each is looked at for each token */
 #define WEFT_CHOICES_MAX 128 /* n */

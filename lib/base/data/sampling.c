@@ -9,7 +9,7 @@
 
 void weft_sampling_init(struct weft_sampling *sampling) {
     memset(sampling, 0, sizeof *sampling);
-#define SET(type, name, value) sampling->name = (value);
+#define SET(type, name, value) sampling->name = (WEFT_SAMPLING_##type)(value);
 #define SET_KNOB(type, name, flag, value, ...) SET(type, name, value)
     WEFT_SAMPLING_LIST(SET_KNOB, SET)
 #undef SET_KNOB
@@ -37,6 +37,85 @@ struct weft_sampling_range weft_sampling_api_range(const char *name) {
     return knobs[i].range;
 }
 
+/* ----------------------------------------------------------------------------- their order --- */
+
+static const char *const sampler_names[] = {
+#define NAME(NAME, name) name,
+    WEFT_SAMPLER_LIST(NAME)
+#undef NAME
+};
+
+const char *weft_sampler_name(enum weft_sampler sampler) {
+    WEFT_ASSERT(sampler < WEFT_SAMPLER_COUNT);
+    return sampler_names[sampler];
+}
+
+enum weft_sampler weft_sampler_of_name(const char *name) {
+    static const struct {
+        const char *name;
+        enum weft_sampler sampler;
+    } others[] = {
+        {"temp", WEFT_SAMPLER_TEMPERATURE}, {"typ_p", WEFT_SAMPLER_TYPICAL},
+        {"typical", WEFT_SAMPLER_TYPICAL},  {"tail_free", WEFT_SAMPLER_TAIL_FREE},
+        {"tfs", WEFT_SAMPLER_TAIL_FREE},
+    };
+    uint32_t sampler = 0;
+    while (sampler < WEFT_SAMPLER_COUNT && strcmp(sampler_names[sampler], name) != 0)
+        sampler++;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (strcmp(others[i].name, name) == 0) sampler = others[i].sampler;
+    return (enum weft_sampler)sampler;
+}
+
+uint64_t weft_samplers_add(uint64_t samplers, enum weft_sampler sampler) {
+    uint32_t shift = 0;
+    WEFT_ASSERT(sampler < WEFT_SAMPLER_COUNT);
+    if (samplers == WEFT_SAMPLERS_NONE) samplers = 0;
+    while (samplers >> shift != 0)
+        shift += 4;
+    WEFT_ASSERT(shift < 64);
+    return samplers | (uint64_t)(sampler + 1) << shift;
+}
+
+uint32_t weft_samplers_list(uint64_t samplers, enum weft_sampler out[WEFT_SAMPLER_COUNT]) {
+    uint32_t n = 0;
+    if (samplers == WEFT_SAMPLERS_NONE) return 0;
+    for (uint32_t i = 0; samplers == WEFT_SAMPLERS_USUAL && i < WEFT_SAMPLER_COUNT; i++)
+        out[n++] = (enum weft_sampler)i;
+    for (; samplers != 0; samplers >>= 4) {
+        WEFT_ASSERT(n < WEFT_SAMPLER_COUNT && (samplers & 15) - 1 < WEFT_SAMPLER_COUNT);
+        out[n++] = (enum weft_sampler)((samplers & 15) - 1);
+    }
+    return n;
+}
+
+static weft_err check_samplers(uint64_t samplers, struct weft_errmsg *why) {
+    uint32_t seen = 0;
+    if (samplers == WEFT_SAMPLERS_NONE) return WEFT_OK;
+    for (uint64_t left = samplers; left != 0; left >>= 4) {
+        uint32_t number = (uint32_t)(left & 15);
+        if (number == 0 || number > WEFT_SAMPLER_COUNT || seen >> number & 1)
+            return weft_err_set(why, WEFT_E_INVAL, "samplers are in no order: %" PRIx64, samplers);
+        seen |= 1u << number;
+        if (number == WEFT_SAMPLER_ADAPTIVE_P + 1 && left >> 4 != 0)
+            return weft_err_set(why, WEFT_E_INVAL,
+                                "adaptive_p draws the token: no sampler comes after it");
+    }
+    return WEFT_OK;
+}
+
+bool weft_sampling_has_state(const struct weft_sampling *sampling) {
+    return sampling->mirostat > 0 || sampling->adaptive_target >= 0.0f;
+}
+
+/* Basu et al. begin with twice the surprise wanted; adaptive-p as if its target had been met. */
+double weft_sampling_first_state(const struct weft_sampling *sampling) {
+    return sampling->mirostat > 0 ? 2.0 * (double)sampling->mirostat_tau
+                                  : (double)sampling->adaptive_target;
+}
+
+/* ----------------------------------------------------------------------------------- checks --- */
+
 static weft_err check_F32(float value, float least, float most, const char *name,
                           struct weft_errmsg *why) {
     if (isfinite(value) && value >= least && value <= most) return WEFT_OK;
@@ -49,11 +128,18 @@ static weft_err check_COUNT(int32_t n, const char *name, struct weft_errmsg *why
     return weft_err_set(why, WEFT_E_INVAL, "%s is %d, out of range", name, n);
 }
 
+static weft_err check_I32(int32_t n, double most, const char *name, struct weft_errmsg *why) {
+    if (n >= -1 && n <= most) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_INVAL, "%s is %d, out of range", name, n);
+}
+
 /* Any U32 and any U64 will do. */
 static weft_err check_numbers(const struct weft_sampling *s, struct weft_errmsg *why) {
     weft_err err = WEFT_OK;
 #define KNOB_F32(name, least, most)                                                                \
     if (!err) err = check_F32(s->name, (float)(least), (float)(most), #name, why);
+#define KNOB_I32(name, least, most)                                                                \
+    if (!err) err = check_I32(s->name, most, #name, why);
 #define KNOB_U32(name, least, most)
 #define KNOB(type, name, flag, value, least, most, ...) KNOB_##type(name, least, most)
 #define OWN_COUNT(name)                                                                            \
@@ -71,7 +157,10 @@ static weft_err check_numbers(const struct weft_sampling *s, struct weft_errmsg 
 #undef OWN_COUNT
 #undef KNOB
 #undef KNOB_U32
+#undef KNOB_I32
 #undef KNOB_F32
+    if (!err && s->variant >= WEFT_VARIANT_COUNT)
+        err = weft_err_set(why, WEFT_E_INVAL, "variant %u of samplers is none", s->variant);
     return err;
 }
 
@@ -94,6 +183,20 @@ static weft_err check_stop_tokens(const struct weft_sampling *s, uint32_t n_voca
     weft_err err = check_tokens(s->stop_tokens, s->n_stop_tokens, n_vocab, why);
     if (!err) err = check_tokens(s->masked_tokens, s->n_masked_tokens, n_vocab, why);
     return err;
+}
+
+static weft_err check_breakers(const struct weft_sampling *s, uint32_t n_vocab,
+                               struct weft_errmsg *why) {
+    if (s->n_dry_breakers > WEFT_DRY_BREAKERS_MAX)
+        return weft_err_set(why, WEFT_E_INVAL, "%u breakers of DRY, at most %d are allowed",
+                            s->n_dry_breakers, WEFT_DRY_BREAKERS_MAX);
+    for (uint32_t i = 0; i < s->n_dry_breakers; i++) {
+        if (n_vocab && s->dry_breakers[i] >= n_vocab)
+            return weft_err_set(why, WEFT_E_INVAL,
+                                "a breaker of DRY is token %u, outside the vocabulary of %u",
+                                s->dry_breakers[i], n_vocab);
+    }
+    return WEFT_OK;
 }
 
 static weft_err check_allowed(const struct weft_sampling *s, uint32_t n_vocab,
@@ -167,7 +270,9 @@ weft_err weft_sampling_check(const struct weft_sampling *s, uint32_t n_vocab,
                              struct weft_errmsg *why) {
     weft_err err = check_numbers(s, why);
     if (err) return err;
-    err = check_stop_tokens(s, n_vocab, why);
+    err = check_samplers(s->samplers, why);
+    if (!err) err = check_stop_tokens(s, n_vocab, why);
+    if (!err) err = check_breakers(s, n_vocab, why);
     if (!err) err = check_allowed(s, n_vocab, why);
     if (!err) err = check_bad_words(s, n_vocab, why);
     if (!err) err = weft_grammar_check(&s->grammar, why);

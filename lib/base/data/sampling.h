@@ -33,13 +33,45 @@ enum weft_beam_stop {
     WEFT_BEAM_STOP_COUNT,
 };
 
+/* The samplers that requests put into an order, each once at most. Their numbers travel and never
+ * change; this is the default order, too. X(NAME, name). */
+#define WEFT_SAMPLER_LIST(X)                                                                       \
+    X(PENALTIES, "penalties")                                                                      \
+    X(DRY, "dry")                                                                                  \
+    X(TOP_N_SIGMA, "top_n_sigma")                                                                  \
+    X(TEMPERATURE, "temperature")                                                                  \
+    X(MIN_P, "min_p")                                                                              \
+    X(TOP_K, "top_k")                                                                              \
+    X(TOP_P, "top_p")                                                                              \
+    X(TYPICAL, "typical_p")                                                                        \
+    X(TAIL_FREE, "tfs_z")                                                                          \
+    X(XTC, "xtc")                                                                                  \
+    X(ADAPTIVE_P, "adaptive_p") /* it draws the token: only as the last one */
+
+enum weft_sampler {
+#define SAMPLER(NAME, name) WEFT_SAMPLER_##NAME,
+    WEFT_SAMPLER_LIST(SAMPLER)
+#undef SAMPLER
+        WEFT_SAMPLER_COUNT,
+};
+
+/* An order of samplers: four bits for each, its number and 1, the first one lowest. */
+#define WEFT_SAMPLERS_USUAL UINT64_C(0) /* all, as they stand in the list */
+#define WEFT_SAMPLERS_NONE UINT64_MAX
+_Static_assert(WEFT_SAMPLER_COUNT < 15, "in four bits, and never WEFT_SAMPLERS_NONE");
+
+/* Where engines differ: as in vLLM, or in Python's libraries where vLLM has no such sampler
+ * (transformers, text-generation-webui, the paper's code); or as in llama.cpp. The numbers travel. */
+enum weft_sampler_variant { WEFT_VARIANT_VLLM, WEFT_VARIANT_LLAMA_CPP, WEFT_VARIANT_COUNT };
+
 /* All of its numbers, in the order in which they travel. The struct, its defaults, their check,
  * their form on the wire (proto), their reading from JSON (the router) and the flags of `weft run`
  * come from this list.
  *
  * KNOB(type, name, flag, default, least, most, api_least, api_most, help): clients set it by its
  * name, `weft run` by its flag. An F32 is valid from `least` to `most`; a U32 always is, and means
- * `most` when it is above. Clients may ask for api_least to api_most; a U32 below 0 means 0.
+ * `most` when it is above. Clients may ask for api_least to api_most; a U32 below 0 means 0. An I32
+ * counts the last tokens: -1, all of them, or more, up to `most`.
  * OWN(type, name, default): each reader handles it in its own way. A COUNT is -1 or more;
  * an F32 is finite. */
 #define WEFT_SAMPLING_LIST(KNOB, OWN)                                                              \
@@ -57,10 +89,40 @@ enum weft_beam_stop {
          "taken from logits of tokens of the output; 0: off")                                      \
     KNOB(F32, frequency_penalty, "frequency-penalty", 0, -1e6, 1e6, -2, 2,                         \
          "the same for each time that one came; 0: off")                                           \
+    KNOB(F32, dynatemp_range, "dynatemp-range", 0, 0, 1e6, 0, 100,                                 \
+         "dynamic temperature: how far below and above --temperature entropy may move it; 0: off") \
+    KNOB(F32, dynatemp_exponent, "dynatemp-exponent", 1, 0, 1e3, 0, 100,                           \
+         "of the entropy's share there")                                                           \
+    KNOB(F32, typical_p, "typical-p", 1, 0, 1, 0, 1,                                               \
+         "locally typical sampling: sum of probabilities to keep; 1: off")                         \
+    KNOB(F32, tfs_z, "tfs-z", 1, 0, 1, 0, 1, "tail-free sampling: share of the curve; 1: off")     \
+    KNOB(F32, xtc_probability, "xtc-probability", 0, 0, 1, 0, 1,                                   \
+         "how often the likeliest tokens are left out but for the last of them; 0: never")         \
+    KNOB(F32, xtc_threshold, "xtc-threshold", 0.1, 0, 1, 0, 1,                                     \
+         "least probability of such a token; over 0.5: off")                                       \
+    KNOB(F32, dry_multiplier, "dry-multiplier", 0, 0, 1e6, 0, 100,                                 \
+         "of the penalty on tokens that go on with a repetition; 0: off")                          \
+    KNOB(F32, dry_base, "dry-base", 1.75, 0, 1e6, 0, 100,                                          \
+         "it grows by this with each token repeated; below 1: off")                                \
+    KNOB(U32, dry_allowed_length, "dry-allowed-length", 2, 0, WEFT_CONTEXT_MAX, 0, INT32_MAX,      \
+         "repeated tokens from which on it is taken")                                              \
+    KNOB(I32, dry_penalty_last_n, "dry-penalty-last-n", -1, -1, WEFT_CONTEXT_MAX, -1, INT32_MAX,   \
+         "last tokens that it looks at; -1: all")                                                  \
+    KNOB(I32, repeat_last_n, "repeat-last-n", -1, -1, WEFT_CONTEXT_MAX, -1, INT32_MAX,             \
+         "last tokens that llama.cpp's penalties look at; -1: all")                                \
+    KNOB(U32, mirostat, "mirostat", 0, 0, 2, 0, 2,                                                 \
+         "Mirostat 1 or 2 in place of all samplers that cut; 0: off")                              \
+    KNOB(F32, mirostat_tau, "mirostat-tau", 5, 0, 100, 0, 100, "its surprise wanted, in bits")     \
+    KNOB(F32, mirostat_eta, "mirostat-eta", 0.1, 0, 100, 0, 100, "its rate of learning")           \
+    KNOB(F32, adaptive_target, "adaptive-target", -1, -1, 1, -1, 1,                                \
+         "adaptive-p: probability that tokens shall have on average; below 0: off")                \
+    KNOB(F32, adaptive_decay, "adaptive-decay", 0.9, 0, 0.99, 0, 0.99, "how slowly it forgets")    \
     OWN(U32, max_tokens, 16) /* of the output; 0: only the prompt is computed */                   \
     KNOB(U32, min_tokens, "min-tokens", 0, 0, WEFT_CONTEXT_MAX, 0, WEFT_CONTEXT_MAX,               \
          "no end of sequence before so many")                                                      \
     OWN(U32, thinking_token_budget, UINT32_MAX) /* within thoughts of a grammar; most: no bound */ \
+    OWN(U64, samplers, WEFT_SAMPLERS_USUAL)                                                        \
+    OWN(U32, variant, WEFT_VARIANT_VLLM)        /* enum weft_sampler_variant */                    \
     OWN(COUNT, n_logprobs, -1)                  /* k >= 0: the sampled token's, and the k best */  \
     OWN(COUNT, n_prompt_logprobs, -1)           /* the same for each prompt token but the first */ \
     OWN(U32, beam_width, 0)                     /* live beams of a beam search; 0: it is none */   \
@@ -72,6 +134,7 @@ enum weft_beam_stop {
 /* The types of the list in C. */
 #define WEFT_SAMPLING_U64 uint64_t
 #define WEFT_SAMPLING_U32 uint32_t
+#define WEFT_SAMPLING_I32 int32_t
 #define WEFT_SAMPLING_F32 float
 #define WEFT_SAMPLING_COUNT int32_t /* -1: none */
 
@@ -93,7 +156,9 @@ struct weft_sampling {
     const uint32_t *
         bad_words; /* of each its number of tokens, 1 or more, and then these: behind all but the last
                                     of them the last may not come */
-    struct weft_grammar grammar; /* NONE: any text */
+    uint32_t n_dry_breakers;
+    const uint32_t *dry_breakers; /* over these DRY looks for no repetition */
+    struct weft_grammar grammar;  /* NONE: any text */
 };
 
 /* What may be so much that few sequences with it start at a time. */
@@ -101,6 +166,22 @@ static inline size_t weft_sampling_long_bytes(const struct weft_sampling *sampli
     return sampling->grammar.n_bytes +
            ((size_t)sampling->n_allowed_tokens + sampling->n_bad_words) * sizeof(uint32_t);
 }
+
+/* The number of the sampler of this name, or of another name that llama-server has for it;
+ * WEFT_SAMPLER_COUNT: there is none. */
+enum weft_sampler weft_sampler_of_name(const char *name);
+const char *weft_sampler_name(enum weft_sampler sampler);
+
+/* `samplers` with one more at the end; it is not in there yet. */
+uint64_t weft_samplers_add(uint64_t samplers, enum weft_sampler sampler);
+/* Writes what runs in this order, and returns how many there are; `samplers` passed
+ * weft_sampling_check. */
+uint32_t weft_samplers_list(uint64_t samplers, enum weft_sampler out[WEFT_SAMPLER_COUNT]);
+
+/* Mirostat and adaptive-p carry a number from token to token, which goes wherever the sequence's
+ * output goes: its last tokens alone do not tell it. */
+bool weft_sampling_has_state(const struct weft_sampling *sampling);
+double weft_sampling_first_state(const struct weft_sampling *sampling);
 
 /* All switched off, greedy, seed 0, max_tokens 16. */
 void weft_sampling_init(struct weft_sampling *sampling);
