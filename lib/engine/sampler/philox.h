@@ -24,13 +24,25 @@ static inline void wefti_philox(const uint32_t key[2], const uint32_t counter[4]
     out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 
-/* Uniform in [0, 1) with 53 bits, for the token at `position` of choice `choice` of a request. */
-static inline double wefti_philox_unit(uint64_t seed, uint32_t choice, uint32_t position) {
+/* Uniform in [0, 1) with 53 bits: for the token at `position` of choice `choice` of a request, from
+ * a stream of its own for each use. */
+static inline double wefti_philox_stream(uint64_t seed, uint32_t choice, uint32_t position,
+                                         uint32_t stream) {
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    uint32_t counter[4] = {position, 0, choice, 0}, out[4];
+    uint32_t counter[4] = {position, stream, choice, 0}, out[4];
     wefti_philox(key, counter, out);
     uint64_t bits = (uint64_t)out[1] << 32 | out[0];
     return (double)(bits >> 11) * 0x1p-53;
+}
+
+/* That draws the token. */
+static inline double wefti_philox_unit(uint64_t seed, uint32_t choice, uint32_t position) {
+    return wefti_philox_stream(seed, choice, position, 0);
+}
+
+/* That decides whether XTC takes part. */
+static inline double wefti_philox_chance(uint64_t seed, uint32_t choice, uint32_t position) {
+    return wefti_philox_stream(seed, choice, position, 1);
 }
 
 #endif
