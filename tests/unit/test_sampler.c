@@ -37,7 +37,7 @@ static struct fixture *new_fixture(void) {
     f->sampling.temperature = 1.0f;
     f->sample = (struct wefti_sampler_input){.sampling = &f->sampling, .tokens = f->tokens};
     f->scratch = (struct wefti_sampler_scratch){f->work, f->counts, f->hist_n, f->hist_mass,
-                                                f->ids,  f->maxima, f->best,   f->sums};
+                                                f->ids,  f->maxima, f->best,   f->sums, NULL};
     return f;
 }
 
@@ -290,6 +290,7 @@ static void greedy_takes_the_lowest_of_equal_tokens(void **state) {
     f->sampling.temperature = 0.0f;
     assert_true(wefti_sampler_is_plain(&f->sample));
     assert_int_equal(sample_at(f, logits, 6, 0), 1);
+    f->sampling.variant = WEFT_VARIANT_LLAMA_CPP;
     f->sampling.temperature = 1.0f; /* top_k 1 is greedy, too */
     f->sampling.top_k = 1;
     assert_false(wefti_sampler_is_plain(&f->sample));
@@ -301,6 +302,7 @@ static void equal_weights_rank_by_id(void **state) {
     (void)state;
     struct fixture *f = new_fixture();
     float logits[100] = {0};
+    f->sampling.variant = WEFT_VARIANT_LLAMA_CPP;
     f->sampling.top_k = 3;
     for (uint32_t i = 0; i < 200; i++) {
         assert_true(sample_at(f, logits, 100, i) < 3);
@@ -339,6 +341,7 @@ static void a_cut_keeps_the_lowest_of_equal_tokens(void **state) {
         for (uint32_t i = 0; i < k && i < n; i++) {
             kept[r[i].id] = true;
         }
+        f->sampling.variant = WEFT_VARIANT_LLAMA_CPP;
         f->sampling.top_k = k;
         f->sampling.temperature = 4.0f; /* the least of the kept ones come up, too */
         for (uint32_t i = 0; i < 200; i++) {

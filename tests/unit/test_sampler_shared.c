@@ -68,6 +68,7 @@ static bool set_parameter(const json_t *test, struct weft_sampling *s) {
     if (json_array_size(json_object_get(test, "steps")) != 1) return false;
     if (variant && strcmp(variant, "llama.cpp") != 0) return false;
     weft_sampling_init(s);
+    s->variant = WEFT_VARIANT_LLAMA_CPP;
     s->temperature = 1.0f;
     if (strcmp(name, "temperature") == 0) {
         s->temperature = value;
@@ -93,7 +94,7 @@ static void check_draws(const char *what, const struct weft_sampling *s, const f
     static double hist_mass[WEFTI_SAMPLER_BUCKETS], sums[CHUNKS];
     static float maxima[CHUNKS], best[CHUNKS];
     struct wefti_sampler_scratch scratch = {scratch_work, counts, hist_n, hist_mass,
-                                            ids,          maxima, best,   sums};
+                                            ids,          maxima, best,   sums,   NULL};
     struct wefti_sampler_input sample = {.sampling = s, .tokens = tokens};
     const struct weft_kern_table *kern = NULL;
     assert_int_equal(weft_kern_select(&kern, NULL), WEFT_OK);

@@ -26,12 +26,20 @@ struct wefti_sampler_scratch { /* one per thread */
     uint32_t *ids;             /* [n_vocab] */
     float *maxima, *best;      /* [wefti_sampler_n_chunks(n_vocab)] each */
     double *sums;              /* [wefti_sampler_n_chunks(n_vocab)] */
+    struct wefti_chain_scratch *chain;
+};
+struct wefti_chain_scratch; /* chain.h */
+
+struct wefti_sampler_logits {
+    float *logits; /* [n_vocab] */
+    uint32_t n_vocab;
 };
 
 static inline uint32_t wefti_sampler_n_chunks(uint32_t n_vocab) {
     return (n_vocab + WEFT_CHUNK - 1) / WEFT_CHUNK;
 }
 
+/* Without the part of chains, which is chain.h's. */
 struct wefti_sampler_scratch wefti_sampler_scratch_reserve(struct wefti_memory_layout *layout,
                                                            uint32_t n_vocab);
 
@@ -42,6 +50,8 @@ struct wefti_sampler_input {
     const uint32_t *tokens; /* [n_known] */
     uint32_t n_prompt, n_known;
     const uint64_t *mask; /* a bit for each token that its grammar allows; NULL: any */
+    double *state; /* of Mirostat or adaptive-p, which a draw moves; NULL: as at the beginning */
+    const double *xtc_draw; /* NULL: the generator's */
 };
 
 /* True when sampling leaves the logits as they are: greedy, nothing that changes them. */
@@ -51,6 +61,12 @@ bool wefti_sampler_is_plain(const struct wefti_sampler_input *input);
 uint32_t wefti_sampler_choose(const struct weft_kern_table *kern,
                               const struct wefti_sampler_input *input, float *logits,
                               uint32_t n_vocab, struct wefti_sampler_scratch *scratch);
+
+/* What that would draw from. Without Mirostat. */
+void wefti_sampler_probabilities(const struct weft_kern_table *kern,
+                                 const struct wefti_sampler_input *input, float *logits,
+                                 uint32_t n_vocab, struct wefti_sampler_scratch *scratch,
+                                 double *out);
 
 /* Room for the best few, best first. */
 struct wefti_sampler_top {
