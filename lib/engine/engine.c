@@ -40,9 +40,15 @@ static void lay_out(weft_eng *eng, struct wefti_memory_layout *layout) {
         top_bytes_max < WEFT_STEP_LOGPROB_BYTES_MAX ? top_bytes_max : WEFT_STEP_LOGPROB_BYTES_MAX;
     eng->top = wefti_memory_reserve(layout, eng->top_bytes, 1);
     eng->samplers = wefti_memory_reserve(layout, n_threads, sizeof *eng->samplers);
+    struct wefti_chain_scratch *chains = wefti_memory_reserve(layout, n_threads, sizeof *chains);
     for (size_t t = 0; t < n_threads; t++) {
         struct wefti_sampler_scratch s = wefti_sampler_scratch_reserve(layout, eng->info.n_vocab);
-        if (layout->base) eng->samplers[t] = s;
+        struct wefti_chain_scratch chain =
+            wefti_chain_scratch_reserve(layout, eng->info.n_vocab, eng->info.max_model_len);
+        if (!layout->base) continue;
+        chains[t] = chain;
+        s.chain = &chains[t];
+        eng->samplers[t] = s;
     }
 }
 

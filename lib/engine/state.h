@@ -15,6 +15,7 @@
 #include "runtime/profile.h"
 #include "runtime/slots.h"
 #include "runtime/spill.h"
+#include "sampler/chain.h"
 #include "sampler/guides.h"
 #include "sampler/sampler.h"
 #include "weights/weights.h"

@@ -1,14 +1,12 @@
 /* From logits to a token.
  *
  * Order: all but the allowed tokens masked; bad words masked; logit_bias, which masks the tokens that it forbids; stop
- * tokens and masked ones masked below min_tokens; repetition, frequency and presence penalties; the grammar's mask; top_n_sigma; temperature; min_p;
- * top_k; top_p over the rest (as in vLLM; top_n_sigma as in llama.cpp). The draw walks the
- * remaining weights by ascending id with one number from Philox. Where all tokens are masked, the
- * answer is the lowest id, of those that are allowed.
+ * tokens and masked ones masked below min_tokens; the grammar's mask. Then the request's samplers (chain.h). The usual ones
+ * in the usual order (penalties, DRY, top_n_sigma, temperature, min_p, top_k, top_p) are made here, at once; the draw walks
+ * the remaining weights by ascending id with one number from Philox. Where all tokens are masked, the answer is the lowest
+ * id, of those that are allowed.
  *
- * Two things differ from vLLM. Among tokens that tie at the boundary of top_k, the lowest ids are
- * kept, k tokens in all; vLLM keeps them all. And a token's rank counts the tokens with strictly
- * higher logits, plus one; vLLM's counts those that tie with it, too.
+ * A token's rank counts the tokens with strictly higher logits, plus one; vLLM's counts those that tie with it, too.
  *
  * Nothing is sorted, and few tokens are looked at twice. The maxima of chunks of logits give a
  * bound below which min_p or top_k keep nothing; the rest is gathered, and only that goes through
@@ -21,10 +19,10 @@
 
 #include "base/check.h"
 #include "base/minmax.h"
+#include "sampler/chain.h"
+#include "sampler/penalties.h"
 #include "sampler/philox.h"
 #include "sampler/select.h"
-
-#define GREEDY_BELOW 1e-5f /* vLLM's bound: below it a division only overflows */
 
 struct wefti_sampler_scratch wefti_sampler_scratch_reserve(struct wefti_memory_layout *layout,
                                                            uint32_t n_vocab) {
@@ -41,11 +39,6 @@ struct wefti_sampler_scratch wefti_sampler_scratch_reserve(struct wefti_memory_l
     };
 }
 
-static bool has_penalties(const struct weft_sampling *s) {
-    return s->repetition_penalty != 1.0f || s->frequency_penalty != 0.0f ||
-           s->presence_penalty != 0.0f;
-}
-
 static bool masks_stop_tokens(const struct wefti_sampler_input *input) {
     const struct weft_sampling *s = input->sampling;
     return input->n_known - input->n_prompt < s->min_tokens &&
@@ -54,37 +47,9 @@ static bool masks_stop_tokens(const struct wefti_sampler_input *input) {
 
 bool wefti_sampler_is_plain(const struct wefti_sampler_input *input) {
     const struct weft_sampling *s = input->sampling;
-    return s->temperature < GREEDY_BELOW && s->n_bias == 0 && !has_penalties(s) &&
-           s->n_allowed_tokens == 0 && s->n_bad_words == 0 && !masks_stop_tokens(input) &&
-           !input->mask;
-}
-
-/* The sequence itself is the record of tokens seen: walking it costs little beside the forward
- * pass, and a resumed or recomputed sequence needs no state to be rebuilt. */
-static void apply_penalties(const struct wefti_sampler_input *input, float *logits,
-                            uint32_t *counts) {
-    const struct weft_sampling *s = input->sampling;
-    const uint32_t *tokens = input->tokens;
-    if (s->repetition_penalty != 1.0f) {
-        for (uint32_t i = 0; i < input->n_known; i++) {
-            float *x = &logits[tokens[i]];
-            if (counts[tokens[i]]++ > 0) continue;
-            *x = *x > 0.0f ? *x / s->repetition_penalty : *x * s->repetition_penalty;
-        }
-        for (uint32_t i = 0; i < input->n_known; i++) {
-            counts[tokens[i]] = 0;
-        }
-    }
-    if (s->frequency_penalty == 0.0f && s->presence_penalty == 0.0f) return;
-    for (uint32_t i = input->n_prompt; i < input->n_known; i++) {
-        counts[tokens[i]]++;
-    }
-    for (uint32_t i = input->n_prompt; i < input->n_known; i++) {
-        uint32_t n = counts[tokens[i]];
-        if (n == 0) continue; /* this token's first place did it */
-        logits[tokens[i]] -= s->frequency_penalty * (float)n + s->presence_penalty;
-        counts[tokens[i]] = 0;
-    }
+    struct wefti_chain_plan plan = wefti_chain_plan(s);
+    return plan.is_greedy && plan.n_penalties == 0 && s->n_bias == 0 && s->n_allowed_tokens == 0 &&
+           s->n_bad_words == 0 && !masks_stop_tokens(input) && !input->mask;
 }
 
 /* For good: penalties are finite, and their divisors above 0. */
@@ -133,8 +98,8 @@ static void mask_bad_words(const struct wefti_sampler_input *input, float *logit
     }
 }
 
-static void process_logits(const struct wefti_sampler_input *input, float *logits, uint32_t n_vocab,
-                           uint32_t *counts) {
+static void mask_and_bias(const struct wefti_sampler_input *input, float *logits,
+                          uint32_t n_vocab) {
     const struct weft_sampling *s = input->sampling;
     mask_others(s, logits, n_vocab);
     mask_bad_words(input, logits);
@@ -148,11 +113,45 @@ static void process_logits(const struct wefti_sampler_input *input, float *logit
         mask(s->stop_tokens, s->n_stop_tokens, logits);
         mask(s->masked_tokens, s->n_masked_tokens, logits);
     }
-    if (has_penalties(s)) apply_penalties(input, logits, counts);
     if (input->mask) keep_allowed(input->mask, logits, n_vocab);
 }
 
+/* The steps of the plan that come first, as most often they do. */
+static void penalise(const struct wefti_sampler_input *input, const struct wefti_chain_plan *plan,
+                     float *logits, struct wefti_sampler_scratch *scratch) {
+    for (uint32_t i = 0; i < plan->n_penalties; i++) {
+        if (plan->steps[i] == WEFT_SAMPLER_PENALTIES) {
+            wefti_penalties_apply(input, logits, scratch->counts);
+        } else {
+            WEFT_ASSERT(input->n_known <= scratch->chain->n_runs);
+            wefti_dry_apply(input, logits, scratch->counts, scratch->chain->runs);
+        }
+    }
+}
+
 /* ------------------------------------------------------------------------------- candidates --- */
+
+/* The usual samplers, those that are off with the values that say so. */
+struct usual {
+    float top_n_sigma, temperature, min_p, top_p;
+    uint32_t top_k;
+    bool keeps_ties; /* of the k-th token */
+};
+
+static struct usual usual_of(const struct wefti_chain_plan *plan, const struct weft_sampling *s) {
+    struct usual u = {
+        .temperature = plan->temperature,
+        .top_p = 1.0f,
+        .keeps_ties = s->variant == WEFT_VARIANT_VLLM,
+    };
+    for (uint32_t i = plan->n_penalties; i < plan->n; i++) {
+        if (plan->steps[i] == WEFT_SAMPLER_TOP_N_SIGMA) u.top_n_sigma = s->top_n_sigma;
+        if (plan->steps[i] == WEFT_SAMPLER_MIN_P) u.min_p = s->min_p;
+        if (plan->steps[i] == WEFT_SAMPLER_TOP_K) u.top_k = s->top_k;
+        if (plan->steps[i] == WEFT_SAMPLER_TOP_P) u.top_p = s->top_p;
+    }
+    return u;
+}
 
 /* The weights still in the running. */
 struct field {
@@ -207,7 +206,7 @@ static uint32_t gather_least(float *x, uint32_t n, const float *maxima, float bo
  * with the largest maxima has a token that is no smaller than the smallest of these maxima: so at
  * least k tokens are. Two logits that differ by less than the slack may still round to the same
  * weight, and a tie goes to the lower id. */
-static float least_logit(const struct weft_sampling *s, float max, uint32_t n_vocab,
+static float least_logit(const struct usual *s, float max, uint32_t n_vocab,
                          const struct wefti_sampler_scratch *scratch) {
     uint32_t n_chunks = wefti_sampler_n_chunks(n_vocab);
     float bound = -INFINITY;
@@ -263,7 +262,7 @@ static void keep_sigmas(float *logits, uint32_t n_vocab, float max, float n) {
 }
 
 /* Returns the sum of the weights that are kept. */
-static double keep_nucleus(const struct weft_sampling *s, struct field *field, double mass,
+static double keep_nucleus(const struct usual *s, struct field *field, double mass,
                            struct wefti_sampler_scratch *scratch) {
     if (s->min_p > 0.0f) {
         for (uint32_t i = 0; i < field->n; i++) { /* the largest weight is 1 */
@@ -272,7 +271,7 @@ static double keep_nucleus(const struct weft_sampling *s, struct field *field, d
         mass = count_again(field);
     }
     if (s->top_k > 0 && s->top_k < field->n) {
-        struct wefti_sampler_goal goal = {.n = s->top_k};
+        struct wefti_sampler_goal goal = {.n = s->top_k, .keeps_ties = s->keeps_ties};
         mass = keep_largest(field, &goal, scratch);
     }
     if (s->top_p < 1.0f) {
@@ -305,31 +304,121 @@ static uint32_t draw(const struct field *field, double mass, double u, uint32_t 
     return best;
 }
 
-uint32_t wefti_sampler_choose(const struct weft_kern_table *kern,
-                              const struct wefti_sampler_input *input, float *logits,
-                              uint32_t n_vocab, struct wefti_sampler_scratch *scratch) {
-    const struct weft_sampling *s = input->sampling;
-    WEFT_ASSERT(n_vocab > 0 && input->n_known >= input->n_prompt);
-    process_logits(input, logits, n_vocab, scratch->counts);
-    uint32_t best = kern->argmax(logits, n_vocab);
-    float max = logits[best];
-    if (s->n_allowed_tokens > 0 && max == -INFINITY) return s->allowed_tokens[0];
-    if (s->temperature < GREEDY_BELOW || s->top_k == 1 || !isfinite(max)) return best;
+static bool has_equal_behind(const float *logits, uint32_t n_vocab, uint32_t best) {
+    bool found = false;
+    for (uint32_t i = best + 1; i < n_vocab; i++)
+        found |= logits[i] == logits[best];
+    return found;
+}
+
+/* Makes the usual samplers' weights of the logits. Returns their sum; 0: it is the best token. */
+static double weigh_usual(const struct weft_kern_table *kern, const struct usual *s,
+                          const struct wefti_sampler_logits *in, uint32_t best,
+                          struct wefti_sampler_scratch *scratch, struct field *field) {
+    float *logits = in->logits, max = logits[best];
+    uint32_t n_vocab = in->n_vocab;
+    *field = (struct field){.w = logits, .n = n_vocab, .sums = scratch->sums};
+    if (s->top_k == 1 && !(s->keeps_ties && has_equal_behind(logits, n_vocab, best))) return 0.0;
     if (s->top_n_sigma > 0.0f) keep_sigmas(logits, n_vocab, max, s->top_n_sigma);
-    struct field field = {.w = logits, .n = n_vocab, .sums = scratch->sums};
     if (s->min_p > 0.0f || s->top_k > 0) {
         kern->chunk_max(logits, n_vocab, scratch->maxima);
         float bound = least_logit(s, max, n_vocab, scratch);
         if (bound > -INFINITY) {
-            field.n = gather_least(logits, n_vocab, scratch->maxima, bound, scratch->ids);
-            field.ids = scratch->ids;
+            field->n = gather_least(logits, n_vocab, scratch->maxima, bound, scratch->ids);
+            field->ids = scratch->ids;
         }
     }
     /* The maximum goes first: a small temperature then cannot overflow. */
-    double mass = kern->exp_parts(field.w, field.n, max, s->temperature, field.sums);
-    if (!isfinite(mass)) return best; /* a NaN among the logits: a broken model, still an answer */
-    mass = keep_nucleus(s, &field, mass, scratch);
-    return draw(&field, mass, wefti_philox_unit(s->seed, input->choice, input->n_known), best);
+    double mass = kern->exp_parts(field->w, field->n, max, s->temperature, field->sums);
+    if (!isfinite(mass)) return 0.0; /* a NaN among the logits: a broken model, still an answer */
+    return keep_nucleus(s, field, mass, scratch);
+}
+
+/* The chain of the plan's other steps. What a first top_k is sure to drop does not come into it. */
+static struct wefti_chain open_chain(const struct weft_kern_table *kern,
+                                     const struct wefti_sampler_input *input,
+                                     const struct wefti_chain_plan *plan,
+                                     const struct wefti_sampler_logits *in,
+                                     struct wefti_sampler_scratch *scratch) {
+    struct wefti_chain_scratch *own = scratch->chain;
+    float *logits = in->logits;
+    uint32_t n = in->n_vocab;
+    bool begins_with_k =
+        plan->n > plan->n_penalties && plan->steps[plan->n_penalties] == WEFT_SAMPLER_TOP_K;
+    struct wefti_chain chain = {.input = input,
+                                .scratch = own,
+                                .counts = scratch->counts,
+                                .logits = logits,
+                                .n_vocab = in->n_vocab};
+    float bound = -INFINITY;
+    if (begins_with_k && input->sampling->top_k < n) {
+        const struct usual k = {.top_k = input->sampling->top_k};
+        kern->chunk_max(logits, n, scratch->maxima);
+        bound = least_logit(&k, 0.0f, n, scratch);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (bound > -INFINITY && !(logits[i] >= bound)) continue;
+        own->x[chain.n] = logits[i] >= -INFINITY ? (double)logits[i] : -INFINITY; /* no NaN */
+        own->ids[chain.n++] = i;
+    }
+    return chain;
+}
+
+/* What comes before the samplers, and the first of them. */
+static uint32_t prepare(const struct weft_kern_table *kern, const struct wefti_sampler_input *input,
+                        const struct wefti_chain_plan *plan, const struct wefti_sampler_logits *in,
+                        struct wefti_sampler_scratch *scratch) {
+    WEFT_ASSERT(in->n_vocab > 0 && input->n_known >= input->n_prompt);
+    mask_and_bias(input, in->logits, in->n_vocab);
+    penalise(input, plan, in->logits, scratch);
+    return kern->argmax(in->logits, in->n_vocab);
+}
+
+uint32_t wefti_sampler_choose(const struct weft_kern_table *kern,
+                              const struct wefti_sampler_input *input, float *logits,
+                              uint32_t n_vocab, struct wefti_sampler_scratch *scratch) {
+    const struct weft_sampling *s = input->sampling;
+    const struct wefti_sampler_logits in = {logits, n_vocab};
+    struct wefti_chain_plan plan = wefti_chain_plan(s);
+    uint32_t best = prepare(kern, input, &plan, &in, scratch);
+    if (s->n_allowed_tokens > 0 && logits[best] == -INFINITY) return s->allowed_tokens[0];
+    if (plan.is_greedy || !isfinite(logits[best])) return best;
+    if (plan.is_usual) {
+        const struct usual usual = usual_of(&plan, s);
+        struct field field;
+        double mass = weigh_usual(kern, &usual, &in, best, scratch, &field);
+        double u = wefti_philox_unit(s->seed, input->choice, input->n_known);
+        return mass > 0.0 ? draw(&field, mass, u, best) : best;
+    }
+    struct wefti_chain chain = open_chain(kern, input, &plan, &in, scratch);
+    wefti_chain_run(&chain, &plan, plan.n_penalties);
+    return wefti_chain_draw(&chain, &plan);
+}
+
+void wefti_sampler_probabilities(const struct weft_kern_table *kern,
+                                 const struct wefti_sampler_input *input, float *logits,
+                                 uint32_t n_vocab, struct wefti_sampler_scratch *scratch,
+                                 double *out) {
+    const struct weft_sampling *s = input->sampling;
+    const struct wefti_sampler_logits in = {logits, n_vocab};
+    struct wefti_chain_plan plan = wefti_chain_plan(s);
+    uint32_t best = prepare(kern, input, &plan, &in, scratch);
+    struct field field = {.n = 0};
+    double mass = 0.0;
+    memset(out, 0, n_vocab * sizeof *out);
+    if (!plan.is_greedy && !plan.is_usual && isfinite(logits[best])) {
+        struct wefti_chain chain = open_chain(kern, input, &plan, &in, scratch);
+        wefti_chain_run(&chain, &plan, plan.n_penalties);
+        wefti_chain_probabilities(&chain, &plan, out);
+        return;
+    }
+    if (!plan.is_greedy && isfinite(logits[best])) {
+        const struct usual usual = usual_of(&plan, s);
+        mass = weigh_usual(kern, &usual, &in, best, scratch, &field);
+    }
+    for (uint32_t i = 0; mass > 0.0 && i < field.n; i++)
+        out[field.ids ? field.ids[i] : i] = (double)field.w[i] / mass;
+    if (!(mass > 0.0)) out[best] = 1.0;
 }
 
 /* ------------------------------------------------------------------------ log-probabilities --- */

@@ -102,6 +102,7 @@ bool wefti_sampler_drop_small(float *w, uint32_t n, const struct wefti_sampler_g
                               struct wefti_sampler_scratch *scratch) {
     struct threshold keep;
     if (!select_largest(w, n, goal, scratch, &keep)) return false;
+    if (goal->keeps_ties) keep.n_equal = n;
     drop_below(w, n, &keep);
     return true;
 }

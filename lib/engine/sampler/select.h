@@ -11,7 +11,8 @@
 /* The goal that kept weights must reach: a number of them, or a sum. */
 struct wefti_sampler_goal {
     uint32_t n;
-    double mass; /* used when n == 0 */
+    double mass;     /* used when n == 0 */
+    bool keeps_ties; /* all weights equal to the least one that is kept stay, too */
 };
 
 /* Keeps the smallest set of largest weights that reaches the goal, and sets the others to 0. False:
