@@ -251,6 +251,8 @@ void weft_api_call_prepare(weft_api_call *call) {
             encode_prompts(call);
         if (p->suffix) wefti_api_add_suffix(call);
         if (p->bad_words_wanted && !call->error.status) wefti_api_encode_bad_words(call);
+        if (p->sampling.dry_multiplier > 0.0f && !call->error.status)
+            wefti_api_encode_dry_breakers(call);
         keep_echoed_texts(call);
     }
     wefti_api_params_drop_json(p);

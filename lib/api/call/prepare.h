@@ -14,6 +14,9 @@ void wefti_api_add_suffix(weft_api_call *call);
 /* Those that params.bad_words_wanted are (bad_words.c). */
 void wefti_api_encode_bad_words(weft_api_call *call);
 
+/* Those of DRY (dry_breakers.c). */
+void wefti_api_encode_dry_breakers(weft_api_call *call);
+
 /* A conversation, by the template (chat_prompt.c). */
 void wefti_api_encode_chat(weft_api_call *call);
 

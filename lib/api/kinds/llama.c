@@ -22,7 +22,6 @@ static const char *const own_fields[] = {
 };
 
 static const struct refused_field refused[] = {
-    {"samplers", IF_NULL},
     {"min_keep", IF_AT_MOST_ZERO},
     {"n_indent", IF_AT_MOST_ZERO},
     {"t_max_predict_ms", IF_AT_MOST_ZERO},
@@ -162,7 +161,7 @@ static void read_fields(const struct reader *r, const struct weft_api_limits *li
     wefti_api_json_get_bool(r, "return_tokens", &params->return_tokens);
     wefti_api_params_read_sampling(&shared, &own, params);
     wefti_api_params_read_grammar(r, params);
-    wefti_api_params_read_penalties(r, limits, params);
+    wefti_api_params_read_penalties(r, params);
     read_bias(r, limits, params);
     wefti_api_params_read_stops(r, "stop", params);
     wefti_api_params_read_stop_tokens(&shared, limits, params);

@@ -22,18 +22,11 @@ static const struct refused_field refused[] = {
     {"think", IF_FALSE},    {NULL, IF_NULL},
 };
 
-static const struct refused_field refused_options[] = {
-    {"tfs_z", IF_ONE},
-    {"typical_p", IF_ONE},
-    {"mirostat", IF_ZERO},
-    {NULL, IF_NULL},
-};
-
 /* About the machine and the memory, which are settings of the server here. */
 static const char *const ignored_options[] = {
-    "numa",     "num_ctx",        "num_batch",        "num_gpu",      "main_gpu",     "low_vram",
-    "f16_kv",   "logits_all",     "vocab_only",       "use_mmap",     "use_mlock",    "num_thread",
-    "num_keep", "embedding_only", "penalize_newline", "mirostat_eta", "mirostat_tau", NULL,
+    "numa",     "num_ctx",        "num_batch",        "num_gpu",  "main_gpu",  "low_vram",
+    "f16_kv",   "logits_all",     "vocab_only",       "use_mmap", "use_mlock", "num_thread",
+    "num_keep", "embedding_only", "penalize_newline", NULL,
 };
 
 /* ollama's defaults, where generation_config.json is silent. */
@@ -62,9 +55,8 @@ static void read_options(const struct reader *r, const struct weft_api_limits *l
     own.defaults = with_defaults(limits->defaults);
     if (value && !json_is_object(value))
         wefti_api_json_wrong_type(r, "options", "an object", value);
-    wefti_api_params_refuse(&inner, refused_options);
     wefti_api_params_read_sampling(&inner, &own, params);
-    wefti_api_params_read_penalties(&inner, limits, params);
+    wefti_api_params_read_penalties(&inner, params);
     wefti_api_params_read_stops(&inner, "stop", params);
     wefti_api_params_read_stop_tokens(&inner, limits, params);
     read_num_predict(&inner, limits, params);

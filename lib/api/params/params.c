@@ -59,6 +59,7 @@ bool wefti_api_params_parse(json_t *json, const weft_api_kind *kind,
     kind->parse(&r, limits, params);
     if (params->n_run < params->n) params->n_run = params->n;
     if (kind->generates) wefti_api_params_read_service(&r, params);
+    if (kind->generates) wefti_api_params_check_samplers(&r, limits, params);
     wefti_api_params_read_ids(&r, kind, limits, params);
     if (params->sampling.grammar.kind != WEFT_GRAMMAR_NONE) {
         params->sampling.grammar.json_blanks = params->is_compact ? 0 : limits->json_blanks;

@@ -60,6 +60,7 @@ struct chat {
     uint32_t n_prompt_end;
 };
 
+#define API_DRY_BREAKER_BYTES_MAX 256
 #define API_BAD_WORDS_MAX 1024
 #define API_BAD_WORD_BYTES_MAX 4096
 /* Templates look their names up one by one, whenever they use one. */
@@ -114,13 +115,15 @@ struct params {
     uint32_t n_own_stop_tokens;
     struct weft_logit_bias *bias;
     uint32_t *allowed_tokens;
-    const json_t *bad_words_wanted; /* strings of the JSON; NULL: none */
-    uint32_t *bad_words;            /* their tokens, the sampling's */
-    char *grammar_text;             /* the sampling's; NULL: none */
-    const char *grammar_field;      /* that brought it, */
-    const char *grammar_param;      /* and that it is part of */
-    bool is_compact;                /* its JSON has no blanks */
-    struct weft_sampling sampling;  /* points into this struct; max_tokens is final after
+    const json_t *bad_words_wanted;           /* strings of the JSON; NULL: none */
+    uint32_t *bad_words;                      /* their tokens, the sampling's */
+    const json_t *breakers_wanted;            /* strings of the JSON; NULL: the usual ones */
+    uint32_t breakers[WEFT_DRY_BREAKERS_MAX]; /* their tokens, the sampling's */
+    char *grammar_text;                       /* the sampling's; NULL: none */
+    const char *grammar_field;                /* that brought it, */
+    const char *grammar_param;                /* and that it is part of */
+    bool is_compact;                          /* its JSON has no blanks */
+    struct weft_sampling sampling;            /* points into this struct; max_tokens is final after
                                       wefti_api_params_fit */
 };
 

@@ -67,10 +67,12 @@ static void refuse_what_changes_logits(const struct reader *r, struct params *pa
     struct weft_sampling *s = &params->sampling;
     static const char *const names[] = {"repetition_penalty", "presence_penalty",
                                         "frequency_penalty",  "logit_bias",
-                                        "allowed_token_ids",  "bad_words"};
+                                        "allowed_token_ids",  "bad_words",
+                                        "dry_multiplier",     "mirostat"};
     bool is_set[] = {s->repetition_penalty != 1.0f, s->presence_penalty != 0.0f,
                      s->frequency_penalty != 0.0f,  s->n_bias > 0,
-                     s->n_allowed_tokens > 0,       params->bad_words_wanted != NULL};
+                     s->n_allowed_tokens > 0,       params->bad_words_wanted != NULL,
+                     s->dry_multiplier > 0.0f,      s->mirostat > 0};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (is_set[i] && wefti_api_json_get(r, names[i]))
             weft_api_error_set(r->error, 400, names[i], NULL,

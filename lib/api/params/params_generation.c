@@ -258,24 +258,11 @@ void wefti_api_params_read_sampling(const struct reader *r, const struct weft_ap
     if (s->temperature > 0 && s->temperature < 1e-4f) s->temperature = 1e-4f;
     wefti_api_params_read_bias(r, limits, params);
     wefti_api_params_read_tokens_wanted(r, limits, params);
+    wefti_api_params_read_samplers(r, params);
 }
 
-/* Penalties look at all there is: a shorter view of it is refused if there are any. */
-void wefti_api_params_read_penalties(const struct reader *r, const struct weft_api_limits *limits,
-                                     struct params *params) {
-    struct weft_sampling *s = &params->sampling;
-    int64_t last_n = -1;
-    wefti_api_json_get_float(r, "repeat_penalty", 1e-3, 1e3, &s->repetition_penalty);
-    wefti_api_json_get_int(r, "repeat_last_n", -1, INT32_MAX, &last_n);
-    if (last_n == 0) {
-        s->repetition_penalty = 1.0f;
-        s->presence_penalty = s->frequency_penalty = 0.0f;
-    }
-    bool has_any = s->repetition_penalty != 1.0f || s->presence_penalty != 0.0f ||
-                   s->frequency_penalty != 0.0f;
-    if (has_any && last_n > 0 && last_n < limits->max_model_len)
-        weft_api_error_set(r->error, 400, "repeat_last_n", "unsupported_parameter",
-                           "'repeat_last_n' can only be -1 or 0: penalties look at all tokens");
+void wefti_api_params_read_penalties(const struct reader *r, struct params *params) {
+    wefti_api_json_get_float(r, "repeat_penalty", 1e-3, 1e3, &params->sampling.repetition_penalty);
 }
 
 /* ------------------------------------------------------------------------ log-probabilities --- */
@@ -373,5 +360,5 @@ void wefti_api_params_read_llama_names(const struct reader *r, struct params *pa
     read_most_tokens(r, "n_predict", -1, params);
     if (params->has_max_tokens && params->sampling.max_tokens < least_max_tokens(params))
         weft_api_error_set(r->error, 400, "n_predict", NULL, "'n_predict' must not be 0 here");
-    wefti_api_json_get_float(r, "repeat_penalty", 1e-3, 1e3, &params->sampling.repetition_penalty);
+    wefti_api_params_read_penalties(r, params);
 }

@@ -99,7 +99,8 @@ void wefti_api_params_read_tokens_wanted(const struct reader *r,
                                          const struct weft_api_limits *limits,
                                          struct params *params);
 
-/* All of base/sampling.h's list, "seed", "logit_bias" as an object, and read_tokens_wanted. */
+/* All of base/sampling.h's list, "seed", "logit_bias" as an object, read_tokens_wanted and
+ * read_samplers. */
 void wefti_api_params_read_sampling(const struct reader *r, const struct weft_api_limits *limits,
                                     struct params *params);
 void wefti_api_params_read_bias(const struct reader *r, const struct weft_api_limits *limits,
@@ -118,8 +119,13 @@ void wefti_api_params_read_stops(const struct reader *r, const char *field, stru
 void wefti_api_params_read_stop_tokens(const struct reader *r, const struct weft_api_limits *limits,
                                        struct params *params);
 
-/* llama-server's "repeat_penalty" and "repeat_last_n", after those of read_sampling. */
-void wefti_api_params_read_penalties(const struct reader *r, const struct weft_api_limits *limits,
+/* llama-server's "repeat_penalty", after those of read_sampling. */
+void wefti_api_params_read_penalties(const struct reader *r, struct params *params);
+
+/* "samplers", "sampler_variant" and "dry_sequence_breakers". */
+void wefti_api_params_read_samplers(const struct reader *r, struct params *params);
+/* Once all of them are read: what does not go together. */
+void wefti_api_params_check_samplers(const struct reader *r, const struct weft_api_limits *limits,
                                      struct params *params);
 
 /* How many log-probabilities each token is to have: up to --max-logprobs, or -1 for all of the vocabulary. */

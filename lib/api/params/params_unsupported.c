@@ -19,11 +19,6 @@ static const struct refused_field unsupported[] = {
     {"logprob_token_ids", IF_EMPTY},
     {"vllm_xargs", IF_EMPTY},
     /* llama-server's own: they change the output, so they must not be ignored. */
-    {"typical_p", IF_ONE},
-    {"mirostat", IF_ZERO},
-    {"dry_multiplier", IF_ZERO},
-    {"xtc_probability", IF_ZERO},
-    {"dynatemp_range", IF_ZERO},
     {"lora", IF_EMPTY},
     {NULL, IF_NULL},
 };
@@ -116,6 +111,15 @@ void wefti_api_params_refuse_chat(const struct reader *r) {
     wefti_api_json_note(r, "parallel_tool_calls");
 }
 
+/* transformers' name. */
+static void refuse_contrastive(const struct reader *r) {
+    const json_t *value = wefti_api_json_get(r, "penalty_alpha");
+    if (value && !wefti_api_params_is_harmless(value, IF_ZERO))
+        weft_api_error_set(r->error, 400, "penalty_alpha", "unsupported_parameter",
+                           "'penalty_alpha' is not supported: contrastive search would compute "
+                           "'top_k' continuations for each token");
+}
+
 /* Of other kinds of data; the second is llama-server's. */
 static void refuse_data(const struct reader *r) {
     static const char *const fields[] = {"prompt_embeds", "multimodal_data", "multi_modal_data"};
@@ -132,6 +136,7 @@ static void refuse_data(const struct reader *r) {
 void wefti_api_params_refuse_unsupported(const struct reader *r) {
     wefti_api_params_refuse(r, unsupported);
     refuse_data(r);
+    refuse_contrastive(r);
     const json_t *modalities = wefti_api_json_get(r, "modalities");
     for (size_t i = 0; i < json_array_size(modalities); i++) {
         const json_t *item = json_array_get(modalities, i);
