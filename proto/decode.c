@@ -242,6 +242,16 @@ static const float *read_values(weft_proto_decoder *dec, bool may_be, uint32_t *
     return values;
 }
 
+/* Of Mirostat or adaptive-p: any number that is one. */
+static double read_state(struct weft_msgpack_reader *rd) {
+    double state;
+    uint64_t bits = weft_msgpack_read_u64(rd, "sampler_state");
+    memcpy(&state, &bits, sizeof state);
+    if (isfinite(state)) return state;
+    weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "sampler_state", "is no number");
+    return 0.0;
+}
+
 /* Up to `n_max` entries, see put_logprobs; nil: none. */
 static const struct weft_logprobs *read_logprobs(weft_proto_decoder *dec, const char *field,
                                                  uint32_t n_max, uint32_t *n_out) {
@@ -322,6 +332,7 @@ static void read_choices(weft_proto_decoder *dec, struct weft_submit *submit) {
         uint32_t n_more = weft_msgpack_read_open(rd, "choice", WEFTI_PROTO_F_CHOICE);
         choices[i].output = read_tokens(dec, "output", WEFT_CONTEXT_MAX, &choices[i].n_output);
         choices[i].finished = weft_msgpack_read_bool(rd, "finished");
+        choices[i].sampler_state = read_state(rd);
         weft_msgpack_read_close(rd, "choice", n_more);
     }
     weft_msgpack_read_close(rd, "choices", 0);
@@ -422,6 +433,7 @@ static void read_event(weft_proto_decoder *dec, struct weft_event *event) {
     event->n_prompt_cached = weft_msgpack_read_u32(rd, "n_prompt_cached", WEFT_CONTEXT_MAX);
     event->queued_us = weft_msgpack_read_u64(rd, "queued_us");
     event->values = read_values(dec, !event->sampled && event->end, &event->n_values);
+    event->sampler_state = read_state(rd);
     weft_msgpack_read_close(rd, "event", n_more);
 }
 
@@ -580,6 +592,7 @@ static void read_start(weft_proto_decoder *dec, struct weft_step_start *start) {
     read_sampling(dec, &start->sampling);
     start->n_window_skipped = weft_msgpack_read_u32(rd, "n_window_skipped", WEFT_CONTEXT_MAX);
     read_pooling(dec, &start->sampling, start->n_prompt, &start->pooling);
+    start->sampler_state = read_state(rd);
     weft_msgpack_read_close(rd, "start", n_more);
     if (start->n_tokens < start->n_prompt || start->n_cached >= start->n_tokens ||
         start->n_prompt_logprobs_done > start->n_prompt)
@@ -590,7 +603,8 @@ static void read_start(weft_proto_decoder *dec, struct weft_step_start *start) {
 
 static void read_starts(weft_proto_decoder *dec, struct weft_step_plan *plan) {
     struct weft_msgpack_reader *rd = &dec->rd;
-    plan->n_starts = weft_msgpack_read_list(rd, "starts", WEFTI_PROTO_START_BYTES_MIN, WEFT_SEQS_MAX);
+    plan->n_starts =
+        weft_msgpack_read_list(rd, "starts", WEFTI_PROTO_START_BYTES_MIN, WEFT_SEQS_MAX);
     struct weft_step_start *starts = take(dec, "starts", plan->n_starts, sizeof *starts);
     for (uint32_t i = 0; i < plan->n_starts && !rd->err; i++)
         read_start(dec, &starts[i]);
@@ -707,6 +721,7 @@ static void read_out(weft_proto_decoder *dec, struct weft_step_out *out) {
     out->prompt_logprobs = read_prompt_logprobs(dec, &out->prompt_pos, &out->n_prompt_logprobs);
     out->forced = read_tokens(dec, "forced", WEFT_FORCED_MAX, &out->n_forced);
     out->values = read_values(dec, out->ran && !out->sampled && out->finish, &out->n_values);
+    out->sampler_state = read_state(rd);
     weft_msgpack_read_close(rd, "out", n_more);
     if (!out->ran && (out->sampled || out->is_late || out->n_prompt_logprobs > 0))
         weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "out", "of a row that did not run has results");

@@ -1,6 +1,7 @@
 /* Encoding: one function per struct, each a straight list of writes in the order of proto/schema.md.
  * The buffer remembers a failure, so that only the end looks for it. Vectors of plain numbers go out
  * as one `bin` each, so a decode plan of 64 rows is a handful of small writes. */
+#include <math.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -103,6 +104,14 @@ static void put_pooling(struct weft_buf *buf, const struct weft_pooling *pooling
     weft_msgpack_add_uint(buf, pooling->n_first);
 }
 
+/* Its bits as a number: 0, which most samplings have, is one byte. */
+static void put_state(struct weft_buf *buf, double state) {
+    uint64_t bits;
+    WEFT_ASSERT(isfinite(state));
+    memcpy(&bits, &state, sizeof bits);
+    weft_msgpack_add_uint(buf, bits);
+}
+
 /* Writes `n` entries as three vectors: heads, all best ids, those ids' values. None: nil. */
 static void put_logprobs(struct weft_buf *buf, const struct weft_logprobs *entries, uint32_t n) {
     if (n == 0) {
@@ -147,6 +156,7 @@ static void put_submit(struct weft_buf *buf, const struct weft_submit *submit) {
         weft_msgpack_add_array(buf, WEFTI_PROTO_F_CHOICE);
         put_bin(buf, choice->output, choice->n_output, sizeof *choice->output);
         weft_msgpack_add_bool(buf, choice->finished);
+        put_state(buf, choice->sampler_state);
     }
     weft_msgpack_add_uint(buf, submit->n_prompt_logprobs_done);
     weft_msgpack_add_uint(buf, submit->age_us);
@@ -181,6 +191,7 @@ static void put_event(struct weft_buf *buf, const struct weft_event *event) {
     weft_msgpack_add_uint(buf, event->n_prompt_cached);
     weft_msgpack_add_uint(buf, event->queued_us);
     put_bin(buf, event->values, event->n_values, sizeof *event->values);
+    put_state(buf, event->sampler_state);
 }
 
 static void put_activity(struct weft_buf *buf, const struct weft_activity *activity) {
@@ -266,6 +277,7 @@ static void put_start(struct weft_buf *buf, const struct weft_step_start *start)
     put_sampling(buf, &start->sampling);
     weft_msgpack_add_uint(buf, start->n_window_skipped);
     put_pooling(buf, &start->pooling);
+    put_state(buf, start->sampler_state);
 }
 
 static void put_grants(struct weft_buf *buf, const struct weft_step_grant *grants, uint32_t n) {
@@ -318,6 +330,7 @@ static void put_out(struct weft_buf *buf, const struct weft_step_out *out) {
     put_logprobs(buf, out->prompt_logprobs, out->n_prompt_logprobs);
     put_bin(buf, out->forced, out->n_forced, sizeof *out->forced);
     put_bin(buf, out->values, out->n_values, sizeof *out->values);
+    put_state(buf, out->sampler_state);
 }
 
 static void put_result(struct weft_buf *buf, const struct weft_step_result *result) {

@@ -45,7 +45,8 @@
  *      any text
  *   13: sampling parameters have those of beam search
  *   14: a submit and a start have a pooling, an event and an out values; a model has n_hidden and n_labels
- *   15: sampling parameters have more samplers, their order and variant, and breakers of DRY */
+ *   15: sampling parameters have more samplers, their order and variant, and breakers of DRY; what
+ *      Mirostat and adaptive-p remember goes with tokens */
 #define WEFT_PROTO_VERSION 15
 
 enum weft_proto_type {

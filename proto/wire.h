@@ -32,11 +32,11 @@
 #define WEFTI_PROTO_ONE_MORE(...) +1
 #define WEFTI_PROTO_F_SAMPLING (7 WEFT_SAMPLING_LIST(WEFTI_PROTO_ONE_MORE, WEFTI_PROTO_ONE_MORE))
 #define WEFTI_PROTO_F_GRAMMAR 6
-#define WEFTI_PROTO_F_CHOICE 2
+#define WEFTI_PROTO_F_CHOICE 3
 #define WEFTI_PROTO_F_LOGPROBS 3
-#define WEFTI_PROTO_F_EVENT 13
-#define WEFTI_PROTO_F_OUT 11
-#define WEFTI_PROTO_F_START 12
+#define WEFTI_PROTO_F_EVENT 14
+#define WEFTI_PROTO_F_OUT 12
+#define WEFTI_PROTO_F_START 13
 #define WEFTI_PROTO_START_BYTES_MIN (WEFTI_PROTO_F_START + WEFTI_PROTO_F_SAMPLING)
 #define WEFTI_PROTO_F_AWAITED 2
 #define WEFTI_PROTO_F_ACTIVITY 4
@@ -76,13 +76,13 @@ _Static_assert(sizeof(struct wefti_proto_logprob_head) == WEFT_LOGPROB_HEAD_BYTE
 
 _Static_assert(WEFT_COUNTERS <= WEFTI_PROTO_COUNTERS_MAX, "they fit");
 
-/* The largest messages fit by construction. An out or an event has at most twelve numbers of nine
+/* The largest messages fit by construction. An out or an event has at most fourteen numbers of nine
  * bytes, two lists of log-probabilities: an array and three `bin` headers of five bytes each, and the
  * header of values, besides entries and values themselves, which are counted as
  * WEFT_STEP_LOGPROB_BYTES_MAX. Each forced token
  * of an out, of five bytes at most, becomes an event. */
-#define WEFTI_PROTO_ROW_BYTES_MAX (1u + 12u * 9u + 2u * (1u + 3u * 5u) + 5u)
-_Static_assert(WEFTI_PROTO_F_OUT <= 13 && WEFTI_PROTO_F_EVENT <= 13, "as counted");
+#define WEFTI_PROTO_ROW_BYTES_MAX (1u + 14u * 9u + 2u * (1u + 3u * 5u) + 5u)
+_Static_assert(WEFTI_PROTO_F_OUT <= 14 && WEFTI_PROTO_F_EVENT <= 14, "as counted");
 _Static_assert(WEFT_STEP_LOGPROB_BYTES_MAX +
                        WEFT_SEQS_MAX * (1 + WEFT_FORCED_MAX) * WEFTI_PROTO_ROW_BYTES_MAX + 1024 <=
                    WEFT_MESSAGE_BYTES_MAX,

@@ -332,6 +332,7 @@ static void sample(weft_eng *eng, const struct wefti_engine_job *job, float *log
         .n_prompt = slot->n_prompt,
         .n_known = slot->n_known,
         .mask = guide.is_free ? NULL : guide.mask,
+        .state = &slot->sampler_state,
     };
     bool is_forced = guide.n_forced > 0;
     out->sampled = is_forced || !has_grammar || (guide.mask && !guide.is_empty);
@@ -467,6 +468,7 @@ static weft_err compute(weft_eng *eng, const struct step *step, struct weft_errm
 /* Nothing follows an end. */
 static void append(weft_eng *eng, struct wefti_slot *slot, struct weft_step_out *out) {
     uint32_t n = out->n_forced;
+    if (weft_sampling_has_state(&slot->sampling)) out->sampler_state = slot->sampler_state;
     out->output_idx = slot->n_known - slot->n_prompt;
     wefti_slot_append(&eng->slots, slot, out->token);
     for (out->n_forced = 0; out->n_forced < n && slot->finish == WEFT_END_NONE; out->n_forced++)

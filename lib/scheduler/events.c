@@ -24,6 +24,7 @@ static void add_out(struct weft_event *event, const struct weft_step_out *out) {
     event->sampled = out->sampled;
     event->token = out->token;
     event->output_idx = out->output_idx;
+    event->sampler_state = out->sampler_state;
     event->has_logprobs = out->has_logprobs;
     event->logprobs = out->logprobs;
     event->prompt_pos = out->prompt_pos;

@@ -17,6 +17,7 @@ static size_t request_bytes(const struct weft_submit *submit) {
     return sizeof(struct request) + wefti_sched_n_seqs(submit) * sizeof(struct seq) +
            submit->n_prompt * sizeof(uint32_t) + submit->sampling.n_stop_tokens * sizeof(uint32_t) +
            submit->sampling.n_masked_tokens * sizeof(uint32_t) +
+           submit->sampling.n_dry_breakers * sizeof(uint32_t) +
            submit->sampling.n_bias * sizeof(struct weft_logit_bias) +
            weft_sampling_long_bytes(&submit->sampling);
 }
@@ -42,6 +43,8 @@ static void copy_arrays(struct request *req, const struct weft_submit *submit) {
         append(&at, sampling->allowed_tokens, sampling->n_allowed_tokens * sizeof(uint32_t));
     req->sampling.bad_words =
         append(&at, sampling->bad_words, sampling->n_bad_words * sizeof(uint32_t));
+    req->sampling.dry_breakers =
+        append(&at, sampling->dry_breakers, sampling->n_dry_breakers * sizeof(uint32_t));
     req->sampling.grammar.text = append(&at, sampling->grammar.text, sampling->grammar.n_bytes);
 }
 
@@ -59,6 +62,7 @@ static weft_err init_seq(struct seq *seq, struct request *req, uint32_t choice,
     if (!seq->output) return WEFT_E_NOMEM;
     memcpy(seq->output, resumed->output, resumed->n_output * sizeof *seq->output);
     seq->n_output = seq->output_cap = resumed->n_output;
+    seq->sampler_state = resumed->sampler_state;
     seq->n_computed_max =
         req->n_prompt + resumed->n_output - 1; /* the last one's was never needed */
     return WEFT_OK;

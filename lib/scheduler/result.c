@@ -271,8 +271,10 @@ static void add_forced(weft_sched *sched, struct seq *seq, const struct weft_ste
     struct row *next = next_row(sched, seq);
     for (uint32_t i = 0; i < out->n_forced; i++) {
         bool is_last = i + 1 == out->n_forced;
-        struct weft_step_out one = {
-            .sampled = true, .token = out->forced[i], .output_idx = seq->n_output};
+        struct weft_step_out one = {.sampled = true,
+                                    .token = out->forced[i],
+                                    .output_idx = seq->n_output,
+                                    .sampler_state = seq->sampler_state};
         add_token(sched, seq, out->forced[i]);
         wefti_sched_event_push(sched, seq, &one, is_last ? out->finish : WEFT_END_NONE);
     }
@@ -306,7 +308,10 @@ static void commit(weft_sched *sched, const struct row *row, const struct weft_s
         if (row->samples) wefti_sched_beam_take(sched, seq, out);
         return;
     }
-    if (out->sampled) add_token(sched, seq, out->token);
+    if (out->sampled) {
+        add_token(sched, seq, out->token);
+        seq->sampler_state = out->sampler_state;
+    }
     bool tells = out->sampled || out->n_prompt_logprobs > 0 || out->n_values > 0;
     enum weft_end end = out->n_forced > 0 ? WEFT_END_NONE : out->finish;
     if (tells || end) wefti_sched_event_push(sched, seq, tells ? out : NULL, end);

@@ -95,6 +95,7 @@ struct seq {
     enum seq_state state;
     uint32_t *output; /* as the worker reported so far; grows on the way */
     uint32_t n_output, output_cap;
+    double sampler_state;    /* after the last of it, where the sampling has one */
     uint32_t n_computed_max; /* most tokens it ever had in the cache: below it is recomputation */
 
     /* While RUNNING. */

@@ -38,6 +38,11 @@ static bool same_model(const struct weft_model_info *a, const struct weft_model_
            a->n_labels == b->n_labels;
 }
 
+/* Bit for bit. */
+static bool same_state(double a, double b) {
+    return memcmp(&a, &b, sizeof a) == 0;
+}
+
 static bool same_grammar(const struct weft_grammar *a, const struct weft_grammar *b) {
     return a->kind == b->kind && a->thinking == b->thinking && a->marks == b->marks &&
            a->json_blanks == b->json_blanks && a->json_digits == b->json_digits &&
@@ -97,7 +102,7 @@ static bool same_submit(const struct weft_submit *a, const struct weft_submit *b
         return false;
     for (uint32_t i = 0; i < a->n_choices; i++) {
         const struct weft_submit_choice *x = &a->choices[i], *y = &b->choices[i];
-        if (x->finished != y->finished ||
+        if (x->finished != y->finished || !same_state(x->sampler_state, y->sampler_state) ||
             !same_items(x->output, x->n_output, y->output, y->n_output, sizeof *x->output))
             return false;
     }
@@ -109,7 +114,8 @@ static bool same_event(const struct weft_event *a, const struct weft_event *b) {
         a->sampled != b->sampled || a->end != b->end || a->has_logprobs != b->has_logprobs ||
         a->prompt_pos != b->prompt_pos || a->n_prompt_cached != b->n_prompt_cached ||
         a->queued_us != b->queued_us ||
-        !same_items(a->values, a->n_values, b->values, b->n_values, sizeof *a->values))
+        !same_items(a->values, a->n_values, b->values, b->n_values, sizeof *a->values) ||
+        !same_state(a->sampler_state, b->sampler_state))
         return false;
     if (a->sampled && (a->token != b->token || a->output_idx != b->output_idx)) return false;
     if (a->has_logprobs && !same_logprobs(&a->logprobs, 1, &b->logprobs, 1)) return false;
@@ -156,7 +162,8 @@ static bool same_out(const struct weft_step_out *a, const struct weft_step_out *
         a->prompt_pos != b->prompt_pos || a->is_late != b->is_late)
         return false;
     if (!same_items(a->forced, a->n_forced, b->forced, b->n_forced, sizeof *a->forced) ||
-        !same_items(a->values, a->n_values, b->values, b->n_values, sizeof *a->values))
+        !same_items(a->values, a->n_values, b->values, b->n_values, sizeof *a->values) ||
+        !same_state(a->sampler_state, b->sampler_state))
         return false;
     if (a->sampled && (a->token != b->token || a->output_idx != b->output_idx)) return false;
     if (a->has_logprobs && !same_logprobs(&a->logprobs, 1, &b->logprobs, 1)) return false;
@@ -181,6 +188,7 @@ static bool same_start(const struct weft_step_start *a, const struct weft_step_s
            a->n_prompt == b->n_prompt && a->n_cached == b->n_cached &&
            a->n_prompt_logprobs_done == b->n_prompt_logprobs_done &&
            a->n_window_skipped == b->n_window_skipped &&
+           same_state(a->sampler_state, b->sampler_state) &&
            same_sampling(&a->sampling, &b->sampling) && same_pooling(&a->pooling, &b->pooling);
 }
 
@@ -403,7 +411,7 @@ static const struct weft_logprobs *three_logprobs(void) {
 static void fill_submit(struct weft_submit *submit, bool max) {
     static const struct weft_submit_choice fresh[1];
     static const struct weft_submit_choice resumed[3] = {
-        {few_tokens, 4, false}, {few_tokens, 0, false}, {few_tokens + 1, 2, true}};
+        {few_tokens, 4, 0.5, false}, {few_tokens, 0, 0, false}, {few_tokens + 1, 2, -2, true}};
     *submit = (struct weft_submit){.request_id = 7,
                                    .attempt = 1,
                                    .prompt = few_tokens,
@@ -436,7 +444,8 @@ static void fill_events(struct weft_msg_events *events, bool max) {
                                   .sampled = true,
                                   .token = 70000,
                                   .output_idx = 5,
-                                  .queued_us = 1500};
+                                  .queued_us = 1500,
+                                  .sampler_state = -0.0};
     list[1] = (struct weft_event){.request_id = 8, .attempt = 2, .end = WEFT_END_DEADLINE};
     list[2] = (struct weft_event){.request_id = UINT64_MAX,
                                   .attempt = UINT32_MAX,
@@ -542,6 +551,7 @@ static void fill_result(struct weft_step_result *result, bool max) {
                                      .token = 300,
                                      .output_idx = 1,
                                      .n_forced = 2,
+                                     .sampler_state = 9.75,
                                      .forced = forced};
     outs[4] = (struct weft_step_out){.slot = 6,
                                      .gen = 1,
@@ -590,6 +600,7 @@ static void fill_plan(struct weft_step_plan *plan, bool max) {
                                          .n_prompt = 2,
                                          .n_cached = 3,
                                          .n_window_skipped = WEFT_CONTEXT_MAX,
+                                         .sampler_state = -1e300,
                                          .n_prompt_logprobs_done = 2};
     fill_sampling(&starts[1].sampling, true);
     *plan = (struct weft_step_plan){.epoch = 1, .step = 1001, .n_rows = 2, .rows = rows};
@@ -824,6 +835,10 @@ static void random_grammar(uint64_t *rand, struct weft_grammar *grammar) {
     grammar->text = text;
 }
 
+static double random_state(uint64_t *rand) {
+    return coin(rand) ? 0.0 : (weft_rand_unit(rand) - 0.5) * 100.0;
+}
+
 static void random_sampling(uint64_t *rand, struct weft_sampling *sampling) {
     weft_sampling_init(sampling);
     sampling->seed = number64(rand);
@@ -945,6 +960,7 @@ static void random_submit(uint64_t *rand, struct weft_submit *submit) {
         choices[i].n_output = submit->pooling.kind == WEFT_POOLING_NONE ? count(rand, 300) : 0;
         choices[i].output = tokens(rand, choices[i].n_output);
         choices[i].finished = coin(rand);
+        choices[i].sampler_state = random_state(rand);
     }
     submit->choices = choices;
     submit->n_prompt_logprobs_done = weft_rand_below(rand, submit->n_prompt + 1);
@@ -975,6 +991,7 @@ static void random_event(uint64_t *rand, struct weft_event *event) {
     event->n_prompt_cached = number(rand, WEFT_CONTEXT_MAX);
     event->queued_us = number64(rand);
     event->values = random_values(rand, !event->sampled && event->end, &event->n_values);
+    event->sampler_state = random_state(rand);
 }
 
 static void random_out(uint64_t *rand, struct weft_step_out *out) {
@@ -985,6 +1002,7 @@ static void random_out(uint64_t *rand, struct weft_step_out *out) {
     out->is_late = out->ran && !out->sampled && coin(rand);
     out->n_forced = out->sampled && coin(rand) ? count(rand, WEFT_FORCED_MAX) : 0;
     out->forced = tokens(rand, out->n_forced);
+    out->sampler_state = random_state(rand);
     out->token = number(rand, WEFT_VOCAB_MAX - 1);
     out->output_idx = number(rand, WEFT_CONTEXT_MAX);
     out->finish = (enum weft_end)weft_rand_below(rand, WEFT_END_LENGTH + 1);
@@ -1006,6 +1024,7 @@ static void random_start(uint64_t *rand, struct weft_step_start *start) {
     start->n_cached = weft_rand_below(rand, start->n_tokens);
     start->n_prompt_logprobs_done = weft_rand_below(rand, start->n_prompt + 1);
     start->n_window_skipped = number(rand, WEFT_CONTEXT_MAX);
+    start->sampler_state = random_state(rand);
     random_sampling(rand, &start->sampling);
     random_pooling(rand, start->n_prompt, &start->sampling, &start->pooling);
 }

@@ -461,8 +461,8 @@ static void claims_without_bytes_cost_nothing(void **state) {
 static void a_submit_that_contradicts_itself_is_refused(void **state) {
     struct fixture *fix = *state;
     static const uint32_t tokens[] = {1, 2, WEFT_VOCAB_MAX};
-    static const struct weft_submit_choice with_output = {tokens, 2, false},
-                                           finished = {tokens, 0, true};
+    static const struct weft_submit_choice with_output = {.output = tokens, .n_output = 2},
+                                           finished = {.output = tokens, .finished = true};
     struct weft_msg msg = sample(WEFT_MSG_SUBMIT, false);
     msg.submit.prompt = tokens;
     msg.submit.n_prompt = 3;
@@ -575,7 +575,7 @@ static void a_plan_that_contradicts_itself_is_refused(void **state) {
     msg = sample(WEFT_MSG_PLAN, true);
     encode(fix, &msg);
     /* The first start: slot 4, gen 1, choice 0, bin 16, ..., n_prompt 4, n_cached 0, told 0. */
-    char *start = memmem(fix->buf.data, fix->buf.len, "\x9c\x04\x01\x00\xc4\x10", 6);
+    char *start = memmem(fix->buf.data, fix->buf.len, "\x9d\x04\x01\x00\xc4\x10", 6);
     assert_non_null(start);
     static const char wrong[][3] = {{0, 0, 0}, {5, 0, 0}, {4, 4, 0}, {4, 0, 5}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -607,9 +607,18 @@ static void results_and_events_that_contradict_themselves_are_refused(void **sta
     out.has_logprobs = out.sampled = out.ran = false;
     assert_refused(fix, &msg, WEFT_E_PROTO, "did not run");
 
+    out = (struct weft_step_out){.ran = true, .sampled = true, .sampler_state = 1.0};
+    encode(fix, &msg);
+    uint8_t *bits = memmem(fix->buf.data, fix->buf.len, "\xcf\x3f\xf0\0\0", 5);
+    assert_non_null(bits);
+    bits[1] = 0x7f; /* infinity */
+    assert_int_equal(decode(fix, fix->buf.data, fix->buf.len), WEFT_E_PROTO);
+    bits[2] = 0xf8; /* a NaN */
+    assert_int_equal(decode(fix, fix->buf.data, fix->buf.len), WEFT_E_PROTO);
+
     /* [9, epoch, step, busy, idle, n_tokens, [[slot, gen, flags, token, idx, finish, logprobs, pos, prompt, forced,
-     * values]], spill] */
-    char result[] = "\x98\x09\0\0\0\0\0\x91\x9b\0\0\2\0\0\0\xc0\0\xc0\xc4\4\1\0\0\0\xc4\0\0";
+     * values, state]], spill] */
+    char result[] = "\x98\x09\0\0\0\0\0\x91\x9c\0\0\2\0\0\0\xc0\0\xc0\xc4\4\1\0\0\0\xc4\0\0\0";
     assert_bytes_refused(fix, result, sizeof result - 1, WEFT_E_PROTO, "but forced tokens");
     result[11] = 3;
     assert_int_equal(decode(fix, result, sizeof result - 1), WEFT_OK);
@@ -622,8 +631,8 @@ static void results_and_events_that_contradict_themselves_are_refused(void **sta
     assert_bytes_refused(fix, result, sizeof result - 1, WEFT_E_TOOBIG, "forced");
 
     /* [6, [[id, attempt, choice, flags, token, idx, end, logprobs, pos, prompt, cached, queued,
-     * values]]] */
-    char event[] = "\x92\x06\x91\x9d\1\1\0\0\0\0\0\xc0\0\xc0\0\0\xc4\0";
+     * values, state]]] */
+    char event[] = "\x92\x06\x91\x9e\1\1\0\0\0\0\0\xc0\0\xc0\0\0\xc4\0\0";
     assert_int_equal(decode(fix, event, sizeof event - 1), WEFT_OK);
     event[7] = 2;
     assert_bytes_refused(fix, event, sizeof event - 1, WEFT_E_PROTO, "unknown bits");
@@ -636,25 +645,25 @@ static void results_and_events_that_contradict_themselves_are_refused(void **sta
     event[6] = (char)0xff;
     assert_bytes_refused(fix, event, sizeof event - 1, WEFT_E_PROTO, "choice");
     static const char unasked[] =
-        "\x92\x06\x91\x9d\1\1\0\0\0\0\0"
-        "\x93\xc4\x0c\0\0\0\0\1\0\0\0\0\0\0\0\xc4\0\xc4\0\0\xc0\0\0\xc4\0";
+        "\x92\x06\x91\x9e\1\1\0\0\0\0\0"
+        "\x93\xc4\x0c\0\0\0\0\1\0\0\0\0\0\0\0\xc4\0\xc4\0\0\xc0\0\0\xc4\0\0";
     assert_bytes_refused(fix, unasked, sizeof unasked - 1, WEFT_E_PROTO, "without a token");
     static const char spare[] =
-        "\x92\x06\x91\x9d\1\1\0\1\0\0\0"
-        "\x93\xc4\x0c\0\0\0\0\1\0\0\0\0\0\0\0\xc4\4\1\0\0\0\xc4\4\0\0\0\0\0\xc0\0\0\xc4\0";
+        "\x92\x06\x91\x9e\1\1\0\1\0\0\0"
+        "\x93\xc4\x0c\0\0\0\0\1\0\0\0\0\0\0\0\xc4\4\1\0\0\0\xc4\4\0\0\0\0\0\xc0\0\0\xc4\0\0";
     assert_bytes_refused(fix, spare, sizeof spare - 1, WEFT_E_PROTO, "has 1 ids");
 }
 
 static void values_come_with_an_end_and_without_a_token(void **state) {
     struct fixture *fix = *state;
-    char event[] = "\x92\x06\x91\x9d\1\1\0\0\0\0\0\xc0\0\xc0\0\0\xc4\4\0\0\0\0";
+    char event[] = "\x92\x06\x91\x9e\1\1\0\0\0\0\0\xc0\0\xc0\0\0\xc4\4\0\0\0\0\0";
     assert_bytes_refused(fix, event, sizeof event - 1, WEFT_E_PROTO, "or no end");
     event[10] = WEFT_END_LENGTH;
     assert_int_equal(decode(fix, event, sizeof event - 1), WEFT_OK);
     assert_int_equal(fix->msg.events.events[0].n_values, 1);
     event[7] = 1;
     assert_bytes_refused(fix, event, sizeof event - 1, WEFT_E_PROTO, "with a token");
-    char result[] = "\x98\x09\0\0\0\0\0\x91\x9b\0\0\2\0\0\2\xc0\0\xc0\xc4\0\xc4\4\0\0\0\0\0";
+    char result[] = "\x98\x09\0\0\0\0\0\x91\x9c\0\0\2\0\0\2\xc0\0\xc0\xc4\0\xc4\4\0\0\0\0\0\0";
     assert_int_equal(decode(fix, result, sizeof result - 1), WEFT_OK);
     assert_int_equal(fix->msg.result.outs[0].n_values, 1);
     result[14] = 0;

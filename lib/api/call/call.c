@@ -523,6 +523,7 @@ static bool push_token(struct choice *choice, const struct weft_event *event) {
                        event->has_logprobs ? &event->logprobs : NULL))
         return false;
     choice->tokens[choice->n_tokens++] = event->token;
+    choice->sampler_state = event->sampler_state;
     choice->logprob_sum += event->has_logprobs ? event->logprobs.logprob : NAN;
     return true;
 }
@@ -707,6 +708,7 @@ static void describe_job(const struct weft_api_upstream_job *upstream, uint64_t 
         const struct choice *choice = &job->choices[i];
         choices[i] = (struct weft_submit_choice){.output = choice->tokens,
                                                  .n_output = choice->n_tokens,
+                                                 .sampler_state = choice->sampler_state,
                                                  .finished = choice->end != WEFT_END_NONE};
     }
     *out = (struct weft_submit){

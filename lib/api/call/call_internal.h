@@ -42,6 +42,7 @@ struct choice {
     uint32_t index;   /* within the response */
     uint32_t *tokens; /* output; at most max_tokens */
     uint32_t n_tokens, cap_tokens;
+    double sampler_state; /* after the last of them */
     struct logprob_store lps;
     double logprob_sum; /* of its tokens; no number where the scheduler was not asked for them */
     enum weft_end end;

@@ -19,7 +19,8 @@
 struct weft_submit_choice {
     const uint32_t *output; /* tokens generated so far, on resumption */
     uint32_t n_output;
-    bool finished; /* nothing more to do for this choice */
+    double sampler_state; /* of the last of them, as events said; finite */
+    bool finished;        /* nothing more to do for this choice */
 };
 
 /* A digest of 128 bits, too strong for a client to make two values share one; zeroes: of nothing. */
@@ -79,6 +80,7 @@ struct weft_event {
     uint32_t choice;
     bool sampled;
     uint32_t token, output_idx; /* when sampled */
+    double sampler_state;       /* after it: a submit that goes on with it says so */
     enum weft_end end;          /* this choice ends here */
     bool has_logprobs;
     struct weft_logprobs logprobs;

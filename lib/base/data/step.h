@@ -42,6 +42,7 @@ struct weft_step_start {
     uint32_t n_window_skipped; /* entries that the windowed table begins without; no later position
                                   sees them */
     uint32_t n_prompt_logprobs_done; /* prompt positions whose log-probabilities were delivered */
+    double sampler_state; /* of weft_sampling_has_state, as reported with the last token; finite */
     struct weft_sampling sampling;
     struct weft_pooling
         pooling; /* NONE, or it has no output. With one that reads all: n_cached is 0 */
@@ -111,6 +112,7 @@ struct weft_step_out { /* one per row, in the plan's order */
     /* After these tokens: NONE, STOP or LENGTH. Not sampled: LENGTH, with max_tokens 0 after the prompt;
      * COMPLETE and GRAMMAR. */
     enum weft_end finish;
+    double sampler_state; /* after these tokens, of samplings that have one; else 0 */
     bool has_logprobs;
     struct weft_logprobs logprobs; /* of the sampled token */
     uint32_t prompt_pos;           /* first prompt position the next entries speak of */

@@ -6,6 +6,7 @@
 #include "runtime/plan_check.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/limits.h"
@@ -122,6 +123,9 @@ static weft_err check_start(const struct check *check, const struct weft_step_st
         return weft_err_set(check->why, WEFT_E_PROTO, "a start is refused: %s", detail.text);
     err = check_pooling(check, start);
     if (err) return err;
+    if (!isfinite(start->sampler_state))
+        return weft_err_set(check->why, WEFT_E_PROTO,
+                            "the state of a start's sampler is no number");
     enum weft_end finish = wefti_slot_finish(&start->sampling, start->tokens, start->n_prompt,
                                              start->n_tokens, check->slots->max_model_len);
     *shadow = (struct wefti_slot_shadow){

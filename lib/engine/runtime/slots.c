@@ -23,6 +23,7 @@ static void lay_out(struct wefti_slots *s, struct wefti_memory_layout *layout) {
                 wefti_memory_reserve(layout, WEFT_ALLOWED_TOKENS_MAX, sizeof(uint32_t)),
             .bad_words = wefti_memory_reserve(layout, WEFT_BAD_WORDS_MAX, sizeof(uint32_t)),
             .sum = wefti_memory_reserve(layout, s->shape.n_hidden, sizeof(double)),
+            .dry_breakers = wefti_memory_reserve(layout, WEFT_DRY_BREAKERS_MAX, sizeof(uint32_t)),
         };
         for (uint32_t kind = 0; kind < s->n_kinds; kind++)
             slot.table[kind] = wefti_memory_reserve(layout, s->table_cap, sizeof(uint32_t));
@@ -138,6 +139,11 @@ void wefti_slot_start(struct wefti_slots *slots, const struct weft_step_start *s
     slot->pooling = start->pooling;
     slot->n_values = weft_pooling_n_values(&start->pooling, &slots->shape);
     if (slot->n_values > 0) memset(slot->sum, 0, slots->shape.n_hidden * sizeof *slot->sum);
+    slot->sampling.dry_breakers = slot->dry_breakers;
+    if (from->n_dry_breakers)
+        memcpy(slot->dry_breakers, from->dry_breakers, from->n_dry_breakers * sizeof(uint32_t));
+    slot->sampler_state =
+        start->n_tokens > start->n_prompt ? start->sampler_state : weft_sampling_first_state(from);
     slot->finish = wefti_slot_finish(&slot->sampling, slot->tokens, slot->n_prompt, slot->n_known,
                                      slots->max_model_len);
 }

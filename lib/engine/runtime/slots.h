@@ -39,6 +39,8 @@ struct wefti_slot {
     double *sum;                    /* [n_hidden] of the hidden states that count, in order */
     float *values;                  /* [n_values] where to in the step that ends it, */
     uint32_t n_values;              /* and how many */
+    uint32_t *dry_breakers;         /* [WEFT_DRY_BREAKERS_MAX] */
+    double sampler_state;           /* after the last token that was sampled */
 };
 
 /* A slot after the parts of a plan that have been checked so far. */

@@ -72,6 +72,7 @@ void wefti_sched_seq_add_start(weft_sched *sched, struct seq *seq, uint32_t n_ca
         .n_cached = n_cached,
         .n_window_skipped = seq->windowed.first,
         .n_prompt_logprobs_done = req->n_prompt_logprobs_done,
+        .sampler_state = seq->sampler_state,
         .sampling = req->sampling,
         .pooling = req->pooling,
     };
