@@ -348,4 +348,49 @@ WEFT_MUST_CHECK weft_err weft_eng_calibrate(weft_eng *eng, weft_eng_calib **cali
                                             struct weft_errmsg *why);
 void weft_eng_calib_free(weft_eng_calib *calib); /* accepts NULL */
 
+/* --------------------------------------------------------------------------- samplers alone ---
+ *
+ * For `weft sample` and tests: what samplers make of logits that are given, without an engine. Scratch
+ * comes from the heap. NOMEM; INVAL: a sampling or tokens that do not fit the vocabulary. */
+struct weft_eng_given {
+    const float *logits; /* [n_vocab], one of them finite */
+    uint32_t n_vocab;
+    const struct weft_sampling *sampling;
+    const uint32_t *tokens; /* [n_tokens], the first n_prompt of them the prompt */
+    uint32_t n_prompt, n_tokens;
+    const double *xtc_draw; /* NULL: the generator's */
+};
+
+/* The probabilities that the next token is drawn by, of all n_vocab. Without Mirostat. */
+WEFT_MUST_CHECK weft_err weft_eng_given_probabilities(const struct weft_eng_given *given,
+                                                      double *out, struct weft_errmsg *why);
+
+/* The token that Mirostat takes at `draw`, in [0, 1) of what it keeps, by falling probability. */
+struct weft_eng_mirostat {
+    double s_hat, k; /* of Mirostat 1: Zipf's exponent, and how many tokens follow from it */
+    uint32_t n_kept, token;
+    double p, surprise, mu; /* the token's, and mu after it */
+};
+WEFT_MUST_CHECK weft_err weft_eng_given_mirostat(const struct weft_eng_given *given, double mu,
+                                                 double draw, struct weft_eng_mirostat *out,
+                                                 struct weft_errmsg *why);
+
+/* Contrastive search (Su et al. 2022): of the k best tokens that with the greatest
+ * (1 - alpha) p - alpha max cos, the cosines between its last hidden state and those of the context. */
+struct weft_eng_contrastive {
+    uint32_t k, n_context, n_dims; /* each at least 1; k at most n_vocab */
+    double alpha;
+    const float *candidates; /* [k][n_dims], of the best token first */
+    const float *context;    /* [n_context][n_dims] */
+};
+struct weft_eng_candidate {
+    uint32_t token;
+    double p, max_cosine, score;
+};
+/* Fills out[k], best tokens first; *chosen_out is the index of the one to take. */
+WEFT_MUST_CHECK weft_err weft_eng_given_contrastive(const struct weft_eng_given *given,
+                                                    const struct weft_eng_contrastive *search,
+                                                    struct weft_eng_candidate *out,
+                                                    uint32_t *chosen_out, struct weft_errmsg *why);
+
 #endif
