@@ -295,6 +295,11 @@ struct weft_kern_table {
      * lane i % 16), joined by a fixed tree, on every ISA. x and y may be the same. */
     void (*rms_norm)(const float *x, const float *w, float eps, uint32_t n, float *y);
 
+    /* y[i] = (x[i] - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * w[i] + b[i]; b NULL: zeros. Both
+     * sums run as that of rms_norm. x and y may be the same. */
+    void (*layer_norm)(const float *x, const float *w, const float *b, float eps, uint32_t n,
+                       float *y);
+
     /* Rotates n_heads heads of one row in place; cos_sin: [head_dim/2][2] at its position. */
     void (*rope)(float *x, uint32_t n_heads, uint32_t head_dim, const float *cos_sin,
                  bool interleaved);
@@ -305,6 +310,9 @@ struct weft_kern_table {
     /* y[i] = gelu(gate[i]) * up[i], in the form with tanh: x * (1 + tanh(sqrt(2 / pi) * (x +
      * 0.044715 x^3))) / 2. y may be gate. */
     void (*gelu_mul)(const float *gate, const float *up, uint32_t n, float *y);
+
+    /* The same in the exact form, x * (1 + erf(x / sqrt(2))) / 2. */
+    void (*gelu_erf_mul)(const float *gate, const float *up, uint32_t n, float *y);
 
     /* x[i] = cap * tanh(x[i] / cap), in place. */
     void (*soft_cap)(float *x, uint32_t n, float cap);

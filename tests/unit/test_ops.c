@@ -196,6 +196,41 @@ static void rms_norm_agrees_with_double_on_every_isa(void **state) {
     }
 }
 
+static void layer_norm_agrees_with_double_on_every_isa(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t n = 1; n < 300; n += n < 70 ? 1 : 23) {
+        float x[300], w[300], b[300], y[300], first[300];
+        const float *bias = n % 3 ? b : NULL;
+        double mean = 0, sum = 0, most = 0;
+        fill(&seed, PLAIN, x, n);
+        fill(&seed, PLAIN, w, n);
+        fill(&seed, PLAIN, b, n);
+        for (uint32_t i = 0; i < n; i++) {
+            x[i] += 3.0f;
+            mean += (double)x[i] / n;
+            most = fmax(most, fabs((double)x[i]));
+        }
+        for (uint32_t i = 0; i < n; i++)
+            sum += ((double)x[i] - mean) * ((double)x[i] - mean);
+        double inverse = 1.0 / sqrt(sum / n + (double)1e-5f);
+        tables[0].layer_norm(x, w, bias, 1e-5f, n, first);
+        for (uint32_t i = 0; i < n; i++) {
+            double scaled = ((double)x[i] - mean) * inverse * (double)w[i];
+            double truth = scaled + (bias ? (double)b[i] : 0);
+            double error = (n + 8) * 0x1p-24 * most * inverse; /* of the mean */
+            double bound = error * fabs((double)w[i]) * 4 + (n + 12) * 0x1p-24 * fabs(scaled);
+            assert_true(fabs((double)first[i] - truth) <= bound + 0x1p-23 * fabs(truth));
+        }
+        for (uint32_t t = 1; t < n_tables; t++) {
+            memcpy(y, x, sizeof y);
+            tables[t].layer_norm(y, w, bias, 1e-5f, n, y); /* in place */
+            assert_memory_equal(y, first, n * sizeof *y);
+        }
+    }
+}
+
 static void rope_rotates_pairs(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
     uint32_t n_tables = all_tables(tables);
@@ -272,6 +307,32 @@ static void gelu_mul_agrees_with_double(void **state) {
         for (uint32_t t = 1; t < n_tables; t++) {
             memcpy(y, gate, sizeof y);
             tables[t].gelu_mul(y, up, n, y); /* in place */
+            assert_memory_equal(y, first, n * sizeof *y);
+        }
+    }
+}
+
+static void gelu_erf_mul_agrees_with_double(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t n = 1; n < 400; n += n < 40 ? 1 : 19) {
+        float gate[400], up[400], y[400], first[400];
+        for (uint32_t i = 0; i < n; i++) {
+            gate[i] = some_float(&seed, PLAIN) * (i % 3 ? 4.0f : 60.0f);
+            up[i] = some_float(&seed, PLAIN);
+        }
+        tables[0].gelu_erf_mul(gate, up, n, first);
+        for (uint32_t i = 0; i < n; i++) {
+            double x = (double)gate[i];
+            double truth = x * erfc(-x * M_SQRT1_2) / 2 * (double)up[i];
+            /* The argument of the exponential is x^2 / 2, rounded twice. */
+            double bound = (8 + (x < 0 ? 2 * x * x : 0)) * 0x1p-24 * fabs(truth) + 0x1p-110;
+            assert_true(fabs((double)first[i] - truth) <= bound);
+        }
+        for (uint32_t t = 1; t < n_tables; t++) {
+            memcpy(y, gate, sizeof y);
+            tables[t].gelu_erf_mul(y, up, n, y); /* in place */
             assert_memory_equal(y, first, n * sizeof *y);
         }
     }
@@ -447,9 +508,11 @@ int main(void) {
         cmocka_unit_test(log_sum_exp_agrees_with_double),
         cmocka_unit_test(argmax_takes_the_first_of_the_largest_and_no_nan),
         cmocka_unit_test(rms_norm_agrees_with_double_on_every_isa),
+        cmocka_unit_test(layer_norm_agrees_with_double_on_every_isa),
         cmocka_unit_test(rope_rotates_pairs),
         cmocka_unit_test(silu_mul_agrees_with_double),
         cmocka_unit_test(gelu_mul_agrees_with_double),
+        cmocka_unit_test(gelu_erf_mul_agrees_with_double),
         cmocka_unit_test(soft_cap_agrees_with_double),
         cmocka_unit_test(activations_convert_to_the_same_bits_on_every_isa),
         cmocka_unit_test(quantised_activations_are_no_farther_than_on_a_plain_grid),
