@@ -199,7 +199,7 @@ static void silus(struct bench *b, uint32_t round) {
 }
 
 static void attend(struct bench *b, uint32_t round, uint32_t n_positions) {
-    struct weft_attn_row row = {b->table, n_positions - 1};
+    struct weft_attn_row row = {b->table, n_positions - 1, 0};
     for (uint32_t i = 0; i < LAYERS; i++) {
         struct weft_attn_args args = {
             .kv = b->kv,

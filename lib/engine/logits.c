@@ -54,7 +54,7 @@ weft_err weft_eng_logits(weft_eng *eng, const uint32_t *tokens, uint32_t n_token
         for (uint32_t i = 0; i < n; i++) {
             eng->tokens[i] = tokens[run.first + i];
             for (uint32_t kind = 0; kind < n_kinds; kind++)
-                eng->rows[kind][i] = (struct weft_attn_row){tables[kind], run.first + i};
+                eng->rows[kind][i] = (struct weft_attn_row){tables[kind], run.first + i, 0};
             eng->is_long[i] = n_tokens > eng->long_prompt;
             eng->logit_rows[i] = i;
         }

@@ -236,7 +236,7 @@ static void gather_row(weft_eng *eng, struct step *step, const struct weft_step_
     for (uint32_t pos = first; pos < end; pos++, flat++) {
         eng->tokens[flat] = slot->tokens[pos];
         for (uint32_t kind = 0; kind < eng->slots.n_kinds; kind++)
-            eng->rows[kind][flat] = (struct weft_attn_row){slot->table[kind], pos};
+            eng->rows[kind][flat] = (struct weft_attn_row){slot->table[kind], pos, 0};
         eng->is_long[flat] = slot->n_prompt > eng->long_prompt;
         if (pos + 1 < span.begin || pos + 1 >= span.end) continue;
         struct wefti_engine_job *job = add_job(eng, step, flat, out_idx);

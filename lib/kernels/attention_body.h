@@ -347,11 +347,10 @@ static inline struct attn_query query_at(const struct weft_attn_args *args, uint
                                          uint32_t head) {
     size_t q_at = (size_t)head * args->kv.head_dim;
     size_t out_at = (size_t)head * weft_kv_value_dim(&args->kv);
-    uint32_t pos = args->rows[row].pos;
     return (struct attn_query){.q = args->q + row * args->q_stride + q_at,
                                .joined.out = args->out + row * args->out_stride + out_at,
-                               .low = weft_attn_low(pos, args->window),
-                               .pos = pos};
+                               .low = weft_attn_low(args->rows[row].pos, args->window),
+                               .pos = weft_attn_high(&args->rows[row], args->window)};
 }
 
 static void attention(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,

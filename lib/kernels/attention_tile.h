@@ -25,7 +25,7 @@ struct attn_tile {
 struct attn_query {
     const float *q;
     float *out;          /* sum of values of the current span */
-    uint32_t low, pos;   /* the positions it sees: low..pos */
+    uint32_t low, pos;   /* the positions it sees: low..pos, its own among them */
     uint32_t begin, end; /* what it sees of the current tile */
     float max, total;    /* of the current span */
     struct span_sum joined;

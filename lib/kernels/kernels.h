@@ -215,11 +215,13 @@ static inline size_t weft_kv_block_bytes(const struct weft_kv_layer *kv) {
     return (size_t)kv->n_kv_heads * (kv->block_size / 16) * weft_kv_group_bytes(kv);
 }
 
-/* One query row: a token of a sequence at absolute position `pos`, which sees positions 0..pos, or
- * the last `window` of them. */
+/* One query row: a token of a sequence at absolute position `pos`, which sees positions 0..pos + ahead;
+ * with a window, of these at most `window` - 1 to either side of it. */
 struct weft_attn_row {
-    const uint32_t *block_table; /* covers pos: ceil((pos + 1) / block_size) entries */
+    const uint32_t
+        *block_table; /* covers what it sees: ceil((pos + ahead + 1) / block_size) entries */
     uint32_t pos;
+    uint32_t ahead; /* 0: it sees nothing after itself; else all up to the end, in encoders */
 };
 
 struct weft_attn_args {
@@ -227,7 +229,9 @@ struct weft_attn_args {
     const float *q; /* [rows][n_heads * head_dim], rotated, row stride q_stride elements */
     float *out;     /* [rows][n_heads * value_dim], row stride out_stride elements */
     size_t q_stride, out_stride;
-    const struct weft_attn_row *rows; /* [n_rows]; rows of one sequence stand together, ascending */
+    const struct weft_attn_row
+        *rows; /* [n_rows]; rows of one sequence stand together, ascending, and
+                                         none sees less far than one before it */
     uint32_t n_heads;
     /* Query heads of a kv head; 0: n_heads / kv.n_kv_heads. Where it is given, the first and the
      * last kv head may have fewer: skipped_heads of the first one's are not there, and heads end
@@ -241,6 +245,11 @@ struct weft_attn_args {
 /* The first position that a row at `pos` sees. */
 static inline uint32_t weft_attn_low(uint32_t pos, uint32_t window) {
     return window > 0 && pos >= window ? pos - window + 1 : 0;
+}
+
+/* The last position that a row sees. */
+static inline uint32_t weft_attn_high(const struct weft_attn_row *row, uint32_t window) {
+    return row->pos + (window > 0 && row->ahead >= window ? window - 1 : row->ahead);
 }
 
 /* Positions are folded in spans of this length, at multiples of it: a row's sum over one span

@@ -15,6 +15,7 @@ struct sequence {
     uint32_t v_dim;   /* latent: values are the first so many elements of keys; else 0 */
     float *k, *v, *q; /* [len][heads][head_dim] */
     uint32_t window;
+    bool both;      /* rows see what comes after them, too */
     float soft_cap; /* 0: none */
 };
 
@@ -98,7 +99,8 @@ static void attend_in_spans(const struct weft_kern_table *table, const struct we
     if (begin == end) return;
     struct weft_attn_parts parts;
     parts.span_begin = weft_attn_low(args->rows[begin].pos, args->window) / WEFT_ATTN_SPAN;
-    parts.n_spans = args->rows[end - 1].pos / WEFT_ATTN_SPAN + 1 - parts.span_begin;
+    parts.n_spans =
+        weft_attn_high(&args->rows[end - 1], args->window) / WEFT_ATTN_SPAN + 1 - parts.span_begin;
     parts.sums = take((size_t)(end - begin) * parts.n_spans * args->n_heads *
                       weft_attn_part_floats(weft_kv_value_dim(&args->kv)) * sizeof(float));
     for (uint32_t i = parts.n_spans; i-- > 0;) {
@@ -146,7 +148,8 @@ static void attend(const struct weft_kern_table *table, const struct sequence *s
         struct weft_attn_row *row = malloc(rows * sizeof *row);
         assert_non_null(row);
         for (uint32_t i = 0; i < rows; i++) {
-            row[i] = (struct weft_attn_row){c->table, first + done + i};
+            uint32_t pos = first + done + i;
+            row[i] = (struct weft_attn_row){c->table, pos, s->both ? s->len - 1 - pos : 0};
         }
         struct weft_attn_args args = {.kv = c->kv,
                                       .q = s->q + (first + done) * token,
@@ -197,13 +200,15 @@ static void check_query(const struct sequence *s, enum weft_kv_dtype dtype, uint
                         uint32_t head, const float *got) {
     uint32_t hd = s->head_dim, kv_head = head / (s->n_heads / s->n_kv_heads);
     uint32_t low = s->window > 0 && s->window <= pos ? pos + 1 - s->window : 0;
+    uint32_t high = s->both ? s->len - 1 : pos;
+    if (s->both && s->window > 0) high = weft_min_u32(high, pos + s->window - 1);
     double scale = 1.0 / sqrt(hd), max = -INFINITY, error = 0, total = 0, span = 0;
-    double *p = malloc((pos + 1) * sizeof *p), row[DIM_MAX], sum[DIM_MAX] = {0},
+    double *p = malloc((high + 1) * sizeof *p), row[DIM_MAX], sum[DIM_MAX] = {0},
            mass[DIM_MAX] = {0};
     const float *v = s->v_dim ? s->k : s->v;
     assert_non_null(p);
     assert_true(hd <= DIM_MAX);
-    for (uint32_t j = low; j <= pos; j++) {
+    for (uint32_t j = low; j <= high; j++) {
         double dot = 0, magnitude = 0;
         round_row(s->k + ((size_t)j * s->n_kv_heads + kv_head) * hd, hd, dtype, row);
         for (uint32_t d = 0; d < hd; d++) {
@@ -217,12 +222,12 @@ static void check_query(const struct sequence *s, enum weft_kv_dtype dtype, uint
         span = fmax(span, fabs(p[j]));
         error = fmax(error, magnitude * scale * (hd + 4) * 0x1p-24 + (double)s->soft_cap * 0x1p-21);
     }
-    for (uint32_t j = low; j <= pos; j++) {
+    for (uint32_t j = low; j <= high; j++) {
         p[j] = exp(p[j] - max);
         total += p[j];
     }
-    double relative = 2 * error + (4 * span + 2 * (pos + 1) + 0.125 * pos + 24) * 0x1p-24;
-    for (uint32_t j = low; j <= pos; j++) {
+    double relative = 2 * error + (4 * span + 2 * (high + 1) + 0.125 * high + 24) * 0x1p-24;
+    for (uint32_t j = low; j <= high; j++) {
         round_row(v + ((size_t)j * s->n_kv_heads + kv_head) * hd, hd, dtype, row);
         for (uint32_t d = 0; d < value_dim(s); d++) {
             sum[d] += p[j] * row[d] / total;
@@ -370,7 +375,7 @@ static void some_of_the_heads_have_the_bits_that_they_have_among_all(void **stat
         uint32_t n = between(&seed, 1, s.n_heads - skipped);
         struct weft_attn_row *rows = take(s.len * sizeof *rows);
         for (uint32_t i = 0; i < s.len; i++)
-            rows[i] = (struct weft_attn_row){c.table, i};
+            rows[i] = (struct weft_attn_row){c.table, i, 0};
         struct weft_attn_args args = {.kv = c.kv,
                                       .q = s.q + (size_t)skipped * s.head_dim,
                                       .out = some,
@@ -390,6 +395,32 @@ static void some_of_the_heads_have_the_bits_that_they_have_among_all(void **stat
         free(all);
         free(some);
         free(rows);
+        drop_cache(&c);
+        drop_sequence(&s);
+    }
+}
+
+/* Encoders: with and without a window, in any chunk and any company, also over several spans. */
+static void rows_that_see_both_sides_are_right_and_the_same_in_any_chunk(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t round = 0; round < 40; round++) {
+        const struct weft_kern_table *table = &tables[round % n_tables];
+        enum weft_kv_dtype dtype = (enum weft_kv_dtype)(round / 2 % WEFT_KV_DTYPE_COUNT);
+        struct sequence s;
+        uint32_t len = between(&seed, 1, round % 5 == 0 ? 1200 : 150);
+        make_sequence(&s, len, between(&seed, 1, 2), between(&seed, 1, 3), 16, PLAIN);
+        s.both = true;
+        if (round % 3) s.window = some_window(len);
+        check_some_queries(table, &s, dtype, 8);
+        struct cache c;
+        make_cache(&c, table, &s, 32, dtype);
+        float *whole = attend_all(table, &s, &c, len);
+        float *parts = attend_all(table, &s, &c, between(&seed, 1, len));
+        assert_memory_equal(whole, parts, (size_t)len * s.n_heads * 16 * sizeof(float));
+        free(whole);
+        free(parts);
         drop_cache(&c);
         drop_sequence(&s);
     }
@@ -421,7 +452,7 @@ static void rows_of_different_sequences_do_not_mix(void **state) {
             memcpy(copies[i], c.table, blocks * sizeof **copies);
             uint32_t first = weft_rand_below(&seed, len), count = between(&seed, 1, 20);
             for (uint32_t j = 0; j < count && first + j < len; j++, n++) {
-                rows[n] = (struct weft_attn_row){copies[i], first + j};
+                rows[n] = (struct weft_attn_row){copies[i], first + j, 0};
                 memcpy(q + n * token, all.q + (first + j) * token, token * sizeof(float));
             }
         }
@@ -517,7 +548,7 @@ static void rows_far_apart_skip_what_lies_between_their_windows(void **state) {
         make_cache(&c, &tables[t], &s, 48, WEFT_KV_BF16);
         size_t token = (size_t)s.n_heads * s.head_dim;
         float *all = attend_all(&tables[t], &s, &c, s.len), *far = take(s.len * token * 4);
-        const struct weft_attn_row rows[] = {{c.table, 8}, {c.table, s.len - 5}};
+        const struct weft_attn_row rows[] = {{c.table, 8, 0}, {c.table, s.len - 5, 0}};
         struct weft_attn_args args = {.kv = c.kv,
                                       .q = s.q + 8 * token,
                                       .out = far,
@@ -547,6 +578,7 @@ int main(void) {
         cmocka_unit_test(some_of_the_heads_have_the_bits_that_they_have_among_all),
         cmocka_unit_test(a_token_before_the_window_never_reaches_a_row),
         cmocka_unit_test(rows_far_apart_skip_what_lies_between_their_windows),
+        cmocka_unit_test(rows_that_see_both_sides_are_right_and_the_same_in_any_chunk),
         cmocka_unit_test(rows_of_different_sequences_do_not_mix),
         cmocka_unit_test(a_later_token_never_reaches_an_earlier_row),
     };

@@ -37,7 +37,8 @@ static bool worth_spans(const struct wefti_forward *f, const struct wefti_forwar
     for (uint32_t i = 0; i < work->n_tiles; i++) {
         const struct wefti_forward_attn_tile *tile = &work->tiles[i];
         uint64_t n_rows = tile->end - tile->begin;
-        uint32_t n_seen = work->rows[tile->end - 1].pos + 1 - tile->span_begin * WEFT_ATTN_SPAN;
+        uint32_t n_seen = weft_attn_high(&work->rows[tile->end - 1], work->window) + 1 -
+                          tile->span_begin * WEFT_ATTN_SPAN;
         all += n_rows * n_seen * f->n_kv_heads;
         if (tile->n_spans == 1) continue;
         n_parts += n_rows * tile->n_spans;
@@ -74,7 +75,7 @@ struct wefti_forward_attn_work wefti_forward_attn_plan(const struct wefti_forwar
             end++;
         }
         uint32_t first = weft_attn_low(rows[begin].pos, window) / WEFT_ATTN_SPAN;
-        uint32_t last = rows[end - 1].pos / WEFT_ATTN_SPAN;
+        uint32_t last = weft_attn_high(&rows[end - 1], window) / WEFT_ATTN_SPAN;
         struct wefti_forward_attn_tile tile = {begin, end, first, last - first + 1, part};
         if (tile.n_spans > 1) part += (size_t)(end - begin) * tile.n_spans;
         n_spans += tile.n_spans;
@@ -89,7 +90,7 @@ struct wefti_forward_attn_work wefti_forward_attn_plan(const struct wefti_forwar
 uint64_t wefti_forward_attn_seen(uint32_t window, const struct weft_attn_row *rows, uint32_t n) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < n; i++) {
-        sum += rows[i].pos + 1 - weft_attn_low(rows[i].pos, window);
+        sum += weft_attn_high(&rows[i], window) + 1 - weft_attn_low(rows[i].pos, window);
     }
     return sum;
 }
@@ -112,7 +113,8 @@ uint64_t wefti_forward_attn_read(const struct wefti_forward *f,
     for (uint32_t i = 0; i < work->n_tiles; i++) {
         const struct wefti_forward_attn_tile *tile = &work->tiles[i];
         uint32_t low = weft_attn_low(work->rows[tile->begin].pos, work->window);
-        sum += (work->rows[tile->end - 1].pos + 1 - low) * n_passes(f, work, tile);
+        uint32_t high = weft_attn_high(&work->rows[tile->end - 1], work->window);
+        sum += (high + 1 - low) * n_passes(f, work, tile);
     }
     return sum;
 }

@@ -94,12 +94,14 @@ struct reader {
 
 static void fold_span(const struct weft_attn_args *args, struct reader reader, uint32_t span,
                       struct span_sum *sum) {
-    uint32_t head_dim = args->kv.head_dim, pos = args->rows[reader.row].pos;
-    const struct query query = {args, &args->rows[reader.row], reader.kv_head,
+    const struct weft_attn_row *row = &args->rows[reader.row];
+    uint32_t head_dim = args->kv.head_dim, high = weft_attn_high(row, args->window);
+    const struct query query = {args, row, reader.kv_head,
                                 args->q + reader.row * args->q_stride +
                                     (size_t)reader.head * head_dim};
-    uint32_t first = span * WEFT_ATTN_SPAN, low = weft_attn_low(pos, args->window);
-    uint32_t begin = low > first ? low : first, end = weft_min_u32(first + WEFT_ATTN_SPAN, pos + 1);
+    uint32_t first = span * WEFT_ATTN_SPAN, low = weft_attn_low(row->pos, args->window);
+    uint32_t begin = low > first ? low : first,
+             end = weft_min_u32(first + WEFT_ATTN_SPAN, high + 1);
     memset(sum->out, 0, weft_kv_value_dim(&args->kv) * sizeof *sum->out);
     sum->max = -INFINITY;
     sum->total = 0.0f;
@@ -126,8 +128,9 @@ static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, 
     const struct head_range heads = heads_of(args, kv_head);
     uint32_t value_dim = weft_kv_value_dim(&args->kv);
     for (uint32_t r = row_begin; r < row_end; r++) {
-        uint32_t pos = args->rows[r].pos;
-        if (!sees_span(weft_attn_low(pos, args->window), pos, span)) continue;
+        const struct weft_attn_row *row = &args->rows[r];
+        uint32_t low = weft_attn_low(row->pos, args->window);
+        if (!sees_span(low, weft_attn_high(row, args->window), span)) continue;
         for (uint32_t h = heads.begin; h < heads.end; h++) {
             struct span_sum sum = {.out = part_at(args, parts, r - row_begin, span, h)};
             fold_span(args, (struct reader){r, h, kv_head}, span, &sum);
@@ -141,11 +144,12 @@ static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, 
 static void one_head(const struct weft_attn_args *args, const struct weft_attn_parts *parts,
                      uint32_t row_begin, struct reader reader) {
     uint32_t row = reader.row, head = reader.head;
-    uint32_t value_dim = weft_kv_value_dim(&args->kv), pos = args->rows[row].pos;
+    uint32_t value_dim = weft_kv_value_dim(&args->kv);
+    uint32_t high = weft_attn_high(&args->rows[row], args->window);
     float values[WEFT_KV_DIM_MAX];
     struct span_sum sum = {.out = args->out + row * args->out_stride + (size_t)head * value_dim};
-    uint32_t first = weft_attn_low(pos, args->window) / WEFT_ATTN_SPAN;
-    for (uint32_t span = first; span <= pos / WEFT_ATTN_SPAN; span++) {
+    uint32_t first = weft_attn_low(args->rows[row].pos, args->window) / WEFT_ATTN_SPAN;
+    for (uint32_t span = first; span <= high / WEFT_ATTN_SPAN; span++) {
         struct span_sum next = {.out = values};
         if (parts) {
             next.out = part_at(args, parts, row - row_begin, span, head);
