@@ -23,7 +23,8 @@ static void print_experts(const struct weft_model_params *p) {
 static void print_kv(const struct weft_model_params *p) {
     uint64_t per_layer = (uint64_t)p->n_kv_heads * p->head_dim * 2 * (p->kv_lora > 0 ? 1 : 2);
     uint32_t n_windowed = 0;
-    for (uint32_t i = 0; i < p->n_layers && p->window > 0 && p->window < p->n_context; i++)
+    bool lets_go = p->window > 0 && p->window < p->n_context && !p->encoder.is_on;
+    for (uint32_t i = 0; i < p->n_layers && lets_go; i++)
         n_windowed += !weft_model_bit(p->no_window, i);
     printf("kv per token    %" PRIu64 " bytes in bf16", p->n_layers * per_layer);
     if (n_windowed > 0)
@@ -36,13 +37,44 @@ static void print_window(const struct weft_model_params *p) {
     uint32_t n_windowed = p->n_layers;
     for (uint32_t i = 0; i < p->n_layers; i++)
         n_windowed -= weft_model_bit(p->no_window, i);
-    printf(", of which a token sees the last %u", p->window);
+    if (p->encoder.is_on)
+        printf(", of which a token sees %u to each side", p->window - 1);
+    else
+        printf(", of which a token sees the last %u", p->window);
     if (n_windowed < p->n_layers) printf(" in %u layers", n_windowed);
 }
 
-static void print_params(const weft_model *model) {
+/* What encoders have in place of a next token. */
+static void print_encoder(const struct weft_model_params *p) {
+    const struct weft_model_encoder *e = &p->encoder;
+    printf("encoder         tokens see both sides; norms %s%s",
+           e->norms_sums ? "after sums" : "before halves of layers",
+           e->norm_bias ? "" : ", no biases");
+    if (p->gelu) printf("; GELU %s", e->tanh_gelu ? "by tanh" : "exact");
+    if (e->gated) printf(p->gelu ? ", gated" : "; SiLU, gated");
+    if (e->n_types > 0) printf("; %u token type%s", e->n_types, e->n_types == 1 ? "" : "s");
+    printf("\n");
+    if (e->has_head)
+        printf("head            %u label%s\n", e->n_labels, e->n_labels == 1 ? "" : "s");
+}
+
+static void print_rope(const struct weft_model_params *p) {
     static const char *const scalings[] = {"none", "linear",   "llama3",
                                            "yarn", "longrope", "dynamic"};
+    if (p->encoder.n_positions > 0) {
+        printf("positions       %u learned\n", p->encoder.n_positions);
+        return;
+    }
+    printf("rope            theta %g, scaling %s", p->rope_theta, scalings[p->rope_scaling]);
+    if (p->rope_scaling == WEFT_ROPE_LONGROPE)
+        printf(" for prompts over %u", p->rope_original_context);
+    else if (p->rope_scaling != WEFT_ROPE_NONE)
+        printf(" by %g", p->rope_factor);
+    if (p->rope_dim < p->head_dim) printf(", of %u elements of a head", p->rope_dim);
+    printf("\n");
+}
+
+static void print_params(const weft_model *model) {
     static const char *const quants[WEFT_QUANT_COUNT] = {"", "fp8", "gptq", "awq", "bitsandbytes"};
     const struct weft_model_params *p = weft_model_params(model);
     uint64_t n_elems = 0, n_bytes = 0;
@@ -76,13 +108,8 @@ static void print_params(const weft_model *model) {
     printf("context         %u", p->n_context);
     if (p->window > 0) print_window(p);
     printf("\n");
-    printf("rope            theta %g, scaling %s", p->rope_theta, scalings[p->rope_scaling]);
-    if (p->rope_scaling == WEFT_ROPE_LONGROPE)
-        printf(" for prompts over %u", p->rope_original_context);
-    else if (p->rope_scaling != WEFT_ROPE_NONE)
-        printf(" by %g", p->rope_factor);
-    if (p->rope_dim < p->head_dim) printf(", of %u elements of a head", p->rope_dim);
-    printf("\n");
+    print_rope(p);
+    if (p->encoder.is_on) print_encoder(p);
     print_kv(p);
 }
 

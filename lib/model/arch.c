@@ -36,6 +36,19 @@ static const struct wefti_model_arch archs[] = {
     {"olmo2", "olmo2", "Olmo2ForCausalLM",
      WEFTI_MODEL_ARCH_QK_NORM_ALL | WEFTI_MODEL_ARCH_NORMS_AFTER, 0, false},
     {"phi3", "phi3", "Phi3ForCausalLM", WEFTI_MODEL_ARCH_WINDOW | WEFTI_MODEL_ARCH_FUSED, 0, false},
+    {"bert", "bert", "BertModel", WEFTI_MODEL_ARCH_ENCODER, 0, false},
+    {"bert", "bert", "BertForSequenceClassification",
+     WEFTI_MODEL_ARCH_ENCODER | WEFTI_MODEL_ARCH_HEAD, 0, false},
+    {"bert", "xlm-roberta", "XLMRobertaModel", WEFTI_MODEL_ARCH_ENCODER, 0, false},
+    {"bert", "xlm-roberta", "XLMRobertaForSequenceClassification",
+     WEFTI_MODEL_ARCH_ENCODER | WEFTI_MODEL_ARCH_HEAD, 0, false},
+    {"bert", "roberta", "RobertaModel", WEFTI_MODEL_ARCH_ENCODER, 0, false},
+    {"bert", "roberta", "RobertaForSequenceClassification",
+     WEFTI_MODEL_ARCH_ENCODER | WEFTI_MODEL_ARCH_HEAD, 0, false},
+    {"nomic-bert", "nomic_bert", "NomicBertModel",
+     WEFTI_MODEL_ARCH_ENCODER | WEFTI_MODEL_ARCH_FUSED, 0, false},
+    {"modern-bert", "modernbert", "ModernBertModel",
+     WEFTI_MODEL_ARCH_ENCODER | WEFTI_MODEL_ARCH_FUSED, 0, false},
 };
 #define N_ARCHS (sizeof archs / sizeof archs[0])
 

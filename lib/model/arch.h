@@ -22,6 +22,8 @@ enum {
     WEFTI_MODEL_ARCH_LATENT = 1 << 13,      /* latent attention */
     WEFTI_MODEL_ARCH_NORMS_AFTER = 1 << 14, /* halves of a layer are normalised after, not before */
     WEFTI_MODEL_ARCH_WRAPPED = 1 << 15,     /* part of a larger model, whose rest is left out */
+    WEFTI_MODEL_ARCH_ENCODER = 1 << 16,     /* tokens see what comes after them */
+    WEFTI_MODEL_ARCH_HEAD = 1 << 17,        /* an encoder with a head that classifies */
 };
 
 struct wefti_model_arch {

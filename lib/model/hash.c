@@ -9,7 +9,8 @@
 #include "params.h"
 #include "parts.h"
 
-/* Every field of struct weft_model_params but `name`: a copy in another folder is the same model. A
+/* Fields of struct weft_model_params. `encoder` counts where there is one, so that models from before are
+ * known by their hashes still; what stays out is `name`: a copy in another folder is the same model. A
  * field that is missing here would let models pass for each other that differ in nothing else;
  * test_model changes each byte of the struct and wants another hash. */
 /* clang-format off */
@@ -39,6 +40,8 @@ uint64_t wefti_model_params_hash(const struct weft_model_params *params) {
     uint64_t hash = 0;
 #define HASH_FIELD(field) hash = XXH3_64bits_withSeed(&params->field, sizeof params->field, hash);
     HASHED_FIELDS(HASH_FIELD)
+    static const struct weft_model_encoder none = {0};
+    if (memcmp(&params->encoder, &none, sizeof none) != 0) HASH_FIELD(encoder)
     return hash;
 }
 

@@ -212,6 +212,10 @@ const struct weft_tensor *weft_model_head(const weft_model *model) {
     return model->head;
 }
 
+const struct weft_model_encoder_tensors *weft_model_encoder(const weft_model *model) {
+    return &model->encoder;
+}
+
 bool weft_model_has_file(const weft_model *model, const struct stat *st) {
     for (size_t i = 0; i < model->n_files; i++) {
         struct stat mine;

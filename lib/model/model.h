@@ -206,6 +206,20 @@ struct weft_model_quant {
     bool zeros_less_one;             /* GPTQ: the stored zero is one less, modulo 16 */
 };
 
+/* Models that read a text whole, and say something of it in place of going on with it: every token sees
+ * all others, or those of a window to each side. Words of 32 bits, of which flags are 0 or 1: hash.c. */
+struct weft_model_encoder {
+    uint32_t is_on;                       /* 0: it generates, and the rest means nothing */
+    uint32_t n_types;                     /* of tokens: of the first and the second text; 0: none */
+    uint32_t n_positions, first_position; /* learned ones, and the row of position 0; 0: RoPE */
+    uint32_t
+        norms_sums; /* halves of a layer are added, then the sum is normalised; else as pre_norms */
+    uint32_t norm_bias, bias; /* of norms, and of all matrices of a layer */
+    uint32_t gated;     /* the FFN's first matrix is activated and multiplied with a second one */
+    uint32_t tanh_gelu; /* with gelu: the form with tanh */
+    uint32_t has_head, n_labels; /* the first hidden state goes through a head that classifies */
+};
+
 /* What the engine needs to know; every field is checked against base/limits.h and the others. */
 struct weft_model_params {
     char arch[32];  /* "llama" */
@@ -214,7 +228,7 @@ struct weft_model_params {
     uint32_t n_hidden, n_ffn, n_vocab;
     uint32_t n_context; /* max_position_embeddings, or what YaRN stretches the original to */
     uint32_t window;    /* a token sees itself and the window - 1 before it; 0: all before it */
-    float rms_eps;
+    float rms_eps;      /* of layer norms, too */
     double rope_theta;
     /* NONE for GGUF files with llama3 scaling, which rope_freqs.weight holds: see
      * weft_model_rope. */
@@ -258,6 +272,7 @@ struct weft_model_params {
     struct weft_model_moe moe;
     uint32_t no_experts[WEFT_LAYERS_MAX / 32]; /* a bit per layer: a plain one, of n_ffn */
     struct weft_model_quant quant;
+    struct weft_model_encoder encoder;
 };
 
 _Static_assert(WEFT_LAYERS_MAX % 32 == 0, "sets of layers are whole words");
@@ -292,6 +307,19 @@ struct weft_model_layer {
     const struct weft_tensor *router;        /* [moe.n_experts, hidden], or NULL */
     const struct weft_tensor *score_bias;    /* [moe.n_experts], or NULL */
     const struct weft_tensor *shared_gate;   /* [hidden], or NULL */
+    /* Encoders, each or NULL. Without gates w_gate is the only one of the two. */
+    const struct weft_tensor *bo, *b_gate, *b_down;
+    const struct weft_tensor *attn_norm_bias, *ffn_norm_bias; /* [hidden] */
+    const struct weft_tensor *attn_sum_norm, *attn_sum_bias, *ffn_sum_norm, *ffn_sum_bias;
+};
+
+/* What an encoder has outside of its layers, each or NULL. */
+struct weft_model_encoder_tensors {
+    const struct weft_tensor *types, *positions;        /* [n_types, hidden], [positions, hidden] */
+    const struct weft_tensor *embed_norm, *embed_bias;  /* [hidden] */
+    const struct weft_tensor *final_bias;               /* of the final norm */
+    const struct weft_tensor *dense, *dense_bias;       /* [hidden, hidden], tanh of it; [hidden] */
+    const struct weft_tensor *classifier, *labels_bias; /* [n_labels, hidden]; [n_labels] */
 };
 
 typedef struct weft_model weft_model;
@@ -307,8 +335,10 @@ void weft_model_free(weft_model *model); /* accepts NULL */
 const struct weft_model_params *weft_model_params(const weft_model *model);
 const struct weft_model_layer *weft_model_layers(const weft_model *model); /* [n_layers] */
 const struct weft_tensor *weft_model_embedding(const weft_model *model);   /* [vocab, hidden] */
-const struct weft_tensor *weft_model_final_norm(const weft_model *model);  /* [hidden] */
-const struct weft_tensor *weft_model_head(const weft_model *model);        /* [vocab, hidden] */
+/* [hidden]; NULL in encoders that normalise sums, which have no head either. */
+const struct weft_tensor *weft_model_final_norm(const weft_model *model);
+const struct weft_tensor *weft_model_head(const weft_model *model); /* [vocab, hidden] */
+const struct weft_model_encoder_tensors *weft_model_encoder(const weft_model *model);
 
 /* Whether `st` is that of a file that the tensors lie in. */
 bool weft_model_has_file(const weft_model *model, const struct stat *st);

@@ -21,6 +21,7 @@ struct weft_model {
     struct weft_model_layer *layers;   /* [params.n_layers] */
     struct weft_model_expert *experts; /* [params.n_layers][params.moe.n_experts], or NULL */
     const struct weft_tensor *embedding, *final_norm, *head;
+    struct weft_model_encoder_tensors encoder;
     float *rope_freqs;         /* [rope_dim / 2] divisors of GGUF's rope_freqs.weight, or NULL */
     struct weft_packed packed; /* arena_bytes 0: not a packed file */
     enum weft_dtype *stored;   /* [n_tensors] of a packed file, else NULL */

@@ -48,6 +48,43 @@ void wefti_model_params_init(struct weft_model_params *p, const struct wefti_mod
         p->local_rope_theta = 10000;
     }
     p->wrapped = arch->traits & WEFTI_MODEL_ARCH_WRAPPED;
+    p->encoder.is_on = arch->traits & WEFTI_MODEL_ARCH_ENCODER ? 1 : 0;
+    p->encoder.has_head = arch->traits & WEFTI_MODEL_ARCH_HEAD ? 1 : 0;
+}
+
+void wefti_model_params_set_encoder(struct weft_model_params *p) {
+    WEFT_ASSERT(p->n_heads > 0 && p->n_hidden % p->n_heads == 0);
+    p->n_kv_heads = p->n_heads;
+    p->head_dim = p->rope_dim = p->n_hidden / p->n_heads;
+    p->rope_factor = 1;
+    p->pre_norms = !p->encoder.norms_sums;
+    p->post_norms = false;
+    for (uint32_t i = 0; i < p->n_layers && i < WEFT_LAYERS_MAX && p->encoder.n_positions > 0; i++)
+        wefti_model_set_bit(p->no_rope, i);
+}
+
+void wefti_model_set_local(struct weft_model_params *p, uint32_t local, uint32_t every) {
+    WEFT_ASSERT(every > 0);
+    for (uint32_t i = 0; i < p->n_layers && i < WEFT_LAYERS_MAX; i += every)
+        wefti_model_set_bit(p->no_window, i);
+    p->window = local / 2 + 1 < p->n_context ? local / 2 + 1 : 0;
+}
+
+static weft_err check_encoder(const struct weft_model_params *p, const char *path,
+                              struct weft_errmsg *why) {
+    const struct weft_model_encoder *e = &p->encoder;
+    const struct {
+        const char *what;
+        uint32_t value, max;
+    } ranges[] = {{"number of token types", e->n_types, 2},
+                  {"number of positions", e->n_positions, WEFT_CONTEXT_MAX},
+                  {"first position", e->first_position, WEFT_CONTEXT_MAX}};
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
+        if (ranges[i].value <= ranges[i].max) continue;
+        return weft_err_set(why, WEFT_E_UNSUPPORTED, "%s: the %s is %u; up to %u are supported",
+                            path, ranges[i].what, ranges[i].value, ranges[i].max);
+    }
+    return WEFT_OK;
 }
 
 static weft_err check_scales(const struct weft_model_params *p, const char *path,
@@ -239,7 +276,8 @@ weft_err wefti_model_params_check(const struct weft_model_params *p, const char 
                             "%s: %u of %u elements of a head turn; it must be an even number", path,
                             p->rope_dim, p->head_dim);
     }
-    err = check_scales(p, path, why);
+    err = check_encoder(p, path, why);
+    if (!err) err = check_scales(p, path, why);
     if (!err) err = check_experts(p, path, why);
     return err ? err : check_rope(p, path, why);
 }

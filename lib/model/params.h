@@ -13,6 +13,10 @@ WEFT_MUST_CHECK weft_err wefti_model_params_check(const struct weft_model_params
                                                   const char *path, struct weft_errmsg *why);
 /* The cache's row of latent attention, from kv_lora and rope_dim. */
 void wefti_model_params_set_latent(struct weft_model_params *params);
+/* The sizes that an encoder's others imply; the hidden size is a multiple of the heads. */
+void wefti_model_params_set_encoder(struct weft_model_params *params);
+/* All but every nth layer see `local` tokens, half of them to each side (ModernBERT); every >= 1. */
+void wefti_model_set_local(struct weft_model_params *params, uint32_t local, uint32_t every);
 /* Over all of them but the name (hash.c). */
 uint64_t wefti_model_params_hash(const struct weft_model_params *params);
 /* Copies a display name: cut at a whole UTF-8 character, '?' for control characters. */

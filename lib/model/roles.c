@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "params.h"
+#include "roles.h"
 
 enum size {
     SIZE_HIDDEN,
@@ -216,15 +217,6 @@ static const struct {
 #define N_EXPERT_ROLES (sizeof expert_roles / sizeof expert_roles[0])
 #undef AT
 
-struct resolver {
-    weft_model *model;
-    enum weft_model_format format;
-    const char *path;
-    uint64_t sizes[SIZE_COUNT];
-    bool *used; /* [model->n_tensors] */
-    struct weft_errmsg *why;
-};
-
 static void print_shape(char *out, size_t out_bytes, uint32_t n_dims, const uint64_t *dims) {
     size_t at = 0;
     WEFT_ASSERT(n_dims <= 4);
@@ -235,45 +227,48 @@ static void print_shape(char *out, size_t out_bytes, uint32_t n_dims, const uint
     }
 }
 
-static weft_err check_shape(const struct resolver *r, const struct role *role,
-                            const struct weft_tensor *tensor) {
-    WEFT_ASSERT(role->n_dims == 1 || role->n_dims == 2);
-    uint64_t wanted[2] = {r->sizes[role->dims[0]], r->sizes[role->dims[1]]};
-    bool is_row =
-        role->n_dims == 1 && tensor->n_dims == 2 && tensor->dims[0] == 1; /* as a vector */
-    if ((is_row || tensor->n_dims == role->n_dims) &&
-        memcmp(tensor->dims + is_row, wanted, role->n_dims * sizeof wanted[0]) == 0) {
+static weft_err check_shape(const struct wefti_model_resolver *r, uint32_t n_dims,
+                            const uint64_t *dims, const struct weft_tensor *tensor) {
+    WEFT_ASSERT(n_dims == 1 || n_dims == 2);
+    bool is_row = n_dims == 1 && tensor->n_dims == 2 && tensor->dims[0] == 1; /* as a vector */
+    if ((is_row || tensor->n_dims == n_dims) &&
+        memcmp(tensor->dims + is_row, dims, n_dims * sizeof *dims) == 0) {
         return WEFT_OK;
     }
     char has[96], wants[96];
     struct wefti_model_shown shown = wefti_model_show(tensor->name, strlen(tensor->name));
     print_shape(has, sizeof has, tensor->n_dims, tensor->dims);
-    print_shape(wants, sizeof wants, role->n_dims, wanted);
+    print_shape(wants, sizeof wants, n_dims, dims);
     return weft_err_set(r->why, WEFT_E_PROTO,
                         "%s: tensor '%s' has shape [%s], but the hyper-parameters ask for [%s]",
                         r->path, shown.text, has, wants);
 }
 
-/* Finds a tensor by name, checks its shape and marks it. *out is NULL when it is not there. */
-static weft_err take(struct resolver *r, const struct role *role, const char *name,
-                     const struct weft_tensor **out) {
+weft_err wefti_model_take(struct wefti_model_resolver *r, const char *name, uint32_t n_dims,
+                          const uint64_t *dims, const struct weft_tensor **out) {
     *out = weft_model_find(r->model, name);
     if (!*out) return WEFT_OK;
     size_t idx = (size_t)(*out - r->model->tensors);
     WEFT_ASSERT(idx < r->model->n_tensors);
     r->used[idx] = true;
-    if (role->n_dims == 1 && !wefti_model_has_rows_f32((*out)->dtype)) {
+    if (n_dims == 1 && !wefti_model_has_rows_f32((*out)->dtype)) {
         struct wefti_model_shown shown = wefti_model_show(name, strlen(name));
         return weft_err_set(r->why, WEFT_E_UNSUPPORTED,
                             "%s: tensor '%s' is a vector of type %s, which is for matrices only",
                             r->path, shown.text, weft_dtype_name((*out)->dtype));
     }
-    return check_shape(r, role, *out);
+    return check_shape(r, n_dims, dims, *out);
+}
+
+static weft_err take(struct wefti_model_resolver *r, const struct role *role, const char *name,
+                     const struct weft_tensor **out) {
+    const uint64_t dims[2] = {r->sizes[role->dims[0]], r->sizes[role->dims[1]]};
+    return wefti_model_take(r, name, role->n_dims, dims, out);
 }
 
 /* Takes it by either of two names; `other` may be NULL. */
-static weft_err take_either(struct resolver *r, const struct role *role, const char *name,
-                            const char *other, const struct weft_tensor **out) {
+static weft_err take_either(struct wefti_model_resolver *r, const struct role *role,
+                            const char *name, const char *other, const struct weft_tensor **out) {
     weft_err err = take(r, role, name, out);
     if (!err && !*out && other) err = take(r, role, other, out);
     if (!err && !*out)
@@ -333,7 +328,7 @@ static bool is_there(const weft_model *model, uint32_t layer, enum when when) {
 }
 
 /* GGUF files have all experts of a layer in one tensor, which messages name if it is missing. */
-static weft_err missing_expert(const struct resolver *r, uint32_t layer, size_t role,
+static weft_err missing_expert(const struct wefti_model_resolver *r, uint32_t layer, size_t role,
                                const char *name) {
     const char *before = expert_roles[role].names[WEFT_MODEL_GGUF].before;
     if (r->format == WEFT_MODEL_GGUF)
@@ -344,7 +339,7 @@ static weft_err missing_expert(const struct resolver *r, uint32_t layer, size_t 
 }
 
 /* The experts of a layer that has some. */
-static weft_err resolve_experts(struct resolver *r, uint32_t layer) {
+static weft_err resolve_experts(struct wefti_model_resolver *r, uint32_t layer) {
     weft_model *model = r->model;
     uint32_t n = model->params.moe.n_experts;
     struct weft_model_expert *experts = model->experts + (size_t)layer * n;
@@ -371,7 +366,7 @@ static weft_err resolve_experts(struct resolver *r, uint32_t layer) {
     return WEFT_OK;
 }
 
-static weft_err resolve_layer(struct resolver *r, uint32_t layer) {
+static weft_err resolve_layer(struct wefti_model_resolver *r, uint32_t layer) {
     weft_model *model = r->model;
     for (size_t i = 0; i < N_LAYER_ROLES; i++) {
         const struct role *role = &layer_roles[i].role;
@@ -390,7 +385,7 @@ static weft_err resolve_layer(struct resolver *r, uint32_t layer) {
     return is_there(model, layer, WITH_EXPERTS) ? resolve_experts(r, layer) : WEFT_OK;
 }
 
-static weft_err resolve_layers(struct resolver *r) {
+static weft_err resolve_layers(struct wefti_model_resolver *r) {
     weft_model *model = r->model;
     model->layers = calloc(model->params.n_layers, sizeof *model->layers);
     if (!model->layers) return weft_err_set(r->why, WEFT_E_NOMEM, "%s: out of memory", r->path);
@@ -406,7 +401,7 @@ static weft_err resolve_layers(struct resolver *r) {
     return err;
 }
 
-static weft_err resolve_head(struct resolver *r) {
+static weft_err resolve_head(struct wefti_model_resolver *r) {
     weft_model *model = r->model;
     weft_err err = take(r, &head_role, head_role.names[r->format], &model->head);
     if (err) return err;
@@ -430,7 +425,8 @@ bool wefti_model_role_is_read(const char *name) {
 }
 
 /* One positive number per pair; *out is NULL where the file has none, else malloc'd. */
-static weft_err take_rope_table(struct resolver *r, enum rope_table table, float **out) {
+static weft_err take_rope_table(struct wefti_model_resolver *r, enum rope_table table,
+                                float **out) {
     const struct weft_tensor *tensor;
     const struct role *role = &rope_roles[table];
     *out = NULL;
@@ -454,7 +450,7 @@ static weft_err take_rope_table(struct resolver *r, enum rope_table table, float
 }
 
 /* LongRoPE's factors; a file has both or none. */
-static weft_err resolve_longrope(struct resolver *r) {
+static weft_err resolve_longrope(struct wefti_model_resolver *r) {
     struct weft_model_params *p = &r->model->params;
     float *longer = NULL, *shorter = NULL;
     weft_err err = take_rope_table(r, ROPE_LONG, &longer);
@@ -482,7 +478,7 @@ static weft_err resolve_longrope(struct resolver *r) {
 }
 
 /* The parts of RoPE that GGUF files keep in tensors: Llama 3's scaling and LongRoPE's. */
-static weft_err resolve_rope(struct resolver *r) {
+static weft_err resolve_rope(struct wefti_model_resolver *r) {
     if (r->format != WEFT_MODEL_GGUF) return WEFT_OK;
     weft_err err = take_rope_table(r, ROPE_FREQS, &r->model->rope_freqs);
     return err ? err : resolve_longrope(r);
@@ -496,7 +492,7 @@ static bool is_derived(const char *name) {
 }
 
 /* Some GPTQ checkpoints have a bias for every layer, of zeros where the model has none. */
-static bool is_idle_bias(const struct resolver *r, const struct weft_tensor *tensor) {
+static bool is_idle_bias(const struct wefti_model_resolver *r, const struct weft_tensor *tensor) {
     static const char suffix[] = ".bias";
     size_t len = strlen(tensor->name);
     if (r->model->params.quant.method != WEFT_QUANT_GPTQ || len < sizeof suffix ||
@@ -510,7 +506,7 @@ static bool is_idle_bias(const struct resolver *r, const struct weft_tensor *ten
 }
 
 /* Whether a name is that of a layer after the last one, which predicts further tokens. */
-static bool is_predicting(const struct resolver *r, const char *name) {
+static bool is_predicting(const struct wefti_model_resolver *r, const char *name) {
     const struct weft_model_params *p = &r->model->params;
     size_t len = strlen(layer_prefix[r->format]);
     if (p->n_predict == 0 || strncmp(name, layer_prefix[r->format], len) != 0) return false;
@@ -519,7 +515,7 @@ static bool is_predicting(const struct resolver *r, const char *name) {
     return layer >= p->n_layers && layer < (unsigned long)p->n_layers + p->n_predict;
 }
 
-static weft_err check_all_used(const struct resolver *r) {
+static weft_err check_all_used(const struct wefti_model_resolver *r) {
     for (size_t i = 0; i < r->model->n_tensors; i++) {
         const char *name = r->model->tensors[i].name;
         if (r->used[i] || is_derived(name) || is_idle_bias(r, &r->model->tensors[i])) continue;
@@ -532,6 +528,15 @@ static weft_err check_all_used(const struct resolver *r) {
     return WEFT_OK;
 }
 
+/* All but the embedding. */
+static weft_err resolve_decoder(struct wefti_model_resolver *r) {
+    weft_err err = take_either(r, &final_norm_role, final_norm_role.names[r->format], NULL,
+                               &r->model->final_norm);
+    if (!err) err = resolve_layers(r);
+    if (!err) err = resolve_head(r);
+    return err ? err : resolve_rope(r);
+}
+
 weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, const char *path,
                              struct weft_errmsg *why) {
     const struct weft_model_params *p = &model->params;
@@ -539,27 +544,28 @@ weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, c
     WEFT_ASSERT(p->n_layers >= 1 && p->n_layers <= WEFT_LAYERS_MAX);
     uint64_t q_head = p->kv_lora ? p->nope_dim + p->rope_dim : p->head_dim;
     uint64_t n_heads = p->n_heads;
-    struct resolver r = {
+    struct wefti_model_resolver r = {
         .model = model,
         .format = format,
         .path = path,
-        .sizes = {[SIZE_HIDDEN] = p->n_hidden,
-                  [SIZE_Q] = n_heads * q_head,
-                  [SIZE_OUT] = n_heads * (p->kv_lora ? p->v_dim : p->head_dim),
-                  [SIZE_Q_LORA] = p->q_lora,
-                  [SIZE_KV_LORA] = p->kv_lora,
-                  [SIZE_NOPE] = p->nope_dim,
-                  [SIZE_KV_HEADS] = n_heads * (p->nope_dim + p->v_dim),
-                  [SIZE_K_HEADS] = n_heads * p->kv_lora,
-                  [SIZE_V_HEADS] = n_heads * p->v_dim,
-                  [SIZE_KV] = (uint64_t)p->n_kv_heads * p->head_dim,
-                  [SIZE_FFN] = p->n_ffn,
-                  [SIZE_VOCAB] = p->n_vocab,
-                  [SIZE_HEAD] = p->head_dim,
-                  [SIZE_HALF_ROPE] = p->rope_dim / 2,
-                  [SIZE_EXPERTS] = p->moe.n_experts,
-                  [SIZE_EXPERT_FFN] = p->moe.n_ffn,
-                  [SIZE_SHARED_FFN] = p->moe.n_ffn_shared},
+        .sizes = (const uint64_t[SIZE_COUNT]){[SIZE_HIDDEN] = p->n_hidden,
+                                              [SIZE_Q] = n_heads * q_head,
+                                              [SIZE_OUT] =
+                                                  n_heads * (p->kv_lora ? p->v_dim : p->head_dim),
+                                              [SIZE_Q_LORA] = p->q_lora,
+                                              [SIZE_KV_LORA] = p->kv_lora,
+                                              [SIZE_NOPE] = p->nope_dim,
+                                              [SIZE_KV_HEADS] = n_heads * (p->nope_dim + p->v_dim),
+                                              [SIZE_K_HEADS] = n_heads * p->kv_lora,
+                                              [SIZE_V_HEADS] = n_heads * p->v_dim,
+                                              [SIZE_KV] = (uint64_t)p->n_kv_heads * p->head_dim,
+                                              [SIZE_FFN] = p->n_ffn,
+                                              [SIZE_VOCAB] = p->n_vocab,
+                                              [SIZE_HEAD] = p->head_dim,
+                                              [SIZE_HALF_ROPE] = p->rope_dim / 2,
+                                              [SIZE_EXPERTS] = p->moe.n_experts,
+                                              [SIZE_EXPERT_FFN] = p->moe.n_ffn,
+                                              [SIZE_SHARED_FFN] = p->moe.n_ffn_shared},
         .used = calloc(model->n_tensors + 1, sizeof *r.used),
         .why = why,
     };
@@ -568,7 +574,11 @@ weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, c
         err = weft_err_set(why, err, "%s: out of memory", path);
         goto cleanup;
     }
-    err = take_either(&r, &embedding_role, embedding_role.names[format], NULL, &model->embedding);
+    if (p->encoder.is_on)
+        err = wefti_model_resolve_encoder(&r);
+    else
+        err =
+            take_either(&r, &embedding_role, embedding_role.names[format], NULL, &model->embedding);
     if (err) goto cleanup;
     /* Its rows are gathered as the file has them; rows in parts may call themselves f32. */
     if (model->embedding->parts || weft_dtypes[model->embedding->dtype].class > WEFT_DTYPE_BLOCKS) {
@@ -576,14 +586,7 @@ weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, c
                            "%s: the embedding table is quantised, which is not supported", path);
         goto cleanup;
     }
-    err =
-        take_either(&r, &final_norm_role, final_norm_role.names[format], NULL, &model->final_norm);
-    if (err) goto cleanup;
-    err = resolve_layers(&r);
-    if (err) goto cleanup;
-    err = resolve_head(&r);
-    if (err) goto cleanup;
-    err = resolve_rope(&r);
+    if (!p->encoder.is_on) err = resolve_decoder(&r);
     if (err) goto cleanup;
     err = check_all_used(&r);
 cleanup:

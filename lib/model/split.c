@@ -30,6 +30,14 @@ static const struct fused {
      {{{"self_attn.q_proj.weight", "attn_q.weight"}, ROWS_Q},
       {{"self_attn.k_proj.weight", "attn_k.weight"}, ROWS_KV},
       {{"self_attn.v_proj.weight", "attn_v.weight"}, ROWS_KV}}},
+    {{"attn.Wqkv.weight", ""},
+     3,
+     {{{"attn.Wq.weight", ""}, ROWS_Q},
+      {{"attn.Wk.weight", ""}, ROWS_KV},
+      {{"attn.Wv.weight", ""}, ROWS_KV}}},
+    {{"mlp.Wi.weight", ""},
+     2,
+     {{{"mlp.Wi_gate.weight", ""}, ROWS_FFN}, {{"mlp.Wi_up.weight", ""}, ROWS_FFN}}},
     {{"mlp.gate_up_proj.weight", "ffn_up.weight"},
      2,
      {{{"mlp.gate_proj.weight", "ffn_gate.weight"}, ROWS_FFN},
@@ -45,9 +53,14 @@ static uint64_t n_rows(const struct weft_model_params *p, enum rows rows) {
  * begins otherwise. */
 static const char *after_layer_prefix(const char *name, enum weft_model_format format,
                                       size_t *prefix_len_out) {
-    static const char *const prefixes[2] = {"model.layers.", "blk."};
-    size_t len = strlen(prefixes[format]);
-    if (strncmp(name, prefixes[format], len) != 0) return NULL;
+    static const char *const prefixes[2][3] = {{"model.layers.", "layers.", "encoder.layers."},
+                                               {"blk.", NULL, NULL}};
+    size_t len = 0;
+    for (size_t i = 0; i < 3 && prefixes[format][i] && len == 0; i++) {
+        if (strncmp(name, prefixes[format][i], strlen(prefixes[format][i])) == 0)
+            len = strlen(prefixes[format][i]);
+    }
+    if (len == 0) return NULL;
     size_t digits = strspn(name + len, "0123456789");
     if (digits == 0 || digits > 9 || name[len + digits] != '.') return NULL;
     *prefix_len_out = len + digits + 1;

@@ -24,9 +24,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
 }
 
 /* The configurations of all architectures with a model in the repository. */
-static void add_zoo(void (*add)(const void *bytes, size_t n)) {
+static void add_zoo(void (*add)(const void *bytes, size_t n), const char *zoo) {
     char folder[4096], path[8192];
-    (void)snprintf(folder, sizeof folder, "%s", test_source_path("tests/data/zoo"));
+    (void)snprintf(folder, sizeof folder, "%s", test_source_path(zoo));
     DIR *dir = opendir(folder);
     WEFT_ASSERT(dir);
     for (struct dirent *entry; (entry = readdir(dir));) {
@@ -62,5 +62,6 @@ void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
         add(text.data, text.len);
         weft_buf_fini(&text);
     }
-    add_zoo(add);
+    add_zoo(add, "tests/data/zoo");
+    add_zoo(add, "tests/data/embed");
 }

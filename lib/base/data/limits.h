@@ -16,6 +16,7 @@
 #define WEFT_TENSORS_MAX (1u << 20)
 #define WEFT_EXPERTS_MAX 1024    /* of a layer */
 #define WEFT_EXPERTS_USED_MAX 64 /* by a token */
+#define WEFT_LABELS_MAX 4096u    /* of a head that classifies */
 
 /* Series of the experts' metric, one per layer and expert. More than AUTO outnumber all other
  * metrics many times, so they come only on request; more than MAX never do. */

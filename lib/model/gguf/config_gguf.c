@@ -155,9 +155,10 @@ static weft_err check_options(const struct config *c, const struct weft_model_pa
         return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: %s %g is not supported", c->path,
                             key_of(c, clamp_key).text, clamp);
     struct key key = key_of(c, "attention.causal");
-    if (weft_gguf_bool(c->gguf, key.text, &causal) && !causal) {
-        return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: %s false is not supported", c->path,
-                            key.text);
+    bool is_encoder = c->arch->traits & WEFTI_MODEL_ARCH_ENCODER;
+    if (weft_gguf_bool(c->gguf, key.text, &causal) && causal == is_encoder) {
+        return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: %s %s is not supported", c->path,
+                            key.text, causal ? "true" : "false");
     }
     return WEFT_OK;
 }
@@ -356,6 +357,41 @@ static weft_err read_traits(const struct config *c, struct weft_model_params *p)
     return err ? err : read_experts(c, p);
 }
 
+/* llama.cpp's files do not say which GELU a BERT has: it is the exact one, as in all of its configurations. */
+static weft_err read_encoder(const struct config *c, struct weft_model_params *p) {
+    struct weft_model_encoder *e = &p->encoder;
+    const struct key act_key = key_of(c, "hidden_activation");
+    struct weft_str act = {"gelu", 4};
+    uint32_t local = 0, every = 3;
+    bool is_nomic = strcmp(c->arch->name, "nomic-bert") == 0;
+    bool is_modern = strcmp(c->arch->name, "modern-bert") == 0;
+    weft_err err = get_whole(c, "tokenizer.ggml.token_type_count", 0, &e->n_types);
+    if (!err) err = get_u32(c, "attention.sliding_window", 0, &local);
+    if (!err) err = get_u32(c, "attention.sliding_window_pattern", 3, &every);
+    if (!err && is_modern) err = get_double(c, "rope.freq_base_swa", &p->local_rope_theta);
+    if (err) return err;
+    (void)weft_gguf_str(c->gguf, act_key.text, &act);
+    e->tanh_gelu = str_is(act, "gelu_pytorch_tanh") || str_is(act, "gelu_new");
+    if (!e->tanh_gelu && !str_is(act, "gelu")) return unsupported(c, act_key.text, act);
+    if (every == 0 || (local > 0 && !is_modern))
+        return weft_err_set(c->why, WEFT_E_UNSUPPORTED,
+                            "%s: a window of %u in a pattern of %u layers is not supported in %s",
+                            c->path, local, every, c->arch->name);
+    p->gelu = !is_nomic;
+    e->gated = is_nomic || is_modern;
+    e->norms_sums = e->norm_bias = !is_modern;
+    e->bias = !is_nomic && !is_modern;
+    e->n_positions = e->bias ? p->n_context : 0;
+    if (is_modern && local > 0) wefti_model_set_local(p, local, every);
+    if (p->n_heads == 0 || p->n_hidden % p->n_heads != 0)
+        return weft_err_set(
+            c->why, WEFT_E_PROTO,
+            "%s: the embedding length %u is not a multiple of the %u attention heads", c->path,
+            p->n_hidden, p->n_heads);
+    wefti_model_params_set_encoder(p);
+    return WEFT_OK;
+}
+
 weft_err wefti_model_config_gguf(const weft_gguf *gguf, struct weft_model_params *p,
                                  struct weft_errmsg *why) {
     struct config c = {gguf, gguf->file.path, why, NULL};
@@ -365,7 +401,9 @@ weft_err wefti_model_config_gguf(const weft_gguf *gguf, struct weft_model_params
     if (err) return err;
     WEFT_ASSERT(c.arch != NULL);
     wefti_model_params_init(p, c.arch);
-    const struct key eps_key = key_of(&c, "attention.layer_norm_rms_epsilon");
+    bool is_encoder = p->encoder.is_on;
+    const struct key eps_key = key_of(&c, is_encoder ? "attention.layer_norm_epsilon"
+                                                     : "attention.layer_norm_rms_epsilon");
     err = read_sizes(&c, p);
     if (err) return err;
     err = check_options(&c, p);
@@ -374,7 +412,7 @@ weft_err wefti_model_config_gguf(const weft_gguf *gguf, struct weft_model_params
     err = read_rope(&c, p);
     if (!err && c.arch->traits & WEFTI_MODEL_ARCH_LATENT) err = read_latent(&c, p);
     if (err) return err;
-    err = read_traits(&c, p);
+    err = is_encoder ? read_encoder(&c, p) : read_traits(&c, p);
     if (err) return err;
     if (!weft_gguf_f64(gguf, eps_key.text, &eps)) {
         return weft_err_set(why, WEFT_E_PROTO, "%s: has no %s", c.path, eps_key.text);

@@ -434,6 +434,7 @@ static weft_err read_config(const struct config *c, struct weft_model_params *p)
     if (err) return err;
     WEFT_ASSERT(arch != NULL);
     wefti_model_params_init(p, arch);
+    if (p->encoder.is_on) return wefti_model_config_encoder(c, arch, p);
     if (p->wrapped) err = unwrap(c, &text);
     return err ? err : read_model(&text, arch, p);
 }

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "arch.h"
 #include "hf.h"
 
 struct config {
@@ -85,5 +86,10 @@ static inline weft_err get_text(const struct config *c, const json_t *object, co
 /* Reads RoPE (config_rope.c); sizes are known already. */
 WEFT_MUST_CHECK weft_err wefti_model_config_rope(const struct config *c,
                                                  struct weft_model_params *p);
+
+/* Reads the rest of an encoder's (config_encoder.c). */
+WEFT_MUST_CHECK weft_err wefti_model_config_encoder(const struct config *c,
+                                                    const struct wefti_model_arch *arch,
+                                                    struct weft_model_params *p);
 
 #endif

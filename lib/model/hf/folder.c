@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "params.h"
+#include "roles.h"
 
 static bool ends_with(const char *text, const char *end) {
     size_t len = strlen(text), end_len = strlen(end);
@@ -100,7 +101,8 @@ weft_err wefti_model_from_folder(const char *dir, weft_model **model_out, struct
     err = wefti_model_safetensors_folder(model, dir, why);
     if (err) goto cleanup;
     if (model->params.wrapped) wefti_model_unwrap(model);
-    err = wefti_model_add_prefix(model, dir, why);
+    err = model->params.encoder.is_on ? wefti_model_clean_encoder(model, dir, why)
+                                      : wefti_model_add_prefix(model, dir, why);
     if (err) goto cleanup;
     err = wefti_model_join(model, dir, why);
     if (err) goto cleanup;
