@@ -25,6 +25,8 @@ static void lay_out(weft_eng *eng, struct wefti_memory_layout *layout) {
     for (uint32_t kind = 0; kind < WEFT_KV_KINDS; kind++)
         eng->rows[kind] = wefti_memory_reserve(layout, n_tokens, sizeof *eng->rows[kind]);
     eng->is_long = wefti_memory_reserve(layout, n_tokens, sizeof *eng->is_long);
+    eng->is_second = wefti_memory_reserve(layout, n_tokens, sizeof *eng->is_second);
+    eng->head_rows = wefti_memory_reserve(layout, 2 * (size_t)eng->info.n_hidden, sizeof(float));
     eng->last_rows = wefti_memory_reserve(layout, n_tokens, sizeof *eng->last_rows);
     eng->logit_rows = wefti_memory_reserve(layout, n_tokens, sizeof *eng->logit_rows);
     eng->jobs = wefti_memory_reserve(layout, n_tokens, sizeof *eng->jobs);
@@ -33,7 +35,8 @@ static void lay_out(weft_eng *eng, struct wefti_memory_layout *layout) {
     eng->span_slots = wefti_memory_reserve(layout, n_seqs, sizeof *eng->span_slots);
     eng->outs = wefti_memory_reserve(layout, n_seqs, sizeof *eng->outs);
     /* This is address space: resident only as far as requests ever needed it. */
-    size_t values_bytes = weft_max_u32(eng->info.n_hidden, WEFT_POOLING_IDS_MAX) * sizeof(float);
+    uint32_t n_values = weft_max_u32(eng->info.n_hidden, eng->info.n_labels);
+    size_t values_bytes = weft_max_u32(n_values, WEFT_POOLING_IDS_MAX) * sizeof(float);
     size_t token_bytes = n_vocab * WEFT_LOGPROB_TOP_BYTES;
     size_t top_bytes_max = n_tokens * (token_bytes > values_bytes ? token_bytes : values_bytes);
     eng->top_bytes =
@@ -75,6 +78,12 @@ static void set_fingerprint(weft_eng *eng) {
     (void)snprintf(eng->info.fingerprint, sizeof eng->info.fingerprint, "fp_%016" PRIx64, hash);
 }
 
+/* A text is computed in one step: a step has room for the longest. */
+static void fit_texts(struct weft_eng_info *info) {
+    info->max_model_len = weft_min_u32(info->max_model_len, WEFT_BATCHED_TOKENS_MAX);
+    info->max_batched_tokens = weft_max_u32(info->max_batched_tokens, info->max_model_len);
+}
+
 static void set_info(weft_eng *eng, const struct weft_model_params *p,
                      const struct weft_eng_options *options) {
     struct weft_eng_info *info = &eng->info;
@@ -91,6 +100,9 @@ static void set_info(weft_eng *eng, const struct weft_model_params *p,
     info->max_model_len = options->max_model_len ? options->max_model_len : p->n_context;
     info->max_seqs = options->max_seqs;
     info->max_batched_tokens = options->max_batched_tokens;
+    info->is_encoder = p->encoder.is_on;
+    info->n_labels = p->encoder.n_labels;
+    if (info->is_encoder) fit_texts(info);
     info->n_threads =
         options->n_threads ? options->n_threads : wefti_pool_n_usable_cpus(options->n_sharers);
 }
@@ -171,6 +183,7 @@ static weft_err reserve(weft_eng *eng, const weft_model *model,
     uint64_t to_come = wefti_weights_bytes_to_come(&eng->weights, plan) * options->n_copies;
     struct weft_model_params own = *weft_model_params(model);
     own.n_kv_heads = weft_max_u32(eng->weights.n_kv_heads_max, 1);
+    if (own.encoder.is_on) own.window = 0; /* no block is let go of before a text is done */
     weft_err err = open_step_memory(eng, why);
     if (!err) err = measure_scratch(eng, model, &scratch_bytes, why);
     if (!err)
@@ -274,6 +287,14 @@ void weft_eng_free(weft_eng *eng) {
 
 const struct weft_eng_info *weft_eng_info(const weft_eng *eng) {
     return &eng->info;
+}
+
+weft_err weft_eng_check_predicts(const weft_eng *eng, struct weft_errmsg *why) {
+    if (!eng->info.is_encoder) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                        "%s reads texts whole and predicts no tokens: it is for vectors and scores "
+                        "(weft serve)",
+                        eng->info.model_name);
 }
 
 void weft_eng_lower(weft_eng *eng, const struct weft_eng_info *room) {

@@ -148,7 +148,10 @@ struct weft_eng_info {
     char isa[32];
     char fingerprint[32]; /* "fp_" + 16 hex digits: model hash, dtype, activations, KV type, ISA */
     uint32_t n_vocab, n_hidden, n_layers, n_blocks, block_size;
-    uint32_t n_labels;        /* of a head that classifies; 0: there is none */
+    uint32_t n_labels; /* of a head that classifies; 0: there is none */
+    bool
+        is_encoder; /* every sequence is computed whole in one step, and has a pooling; nothing of it is kept.
+                        max_batched_tokens is max_model_len or more */
     uint32_t window;          /* of the layers whose blocks are WEFT_KV_WINDOWED; 0: no such kind */
     uint32_t n_window_blocks; /* of that kind; n_blocks are WEFT_KV_FULL, which take no memory where
                                  all layers are windowed */
@@ -196,6 +199,9 @@ WEFT_MUST_CHECK weft_err weft_eng_pack_check(const char *path, const char *out_p
                                              struct weft_errmsg *why);
 
 const struct weft_eng_info *weft_eng_info(const weft_eng *eng);
+
+/* UNSUPPORTED, with a sentence: the model is an encoder, which predicts no tokens. */
+WEFT_MUST_CHECK weft_err weft_eng_check_predicts(const weft_eng *eng, struct weft_errmsg *why);
 
 /* Before the first step: what plans may use is no more than in `room`, the same for all ranks of a
  * group. Its max_model_len, n_blocks and n_window_blocks count, each of which is the engine's or
@@ -320,7 +326,8 @@ uint32_t weft_eng_profile_spans(const weft_eng *eng, uint32_t thread_idx, struct
 /* For tests and `weft perplexity`: raw logits of every position of `tokens` run as one sequence
  * from scratch (slots are left alone; takes blocks from the top of the pools, so the engine must be
  * idle), in chunks of max_batched_tokens. `on_row` gets position, logits[n_vocab]. In a group all
- * ranks call it with the same tokens, and the first one's on_row is called. */
+ * ranks call it with the same tokens, and the first one's on_row is called. UNSUPPORTED: an encoder
+ * has none. */
 WEFT_MUST_CHECK weft_err weft_eng_logits(weft_eng *eng, const uint32_t *tokens, uint32_t n_tokens,
                                          void (*on_row)(void *ctx, uint32_t pos,
                                                         const float *logits),

@@ -20,6 +20,8 @@ static void forward_logits(void *ctx, uint32_t i, float *logits, uint32_t thread
 
 static weft_err check_logits(const weft_eng *eng, const uint32_t *tokens, uint32_t n_tokens,
                              struct weft_errmsg *why) {
+    weft_err err = weft_eng_check_predicts(eng, why);
+    if (err) return err;
     if (n_tokens > eng->info.max_model_len)
         return weft_err_set(why, WEFT_E_TOOBIG, "%u tokens, at most %u fit", n_tokens,
                             eng->info.max_model_len);

@@ -236,7 +236,9 @@ static void gather_row(weft_eng *eng, struct step *step, const struct weft_step_
     for (uint32_t pos = first; pos < end; pos++, flat++) {
         eng->tokens[flat] = slot->tokens[pos];
         for (uint32_t kind = 0; kind < eng->slots.n_kinds; kind++)
-            eng->rows[kind][flat] = (struct weft_attn_row){slot->table[kind], pos, 0};
+            eng->rows[kind][flat] = (struct weft_attn_row){
+                slot->table[kind], pos, eng->info.is_encoder ? end - 1 - pos : 0};
+        eng->is_second[flat] = slot->pooling.n_first > 0 && pos >= slot->pooling.n_first;
         eng->is_long[flat] = slot->n_prompt > eng->long_prompt;
         if (pos + 1 < span.begin || pos + 1 >= span.end) continue;
         struct wefti_engine_job *job = add_job(eng, step, flat, out_idx);
@@ -437,6 +439,7 @@ static weft_err compute(weft_eng *eng, const struct step *step, struct weft_errm
         .tokens = eng->tokens,
         .rows = {eng->rows[WEFT_KV_FULL], eng->rows[WEFT_KV_WINDOWED]},
         .is_long = eng->is_long,
+        .is_second = eng->is_second,
         .n_last_rows = step->n_last,
         .last_rows = eng->last_rows,
         .n_logit_rows = step->n_jobs,
@@ -480,6 +483,30 @@ static void append(weft_eng *eng, struct wefti_slot *slot, struct weft_step_out 
         (void)wefti_guides_add(eng->guides, slot->guide, out->token);
 }
 
+/* The head's outputs for the hidden state that a slot has pooled: f32 weights, sums in double. */
+static void classify(weft_eng *eng, const struct wefti_slot *slot) {
+    const struct wefti_weights *w = &eng->weights;
+    const struct wefti_weights_encoder *head = &w->encoder;
+    const float *dense_bias = wefti_weights_vector(w, head->dense_bias);
+    const float *labels_bias = wefti_weights_vector(w, head->labels_bias);
+    uint32_t n = eng->info.n_hidden;
+    float *row = eng->head_rows, *inner = row + n;
+    for (uint32_t i = 0; i < n; i++) {
+        double sum = (double)dense_bias[i];
+        wefti_weights_row(w, &head->dense, i, row);
+        for (uint32_t k = 0; k < n; k++)
+            sum += (double)row[k] * slot->sum[k];
+        inner[i] = (float)tanh(sum);
+    }
+    for (uint32_t i = 0; i < slot->n_values; i++) {
+        double sum = (double)labels_bias[i];
+        wefti_weights_row(w, &head->classifier, i, row);
+        for (uint32_t k = 0; k < n; k++)
+            sum += (double)row[k] * (double)inner[k];
+        slot->values[i] = (float)sum;
+    }
+}
+
 /* Sampled tokens join their sequences; those that reached their end say so. */
 static void settle(weft_eng *eng, const struct step *step) {
     for (uint32_t i = 0; i < step->plan->n_rows; i++) {
@@ -492,6 +519,8 @@ static void settle(weft_eng *eng, const struct step *step) {
             slot->is_held = true;
         } else if (slot->n_computed == slot->n_known) {
             if (out->n_values > 0) wefti_slot_write_values(slot);
+            if (out->n_values > 0 && slot->pooling.kind == WEFT_POOLING_CLASSIFY)
+                classify(eng, slot);
             /* By its grammar; or nothing may be appended. */
             slot->finish = out->finish != WEFT_END_NONE ? out->finish : WEFT_END_LENGTH;
         }

@@ -317,7 +317,7 @@ struct weft_kern_table {
     void (*silu_mul)(const float *gate, const float *up, uint32_t n, float *y);
 
     /* y[i] = gelu(gate[i]) * up[i], in the form with tanh: x * (1 + tanh(sqrt(2 / pi) * (x +
-     * 0.044715 x^3))) / 2. y may be gate. */
+     * 0.044715 x^3))) / 2. up NULL: y[i] = gelu(gate[i]). y may be gate. */
     void (*gelu_mul)(const float *gate, const float *up, uint32_t n, float *y);
 
     /* The same in the exact form, x * (1 + erf(x / sqrt(2))) / 2. */

@@ -144,12 +144,24 @@ static void silu_mul(const float *gate, const float *up, uint32_t n, float *y) {
     }
 }
 
-static void gelu_mul(const float *gate, const float *up, uint32_t n, float *y) {
+/* (1 + tanh(u)) / 2 is 1 / (1 + exp(-2u)). */
+static inline float gelu_tanh(float x) {
     const float sqrt_2_over_pi = 0x1.988454p-1f;
+    float inner = sqrt_2_over_pi * (x + 0.044715f * (x * x) * x);
+    return x / (1.0f + exp_f32(-2.0f * inner));
+}
+
+static void gelu_mul(const float *gate, const float *up, uint32_t n, float *y) {
+    if (!up) {
+        IVDEP
+        for (uint32_t i = 0; i < n; i++) {
+            y[i] = gelu_tanh(gate[i]);
+        }
+        return;
+    }
     IVDEP
     for (uint32_t i = 0; i < n; i++) {
-        float x = gate[i], inner = sqrt_2_over_pi * (x + 0.044715f * (x * x) * x);
-        y[i] = x / (1.0f + exp_f32(-2.0f * inner)) * up[i]; /* (1 + tanh(u)) / 2 */
+        y[i] = gelu_tanh(gate[i]) * up[i];
     }
 }
 
@@ -171,12 +183,22 @@ static inline float half_erfcx(float t) {
 }
 
 /* (1 + erf(u)) / 2 = erfc(-u) / 2 loses no digits where it is small. */
+static inline float gelu_erf(float x) {
+    float t = fabsf(x) * 0x1.6a09e6p-1f, half = half_erfcx(t) * exp_f32(-(t * t));
+    return x * (x < 0.0f ? half : 1.0f - half);
+}
+
 static void gelu_erf_mul(const float *gate, const float *up, uint32_t n, float *y) {
+    if (!up) {
+        IVDEP
+        for (uint32_t i = 0; i < n; i++) {
+            y[i] = gelu_erf(gate[i]);
+        }
+        return;
+    }
     IVDEP
     for (uint32_t i = 0; i < n; i++) {
-        float x = gate[i], t = fabsf(x) * 0x1.6a09e6p-1f;
-        float half = half_erfcx(t) * exp_f32(-(t * t));
-        y[i] = x * (x < 0.0f ? half : 1.0f - half) * up[i];
+        y[i] = gelu_erf(gate[i]) * up[i];
     }
 }
 

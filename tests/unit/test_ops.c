@@ -309,6 +309,14 @@ static void gelu_mul_agrees_with_double(void **state) {
             tables[t].gelu_mul(y, up, n, y); /* in place */
             assert_memory_equal(y, first, n * sizeof *y);
         }
+        for (uint32_t t = 0; t < n_tables; t++) { /* alone */
+            float ones[400];
+            for (uint32_t i = 0; i < n; i++)
+                ones[i] = 1.0f;
+            tables[0].gelu_mul(gate, ones, n, first);
+            tables[t].gelu_mul(gate, NULL, n, y);
+            assert_memory_equal(y, first, n * sizeof *y);
+        }
     }
 }
 
@@ -333,6 +341,14 @@ static void gelu_erf_mul_agrees_with_double(void **state) {
         for (uint32_t t = 1; t < n_tables; t++) {
             memcpy(y, gate, sizeof y);
             tables[t].gelu_erf_mul(y, up, n, y); /* in place */
+            assert_memory_equal(y, first, n * sizeof *y);
+        }
+        for (uint32_t t = 0; t < n_tables; t++) { /* alone */
+            float ones[400];
+            for (uint32_t i = 0; i < n; i++)
+                ones[i] = 1.0f;
+            tables[0].gelu_erf_mul(gate, ones, n, first);
+            tables[t].gelu_erf_mul(gate, NULL, n, y);
             assert_memory_equal(y, first, n * sizeof *y);
         }
     }

@@ -21,7 +21,8 @@ uint32_t weft_pooling_n_values(const struct weft_pooling *pooling,
 }
 
 bool weft_pooling_reads_all(const struct weft_pooling *pooling) {
-    return pooling->kind == WEFT_POOLING_MEAN || pooling->kind == WEFT_POOLING_CLS;
+    return pooling->kind == WEFT_POOLING_MEAN || pooling->kind == WEFT_POOLING_CLS ||
+           pooling->kind == WEFT_POOLING_CLASSIFY;
 }
 
 static weft_err check_ids(const struct weft_pooling *pooling, uint32_t n_vocab,

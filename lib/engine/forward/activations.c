@@ -81,8 +81,8 @@ static void make_row(const struct wefti_forward_thread *thread, const struct rec
     uint32_t k = recipe->k;
     const float *x = src->rows + (src->index ? src->index[row] : row) * src->stride;
     uint32_t in_group = row % acts->group;
-    if (src->norm) {
-        f->kern->rms_norm(x, src->norm, f->rms_eps, k, thread->scratch->wide);
+    if (src->norm.weight) {
+        wefti_forward_normalise(f, x, src->norm, k, thread->scratch->wide);
         x = thread->scratch->wide;
     }
     for (int form = 0; form < WEFT_ACT_COUNT; form++) {
@@ -120,7 +120,7 @@ struct wefti_forward_acts wefti_forward_acts_make(const struct wefti_forward_thr
         acts.rows[form] = to[form];
         acts.row_bytes[form] = weft_kern_act_row_bytes(form_kind[form], recipe.k);
     }
-    bool as_is = !src->norm && !src->index && acts.group == 1;
+    bool as_is = !src->norm.weight && !src->index && acts.group == 1;
     if (as_is && wanted[WEFT_ACT_F32]) {
         acts.rows[WEFT_ACT_F32] = (const uint8_t *)src->rows;
         acts.row_bytes[WEFT_ACT_F32] = src->stride * sizeof(float);

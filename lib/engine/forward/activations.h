@@ -9,9 +9,9 @@
 struct wefti_forward_source {
     const float *rows;
     size_t stride;
-    const uint32_t *index; /* NULL: row i is i */
-    const float *norm;     /* NULL: as they are */
-    bool apart;            /* rows are not interleaved, however many they are */
+    const uint32_t *index;          /* NULL: row i is i */
+    struct wefti_forward_norm norm; /* weight 0: as they are */
+    bool apart;                     /* rows are not interleaved, however many they are */
 };
 
 /* Rows of activations in the forms a group of products wants. */

@@ -147,6 +147,13 @@ static void set_latent(struct wefti_forward *f, const struct weft_model_params *
     f->heads_stride = wefti_memory_stride((size_t)f->n_heads * weft_max_u32(head_dim, p->v_dim));
 }
 
+static void set_act(struct wefti_forward *f, const struct weft_model_params *p) {
+    bool is_exact = p->encoder.is_on && !p->encoder.tanh_gelu;
+    f->act_mul = !p->gelu   ? f->kern->silu_mul
+                 : is_exact ? f->kern->gelu_erf_mul
+                            : f->kern->gelu_mul;
+}
+
 static void set_shape(struct wefti_forward *f, const struct weft_model_params *p) {
     f->n_layers = p->n_layers;
     set_heads(f, p);
@@ -163,7 +170,10 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     f->logit_scale = p->logit_scale;
     memcpy(f->no_rope, p->no_rope, sizeof f->no_rope);
     f->rope_interleaved = p->rope_interleaved;
-    f->gelu = p->gelu;
+    set_act(f, p);
+    f->layer_norm = p->encoder.is_on;
+    f->has_positions = p->encoder.n_positions > 0;
+    f->first_position = p->encoder.first_position;
     f->qk_norm_all = p->qk_norm_all;
     f->attn_soft_cap = p->attn_soft_cap;
     f->logit_soft_cap = p->logit_soft_cap;
@@ -175,7 +185,7 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     f->logit_stride = wefti_memory_stride(p->n_vocab);
     f->score_stride = wefti_memory_stride(p->moe.n_experts);
     f->inner_stride = wefti_memory_stride(p->moe.n_ffn);
-    f->adds_apart = p->residual_scale != 1 || p->post_norms;
+    f->adds_apart = p->residual_scale != 1 || p->post_norms || p->encoder.norms_sums;
     f->shared_at = f->x_stride;
     if (f->weights->moves_groups) f->shared_at *= WEFTI_WEIGHTS_EXPERT_GROUPS / f->n_ranks;
     f->part_stride = f->shared_at + (p->moe.n_ffn_shared > 0 ? f->x_stride : 0);

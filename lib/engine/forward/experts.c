@@ -495,9 +495,7 @@ static void shared_expert(const struct wefti_forward_thread *thread,
     struct wefti_forward *f = thread->forward;
     const struct wefti_weights_matrix *in[] = {&layer->gate, &layer->up}, *out[] = {&layer->down};
     const struct wefti_forward_source hidden = {
-        .rows = f->x,
-        .stride = f->x_stride,
-        .norm = wefti_weights_vector(f->weights, layer->ffn_norm)};
+        .rows = f->x, .stride = f->x_stride, .norm = {layer->ffn_norm, 0}};
     wefti_forward_mark(thread, WEFT_ENG_OP_FFN_NORM);
     struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n_rows, in, 2);
     wefti_forward_mark(thread, WEFT_ENG_OP_GATE_UP);
@@ -522,10 +520,7 @@ void wefti_forward_experts(const struct wefti_forward_thread *thread, uint32_t l
     const struct wefti_weights_matrix *in[] = {&layer->router, &e->gate, &e->up},
                                       *out[] = {&e->down};
     const struct wefti_forward_source hidden = {
-        .rows = f->x,
-        .stride = f->x_stride,
-        .norm = wefti_weights_vector(f->weights, layer->ffn_norm),
-        .apart = true};
+        .rows = f->x, .stride = f->x_stride, .norm = {layer->ffn_norm, 0}, .apart = true};
     if (layer->gate.n > 0) shared_expert(thread, layer, n_rows);
     wefti_forward_mark(thread, WEFT_ENG_OP_FFN_NORM);
     struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n_rows, in, 3);

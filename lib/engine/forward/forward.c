@@ -1,10 +1,13 @@
-/* The forward pass of a decoder (Llama's form) over a flat batch.
+/* The forward pass of a decoder (Llama's form) or an encoder (BERT's) over a flat batch.
  *
  * One run of the pool goes through the whole model; phases are split by barriers, and within a
  * phase threads take tiles of the output. Per layer:
  *
  *   norm + convert | q, k, v | rope, K and V into the cache | attention | convert | o + residual
  *   norm + convert | gate, up, silu | convert | down + residual (or experts.c)
+ *
+ * In an encoder a row sees what comes after it, too: all rows of a sequence are in one pass. Embeddings are
+ * normalised, and halves of layers may be normalised when they have been added.
  *
  * In the last layer everything after K and V runs only for the rows of whose output anything is
  * wanted: rows do not see each other there, so that changes no bit of any row. */
@@ -50,11 +53,30 @@ static void scale_row(float *x, uint32_t n, float scale) {
         x[i] *= scale;
 }
 
-/* A token's embedding as the first layer reads it. */
-static void embed(const struct wefti_forward_thread *thread, uint32_t token, float *out) {
+/* out += a row of a table. */
+static void add_table_row(const struct wefti_forward_thread *thread,
+                          const struct wefti_weights_rows *table, uint32_t row, float *out) {
     const struct wefti_forward *f = thread->forward;
-    wefti_weights_embed(f->weights, token, thread->scratch->raw, out);
+    float *wide = thread->scratch->wide;
+    if (table->n == 0) return;
+    wefti_weights_row(f->weights, table, row, wide);
+    for (uint32_t i = 0; i < f->n_hidden; i++)
+        out[i] += wide[i];
+}
+
+/* A token's embedding as the first layer reads it. */
+static void embed(const struct wefti_forward_thread *thread, uint32_t row, float *out) {
+    const struct wefti_forward *f = thread->forward;
+    const struct wefti_forward_batch *batch = thread->pass->batch;
+    const struct wefti_weights_encoder *encoder = &f->weights->encoder;
+    const struct wefti_forward_norm norm = {encoder->embed_norm, encoder->embed_bias};
+    wefti_weights_embed(f->weights, batch->tokens[row], thread->scratch->raw, out);
     if (f->embed_scale != 1) scale_row(out, f->n_hidden, f->embed_scale);
+    bool is_second = batch->is_second && batch->is_second[row] && encoder->types.n > 1;
+    add_table_row(thread, &encoder->types, is_second, out);
+    add_table_row(thread, &encoder->positions,
+                  f->first_position + batch->rows[WEFT_KV_FULL][row].pos, out);
+    if (norm.weight) wefti_forward_normalise(f, out, norm, f->n_hidden, out);
 }
 
 static bool has_token(struct wefti_weights_range vocab, uint32_t token) {
@@ -95,10 +117,10 @@ static void begin_pass(const struct wefti_forward_thread *thread) {
         }
         uint32_t row = task - n_copies_tasks;
         if (!wefti_forward_is_divided(f))
-            embed(thread, batch->tokens[row], f->x + row * f->x_stride);
+            embed(thread, row, f->x + row * f->x_stride);
         else if (has_token(f->weights->vocab, batch->tokens[row]))
-            embed(thread, batch->tokens[row], wefti_forward_own_part(f) + row * f->part_stride);
-        for (uint32_t kind = 0; kind < f->n_kinds; kind++)
+            embed(thread, row, wefti_forward_own_part(f) + row * f->part_stride);
+        for (uint32_t kind = 0; kind < f->n_kinds && !f->has_positions; kind++)
             fill_rope(&f->ropes[kind][batch->is_long[row]], f->rope_dim,
                       batch->rows[WEFT_KV_FULL][row].pos, f->rope[kind] + row * f->rope_stride);
     }
@@ -178,19 +200,26 @@ static const float *vector_of(const struct wefti_forward *f, size_t offset) {
     return offset ? wefti_weights_vector(f->weights, offset) : NULL;
 }
 
+/* How a half of a layer ends. */
+struct half_end {
+    size_t bias;                         /* of its last product */
+    struct wefti_forward_norm post, sum; /* of what is added; and of what that leaves */
+};
+
 /* x += a row of a half's output, which is in `added` and may be changed. */
-static void add_row(const struct wefti_forward *f, float *x, float *added, size_t post_norm) {
-    if (post_norm)
-        f->kern->rms_norm(added, wefti_weights_vector(f->weights, post_norm), f->rms_eps,
-                          f->n_hidden, added);
+static void add_row(const struct wefti_forward *f, float *x, float *added,
+                    const struct half_end *half) {
+    if (half->post.weight) wefti_forward_normalise(f, added, half->post, f->n_hidden, added);
     for (uint32_t i = 0; i < f->n_hidden; i++)
         x[i] += f->residual_scale * added[i];
+    if (half->sum.weight) wefti_forward_normalise(f, x, half->sum, f->n_hidden, x);
 }
 
 /* The same as add_product, where ranks divide the sum over K. */
 static void add_divided_product(const struct wefti_forward_thread *thread,
                                 const struct wefti_forward_acts *acts, uint32_t n_rows,
-                                const struct wefti_weights_matrix *matrix, size_t post_norm) {
+                                const struct wefti_weights_matrix *matrix,
+                                const struct half_end *half) {
     struct wefti_forward *f = thread->forward;
     const struct wefti_forward_product part = {
         .matrix = matrix, .c = wefti_forward_own_part(f), .ldc = f->part_stride};
@@ -204,7 +233,7 @@ static void add_divided_product(const struct wefti_forward_thread *thread,
             float *x = f->x + row * f->x_stride;
             wefti_forward_sum_parts(f, &what, sum);
             if (f->adds_apart) {
-                add_row(f, x, sum, post_norm);
+                add_row(f, x, sum, half);
                 continue;
             }
             for (uint32_t i = 0; i < f->n_hidden; i++)
@@ -217,24 +246,28 @@ static void add_divided_product(const struct wefti_forward_thread *thread,
 /* x += activations * matrix, which ends a half of a layer. */
 static void add_product(const struct wefti_forward_thread *thread,
                         const struct wefti_forward_acts *acts, uint32_t n_rows,
-                        const struct wefti_weights_matrix *matrix, size_t post_norm) {
+                        const struct wefti_weights_matrix *matrix, const struct half_end *half) {
     struct wefti_forward *f = thread->forward;
     if (wefti_forward_is_divided(f)) {
-        add_divided_product(thread, acts, n_rows, matrix, post_norm);
+        add_divided_product(thread, acts, n_rows, matrix, half);
         return;
     }
     if (!f->adds_apart) {
-        const struct wefti_forward_product sum = {
-            .matrix = matrix, .c = f->x, .ldc = f->x_stride, .residual = f->x};
+        const struct wefti_forward_product sum = {.matrix = matrix,
+                                                  .c = f->x,
+                                                  .ldc = f->x_stride,
+                                                  .residual = f->x,
+                                                  .bias = vector_of(f, half->bias)};
         wefti_forward_multiply(thread, acts, n_rows, &sum, 1);
         return;
     }
-    const struct wefti_forward_product part = {.matrix = matrix, .c = f->added, .ldc = f->x_stride};
+    const struct wefti_forward_product part = {
+        .matrix = matrix, .c = f->added, .ldc = f->x_stride, .bias = vector_of(f, half->bias)};
     wefti_forward_multiply(thread, acts, n_rows, &part, 1);
     uint32_t begin, end;
     while (wefti_forward_take_rows(thread, n_rows, WEFTI_FORWARD_ROWS_PER_TASK, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++)
-            add_row(f, f->x + row * f->x_stride, f->added + row * f->x_stride, post_norm);
+            add_row(f, f->x + row * f->x_stride, f->added + row * f->x_stride, half);
     }
     wefti_forward_end_phase(thread);
 }
@@ -246,7 +279,7 @@ static void make_q_and_kv(const struct wefti_forward_thread *thread, uint32_t la
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
     const struct wefti_weights_matrix *qkv[] = {&layer->q, &layer->k, &layer->v};
     struct wefti_forward_source hidden = {
-        .rows = f->x, .stride = f->x_stride, .norm = vector_of(f, layer->attn_norm)};
+        .rows = f->x, .stride = f->x_stride, .norm = {layer->attn_norm, layer->attn_norm_bias}};
     wefti_forward_mark(thread, WEFT_ENG_OP_ATTN_NORM);
     struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n_rows, qkv, 3);
     wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_QKV, &acts, n_rows);
@@ -304,7 +337,10 @@ static void layer_attention(const struct wefti_forward_thread *thread, uint32_t 
     struct wefti_forward_acts acts = {0};
     if (has_heads) acts = attend(thread, layer_idx, work, *n_rows);
     wefti_forward_mark(thread, WEFT_ENG_OP_O);
-    add_product(thread, &acts, *n_rows, &layer->o, layer->post_attn_norm);
+    const struct half_end end = {.bias = layer->bo,
+                                 .post = {layer->post_attn_norm, 0},
+                                 .sum = {layer->attn_sum_norm, layer->attn_sum_bias}};
+    add_product(thread, &acts, *n_rows, &layer->o, &end);
 }
 
 /* The products of the FFN up to the last one, as that wants them. */
@@ -314,9 +350,10 @@ static struct wefti_forward_acts make_inner(const struct wefti_forward_thread *t
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
     const struct wefti_weights_matrix *in[] = {&layer->gate, &layer->up};
     struct wefti_forward_source hidden = {
-        .rows = f->x, .stride = f->x_stride, .norm = vector_of(f, layer->ffn_norm)};
+        .rows = f->x, .stride = f->x_stride, .norm = {layer->ffn_norm, layer->ffn_norm_bias}};
     wefti_forward_mark(thread, WEFT_ENG_OP_FFN_NORM);
-    struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n_rows, in, 2);
+    struct wefti_forward_acts acts =
+        wefti_forward_acts_make(thread, &hidden, n_rows, in, layer->up.n > 0 ? 2 : 1);
     wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_FFN, &acts, n_rows);
     wefti_forward_mark(thread, WEFT_ENG_OP_GATE_UP);
     wefti_forward_gate_up(thread, &acts, layer, n_rows);
@@ -335,22 +372,25 @@ static void layer_ffn(const struct wefti_forward_thread *thread, uint32_t layer_
     struct wefti_forward_acts acts = {0};
     if (layer->down.n > 0) acts = make_inner(thread, layer_idx, n_rows);
     wefti_forward_mark(thread, WEFT_ENG_OP_DOWN);
-    add_product(thread, &acts, n_rows, &layer->down, layer->post_ffn_norm);
+    const struct half_end end = {.bias = layer->b_down,
+                                 .post = {layer->post_ffn_norm, 0},
+                                 .sum = {layer->ffn_sum_norm, layer->ffn_sum_bias}};
+    add_product(thread, &acts, n_rows, &layer->down, &end);
 }
 
 /* The caller gets the hidden states of the batch's spans. Nothing is written that others read. */
 static void give_hidden(const struct wefti_forward_thread *thread) {
     const struct wefti_forward *f = thread->forward;
     const struct wefti_forward_batch *batch = thread->pass->batch;
-    const float *norm = wefti_weights_vector(f->weights, f->weights->final_norm);
+    const struct wefti_forward_norm norm = {f->weights->final_norm, f->weights->encoder.final_bias};
     float *hidden = thread->scratch->wide;
     wefti_forward_mark(thread, WEFT_ENG_OP_HEAD_NORM);
     for (uint32_t i = wefti_forward_take_task(thread); i < batch->n_spans;
          i = wefti_forward_take_task(thread)) {
         for (uint32_t row = 0; row < batch->spans[i].n; row++) {
             const float *x = f->x + (batch->spans[i].first + row) * f->x_stride;
-            f->kern->rms_norm(x, norm, f->rms_eps, f->n_hidden, hidden);
-            batch->on_hidden(batch->ctx, i, hidden, thread->idx);
+            if (norm.weight) wefti_forward_normalise(f, x, norm, f->n_hidden, hidden);
+            batch->on_hidden(batch->ctx, i, norm.weight ? hidden : x, thread->idx);
         }
     }
     wefti_forward_end_phase(thread);
@@ -385,11 +425,10 @@ static void head_chunk(const struct wefti_forward_thread *thread, uint32_t first
     struct wefti_forward *f = thread->forward;
     const struct wefti_forward_batch *batch = thread->pass->batch;
     const struct wefti_weights_matrix *head[] = {&f->weights->head};
-    struct wefti_forward_source hidden = {
-        .rows = f->x,
-        .stride = f->x_stride,
-        .index = batch->logit_rows + first,
-        .norm = wefti_weights_vector(f->weights, f->weights->final_norm)};
+    struct wefti_forward_source hidden = {.rows = f->x,
+                                          .stride = f->x_stride,
+                                          .index = batch->logit_rows + first,
+                                          .norm = {f->weights->final_norm, 0}};
     if (head[0]->n > 0) {
         wefti_forward_mark(thread, WEFT_ENG_OP_HEAD_NORM);
         struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n, head, 1);

@@ -39,6 +39,8 @@ struct wefti_forward_batch {
      * ascending. */
     const struct weft_attn_row *rows[WEFT_KV_KINDS];
     const bool *is_long; /* [n_tokens] its sequence has a long prompt (LongRoPE) */
+    const bool
+        *is_second; /* [n_tokens] it belongs to the second of two texts; NULL: there are none */
     uint32_t n_last_rows;
     const uint32_t *last_rows; /* rows of whose output anything is wanted, ascending */
     uint32_t n_logit_rows;

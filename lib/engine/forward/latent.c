@@ -154,9 +154,7 @@ void wefti_forward_latent_in(const struct wefti_forward_thread *thread, uint32_t
     const struct wefti_weights_matrix *first = by_rank ? &layer->q_a : &layer->q;
     const struct wefti_weights_matrix *both[] = {first, &layer->k};
     const struct wefti_forward_source hidden = {
-        .rows = f->x,
-        .stride = f->x_stride,
-        .norm = wefti_weights_vector(f->weights, layer->attn_norm)};
+        .rows = f->x, .stride = f->x_stride, .norm = {layer->attn_norm, 0}};
     wefti_forward_mark(thread, WEFT_ENG_OP_ATTN_NORM);
     struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n_rows, both, 2);
     const struct wefti_forward_product products[] = {
@@ -171,9 +169,7 @@ void wefti_forward_latent_in(const struct wefti_forward_thread *thread, uint32_t
     if (by_rank) {
         const struct wefti_weights_matrix *q[] = {&layer->q};
         const struct wefti_forward_source ranked = {
-            .rows = f->q_a,
-            .stride = f->q_a_stride,
-            .norm = wefti_weights_vector(f->weights, layer->q_a_norm)};
+            .rows = f->q_a, .stride = f->q_a_stride, .norm = {layer->q_a_norm, 0}};
         const struct wefti_forward_product product = {
             .matrix = &layer->q, .c = f->heads, .ldc = f->heads_stride};
         acts = wefti_forward_acts_make(thread, &ranked, n_rows, q, 1);

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/check.h"
 #include "base/limits.h"
 #include "base/minmax.h"
 #include "collective/collective.h"
@@ -92,8 +93,15 @@ struct wefti_forward {
     uint32_t windows[WEFTI_FORWARD_KINDS]; /* 0: none; layers of either kind may be all there are */
     float rms_eps, attn_scale, embed_scale, residual_scale, logit_scale;
     float attn_soft_cap, logit_soft_cap;
-    bool rope_interleaved, gelu, qk_norm_all;
-    bool adds_apart; /* the output of halves of layers is scaled or normalised before it is added */
+    bool rope_interleaved, qk_norm_all;
+    bool layer_norm;    /* norms take the mean off */
+    bool has_positions; /* learned: nothing turns */
+    uint32_t first_position;
+    /* What becomes of a gate: kern's silu_mul or its like. */
+    void (*act_mul)(const float *gate, const float *up, uint32_t n, float *y);
+    bool
+        adds_apart; /* the output of halves of layers is scaled or normalised before it is added, or their
+                        sum is normalised */
     uint32_t no_rope[WEFT_LAYERS_MAX / 32], no_window[WEFT_LAYERS_MAX / 32];
     uint32_t n_kinds;                                   /* how many of them the model has */
     enum weft_kv_kind block_kinds[WEFTI_FORWARD_KINDS]; /* what their blocks are */
@@ -149,6 +157,23 @@ struct wefti_forward_thread {
     struct wefti_profile_log *log; /* NULL: nobody wants to know */
     uint32_t idx;
 };
+
+/* A norm: an offset of its weights, and of what it adds; 0: none. */
+struct wefti_forward_norm {
+    size_t weight, bias;
+};
+
+/* y = the norm of x; both of n. */
+static inline void wefti_forward_normalise(const struct wefti_forward *f, const float *x,
+                                           struct wefti_forward_norm norm, uint32_t n, float *y) {
+    const float *w = wefti_weights_vector(f->weights, norm.weight);
+    const float *b = norm.bias ? wefti_weights_vector(f->weights, norm.bias) : NULL;
+    WEFT_ASSERT(norm.weight > 0);
+    if (f->layer_norm)
+        f->kern->layer_norm(x, w, b, f->rms_eps, n, y);
+    else
+        f->kern->rms_norm(x, w, f->rms_eps, n, y);
+}
 
 /* The thread turns to `op`. */
 static inline void wefti_forward_mark(const struct wefti_forward_thread *thread,

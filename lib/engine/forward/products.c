@@ -185,6 +185,20 @@ void wefti_forward_multiply(const struct wefti_forward_thread *thread,
     wefti_forward_end_phase(thread);
 }
 
+/* There is no up. */
+static void activate_alone(const struct wefti_forward_thread *thread,
+                           const struct wefti_forward_product *gate,
+                           const struct wefti_forward_piece *piece) {
+    uint32_t column = piece->begin * WEFT_PANEL;
+    uint32_t n = weft_min_u32(gate->matrix->n, piece->end * WEFT_PANEL) - column;
+    uint64_t begin_ns = thread->log ? weft_now_ns() : 0;
+    for (uint32_t r = 0; r < piece->n_rows; r++) {
+        float *y = gate->c + (piece->row + r) * gate->ldc + column;
+        thread->forward->act_mul(y, NULL, n, y);
+    }
+    if (thread->log) wefti_profile_mark_aside(thread->log, WEFT_ENG_OP_SILU_MUL, begin_ns);
+}
+
 /* Gate goes to the result's place, up into scratch. Panels are contiguous, so a run of them is a
  * matrix of its own. */
 void wefti_forward_gate_up_piece(const struct wefti_forward_thread *thread,
@@ -196,6 +210,10 @@ void wefti_forward_gate_up_piece(const struct wefti_forward_thread *thread,
     wefti_forward_multiply_piece(f, acts, gate, piece);
 
     uint32_t column = piece->begin * WEFT_PANEL, n_panels = piece->end - piece->begin;
+    if (up_matrix->n == 0) {
+        activate_alone(thread, gate, piece);
+        return;
+    }
     struct wefti_weights_matrix run = *up_matrix;
     run.offset += piece->begin * run.panel_bytes;
     run.n = weft_min_u32(run.n - column, n_panels * WEFT_PANEL);
@@ -210,7 +228,7 @@ void wefti_forward_gate_up_piece(const struct wefti_forward_thread *thread,
     uint64_t begin_ns = thread->log ? weft_now_ns() : 0;
     for (uint32_t r = 0; r < piece->n_rows; r++) {
         float *y = gate->c + (piece->row + r) * gate->ldc + column;
-        (f->gelu ? f->kern->gelu_mul : f->kern->silu_mul)(y, up.c + r * up.ldc, run.n, y);
+        f->act_mul(y, up.c + r * up.ldc, run.n, y);
     }
     if (thread->log) wefti_profile_mark_aside(thread->log, WEFT_ENG_OP_SILU_MUL, begin_ns);
 }
@@ -223,8 +241,12 @@ void wefti_forward_gate_up(const struct wefti_forward_thread *thread,
                           WEFTI_FORWARD_TILE_PANELS * WEFTI_FORWARD_TILE_PANELS;
     struct task_grid grid = make_task_grid(thread->forward, acts, n_rows, layer->gate.panel_bytes,
                                            layer->gate.n_panels, panels_max);
+    const struct wefti_forward *f = thread->forward;
     const struct wefti_forward_product gate = {
-        .matrix = &layer->gate, .c = thread->forward->ffn, .ldc = thread->forward->ffn_stride};
+        .matrix = &layer->gate,
+        .c = f->ffn,
+        .ldc = f->ffn_stride,
+        .bias = layer->b_gate ? wefti_weights_vector(f->weights, layer->b_gate) : NULL};
     struct wefti_forward_piece piece;
     while (take_piece(thread, &grid, &piece)) {
         wefti_forward_gate_up_piece(thread, acts, &gate, &layer->up, &piece);

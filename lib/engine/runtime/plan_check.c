@@ -94,6 +94,12 @@ static weft_err check_pooling(const struct check *check, const struct weft_step_
     if (weft_pooling_check(pooling, &start->sampling, start->n_prompt, check->slots->n_vocab,
                            &detail))
         return weft_err_set(check->why, WEFT_E_PROTO, "a start is refused: %s", detail.text);
+    if (check->slots->is_encoder && (pooling->kind == WEFT_POOLING_NONE ||
+                                     pooling->kind == WEFT_POOLING_TOKENS || start->n_cached > 0))
+        return weft_err_set(check->why, WEFT_E_PROTO,
+                            "a start wants pooling %d of a text with %u tokens cached, but the "
+                            "model reads texts whole and has no next token",
+                            (int)pooling->kind, start->n_cached);
     if (pooling->kind == WEFT_POOLING_NONE) return WEFT_OK;
     if (weft_pooling_n_values(pooling, &check->slots->shape) == 0)
         return weft_err_set(check->why, WEFT_E_PROTO, "a start wants values that the model lacks");
@@ -230,6 +236,10 @@ static weft_err check_row(struct check *check, const struct weft_step_row *row) 
         return weft_err_set(check->why, WEFT_E_PROTO,
                             "slot %u has a row of %u tokens, %u are known and %u computed",
                             row->slot, row->n_tokens, n_known, n_computed);
+    if (check->slots->is_encoder && row->n_tokens < n_known)
+        return weft_err_set(check->why, WEFT_E_PROTO,
+                            "slot %u has a row of %u of %u tokens, but the model reads texts whole",
+                            row->slot, row->n_tokens, n_known);
     for (uint32_t kind = 0; kind < check->slots->n_kinds; kind++) {
         uint64_t room = (uint64_t)shadow->n_table[kind] * check->slots->block_size;
         if ((uint64_t)n_computed + row->n_tokens <= room) continue;

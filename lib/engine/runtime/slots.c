@@ -41,6 +41,7 @@ weft_err wefti_slots_init(struct wefti_slots *slots, const struct weft_eng_info 
         .n_blocks = {info->n_blocks, info->n_window_blocks},
         .window = info->window,
         .shape = {.n_hidden = info->n_hidden, .n_labels = info->n_labels},
+        .is_encoder = info->is_encoder,
         .n_vocab = info->n_vocab,
         .max_batched_tokens = info->max_batched_tokens,
         /* One more than a full sequence needs: blocks are granted a step ahead. */
@@ -200,6 +201,7 @@ struct weft_step_span wefti_slot_pooled(const struct wefti_slot *slot, uint32_t 
         read = (struct weft_step_span){0, slot->n_prompt};
         break;
     case WEFT_POOLING_CLS:
+    case WEFT_POOLING_CLASSIFY:
         read = (struct weft_step_span){0, 1};
         break;
     default:
@@ -217,7 +219,9 @@ void wefti_slot_pool(struct wefti_slot *slot, const float *hidden, uint32_t n_hi
 }
 
 void wefti_slot_write_values(const struct wefti_slot *slot) {
-    if (slot->pooling.kind == WEFT_POOLING_TOKENS) return; /* they are no sums */
+    /* They are no sums. */
+    if (slot->pooling.kind == WEFT_POOLING_TOKENS || slot->pooling.kind == WEFT_POOLING_CLASSIFY)
+        return;
     double n = slot->pooling.kind == WEFT_POOLING_MEAN ? slot->n_prompt : 1;
     for (uint32_t i = 0; i < slot->n_values; i++)
         slot->values[i] = (float)(slot->sum[i] / n);

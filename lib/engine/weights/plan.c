@@ -330,6 +330,7 @@ static void place_attention(struct wefti_weights_plan *plan, const struct weft_m
     to->q_norm = place_norm(plan, from->q_norm, p->qk_norm_all ? q_dim : dim);
     to->k_norm = place_norm(plan, from->k_norm, p->qk_norm_all ? kv_dim : dim);
     place_matrix(plan, from->wo, WEFTI_CALIB_O, by_units(hidden, q_dim, dim), &to->o);
+    to->bo = place_bias(plan, from->bo, hidden);
 }
 
 /* Where the matrices of heads lie in a tensor: n x k each, in rows begin, begin + step, ... and the
@@ -403,6 +404,18 @@ static void place_latent(struct wefti_weights_plan *plan, const struct weft_mode
                  by_units(p->n_hidden, p->n_heads * p->v_dim, p->v_dim), &to->o);
 }
 
+/* The norms and biases that encoders' layers have beside the others. */
+static void place_sum_norms(struct wefti_weights_plan *plan, const struct weft_model_layer *from,
+                            struct wefti_weights_layer *to) {
+    uint32_t hidden = weft_model_params(plan->model)->n_hidden;
+    to->attn_norm_bias = place_bias(plan, from->attn_norm_bias, hidden);
+    to->ffn_norm_bias = place_bias(plan, from->ffn_norm_bias, hidden);
+    to->attn_sum_norm = place_bias(plan, from->attn_sum_norm, hidden);
+    to->attn_sum_bias = place_bias(plan, from->attn_sum_bias, hidden);
+    to->ffn_sum_norm = place_bias(plan, from->ffn_sum_norm, hidden);
+    to->ffn_sum_bias = place_bias(plan, from->ffn_sum_bias, hidden);
+}
+
 static void place_layer(struct wefti_weights_plan *plan, const struct weft_model_layer *from,
                         struct wefti_weights_layer *to) {
     const struct weft_model_params *p = weft_model_params(plan->model);
@@ -422,34 +435,66 @@ static void place_layer(struct wefti_weights_plan *plan, const struct weft_model
         struct wefti_weights_range own =
             foresee_columns(plan, from->w_down, WEFTI_CALIB_DOWN, FFN_UNIT);
         place_matrix(plan, from->w_gate, WEFTI_CALIB_FFN, rows_of(ffn, hidden, own), &to->gate);
-        place_matrix(plan, from->w_up, WEFTI_CALIB_FFN, rows_of(ffn, hidden, own), &to->up);
+        if (from->w_up)
+            place_matrix(plan, from->w_up, WEFTI_CALIB_FFN, rows_of(ffn, hidden, own), &to->up);
         place_matrix(plan, from->w_down, WEFTI_CALIB_DOWN, by_units(hidden, ffn, FFN_UNIT),
                      &to->down);
+        to->b_gate = place_bias(plan, from->b_gate, ffn);
+        to->b_down = place_bias(plan, from->b_down, hidden);
     }
+    place_sum_norms(plan, from, to);
     to->post_ffn_norm = place_norm(plan, from->post_ffn_norm, hidden);
+}
+
+/* A table as in the file; the rank has rows `own` of it. */
+static void place_rows(struct wefti_weights_plan *plan, const struct weft_tensor *table,
+                       struct wefti_weights_range own, struct wefti_weights_rows *out) {
+    if (!table) return;
+    WEFT_ASSERT(table->n_dims == 2 && table->dims[0] > 0);
+    uint32_t n_rows = (uint32_t)table->dims[0], k = (uint32_t)table->dims[1];
+    size_t row_bytes = table->bytes / n_rows;
+    uint32_t rows = (uint32_t)(WEFTI_WEIGHTS_TASK_BYTES / row_bytes) + 1;
+    struct wefti_weights_item item = {.src = table,
+                                      .form = WEFTI_WEIGHTS_ROWS,
+                                      .n = n_rows,
+                                      .k = k,
+                                      .rows = own,
+                                      .columns = all_of(k),
+                                      .rows_per_task = rows};
+    uint32_t n = wefti_weights_item_n(&item);
+    *out = (struct wefti_weights_rows){
+        .src = table->dtype, .n = n, .k = k, .offset = plan->used, .row_bytes = row_bytes};
+    item.n_tasks = weft_div_up_u32(n, rows);
+    add_item(plan, &item, table->dtype, (struct item_bytes){n * row_bytes, table->bytes});
 }
 
 static void place_embedding(struct wefti_weights_plan *plan, struct wefti_weights *weights) {
     const struct weft_model_params *p = weft_model_params(plan->model);
     weights->tied = p->tied;
     if (p->tied) return;
-    const struct weft_tensor *table = weft_model_embedding(plan->model);
-    WEFT_ASSERT(table->n_dims == 2 && table->dims[0] == p->n_vocab);
-    weights->embed_src = table->dtype;
-    weights->embed_offset = plan->used;
-    weights->embed_row_bytes = table->bytes / p->n_vocab;
-    uint32_t rows = (uint32_t)(WEFTI_WEIGHTS_TASK_BYTES / weights->embed_row_bytes) + 1;
-    struct wefti_weights_item item = {.src = table,
-                                      .form = WEFTI_WEIGHTS_ROWS,
-                                      .n = p->n_vocab,
-                                      .k = p->n_hidden,
-                                      .rows = weights->vocab,
-                                      .columns = all_of(p->n_hidden),
-                                      .rows_per_task = rows};
-    uint32_t n = wefti_weights_item_n(&item);
-    item.n_tasks = weft_div_up_u32(n, rows);
-    add_item(plan, &item, table->dtype,
-             (struct item_bytes){n * weights->embed_row_bytes, table->bytes});
+    place_rows(plan, weft_model_embedding(plan->model), weights->vocab, &weights->embedding);
+}
+
+/* An encoder is one rank's (check_ranks). */
+static void place_encoder(struct wefti_weights_plan *plan, struct wefti_weights_encoder *out) {
+    const struct weft_model_params *p = weft_model_params(plan->model);
+    const struct weft_model_encoder_tensors *from = weft_model_encoder(plan->model);
+    const struct {
+        const struct weft_tensor *table;
+        struct wefti_weights_rows *out;
+    } tables[] = {{from->types, &out->types},
+                  {from->positions, &out->positions},
+                  {from->dense, &out->dense},
+                  {from->classifier, &out->classifier}};
+    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)
+        if (tables[i].table)
+            place_rows(plan, tables[i].table, all_of((uint32_t)tables[i].table->dims[0]),
+                       tables[i].out);
+    out->embed_norm = place_bias(plan, from->embed_norm, p->n_hidden);
+    out->embed_bias = place_bias(plan, from->embed_bias, p->n_hidden);
+    out->final_bias = place_bias(plan, from->final_bias, p->n_hidden);
+    out->dense_bias = place_bias(plan, from->dense_bias, p->n_hidden);
+    out->labels_bias = place_bias(plan, from->labels_bias, p->encoder.n_labels);
 }
 
 /* A calibrated pack that does the same as an uncalibrated one counts as one. */
@@ -524,6 +569,10 @@ static weft_err make_room_to_cut(struct wefti_weights_plan *plan, struct weft_er
 
 /* What a group of ranks cannot have. */
 static weft_err check_ranks(const struct wefti_weights_plan *plan, struct weft_errmsg *why) {
+    if (weft_model_params(plan->model)->encoder.is_on && plan->options->n_ranks > 1)
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "a model that reads texts whole is not divided among workers: give "
+                            "each of them all of it (--layout replica)");
     if (!plan->uncut) return WEFT_OK;
     return weft_err_set(why, WEFT_E_UNSUPPORTED,
                         "%s cannot be divided among %u workers in the form that the file has it "
@@ -563,7 +612,7 @@ weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan, const weft_mod
         .options = options,
         .types = {.model = model, .options = options},
         .place_hash = LAYOUT_VERSION,
-        .cap_items = (size_t)p->n_layers * (23 + 3 * (size_t)p->moe.n_experts) + 3,
+        .cap_items = (size_t)p->n_layers * (32 + 3 * (size_t)p->moe.n_experts) + 12,
     };
     weights->n_layers = p->n_layers;
     weights->n_vocab = p->n_vocab;
@@ -596,9 +645,11 @@ weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan, const weft_mod
         weights->n_kv_heads_max = weft_max_u32(weights->n_kv_heads_max, layer->n_kv_heads);
     }
     weights->final_norm = place_norm(plan, weft_model_final_norm(model), p->n_hidden);
-    place_matrix(plan, weft_model_head(model), WEFTI_CALIB_HEAD,
-                 rows_of(p->n_vocab, p->n_hidden, weights->vocab), &weights->head);
+    if (weft_model_head(model))
+        place_matrix(plan, weft_model_head(model), WEFTI_CALIB_HEAD,
+                     rows_of(p->n_vocab, p->n_hidden, weights->vocab), &weights->head);
     place_embedding(plan, weights);
+    place_encoder(plan, &weights->encoder);
     note_experts(weights, p->moe.n_experts);
     weights->layout_hash = weights->arena_hash = plan->hash;
     uint64_t share[] = {plan->hash, options->rank, options->n_ranks, weights->placement_hash};

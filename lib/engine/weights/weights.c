@@ -23,16 +23,23 @@ struct wefti_weights_range wefti_weights_vocab_of(uint32_t n_vocab, uint32_t ran
     return (struct wefti_weights_range){begin, weft_min_u32(end, n_vocab)};
 }
 
+void wefti_weights_row(const struct wefti_weights *weights, const struct wefti_weights_rows *rows,
+                       uint32_t row, float *out) {
+    WEFT_ASSERT(row < rows->n);
+    weft_kern_read_row(rows->src, weights->base + rows->offset + row * rows->row_bytes, rows->k,
+                       out);
+}
+
 void wefti_weights_embed(const struct wefti_weights *weights, uint32_t token, uint8_t *raw,
                          float *out) {
     WEFT_ASSERT(token >= weights->vocab.begin && token < weights->vocab.end);
     token -= weights->vocab.begin;
     const struct wefti_weights_matrix *head = &weights->head;
-    const void *row = weights->base + weights->embed_offset + token * weights->embed_row_bytes;
-    enum weft_dtype src = weights->embed_src;
-    if (weights->tied) {
-        src = weft_kern_unpack_row(head->kind, weights->base + head->offset, head->k, token, raw);
-        row = raw;
+    if (!weights->tied) {
+        wefti_weights_row(weights, &weights->embedding, token, out);
+        return;
     }
-    weft_kern_read_row(src, row, weights->n_hidden, out);
+    enum weft_dtype src =
+        weft_kern_unpack_row(head->kind, weights->base + head->offset, head->k, token, raw);
+    weft_kern_read_row(src, raw, weights->n_hidden, out);
 }

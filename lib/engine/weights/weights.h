@@ -47,6 +47,21 @@ struct wefti_weights_heads {
     size_t head_bytes;
 };
 
+/* A matrix as in the file, of which rows are read one at a time. */
+struct wefti_weights_rows {
+    enum weft_dtype src;
+    uint32_t n, k; /* n is 0: there is none */
+    size_t offset, row_bytes;
+};
+
+/* What an encoder has outside of its layers; offsets are of f32 vectors, 0: none. */
+struct wefti_weights_encoder {
+    struct wefti_weights_rows types, positions; /* added to embeddings */
+    size_t embed_norm, embed_bias, final_bias;
+    struct wefti_weights_rows dense, classifier; /* the head */
+    size_t dense_bias, labels_bias;
+};
+
 struct wefti_weights_layer {
     /* Heads of queries, and the kv heads that these read: a kv head may be several ranks'. The
      * first one serves group_heads queries of the model, of which `skipped_heads` are not this
@@ -54,10 +69,14 @@ struct wefti_weights_layer {
     uint32_t n_heads, n_kv_heads, skipped_heads, q_first, k_first;
     size_t attn_norm, ffn_norm;                                       /* offsets of f32 vectors */
     size_t bq, bk, bv, q_norm, k_norm, post_attn_norm, post_ffn_norm; /* the same; 0: none */
+    /* Encoders; likewise. Norms of sums are of what halves of the layer leave behind. */
+    size_t bo, b_gate, b_down, attn_norm_bias, ffn_norm_bias;
+    size_t attn_sum_norm, attn_sum_bias, ffn_sum_norm, ffn_sum_bias;
     struct wefti_weights_matrix q, k, v, o;
-    struct wefti_weights_matrix gate, up, down; /* n is 0: only experts, of which none is shared */
-    struct wefti_weights_matrix router;         /* for f32 */
-    struct wefti_weights_expert *experts;       /* NULL: the layer has none */
+    /* n is 0: only experts, of which none is shared; of up alone: gate is the only one of the two. */
+    struct wefti_weights_matrix gate, up, down;
+    struct wefti_weights_matrix router;              /* for f32 */
+    struct wefti_weights_expert *experts;            /* NULL: the layer has none */
     uint8_t group_rank[WEFTI_WEIGHTS_EXPERT_GROUPS]; /* who has a group of them */
     uint8_t group_slot[WEFTI_WEIGHTS_EXPERT_GROUPS]; /* and as which of its groups */
     size_t score_bias, shared_gate;                  /* offsets of f32 vectors; 0: none */
@@ -91,11 +110,11 @@ struct wefti_weights {
     uint32_t n_heads_max, n_kv_heads_max; /* of the layers */
     struct wefti_weights_layer *layers;
     struct wefti_weights_expert *experts; /* all layers', or NULL */
-    size_t final_norm;
-    struct wefti_weights_matrix head;
-    bool tied;                 /* embedding rows are gathered from the head's panels */
-    enum weft_dtype embed_src; /* else they stand as in the file, embed_row_bytes apart */
-    size_t embed_offset, embed_row_bytes;
+    size_t final_norm;                    /* 0: there is none */
+    struct wefti_weights_matrix head;     /* n is 0: there is none */
+    struct wefti_weights_encoder encoder;
+    bool tied;                           /* embedding rows are gathered from the head's panels */
+    struct wefti_weights_rows embedding; /* else these are the rank's rows */
 };
 
 /* Where group `group` of the experts 0..n-1 ends. */
@@ -140,6 +159,10 @@ static inline const float *wefti_weights_vector(const struct wefti_weights *weig
                                                 size_t offset) {
     return (const float *)(const void *)(weights->base + offset);
 }
+
+/* Row `row` as f32. */
+void wefti_weights_row(const struct wefti_weights *weights, const struct wefti_weights_rows *rows,
+                       uint32_t row, float *out);
 
 /* The embedding of `token`, one of this rank's, as f32; `raw`: scratch of 4 * n_hidden bytes. */
 void wefti_weights_embed(const struct wefti_weights *weights, uint32_t token, uint8_t *raw,
