@@ -47,6 +47,8 @@ function(engine_tests suffix env)
   weft_test(golden_logits${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_logits.c ${ENG_GROUP}
                                            ${ENG_GOLDENS}
             LINKS weft_engine weft_collective weft_model weft_kernels PkgConfig::JANSSON weft_alloc INSIDE kernels LABELS golden TIMEOUT 120 ENV "${env}")
+  weft_test(golden_encoders${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_encoders.c ${ENG_GOLDENS}
+            LINKS weft_engine weft_model weft_kernels PkgConfig::JANSSON m weft_alloc INSIDE kernels LABELS golden TIMEOUT 60 ENV "${env}")
 endfunction()
 engine_tests("" "")
 engine_tests(_avx2 "WEFT_ISA=avx2")

@@ -1,0 +1,313 @@
+/* Encoders in the exact mode (f32 activations) against a float64 reference on the same weights: vectors of all
+ * poolings and logits of heads within 1e-4, rerank order equal; and, in other modes too, a text's values are the
+ * same bits alone and in company.
+ *
+ * tests/data/embed holds some of ../shared/embed (made by ../shared/reference/embed); what is only there is read
+ * from there, and said to be skipped where it is absent. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "golden/goldens.h"
+#include "harness/eng_drive.h"
+
+#define TOLERANCE 1e-4
+
+enum { HIDDEN_MAX = 64, TOKENS_MAX = 64, TEXTS_MAX = 32, TEXT_BLOCKS = 4 };
+
+/* A file of ours, or of ../shared/embed; NULL: it is in neither place. */
+static const char *find(const char *name) {
+    char path[512];
+    (void)snprintf(path, sizeof path, "tests/data/embed/%s", name);
+    const char *ours = drive_fixture(path);
+    if (access(ours, R_OK) == 0) return ours;
+    (void)snprintf(path, sizeof path, "embed/%s", name);
+    return drive_shared(path);
+}
+
+/* One or two texts as ids. */
+struct text {
+    uint32_t n, n_first;
+    uint32_t ids[TOKENS_MAX];
+};
+
+struct fixture {
+    weft_eng *eng;
+    struct drive drive;
+    uint32_t next_gen;
+};
+
+static bool begin(struct fixture *fix, const char *model, enum weft_eng_act act) {
+    struct weft_eng_options options;
+    const char *path = find(model);
+    if (!path) return false;
+    weft_eng_options_init(&options);
+    options.activations = act;
+    options.n_threads = 3;
+    options.max_seqs = TEXTS_MAX;
+    options.kv_memory_bytes = 8 << 20;
+    options.max_model_len = 100;
+    fix->eng = drive_open(path, &options);
+    fix->next_gen = 0;
+    drive_init(&fix->drive, fix->eng);
+    const struct weft_eng_info *info = weft_eng_info(fix->eng);
+    assert_true(info->is_encoder && info->max_batched_tokens >= info->max_model_len);
+    assert_int_equal(info->window, 0);
+    return true;
+}
+
+static void end(struct fixture *fix) {
+    weft_eng_free(fix->eng);
+}
+
+static void start_text(struct fixture *fix, uint32_t slot, const struct text *text,
+                       enum weft_pooling_kind kind) {
+    uint32_t blocks[TEXT_BLOCKS], gen = ++fix->next_gen;
+    struct weft_step_start start = {.slot = slot,
+                                    .gen = gen,
+                                    .tokens = text->ids,
+                                    .n_tokens = text->n,
+                                    .n_prompt = text->n,
+                                    .pooling = {.kind = kind, .n_first = text->n_first}};
+    weft_sampling_init(&start.sampling);
+    start.sampling.max_tokens = 0;
+    for (uint32_t i = 0; i < TEXT_BLOCKS; i++) /* in no order */
+        blocks[i] = (slot * TEXT_BLOCKS + i * 3 % TEXT_BLOCKS) % (TEXTS_MAX * TEXT_BLOCKS);
+    drive_start(&fix->drive, &start);
+    drive_grant(&fix->drive, slot, gen, blocks, TEXT_BLOCKS);
+    drive_row(&fix->drive, slot, gen, text->n);
+}
+
+/* All in one step; the values of each. */
+static void pool_all(struct fixture *fix, const struct text *texts, uint32_t n,
+                     enum weft_pooling_kind kind, float (*out)[HIDDEN_MAX]) {
+    uint32_t first_gen = fix->next_gen + 1;
+    for (uint32_t i = 0; i < n; i++)
+        start_text(fix, i, &texts[i], kind);
+    const struct weft_step_result *result = drive_run(&fix->drive);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct weft_step_out *one = &result->outs[i];
+        assert_int_equal(one->finish, WEFT_END_LENGTH);
+        assert_in_range(one->n_values, 1, HIDDEN_MAX);
+        memcpy(out[i], one->values, one->n_values * sizeof *one->values);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        drive_release(&fix->drive, i, first_gen + i);
+    (void)drive_run(&fix->drive);
+}
+
+/* ------------------------------------------------------------------------------- vectors --- */
+
+static bool open_goldens(struct goldens *goldens, const char *folder) {
+    char name[128];
+    (void)snprintf(name, sizeof name, "%s/goldens.safetensors", folder);
+    const char *path = find(name);
+    return path && goldens_open(goldens, path);
+}
+
+static uint32_t read_texts(const struct goldens *goldens, struct text texts[TEXTS_MAX]) {
+    uint32_t n = 0;
+    for (; n < TEXTS_MAX; n++) {
+        struct goldens_array ids;
+        char name[64];
+        (void)snprintf(name, sizeof name, "text_%u.input_ids", n);
+        if (!goldens_find(goldens, name, "I32", &ids)) break;
+        assert_in_range(ids.n_cols, 1, TOKENS_MAX);
+        texts[n] = (struct text){.n = (uint32_t)ids.n_cols};
+        for (uint32_t i = 0; i < texts[n].n; i++)
+            texts[n].ids[i] = goldens_u32(&ids, i);
+    }
+    assert_in_range(n, 10, TEXTS_MAX - 1);
+    return n;
+}
+
+/* The largest difference of an element, after `scale`. */
+static double largest_error(const struct goldens_array *want, size_t row, const float *got,
+                            double scale) {
+    double worst = 0;
+    for (size_t i = 0; i < want->n_cols; i++) {
+        double off = fabs((double)got[i] * scale - (double)goldens_f32(want, row, i));
+        if (!(off <= worst)) worst = off; /* a NaN sticks */
+    }
+    return worst;
+}
+
+static double length_of(const float *values, size_t n) {
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)values[i] * (double)values[i];
+    return sqrt(sum);
+}
+
+static double check_pooling(struct fixture *fix, const struct goldens *goldens,
+                            const struct text *texts, uint32_t n_texts,
+                            enum weft_pooling_kind kind) {
+    static const char *const units[] = {[WEFT_POOLING_LAST] = "unit_lasttoken",
+                                        [WEFT_POOLING_MEAN] = "unit_mean",
+                                        [WEFT_POOLING_CLS] = "unit_cls"};
+    static float got[TEXTS_MAX][HIDDEN_MAX];
+    double worst = 0;
+    pool_all(fix, texts, n_texts, kind, got);
+    for (uint32_t i = 0; i < n_texts; i++) {
+        struct goldens_array unit, hidden;
+        char name[64];
+        (void)snprintf(name, sizeof name, "text_%u.%s", i, units[kind]);
+        assert_true(goldens_find(goldens, name, "F32", &unit));
+        double error = largest_error(&unit, 0, got[i], 1 / length_of(got[i], unit.n_cols));
+        (void)snprintf(name, sizeof name, "text_%u.hidden", i);
+        assert_true(goldens_find(goldens, name, "F32", &hidden));
+        size_t row = kind == WEFT_POOLING_LAST ? hidden.n_rows - 1 : 0;
+        if (kind != WEFT_POOLING_MEAN) error = fmax(error, largest_error(&hidden, row, got[i], 1));
+        if (!(error <= worst)) worst = error;
+    }
+    return worst;
+}
+
+static void check_vectors(const char *folder, const char *model) {
+    struct fixture fix;
+    struct goldens goldens;
+    static struct text texts[TEXTS_MAX];
+    if (!open_goldens(&goldens, folder)) return;
+    if (begin(&fix, model, WEFT_ENG_ACT_F32)) {
+        uint32_t n = read_texts(&goldens, texts);
+        double mean = check_pooling(&fix, &goldens, texts, n, WEFT_POOLING_MEAN);
+        double cls = check_pooling(&fix, &goldens, texts, n, WEFT_POOLING_CLS);
+        double last = check_pooling(&fix, &goldens, texts, n, WEFT_POOLING_LAST);
+        (void)printf("%-28s %u texts; largest error: mean %.1e, cls %.1e, last %.1e\n", model, n,
+                     mean, cls, last);
+        assert_true(mean <= TOLERANCE && cls <= TOLERANCE && last <= TOLERANCE);
+        end(&fix);
+    }
+    goldens_close(&goldens);
+}
+
+static void vectors_equal_the_reference(void **state) {
+    (void)state;
+    static const char *const folders[] = {"bert-uncased-mean", "bert-cased-cls", "xlmr-cls",
+                                          "nomic-mean", "modernbert-mean"};
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+        check_vectors(folders[i], folders[i]);
+    static const char *const files[] = {"bert-uncased-mean", "nomic-mean", "modernbert-mean"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char path[128];
+        (void)snprintf(path, sizeof path, "gguf/%s.gguf", files[i]);
+        check_vectors(files[i], path);
+    }
+}
+
+/* ------------------------------------------------------------------------------- rerankers --- */
+
+static struct text pair_of(const json_t *document) {
+    const json_t *ids = json_object_get(document, "input_ids");
+    const json_t *types = json_object_get(document, "token_type_ids");
+    struct text text = {.n = (uint32_t)json_array_size(ids)};
+    assert_in_range(text.n, 1, TOKENS_MAX);
+    for (uint32_t i = 0; i < text.n; i++) {
+        text.ids[i] = (uint32_t)json_integer_value(json_array_get(ids, i));
+        if (json_integer_value(json_array_get(types, i)) == 0) text.n_first++;
+    }
+    return text;
+}
+
+static double check_query(struct fixture *fix, const json_t *query) {
+    static struct text texts[TEXTS_MAX];
+    static float logits[TEXTS_MAX][HIDDEN_MAX];
+    const json_t *documents = json_object_get(query, "documents");
+    const json_t *order = json_object_get(query, "order");
+    uint32_t n = (uint32_t)json_array_size(documents);
+    double worst = 0;
+    assert_in_range(n, 2, TEXTS_MAX - 1);
+    for (uint32_t i = 0; i < n; i++)
+        texts[i] = pair_of(json_array_get(documents, i));
+    pool_all(fix, texts, n, WEFT_POOLING_CLASSIFY, logits);
+    for (uint32_t i = 0; i < n; i++) {
+        const json_t *want = json_object_get(json_array_get(documents, i), "logit");
+        double off = fabs((double)logits[i][0] - json_real_value(want));
+        if (!(off <= worst)) worst = off;
+    }
+    for (uint32_t i = 1; i < n; i++) {
+        size_t better = (size_t)json_integer_value(json_array_get(order, i - 1));
+        size_t worse = (size_t)json_integer_value(json_array_get(order, i));
+        assert_true(logits[better][0] >= logits[worse][0]);
+    }
+    return worst;
+}
+
+static void check_scores(const char *folder, const char *model) {
+    struct fixture fix;
+    json_error_t at;
+    char name[128];
+    double worst = 0;
+    (void)snprintf(name, sizeof name, "%s/goldens.json", folder);
+    const char *path = find(name);
+    if (!path) return;
+    json_t *root = json_load_file(path, 0, &at);
+    if (!root) fail_msg("%s: %s", path, at.text);
+    const json_t *queries = json_object_get(root, "queries");
+    assert_true(json_array_size(queries) > 0);
+    if (begin(&fix, model, WEFT_ENG_ACT_F32)) {
+        assert_int_equal(weft_eng_info(fix.eng)->n_labels, 1);
+        for (size_t i = 0; i < json_array_size(queries); i++)
+            worst = fmax(worst, check_query(&fix, json_array_get(queries, i)));
+        (void)printf("%-28s %zu queries; largest error of a logit %.1e\n", model,
+                     json_array_size(queries), worst);
+        assert_true(worst <= TOLERANCE);
+        end(&fix);
+    }
+    json_decref(root);
+}
+
+static void scores_and_their_order_equal_the_reference(void **state) {
+    (void)state;
+    check_scores("bert-rerank-sigmoid", "bert-rerank-sigmoid");
+    check_scores("bert-rerank-raw", "bert-rerank-raw");
+    check_scores("xlmr-rerank", "xlmr-rerank");
+    check_scores("xlmr-rerank", "gguf/xlmr-rerank.gguf");
+}
+
+/* ------------------------------------------------------------------------------- invariance --- */
+
+static void check_company(const char *model, enum weft_eng_act act) {
+    static struct text texts[TEXTS_MAX];
+    static float together[TEXTS_MAX][HIDDEN_MAX], alone[1][HIDDEN_MAX];
+    struct fixture fix;
+    struct goldens goldens;
+    assert_true(open_goldens(&goldens, model) && begin(&fix, model, act));
+    uint32_t n = read_texts(&goldens, texts), n_hidden = weft_eng_info(fix.eng)->n_hidden;
+    pool_all(&fix, texts, n, WEFT_POOLING_MEAN, together);
+    for (uint32_t i = 0; i < n; i++) {
+        pool_all(&fix, &texts[i], 1, WEFT_POOLING_MEAN, alone);
+        assert_memory_equal(alone[0], together[i], n_hidden * sizeof(float));
+    }
+    goldens_close(&goldens);
+    end(&fix);
+}
+
+static void a_text_has_the_same_bits_alone_and_in_company(void **state) {
+    (void)state;
+    static const char *const folders[] = {"bert-uncased-mean", "xlmr-cls", "nomic-mean",
+                                          "modernbert-mean"};
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        check_company(folders[i], WEFT_ENG_ACT_F32);
+        check_company(folders[i], WEFT_ENG_ACT_AUTO);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(vectors_equal_the_reference),
+        cmocka_unit_test(scores_and_their_order_equal_the_reference),
+        cmocka_unit_test(a_text_has_the_same_bits_alone_and_in_company),
+    };
+    if (drive_isa_missing()) return 0;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
