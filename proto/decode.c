@@ -169,6 +169,12 @@ static void read_model(struct weft_msgpack_reader *rd, struct weft_model_info *m
                                  model->n_spill_blocks, model->window);
     model->n_hidden = weft_msgpack_read_u32(rd, "n_hidden", WEFT_HIDDEN_MAX);
     model->n_labels = weft_msgpack_read_u32(rd, "n_labels", WEFT_HIDDEN_MAX);
+    model->is_encoder = weft_msgpack_read_bool(rd, "is_encoder");
+    if (model->is_encoder &&
+        (model->max_model_len > model->max_batched_tokens || model->window > 0))
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "is_encoder",
+                                 "is true for texts of %u tokens, steps of %u and a window of %u",
+                                 model->max_model_len, model->max_batched_tokens, model->window);
     weft_msgpack_read_close(rd, "model", n_more);
 }
 

@@ -52,6 +52,7 @@ static void put_model(struct weft_buf *buf, const struct weft_model_info *model)
     weft_msgpack_add_uint(buf, model->n_spill_blocks);
     weft_msgpack_add_uint(buf, model->n_hidden);
     weft_msgpack_add_uint(buf, model->n_labels);
+    weft_msgpack_add_bool(buf, model->is_encoder);
 }
 
 static void put_grammar(struct weft_buf *buf, const struct weft_grammar *grammar) {

@@ -46,8 +46,9 @@
  *   13: sampling parameters have those of beam search
  *   14: a submit and a start have a pooling, an event and an out values; a model has n_hidden and n_labels
  *   15: sampling parameters have more samplers, their order and variant, and breakers of DRY; what
- *      Mirostat and adaptive-p remember goes with tokens */
-#define WEFT_PROTO_VERSION 15
+ *      Mirostat and adaptive-p remember goes with tokens
+ *   16: a model has is_encoder */
+#define WEFT_PROTO_VERSION 16
 
 enum weft_proto_type {
     WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */
@@ -92,6 +93,9 @@ struct weft_model_info {
         n_spill_blocks; /* that the worker's file takes; 0: it has none, or there is a window */
     uint32_t window, n_window_blocks; /* both 0: all blocks are WEFT_KV_FULL */
     uint32_t n_hidden, n_labels;      /* what it has to give to poolings (base/pooling.h) */
+    bool
+        is_encoder; /* each prompt is computed whole in one step, and has a pooling: max_model_len fits
+                        max_batched_tokens, and there is no window */
 };
 
 struct weft_msg_worker_hello {

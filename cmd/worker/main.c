@@ -81,6 +81,7 @@ static void model_info(const struct weft_eng_info *info, struct weft_model_info 
         .long_prompt = info->long_prompt,
         .n_hidden = info->n_hidden,
         .n_labels = info->n_labels,
+        .is_encoder = info->is_encoder,
     };
     copy_text(out->model_name, sizeof out->model_name, info->model_name);
     copy_text(out->arch, sizeof out->arch, info->arch);

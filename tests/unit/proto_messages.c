@@ -35,7 +35,7 @@ static bool same_model(const struct weft_model_info *a, const struct weft_model_
            a->kv_bytes == b->kv_bytes && a->long_prompt == b->long_prompt &&
            a->window == b->window && a->n_window_blocks == b->n_window_blocks &&
            a->n_spill_blocks == b->n_spill_blocks && a->n_hidden == b->n_hidden &&
-           a->n_labels == b->n_labels;
+           a->n_labels == b->n_labels && a->is_encoder == b->is_encoder;
 }
 
 /* Bit for bit. */
@@ -812,7 +812,10 @@ static void random_model(uint64_t *rand, struct weft_model_info *model) {
     model->long_prompt = number(rand, UINT32_MAX);
     model->n_hidden = number(rand, WEFT_HIDDEN_MAX);
     model->n_labels = number(rand, WEFT_HIDDEN_MAX);
-    if (coin(rand)) return;
+    if (coin(rand)) {
+        model->is_encoder = model->max_model_len <= model->max_batched_tokens;
+        return;
+    }
     model->window = 1 + number(rand, WEFT_CONTEXT_MAX - 1);
     model->n_window_blocks = 1 + number(rand, WEFT_KV_BLOCKS_MAX - 1);
 }
