@@ -50,6 +50,16 @@ static enum weft_sched_policy policy(const struct weft_config *config) {
     return !strcmp(config->scheduling_policy, "edf") ? WEFT_SCHED_EDF : WEFT_SCHED_FCFS;
 }
 
+/* A worker that computes texts whole has room for the longest in a step, and keeps nothing of them. */
+static void set_whole(const struct wefti_actor *a, const struct weft_model_info *model,
+                      struct weft_sched_options *options) {
+    options->max_batched_tokens = model->max_batched_tokens;
+    options->whole_tokens =
+        weft_min_u32(a->config.max_num_batched_tokens, model->max_batched_tokens);
+    options->prefix_cache = false;
+    options->n_spill_blocks = 0;
+}
+
 /* The first worker says what can be planned. Each group has its part of the one queue that clients
  * see. */
 static weft_err make_sched(struct wefti_actor *a, struct wefti_group *g,
@@ -79,6 +89,7 @@ static weft_err make_sched(struct wefti_actor *a, struct wefti_group *g,
         .queue_timeout_us = a->config.queue_timeout_ms * 1000ull,
         .run_timeout_us = a->config.run_timeout_ms * 1000ull,
     };
+    if (model->is_encoder) set_whole(a, model, &g->limits);
     weft_sched *sched = NULL;
     weft_err err = weft_sched_new(&g->limits, &sched, why);
     if (err) return err;

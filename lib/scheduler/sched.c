@@ -29,6 +29,13 @@ static weft_err check_options(const struct weft_sched_options *o, struct weft_er
     if (!err && (o->n_spill_blocks > WEFT_KV_BLOCKS_MAX || (o->n_spill_blocks && o->window)))
         return weft_err_set(why, WEFT_E_INVAL, "n_spill_blocks %u, at most %u and with no window",
                             o->n_spill_blocks, WEFT_KV_BLOCKS_MAX);
+    if (!err && o->whole_tokens > 0 &&
+        (o->max_model_len > o->max_batched_tokens || o->prefix_cache || o->n_spill_blocks ||
+         o->window))
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "texts of up to %u tokens are to be computed whole in steps of %u, "
+                            "without cache, spilling and windows",
+                            o->max_model_len, o->max_batched_tokens);
     if (!err) err = check_range(o->n_vocab, WEFT_VOCAB_MAX, "n_vocab", why);
     if (!err) err = check_range(o->max_queue, WEFT_QUEUE_MAX, "max_queue", why);
     if (err || o->step_logprob_bytes == 0) return err;

@@ -65,7 +65,11 @@ struct weft_sched_options {
     uint32_t step_logprob_bytes;     /* of log-probabilities a step may yield; at least those of one
                                     token with the whole vocabulary. 0: the ceiling,
                                     WEFT_STEP_LOGPROB_BYTES_MAX */
-    bool prefix_cache;               /* requests share what was computed for others */
+    /* 0: prompts are computed in chunks, as there is room. Else each is computed whole in one step, which takes
+     * others beside it up to so many tokens; max_batched_tokens is max_model_len or more, all requests have a
+     * pooling, and there is neither prefix cache nor spilling: encoders. */
+    uint32_t whole_tokens;
+    bool prefix_cache;    /* requests share what was computed for others */
     uint64_t cache_seed;  /* of its hashes: drawn by the caller, so that nobody can make them
                             collide */
     uint32_t long_prompt; /* prompts of more tokens have keys and values of their own; 0: none do */

@@ -230,6 +230,16 @@ static void draw_sampling(struct world *world, struct client *client) {
 
 /* A few of those that want no text want values. */
 static void draw_pooling(struct world *world, struct client *client) {
+    if (world->options.whole_tokens > 0) { /* everybody does */
+        uint64_t seed = client->sampling.seed;
+        weft_sampling_init(&client->sampling);
+        client->sampling.seed = seed;
+        client->sampling.max_tokens = 0;
+        client->n_choices = 1;
+        client->pooling.kind =
+            (enum weft_pooling_kind)between(world, WEFT_POOLING_LAST, WEFT_POOLING_CLS);
+        return;
+    }
     bool is_candidate = client->sampling.max_tokens == 0 &&
                         client->sampling.n_prompt_logprobs < 0 && client->n_choices == 1;
     if (!is_candidate || chance(world, 3000)) return;
@@ -811,6 +821,15 @@ static bool turn(struct world *world) {
 
 /* ---------------------------------------------------------------------------------- worlds --- */
 
+/* A world of a model that reads texts whole. */
+static void draw_whole(struct world *world) {
+    struct weft_sched_options *o = &world->options;
+    o->whole_tokens = between(world, 1, o->max_batched_tokens);
+    if (o->max_batched_tokens < o->max_model_len) o->max_batched_tokens = o->max_model_len;
+    o->prefix_cache = false;
+    o->window = o->n_window_blocks = o->n_spill_blocks = 0;
+}
+
 static void draw_world(struct world *world) {
     struct weft_sched_options *o = &world->options;
     o->max_model_len = between(world, 8, LEN_MAX - 2);
@@ -844,6 +863,7 @@ static void draw_world(struct world *world) {
         o->block_bytes = between(world, 1, 200000);
         world->spill_block_us = between(world, 0, 400);
     }
+    if (chance(world, 1000)) draw_whole(world);
     /* At least one token with the whole vocabulary; often too little for everybody. */
     o->step_logprob_bytes = chance(world, 5000) ? 0 : between(world, 12 + 8 * N_VOCAB, 2000);
     world->odds = (struct odds){

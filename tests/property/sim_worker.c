@@ -635,6 +635,7 @@ static void run_row(struct sim_worker *worker, const struct weft_step_row *row) 
     if (slot->finish != WEFT_END_NONE) return;
     out->ran = true;
     uint32_t first = slot->n_computed, n_computed = row->n_tokens - slot->is_held;
+    WEFT_ASSERT(worker->options.whole_tokens == 0 || row->n_tokens == slot->n_prompt);
     WEFT_ASSERT(!slot->is_held || n_computed == 0);
     slot->is_held = false;
     compute(worker, slot, n_computed);

@@ -61,13 +61,15 @@ struct seq *wefti_sched_seq_heap_pop(struct seq **heap, uint32_t *n,
 }
 
 /* As many of n_tokens as it wants and as have room for their log-probabilities: first in its own
- * ration, then in the unclaimed rest. */
+ * ration, then in the unclaimed rest. Where prompts are computed whole, all that it wants or none. */
 static uint32_t give(weft_sched *sched, struct seq *seq, uint32_t n_tokens) {
     uint32_t wanted = wefti_sched_seq_left(seq) - seq->chunk;
     if (wanted > n_tokens) wanted = n_tokens;
     wanted = wefti_sched_window_room(sched, seq, seq->chunk + wanted) - seq->chunk;
     struct weft_step_seq view = wefti_sched_seq_view(sched, seq, seq->chunk);
     uint32_t given = weft_step_tokens_within(&view, wanted, seq->ration + sched->logprob_room);
+    bool is_whole = given == wefti_sched_seq_left(seq) - seq->chunk;
+    if (sched->options.whole_tokens > 0 && !is_whole) return 0;
     uint64_t bytes = weft_step_logprob_bytes(&view, given);
     uint64_t own = bytes < seq->ration ? bytes : seq->ration;
     seq->ration -= own;
@@ -148,9 +150,33 @@ static void put_oldest_first(struct seq **seqs, uint32_t n) {
     seqs[first] = seq;
 }
 
+/* Texts that are computed whole, in their order: the first, and then as many as fit into a step of
+ * whole_tokens; one that does not lets shorter ones by, and is the first sooner or later. Nobody waits for
+ * a token meanwhile, so there is no bound of time. */
+static void share_whole(weft_sched *sched) {
+    uint32_t n = 0, n_given = 0;
+    for (uint32_t i = 0; i < sched->n_running; i++) {
+        struct seq *seq = sched->running[i];
+        n_given += seq->chunk; /* texts of one token have theirs */
+        if (wants_share(sched, seq)) sched->candidates[n++] = seq;
+    }
+    sched->has_prompts = n > 0;
+    wefti_sched_seq_heapify(sched->candidates, n, ranks_first);
+    while (n) {
+        struct seq *seq = wefti_sched_seq_heap_pop(sched->candidates, &n, ranks_first);
+        uint32_t most =
+            n_given > 0 ? sched->options.whole_tokens : sched->options.max_batched_tokens;
+        if (n_given < most) n_given += give(sched, seq, most - n_given);
+    }
+}
+
 void wefti_sched_share_out(weft_sched *sched) {
     uint32_t budget;
     note_late(sched);
+    if (sched->options.whole_tokens > 0) {
+        share_whole(sched);
+        return;
+    }
     uint32_t n = collect(sched, &budget);
     if (n == 0) return;
     WEFT_ASSERT(budget > 0); /* the running set is no larger than the token budget */

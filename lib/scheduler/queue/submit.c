@@ -25,6 +25,11 @@ static weft_err check_pooling(const weft_sched *sched, const struct weft_submit 
     const struct weft_pooling *pooling = &submit->pooling;
     weft_err err = weft_pooling_check(pooling, &submit->sampling, submit->n_prompt,
                                       sched->options.n_vocab, why);
+    bool has_next = pooling->kind == WEFT_POOLING_NONE || pooling->kind == WEFT_POOLING_TOKENS;
+    if (!err && has_next && sched->options.whole_tokens > 0)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "this model reads texts whole and predicts no tokens: it has vectors "
+                            "or scores alone");
     if (err || pooling->kind == WEFT_POOLING_NONE) return err;
     if (weft_pooling_n_values(pooling, &sched->options.shape) == 0)
         return weft_err_set(why, WEFT_E_INVAL, "this model has no such values");
