@@ -343,6 +343,7 @@ static weft_err open_chat(struct chat *chat, struct weft_errmsg *why) {
             &chat->conversation, (struct weft_str){config->system, strlen(config->system)}, why);
     if (!err) weft_loading_begin(&loading, config, &options);
     if (!err) err = weft_eng_open(config->model, &options, &chat->eng, why);
+    if (!err) err = weft_eng_check_predicts(chat->eng, why);
     weft_loading_end(&loading);
     if (err) return err;
     const struct weft_eng_info *info = weft_eng_info(chat->eng);

@@ -179,6 +179,7 @@ int weft_cmd_run(const struct weft_config *given) {
     if (!err && !config.prompt_ids) err = encode(&config, &run, &text, &prompt, &n_prompt, &why);
     if (!err) weft_loading_begin(&loading, &config, &options);
     if (!err) err = weft_eng_open(config.model, &options, &eng, &why);
+    if (!err) err = weft_eng_check_predicts(eng, &why);
     weft_loading_end(&loading);
     if (err) goto cleanup;
     if (config.prompt_ids)

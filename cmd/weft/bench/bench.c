@@ -103,6 +103,7 @@ static weft_err open_all(struct bench *b, struct weft_errmsg *why) {
     options.profile = b->config.bench_profile || b->trace;
     if (!err) weft_loading_begin(&loading, &b->config, &options);
     if (!err) err = weft_eng_open(b->config.model, &options, &b->eng, why);
+    if (!err) err = weft_eng_check_predicts(b->eng, why);
     weft_loading_end(&loading);
     if (!err) err = weft_kern_select(&table, why);
     if (err) return err;
