@@ -277,6 +277,8 @@
       "use this chat template, not the model's")                                                   \
     X(tool_call_parser, TEXT, "tool-call-parser", FRONT, 0, 0, "auto", "auto|NAME",                \
       "format of the model's calls of tools and thoughts, hermes for one; auto: as its template looks") \
+    X(runner, WORD, "runner", FRONT, 0, 0, "auto", "auto|generate|pooling",                        \
+      "what the model is served for, text or embeddings; auto: as its files say")                  \
     X(dtype, WORD, "dtype", ENGINE | PACK, 0, 0, "auto", "auto|f32|bf16|f16|q8|q4",                \
       "type of the weights; auto: as the file has them")                                           \
     X(quant_scheme, WORD, "quant-scheme", ENGINE | PACK, 0, 0, "auto",                             \

@@ -64,6 +64,16 @@ static weft_err load_template(struct server *server, struct weft_errmsg *why) {
     return err;
 }
 
+/* Files that say in vain how to embed do not keep a model from generating. */
+static weft_err load_purpose(struct server *server, struct weft_errmsg *why) {
+    const struct weft_config *config = &server->config;
+    struct weft_model_pooling *pooling = NULL;
+    weft_err err = weft_model_pooling_read(config->model, &pooling, why);
+    if (err && strcmp(config->runner, "generate") == 0) return WEFT_OK;
+    if (err) return err;
+    return weft_api_set_purpose(&server->api, pooling, config->runner, why);
+}
+
 static weft_err load_model(struct server *server, struct weft_errmsg *why) {
     const struct weft_config *config = &server->config;
     struct weft_api_state *api = &server->api;
@@ -82,6 +92,7 @@ static weft_err load_model(struct server *server, struct weft_errmsg *why) {
     if (limits->n_eos == 0) weft_warn("the model names no end-of-sequence token");
     err = weft_tok_gen_defaults(config->model, &limits->defaults, why);
     if (!err) err = load_template(server, why);
+    if (!err) err = load_purpose(server, why);
     return err;
 }
 

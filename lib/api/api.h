@@ -65,7 +65,8 @@ struct weft_api_state {
      * result until it is sent), against `output_max`; small output costs nothing. A separate
      * budget, so that large prompts cannot use it up. */
     uint64_t output_bytes, output_max;
-    struct weft_api_store *store; /* responses that are kept; NULL: none are */
+    struct weft_api_store *store;       /* responses that are kept; NULL: none are */
+    struct weft_model_pooling *pooling; /* owned; what `limits.purpose` points to, or NULL */
 };
 
 /* A body up to this size costs nothing, so nobody can use up what small requests need. Their number
@@ -105,6 +106,13 @@ WEFT_MUST_CHECK weft_err weft_api_name_model(struct weft_api_state *api, const c
  * UNSUPPORTED, INVAL: of the template; NOTFOUND: no such format. Call it once. */
 WEFT_MUST_CHECK weft_err weft_api_set_template(struct weft_api_state *api, char *source,
                                                const char *parser, struct weft_errmsg *why);
+
+/* Says what the model is served for, once its tokenizer is there. `pooling` is the state's from here on, also
+ * after an error. `runner`: "auto" goes by it; "generate", "pooling": of a decoder, all the same. INVAL: the
+ * model cannot do that. Call it once. */
+WEFT_MUST_CHECK weft_err weft_api_set_purpose(struct weft_api_state *api,
+                                              struct weft_model_pooling *pooling,
+                                              const char *runner, struct weft_errmsg *why);
 
 /* Puts other keys in place; `keys` is zero afterwards. */
 void weft_api_set_keys(struct weft_api_state *api, struct weft_api_keys *keys);

@@ -7,6 +7,8 @@
 #include <stdint.h>
 
 #include "base/limits.h"
+#include "base/pooling.h"
+#include "model/model.h"
 #include "tokenizer/tokenizer.h"
 
 /* A request is at most this many prompts, each with n choices; a client that wants more sends more
@@ -27,6 +29,14 @@ static inline uint64_t weft_api_us_of_ms(double ms) {
 
 struct weft_api_store; /* store/store.h */
 
+/* What the model is there for. All zero: it generates, and nothing else is known of it. */
+struct weft_api_purpose {
+    enum weft_model_task task;
+    const struct weft_model_pooling *model; /* NULL: see above */
+    bool judges;                            /* it can be asked for a yes or no, by these tokens */
+    uint32_t yes_id, no_id;
+};
+
 /* What the server allows; const during a request. */
 struct weft_api_limits {
     const char *model_name; /* that answers show: the first of */
@@ -38,6 +48,8 @@ struct weft_api_limits {
     bool refuses_unknown_fields, logs_unknown_fields;
     uint32_t max_prompts; /* in a list: each is a request of its own to the scheduler */
     uint64_t max_logprob_bytes;
+    struct weft_pooling_shape shape; /* zeroes: not known yet */
+    struct weft_api_purpose purpose;
     const uint32_t *eos;
     size_t n_eos;
     struct weft_gen_defaults defaults;

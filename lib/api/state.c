@@ -53,6 +53,7 @@ void weft_api_fini(struct weft_api_state *api) {
     weft_tmpl_free(api->chat);
     free(api->chat_source);
     weft_tok_free(api->tok);
+    weft_model_pooling_free(api->pooling);
     wefti_api_store_free(api->store);
     free(api->model_names_text);
     weft_api_keys_fini(&api->keys);

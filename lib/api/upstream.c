@@ -271,6 +271,8 @@ static void on_model(struct weft_api_limits *limits, const struct weft_msg_snaps
     bool is_new = limits->n_vocab != model->n_vocab;
     limits->n_vocab = model->n_vocab;
     limits->max_model_len = model->max_model_len;
+    limits->shape.n_hidden = model->n_hidden;
+    limits->shape.n_labels = model->n_labels;
     if (!is_new) return;
     for (size_t i = 0; i < limits->n_eos; i++) {
         if (limits->eos[i] < limits->n_vocab) continue;

@@ -100,7 +100,8 @@ struct weft_model_pooling {
     enum weft_model_task task;
     enum weft_pooling_kind kind; /* of hidden states: LAST, MEAN or CLS */
     bool normalises;             /* vectors have length 1 */
-    bool judges;                 /* of Qwen3's kind: can be asked for a yes or no (Qwen3-Reranker) */
+    bool generates;              /* it could, whatever it is made for */
+    bool judges; /* of Qwen3's kind: can be asked for a yes or no (Qwen3-Reranker) */
     enum weft_model_activation activation;
     uint32_t n_tokens_max; /* longer texts are cut; 0: at the model's length */
     uint32_t n_prompts, n_labels;

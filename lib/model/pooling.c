@@ -268,6 +268,7 @@ static weft_err read_config(struct weft_model_pooling *p, const char *path,
     if (!arch) arch = "";
     bool reads_both_ways = is_encoder(arch) && !ends_with(arch, "ForCausalLM");
     p->judges = strcmp(arch, "Qwen3ForCausalLM") == 0;
+    p->generates = !reads_both_ways && !ends_with(arch, "ForSequenceClassification");
     if (ends_with(arch, "ForSequenceClassification")) {
         p->task = WEFT_MODEL_CLASSIFIES;
         err = read_labels(p, path, config, why);
@@ -327,6 +328,7 @@ static weft_err read_metadata(struct weft_model_pooling *p, const char *path, co
     (void)weft_gguf_array(gguf, key, &of_labels, &n_labels);
     p->kind = sees_ahead ? WEFT_POOLING_CLS : WEFT_POOLING_LAST;
     p->normalises = true;
+    p->generates = !sees_ahead;
     if (type > 4)
         return weft_err_set(why, WEFT_E_UNSUPPORTED, "%s: pooling_type %llu is not supported", path,
                             (unsigned long long)type);
