@@ -19,7 +19,7 @@ static void parse(const struct reader *r, const struct weft_api_limits *limits,
     params->usual_max_tokens = USUAL_MAX_TOKENS;
     wefti_api_params_refuse_unsupported(r);
     wefti_api_params_refuse_chat(r);
-    wefti_api_params_read_prompts(r, limits, params);
+    wefti_api_params_read_prompts(r, "prompt", limits, params);
     wefti_api_params_read_encoding(r, params);
     wefti_api_params_read_stream(r, params);
     wefti_api_json_get_bool(r, "echo", &params->echo);

@@ -42,7 +42,7 @@ struct weft_gen_defaults wefti_api_llama_defaults(struct weft_gen_defaults d) {
 
 static void read_prompt(const struct reader *r, const struct weft_api_limits *limits,
                         struct params *params) {
-    wefti_api_params_read_prompts(r, limits, params);
+    wefti_api_params_read_prompts(r, "prompt", limits, params);
     if (wefti_api_json_ok(r) && params->n_prompts != 1)
         weft_api_error_set(r->error, 400, "prompt", NULL,
                            "'prompt' holds %u prompts, /completion takes one", params->n_prompts);

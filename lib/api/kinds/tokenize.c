@@ -33,7 +33,7 @@ static void parse(const struct reader *r, const struct weft_api_limits *limits,
     } else {
         wefti_api_params_refuse_chat(r);
         params->add_special = true;
-        wefti_api_params_read_prompts(r, limits, params);
+        wefti_api_params_read_prompts(r, "prompt", limits, params);
     }
     wefti_api_params_read_encoding(r, params);
     wefti_api_params_read_continuation(r, params);

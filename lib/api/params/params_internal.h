@@ -37,9 +37,9 @@ void wefti_api_params_note_ignored(const struct reader *r);
 /* Absent, null or empty: it asks for nothing. */
 bool wefti_api_params_is_absent(const json_t *value);
 
-/* "prompt", "messages", "tokens": the text to be continued, rendered or spelt. */
-void wefti_api_params_read_prompts(const struct reader *r, const struct weft_api_limits *limits,
-                                   struct params *params);
+/* "prompt" or "input" by its name, "messages", "tokens": the text to be continued, rendered or spelt. */
+void wefti_api_params_read_prompts(const struct reader *r, const char *name,
+                                   const struct weft_api_limits *limits, struct params *params);
 void wefti_api_params_read_messages(const struct reader *r, struct params *params);
 void wefti_api_params_read_tokens(const struct reader *r, const struct weft_api_limits *limits,
                                   struct params *params);

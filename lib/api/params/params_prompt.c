@@ -51,18 +51,18 @@ static uint32_t *read_ids(const struct reader *r, const char *name, const json_t
     return NULL;
 }
 
-static void read_prompt(const struct reader *r, const json_t *value, uint32_t n_vocab,
-                        struct prompt *out) {
+static void read_prompt(const struct reader *r, const char *name, const json_t *value,
+                        uint32_t n_vocab, struct prompt *out) {
     if (json_is_string(value)) {
         out->text = json_string_value(value);
         out->text_len = json_string_length(value);
     } else if (json_is_array(value)) {
-        out->ids = read_ids(r, "prompt", value, n_vocab);
+        out->ids = read_ids(r, name, value, n_vocab);
         out->n_ids = json_array_size(value);
     } else if (json_is_object(value)) {
-        refuse_object(r, "prompt");
+        refuse_object(r, name);
     } else {
-        wefti_api_json_wrong_type(r, "prompt", "a string, a list of strings, ids or lists of ids",
+        wefti_api_json_wrong_type(r, name, "a string, a list of strings, ids or lists of ids",
                                   value);
     }
 }
@@ -85,23 +85,23 @@ bool wefti_api_params_read_text(const struct reader *r, const char *name, struct
     return true;
 }
 
-void wefti_api_params_read_prompts(const struct reader *r, const struct weft_api_limits *limits,
-                                   struct params *params) {
-    const json_t *value = wefti_api_json_get(r, "prompt");
+void wefti_api_params_read_prompts(const struct reader *r, const char *name,
+                                   const struct weft_api_limits *limits, struct params *params) {
+    const json_t *value = wefti_api_json_get(r, name);
     if (!wefti_api_json_ok(r)) return;
     if (!value) {
-        weft_api_error_set(r->error, 400, "prompt", "missing_required_parameter",
-                           "you must provide a 'prompt' parameter");
+        weft_api_error_set(r->error, 400, name, "missing_required_parameter",
+                           "you must provide a '%s' parameter", name);
         return;
     }
     const json_t *first = json_array_get(value, 0);
     bool is_list = json_is_array(value) && (json_is_string(first) || json_is_array(first));
     size_t n = is_list ? json_array_size(value) : 1;
     if (json_is_array(value) && !first)
-        weft_api_error_set(r->error, 400, "prompt", NULL, "'prompt' must not be empty");
+        weft_api_error_set(r->error, 400, name, NULL, "'%s' must not be empty", name);
     if (n > limits->max_prompts)
-        weft_api_error_set(r->error, 400, "prompt", NULL,
-                           "'prompt' holds %zu prompts, at most %u are allowed in one request", n,
+        weft_api_error_set(r->error, 400, name, NULL,
+                           "'%s' holds %zu prompts, at most %u are allowed in one request", name, n,
                            limits->max_prompts);
     if (!wefti_api_json_ok(r)) return;
     params->prompts = calloc(n, sizeof *params->prompts);
@@ -113,10 +113,10 @@ void wefti_api_params_read_prompts(const struct reader *r, const struct weft_api
     for (size_t i = 0; i < n && wefti_api_json_ok(r); i++) {
         const json_t *item = is_list ? json_array_get(value, i) : value;
         if (is_list && json_is_string(item) != json_is_string(first))
-            weft_api_error_set(r->error, 400, "prompt", NULL,
-                               "'prompt' must not mix strings and token ids");
+            weft_api_error_set(r->error, 400, name, NULL, "'%s' must not mix strings and token ids",
+                               name);
         else
-            read_prompt(r, item, limits->n_vocab, &params->prompts[i]);
+            read_prompt(r, name, item, limits->n_vocab, &params->prompts[i]);
     }
 }
 
