@@ -68,6 +68,8 @@ struct weft_api_kind {
     bool logprobs_have_ids;     /* where they are lists of tokens like chat's */
     bool draws_short_seeds;     /* of 32 bits, where a request brings none */
     bool generates;             /* else the scheduler is not needed */
+    bool pools;                 /* values of texts, in place of more text; */
+    bool ranks;                 /* and their scores come best first */
     bool takes_tags;            /* "NAME:latest" is the model NAME */
     bool takes_suffix;          /* by that name */
     bool has_random_ids;        /* its responses */

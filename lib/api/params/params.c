@@ -36,6 +36,16 @@ void wefti_api_params_check_model(const struct reader *r, const char *field,
     wefti_api_no_such_model(limits, name, len, r->error);
 }
 
+static void refuse_generation(const struct weft_api_limits *limits, struct weft_api_error *error) {
+    if (limits->purpose.task == WEFT_MODEL_GENERATES) return;
+    bool embeds = limits->purpose.task == WEFT_MODEL_EMBEDS;
+    weft_api_error_set(error, 400, "model", "model_not_generating",
+                       "this model %s and generates no text: %s",
+                       embeds ? "embeds texts" : "classifies texts",
+                       embeds ? "/v1/embeddings and /v1/rerank are its endpoints"
+                              : "/v1/rerank, /score and /classify are its endpoints");
+}
+
 /* ------------------------------------------------------------------------------ the request --- */
 
 bool wefti_api_params_parse(json_t *json, const weft_api_kind *kind,
@@ -56,6 +66,7 @@ bool wefti_api_params_parse(json_t *json, const weft_api_kind *kind,
     }
     weft_buf_init(&unknown.names, UNKNOWN_BYTES_MAX);
     wefti_api_params_check_model(&r, "model", limits, kind->takes_tags);
+    if (kind->generates && !kind->pools) refuse_generation(limits, error);
     kind->parse(&r, limits, params);
     if (params->n_run < params->n) params->n_run = params->n;
     if (kind->generates) wefti_api_params_read_service(&r, params);
@@ -120,10 +131,26 @@ static uint64_t logprob_bytes(const struct params *params, uint64_t n_prompt_tok
     return bytes;
 }
 
+/* Texts were cut where they became ids. */
+static bool fit_pooled(struct params *params, const weft_api_kind *kind,
+                       const struct weft_api_limits *limits, struct weft_api_error *error) {
+    for (uint32_t i = 0; i < params->n_prompts; i++) {
+        size_t n = params->prompts[i].n_ids;
+        WEFT_ASSERT(n <= limits->max_model_len);
+        if (n == 0)
+            weft_api_error_set(error, 400, kind->prompt_field, NULL,
+                               "a text without tokens has nothing to go by, and this model's "
+                               "tokenizer adds none");
+    }
+    params->sampling.max_tokens = 0;
+    return error->status == 0;
+}
+
 bool wefti_api_params_fit(struct params *params, const weft_api_kind *kind,
                           const struct weft_api_limits *limits, struct weft_api_error *error) {
     WEFT_ASSERT(limits->max_model_len > 0);
     WEFT_ASSERT(kind->generates);
+    if (kind->pools) return fit_pooled(params, kind, limits, error);
     wefti_api_params_truncate(params, limits);
     size_t longest = 0, total = 0;
     for (uint32_t i = 0; i < params->n_prompts; i++) {
@@ -168,8 +195,8 @@ void wefti_api_params_drop_json(struct params *params) {
     json_decref(params->chat.vars);
     params->chat.vars = NULL;
     for (uint32_t i = 0; i < params->n_prompts; i++)
-        params->prompts[i].text = NULL;
-    params->suffix = NULL;
+        params->prompts[i].text = params->prompts[i].second = NULL;
+    params->suffix = params->pooled.instruction = NULL;
     json_decref(params->json);
     params->json = NULL;
 }
@@ -179,6 +206,7 @@ void wefti_api_params_fini(struct params *params) {
     for (uint32_t i = 0; i < params->n_prompts; i++) {
         free(params->prompts[i].ids);
         free(params->prompts[i].echo);
+        free(params->prompts[i].document);
     }
     free(params->prompts);
     for (uint32_t i = 0; i < params->n_stops; i++)

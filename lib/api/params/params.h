@@ -29,6 +29,13 @@ struct prompt {
     uint32_t *ids; /* owned */
     size_t n_ids;
     char *echo; /* owned copy of the text when it is to be echoed, else NULL; text_len long */
+    /* Of a pair of texts the other one, else NULL; and how many of the ids are of the first one's type. */
+    const char *second;
+    size_t second_len;
+    uint32_t n_first;
+    const struct weft_model_prompt *before; /* stands before the text; NULL: nothing does */
+    char *document;                         /* owned: what the answer repeats of it, or NULL */
+    size_t n_document;
 };
 
 /* How, and for whom, a request is to be served. 0: nothing is wished for, nobody named. */
@@ -40,6 +47,26 @@ struct service {
 };
 
 enum tool_choice { TOOLS_NONE, TOOLS_AUTO, TOOLS_REQUIRED };
+
+/* What is wanted of the texts in place of more text. */
+enum pooled_want {
+    POOLED_NOTHING,
+    POOLED_VECTORS,
+    POOLED_LABELS, /* of each text, a number for each label */
+    POOLED_SCORES, /* of each pair, one number; or of each pair of vectors their cosine */
+};
+
+struct pooled {
+    enum pooled_want want;
+    struct weft_pooling pooling; /* of each prompt, but for its n_first */
+    bool normalises, is_base64;
+    bool compares;     /* scores are cosines: the prompts are the queries, then the documents */
+    bool judges;       /* pairs are put to the model as a question */
+    uint32_t n_values; /* of a vector, that are kept; 0: all */
+    uint32_t n_queries, n_scores, n_shown;
+    const char *instruction; /* of such a question, of the JSON; NULL: the usual one */
+    size_t instruction_len;
+};
 
 #define PROMPT_END_BYTES 256
 
@@ -99,6 +126,7 @@ struct params {
     int32_t prompt_logprobs; /* as asked for by that name; -1: none */
 
     struct service service;
+    struct pooled pooled;
 
     /* Of responses, as JSON: what the answer says of the request, as members of an object; and the items of the
      * conversation, a list, where the store is to keep them. Both owned, NULL: none. */

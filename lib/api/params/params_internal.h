@@ -184,6 +184,15 @@ void wefti_api_params_read_anthropic_answer(const struct reader *r,
                                             const struct weft_api_limits *limits,
                                             struct params *params);
 
+/* What is wanted of texts in place of more text. Of "input": vectors, or (any) what the model is there for; a number
+ * for each label. Of "text_1" and "text_2", and of "query" and "documents": scores. */
+void wefti_api_params_read_input(const struct reader *r, const struct weft_api_limits *limits,
+                                 enum pooled_want want, bool any, struct params *params);
+void wefti_api_params_read_texts(const struct reader *r, const struct weft_api_limits *limits,
+                                 struct params *params);
+void wefti_api_params_read_documents(const struct reader *r, const struct weft_api_limits *limits,
+                                     struct params *params);
+
 /* "priority", "timeout", "user", ...: of every kind that generates. */
 void wefti_api_params_read_service(const struct reader *r, struct params *params);
 
