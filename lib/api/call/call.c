@@ -15,6 +15,7 @@
 #include "codec/digest.h"
 #include "codec/gunzip.h"
 #include "kinds/kind.h"
+#include "pooled/pooled.h"
 
 static const struct weft_api_upstream_job_ops job_ops;
 
@@ -180,6 +181,11 @@ static void count_open_choices(const weft_api_call *call, enum weft_end reason) 
     }
 }
 
+static void call_free_job(struct job *job) {
+    free(job->prompt_lps.words);
+    free(job->values);
+}
+
 static void call_free(weft_api_call *call) {
     if (call->kind->free_state) call->kind->free_state(call);
     for (uint32_t i = 0; i < call->n_choices; i++) {
@@ -190,7 +196,8 @@ static void call_free(weft_api_call *call) {
         wefti_api_view_fini(&choice->view);
     }
     for (uint32_t i = 0; i < call->n_jobs; i++)
-        free(call->jobs[i].prompt_lps.words);
+        call_free_job(&call->jobs[i]);
+    free(call->ranked);
     free(call->choices);
     free(call->jobs);
     weft_stop_set_free(call->stop_set);
@@ -271,6 +278,7 @@ static bool hold_ahead(weft_api_call *call, uint64_t n_choices) {
         each += (2 + call->kind->n_views) * weft_stop_bytes(p->n_stops); /* scan and views */
     }
     if (p->chat.format) each += 2 * weft_msg_parser_bytes();
+    once += wefti_api_values_bytes(call);
     if (!hold_output(call, once + n_choices * each)) return false;
     call->output.prepaid_bytes = logprobs;
     return true;
@@ -383,6 +391,7 @@ static bool settle(weft_api_call *call) {
     for (uint32_t i = 0; i < call->params.n_prompts; i++) {
         const struct prompt *prompt = &call->params.prompts[i];
         bytes += prompt->n_ids * sizeof *prompt->ids + (prompt->echo ? prompt->text_len : 0);
+        bytes += prompt->n_document;
     }
     weft_api_release(api, call->held_bytes);
     call->held_bytes = 0;
@@ -497,6 +506,25 @@ static bool take_prompt_logprobs(struct job *job, const struct weft_event *event
     return true;
 }
 
+/* False: the call has failed. */
+static bool take_values(struct job *job, const struct weft_event *event) {
+    switch (wefti_api_take_values(job, event)) {
+    case WEFT_OK:
+        return true;
+    case WEFT_E_NOMEM:
+        fail(job->call, 500, 0, NULL, "out of memory");
+        return false;
+    case WEFT_E_PROTO:
+        fail(job->call, 500, 0, "computation_failed",
+             "what the model makes of this text is not a number: its weights are damaged, or they "
+             "overflow");
+        return false;
+    default:
+        fail(job->call, 500, 0, "computation_failed", "the worker answered with other values");
+        return false;
+    }
+}
+
 static bool grow_tokens(weft_api_call *call, struct choice *choice) {
     uint32_t max = call->params.sampling.max_tokens;
     uint32_t more = choice->cap_tokens ? choice->cap_tokens : 16;
@@ -568,6 +596,10 @@ static void end_choice(struct choice *choice, uint64_t now_us) {
     weft_api_upstream_close(call->api, &job->upstream);
     if (++call->n_jobs_ended < call->n_jobs) return;
     wefti_api_rank_choices(call);
+    if (wefti_api_make_scores(call)) {
+        fail(call, 500, 0, NULL, "out of memory");
+        return;
+    }
     call->state = WEFT_API_CALL_DONE;
 }
 
@@ -626,6 +658,7 @@ static void job_event(struct weft_api_upstream_job *upstream, const struct weft_
              "or the other fields leave no token");
         return;
     }
+    if (call->kind->pools && event->end && !take_values(job, event)) return;
     if (!take_prompt_logprobs(job, event) || (event->sampled && !push_token(choice, event))) {
         /* No effect if it has failed for want of room already. */
         fail(call, 500, 0, NULL, "out of memory");
@@ -721,6 +754,7 @@ static void describe_job(const struct weft_api_upstream_job *upstream, uint64_t 
         .resume = job->accepted,
         .age_us = now_us - call->arrived_us,
         .sampling = call->params.sampling,
+        .pooling = call->params.pooled.pooling,
         .priority = service->priority,
         .ttft_us = asker->ttft_us ? asker->ttft_us : service->ttft_us,
         .tpot_us = asker->tpot_us ? asker->tpot_us : service->tpot_us,
@@ -729,6 +763,7 @@ static void describe_job(const struct weft_api_upstream_job *upstream, uint64_t 
         .weight = asker->weight ? asker->weight : 1,
         .cache_salt = service->cache_salt,
     };
+    out->pooling.n_first = job->prompt->n_first;
     if (call->deadline_us) out->deadline_us = call->deadline_us - now_us;
     out->sampling.seed = job->seed;
 }

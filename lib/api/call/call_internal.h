@@ -73,6 +73,13 @@ struct job {
     bool has_started;       /* its first token has come */
     uint32_t n_cached;
     uint64_t queued_us;
+    float *values; /* owned: of a pooling, as they are told; NULL: they have not come */
+    uint32_t n_values;
+};
+
+struct ranked {
+    uint32_t idx; /* of a pair */
+    double score;
 };
 
 STAILQ_HEAD(choices, choice);
@@ -125,6 +132,7 @@ struct weft_api_call {
     struct render render;
     void *kind_state; /* of its rendering: owned, and the kind's to free; NULL: none */
     struct output_budget output;
+    struct ranked *ranked; /* owned: [pooled.n_scores]; NULL: there are none yet */
 };
 
 uint32_t wefti_api_prompt_tokens(const weft_api_call *call);

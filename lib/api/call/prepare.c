@@ -15,6 +15,7 @@
 #include "codec/msgpack_json.h"
 #include "grammar/grammar.h"
 #include "kinds/kind.h"
+#include "pooled/pooled.h"
 #include "store/store.h"
 
 #define JSON_VALUES_MAX (2u << 20) /* some 80 MB of parsed tree */
@@ -247,6 +248,8 @@ void weft_api_call_prepare(weft_api_call *call) {
     if (json && wefti_api_params_parse(json, call->kind, &call->limits, p, &call->error)) {
         if (p->chat.vars)
             wefti_api_encode_chat(call);
+        else if (call->kind->pools)
+            wefti_api_encode_pooled(call);
         else
             encode_prompts(call);
         if (p->suffix) wefti_api_add_suffix(call);

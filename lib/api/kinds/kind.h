@@ -121,7 +121,15 @@ struct weft_api_kind {
     X(responses)                                                                                   \
     X(ollama_generate)                                                                             \
     X(ollama_chat)                                                                                 \
-    X(ollama_show)
+    X(ollama_show)                                                                                 \
+    X(embeddings)                                                                                  \
+    X(pooling)                                                                                     \
+    X(classify)                                                                                    \
+    X(score)                                                                                       \
+    X(score_v1)                                                                                    \
+    X(rerank)                                                                                      \
+    X(rerank_v1)                                                                                   \
+    X(rerank_v2)
 
 #define X(name) extern const struct weft_api_kind wefti_api_kind_##name;
 WEFT_API_KIND_LIST(X)
