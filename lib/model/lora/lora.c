@@ -132,40 +132,44 @@ static weft_err check_shapes(const struct reader *r, const struct wefti_lora_mod
     return err ? err : check_shape(r, b, module, n_sum, rank);
 }
 
-/* Rank and scale of a module. Of a GGUF file the tensor says the rank. */
-static weft_err rank_of(const struct reader *r, const struct weft_tensor *a, struct weft_str name,
-                        uint32_t layer, uint32_t *rank_out, float *scale_out) {
-    if (r->config)
-        return wefti_lora_config_of(r->config, a->name, name, layer, rank_out, scale_out, r->why);
+/* Of a GGUF file the tensor says the rank. */
+static weft_err measure(const struct reader *r, const struct wefti_lora_named *named,
+                        const struct weft_tensor *a, uint32_t layer,
+                        struct wefti_lora_measure *out) {
+    if (r->config) return wefti_lora_config_of(r->config, named, layer, out, r->why);
     uint64_t rank = a->n_dims >= 2 ? a->dims[a->n_dims - 2] : 0;
     if (rank < 1 || rank > WEFT_LORA_RANK_MAX)
         return refuse(r, a->name, "has no rank from 1 to 256", WEFT_E_PROTO);
-    *rank_out = (uint32_t)rank;
-    *scale_out = r->alpha > 0 ? (float)(r->alpha / (double)rank) : 1;
+    out->rank = (uint32_t)rank;
+    out->scale = r->alpha > 0 ? (float)(r->alpha / (double)rank) : 1;
     return WEFT_OK;
+}
+
+static weft_err check_measure(const struct reader *r, const struct weft_tensor *a,
+                              const struct wefti_lora_measure *measure) {
+    struct weft_errmsg fault;
+    if (!isfinite(measure->scale))
+        return refuse(r, a->name, "has a scale that is no number", WEFT_E_PROTO);
+    if (measure->rank <= r->base->rank_max) return WEFT_OK;
+    (void)snprintf(fault.text, sizeof fault.text, "has rank %u; the server takes at most %u",
+                   measure->rank, r->base->rank_max);
+    return refuse(r, a->name, fault.text, WEFT_E_TOOBIG);
 }
 
 static weft_err add_pair(struct reader *r, const struct weft_tensor *a, const struct weft_tensor *b,
                          struct weft_str name) {
+    const struct wefti_lora_named named = {name, a->name, r->path, r->format};
     struct wefti_lora_module module;
-    struct weft_errmsg fault;
-    uint32_t rank = 0;
-    float scale = 0;
-    weft_err err =
-        wefti_lora_find_module(r->base, r->format, r->path, a->name, name, &module, r->why);
-    if (!err) err = rank_of(r, a, name, module.layer, &rank, &scale);
+    struct wefti_lora_measure of = {0};
+    weft_err err = wefti_lora_find_module(r->base->params, &named, &module, r->why);
+    if (!err) err = measure(r, &named, a, module.layer, &of);
+    if (!err) err = check_measure(r, a, &of);
     if (err) return err;
-    if (rank > r->base->rank_max) {
-        (void)snprintf(fault.text, sizeof fault.text, "has rank %u; the server takes at most %u",
-                       rank, r->base->rank_max);
-        return refuse(r, a->name, fault.text, WEFT_E_TOOBIG);
-    }
     if (!weft_dtype_is_float(a->dtype) || !weft_dtype_is_float(b->dtype))
         return refuse(r, weft_dtype_is_float(a->dtype) ? b->name : a->name,
                       "is not of F32, F16 or BF16", WEFT_E_UNSUPPORTED);
-    if (!isfinite(scale)) return refuse(r, a->name, "has a scale that is no number", WEFT_E_PROTO);
-    err = check_shapes(r, &module, a, b, rank);
-    return err ? err : add_matrices(r, &module, a, b, scale);
+    err = check_shapes(r, &module, a, b, of.rank);
+    return err ? err : add_matrices(r, &module, a, b, of.scale);
 }
 
 /* --------------------------------------------------------------------------------- pairing --- */

@@ -61,7 +61,7 @@ static weft_err reserve(struct patterns *patterns, size_t n, const char *path, c
 
 /* Adds an expression that is to match all of a name, or (`is_end`) all of it from some dot on. */
 static weft_err add_pattern(struct patterns *patterns, const char *path, const char *setting,
-                            const char *text, bool is_end, double value, struct weft_errmsg *why) {
+                            const char *text, bool is_end, struct weft_errmsg *why) {
     char whole[PATTERN_BYTES_MAX + 32];
     int error = 0;
     PCRE2_SIZE at = 0;
@@ -75,7 +75,7 @@ static weft_err add_pattern(struct patterns *patterns, const char *path, const c
     if (!code)
         return weft_err_set(why, WEFT_E_PROTO, "%s: %s: '%s' is not a regular expression", path,
                             setting, shown.text);
-    patterns->items[patterns->n++] = (struct pattern){code, value};
+    patterns->items[patterns->n++] = (struct pattern){.code = code};
     return WEFT_OK;
 }
 
@@ -159,7 +159,8 @@ static weft_err read_pattern_map(wefti_lora_config *c, const json_t *root, const
         double number = 0;
         bool ok = read_positive(value, 1e9, &number) && (!is_of_ranks || is_rank(number));
         if (!err && !ok) err = malformed(c, setting, "has a value that is out of range", why);
-        if (!err) err = add_pattern(out, c->path, setting, key, true, number, why);
+        if (!err) err = add_pattern(out, c->path, setting, key, true, why);
+        if (!err) out->items[out->n - 1].value = number;
     }
     return err;
 }
@@ -177,7 +178,7 @@ static weft_err add_name(wefti_lora_config *c, const char *name, struct weft_err
         quoted[n++] = *at;
     }
     quoted[n] = 0;
-    return add_pattern(&c->targets, c->path, "target_modules", quoted, true, 0, why);
+    return add_pattern(&c->targets, c->path, "target_modules", quoted, true, why);
 }
 
 static weft_err read_targets(wefti_lora_config *c, const json_t *root, struct weft_errmsg *why) {
@@ -189,7 +190,7 @@ static weft_err read_targets(wefti_lora_config *c, const json_t *root, struct we
     if (c->names_all) return WEFT_OK;
     if (n == 0) return malformed(c, setting, "names no modules", why);
     weft_err err = reserve(&c->targets, n, c->path, setting, why);
-    if (!err && text) return add_pattern(&c->targets, c->path, setting, text, false, 0, why);
+    if (!err && text) return add_pattern(&c->targets, c->path, setting, text, false, why);
     for (size_t i = 0; i < n && !err; i++) {
         const char *name = json_string_value(json_array_get(targets, i));
         err = name ? add_name(c, name, why)
@@ -287,15 +288,15 @@ void wefti_lora_config_free(wefti_lora_config *c) {
 
 /* ---------------------------------------------------------------------------------- asking --- */
 
-weft_err wefti_lora_config_of(const wefti_lora_config *c, const char *tensor, struct weft_str name,
-                              uint32_t layer, uint32_t *rank_out, float *scale_out,
+weft_err wefti_lora_config_of(const wefti_lora_config *c, const struct wefti_lora_named *named,
+                              uint32_t layer, struct wefti_lora_measure *measure_out,
                               struct weft_errmsg *why) {
     const struct pattern *target, *of_rank, *of_alpha;
-    struct wefti_model_shown shown = wefti_model_show(tensor, strlen(tensor));
+    struct wefti_model_shown shown = wefti_model_show(named->tensor, strlen(named->tensor));
     WEFT_ASSERT(layer < WEFT_LAYERS_MAX);
-    weft_err err = find(c, &c->targets, "target_modules", name, &target, why);
-    if (!err) err = find(c, &c->ranks, "rank_pattern", name, &of_rank, why);
-    if (!err) err = find(c, &c->alphas, "alpha_pattern", name, &of_alpha, why);
+    weft_err err = find(c, &c->targets, "target_modules", named->module, &target, why);
+    if (!err) err = find(c, &c->ranks, "rank_pattern", named->module, &of_rank, why);
+    if (!err) err = find(c, &c->alphas, "alpha_pattern", named->module, &of_alpha, why);
     if (err) return err;
     if (!c->names_all && !target)
         return weft_err_set(why, WEFT_E_PROTO, "%s: tensor '%s' is not among target_modules",
@@ -304,7 +305,7 @@ weft_err wefti_lora_config_of(const wefti_lora_config *c, const char *tensor, st
         return weft_err_set(why, WEFT_E_PROTO, "%s: tensor '%s' is not among layers_to_transform",
                             c->path, shown.text);
     double rank = of_rank ? of_rank->value : c->rank, alpha = of_alpha ? of_alpha->value : c->alpha;
-    *rank_out = (uint32_t)rank;
-    *scale_out = (float)(alpha / (c->has_root_scale ? sqrt(rank) : rank));
+    measure_out->rank = (uint32_t)rank;
+    measure_out->scale = (float)(alpha / (c->has_root_scale ? sqrt(rank) : rank));
     return WEFT_OK;
 }

@@ -15,12 +15,16 @@ struct wefti_lora_module {
     enum weft_lora_role roles[3];
 };
 
-/* The module of that name ("model.layers.0.self_attn.q_proj", or "blk.0.attn_q.weight"). PROTO: the
- * model has no such module or layer; UNSUPPORTED: one that cannot be adapted. `tensor` is for the
- * sentence. */
-WEFT_MUST_CHECK weft_err wefti_lora_find_module(const struct weft_lora_base *base,
-                                                enum weft_model_format format, const char *path,
-                                                const char *tensor, struct weft_str name,
+/* A name that is looked up, and where it stands. */
+struct wefti_lora_named {
+    struct weft_str module;        /* "model.layers.0.self_attn.q_proj", or "blk.0.attn_q.weight" */
+    const char *tensor, *path;     /* for messages */
+    enum weft_model_format format; /* of the adapter */
+};
+
+/* PROTO: the model has no such module or layer; UNSUPPORTED: one that cannot be adapted. */
+WEFT_MUST_CHECK weft_err wefti_lora_find_module(const struct weft_model_params *params,
+                                                const struct wefti_lora_named *named,
                                                 struct wefti_lora_module *module_out,
                                                 struct weft_errmsg *why);
 
@@ -42,11 +46,16 @@ WEFT_MUST_CHECK weft_err wefti_lora_config_parse(const char *path, const char *t
                                                  struct weft_errmsg *why);
 void wefti_lora_config_free(wefti_lora_config *config); /* accepts NULL */
 
-/* Whether the settings mean this module at all, and its rank and scale. PROTO: they do not; or a
- * pattern takes too long. */
-WEFT_MUST_CHECK weft_err wefti_lora_config_of(const wefti_lora_config *config, const char *tensor,
-                                              struct weft_str name, uint32_t layer,
-                                              uint32_t *rank_out, float *scale_out,
+struct wefti_lora_measure {
+    uint32_t rank;
+    float scale;
+};
+
+/* Those of a module's matrices. PROTO: the settings do not mean the module at all; or a pattern takes
+ * too long. */
+WEFT_MUST_CHECK weft_err wefti_lora_config_of(const wefti_lora_config *config,
+                                              const struct wefti_lora_named *named, uint32_t layer,
+                                              struct wefti_lora_measure *measure_out,
                                               struct weft_errmsg *why);
 
 /* ------------------------------------------------------------------- the adapter (lora.c) --- */

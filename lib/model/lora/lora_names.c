@@ -137,62 +137,60 @@ static bool is_named(const char *pattern, struct weft_str name, uint32_t n_exper
     return name.len == 0;
 }
 
-static weft_err refuse(const char *path, const char *tensor, const char *fault, weft_err err,
+static weft_err refuse(const struct wefti_lora_named *named, const char *fault, weft_err err,
                        struct weft_errmsg *why) {
-    struct wefti_model_shown shown = wefti_model_show(tensor, strlen(tensor));
-    return weft_err_set(why, err, "%s: tensor '%s': %s", path, shown.text, fault);
+    struct wefti_model_shown shown = wefti_model_show(named->tensor, strlen(named->tensor));
+    return weft_err_set(why, err, "%s: tensor '%s': %s", named->path, shown.text, fault);
 }
 
-static weft_err refuse_other(const char *path, const char *tensor, struct weft_str rest,
+static weft_err refuse_other(const struct wefti_lora_named *named, struct weft_str rest,
                              struct weft_errmsg *why) {
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         if (rest.len == strlen(others[i]) && memcmp(rest.data, others[i], rest.len) == 0)
-            return refuse(path, tensor, "adapters of this module are not supported",
-                          WEFT_E_UNSUPPORTED, why);
+            return refuse(named, "adapters of this module are not supported", WEFT_E_UNSUPPORTED,
+                          why);
     }
     struct weft_errmsg fault;
     struct wefti_model_shown shown = wefti_model_show(rest.data, rest.len);
     (void)snprintf(fault.text, sizeof fault.text, "the model has no module '%s'", shown.text);
-    return refuse(path, tensor, fault.text, WEFT_E_PROTO, why);
+    return refuse(named, fault.text, WEFT_E_PROTO, why);
 }
 
 /* Takes "model.layers.7." off a name. */
-static weft_err take_layer(const struct weft_lora_base *base, enum weft_model_format format,
-                           const char *path, const char *tensor, struct weft_str *name,
+static weft_err take_layer(const struct weft_model_params *params,
+                           const struct wefti_lora_named *named, struct weft_str *name,
                            uint32_t *layer_out, struct weft_errmsg *why) {
-    size_t first = format == WEFT_MODEL_GGUF ? N_HF_PREFIXES : 0;
-    size_t end = format == WEFT_MODEL_GGUF ? N_HF_PREFIXES + 1 : N_HF_PREFIXES;
+    bool is_gguf = named->format == WEFT_MODEL_GGUF;
+    size_t first = is_gguf ? N_HF_PREFIXES : 0, end = N_HF_PREFIXES + is_gguf;
     struct weft_errmsg fault;
-    const struct weft_str whole = *name;
     bool has_prefix = false;
     for (size_t i = first; i < end && !has_prefix; i++)
         has_prefix = take_text(name, prefixes[i], strlen(prefixes[i]));
     if (!has_prefix || name->len == 0 || name->data[0] < '0' || name->data[0] > '9')
-        return refuse_other(path, tensor, whole, why);
-    if (take_number(name, base->params->n_layers, layer_out) && take_text(name, ".", 1))
-        return WEFT_OK;
+        return refuse_other(named, named->module, why);
+    if (take_number(name, params->n_layers, layer_out) && take_text(name, ".", 1)) return WEFT_OK;
     (void)snprintf(fault.text, sizeof fault.text, "the model has no such layer; it has %u",
-                   base->params->n_layers);
-    return refuse(path, tensor, fault.text, WEFT_E_PROTO, why);
+                   params->n_layers);
+    return refuse(named, fault.text, WEFT_E_PROTO, why);
 }
 
-weft_err wefti_lora_find_module(const struct weft_lora_base *base, enum weft_model_format format,
-                                const char *path, const char *tensor, struct weft_str name,
+weft_err wefti_lora_find_module(const struct weft_model_params *p,
+                                const struct wefti_lora_named *named,
                                 struct wefti_lora_module *module_out, struct weft_errmsg *why) {
-    const struct weft_model_params *p = base->params;
+    struct weft_str name = named->module;
     *module_out = (struct wefti_lora_module){.expert = WEFT_LORA_NO_EXPERT};
-    weft_err err = take_layer(base, format, path, tensor, &name, &module_out->layer, why);
+    weft_err err = take_layer(p, named, &name, &module_out->layer, why);
     if (err) return err;
     for (size_t i = 0; i < N_ROWS; i++) {
-        const char *pattern = rows[i].names[format];
+        const char *pattern = rows[i].names[named->format];
         if (!pattern || !is_named(pattern, name, p->moe.n_experts, &module_out->expert)) continue;
         if (!is_there(p, module_out->layer, rows[i].when)) continue;
         module_out->n_roles = rows[i].n_roles;
-        module_out->all_experts = format == WEFT_MODEL_GGUF && rows[i].when == EXPERTS;
+        module_out->all_experts = named->format == WEFT_MODEL_GGUF && rows[i].when == EXPERTS;
         memcpy(module_out->roles, rows[i].roles, sizeof rows[i].roles);
         return WEFT_OK;
     }
-    return refuse_other(path, tensor, name, why);
+    return refuse_other(named, name, why);
 }
 
 void wefti_lora_shape(const struct weft_model_params *p, const struct wefti_lora_module *module,
