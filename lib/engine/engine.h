@@ -23,6 +23,7 @@
 #include <stdio.h>
 
 #include "base/err.h"
+#include "base/request.h"
 #include "base/step.h"
 
 typedef struct weft_eng weft_eng;
@@ -124,12 +125,15 @@ struct weft_eng_options {
     int weights_fd;
     weft_eng_loading_fn *on_loading; /* NULL: nobody wants to know */
     void *loading_ctx;
+    /* LoRA adapters that may be there at a time, and the highest rank of one (1..256). max_loras 0: none
+     * may. Not in a group: then there are none. */
+    uint32_t max_loras, max_lora_rank;
     bool profile;  /* note when each thread was busy with what; see weft_eng_profile */
     uint64_t home; /* nodes whose memory is preferred (base/numa.h); 0: no choice */
 };
 
 /* max_seqs 64, max_batched_tokens 512, block_size 16, n_sharers 1, n_copies 1, n_ranks 1,
- * weights_fd -1, the rest 0. */
+ * max_loras 64, max_lora_rank 256, weights_fd -1, the rest 0. */
 void weft_eng_options_init(struct weft_eng_options *options);
 
 /* "auto|f32|bf16|f16|q8|q4", "auto|channel|group|group-asym", "auto|f32|bf16|int8",
@@ -235,6 +239,22 @@ bool weft_eng_prepare_grammar(weft_eng *eng, const struct weft_eng_ticket *ticke
                               const struct weft_grammar *grammar);
 /* The next one that is compiled now, or cannot be. Each is told once. False: none. */
 bool weft_eng_next_prepared(weft_eng *eng, struct weft_eng_ticket *ticket_out);
+
+/* Reads the LoRA adapter at `path` (lora.h) and keeps it under a number of the caller's, for sequences
+ * that name it. By any thread but one at a time, on an open engine, while steps run. EXISTS, FULL
+ * (max_loras), UNSUPPORTED (in a group), errors of weft_lora_open, NOMEM. */
+struct weft_eng_lora {
+    struct weft_digest digest; /* of what it says: equal ones compute the same */
+    uint64_t bytes;            /* of memory */
+};
+WEFT_MUST_CHECK weft_err weft_eng_add_lora(weft_eng *eng, uint64_t id, const char *path,
+                                           struct weft_eng_lora *info_out, struct weft_errmsg *why);
+/* No sequence may start with it any more; it goes with the last that has it. Unknown numbers are
+ * ignored. Between steps, by the thread that steps. */
+void weft_eng_remove_lora(weft_eng *eng, uint64_t id);
+/* The adapters with which weft_eng_logits computes from here on. PROTO: one is not there. */
+WEFT_MUST_CHECK weft_err weft_eng_use_loras(weft_eng *eng, const struct weft_step_adapter *list,
+                                            uint32_t n, struct weft_errmsg *why);
 
 /* The mappings that steps read and write: weights, KV cache, scratch. Not all of their pages need be
  * resident. They stay until the engine is freed, and may be asked for from any thread. */

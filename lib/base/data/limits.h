@@ -80,6 +80,9 @@
 #define WEFT_WEIGHT_MAX 1000000           /* of a tenant */
 #define WEFT_FORCED_MAX 32                /* tokens of one row beside the sampled one */
 
+#define WEFT_SEQ_ADAPTERS_MAX 4 /* LoRA adapters of one request */
+#define WEFT_LORAS_MAX 1024     /* --max-loras */
+
 /* Front. */
 #define WEFT_QUEUE_MAX 1000000 /* --max-queue */
 #define WEFT_BODY_BYTES_MAX (256u << 20)

@@ -26,11 +26,19 @@
 #include <stdint.h>
 
 #include "base/end.h"
+#include "base/limits.h"
 #include "base/pooling.h"
 #include "base/sampling.h"
 
 /* Which layers a block belongs to. Where there are no windowed ones, all are FULL. */
 enum weft_kv_kind { WEFT_KV_FULL, WEFT_KV_WINDOWED, WEFT_KV_KINDS };
+
+/* An adapter (LoRA) of a sequence, by the number under which the worker has it, and how much of it is
+ * added: 1 is as trained. */
+struct weft_step_adapter {
+    uint64_t id;
+    float scale;
+};
 
 struct weft_step_start {
     uint32_t slot, gen;
@@ -46,6 +54,8 @@ struct weft_step_start {
     struct weft_sampling sampling;
     struct weft_pooling
         pooling; /* NONE, or it has no output. With one that reads all: n_cached is 0 */
+    uint32_t n_adapters; /* at most WEFT_SEQ_ADAPTERS_MAX; added in this order */
+    struct weft_step_adapter adapters[WEFT_SEQ_ADAPTERS_MAX];
 };
 
 struct weft_step_grant { /* blocks appended to one of the sequence's tables */

@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "collective/collective.h"
+#include "model/lora.h"
 
 void weft_eng_options_init(struct weft_eng_options *options) {
     memset(options, 0, sizeof *options);
@@ -16,6 +17,8 @@ void weft_eng_options_init(struct weft_eng_options *options) {
     options->n_sharers = 1;
     options->n_ranks = 1;
     options->n_copies = 1;
+    options->max_loras = 64;
+    options->max_lora_rank = WEFT_LORA_RANK_MAX;
     options->weights_fd = -1;
 }
 
@@ -47,6 +50,12 @@ weft_err wefti_options_check(const struct weft_eng_options *o, const struct weft
     if (o->n_threads > WEFT_THREADS_MAX)
         return weft_err_set(why, WEFT_E_INVAL, "at most %d threads, got %u", WEFT_THREADS_MAX,
                             o->n_threads);
+    if (o->max_loras > WEFT_LORAS_MAX)
+        return weft_err_set(why, WEFT_E_INVAL, "at most %d adapters, got %u", WEFT_LORAS_MAX,
+                            o->max_loras);
+    if (o->max_loras > 0 && (o->max_lora_rank < 1 || o->max_lora_rank > WEFT_LORA_RANK_MAX))
+        return weft_err_set(why, WEFT_E_INVAL, "ranks of adapters are from 1 to %u, got %u",
+                            WEFT_LORA_RANK_MAX, o->max_lora_rank);
     if (o->max_model_len > WEFT_CONTEXT_MAX)
         return weft_err_set(why, WEFT_E_INVAL, "a model length of %u; the most is %u",
                             o->max_model_len, WEFT_CONTEXT_MAX);

@@ -1,0 +1,262 @@
+#include "lora/adapters.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "runtime/memory.h"
+
+struct wefti_loras {
+    struct weft_model_params params;
+    enum weft_model_format format;
+    uint32_t n_max, rank_max;
+    enum weft_gemm_kind kind;
+    uint64_t home;
+    pthread_mutex_t lock; /* of the table: whoever adds against whoever steps */
+    uint32_t n;
+    struct wefti_lora_adapter **table; /* [n_max] */
+};
+
+weft_err wefti_loras_new(const struct wefti_loras_config *config, wefti_loras **loras_out) {
+    wefti_loras *loras = calloc(1, sizeof *loras);
+    *loras_out = NULL;
+    if (!loras) return WEFT_E_NOMEM;
+    *loras = (wefti_loras){.params = *config->params,
+                           .format = config->format,
+                           .n_max = config->n_max,
+                           .rank_max = config->rank_max,
+                           .kind = weft_kern_exact_kind(config->dtype),
+                           .home = config->home,
+                           .lock = PTHREAD_MUTEX_INITIALIZER};
+    loras->table = calloc(config->n_max, sizeof(struct wefti_lora_adapter *));
+    if (!loras->table) {
+        free(loras);
+        return WEFT_E_NOMEM;
+    }
+    *loras_out = loras;
+    return WEFT_OK;
+}
+
+static void adapter_free(struct wefti_lora_adapter *adapter) {
+    if (!adapter) return;
+    wefti_memory_unmap(adapter->map, adapter->map_bytes);
+    free(adapter->layers);
+    free(adapter->experts);
+    free(adapter);
+}
+
+void wefti_loras_free(wefti_loras *loras) {
+    if (!loras) return;
+    for (uint32_t i = 0; i < loras->n; i++)
+        adapter_free(loras->table[i]);
+    (void)pthread_mutex_destroy(&loras->lock);
+    free(loras->table);
+    free(loras);
+}
+
+/* --------------------------------------------------------------------------------- packing --- */
+
+static struct wefti_lora_matrix *matrix_of_part(struct wefti_lora_adapter *adapter,
+                                                const struct weft_lora_part *part) {
+    if (part->expert == WEFT_LORA_NO_EXPERT)
+        return &adapter->layers[(size_t)part->layer * WEFT_LORA_ROLE_COUNT + part->role];
+    WEFT_ASSERT(part->role >= WEFT_LORA_GATE && part->role <= WEFT_LORA_DOWN);
+    size_t expert = (size_t)part->layer * adapter->n_experts + part->expert;
+    return &adapter->experts[expert * WEFTI_LORA_EXPERT_ROLES + (part->role - WEFT_LORA_GATE)];
+}
+
+/* One of a part's two matrices. */
+struct side {
+    uint32_t n_rows, k;
+    void (*read)(const struct weft_lora_part *part, uint32_t row, float *out);
+};
+
+static void pack_rows(enum weft_gemm_kind kind, const struct weft_lora_part *part,
+                      const struct side *side, float *rows, uint8_t *to) {
+    size_t panel_bytes = weft_kern_panel_bytes(kind, side->k);
+    for (uint32_t begin = 0; begin < side->n_rows; begin += WEFT_PANEL, to += panel_bytes) {
+        uint32_t n = weft_min_u32(side->n_rows - begin, WEFT_PANEL);
+        for (uint32_t i = 0; i < n; i++)
+            side->read(part, begin + i, rows + (size_t)i * side->k);
+        const struct weft_kern_source panel = {
+            .type = WEFT_DT_F32, .rows = rows, .n = n, .k = side->k};
+        weft_kern_pack(kind, &panel, 0, n, NULL, to);
+    }
+}
+
+static void lay_out(struct wefti_lora_adapter *adapter, const struct weft_lora_part *parts,
+                    size_t n_parts, struct wefti_memory_layout *layout) {
+    for (size_t i = 0; i < n_parts; i++) {
+        struct wefti_lora_matrix *m = matrix_of_part(adapter, &parts[i]);
+        *m = (struct wefti_lora_matrix){
+            .rank = parts[i].rank, .n = parts[i].n, .k = parts[i].k, .scale = parts[i].scale};
+        m->a =
+            wefti_memory_reserve(layout, weft_kern_packed_bytes(adapter->kind, m->rank, m->k), 1);
+        m->b =
+            wefti_memory_reserve(layout, weft_kern_packed_bytes(adapter->kind, m->n, m->rank), 1);
+    }
+}
+
+static weft_err allocate(const wefti_loras *loras, struct wefti_lora_adapter *adapter,
+                         const struct weft_lora_part *parts, size_t n_parts) {
+    bool has_experts = false;
+    for (size_t i = 0; i < n_parts; i++)
+        has_experts = has_experts || parts[i].expert != WEFT_LORA_NO_EXPERT;
+    size_t n_layers = loras->params.n_layers;
+    adapter->n_experts = loras->params.moe.n_experts;
+    adapter->layers = calloc(n_layers * WEFT_LORA_ROLE_COUNT, sizeof *adapter->layers);
+    if (has_experts)
+        adapter->experts = calloc(n_layers * adapter->n_experts * WEFTI_LORA_EXPERT_ROLES,
+                                  sizeof *adapter->experts);
+    if (!adapter->layers || (has_experts && !adapter->experts)) return WEFT_E_NOMEM;
+    struct wefti_memory_layout layout = {0};
+    lay_out(adapter, parts, n_parts, &layout);
+    adapter->map_bytes = layout.used;
+    adapter->map = wefti_memory_map_near(layout.used, loras->home);
+    if (!adapter->map) return WEFT_E_NOMEM;
+    layout = (struct wefti_memory_layout){.base = adapter->map};
+    lay_out(adapter, parts, n_parts, &layout);
+    return WEFT_OK;
+}
+
+static weft_err pack(const wefti_loras *loras, uint64_t id, const weft_lora *lora,
+                     struct wefti_lora_adapter **adapter_out) {
+    size_t n_parts = 0;
+    const struct weft_lora_part *parts = weft_lora_parts(lora, &n_parts);
+    uint32_t k_max = 1;
+    for (size_t i = 0; i < n_parts; i++)
+        k_max = weft_max_u32(k_max, weft_max_u32(parts[i].k, parts[i].rank));
+    struct wefti_lora_adapter *adapter = calloc(1, sizeof *adapter);
+    float *rows = malloc(sizeof *rows * WEFT_PANEL * k_max);
+    weft_err err = WEFT_E_NOMEM;
+    if (!adapter || !rows) goto cleanup;
+    adapter->id = id;
+    adapter->kind = loras->kind;
+    err = allocate(loras, adapter, parts, n_parts);
+    if (err) goto cleanup;
+    for (size_t i = 0; i < n_parts; i++) {
+        const struct wefti_lora_matrix *m = matrix_of_part(adapter, &parts[i]);
+        const struct side a = {m->rank, m->k, weft_lora_a_row};
+        const struct side b = {m->n, m->rank, weft_lora_b_row};
+        uint8_t *map = adapter->map;
+        pack_rows(adapter->kind, &parts[i], &a, rows, map + (m->a - map));
+        pack_rows(adapter->kind, &parts[i], &b, rows, map + (m->b - map));
+    }
+    *adapter_out = adapter;
+    adapter = NULL;
+cleanup:
+    free(rows);
+    adapter_free(adapter);
+    return err;
+}
+
+/* ----------------------------------------------------------------------------------- table --- */
+
+/* With the lock. */
+static uint32_t find(const wefti_loras *loras, uint64_t id) {
+    uint32_t i = 0;
+    while (i < loras->n && loras->table[i]->id != id)
+        i++;
+    return i;
+}
+
+static weft_err check_room(wefti_loras *loras, uint64_t id, struct weft_errmsg *why) {
+    weft_err err = WEFT_OK;
+    (void)pthread_mutex_lock(&loras->lock);
+    if (find(loras, id) < loras->n)
+        err = weft_err_set(why, WEFT_E_EXISTS, "the adapter is there already");
+    else if (loras->n == loras->n_max)
+        err = weft_err_set(why, WEFT_E_FULL,
+                           "there are %u adapters, and --max-loras allows no more", loras->n);
+    (void)pthread_mutex_unlock(&loras->lock);
+    return err;
+}
+
+weft_err wefti_loras_add(wefti_loras *loras, uint64_t id, const char *path,
+                         struct weft_eng_lora *info_out, struct weft_errmsg *why) {
+    const struct weft_lora_base base = {&loras->params, loras->format, loras->rank_max};
+    struct wefti_lora_adapter *adapter = NULL;
+    weft_lora *lora = NULL;
+    *info_out = (struct weft_eng_lora){0};
+    weft_err err = check_room(loras, id, why);
+    if (!err) err = weft_lora_open(path, &base, &lora, why);
+    if (err) return err;
+    err = pack(loras, id, lora, &adapter);
+    if (err) {
+        err = weft_err_set(why, err, "%s: no memory for the adapter", path);
+        goto cleanup;
+    }
+    *info_out =
+        (struct weft_eng_lora){.digest = weft_lora_digest(lora), .bytes = adapter->map_bytes};
+    (void)pthread_mutex_lock(&loras->lock);
+    WEFT_ASSERT(loras->n < loras->n_max); /* one thread adds at a time */
+    loras->table[loras->n++] = adapter;
+    (void)pthread_mutex_unlock(&loras->lock);
+cleanup:
+    weft_lora_free(lora);
+    return err;
+}
+
+/* With the lock. */
+static void let_go(wefti_loras *loras, uint32_t i) {
+    struct wefti_lora_adapter *adapter = loras->table[i];
+    if (adapter->n_users > 0 || !adapter->is_leaving) return;
+    loras->table[i] = loras->table[--loras->n];
+    adapter_free(adapter);
+}
+
+void wefti_loras_remove(wefti_loras *loras, uint64_t id) {
+    (void)pthread_mutex_lock(&loras->lock);
+    uint32_t i = find(loras, id);
+    if (i < loras->n) {
+        loras->table[i]->is_leaving = true;
+        let_go(loras, i);
+    }
+    (void)pthread_mutex_unlock(&loras->lock);
+}
+
+weft_err wefti_loras_check(wefti_loras *loras, const struct weft_step_adapter *list, uint32_t n,
+                           struct weft_errmsg *why) {
+    weft_err err = WEFT_OK;
+    if (n > WEFT_SEQ_ADAPTERS_MAX)
+        return weft_err_set(why, WEFT_E_PROTO, "a start has %u adapters, at most %u may be", n,
+                            WEFT_SEQ_ADAPTERS_MAX);
+    (void)pthread_mutex_lock(&loras->lock);
+    for (uint32_t i = 0; i < n && !err; i++) {
+        uint32_t at = find(loras, list[i].id);
+        if (!isfinite(list[i].scale) || at == loras->n || loras->table[at]->is_leaving)
+            err = weft_err_set(why, WEFT_E_PROTO,
+                               "a start names an adapter that is not there, or no strength");
+    }
+    (void)pthread_mutex_unlock(&loras->lock);
+    return err;
+}
+
+void wefti_loras_take(wefti_loras *loras, const struct weft_step_adapter *list, uint32_t n,
+                      struct wefti_lora_set *set_out) {
+    *set_out = (struct wefti_lora_set){.n = n};
+    if (n == 0) return;
+    WEFT_ASSERT(n <= WEFT_SEQ_ADAPTERS_MAX);
+    (void)pthread_mutex_lock(&loras->lock);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t at = find(loras, list[i].id);
+        WEFT_ASSERT(at < loras->n);
+        loras->table[at]->n_users++;
+        set_out->uses[i] = (struct wefti_lora_use){loras->table[at], list[i].scale};
+    }
+    (void)pthread_mutex_unlock(&loras->lock);
+}
+
+void wefti_loras_drop(wefti_loras *loras, struct wefti_lora_set *set) {
+    if (set->n == 0) return;
+    (void)pthread_mutex_lock(&loras->lock);
+    for (uint32_t i = 0; i < set->n; i++) {
+        uint32_t at = find(loras, set->uses[i].adapter->id);
+        WEFT_ASSERT(at < loras->n && loras->table[at]->n_users > 0);
+        loras->table[at]->n_users--;
+        let_go(loras, at);
+    }
+    (void)pthread_mutex_unlock(&loras->lock);
+    set->n = 0;
+}
