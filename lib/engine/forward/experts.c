@@ -17,6 +17,7 @@
 #include "base/check.h"
 #include "forward/activations.h"
 #include "forward/booking.h"
+#include "forward/lora.h"
 #include "forward/products.h"
 #include "forward/ranks.h"
 #include "forward/routing.h"
@@ -266,9 +267,15 @@ static const struct wefti_forward_acts *walk_acts(const struct wefti_forward_thr
     return &w->acts;
 }
 
-/* inner = silu(gate) * up, of all experts. Ends a phase. */
+static void add_adapters(const struct wefti_forward_thread *thread,
+                         const struct wefti_forward_adapted *adapted, uint32_t member,
+                         const struct wefti_forward_target *target) {
+    wefti_forward_lora_experts_up(thread, adapted->experts, adapted->expert, member, target);
+}
+
+/* inner = silu(gate) * up, of all experts. `lora` NULL: no row's adapters change any. Ends a phase. */
 static void gate_up_all(const struct wefti_forward_thread *thread, const struct routing *routing,
-                        const struct feed *feed) {
+                        const struct feed *feed, const struct wefti_forward_lora_experts *lora) {
     const struct wefti_forward *f = thread->forward;
     struct walk w = begin_walk(thread, routing, &routing->layer->experts->gate, true);
     struct wefti_forward_piece piece;
@@ -278,15 +285,17 @@ static void gate_up_all(const struct wefti_forward_thread *thread, const struct 
             .matrix = &expert->gate,
             .c = f->inner + routing->sorted->first[w.expert] * f->inner_stride,
             .ldc = f->inner_stride};
+        const struct wefti_forward_adapted adapted = {
+            .add = add_adapters, .experts = lora, .expert = w.expert};
         wefti_forward_gate_up_piece(thread, walk_acts(thread, routing, feed, &w), &gate,
-                                    &expert->up, &piece);
+                                    &expert->up, lora ? &adapted : NULL, &piece);
     }
     wefti_forward_end_phase(thread);
 }
 
 /* outer = inner * down. Ends a phase. */
 static void down_all(const struct wefti_forward_thread *thread, const struct routing *routing,
-                     const struct feed *feed) {
+                     const struct feed *feed, const struct wefti_forward_lora_experts *lora) {
     const struct wefti_forward *f = thread->forward;
     struct walk w = begin_walk(thread, routing, &routing->layer->experts->down, false);
     struct wefti_forward_piece piece;
@@ -296,6 +305,11 @@ static void down_all(const struct wefti_forward_thread *thread, const struct rou
             .c = f->outer + routing->sorted->first[w.expert] * f->x_stride,
             .ldc = f->x_stride};
         wefti_forward_multiply_piece(f, walk_acts(thread, routing, feed, &w), &product, &piece);
+        if (!lora) continue;
+        const struct wefti_forward_target target = {
+            &piece, product.c + piece.row * product.ldc + (size_t)piece.begin * WEFT_PANEL,
+            product.ldc};
+        wefti_forward_lora_experts_up(thread, lora, w.expert, 0, &target);
     }
     wefti_forward_end_phase(thread);
 }
@@ -490,16 +504,18 @@ static void combine_divided(const struct wefti_forward_thread *thread,
 }
 
 /* The shared expert's output, in `added` or beside the part of the others. Ends phases. */
-static void shared_expert(const struct wefti_forward_thread *thread,
-                          const struct wefti_weights_layer *layer, uint32_t n_rows) {
+static void shared_expert(const struct wefti_forward_thread *thread, uint32_t layer_idx,
+                          uint32_t n_rows) {
     struct wefti_forward *f = thread->forward;
+    const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
+    const struct wefti_forward_lora_plan *lora = wefti_forward_lora_after(thread, layer_idx);
     const struct wefti_weights_matrix *in[] = {&layer->gate, &layer->up}, *out[] = {&layer->down};
     const struct wefti_forward_source hidden = {
         .rows = f->x, .stride = f->x_stride, .norm = {layer->ffn_norm, 0}};
     wefti_forward_mark(thread, WEFT_ENG_OP_FFN_NORM);
     struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n_rows, in, 2);
     wefti_forward_mark(thread, WEFT_ENG_OP_GATE_UP);
-    wefti_forward_gate_up(thread, &acts, layer, n_rows);
+    wefti_forward_gate_up(thread, &acts, layer_idx, &hidden, n_rows);
     const struct wefti_forward_source inner = {.rows = f->ffn, .stride = f->ffn_stride};
     wefti_forward_mark(thread, WEFT_ENG_OP_DOWN_CONVERT);
     acts = wefti_forward_acts_make(thread, &inner, n_rows, out, 1);
@@ -508,8 +524,15 @@ static void shared_expert(const struct wefti_forward_thread *thread,
         product.c = wefti_forward_own_part(f) + f->shared_at;
         product.ldc = f->part_stride;
     }
+    const struct wefti_forward_lora_group group = {.layer = layer_idx,
+                                                   .n = 1,
+                                                   .roles = {WEFT_LORA_DOWN},
+                                                   .y = {product.c},
+                                                   .ldc = {product.ldc}};
     wefti_forward_mark(thread, WEFT_ENG_OP_DOWN);
+    if (lora) wefti_forward_lora_down(thread, lora, &group, &inner);
     wefti_forward_multiply(thread, &acts, n_rows, &product, 1);
+    if (lora) wefti_forward_lora_up(thread, lora, &group);
 }
 
 void wefti_forward_experts(const struct wefti_forward_thread *thread, uint32_t layer_idx,
@@ -521,7 +544,7 @@ void wefti_forward_experts(const struct wefti_forward_thread *thread, uint32_t l
                                       *out[] = {&e->down};
     const struct wefti_forward_source hidden = {
         .rows = f->x, .stride = f->x_stride, .norm = {layer->ffn_norm, 0}, .apart = true};
-    if (layer->gate.n > 0) shared_expert(thread, layer, n_rows);
+    if (layer->gate.n > 0) shared_expert(thread, layer_idx, n_rows);
     wefti_forward_mark(thread, WEFT_ENG_OP_FFN_NORM);
     struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n_rows, in, 3);
     const struct wefti_forward_product scores = {
@@ -534,12 +557,27 @@ void wefti_forward_experts(const struct wefti_forward_thread *thread, uint32_t l
     struct feed feed = feed_of(&acts, in + 1, 2);
     gather_wide(thread, &routing, &feed);
     wefti_forward_mark(thread, WEFT_ENG_OP_GATE_UP);
-    gate_up_all(thread, &routing, &feed);
+    const struct wefti_forward_lora_plan *plan = wefti_forward_lora_after(thread, layer_idx);
+    const bool has_lora = plan && plan->has_experts;
+    struct wefti_forward_lora_experts lora = {.plan = plan,
+                                              .sorted = routing.sorted,
+                                              .layer = layer_idx,
+                                              .n = 2,
+                                              .roles = {WEFT_LORA_GATE, WEFT_LORA_UP}};
+    if (has_lora)
+        wefti_forward_lora_experts_down(thread, &lora, acts.rows[WEFT_ACT_F32],
+                                        acts.row_bytes[WEFT_ACT_F32], true);
+    gate_up_all(thread, &routing, &feed, has_lora ? &lora : NULL);
     wefti_forward_mark(thread, WEFT_ENG_OP_DOWN_CONVERT);
     feed = feed_of(NULL, out, 1);
     gather_wide(thread, &routing, &feed);
     wefti_forward_mark(thread, WEFT_ENG_OP_DOWN);
-    down_all(thread, &routing, &feed);
+    lora.n = 1;
+    lora.roles[0] = WEFT_LORA_DOWN;
+    if (has_lora)
+        wefti_forward_lora_experts_down(thread, &lora, (const uint8_t *)f->inner,
+                                        f->inner_stride * sizeof(float), false);
+    down_all(thread, &routing, &feed, has_lora ? &lora : NULL);
     wefti_forward_mark(thread, WEFT_ENG_OP_COMBINE);
     (wefti_forward_is_divided(f) ? combine_divided : combine)(thread, &routing, &acts);
 }

@@ -22,6 +22,7 @@
 #include "forward/booking.h"
 #include "forward/experts.h"
 #include "forward/latent.h"
+#include "forward/lora.h"
 #include "forward/pass.h"
 #include "forward/products.h"
 #include "forward/ranks.h"
@@ -32,6 +33,7 @@ struct wefti_forward_pass {
     const struct wefti_forward_batch *batch;
     struct wefti_forward_attn_work attention[WEFTI_FORWARD_KINDS], last_attention;
     bool narrows; /* the last layer goes on with the batch's last_rows alone */
+    const struct wefti_forward_lora_plan *lora, *last_lora; /* as a thread has them */
 };
 
 static void mark_layer(const struct wefti_forward_thread *thread, uint32_t layer) {
@@ -243,11 +245,27 @@ static void add_divided_product(const struct wefti_forward_thread *thread,
     wefti_forward_end_phase(thread);
 }
 
-/* x += activations * matrix, which ends a half of a layer. */
+/* The product that ends a half of a layer. */
+struct last_product {
+    uint32_t layer;
+    const struct wefti_weights_matrix *matrix;
+    enum weft_lora_role role;
+    struct wefti_forward_source src; /* of the activations */
+};
+
+/* x += activations * matrix. */
 static void add_product(const struct wefti_forward_thread *thread,
                         const struct wefti_forward_acts *acts, uint32_t n_rows,
-                        const struct wefti_weights_matrix *matrix, const struct half_end *half) {
+                        const struct last_product *last, const struct half_end *half) {
     struct wefti_forward *f = thread->forward;
+    const struct wefti_weights_matrix *matrix = last->matrix;
+    const struct wefti_forward_lora_plan *lora = wefti_forward_lora_after(thread, last->layer);
+    const struct wefti_forward_lora_group group = {.layer = last->layer,
+                                                   .n = 1,
+                                                   .roles = {last->role},
+                                                   .y = {f->adds_apart ? f->added : f->x},
+                                                   .ldc = {f->x_stride}};
+    if (lora) wefti_forward_lora_down(thread, lora, &group, &last->src);
     if (wefti_forward_is_divided(f)) {
         add_divided_product(thread, acts, n_rows, matrix, half);
         return;
@@ -259,11 +277,13 @@ static void add_product(const struct wefti_forward_thread *thread,
                                                   .residual = f->x,
                                                   .bias = vector_of(f, half->bias)};
         wefti_forward_multiply(thread, acts, n_rows, &sum, 1);
+        if (lora) wefti_forward_lora_up(thread, lora, &group);
         return;
     }
     const struct wefti_forward_product part = {
         .matrix = matrix, .c = f->added, .ldc = f->x_stride, .bias = vector_of(f, half->bias)};
     wefti_forward_multiply(thread, acts, n_rows, &part, 1);
+    if (lora) wefti_forward_lora_up(thread, lora, &group);
     uint32_t begin, end;
     while (wefti_forward_take_rows(thread, n_rows, WEFTI_FORWARD_ROWS_PER_TASK, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++)
@@ -287,26 +307,40 @@ static void make_q_and_kv(const struct wefti_forward_thread *thread, uint32_t la
         {&layer->q, f->q, f->q_stride, NULL, vector_of(f, layer->bq)},
         {&layer->k, f->k, f->kv_stride, NULL, vector_of(f, layer->bk)},
         {&layer->v, f->v, f->kv_stride, NULL, vector_of(f, layer->bv)}};
+    const struct wefti_forward_lora_group group = {
+        .layer = layer_idx,
+        .n = 3,
+        .roles = {WEFT_LORA_Q, WEFT_LORA_K, WEFT_LORA_V},
+        .y = {f->q, f->k, f->v},
+        .ldc = {f->q_stride, f->kv_stride, f->kv_stride}};
     wefti_forward_mark(thread, WEFT_ENG_OP_QKV);
+    if (thread->lora) wefti_forward_lora_down(thread, thread->lora, &group, &hidden);
     wefti_forward_multiply(thread, &acts, n_rows, products, 3);
+    if (thread->lora) wefti_forward_lora_up(thread, thread->lora, &group);
     wefti_forward_mark(thread, WEFT_ENG_OP_ROPE_KV);
     rope_and_cache(thread, layer_idx);
 }
 
-/* What the rows' heads attended to, as the output's matrix wants it. */
+/* What the rows' heads attended to, and where it is. */
+static struct wefti_forward_source attended(const struct wefti_forward *f) {
+    if (f->latent_dim)
+        return (struct wefti_forward_source){.rows = f->heads, .stride = f->heads_stride};
+    return (struct wefti_forward_source){.rows = f->attn, .stride = f->out_stride};
+}
+
+/* The same as the output's matrix wants it. */
 static struct wefti_forward_acts attend(const struct wefti_forward_thread *thread,
                                         uint32_t layer_idx,
                                         const struct wefti_forward_attn_work *work,
                                         uint32_t n_rows) {
     struct wefti_forward *f = thread->forward;
     const struct wefti_weights_matrix *o[] = {&f->weights->layers[layer_idx].o};
-    struct wefti_forward_source heads = {.rows = f->attn, .stride = f->out_stride};
+    const struct wefti_forward_source heads = attended(f);
     wefti_forward_mark(thread, WEFT_ENG_OP_ATTENTION);
     wefti_forward_attend(thread, layer_idx, work);
     if (f->latent_dim) {
         wefti_forward_mark(thread, WEFT_ENG_OP_O);
         wefti_forward_latent_out(thread, layer_idx, n_rows);
-        heads = (struct wefti_forward_source){.rows = f->heads, .stride = f->heads_stride};
     }
     wefti_forward_mark(thread, WEFT_ENG_OP_O_CONVERT);
     struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &heads, n_rows, o, 1);
@@ -340,7 +374,8 @@ static void layer_attention(const struct wefti_forward_thread *thread, uint32_t 
     const struct half_end end = {.bias = layer->bo,
                                  .post = {layer->post_attn_norm, 0},
                                  .sum = {layer->attn_sum_norm, layer->attn_sum_bias}};
-    add_product(thread, &acts, *n_rows, &layer->o, &end);
+    const struct last_product last = {layer_idx, &layer->o, WEFT_LORA_O, attended(f)};
+    add_product(thread, &acts, *n_rows, &last, &end);
 }
 
 /* The products of the FFN up to the last one, as that wants them. */
@@ -356,7 +391,7 @@ static struct wefti_forward_acts make_inner(const struct wefti_forward_thread *t
         wefti_forward_acts_make(thread, &hidden, n_rows, in, layer->up.n > 0 ? 2 : 1);
     wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_FFN, &acts, n_rows);
     wefti_forward_mark(thread, WEFT_ENG_OP_GATE_UP);
-    wefti_forward_gate_up(thread, &acts, layer, n_rows);
+    wefti_forward_gate_up(thread, &acts, layer_idx, &hidden, n_rows);
 
     const struct wefti_weights_matrix *down[] = {&layer->down};
     struct wefti_forward_source inner = {.rows = f->ffn, .stride = f->ffn_stride};
@@ -368,14 +403,17 @@ static struct wefti_forward_acts make_inner(const struct wefti_forward_thread *t
 
 static void layer_ffn(const struct wefti_forward_thread *thread, uint32_t layer_idx,
                       uint32_t n_rows) {
-    const struct wefti_weights_layer *layer = &thread->forward->weights->layers[layer_idx];
+    const struct wefti_forward *f = thread->forward;
+    const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
+    const struct last_product last = {
+        layer_idx, &layer->down, WEFT_LORA_DOWN, {.rows = f->ffn, .stride = f->ffn_stride}};
     struct wefti_forward_acts acts = {0};
     if (layer->down.n > 0) acts = make_inner(thread, layer_idx, n_rows);
     wefti_forward_mark(thread, WEFT_ENG_OP_DOWN);
     const struct half_end end = {.bias = layer->b_down,
                                  .post = {layer->post_ffn_norm, 0},
                                  .sum = {layer->ffn_sum_norm, layer->ffn_sum_bias}};
-    add_product(thread, &acts, n_rows, &layer->down, &end);
+    add_product(thread, &acts, n_rows, &last, &end);
 }
 
 /* The caller gets the hidden states of the batch's spans. Nothing is written that others read. */
@@ -452,8 +490,12 @@ static void head_chunk(const struct wefti_forward_thread *thread, uint32_t first
 static void run_thread(void *ctx, uint32_t thread_idx) {
     const struct wefti_forward_pass *pass = ctx;
     struct wefti_forward *f = pass->forward;
-    struct wefti_forward_thread thread = {
-        .forward = f, .pass = pass, .scratch = &f->threads[thread_idx], .idx = thread_idx};
+    struct wefti_forward_thread thread = {.forward = f,
+                                          .pass = pass,
+                                          .scratch = &f->threads[thread_idx],
+                                          .lora = pass->lora,
+                                          .last_lora = pass->last_lora,
+                                          .idx = thread_idx};
     if (f->profile) thread.log = wefti_profile_thread_log(f->profile, thread_idx);
     uint32_t n_rows = pass->batch->n_tokens;
     begin_pass(&thread);
@@ -518,6 +560,19 @@ uint32_t *wefti_forward_shared_tokens(const struct wefti_forward *f) {
     return f->shared_tokens;
 }
 
+/* Before the threads begin, since they share the plans. */
+static void plan_adapters(struct wefti_forward_pass *pass) {
+    struct wefti_forward_lora_plan *plans;
+    const struct wefti_forward_batch *batch = pass->batch;
+    if (!batch->adapters) return;
+    plans = wefti_forward_lora_plans(pass->forward);
+    if (!wefti_forward_lora_plan(&plans[0], batch->adapters, NULL, batch->n_tokens)) return;
+    pass->lora = pass->last_lora = &plans[0];
+    if (!pass->narrows) return;
+    (void)wefti_forward_lora_plan(&plans[1], batch->adapters, batch->last_rows, batch->n_last_rows);
+    pass->last_lora = &plans[1];
+}
+
 weft_err wefti_forward_run(struct wefti_forward *f, const struct wefti_forward_batch *batch,
                            struct weft_errmsg *why) {
     WEFT_ASSERT(batch->n_tokens <= f->max_rows && batch->n_last_rows <= batch->n_tokens);
@@ -538,6 +593,7 @@ weft_err wefti_forward_run(struct wefti_forward *f, const struct wefti_forward_b
         pass.last_attention = wefti_forward_attn_plan(f, f->windows[kind], f->last_rows,
                                                       batch->n_last_rows, f->last_tiles);
     }
+    plan_adapters(&pass);
     if (f->profile) note_pass(f, &pass, narrows);
     wefti_pool_run(f->pool, run_thread, &pass);
     return f->failed ? weft_err_set(why, f->failed, "%s", f->failure.text) : WEFT_OK;

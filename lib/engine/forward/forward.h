@@ -15,6 +15,7 @@
 #include "collective/collective.h"
 #include "engine/engine.h"
 #include "kernels/kernels.h"
+#include "lora/adapters.h"
 #include "model/model.h"
 #include "runtime/kv_cache.h"
 #include "runtime/pool.h"
@@ -39,6 +40,8 @@ struct wefti_forward_batch {
      * ascending. */
     const struct weft_attn_row *rows[WEFT_KV_KINDS];
     const bool *is_long; /* [n_tokens] its sequence has a long prompt (LongRoPE) */
+    /* [n_tokens] each row's adapters, or NULL; NULL: no row has any. */
+    const struct wefti_lora_set *const *adapters;
     const bool
         *is_second; /* [n_tokens] it belongs to the second of two texts; NULL: there are none */
     uint32_t n_last_rows;
@@ -69,6 +72,7 @@ struct wefti_forward_config {
     uint32_t max_model_len; /* of a sequence */
     weft_coll *coll; /* of the ranks that the weights are divided among; NULL: they are not */
     uint64_t home;   /* nodes whose memory the buffers prefer; 0: no choice */
+    uint32_t lora_rank_max; /* of adapters; 0: there are none */
 };
 
 /* *forward_out is the caller's. NOMEM; with `coll` also errors of weft_coll_reserve. */

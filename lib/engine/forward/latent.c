@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "forward/activations.h"
+#include "forward/lora.h"
 #include "forward/products.h"
 
 enum { HEAD_ROWS = 48 }; /* of a task: whole groups of interleaved rows on every ISA */
@@ -163,8 +164,16 @@ void wefti_forward_latent_in(const struct wefti_forward_thread *thread, uint32_t
          .ldc = by_rank ? f->q_a_stride : f->heads_stride},
         {.matrix = &layer->k, .c = f->k, .ldc = f->kv_stride},
     };
+    const struct wefti_forward_lora_group group = {
+        .layer = layer_idx,
+        .n = 2,
+        .roles = {by_rank ? WEFT_LORA_Q_A : WEFT_LORA_Q, WEFT_LORA_K},
+        .y = {products[0].c, f->k},
+        .ldc = {products[0].ldc, f->kv_stride}};
     wefti_forward_mark(thread, WEFT_ENG_OP_QKV);
+    if (thread->lora) wefti_forward_lora_down(thread, thread->lora, &group, &hidden);
     wefti_forward_multiply(thread, &acts, n_rows, products, 2);
+    if (thread->lora) wefti_forward_lora_up(thread, thread->lora, &group);
     wefti_forward_mark(thread, WEFT_ENG_OP_ATTN_NORM);
     if (by_rank) {
         const struct wefti_weights_matrix *q[] = {&layer->q};
@@ -173,8 +182,15 @@ void wefti_forward_latent_in(const struct wefti_forward_thread *thread, uint32_t
         const struct wefti_forward_product product = {
             .matrix = &layer->q, .c = f->heads, .ldc = f->heads_stride};
         acts = wefti_forward_acts_make(thread, &ranked, n_rows, q, 1);
+        const struct wefti_forward_lora_group second = {.layer = layer_idx,
+                                                        .n = 1,
+                                                        .roles = {WEFT_LORA_Q},
+                                                        .y = {f->heads},
+                                                        .ldc = {f->heads_stride}};
         wefti_forward_mark(thread, WEFT_ENG_OP_QKV);
+        if (thread->lora) wefti_forward_lora_down(thread, thread->lora, &second, &ranked);
         wefti_forward_multiply(thread, &acts, n_rows, &product, 1);
+        if (thread->lora) wefti_forward_lora_up(thread, thread->lora, &second);
     }
     wefti_forward_mark(thread, WEFT_ENG_OP_QKV);
     finish_queries(thread, layer_idx, batch);

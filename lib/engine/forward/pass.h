@@ -142,7 +142,8 @@ struct wefti_forward {
     float *outer;                    /* [places][x_stride] */
     uint64_t *expert_tokens;         /* [n_layers][n_experts] */
 
-    weft_eng_routes_fn *on_routes; /* NULL: nobody watches */
+    struct wefti_forward_lora *lora; /* NULL: there are no adapters */
+    weft_eng_routes_fn *on_routes;   /* NULL: nobody watches */
     void *on_routes_ctx;
     weft_eng_calib *calib; /* NULL: no calibration watches */
     void *map;
@@ -155,6 +156,8 @@ struct wefti_forward_thread {
     const struct wefti_forward_pass *pass; /* of forward.c */
     struct wefti_forward_scratch *scratch;
     struct wefti_profile_log *log; /* NULL: nobody wants to know */
+    /* Rows with adapters: of the batch, and of those that go on in the last layer. NULL: none has any. */
+    const struct wefti_forward_lora_plan *lora, *last_lora;
     uint32_t idx;
 };
 
@@ -173,6 +176,12 @@ static inline void wefti_forward_normalise(const struct wefti_forward *f, const 
         f->kern->layer_norm(x, w, b, f->rms_eps, n, y);
     else
         f->kern->rms_norm(x, w, f->rms_eps, n, y);
+}
+
+/* Of the rows that a layer has after attention. */
+static inline const struct wefti_forward_lora_plan *
+wefti_forward_lora_after(const struct wefti_forward_thread *thread, uint32_t layer) {
+    return layer + 1 == thread->forward->n_layers ? thread->last_lora : thread->lora;
 }
 
 /* The thread turns to `op`. */

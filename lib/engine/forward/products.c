@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "forward/lora.h"
 
 enum {
     /* A task is a run of weight panels. It stays in half of a 1 MiB L2 while a block of rows passes
@@ -205,6 +206,7 @@ void wefti_forward_gate_up_piece(const struct wefti_forward_thread *thread,
                                  const struct wefti_forward_acts *acts,
                                  const struct wefti_forward_product *gate,
                                  const struct wefti_weights_matrix *up_matrix,
+                                 const struct wefti_forward_adapted *adapted,
                                  const struct wefti_forward_piece *piece) {
     struct wefti_forward *f = thread->forward;
     wefti_forward_multiply_piece(f, acts, gate, piece);
@@ -224,6 +226,13 @@ void wefti_forward_gate_up_piece(const struct wefti_forward_thread *thread,
         .matrix = &run, .c = thread->scratch->tile, .ldc = (size_t)n_panels * WEFT_PANEL};
     const struct wefti_forward_piece whole = {0, piece->n_rows, 0, n_panels};
     wefti_forward_multiply_piece(f, &shifted, &up, &whole);
+    if (adapted) {
+        const struct wefti_forward_target to_gate = {
+            piece, gate->c + piece->row * gate->ldc + column, gate->ldc};
+        const struct wefti_forward_target to_up = {piece, up.c, up.ldc};
+        adapted->add(thread, adapted, 0, &to_gate);
+        adapted->add(thread, adapted, 1, &to_up);
+    }
 
     uint64_t begin_ns = thread->log ? weft_now_ns() : 0;
     for (uint32_t r = 0; r < piece->n_rows; r++) {
@@ -233,9 +242,26 @@ void wefti_forward_gate_up_piece(const struct wefti_forward_thread *thread,
     if (thread->log) wefti_profile_mark_aside(thread->log, WEFT_ENG_OP_SILU_MUL, begin_ns);
 }
 
+static void add_adapters(const struct wefti_forward_thread *thread,
+                         const struct wefti_forward_adapted *adapted, uint32_t member,
+                         const struct wefti_forward_target *target) {
+    wefti_forward_lora_up_piece(thread, wefti_forward_lora_after(thread, adapted->layer),
+                                adapted->group, member, target);
+}
+
 void wefti_forward_gate_up(const struct wefti_forward_thread *thread,
-                           const struct wefti_forward_acts *acts,
-                           const struct wefti_weights_layer *layer, uint32_t n_rows) {
+                           const struct wefti_forward_acts *acts, uint32_t layer_idx,
+                           const struct wefti_forward_source *src, uint32_t n_rows) {
+    const struct wefti_weights_layer *layer = &thread->forward->weights->layers[layer_idx];
+    const struct wefti_forward_lora_plan *lora = wefti_forward_lora_after(thread, layer_idx);
+    const struct wefti_forward_lora_group group = {
+        .layer = layer_idx, .n = 2, .roles = {WEFT_LORA_GATE, WEFT_LORA_UP}};
+    const struct wefti_forward_adapted adapted = {
+        .add = add_adapters, .layer = layer_idx, .group = &group};
+    if (lora) {
+        wefti_forward_lora_down(thread, lora, &group, src);
+        wefti_forward_end_phase(thread);
+    }
     uint32_t rows = weft_min_u32(n_rows, WEFTI_FORWARD_BLOCK_ROWS_MAX);
     uint32_t panels_max = WEFTI_FORWARD_FFN_TILE_FLOATS / WEFT_PANEL / rows /
                           WEFTI_FORWARD_TILE_PANELS * WEFTI_FORWARD_TILE_PANELS;
@@ -249,7 +275,8 @@ void wefti_forward_gate_up(const struct wefti_forward_thread *thread,
         .bias = layer->b_gate ? wefti_weights_vector(f->weights, layer->b_gate) : NULL};
     struct wefti_forward_piece piece;
     while (take_piece(thread, &grid, &piece)) {
-        wefti_forward_gate_up_piece(thread, acts, &gate, &layer->up, &piece);
+        wefti_forward_gate_up_piece(thread, acts, &gate, &layer->up, lora ? &adapted : NULL,
+                                    &piece);
     }
     wefti_forward_end_phase(thread);
 }

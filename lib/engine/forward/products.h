@@ -24,18 +24,39 @@ void wefti_forward_multiply(const struct wefti_forward_thread *thread,
                             const struct wefti_forward_acts *acts, uint32_t n_rows,
                             const struct wefti_forward_product *products, uint32_t n_products);
 
-/* ffn = silu(gate) * up. Ends a phase. */
+/* ffn = silu(gate) * up, whose activations were made from `src`. Ends a phase. */
 void wefti_forward_gate_up(const struct wefti_forward_thread *thread,
-                           const struct wefti_forward_acts *acts,
-                           const struct wefti_weights_layer *layer, uint32_t n_rows);
+                           const struct wefti_forward_acts *acts, uint32_t layer_idx,
+                           const struct wefti_forward_source *src, uint32_t n_rows);
 
 /* Panels begin..end of rows row..row+n_rows: part of a task. */
 struct wefti_forward_piece {
     uint32_t row, n_rows, begin, end;
 };
 
+/* Where something is added to a piece of a product: its first row and column. */
+struct wefti_forward_target {
+    const struct wefti_forward_piece *piece;
+    float *y;
+    size_t ldc;
+};
+
+/* What adapters add to gate (member 0) and up (1) before they meet. */
+struct wefti_forward_lora_group;
+struct wefti_forward_lora_experts;
+struct wefti_forward_adapted {
+    void (*add)(const struct wefti_forward_thread *thread,
+                const struct wefti_forward_adapted *adapted, uint32_t member,
+                const struct wefti_forward_target *target);
+    uint32_t layer;
+    const struct wefti_forward_lora_group *group;     /* of a product of all rows, */
+    const struct wefti_forward_lora_experts *experts; /* or of one of these */
+    uint32_t expert;
+};
+
 /* Computes a piece of a product, or of c = silu(gate) * up, which is then no larger than
- * WEFTI_FORWARD_FFN_TILE_FLOATS. `acts` and `c` are those of row 0 and column 0. */
+ * WEFTI_FORWARD_FFN_TILE_FLOATS. `acts` and `c` are those of row 0 and column 0; `adapted` NULL: no
+ * row has adapters. */
 void wefti_forward_multiply_piece(const struct wefti_forward *f,
                                   const struct wefti_forward_acts *acts,
                                   const struct wefti_forward_product *product,
@@ -44,6 +65,7 @@ void wefti_forward_gate_up_piece(const struct wefti_forward_thread *thread,
                                  const struct wefti_forward_acts *acts,
                                  const struct wefti_forward_product *gate,
                                  const struct wefti_weights_matrix *up,
+                                 const struct wefti_forward_adapted *adapted,
                                  const struct wefti_forward_piece *piece);
 
 /* How many rows make a block, and how many panels a run, so that both stay in cache. */
