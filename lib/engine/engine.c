@@ -28,6 +28,8 @@ static void lay_out(weft_eng *eng, struct wefti_memory_layout *layout) {
     eng->is_second = wefti_memory_reserve(layout, n_tokens, sizeof *eng->is_second);
     eng->head_rows = wefti_memory_reserve(layout, 2 * (size_t)eng->info.n_hidden, sizeof(float));
     eng->last_rows = wefti_memory_reserve(layout, n_tokens, sizeof *eng->last_rows);
+    eng->sets = wefti_memory_reserve(layout, n_seqs + 1, sizeof *eng->sets);
+    eng->row_sets = wefti_memory_reserve(layout, n_tokens, sizeof(struct wefti_lora_set *));
     eng->logit_rows = wefti_memory_reserve(layout, n_tokens, sizeof *eng->logit_rows);
     eng->jobs = wefti_memory_reserve(layout, n_tokens, sizeof *eng->jobs);
     eng->prompt_logprobs = wefti_memory_reserve(layout, n_tokens, sizeof *eng->prompt_logprobs);
@@ -158,7 +160,8 @@ static struct wefti_forward_config forward_config(const weft_eng *eng, const wef
                                          .coll = eng->coll,
                                          .max_batched_tokens = eng->info.max_batched_tokens,
                                          .max_model_len = eng->info.max_model_len,
-                                         .home = eng->info.home};
+                                         .home = eng->info.home,
+                                         .lora_rank_max = eng->lora_rank_max};
 }
 
 /* What a full step uses beside weights and cache. Log-probabilities, shared spans of long sequences
@@ -221,6 +224,27 @@ static weft_err reserve(weft_eng *eng, const weft_model *model,
     return WEFT_OK;
 }
 
+static weft_err open_loras(weft_eng *eng, const char *path, const weft_model *model,
+                           const struct weft_eng_options *options, struct weft_errmsg *why) {
+    struct weft_model_place place;
+    if (options->max_loras == 0 || eng->coll) return WEFT_OK;
+    weft_err err = weft_model_locate(path, &place, why);
+    if (err) return err;
+    const struct wefti_loras_config config = {
+        .params = weft_model_params(model),
+        .format = place.format,
+        .n_max = options->max_loras,
+        .rank_max = options->max_lora_rank,
+        /* Half of the bytes to read; where activations are rounded, too, it makes no difference. */
+        .dtype = eng->exact ? WEFT_DT_F32 : WEFT_DT_BF16,
+        .home = options->home,
+    };
+    weft_model_place_fini(&place);
+    eng->lora_rank_max = options->max_lora_rank;
+    err = wefti_loras_new(&config, &eng->loras);
+    return err ? weft_err_set(why, err, "no memory for adapters") : WEFT_OK;
+}
+
 static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
                            const struct weft_eng_options *options, struct weft_errmsg *why) {
     const struct weft_model_params *p = weft_model_params(model);
@@ -235,6 +259,8 @@ static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
     set_info(eng, p, options);
     err = options->rank == 0 ? wefti_guides_new(path, eng->info.n_vocab, &eng->guides) : WEFT_OK;
     if (err) return weft_err_set(why, err, "no memory for grammars");
+    err = open_loras(eng, path, model, options, why);
+    if (err) return err;
     err = wefti_pool_new(eng->info.n_threads, &eng->pool, why);
     if (!err) err = wefti_weights_lay_out(&eng->weights, model, options, &plan, why);
     if (!err) err = reserve(eng, model, options, plan, &loading, why);
@@ -276,6 +302,7 @@ void weft_eng_free(weft_eng *eng) {
     wefti_pool_free(eng->pool);
     wefti_guides_free(eng->guides);
     wefti_forward_free(eng->forward);
+    wefti_loras_free(eng->loras);
     wefti_profile_free(eng->profile);
     wefti_slots_fini(&eng->slots);
     wefti_weights_close(&eng->weights);
@@ -336,6 +363,7 @@ void weft_eng_reset(weft_eng *eng, uint64_t epoch) {
     for (uint32_t i = 0; i < eng->slots.n_slots; i++) {
         if (eng->guides) wefti_guides_end(eng->guides, eng->slots.slots[i].guide);
         eng->slots.slots[i].guide = NULL;
+        wefti_loras_drop(eng->loras, &eng->sets[i]);
     }
     wefti_slots_clear(&eng->slots);
     eng->epoch = epoch;
@@ -350,6 +378,38 @@ bool weft_eng_prepare_grammar(weft_eng *eng, const struct weft_eng_ticket *ticke
 
 bool weft_eng_next_prepared(weft_eng *eng, struct weft_eng_ticket *ticket_out) {
     return eng->guides && wefti_guides_next_prepared(eng->guides, ticket_out);
+}
+
+weft_err weft_eng_add_lora(weft_eng *eng, uint64_t id, const char *path,
+                           struct weft_eng_lora *info_out, struct weft_errmsg *why) {
+    *info_out = (struct weft_eng_lora){0};
+    if (!eng->loras && eng->coll)
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "adapters are not supported where workers divide a model");
+    if (!eng->loras)
+        return weft_err_set(why, WEFT_E_FULL, "adapters are switched off (--max-loras 0)");
+    return wefti_loras_add(eng->loras, id, path, info_out, why);
+}
+
+void weft_eng_remove_lora(weft_eng *eng, uint64_t id) {
+    if (eng->loras) wefti_loras_remove(eng->loras, id);
+}
+
+weft_err weft_eng_use_loras(weft_eng *eng, const struct weft_step_adapter *list, uint32_t n,
+                            struct weft_errmsg *why) {
+    struct wefti_lora_set *set = &eng->sets[eng->info.max_seqs];
+    weft_err err = wefti_eng_check_loras(eng, list, n, why);
+    if (err) return err;
+    wefti_loras_drop(eng->loras, set);
+    wefti_loras_take(eng->loras, list, n, set);
+    return WEFT_OK;
+}
+
+weft_err wefti_eng_check_loras(weft_eng *eng, const struct weft_step_adapter *list, uint32_t n,
+                               struct weft_errmsg *why) {
+    if (n == 0) return WEFT_OK;
+    if (eng->loras) return wefti_loras_check(eng->loras, list, n, why);
+    return weft_err_set(why, WEFT_E_PROTO, "a start names adapters, and there are none");
 }
 
 void weft_eng_profile(const weft_eng *eng, struct weft_eng_profile *out) {

@@ -50,6 +50,7 @@ weft_err weft_eng_logits(weft_eng *eng, const uint32_t *tokens, uint32_t n_token
             tables[kind][i] = n_blocks - 1 - i % n_blocks; /* round where a window moves on */
         }
     }
+    const struct wefti_lora_set *set = &eng->sets[eng->info.max_seqs];
     struct logits_run run = {.on_row = on_row, .ctx = ctx};
     while (run.first < n_tokens) {
         uint32_t n = weft_min_u32(eng->info.max_batched_tokens, n_tokens - run.first);
@@ -59,6 +60,7 @@ weft_err weft_eng_logits(weft_eng *eng, const uint32_t *tokens, uint32_t n_token
                 eng->rows[kind][i] = (struct weft_attn_row){tables[kind], run.first + i, 0};
             eng->is_long[i] = n_tokens > eng->long_prompt;
             eng->logit_rows[i] = i;
+            eng->row_sets[i] = set;
         }
         struct wefti_forward_batch batch = {
             .n_tokens = n,
@@ -67,6 +69,7 @@ weft_err weft_eng_logits(weft_eng *eng, const uint32_t *tokens, uint32_t n_token
             .is_long = eng->is_long,
             .n_last_rows = n,
             .last_rows = eng->logit_rows,
+            .adapters = set->n > 0 ? eng->row_sets : NULL,
             .n_logit_rows = n,
             .logit_rows = eng->logit_rows,
             .on_logits = forward_logits,

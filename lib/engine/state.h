@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "forward/forward.h"
 #include "kernels/kernels.h"
+#include "lora/adapters.h"
 #include "runtime/kv_cache.h"
 #include "runtime/pool.h"
 #include "runtime/profile.h"
@@ -40,6 +41,7 @@ struct weft_eng {
     struct wefti_spill spill;
     struct wefti_slots slots;
     wefti_guides *guides; /* NULL: of a rank that does not sample */
+    wefti_loras *loras;   /* NULL: there may be none */
     struct wefti_forward *forward;
     struct wefti_profile *profile; /* NULL: off */
     struct weft_eng_info info;
@@ -47,6 +49,7 @@ struct weft_eng {
     enum weft_kv_dtype kv_dtype;
     bool exact;           /* f32 activations all over */
     uint32_t long_prompt; /* prompts longer than this are long ones */
+    uint32_t lora_rank_max;
 
     uint64_t epoch, next_step;
     bool has_failed;      /* a step of this epoch, halfway */
@@ -62,6 +65,9 @@ struct weft_eng {
     bool *is_long, *is_second;                 /* [max_batched_tokens] */
     float *head_rows;                          /* [2][n_hidden] */
     uint32_t *last_rows;                       /* [max_batched_tokens] */
+    struct wefti_lora_set *sets;               /* [max_seqs], and one more for raw logits */
+    const struct wefti_lora_set **row_sets;    /* [max_batched_tokens] */
+    bool has_row_sets;                         /* some are not NULL */
     uint32_t *logit_rows;                      /* [max_batched_tokens] */
     struct wefti_engine_job *jobs;             /* [max_batched_tokens], one per logit row */
     struct wefti_forward_span *spans;          /* [max_seqs] */
@@ -74,5 +80,9 @@ struct weft_eng {
     void *map;
     size_t map_bytes;
 };
+
+/* Whether a sequence may have these adapters; PROTO, with a sentence. */
+WEFT_MUST_CHECK weft_err wefti_eng_check_loras(weft_eng *eng, const struct weft_step_adapter *list,
+                                               uint32_t n, struct weft_errmsg *why);
 
 #endif

@@ -70,7 +70,11 @@ static weft_err check_step_plan(weft_eng *eng, const struct weft_step_plan *plan
     if (eng->has_failed && !is_new_epoch)
         return weft_err_set(why, WEFT_E_STATE, "a step of epoch %" PRIu64 " failed halfway",
                             eng->epoch);
-    return wefti_plan_check(&eng->slots, plan, wefti_spill_n_slots(&eng->spill), is_new_epoch, why);
+    weft_err err =
+        wefti_plan_check(&eng->slots, plan, wefti_spill_n_slots(&eng->spill), is_new_epoch, why);
+    for (uint32_t i = 0; i < plan->n_starts && !err; i++)
+        err = wefti_eng_check_loras(eng, plan->starts[i].adapters, plan->starts[i].n_adapters, why);
+    return err;
 }
 
 static void end_guide(weft_eng *eng, struct wefti_slot *slot) {
@@ -117,10 +121,13 @@ static void commit_plan(weft_eng *eng, const struct weft_step_plan *plan) {
     for (uint32_t i = 0; i < plan->n_releases; i++) {
         end_guide(eng, &eng->slots.slots[plan->releases[i].slot]);
         wefti_slot_release(&eng->slots, &plan->releases[i]);
+        wefti_loras_drop(eng->loras, &eng->sets[plan->releases[i].slot]);
     }
     for (uint32_t i = 0; i < plan->n_starts; i++) {
         wefti_slot_start(&eng->slots, &plan->starts[i]);
         start_guide(eng, &plan->starts[i]);
+        wefti_loras_take(eng->loras, plan->starts[i].adapters, plan->starts[i].n_adapters,
+                         &eng->sets[plan->starts[i].slot]);
     }
     for (uint32_t i = 0; i < plan->n_grants; i++) {
         wefti_slot_grant(&eng->slots, &plan->grants[i]);
@@ -229,6 +236,8 @@ static void gather_row(weft_eng *eng, struct step *step, const struct weft_step_
     struct weft_step_seq seq = wefti_slot_seq(&eng->slots, slot);
     struct weft_step_span span = weft_step_prompt_span(&seq, row->n_tokens);
     uint32_t first = slot->n_computed, end = first + row->n_tokens, flat = step->n_tokens;
+    const struct wefti_lora_set *set = &eng->sets[row->slot];
+    eng->has_row_sets = eng->has_row_sets || set->n > 0;
     out->ran = true;
     out->prompt_pos = span.begin;
     out->n_prompt_logprobs = span.end - span.begin;
@@ -240,6 +249,7 @@ static void gather_row(weft_eng *eng, struct step *step, const struct weft_step_
                 slot->table[kind], pos, eng->info.is_encoder ? end - 1 - pos : 0};
         eng->is_second[flat] = slot->pooling.n_first > 0 && pos >= slot->pooling.n_first;
         eng->is_long[flat] = slot->n_prompt > eng->long_prompt;
+        eng->row_sets[flat] = set->n > 0 ? set : NULL;
         if (pos + 1 < span.begin || pos + 1 >= span.end) continue;
         struct wefti_engine_job *job = add_job(eng, step, flat, out_idx);
         job->target = slot->tokens[pos + 1];
@@ -256,6 +266,7 @@ static void gather_row(weft_eng *eng, struct step *step, const struct weft_step_
 
 static void gather(weft_eng *eng, struct step *step) {
     eng->top_used = 0;
+    eng->has_row_sets = false;
     atomic_store(&eng->guide_wait_until_ms, 0);
     for (uint32_t i = 0; i < step->plan->n_rows; i++) {
         const struct weft_step_row *row = &step->plan->rows[i];
@@ -442,6 +453,7 @@ static weft_err compute(weft_eng *eng, const struct step *step, struct weft_errm
         .is_second = eng->is_second,
         .n_last_rows = step->n_last,
         .last_rows = eng->last_rows,
+        .adapters = eng->has_row_sets ? eng->row_sets : NULL,
         .n_logit_rows = step->n_jobs,
         .logit_rows = eng->logit_rows,
         .on_logits = on_logits,

@@ -11,6 +11,7 @@
 #include "forward/attention.h"
 #include "forward/experts.h"
 #include "forward/latent.h"
+#include "forward/lora.h"
 #include "forward/pass.h"
 #include "forward/ranks.h"
 #include "runtime/memory.h"
@@ -247,12 +248,13 @@ weft_err wefti_forward_new(const struct wefti_forward_config *config,
     }
     layout = (struct wefti_memory_layout){.base = f->map};
     lay_out(f, &layout);
-    if (f->coll) {
-        weft_err err = wefti_forward_join_ranks(f, why);
-        if (err) {
-            wefti_forward_free(f);
-            return err;
-        }
+    weft_err err = WEFT_OK;
+    if (config->lora_rank_max > 0 && wefti_forward_lora_new(f, config->lora_rank_max, config->home))
+        err = weft_err_set(why, WEFT_E_NOMEM, "no memory for what adapters add");
+    if (!err && f->coll) err = wefti_forward_join_ranks(f, why);
+    if (err) {
+        wefti_forward_free(f);
+        return err;
     }
     for (uint32_t kind = 0; kind < f->n_kinds; kind++) {
         for (int is_long = 0; is_long < 2; is_long++)
@@ -272,6 +274,7 @@ const void *wefti_forward_memory(const struct wefti_forward *forward, size_t *by
 
 void wefti_forward_free(struct wefti_forward *forward) {
     if (!forward) return;
+    wefti_forward_lora_free(forward);
     wefti_memory_unmap(forward->map, forward->map_bytes);
     free(forward);
 }
