@@ -31,12 +31,16 @@ weft_test(golden_perplexity SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_perp
 weft_test(golden_quant SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_quant.c ${ENG_GOLDENS}
           LINKS weft_engine weft_model weft_kernels PkgConfig::JANSSON weft_alloc INSIDE kernels LABELS golden TIMEOUT 60)
 
+set(LORA_FILES ${CMAKE_SOURCE_DIR}/tests/harness/lora_files.c ${CMAKE_SOURCE_DIR}/tests/unit/model_files.c)
+
 # The engine on each instruction set. Fewer rounds for the scalar one, which is slow.
 function(engine_tests suffix env)
-  foreach(name test_engine_invariance test_engine_plans test_engine_steps test_engine_calibrate test_engine_open test_engine_pooling)
+  foreach(name test_engine_plans test_engine_steps test_engine_calibrate test_engine_open test_engine_pooling)
     weft_test(${name}${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c ${ENG_FIXTURES}
               LINKS weft_engine weft_model weft_kernels weft_alloc LABELS unit TIMEOUT 600 ARGS ${ARGN} ENV "${env}")
   endforeach()
+  weft_test(test_engine_invariance${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_engine_invariance.c ${ENG_FIXTURES} ${LORA_FILES}
+            LINKS weft_engine weft_model weft_kernels PkgConfig::XXHASH weft_alloc INSIDE model LABELS unit TIMEOUT 600 ARGS ${ARGN} ENV "${env}")
   weft_test(test_engine_packed${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_engine_packed.c
                                                 ${ENG_FIXTURES}
             LINKS weft_engine weft_model weft_kernels weft_tokenizer weft_template PkgConfig::XXHASH weft_alloc LABELS unit TIMEOUT 600 ARGS ${ARGN}
@@ -49,6 +53,10 @@ function(engine_tests suffix env)
             LINKS weft_engine weft_collective weft_model weft_kernels PkgConfig::JANSSON weft_alloc INSIDE kernels LABELS golden TIMEOUT 120 ENV "${env}")
   weft_test(golden_encoders${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_encoders.c ${ENG_GOLDENS}
             LINKS weft_engine weft_model weft_kernels PkgConfig::JANSSON m weft_alloc INSIDE kernels LABELS golden TIMEOUT 60 ENV "${env}")
+  weft_test(test_engine_lora${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_engine_lora.c ${ENG_FIXTURES} ${LORA_FILES}
+            LINKS weft_engine weft_model weft_kernels weft_alloc INSIDE model LABELS unit TIMEOUT 120 ARGS ${ARGN} ENV "${env}")
+  weft_test(golden_lora${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_lora.c ${ENG_GOLDENS}
+            LINKS weft_engine weft_model weft_kernels PkgConfig::JANSSON weft_alloc INSIDE kernels LABELS golden TIMEOUT 60 ENV "${env}")
 endfunction()
 engine_tests("" "")
 engine_tests(_avx2 "WEFT_ISA=avx2")

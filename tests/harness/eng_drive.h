@@ -17,6 +17,9 @@ struct drive {
     weft_eng *eng;
     drive_step_fn *step_fn; /* NULL: the engine's own */
     void *step_ctx;
+    /* Of the sequences of drive_complete. */
+    uint32_t n_adapters;
+    struct weft_step_adapter adapters[WEFT_SEQ_ADAPTERS_MAX];
     uint64_t epoch, step;
     /* The plan in the making. */
     struct weft_step_release releases[DRIVE_PARTS];

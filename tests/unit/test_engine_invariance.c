@@ -16,7 +16,9 @@
 
 #include "base/rand.h"
 #include "harness/eng_drive.h"
+#include "harness/lora_files.h"
 #include "unit/engine_fixtures.h"
+#include "unit/model_files.h"
 
 #include <stdio.h>
 
@@ -36,6 +38,8 @@ struct record { /* of one token */
 
 struct sequence {
     const struct engine_request *request;
+    uint32_t n_adapters;
+    struct weft_step_adapter adapters[WEFT_SEQ_ADAPTERS_MAX];
     /* Its results. */
     uint32_t n_output, n_prompt_records;
     enum weft_end finish;
@@ -145,7 +149,9 @@ static void start_sequence(struct bench *bench, struct sequence *seq) {
         .n_prompt = seq->request->n_prompt,
         .n_prompt_logprobs_done = seq->n_prompt_records ? seq->n_prompt_records + 1 : 0,
         .sampling = seq->request->sampling,
+        .n_adapters = seq->n_adapters,
     };
+    memcpy(start.adapters, seq->adapters, sizeof start.adapters);
     drive_start(&bench->drive, &start);
 }
 
@@ -305,6 +311,79 @@ static void check_invariance(const char *model, enum weft_eng_act act, enum weft
     free(seqs);
 }
 
+/* ------------------------------------------------------------------------------- adapters --- */
+
+enum { ADAPTERS = 8 };
+
+/* One of its own for each sequence, for one of them two more, and none for the last. */
+static void give_adapters(struct sequence *seqs) {
+    for (uint32_t i = 0; i < ADAPTERS; i++) {
+        seqs[i].n_adapters = 1;
+        seqs[i].adapters[0] = (struct weft_step_adapter){i + 1, i % 2 ? 1.0f : 0.6f};
+    }
+    seqs[2].n_adapters = 3;
+    seqs[2].adapters[1] = (struct weft_step_adapter){1, -0.5f};
+    seqs[2].adapters[2] = (struct weft_step_adapter){8, 0.25f};
+}
+
+static weft_eng *open_adapted(const char *model, char *const dirs[ADAPTERS], enum weft_eng_act act,
+                              uint32_t n_threads) {
+    weft_eng *eng = engine_open_small(model, act, WEFT_ENG_KV_AUTO, n_threads, 16);
+    for (uint32_t i = 0; i < ADAPTERS; i++) {
+        struct weft_errmsg why;
+        struct weft_eng_lora info;
+        if (weft_eng_add_lora(eng, i + 1, dirs[i], &info, &why)) fail_msg("%s", why.text);
+    }
+    return eng;
+}
+
+static void check_adapters(const char *model, const char *folder, enum weft_eng_act act) {
+    static const struct manner manners[] = {{false, 1000, 0, false}, {false, 0, 10, false}};
+    static const struct manner reference = {true, 1000, 0, true};
+    uint64_t seed = weft_rand_test_seed(), rng = seed;
+    struct engine_request requests[SEQS];
+    struct sequence *seqs = calloc(2 * SEQS, sizeof *seqs), *want = seqs + SEQS;
+    char *dirs[ADAPTERS];
+    assert_non_null(seqs);
+    for (uint32_t i = 0; i < ADAPTERS; i++) {
+        dirs[i] = test_dir_new();
+        lora_write_random(drive_fixture(folder), dirs[i], i * 5 + 1, i + 3);
+    }
+    for (uint32_t i = 0; i < SEQS; i++)
+        seqs[i].request = &requests[i];
+    weft_eng *eng = engine_open_small(model, act, WEFT_ENG_KV_AUTO, 2, 16);
+    engine_make_requests(requests, weft_eng_info(eng)->n_vocab, &rng);
+    run_manner(eng, seqs, &reference, seed); /* a row without adapters is what it is without any */
+    weft_eng_free(eng);
+    memcpy(want + SEQS - 1, seqs + SEQS - 1, sizeof *seqs);
+    give_adapters(seqs);
+    for (uint32_t n_threads = 1; n_threads <= 3; n_threads += engine_short_run ? 3 : 1) {
+        eng = open_adapted(model, dirs, act, n_threads);
+        if (n_threads == 1) {
+            run_manner(eng, seqs, &reference, seed);
+            memcpy(want, seqs, (SEQS - 1) * sizeof *seqs);
+        }
+        for (size_t m = 0; m < sizeof manners / sizeof manners[0]; m++) {
+            run_manner(eng, seqs, &manners[m], rng + m);
+            assert_same_results(seqs, want);
+        }
+        weft_eng_free(eng);
+    }
+    for (uint32_t i = 0; i < ADAPTERS; i++)
+        test_dir_free(dirs[i]);
+    free(seqs);
+}
+
+static void results_with_adapters_do_not_depend_on_company(void **state) {
+    (void)state;
+    check_adapters(ENGINE_DRAFT, ENGINE_DRAFT, WEFT_ENG_ACT_AUTO);
+    check_adapters(ENGINE_QUANTISED, "models/fable-6m", WEFT_ENG_ACT_AUTO);
+    check_adapters("tests/data/zoo/qwen3_moe", "tests/data/zoo/qwen3_moe", WEFT_ENG_ACT_F32);
+    check_adapters("tests/data/zoo/deepseek_v3", "tests/data/zoo/deepseek_v3", WEFT_ENG_ACT_AUTO);
+}
+
+/* ------------------------------------------------------------------------------- by model --- */
+
 static void bf16_results_do_not_depend_on_company(void **state) {
     (void)state;
     check_invariance(ENGINE_DRAFT, WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
@@ -455,6 +534,7 @@ int main(int argc, char **argv) {
     if (!engine_test_begin("test_engine_invariance", argc, argv)) return 77;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bf16_results_do_not_depend_on_company),
+        cmocka_unit_test(results_with_adapters_do_not_depend_on_company),
         cmocka_unit_test(f32_results_do_not_depend_on_company),
         cmocka_unit_test(int8_results_do_not_depend_on_company),
         cmocka_unit_test(results_with_an_int8_cache_do_not_depend_on_company),
