@@ -675,6 +675,9 @@ static void check_rows(struct weft_msgpack_reader *rd, const struct weft_step_pl
                                      n_tokens);
             return;
         }
+        if (row->n_spec > WEFT_SPEC_TOKENS_MAX)
+            weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "rows", "entry %u wants %u guesses", i,
+                                     row->n_spec);
         n_tokens += row->n_tokens;
     }
 }
@@ -725,15 +728,22 @@ static void read_out(weft_proto_decoder *dec, struct weft_step_out *out) {
     out->finish = read_end(rd, "finish", WEFT_END_BY_WORKER);
     read_own_logprobs(dec, out->sampled, &out->has_logprobs, &out->logprobs);
     out->prompt_logprobs = read_prompt_logprobs(dec, &out->prompt_pos, &out->n_prompt_logprobs);
-    out->forced = read_tokens(dec, "forced", WEFT_FORCED_MAX, &out->n_forced);
+    out->more = read_tokens(dec, "more", WEFT_MORE_MAX, &out->n_more);
     out->values = read_values(dec, out->ran && !out->sampled && out->finish, &out->n_values);
     out->sampler_state = read_state(rd);
+    out->n_proposed = weft_msgpack_read_u32(rd, "n_proposed", WEFT_SPEC_TOKENS_MAX);
+    out->n_accepted = weft_msgpack_read_u32(rd, "n_accepted", WEFT_SPEC_TOKENS_MAX);
     weft_msgpack_read_close(rd, "out", n_more);
     if (!out->ran && (out->sampled || out->is_late || out->n_prompt_logprobs > 0))
         weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "out", "of a row that did not run has results");
-    if (out->sampled ? out->is_late : out->n_forced > 0)
+    if (out->sampled ? out->is_late : out->n_more > 0)
         weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "out",
                                  "is late and sampled, or has but forced tokens");
+    if (out->n_accepted > out->n_proposed || out->n_accepted > out->n_more ||
+        (!out->ran && out->n_proposed > 0))
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "out",
+                                 "has %u of %u guesses accepted, %u tokens", out->n_accepted,
+                                 out->n_proposed, out->n_more);
 }
 
 static void read_result(weft_proto_decoder *dec, struct weft_step_result *result) {
@@ -750,6 +760,8 @@ static void read_result(weft_proto_decoder *dec, struct weft_step_result *result
     weft_msgpack_read_close(rd, "outs", 0);
     result->outs = outs;
     result->spill_us = weft_msgpack_read_u32(rd, "spill_us", UINT32_MAX);
+    result->draft_us = weft_msgpack_read_u32(rd, "draft_us", UINT32_MAX);
+    result->catch_up_us = weft_msgpack_read_u32(rd, "catch_up_us", UINT32_MAX);
 }
 
 static void read_experts(weft_proto_decoder *dec, struct weft_msg_experts *experts) {

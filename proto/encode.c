@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/minmax.h"
 #include "base/utf8.h"
 #include "codec/msgpack.h"
 #include "proto/proto.h"
@@ -315,8 +316,9 @@ static void put_plan(struct weft_buf *buf, const struct weft_step_plan *plan) {
 static void put_out(struct weft_buf *buf, const struct weft_step_out *out) {
     WEFT_ASSERT(out->ran || !out->sampled);
     WEFT_ASSERT(out->n_values == 0 || (!out->sampled && out->finish != WEFT_END_NONE));
-    WEFT_ASSERT(out->sampled || (!out->has_logprobs && out->n_forced == 0));
+    WEFT_ASSERT(out->sampled || (!out->has_logprobs && out->n_more == 0));
     WEFT_ASSERT((out->ran && !out->sampled) || !out->is_late);
+    WEFT_ASSERT(out->n_accepted <= weft_min_u32(out->n_proposed, out->n_more));
     weft_msgpack_add_array(buf, WEFTI_PROTO_F_OUT);
     weft_msgpack_add_uint(buf, out->slot);
     weft_msgpack_add_uint(buf, out->gen);
@@ -329,9 +331,11 @@ static void put_out(struct weft_buf *buf, const struct weft_step_out *out) {
     put_logprobs(buf, &out->logprobs, out->has_logprobs ? 1 : 0);
     weft_msgpack_add_uint(buf, out->prompt_pos);
     put_logprobs(buf, out->prompt_logprobs, out->n_prompt_logprobs);
-    put_bin(buf, out->forced, out->n_forced, sizeof *out->forced);
+    put_bin(buf, out->more, out->n_more, sizeof *out->more);
     put_bin(buf, out->values, out->n_values, sizeof *out->values);
     put_state(buf, out->sampler_state);
+    weft_msgpack_add_uint(buf, out->n_proposed);
+    weft_msgpack_add_uint(buf, out->n_accepted);
 }
 
 static void put_result(struct weft_buf *buf, const struct weft_step_result *result) {
@@ -344,6 +348,8 @@ static void put_result(struct weft_buf *buf, const struct weft_step_result *resu
     for (uint32_t i = 0; i < result->n_outs; i++)
         put_out(buf, &result->outs[i]);
     weft_msgpack_add_uint(buf, result->spill_us);
+    weft_msgpack_add_uint(buf, result->draft_us);
+    weft_msgpack_add_uint(buf, result->catch_up_us);
 }
 
 static void put_experts(struct weft_buf *buf, const struct weft_msg_experts *experts) {

@@ -47,8 +47,9 @@
  *   14: a submit and a start have a pooling, an event and an out values; a model has n_hidden and n_labels
  *   15: sampling parameters have more samplers, their order and variant, and breakers of DRY; what
  *      Mirostat and adaptive-p remember goes with tokens
- *   16: a model has is_encoder */
-#define WEFT_PROTO_VERSION 16
+ *   16: a model has is_encoder
+ *   17: rows may have guesses, results tell how many were made and came true */
+#define WEFT_PROTO_VERSION 17
 
 enum weft_proto_type {
     WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */

@@ -19,7 +19,7 @@
 #define WEFTI_PROTO_F_EVENTS 2
 #define WEFTI_PROTO_F_SNAPSHOT 22 /* that every snapshot has; then those of its activity */
 #define WEFTI_PROTO_F_WORKER_HELLO 5
-#define WEFTI_PROTO_F_RESULT 8
+#define WEFTI_PROTO_F_RESULT 10
 #define WEFTI_PROTO_F_HEARTBEAT 4 /* likewise; then who is awaited */
 #define WEFTI_PROTO_F_PLAN 11
 #define WEFTI_PROTO_F_EXPERTS 4
@@ -35,7 +35,7 @@
 #define WEFTI_PROTO_F_CHOICE 3
 #define WEFTI_PROTO_F_LOGPROBS 3
 #define WEFTI_PROTO_F_EVENT 14
-#define WEFTI_PROTO_F_OUT 12
+#define WEFTI_PROTO_F_OUT 14
 #define WEFTI_PROTO_F_START 13
 #define WEFTI_PROTO_START_BYTES_MIN (WEFTI_PROTO_F_START + WEFTI_PROTO_F_SAMPLING)
 #define WEFTI_PROTO_F_AWAITED 2
@@ -51,7 +51,7 @@
 /* Records sent as they are in memory: no padding, little-endian. */
 _Static_assert(sizeof(struct weft_step_release) == 8, "slot, gen");
 _Static_assert(sizeof(struct weft_step_copy) == 12, "from, to, kind");
-_Static_assert(sizeof(struct weft_step_row) == 12, "slot, gen, n_tokens");
+_Static_assert(sizeof(struct weft_step_row) == 16, "slot, gen, n_tokens, n_spec");
 _Static_assert(sizeof(struct weft_logit_bias) == 8, "token, bias");
 
 struct wefti_proto_grant_head {
@@ -84,7 +84,7 @@ _Static_assert(WEFT_COUNTERS <= WEFTI_PROTO_COUNTERS_MAX, "they fit");
 #define WEFTI_PROTO_ROW_BYTES_MAX (1u + 14u * 9u + 2u * (1u + 3u * 5u) + 5u)
 _Static_assert(WEFTI_PROTO_F_OUT <= 14 && WEFTI_PROTO_F_EVENT <= 14, "as counted");
 _Static_assert(WEFT_STEP_LOGPROB_BYTES_MAX +
-                       WEFT_SEQS_MAX * (1 + WEFT_FORCED_MAX) * WEFTI_PROTO_ROW_BYTES_MAX + 1024 <=
+                       WEFT_SEQS_MAX * (1 + WEFT_MORE_MAX) * WEFTI_PROTO_ROW_BYTES_MAX + 1024 <=
                    WEFT_MESSAGE_BYTES_MAX,
                "a step's result, and what it becomes for one router, are one message each");
 

@@ -351,8 +351,8 @@ static void sample(weft_eng *eng, const struct wefti_engine_job *job, float *log
     out->sampled = is_forced || !has_grammar || (guide.mask && !guide.is_empty);
     if (is_forced) {
         out->token = guide.forced[0];
-        out->forced = guide.forced + 1;
-        out->n_forced = guide.n_forced - 1;
+        out->more = guide.forced + 1;
+        out->n_more = guide.n_forced - 1;
     } else if (out->sampled) {
         float *work = logits; /* raw ones are wanted later only for log-probabilities */
         if (job->logprobs && !wefti_sampler_is_plain(&input)) {
@@ -482,14 +482,14 @@ static weft_err compute(weft_eng *eng, const struct step *step, struct weft_errm
 
 /* Nothing follows an end. */
 static void append(weft_eng *eng, struct wefti_slot *slot, struct weft_step_out *out) {
-    uint32_t n = out->n_forced;
+    uint32_t n = out->n_more;
     if (weft_sampling_has_state(&slot->sampling)) out->sampler_state = slot->sampler_state;
     out->output_idx = slot->n_known - slot->n_prompt;
     wefti_slot_append(&eng->slots, slot, out->token);
-    for (out->n_forced = 0; out->n_forced < n && slot->finish == WEFT_END_NONE; out->n_forced++)
-        wefti_slot_append(&eng->slots, slot, out->forced[out->n_forced]);
+    for (out->n_more = 0; out->n_more < n && slot->finish == WEFT_END_NONE; out->n_more++)
+        wefti_slot_append(&eng->slots, slot, out->more[out->n_more]);
     if (!slot->guide || slot->finish != WEFT_END_NONE) return;
-    if (out->forced)
+    if (out->more)
         wefti_guides_accept(eng->guides, slot->guide);
     else
         (void)wefti_guides_add(eng->guides, slot->guide, out->token);

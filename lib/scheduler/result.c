@@ -57,9 +57,9 @@ static bool finish_is_plausible(const weft_sched *sched, const struct seq *seq,
                                 const struct weft_step_out *out) {
     if (ends_by_grammar(seq, out)) return true;
     struct ends ends = ends_at(sched, seq, seq->n_output + 1, out->sampled ? &out->token : NULL);
-    for (uint32_t i = 0; i < out->n_forced; i++) {
+    for (uint32_t i = 0; i < out->n_more; i++) {
         if (ends.length || ends.stop) return false;
-        ends = ends_at(sched, seq, seq->n_output + 2 + i, &out->forced[i]);
+        ends = ends_at(sched, seq, seq->n_output + 2 + i, &out->more[i]);
     }
     switch (out->finish) {
     case WEFT_END_NONE:
@@ -73,17 +73,17 @@ static bool finish_is_plausible(const weft_sched *sched, const struct seq *seq,
     }
 }
 
-static weft_err check_forced(const weft_sched *sched, const struct seq *seq,
-                             const struct weft_step_out *out, struct weft_errmsg *why) {
+static weft_err check_more(const weft_sched *sched, const struct seq *seq,
+                           const struct weft_step_out *out, struct weft_errmsg *why) {
     bool may_be =
         seq->req->sampling.grammar.kind != WEFT_GRAMMAR_NONE && out->sampled && !out->has_logprobs;
-    if (out->n_forced > 0 && (!may_be || out->n_forced > WEFT_FORCED_MAX))
+    if (out->n_more > 0 && (!may_be || out->n_more > WEFT_FORCED_MAX))
         return weft_err_set(why, WEFT_E_PROTO, "slot %u: nothing forces %u tokens", out->slot,
-                            out->n_forced);
-    for (uint32_t i = 0; i < out->n_forced; i++) {
-        if (out->forced[i] >= sched->options.n_vocab)
+                            out->n_more);
+    for (uint32_t i = 0; i < out->n_more; i++) {
+        if (out->more[i] >= sched->options.n_vocab)
             return weft_err_set(why, WEFT_E_PROTO, "slot %u: token %u of a vocabulary of %u",
-                                out->slot, out->forced[i], sched->options.n_vocab);
+                                out->slot, out->more[i], sched->options.n_vocab);
     }
     return WEFT_OK;
 }
@@ -93,7 +93,7 @@ static weft_err check_sample(const weft_sched *sched, const struct seq *seq,
     const struct weft_sampling *sampling = &seq->req->sampling;
     bool may_be_late = sampling->grammar.kind != WEFT_GRAMMAR_NONE && sampling->max_tokens > 0;
     bool has_results =
-        out->sampled || out->has_logprobs || out->n_forced > 0 || out->finish != WEFT_END_NONE;
+        out->sampled || out->has_logprobs || out->n_more > 0 || out->finish != WEFT_END_NONE;
     if (out->is_late && (!may_be_late || has_results))
         return weft_err_set(why, WEFT_E_PROTO, "slot %u cannot be late", out->slot);
     if (out->is_late) return WEFT_OK;
@@ -106,12 +106,12 @@ static weft_err check_sample(const weft_sched *sched, const struct seq *seq,
     if (out->sampled && out->output_idx != seq->n_output)
         return weft_err_set(why, WEFT_E_PROTO, "slot %u yields output token %u, expected was %u",
                             out->slot, out->output_idx, seq->n_output);
-    weft_err err = check_forced(sched, seq, out, why);
+    weft_err err = check_more(sched, seq, out, why);
     if (err) return err;
     if (!finish_is_plausible(sched, seq, out))
         return weft_err_set(why, WEFT_E_PROTO,
                             "slot %u cannot finish that way (%d) after %u tokens", out->slot,
-                            (int)out->finish, seq->n_output + 1 + out->n_forced);
+                            (int)out->finish, seq->n_output + 1 + out->n_more);
     if (out->has_logprobs != (out->sampled && sampling->n_logprobs >= 0))
         return weft_err_set(why, WEFT_E_PROTO, "slot %u: log-probabilities %s", out->slot,
                             out->has_logprobs ? "nobody asked for" : "are missing");
@@ -179,7 +179,7 @@ static weft_err check_out(const weft_sched *sched, const struct row *row,
     if (err) return err;
     if (row->samples) return check_sample(sched, row->seq, out, why);
     if (out->sampled || out->is_late || out->finish != WEFT_END_NONE || out->has_logprobs ||
-        out->n_forced > 0)
+        out->n_more > 0)
         return weft_err_set(why, WEFT_E_PROTO, "slot %u sampled before its last token", out->slot);
     return WEFT_OK;
 }
@@ -218,9 +218,9 @@ static weft_err prepare(weft_sched *sched, const struct plan_out *plan,
             if (err) return weft_err_set(why, err, "no memory for beams");
             continue;
         }
-        err = wefti_sched_seq_reserve_output(row->seq, 1 + result->outs[i].n_forced);
+        err = wefti_sched_seq_reserve_output(row->seq, 1 + result->outs[i].n_more);
         if (err) return weft_err_set(why, err, "no memory for output tokens");
-        n_events += result->outs[i].n_forced;
+        n_events += result->outs[i].n_more;
     }
     weft_err err = wefti_sched_events_reserve(sched, n_events);
     return err ? weft_err_set(why, err, "no memory for %u events", n_events) : WEFT_OK;
@@ -267,19 +267,19 @@ static void add_token(weft_sched *sched, struct seq *seq, uint32_t token) {
 
 /* Forced tokens are known at once. The row that is out computes the sampled one, and no longer reaches
  * the last: what is left comes as a chunk. */
-static void add_forced(weft_sched *sched, struct seq *seq, const struct weft_step_out *out) {
+static void add_more(weft_sched *sched, struct seq *seq, const struct weft_step_out *out) {
     struct row *next = next_row(sched, seq);
-    for (uint32_t i = 0; i < out->n_forced; i++) {
-        bool is_last = i + 1 == out->n_forced;
+    for (uint32_t i = 0; i < out->n_more; i++) {
+        bool is_last = i + 1 == out->n_more;
         struct weft_step_out one = {.sampled = true,
-                                    .token = out->forced[i],
+                                    .token = out->more[i],
                                     .output_idx = seq->n_output,
                                     .sampler_state = seq->sampler_state};
-        add_token(sched, seq, out->forced[i]);
+        add_token(sched, seq, out->more[i]);
         wefti_sched_event_push(sched, seq, &one, is_last ? out->finish : WEFT_END_NONE);
     }
-    sched->n_forced_tokens += out->n_forced;
-    if (out->n_forced == 0 || !next || !next->samples) return;
+    sched->n_forced_tokens += out->n_more;
+    if (out->n_more == 0 || !next || !next->samples) return;
     next->samples = false;
     seq->n_samples_out--;
 }
@@ -313,9 +313,9 @@ static void commit(weft_sched *sched, const struct row *row, const struct weft_s
         seq->sampler_state = out->sampler_state;
     }
     bool tells = out->sampled || out->n_prompt_logprobs > 0 || out->n_values > 0;
-    enum weft_end end = out->n_forced > 0 ? WEFT_END_NONE : out->finish;
+    enum weft_end end = out->n_more > 0 ? WEFT_END_NONE : out->finish;
     if (tells || end) wefti_sched_event_push(sched, seq, tells ? out : NULL, end);
-    add_forced(sched, seq, out);
+    add_more(sched, seq, out);
     if (out->is_late) hold(sched, seq);
     if (!out->finish) return;
     if (req->n_live == 1) sched->n_finished++;

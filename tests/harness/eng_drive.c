@@ -92,9 +92,14 @@ void drive_grant_kind(struct drive *drive, uint32_t slot, uint32_t gen, enum wef
     drive->grants[drive->n_grants++] = (struct weft_step_grant){slot, gen, kind, n_blocks, copy};
 }
 
-void drive_row(struct drive *drive, uint32_t slot, uint32_t gen, uint32_t n_tokens) {
+void drive_guessing_row(struct drive *drive, uint32_t slot, uint32_t gen, uint32_t n_tokens,
+                        uint32_t n_spec) {
     assert_true(drive->n_rows < DRIVE_PARTS);
-    drive->rows[drive->n_rows++] = (struct weft_step_row){slot, gen, n_tokens};
+    drive->rows[drive->n_rows++] = (struct weft_step_row){slot, gen, n_tokens, n_spec};
+}
+
+void drive_row(struct drive *drive, uint32_t slot, uint32_t gen, uint32_t n_tokens) {
+    drive_guessing_row(drive, slot, gen, n_tokens, 0);
 }
 
 struct weft_step_plan drive_plan(const struct drive *drive) {

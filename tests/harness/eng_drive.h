@@ -60,6 +60,9 @@ void drive_grant(struct drive *drive, uint32_t slot, uint32_t gen, const uint32_
 void drive_grant_kind(struct drive *drive, uint32_t slot, uint32_t gen, enum weft_kv_kind kind,
                       const uint32_t *blocks, uint32_t n_blocks);
 void drive_row(struct drive *drive, uint32_t slot, uint32_t gen, uint32_t n_tokens);
+/* One that may guess so many tokens. */
+void drive_guessing_row(struct drive *drive, uint32_t slot, uint32_t gen, uint32_t n_tokens,
+                        uint32_t n_spec);
 
 /* The plan as it stands. */
 struct weft_step_plan drive_plan(const struct drive *drive);

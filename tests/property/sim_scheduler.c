@@ -758,8 +758,8 @@ static void spoil_result(struct world *world, struct weft_step_result *result,
         out->finish = (enum weft_end)dice(world, 5);
         break;
     case 7:
-        out->forced = &beyond;
-        out->n_forced = 1;
+        out->more = &beyond;
+        out->n_more = 1;
         break;
     case 8:
         out->is_late = !out->is_late;

@@ -575,9 +575,9 @@ static void force(struct sim_worker *worker, struct slot *slot, struct weft_step
     uint64_t state = mix(slot->prompt_hash, worker->next_step);
     uint32_t n = weft_rand_below(&state, 2) ? 1 + weft_rand_below(&state, WEFT_FORCED_MAX) : 0;
     uint32_t *forced = worker->forced + (size_t)(out - worker->outs) * WEFT_FORCED_MAX;
-    out->forced = forced;
-    while (out->n_forced < n && slot->finish == WEFT_END_NONE)
-        forced[out->n_forced++] = take_next(worker, slot);
+    out->more = forced;
+    while (out->n_more < n && slot->finish == WEFT_END_NONE)
+        forced[out->n_more++] = take_next(worker, slot);
 }
 
 /* The sampled token stands behind what it continues. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/minmax.h"
 #include "base/rand.h"
 
 /* ------------------------------------------------------------------------------- comparison --- */
@@ -159,12 +160,13 @@ static bool same_snapshot(const struct weft_msg_snapshot *a, const struct weft_m
 static bool same_out(const struct weft_step_out *a, const struct weft_step_out *b) {
     if (a->slot != b->slot || a->gen != b->gen || a->ran != b->ran || a->sampled != b->sampled ||
         a->finish != b->finish || a->has_logprobs != b->has_logprobs ||
-        a->prompt_pos != b->prompt_pos || a->is_late != b->is_late)
+        a->prompt_pos != b->prompt_pos || a->is_late != b->is_late ||
+        a->n_proposed != b->n_proposed || a->n_accepted != b->n_accepted)
         return false;
-    if (!same_items(a->forced, a->n_forced, b->forced, b->n_forced, sizeof *a->forced) ||
-        !same_items(a->values, a->n_values, b->values, b->n_values, sizeof *a->values) ||
+    if (!same_items(a->values, a->n_values, b->values, b->n_values, sizeof *a->values) ||
         !same_state(a->sampler_state, b->sampler_state))
         return false;
+    if (!same_items(a->more, a->n_more, b->more, b->n_more, sizeof *a->more)) return false;
     if (a->sampled && (a->token != b->token || a->output_idx != b->output_idx)) return false;
     if (a->has_logprobs && !same_logprobs(&a->logprobs, 1, &b->logprobs, 1)) return false;
     return same_logprobs(a->prompt_logprobs, a->n_prompt_logprobs, b->prompt_logprobs,
@@ -173,8 +175,8 @@ static bool same_out(const struct weft_step_out *a, const struct weft_step_out *
 
 static bool same_result(const struct weft_step_result *a, const struct weft_step_result *b) {
     if (a->epoch != b->epoch || a->step != b->step || a->busy_us != b->busy_us ||
-        a->idle_us != b->idle_us || a->spill_us != b->spill_us || a->n_tokens != b->n_tokens ||
-        a->n_outs != b->n_outs)
+        a->idle_us != b->idle_us || a->spill_us != b->spill_us || a->draft_us != b->draft_us ||
+        a->catch_up_us != b->catch_up_us || a->n_tokens != b->n_tokens || a->n_outs != b->n_outs)
         return false;
     for (uint32_t i = 0; i < a->n_outs; i++) {
         if (!same_out(&a->outs[i], &b->outs[i])) return false;
@@ -550,9 +552,11 @@ static void fill_result(struct weft_step_result *result, bool max) {
                                      .sampled = true,
                                      .token = 300,
                                      .output_idx = 1,
-                                     .n_forced = 2,
+                                     .n_more = 2,
                                      .sampler_state = 9.75,
-                                     .forced = forced};
+                                     .more = forced,
+                                     .n_proposed = WEFT_SPEC_TOKENS_MAX,
+                                     .n_accepted = 1};
     outs[4] = (struct weft_step_out){.slot = 6,
                                      .gen = 1,
                                      .ran = true,
@@ -569,7 +573,8 @@ static void fill_result(struct weft_step_result *result, bool max) {
                                         .outs = outs};
     if (!max) return;
     result->epoch = result->step = UINT64_MAX;
-    result->busy_us = result->idle_us = result->spill_us = UINT32_MAX;
+    result->busy_us = result->idle_us = result->spill_us = result->draft_us = UINT32_MAX;
+    result->catch_up_us = UINT32_MAX;
     result->n_tokens = WEFT_BATCHED_TOKENS_MAX;
 }
 
@@ -583,7 +588,9 @@ static void fill_plan(struct weft_step_plan *plan, bool max) {
     static const struct weft_step_grant grants[] = {{3, 9, WEFT_KV_FULL, 1, blocks},
                                                     {4, 1, WEFT_KV_WINDOWED, 3, blocks + 1}};
     static const struct weft_step_row rows[] = {
-        {3, 9, 1}, {4, 1, 1}, {WEFT_SEQS_MAX - 1, UINT32_MAX, WEFT_BATCHED_TOKENS_MAX - 2}};
+        {3, 9, 1, 0},
+        {4, 1, 1, WEFT_SPEC_TOKENS_MAX},
+        {WEFT_SEQS_MAX - 1, UINT32_MAX, WEFT_BATCHED_TOKENS_MAX - 2, 0}};
     static struct weft_step_start starts[2];
     memset(starts, 0, sizeof starts);
     starts[0] = (struct weft_step_start){
@@ -1003,8 +1010,10 @@ static void random_out(uint64_t *rand, struct weft_step_out *out) {
     out->ran = coin(rand);
     out->sampled = out->ran && coin(rand);
     out->is_late = out->ran && !out->sampled && coin(rand);
-    out->n_forced = out->sampled && coin(rand) ? count(rand, WEFT_FORCED_MAX) : 0;
-    out->forced = tokens(rand, out->n_forced);
+    out->n_more = out->sampled && coin(rand) ? count(rand, WEFT_MORE_MAX) : 0;
+    out->more = tokens(rand, out->n_more);
+    out->n_proposed = out->ran ? number(rand, WEFT_SPEC_TOKENS_MAX) : 0;
+    out->n_accepted = number(rand, weft_min_u32(out->n_proposed, out->n_more));
     out->sampler_state = random_state(rand);
     out->token = number(rand, WEFT_VOCAB_MAX - 1);
     out->output_idx = number(rand, WEFT_CONTEXT_MAX);
@@ -1072,7 +1081,8 @@ static void random_plan(uint64_t *rand, struct weft_step_plan *plan) {
     struct weft_step_row *rows = take(plan->n_rows, sizeof *rows);
     for (uint32_t i = 0; i < plan->n_rows; i++)
         rows[i] = (struct weft_step_row){number(rand, WEFT_SEQS_MAX - 1), number(rand, UINT32_MAX),
-                                         1 + weft_rand_below(rand, 200)};
+                                         1 + weft_rand_below(rand, 200),
+                                         number(rand, WEFT_SPEC_TOKENS_MAX)};
     plan->releases = releases;
     plan->starts = starts;
     plan->spills = random_spills(rand, &plan->n_spills);
@@ -1234,6 +1244,8 @@ void proto_random(uint64_t *rand, struct weft_msg *msg) {
         msg->result.busy_us = number(rand, UINT32_MAX);
         msg->result.idle_us = number(rand, UINT32_MAX);
         msg->result.spill_us = number(rand, UINT32_MAX);
+        msg->result.draft_us = number(rand, UINT32_MAX);
+        msg->result.catch_up_us = number(rand, UINT32_MAX);
         msg->result.n_tokens = number(rand, WEFT_BATCHED_TOKENS_MAX);
         msg->result.n_outs = count(rand, 100);
         struct weft_step_out *outs = take(msg->result.n_outs, sizeof *outs);

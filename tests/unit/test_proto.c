@@ -520,12 +520,14 @@ static void a_submit_that_contradicts_itself_is_refused(void **state) {
 static void a_plan_that_contradicts_itself_is_refused(void **state) {
     struct fixture *fix = *state;
     struct weft_msg msg = sample(WEFT_MSG_PLAN, false);
-    struct weft_step_row rows[2] = {{0, 1, WEFT_BATCHED_TOKENS_MAX}, {1, 1, 1}};
+    struct weft_step_row rows[2] = {{0, 1, WEFT_BATCHED_TOKENS_MAX, 0}, {1, 1, 1, 0}};
     msg.plan.rows = rows;
     assert_refused(fix, &msg, WEFT_E_PROTO, "rows entry 1 has 1 tokens");
     rows[0].n_tokens = 0;
     assert_refused(fix, &msg, WEFT_E_PROTO, "rows entry 0 has 0 tokens");
-    rows[0] = (struct weft_step_row){WEFT_SEQS_MAX, 1, 1};
+    rows[0] = (struct weft_step_row){0, 1, 1, WEFT_SPEC_TOKENS_MAX + 1};
+    assert_refused(fix, &msg, WEFT_E_PROTO, "rows entry 0 wants 17 guesses");
+    rows[0] = (struct weft_step_row){WEFT_SEQS_MAX, 1, 1, 0};
     assert_refused(fix, &msg, WEFT_E_TOOBIG, "slot 4096");
 
     msg = sample(WEFT_MSG_PLAN, false);
@@ -616,19 +618,28 @@ static void results_and_events_that_contradict_themselves_are_refused(void **sta
     bits[2] = 0xf8; /* a NaN */
     assert_int_equal(decode(fix, fix->buf.data, fix->buf.len), WEFT_E_PROTO);
 
-    /* [9, epoch, step, busy, idle, n_tokens, [[slot, gen, flags, token, idx, finish, logprobs, pos, prompt, forced,
-     * values, state]], spill] */
-    char result[] = "\x98\x09\0\0\0\0\0\x91\x9c\0\0\2\0\0\0\xc0\0\xc0\xc4\4\1\0\0\0\xc4\0\0\0";
+    /* [9, epoch, step, busy, idle, n_tokens, [[slot, gen, flags, token, idx, finish, logprobs, pos, prompt, more,
+     * values, state, proposed, accepted]], spill, draft, catch_up] */
+    char result[] =
+        "\x9a\x09\0\0\0\0\0\x91\x9e\0\0\2\0\0\0\xc0\0\xc0\xc4\4\1\0\0\0\xc4\0\0\0\0\0\0\0";
     assert_bytes_refused(fix, result, sizeof result - 1, WEFT_E_PROTO, "but forced tokens");
     result[11] = 3;
     assert_int_equal(decode(fix, result, sizeof result - 1), WEFT_OK);
+    result[28] = 1;
+    assert_bytes_refused(fix, result, sizeof result - 1, WEFT_E_PROTO, "1 of 0 guesses accepted");
+    result[27] = 2;
+    assert_int_equal(decode(fix, result, sizeof result - 1), WEFT_OK);
+    result[28] = 2;
+    assert_bytes_refused(fix, result, sizeof result - 1, WEFT_E_PROTO,
+                         "2 of 2 guesses accepted, 1");
+    result[27] = result[28] = 0;
     result[11] = 7;
     assert_bytes_refused(fix, result, sizeof result - 1, WEFT_E_PROTO, "is late and sampled");
     result[11] = 4;
     assert_bytes_refused(fix, result, sizeof result - 1, WEFT_E_PROTO, "did not run");
     result[11] = 3;
     result[22] = 0x20; /* beyond any vocabulary */
-    assert_bytes_refused(fix, result, sizeof result - 1, WEFT_E_TOOBIG, "forced");
+    assert_bytes_refused(fix, result, sizeof result - 1, WEFT_E_TOOBIG, "more");
 
     /* [6, [[id, attempt, choice, flags, token, idx, end, logprobs, pos, prompt, cached, queued,
      * values, state]]] */
@@ -663,7 +674,8 @@ static void values_come_with_an_end_and_without_a_token(void **state) {
     assert_int_equal(fix->msg.events.events[0].n_values, 1);
     event[7] = 1;
     assert_bytes_refused(fix, event, sizeof event - 1, WEFT_E_PROTO, "with a token");
-    char result[] = "\x98\x09\0\0\0\0\0\x91\x9c\0\0\2\0\0\2\xc0\0\xc0\xc4\0\xc4\4\0\0\0\0\0\0";
+    char result[] =
+        "\x9a\x09\0\0\0\0\0\x91\x9e\0\0\2\0\0\2\xc0\0\xc0\xc4\0\xc4\4\0\0\0\0\0\0\0\0\0\0";
     assert_int_equal(decode(fix, result, sizeof result - 1), WEFT_OK);
     assert_int_equal(fix->msg.result.outs[0].n_values, 1);
     result[14] = 0;

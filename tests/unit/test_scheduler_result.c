@@ -97,7 +97,7 @@ static void make_guided_step(struct bench *bench, struct truth *truth) {
     begin_lie(truth);
     truth->outs[0].is_late = false;
     truth->outs[0].sampled = true;
-    truth->outs[0].n_forced = 0;
+    truth->outs[0].n_more = 0;
     truth->outs[0].output_idx = 0;
     truth->outs[0].token = bench_token(bench, 1, 0);
     truth->outs[0].finish = WEFT_END_NONE;
@@ -108,21 +108,21 @@ static void forced_tokens_are_checked(void **state) {
     struct truth truth;
     uint32_t forced[WEFT_FORCED_MAX + 1] = {0};
     make_guided_step(bench, &truth);
-    truth.outs[0].forced = forced;
-    truth.outs[0].n_forced = WEFT_FORCED_MAX + 1;
+    truth.outs[0].more = forced;
+    truth.outs[0].n_more = WEFT_FORCED_MAX + 1;
     assert_refused(bench, &truth, "nothing forces 33 tokens");
-    truth.outs[0].n_forced = 10;
+    truth.outs[0].n_more = 10;
     assert_refused(bench, &truth, "cannot finish that way");
-    truth.outs[0].n_forced = 9;
+    truth.outs[0].n_more = 9;
     assert_refused(bench, &truth, "cannot finish that way"); /* it is at its length */
-    truth.outs[0].n_forced = 3;
+    truth.outs[0].n_more = 3;
     forced[1] = 999;
     assert_refused(bench, &truth, "cannot finish that way"); /* nothing follows an end */
-    truth.outs[0].n_forced = 2;
+    truth.outs[0].n_more = 2;
     assert_refused(bench, &truth, "cannot finish that way"); /* it must be told */
     forced[1] = bench->options.n_vocab;
     assert_refused(bench, &truth, "of a vocabulary of");
-    truth.outs[0].n_forced = 1;
+    truth.outs[0].n_more = 1;
     truth.outs[0].sampled = false;
     truth.outs[0].finish = WEFT_END_COMPLETE;
     assert_refused(bench, &truth, "nothing forces 1 tokens");
@@ -135,8 +135,8 @@ static void only_a_grammar_forces_or_is_late(void **state) {
     struct truth truth;
     static const uint32_t forced[] = {0};
     make_decode_step(bench, &truth);
-    truth.outs[0].forced = forced;
-    truth.outs[0].n_forced = 1;
+    truth.outs[0].more = forced;
+    truth.outs[0].n_more = 1;
     assert_refused(bench, &truth, "nothing forces 1 tokens");
     begin_lie(&truth);
     truth.outs[0].is_late = true;
@@ -156,8 +156,8 @@ static void forced_tokens_come_as_a_chunk(void **state) {
     make_guided_step(bench, &truth);
     for (uint32_t i = 0; i < 6; i++)
         forced[i] = bench_token(bench, 1, i + 1);
-    truth.outs[0].forced = forced;
-    truth.outs[0].n_forced = 6;
+    truth.outs[0].more = forced;
+    truth.outs[0].n_more = 6;
     const struct weft_step_plan *plan = NULL;
     assert_true(weft_sched_plan(bench->sched, bench->now_us, &plan));
     assert_int_equal(plan->n_rows, 1);
@@ -194,8 +194,8 @@ static void forced_tokens_wait_for_no_prompt(void **state) {
     make_guided_step(bench, &truth);
     for (uint32_t i = 0; i < 6; i++)
         forced[i] = bench_token(bench, 1, i + 1);
-    truth.outs[0].forced = forced;
-    truth.outs[0].n_forced = 6;
+    truth.outs[0].more = forced;
+    truth.outs[0].n_more = 6;
     assert_int_equal(weft_sched_result(bench->sched, bench->now_us, &truth.lie, &why), WEFT_OK);
     bench_collect(bench);
     struct weft_submit rival = bench_request(bench, 2, 100, 2);

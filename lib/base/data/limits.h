@@ -79,6 +79,10 @@
 #define WEFT_SLO_US_MAX 86400000000ull    /* a wish of a time: a day */
 #define WEFT_WEIGHT_MAX 1000000           /* of a tenant */
 #define WEFT_FORCED_MAX 32                /* tokens of one row beside the sampled one */
+/* Guessed tokens of one row: beyond 16 hardly any comes true, and each of them costs its row. */
+#define WEFT_SPEC_TOKENS_MAX 16
+#define WEFT_MORE_MAX (WEFT_SPEC_TOKENS_MAX + WEFT_FORCED_MAX)
+#define WEFT_SPEC_NGRAM_MAX 8 /* the longest match looked for: each length has an index */
 
 #define WEFT_SEQ_ADAPTERS_MAX 4 /* LoRA adapters of one request */
 #define WEFT_LORAS_MAX 1024     /* --max-loras */

@@ -7,6 +7,11 @@
  *          tokens are its prompt, then its output. It has `n_computed` tokens in the KV cache. A
  *          row computes n_tokens more; when it reaches the last known token the worker samples the
  *          next one and appends it.
+ * Guesses  Such a row may let the worker guess what comes next (speculative decoding). It computes the
+ *          tokens it guessed in the same step, and samples at the last known token as ever. While what
+ *          it sampled is what it had guessed, it goes on with the next position: all that it knew of a
+ *          sequence without guesses is known there too, so the tokens are the same. n_computed then
+ *          grows by the guesses that came true as well; what was computed of others is written over.
  * Blocks   Layers whose window is shorter than sequences may get have blocks of their own kind, in a
  *          pool with ids of its own. A sequence has a table per kind; entry i holds the tokens from
  *          i * block_size on. The scheduler takes back windowed blocks without a word, once no later
@@ -82,6 +87,9 @@ struct weft_step_release { /* the slot is free; its generation never comes back 
 struct weft_step_row {
     uint32_t slot, gen;
     uint32_t n_tokens; /* >= 1; a prompt chunk, 1 to decode, or forced ones */
+    /* Tokens beyond that the worker may guess, if the row reaches the last known one: at most
+     * WEFT_SPEC_TOKENS_MAX, and as far as blocks, lengths and what it finds allow. */
+    uint32_t n_spec;
 };
 
 struct weft_step_plan {
@@ -115,10 +123,13 @@ struct weft_step_out { /* one per row, in the plan's order */
     bool is_late;
     uint32_t token;
     uint32_t output_idx; /* 0 for the first token after the prompt */
-    /* [n_forced] what follows `token`, each the only token that its grammar has there; at most
-     * WEFT_FORCED_MAX. Without log-probabilities alone. */
-    const uint32_t *forced;
-    uint32_t n_forced;
+    /* [n_more] what follows `token`: first n_accepted that were sampled where a guess had come true, then
+     * forced ones, each the only token that its grammar has there. At most WEFT_MORE_MAX; without
+     * log-probabilities alone. */
+    const uint32_t *more;
+    uint32_t n_more;
+    uint32_t n_proposed; /* guesses that were computed, */
+    uint32_t n_accepted; /* and how many of them came true: n_computed grew by these, too */
     /* After these tokens: NONE, STOP or LENGTH. Not sampled: LENGTH, with max_tokens 0 after the prompt;
      * COMPLETE and GRAMMAR. */
     enum weft_end finish;
@@ -138,7 +149,9 @@ struct weft_step_result {
     uint32_t
         idle_us; /* waiting for this plan since the step before ended; 0 if nothing ran before */
     uint32_t n_tokens; /* computed */
-    uint32_t spill_us; /* of busy_us: for the plan's spills and restores */
+    uint32_t spill_us; /* of busy_us: for the plan's spills and restores, */
+    uint32_t draft_us; /* and for guesses, */
+    uint32_t catch_up_us; /* of which to compute what sequences had before */
     uint32_t n_outs;
     const struct weft_step_out *outs;
 };
