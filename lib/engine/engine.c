@@ -31,6 +31,7 @@ static void lay_out(weft_eng *eng, struct wefti_memory_layout *layout) {
     eng->sets = wefti_memory_reserve(layout, n_seqs + 1, sizeof *eng->sets);
     eng->row_sets = wefti_memory_reserve(layout, n_tokens, sizeof(struct wefti_lora_set *));
     eng->logit_rows = wefti_memory_reserve(layout, n_tokens, sizeof *eng->logit_rows);
+    eng->is_chained = wefti_memory_reserve(layout, n_tokens, sizeof *eng->is_chained);
     eng->jobs = wefti_memory_reserve(layout, n_tokens, sizeof *eng->jobs);
     eng->prompt_logprobs = wefti_memory_reserve(layout, n_tokens, sizeof *eng->prompt_logprobs);
     eng->spans = wefti_memory_reserve(layout, n_seqs, sizeof *eng->spans);
@@ -194,6 +195,9 @@ static weft_err reserve(weft_eng *eng, const weft_model *model,
                                   to_come + options->n_sharers * scratch_bytes, info, why);
     if (!err) err = wefti_spill_open(&eng->spill, options, &eng->kv, why);
     if (!err) err = wefti_slots_init(&eng->slots, info, why);
+    if (!err)
+        err = wefti_ngram_init(&eng->ngram, options->ngram_max, info->max_seqs, info->max_model_len,
+                               info->home, why);
     if (!err && options->profile) err = wefti_profile_new(info->n_threads, &eng->profile, why);
     if (err) return err;
     const struct wefti_forward_config config = forward_config(eng, model);
@@ -304,6 +308,7 @@ void weft_eng_free(weft_eng *eng) {
     wefti_forward_free(eng->forward);
     wefti_loras_free(eng->loras);
     wefti_profile_free(eng->profile);
+    wefti_ngram_fini(&eng->ngram);
     wefti_slots_fini(&eng->slots);
     wefti_weights_close(&eng->weights);
     wefti_spill_close(&eng->spill);

@@ -117,6 +117,9 @@ struct weft_eng_options {
     uint32_t n_copies; /* those of them that pack now, each for itself and others */
     uint32_t max_seqs, max_batched_tokens;
     uint32_t max_model_len; /* 0: the model's context */
+    /* What rows with n_spec guess by: what came after the same last tokens before, so many of them or
+     * fewer, down to 2; at most WEFT_SPEC_NGRAM_MAX. 0: they guess nothing. */
+    uint32_t ngram_max;
     uint32_t n_threads;     /* 0: one per allowed CPU, no more than the cgroup's CPU quota grants */
     /* A memfd that outlives this process and keeps the packed weights, or -1: private memory.
      * Empty: this process packs into it and seals it. Filled: its header (layout, which follows

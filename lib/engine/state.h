@@ -9,6 +9,7 @@
 #include "base/step.h"
 #include "engine/engine.h"
 #include "forward/forward.h"
+#include "guess/ngram.h"
 #include "kernels/kernels.h"
 #include "lora/adapters.h"
 #include "runtime/kv_cache.h"
@@ -26,6 +27,8 @@ struct wefti_engine_job {
     uint32_t out_idx;
     bool samples;                   /* else: the log-probability of the prompt's next token */
     bool waits;                     /* for a mask that is not there */
+    bool is_guess;                  /* the row's token is one, `guess`, */
+    uint32_t pos, guess;            /* at this position */
     uint32_t target;                /* that token */
     struct weft_logprobs *logprobs; /* NULL: none wanted */
     struct wefti_sampler_top top;
@@ -40,6 +43,7 @@ struct weft_eng {
     struct wefti_kv_cache kv;
     struct wefti_spill spill;
     struct wefti_slots slots;
+    struct wefti_ngram ngram;
     wefti_guides *guides; /* NULL: of a rank that does not sample */
     wefti_loras *loras;   /* NULL: there may be none */
     struct wefti_forward *forward;
@@ -69,6 +73,7 @@ struct weft_eng {
     const struct wefti_lora_set **row_sets;    /* [max_batched_tokens] */
     bool has_row_sets;                         /* some are not NULL */
     uint32_t *logit_rows;                      /* [max_batched_tokens] */
+    bool *is_chained;                          /* [max_batched_tokens], of logit rows: guesses' */
     struct wefti_engine_job *jobs;             /* [max_batched_tokens], one per logit row */
     struct wefti_forward_span *spans;          /* [max_seqs] */
     uint32_t *span_slots;                      /* [max_seqs] whose they are */

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/minmax.h"
 #include "collective/collective.h"
+#include "guess/guess.h"
 #include "runtime/plan_check.h"
 
 /* A step waits so long for masks that are not there; then their sequences are late, and sample from the
@@ -125,6 +126,7 @@ static void commit_plan(weft_eng *eng, const struct weft_step_plan *plan) {
     }
     for (uint32_t i = 0; i < plan->n_starts; i++) {
         wefti_slot_start(&eng->slots, &plan->starts[i]);
+        wefti_ngram_clear(&eng->ngram, plan->starts[i].slot);
         start_guide(eng, &plan->starts[i]);
         wefti_loras_take(eng->loras, plan->starts[i].adapters, plan->starts[i].n_adapters,
                          &eng->sets[plan->starts[i].slot]);
@@ -178,6 +180,7 @@ static uint32_t add_last_row(weft_eng *eng, struct step *step, uint32_t flat_row
 static struct wefti_engine_job *add_job(weft_eng *eng, struct step *step, uint32_t flat_row,
                                         uint32_t out_idx) {
     eng->logit_rows[step->n_jobs] = add_last_row(eng, step, flat_row);
+    eng->is_chained[step->n_jobs] = false;
     struct wefti_engine_job *job = &eng->jobs[step->n_jobs++];
     *job = (struct wefti_engine_job){.out_idx = out_idx};
     return job;
@@ -228,6 +231,35 @@ static void gather_held(weft_eng *eng, struct step *step, struct wefti_slot *slo
     want_sample(eng, job, slot);
 }
 
+/* A row of the batch, which sees so many of its sequence after its own position. */
+static void add_token(weft_eng *eng, struct step *step, const struct wefti_slot *slot, uint32_t pos,
+                      uint32_t n_after) {
+    uint32_t flat = step->n_tokens++;
+    const struct wefti_lora_set *set = &eng->sets[slot - eng->slots.slots];
+    eng->tokens[flat] = slot->tokens[pos];
+    for (uint32_t kind = 0; kind < eng->slots.n_kinds; kind++)
+        eng->rows[kind][flat] = (struct weft_attn_row){slot->table[kind], pos, n_after};
+    eng->is_second[flat] = slot->pooling.n_first > 0 && pos >= slot->pooling.n_first;
+    eng->is_long[flat] = slot->n_prompt > eng->long_prompt;
+    eng->row_sets[flat] = set->n > 0 ? set : NULL;
+}
+
+/* What is guessed comes after the last known token, in the same batch. */
+static void add_guesses(weft_eng *eng, struct step *step, const struct wefti_slot *slot,
+                        uint32_t out_idx) {
+    for (uint32_t i = 0; i < slot->n_guesses; i++) {
+        uint32_t pos = slot->n_known + i;
+        add_token(eng, step, slot, pos, 0);
+        struct wefti_engine_job *job = add_job(eng, step, step->n_tokens - 1, out_idx);
+        eng->is_chained[step->n_jobs - 1] = true;
+        job->is_guess = true;
+        job->pos = pos;
+        job->guess = slot->tokens[pos];
+        want_sample(eng, job, slot);
+    }
+    eng->outs[out_idx].n_proposed = slot->n_guesses;
+}
+
 /* Puts the tokens of a row into the batch, and notes which of them need logits, and for what. */
 static void gather_row(weft_eng *eng, struct step *step, const struct weft_step_row *row,
                        uint32_t out_idx) {
@@ -235,33 +267,28 @@ static void gather_row(weft_eng *eng, struct step *step, const struct weft_step_
     struct weft_step_out *out = &eng->outs[out_idx];
     struct weft_step_seq seq = wefti_slot_seq(&eng->slots, slot);
     struct weft_step_span span = weft_step_prompt_span(&seq, row->n_tokens);
-    uint32_t first = slot->n_computed, end = first + row->n_tokens, flat = step->n_tokens;
+    uint32_t first = slot->n_computed, end = first + row->n_tokens;
     const struct wefti_lora_set *set = &eng->sets[row->slot];
     eng->has_row_sets = eng->has_row_sets || set->n > 0;
     out->ran = true;
     out->prompt_pos = span.begin;
     out->n_prompt_logprobs = span.end - span.begin;
     out->prompt_logprobs = eng->prompt_logprobs + step->n_prompt_logprobs;
-    for (uint32_t pos = first; pos < end; pos++, flat++) {
-        eng->tokens[flat] = slot->tokens[pos];
-        for (uint32_t kind = 0; kind < eng->slots.n_kinds; kind++)
-            eng->rows[kind][flat] = (struct weft_attn_row){
-                slot->table[kind], pos, eng->info.is_encoder ? end - 1 - pos : 0};
-        eng->is_second[flat] = slot->pooling.n_first > 0 && pos >= slot->pooling.n_first;
-        eng->is_long[flat] = slot->n_prompt > eng->long_prompt;
-        eng->row_sets[flat] = set->n > 0 ? set : NULL;
+    for (uint32_t pos = first; pos < end; pos++) {
+        add_token(eng, step, slot, pos, eng->info.is_encoder ? end - 1 - pos : 0);
         if (pos + 1 < span.begin || pos + 1 >= span.end) continue;
-        struct wefti_engine_job *job = add_job(eng, step, flat, out_idx);
+        struct wefti_engine_job *job = add_job(eng, step, step->n_tokens - 1, out_idx);
         job->target = slot->tokens[pos + 1];
         give_top(eng, job, &eng->prompt_logprobs[step->n_prompt_logprobs++],
                  n_top_of(eng, slot->sampling.n_prompt_logprobs));
     }
-    if (slot->n_values > 0) want_values(eng, step, out_idx, step->n_tokens, row->n_tokens);
-    step->n_tokens = flat;
+    if (slot->n_values > 0)
+        want_values(eng, step, out_idx, step->n_tokens - row->n_tokens, row->n_tokens);
     slot->n_computed = end;
     if (span.end > span.begin) slot->n_prompt_logprobs_done = span.end;
     if (end < slot->n_known || !wefti_slot_may_sample(&eng->slots, slot)) return;
-    want_sample(eng, add_job(eng, step, flat - 1, out_idx), slot);
+    want_sample(eng, add_job(eng, step, step->n_tokens - 1, out_idx), slot);
+    add_guesses(eng, step, slot, out_idx);
 }
 
 static void gather(weft_eng *eng, struct step *step) {
@@ -325,18 +352,29 @@ static enum weft_end guide_end(const struct wefti_guide *guide) {
     return guide->mask && guide->may_end ? WEFT_END_COMPLETE : WEFT_END_GRAMMAR;
 }
 
-/* Samples, or sets out->finish, or is late. */
-static void sample(weft_eng *eng, const struct wefti_engine_job *job, float *logits,
-                   uint32_t thread_idx) {
-    struct weft_step_out *out = &eng->outs[job->out_idx];
+/* What the logits of a sequence's last known token come to. */
+struct draw {
+    bool is_late; /* there is no mask yet */
+    bool sampled;
+    uint32_t token;
+    const uint32_t *forced; /* [n_forced] what follows it */
+    uint32_t n_forced;
+    enum weft_end end; /* in place of a token */
+};
+
+/* A guess goes without waiting where its mask is late: the next step comes to the same position. */
+static struct draw sample(weft_eng *eng, const struct wefti_engine_job *job, float *logits,
+                          uint32_t thread_idx) {
+    const struct weft_step_out *out = &eng->outs[job->out_idx];
     struct wefti_slot *slot = &eng->slots.slots[out->slot];
     struct wefti_sampler_scratch *scratch = &eng->samplers[thread_idx];
     uint32_t n_vocab = eng->info.n_vocab;
     bool has_grammar = slot->sampling.grammar.kind != WEFT_GRAMMAR_NONE;
     struct wefti_guide guide = {0};
+    struct draw draw = {0};
     bool is_there = !has_grammar || await_guide(eng, slot, job->waits, thread_idx, &guide);
-    out->is_late = !is_there && hold(eng, slot, logits);
-    if (out->is_late) return;
+    draw.is_late = !is_there && (job->is_guess || hold(eng, slot, logits));
+    if (draw.is_late) return draw;
     slot->is_late = false;
     struct wefti_sampler_input input = {
         .sampling = &slot->sampling,
@@ -348,22 +386,23 @@ static void sample(weft_eng *eng, const struct wefti_engine_job *job, float *log
         .state = &slot->sampler_state,
     };
     bool is_forced = guide.n_forced > 0;
-    out->sampled = is_forced || !has_grammar || (guide.mask && !guide.is_empty);
+    draw.sampled = is_forced || !has_grammar || (guide.mask && !guide.is_empty);
     if (is_forced) {
-        out->token = guide.forced[0];
-        out->more = guide.forced + 1;
-        out->n_more = guide.n_forced - 1;
-    } else if (out->sampled) {
+        draw.token = guide.forced[0];
+        draw.forced = guide.forced + 1;
+        draw.n_forced = guide.n_forced - 1;
+    } else if (draw.sampled) {
         float *work = logits; /* raw ones are wanted later only for log-probabilities */
         if (job->logprobs && !wefti_sampler_is_plain(&input)) {
             work = scratch->work;
             memcpy(work, logits, n_vocab * sizeof *work);
         }
-        out->token = wefti_sampler_choose(eng->kern, &input, work, n_vocab, scratch);
+        draw.token = wefti_sampler_choose(eng->kern, &input, work, n_vocab, scratch);
         /* Where a bias forbids all that the grammar allows, any token is as bad. */
-        out->sampled = !has_grammar || wefti_guide_allows(&guide, out->token);
+        draw.sampled = !has_grammar || wefti_guide_allows(&guide, draw.token);
     }
-    if (!out->sampled) out->finish = guide_end(&guide);
+    if (!draw.sampled) draw.end = guide_end(&guide);
+    return draw;
 }
 
 static void take_scores(const weft_eng *eng, const struct wefti_engine_job *job,
@@ -373,9 +412,63 @@ static void take_scores(const weft_eng *eng, const struct wefti_engine_job *job,
         job->scores[i] = logits[pooling->ids[i]];
 }
 
-/* Of logits that may be changed, by any thread. */
+/* A guess that came true was computed as the sequence's last token, and the next one follows from it. */
+static bool comes_true(const struct wefti_slot *slot, const struct wefti_engine_job *job) {
+    return slot->finish == WEFT_END_NONE && slot->n_computed == job->pos &&
+           slot->n_known == job->pos + 1 && slot->tokens[job->pos] == job->guess;
+}
+
+/* A sampled token joins its sequence. Nothing follows an end. */
+static void append(weft_eng *eng, struct wefti_slot *slot, const struct draw *draw) {
+    wefti_slot_append(&eng->slots, slot, draw->token);
+    for (uint32_t i = 0; i < draw->n_forced && slot->finish == WEFT_END_NONE; i++)
+        wefti_slot_append(&eng->slots, slot, draw->forced[i]);
+    if (!slot->guide || slot->finish != WEFT_END_NONE) return;
+    if (draw->forced)
+        wefti_guides_accept(eng->guides, slot->guide);
+    else
+        (void)wefti_guides_add(eng->guides, slot->guide, draw->token);
+}
+
+/* The row's token stays uncomputed where nothing could be sampled after it: a step to come tells why. */
+static void take_guess(weft_eng *eng, const struct wefti_engine_job *job, const struct draw *draw) {
+    struct weft_step_out *out = &eng->outs[job->out_idx];
+    struct wefti_slot *slot = &eng->slots.slots[out->slot];
+    if (!draw->sampled) return;
+    slot->n_computed = job->pos + 1;
+    append(eng, slot, draw);
+    out->n_accepted++;
+    if (weft_sampling_has_state(&slot->sampling)) out->sampler_state = slot->sampler_state;
+    out->n_more = slot->n_known - slot->n_prompt - out->output_idx - 1;
+}
+
+static void take(weft_eng *eng, const struct wefti_engine_job *job, const struct draw *draw) {
+    struct weft_step_out *out = &eng->outs[job->out_idx];
+    struct wefti_slot *slot = &eng->slots.slots[out->slot];
+    if (job->is_guess) {
+        take_guess(eng, job, draw);
+        return;
+    }
+    out->is_late = draw->is_late;
+    out->sampled = draw->sampled;
+    out->finish = draw->end;
+    if (!draw->sampled) return;
+    out->token = draw->token;
+    out->output_idx = slot->n_known - slot->n_prompt;
+    out->more = slot->tokens + slot->n_known + 1;
+    append(eng, slot, draw);
+    if (weft_sampling_has_state(&slot->sampling)) out->sampler_state = slot->sampler_state;
+    out->n_more = slot->n_known - slot->n_prompt - out->output_idx - 1;
+}
+
+/* What the other ranks hear of a draw; NONE: nothing came of it. */
+static uint32_t shared_of(const struct draw *draw) {
+    return draw->sampled ? draw->token : SHARED_END(draw->end);
+}
+
+/* Of logits that may be changed, by any thread, but one after the other for a sequence. */
 static void use_logits(weft_eng *eng, struct wefti_engine_job *job, float *logits,
-                       uint32_t thread_idx) {
+                       uint32_t thread_idx, uint32_t *shared) {
     struct weft_step_out *out = &eng->outs[job->out_idx];
     uint32_t token = job->target;
     if (job->scores) {
@@ -383,26 +476,28 @@ static void use_logits(weft_eng *eng, struct wefti_engine_job *job, float *logit
         return;
     }
     if (job->samples) {
-        sample(eng, job, logits, thread_idx);
-        token = out->token;
-        out->has_logprobs = out->has_logprobs && out->sampled;
-        if (!out->sampled) return;
+        struct draw draw = {0};
+        if (!job->is_guess || comes_true(&eng->slots.slots[out->slot], job))
+            draw = sample(eng, job, logits, thread_idx);
+        if (shared) *shared = shared_of(&draw);
+        take(eng, job, &draw);
+        token = draw.token;
+        out->has_logprobs = out->has_logprobs && draw.sampled;
+        if (!draw.sampled) return;
     }
     if (job->logprobs)
         wefti_sampler_logprobs(eng->kern, logits, eng->info.n_vocab, token, &job->top,
                                job->logprobs);
 }
 
-/* Runs on any compute thread; everything it writes belongs to this row. What the other ranks hear is the
- * token, or the end in its place. */
+/* Runs on any compute thread; everything it writes belongs to this row, or to its sequence, whose rows
+ * come in order. */
 static void on_logits(void *ctx, uint32_t i, float *logits, uint32_t thread_idx) {
     weft_eng *eng = ctx;
     struct wefti_engine_job *job = &eng->jobs[i];
-    const struct weft_step_out *out = &eng->outs[job->out_idx];
     uint32_t *shared = wefti_forward_shared_tokens(eng->forward);
     job->is_broken = !isfinite(logits[0]);
-    use_logits(eng, job, logits, thread_idx);
-    if (shared && job->samples) shared[i] = out->sampled ? out->token : SHARED_END(out->finish);
+    use_logits(eng, job, logits, thread_idx, shared && job->samples ? &shared[i] : NULL);
 }
 
 /* Likewise of a slot. */
@@ -419,7 +514,7 @@ static void use_held_logits(weft_eng *eng, const struct step *step) {
         struct wefti_engine_job *job = held_job(eng, i);
         struct wefti_slot *slot = &eng->slots.slots[eng->outs[job->out_idx].slot];
         job->waits = step->n_tokens == 0;
-        use_logits(eng, job, slot->held, 0);
+        use_logits(eng, job, slot->held, 0, NULL);
         if (!eng->outs[job->out_idx].is_late) wefti_slot_drop_held(slot);
     }
 }
@@ -434,13 +529,16 @@ static void take_shared_tokens(weft_eng *eng, const struct step *step) {
         eng->outs[i].n_values = 0;
     }
     for (uint32_t i = 0; i < step->n_jobs; i++) {
-        if (!eng->jobs[i].samples) continue;
-        struct weft_step_out *out = &eng->outs[eng->jobs[i].out_idx];
-        out->sampled = shared[i] < SHARED_END(WEFT_END_COUNT);
-        if (out->sampled)
-            out->token = weft_min_u32(shared[i], eng->info.n_vocab - 1);
+        const struct wefti_engine_job *job = &eng->jobs[i];
+        const struct weft_step_out *out = &eng->outs[job->out_idx];
+        if (!job->samples || (job->is_guess && !comes_true(&eng->slots.slots[out->slot], job)))
+            continue;
+        struct draw draw = {.sampled = shared[i] < SHARED_END(WEFT_END_COUNT)};
+        if (draw.sampled)
+            draw.token = weft_min_u32(shared[i], eng->info.n_vocab - 1);
         else
-            out->finish = (enum weft_end)(UINT32_MAX - shared[i]);
+            draw.end = (enum weft_end)(UINT32_MAX - shared[i]);
+        take(eng, job, &draw);
     }
 }
 
@@ -456,6 +554,7 @@ static weft_err compute(weft_eng *eng, const struct step *step, struct weft_errm
         .adapters = eng->has_row_sets ? eng->row_sets : NULL,
         .n_logit_rows = step->n_jobs,
         .logit_rows = eng->logit_rows,
+        .is_chained = eng->is_chained,
         .on_logits = on_logits,
         .n_spans = step->n_spans,
         .spans = eng->spans,
@@ -478,21 +577,6 @@ static weft_err compute(weft_eng *eng, const struct step *step, struct weft_errm
         eng->has_warned = true;
     }
     return WEFT_OK;
-}
-
-/* Nothing follows an end. */
-static void append(weft_eng *eng, struct wefti_slot *slot, struct weft_step_out *out) {
-    uint32_t n = out->n_more;
-    if (weft_sampling_has_state(&slot->sampling)) out->sampler_state = slot->sampler_state;
-    out->output_idx = slot->n_known - slot->n_prompt;
-    wefti_slot_append(&eng->slots, slot, out->token);
-    for (out->n_more = 0; out->n_more < n && slot->finish == WEFT_END_NONE; out->n_more++)
-        wefti_slot_append(&eng->slots, slot, out->more[out->n_more]);
-    if (!slot->guide || slot->finish != WEFT_END_NONE) return;
-    if (out->more)
-        wefti_guides_accept(eng->guides, slot->guide);
-    else
-        (void)wefti_guides_add(eng->guides, slot->guide, out->token);
 }
 
 /* The head's outputs for the hidden state that a slot has pooled: f32 weights, sums in double. */
@@ -519,23 +603,22 @@ static void classify(weft_eng *eng, const struct wefti_slot *slot) {
     }
 }
 
-/* Sampled tokens join their sequences; those that reached their end say so. */
+/* Sequences that reached their end say so. */
 static void settle(weft_eng *eng, const struct step *step) {
     for (uint32_t i = 0; i < step->plan->n_rows; i++) {
         struct weft_step_out *out = &eng->outs[i];
         struct wefti_slot *slot = &eng->slots.slots[out->slot];
         if (!out->ran) continue;
-        if (out->sampled) {
-            append(eng, slot, out);
-        } else if (out->is_late) {
+        if (out->is_late) {
             slot->is_held = true;
-        } else if (slot->n_computed == slot->n_known) {
+        } else if (!out->sampled && slot->n_computed == slot->n_known) {
             if (out->n_values > 0) wefti_slot_write_values(slot);
             if (out->n_values > 0 && slot->pooling.kind == WEFT_POOLING_CLASSIFY)
                 classify(eng, slot);
             /* By its grammar; or nothing may be appended. */
             slot->finish = out->finish != WEFT_END_NONE ? out->finish : WEFT_END_LENGTH;
         }
+        WEFT_ASSERT(out->n_accepted <= out->n_proposed && out->n_accepted <= out->n_more);
         out->finish = slot->finish;
     }
 }
@@ -556,6 +639,8 @@ weft_err weft_eng_step(weft_eng *eng, const struct weft_step_plan *plan,
     if (err) return err;
     uint64_t moved_us = weft_now_us();
     bool moves = plan->n_spills + plan->n_restores > 0;
+    wefti_guess_all(&eng->slots, &eng->ngram, plan);
+    uint64_t guessed_us = weft_now_us();
     gather(eng, &step);
     err = compute(eng, &step, why);
     if (err) return err;
@@ -569,6 +654,7 @@ weft_err weft_eng_step(weft_eng *eng, const struct weft_step_plan *plan,
         .idle_us = eng->last_end_us ? clamp_us(begin_us - eng->last_end_us) : 0,
         .n_tokens = step.n_tokens,
         .spill_us = moves ? clamp_us(moved_us - begin_us) : 0,
+        .draft_us = clamp_us(guessed_us - moved_us),
         .n_outs = plan->n_rows,
         .outs = eng->outs,
     };

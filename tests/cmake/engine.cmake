@@ -28,6 +28,9 @@ weft_test(test_bench_profile SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_bench_p
 weft_test(golden_perplexity SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_perplexity.c ${ENG_DRIVE}
           LINKS weft_engine weft_model weft_kernels weft_tokenizer weft_template PkgConfig::JANSSON weft_alloc LABELS golden TIMEOUT 300)
 
+weft_test(golden_guess SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_guess.c ${ENG_DRIVE}
+          LINKS weft_engine weft_model weft_kernels PkgConfig::JANSSON weft_alloc LABELS golden TIMEOUT 300)
+
 weft_test(golden_quant SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_quant.c ${ENG_GOLDENS}
           LINKS weft_engine weft_model weft_kernels PkgConfig::JANSSON weft_alloc INSIDE kernels LABELS golden TIMEOUT 60)
 
@@ -35,7 +38,7 @@ set(LORA_FILES ${CMAKE_SOURCE_DIR}/tests/harness/lora_files.c ${CMAKE_SOURCE_DIR
 
 # The engine on each instruction set. Fewer rounds for the scalar one, which is slow.
 function(engine_tests suffix env)
-  foreach(name test_engine_plans test_engine_steps test_engine_calibrate test_engine_open test_engine_pooling)
+  foreach(name test_engine_plans test_engine_guess test_engine_steps test_engine_calibrate test_engine_open test_engine_pooling)
     weft_test(${name}${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c ${ENG_FIXTURES}
               LINKS weft_engine weft_model weft_kernels weft_alloc LABELS unit TIMEOUT 600 ARGS ${ARGN} ENV "${env}")
   endforeach()

@@ -443,6 +443,11 @@ static void give_logits(const struct wefti_forward_thread *thread, uint32_t firs
     batch->on_logits(batch->ctx, first + i, logits, thread->idx);
 }
 
+static bool is_chained(const struct wefti_forward_thread *thread, uint32_t i) {
+    const bool *chained = thread->pass->batch->is_chained;
+    return chained && chained[i];
+}
+
 /* The caller gets n rows of logits, which follow on row `first` of the list. */
 static void give_chunk(const struct wefti_forward_thread *thread, uint32_t first, uint32_t n) {
     wefti_forward_mark(thread, WEFT_ENG_OP_SAMPLE);
@@ -453,7 +458,10 @@ static void give_chunk(const struct wefti_forward_thread *thread, uint32_t first
         return;
     }
     for (uint32_t i = wefti_forward_take_task(thread); i < n; i = wefti_forward_take_task(thread)) {
+        if (i > 0 && is_chained(thread, first + i)) continue; /* they go with the row before */
         give_logits(thread, first, i);
+        for (uint32_t k = i + 1; k < n && is_chained(thread, first + k); k++)
+            give_logits(thread, first, k);
     }
 }
 

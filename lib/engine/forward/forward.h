@@ -48,6 +48,9 @@ struct wefti_forward_batch {
     const uint32_t *last_rows; /* rows of whose output anything is wanted, ascending */
     uint32_t n_logit_rows;
     const uint32_t *logit_rows; /* those that need logits, as indices into last_rows, ascending */
+    /* [n_logit_rows] its logits are given after those of the row before it, by the same thread or after
+     * a barrier; NULL: no row's are. */
+    const bool *is_chained;
     wefti_forward_logits_fn *on_logits;
     bool in_order; /* on_logits is called by thread 0, row after row; else by any, all at once */
     uint32_t n_spans;

@@ -230,6 +230,9 @@ static weft_err check_row(struct check *check, const struct weft_step_row *row) 
     shadow->has_row = true;
     if (row->n_tokens == 0)
         return weft_err_set(check->why, WEFT_E_PROTO, "slot %u has a row of no tokens", row->slot);
+    if (row->n_spec > WEFT_SPEC_TOKENS_MAX)
+        return weft_err_set(check->why, WEFT_E_PROTO, "slot %u is to guess %u tokens, %d at most",
+                            row->slot, row->n_spec, WEFT_SPEC_TOKENS_MAX);
     if (shadow->finished) return WEFT_OK; /* a no-op, whatever it asks for */
     uint32_t n_known = shadow->seq.n_known, n_computed = shadow->seq.n_computed;
     if (row->n_tokens > n_known - n_computed)
@@ -256,11 +259,11 @@ static weft_err check_rows(struct check *check) {
     for (uint32_t i = 0; i < check->plan->n_rows; i++) {
         weft_err err = check_row(check, &check->plan->rows[i]);
         if (err) return err;
-        n_tokens += check->plan->rows[i].n_tokens;
+        n_tokens += (uint64_t)check->plan->rows[i].n_tokens + check->plan->rows[i].n_spec;
     }
     if (n_tokens > check->slots->max_batched_tokens)
         return weft_err_set(check->why, WEFT_E_PROTO,
-                            "a plan of %" PRIu64 " tokens, at most %u fit", n_tokens,
+                            "a plan of %" PRIu64 " tokens and guesses, at most %u fit", n_tokens,
                             check->slots->max_batched_tokens);
     if (check->logprob_bytes > WEFT_STEP_LOGPROB_BYTES_MAX)
         return weft_err_set(check->why, WEFT_E_PROTO,

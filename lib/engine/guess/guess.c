@@ -1,0 +1,35 @@
+/* Who may guess, and by what. */
+#include "guess/guess.h"
+
+#include "base/check.h"
+#include "base/minmax.h"
+
+/* The sampled token needs a place as well, and is computed by a later row. */
+uint32_t wefti_guess_room(const struct wefti_slots *slots, const struct weft_step_row *row) {
+    const struct wefti_slot *slot = &slots->slots[row->slot];
+    bool reaches = slot->n_computed + row->n_tokens == slot->n_known && !slot->is_held;
+    if (row->n_spec == 0 || slot->finish != WEFT_END_NONE || !reaches) return 0;
+    if (!wefti_slot_may_sample(slots, slot) || slot->sampling.n_logprobs >= 0) return 0;
+    uint32_t n_output = slot->n_known - slot->n_prompt;
+    WEFT_ASSERT(n_output < slot->sampling.max_tokens && slot->n_known < slots->max_model_len);
+    uint32_t n = weft_min_u32(row->n_spec, slot->sampling.max_tokens - n_output - 1);
+    n = weft_min_u32(n, slots->max_model_len - slot->n_known - 1);
+    for (uint32_t kind = 0; kind < slots->n_kinds; kind++) {
+        uint64_t room = (uint64_t)slot->n_table[kind] * slots->block_size;
+        WEFT_ASSERT(room >= slot->n_known); /* plan_check.c looked */
+        n = (uint32_t)weft_min_u64(n, room - slot->n_known);
+    }
+    return n;
+}
+
+void wefti_guess_all(struct wefti_slots *slots, struct wefti_ngram *ngram,
+                     const struct weft_step_plan *plan) {
+    for (uint32_t i = 0; i < plan->n_rows; i++) {
+        struct wefti_slot *slot = &slots->slots[plan->rows[i].slot];
+        uint32_t n = wefti_guess_room(slots, &plan->rows[i]);
+        slot->n_guesses = n == 0
+                              ? 0
+                              : wefti_ngram_guess(ngram, plan->rows[i].slot, slot->tokens,
+                                                  slot->n_known, n, slot->tokens + slot->n_known);
+    }
+}

@@ -1,0 +1,280 @@
+/* Speculative decoding in the engine: the same tokens as without, whatever is guessed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/limits.h"
+#include "base/minmax.h"
+#include "base/rand.h"
+#include "harness/eng_drive.h"
+#include "unit/engine_fixtures.h"
+
+enum { N_TOKENS = 60, N_REQUESTS = ENGINE_REQUESTS + 3, SEQ_BLOCKS = 19 };
+
+/* A request and what came of it. */
+struct line {
+    const uint32_t *prompt;
+    uint32_t n_prompt;
+    struct weft_sampling sampling;
+    uint32_t out[N_TOKENS], n_out;
+    uint32_t n_computed;
+    enum weft_end finish;
+};
+
+struct sums {
+    uint32_t n_steps, n_proposed, n_accepted, n_most; /* the most that a row may guess */
+};
+
+static weft_eng *open_guessing(const char *model, uint32_t ngram_max) {
+    struct weft_eng_options options;
+    weft_eng_options_init(&options);
+    options.n_threads = 2;
+    options.max_seqs = N_REQUESTS;
+    options.max_batched_tokens = 300;
+    options.max_model_len = SEQ_BLOCKS * 16 - 4;
+    options.kv_memory_bytes = 24u << 20;
+    options.ngram_max = ngram_max;
+    return drive_open(drive_fixture(model), &options);
+}
+
+/* The requests of every kind, and three whose text repeats itself: with two tokens to choose from any
+ * model comes to what it had. */
+static void make_lines(struct line *lines, struct engine_request *requests, uint32_t n_vocab) {
+    static uint32_t loop[3][40];
+    static const uint32_t allowed[] = {20, 21};
+    uint64_t rng = 77;
+    engine_make_requests(requests, n_vocab, &rng);
+    for (uint32_t i = 0; i < N_REQUESTS; i++) {
+        bool loops = i >= ENGINE_REQUESTS;
+        const struct engine_request *from = &requests[loops ? i - ENGINE_REQUESTS : i];
+        lines[i] = (struct line){.prompt = from->prompt, .n_prompt = from->n_prompt};
+        lines[i].sampling = from->sampling;
+        if (lines[i].sampling.max_tokens > 0) lines[i].sampling.max_tokens = N_TOKENS;
+        if (!loops) continue;
+        uint32_t *prompt = loop[i - ENGINE_REQUESTS];
+        for (uint32_t k = 0; k < 40; k++)
+            prompt[k] = k < 7 ? weft_rand_below(&rng, n_vocab) : prompt[k - 7];
+        lines[i].prompt = prompt;
+        lines[i].n_prompt = 40;
+        lines[i].sampling.allowed_tokens = allowed;
+        lines[i].sampling.n_allowed_tokens = 2;
+        lines[i].sampling.n_logprobs = -1;
+    }
+}
+
+static void begin_line(struct drive *drive, const struct line *line, uint32_t slot, uint32_t gen) {
+    uint32_t blocks[SEQ_BLOCKS];
+    struct weft_step_start start = {.slot = slot,
+                                    .gen = gen,
+                                    .tokens = line->prompt,
+                                    .n_tokens = line->n_prompt,
+                                    .n_prompt = line->n_prompt,
+                                    .sampling = line->sampling};
+    for (uint32_t i = 0; i < SEQ_BLOCKS; i++)
+        blocks[i] = slot * SEQ_BLOCKS + i;
+    drive_start(drive, &start);
+    drive_grant(drive, slot, gen, blocks, SEQ_BLOCKS);
+}
+
+static void take_out(struct line *line, const struct weft_step_out *out, struct sums *sums) {
+    assert_true(out->n_accepted <= out->n_proposed && out->n_proposed <= sums->n_most);
+    sums->n_proposed += out->n_proposed;
+    sums->n_accepted += out->n_accepted;
+    line->n_computed += out->n_accepted;
+    line->finish = out->finish;
+    if (!out->sampled) return;
+    assert_int_equal(out->output_idx, line->n_out);
+    assert_true(line->n_out + 1 + out->n_more <= N_TOKENS);
+    line->out[line->n_out++] = out->token;
+    for (uint32_t i = 0; i < out->n_more; i++)
+        line->out[line->n_out++] = out->more[i];
+    /* All but the last is computed: the next row is one token again. */
+    if (out->finish == WEFT_END_NONE)
+        assert_int_equal(line->n_computed, line->n_prompt + line->n_out - 1);
+}
+
+/* Runs all lines at once (or one after the other) to their ends. Prompts come in chunks. */
+static struct sums run_lines(weft_eng *eng, struct line *lines, uint32_t n, uint32_t n_spec,
+                             uint64_t *rng) {
+    static struct drive drive;
+    struct sums sums = {.n_most = n_spec};
+    drive_init(&drive, eng);
+    weft_eng_reset(eng, 0);
+    for (uint32_t i = 0; i < n; i++) {
+        lines[i].n_out = lines[i].n_computed = 0;
+        lines[i].finish = WEFT_END_NONE;
+        begin_line(&drive, &lines[i], i, 1);
+    }
+    for (bool goes_on = true; goes_on; sums.n_steps++) {
+        uint32_t of_row[N_REQUESTS], n_rows = 0, room = 300;
+        for (uint32_t i = 0; i < n; i++) {
+            struct line *line = &lines[i];
+            if (line->finish != WEFT_END_NONE || room < 30) continue;
+            uint32_t left = line->n_prompt + line->n_out - line->n_computed;
+            uint32_t n_tokens = weft_min_u32(left, weft_min_u32(room - 20, 64));
+            uint32_t k = n_spec > 0 ? 1 + weft_rand_below(rng, n_spec) : 0;
+            drive_guessing_row(&drive, i, 1, n_tokens, k);
+            line->n_computed += n_tokens;
+            room -= n_tokens + k;
+            of_row[n_rows++] = i;
+        }
+        goes_on = n_rows > 0;
+        if (!goes_on) break;
+        const struct weft_step_result *result = drive_run(&drive);
+        for (uint32_t i = 0; i < n_rows; i++)
+            take_out(&lines[of_row[i]], &result->outs[i], &sums);
+    }
+    return sums;
+}
+
+static void check_model(const char *model) {
+    struct engine_request *requests = calloc(ENGINE_REQUESTS, sizeof *requests);
+    struct line *lines = calloc(N_REQUESTS, sizeof *lines);
+    struct line *alone = calloc(N_REQUESTS, sizeof *alone);
+    assert_true(requests && lines && alone);
+    uint64_t rng = 5;
+    weft_eng *eng = open_guessing(model, 3);
+    make_lines(lines, requests, weft_eng_info(eng)->n_vocab);
+    for (uint32_t i = 0; i < N_REQUESTS; i++) {
+        struct sums sums = run_lines(eng, &lines[i], 1, 0, &rng);
+        assert_int_equal(sums.n_proposed, 0);
+        alone[i] = lines[i];
+    }
+    struct sums all = run_lines(eng, lines, N_REQUESTS, 8, &rng);
+    (void)printf("%s: %u of %u guesses came true\n", model, all.n_accepted, all.n_proposed);
+    assert_true(all.n_accepted > 0 && all.n_accepted < all.n_proposed);
+    for (uint32_t i = 0; i < N_REQUESTS; i++) {
+        assert_int_equal(lines[i].n_out, alone[i].n_out);
+        assert_int_equal(lines[i].finish, alone[i].finish);
+        assert_memory_equal(lines[i].out, alone[i].out, alone[i].n_out * sizeof(uint32_t));
+        struct sums one = run_lines(eng, &lines[i], 1, WEFT_SPEC_TOKENS_MAX, &rng);
+        if (lines[i].sampling.n_logprobs >= 0) assert_int_equal(one.n_proposed, 0);
+        assert_int_equal(lines[i].n_out, alone[i].n_out);
+        assert_memory_equal(lines[i].out, alone[i].out, alone[i].n_out * sizeof(uint32_t));
+    }
+    weft_eng_free(eng);
+    free(alone);
+    free(lines);
+    free(requests);
+}
+
+static void guesses_change_no_token(void **state) {
+    static const char *const models[] = {ENGINE_DRAFT, ENGINE_WINDOWED,
+                                         "tests/data/zoo/deepseek_v3", "tests/data/zoo/gemma3",
+                                         ENGINE_TIED};
+    (void)state;
+    for (size_t i = 0; i < (engine_short_run ? 2 : sizeof models / sizeof models[0]); i++)
+        check_model(models[i]);
+}
+
+/* -------------------------------------------------------------------------------- single rows --- */
+
+/* A text that goes on as it did: its first step tells what. */
+static weft_eng *open_loop(struct drive *drive, struct line *line, uint32_t *prompt) {
+    weft_eng *eng = open_guessing(ENGINE_DRAFT, 2);
+    uint64_t rng = 3;
+    drive_init(drive, eng);
+    *line = (struct line){.prompt = prompt, .n_prompt = 12};
+    weft_sampling_init(&line->sampling);
+    line->sampling.max_tokens = N_TOKENS;
+    for (uint32_t i = 0; i < 12; i++)
+        prompt[i] = i < 4 ? 100 + i : prompt[i - 4];
+    struct sums sums = run_lines(eng, line, 1, 0, &rng);
+    assert_true(sums.n_proposed == 0 && line->n_out == N_TOKENS);
+    drive_init(drive, eng);
+    weft_eng_reset(eng, 0);
+    return eng;
+}
+
+static void guesses_stop_at_what_they_have_room_for(void **state) {
+    (void)state;
+    struct drive *drive = calloc(1, sizeof *drive);
+    struct line line;
+    uint32_t prompt[12], one_block = 7, another = 9;
+    assert_non_null(drive);
+    weft_eng *eng = open_loop(drive, &line, prompt);
+    struct weft_step_start start = {
+        .gen = 1, .tokens = prompt, .n_tokens = 12, .n_prompt = 12, .sampling = line.sampling};
+    drive_start(drive, &start);
+    drive_grant(drive, 0, 1, &one_block, 1);
+    drive_guessing_row(drive, 0, 1, 12, 16);
+    struct weft_step_out out = drive_run(drive)->outs[0];
+    assert_int_equal(out.n_proposed, 4); /* four places of its only block are left */
+    drive_release(drive, 0, 1);
+    start.gen = 2;
+    start.sampling.max_tokens = 3;
+    drive_start(drive, &start);
+    drive_grant(drive, 0, 2, &another, 1);
+    drive_guessing_row(drive, 0, 2, 12, 16);
+    out = drive_run(drive)->outs[0];
+    assert_int_equal(out.n_proposed, 2); /* beside the sampled one */
+    assert_true(out.n_more <= 2);
+    weft_eng_free(eng);
+    free(drive);
+}
+
+static void nothing_comes_after_an_end(void **state) {
+    static const uint32_t only = 20, prompt[] = {3, 20, 20, 20, 20, 20, 20, 20, 20};
+    (void)state;
+    struct drive *drive = calloc(1, sizeof *drive);
+    uint32_t block = 0;
+    assert_non_null(drive);
+    weft_eng *eng = open_guessing(ENGINE_DRAFT, 2);
+    drive_init(drive, eng);
+    struct weft_step_start start = {.gen = 1, .tokens = prompt, .n_tokens = 9, .n_prompt = 9};
+    weft_sampling_init(&start.sampling);
+    start.sampling.max_tokens = N_TOKENS;
+    start.sampling.allowed_tokens = start.sampling.stop_tokens = &only;
+    start.sampling.n_allowed_tokens = start.sampling.n_stop_tokens = 1;
+    start.sampling.min_tokens = 4;
+    drive_start(drive, &start);
+    drive_grant(drive, 0, 1, &block, 1);
+    drive_guessing_row(drive, 0, 1, 9, 6);
+    struct weft_step_out out = drive_run(drive)->outs[0];
+    assert_true(out.n_proposed == 6 && out.n_accepted == 3 && out.n_more == 3);
+    assert_true(out.token == only && out.more[0] == only && out.more[2] == only);
+    assert_int_equal(out.finish, WEFT_END_STOP);
+    drive_guessing_row(drive, 0, 1, 1, 6); /* planned before the end was known */
+    out = drive_run(drive)->outs[0];
+    assert_true(!out.ran && out.n_proposed == 0);
+    weft_eng_free(eng);
+    free(drive);
+}
+
+static void too_many_guesses_are_refused(void **state) {
+    (void)state;
+    struct drive *drive = calloc(1, sizeof *drive);
+    struct line line;
+    uint32_t prompt[12], block = 0;
+    const struct weft_step_result *result = NULL;
+    struct weft_errmsg why = {{0}};
+    assert_non_null(drive);
+    weft_eng *eng = open_loop(drive, &line, prompt);
+    struct weft_step_start start = {
+        .gen = 1, .tokens = prompt, .n_tokens = 12, .n_prompt = 12, .sampling = line.sampling};
+    drive_start(drive, &start);
+    drive_grant(drive, 0, 1, &block, 1);
+    drive_guessing_row(drive, 0, 1, 12, WEFT_SPEC_TOKENS_MAX + 1);
+    struct weft_step_plan plan = drive_plan(drive);
+    assert_int_equal(weft_eng_step(eng, &plan, &result, &why), WEFT_E_PROTO);
+    assert_non_null(strstr(why.text, "is to guess 17 tokens"));
+    weft_eng_free(eng);
+    free(drive);
+}
+
+int main(int argc, char **argv) {
+    if (!engine_test_begin("test_engine_guess", argc, argv)) return 0;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(guesses_change_no_token),
+        cmocka_unit_test(guesses_stop_at_what_they_have_room_for),
+        cmocka_unit_test(nothing_comes_after_an_end),
+        cmocka_unit_test(too_many_guesses_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
