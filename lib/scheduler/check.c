@@ -10,6 +10,7 @@ static void check_running_seq(const weft_sched *sched, const struct seq *seq) {
     WEFT_ASSERT((seq->table.n > 0 || seq->restarts) && seq->table.n <= seq->table.cap);
     WEFT_ASSERT(seq->n_granted <= seq->table.n);
     WEFT_ASSERT(seq->n_planned <= seq->table.n * sched->options.block_size);
+    WEFT_ASSERT(wefti_sched_seq_reach(sched, seq, 0) <= seq->table.n * sched->options.block_size);
     /* Something is left, or its token is out. */
     WEFT_ASSERT(seq->n_planned < wefti_sched_seq_len(seq) + seq->is_held + seq->has_next);
 }
@@ -41,16 +42,18 @@ static void check_running(const weft_sched *sched) {
 }
 
 static void check_seq_rows(const weft_sched *sched, const struct seq *seq) {
-    uint32_t n_rows = 0, n_samples = 0;
+    uint32_t n_rows = 0, n_samples = 0, n_spec = 0;
     for (uint32_t i = 0; i < WEFT_SCHED_PLANS_MAX; i++) {
         if (seq->row[i] == NO_ROW) continue;
         const struct plan_out *plan = &sched->out[i];
         WEFT_ASSERT(seq->row[i] < plan->n_rows && plan->rows[seq->row[i]].seq == seq);
         n_rows++;
         n_samples += plan->rows[seq->row[i]].samples;
+        n_spec += plan->rows[seq->row[i]].n_spec;
     }
     WEFT_ASSERT(n_rows == seq->n_rows_out && n_rows <= sched->n_out);
     WEFT_ASSERT(n_samples == seq->n_samples_out);
+    WEFT_ASSERT(seq->n_spec_out == (seq->state == SEQ_RUNNING ? n_spec : 0));
 }
 
 static void check_request(const weft_sched *sched, const struct request *req) {

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 
-/* Grows by doubling; the ceiling is 1 + WEFT_FORCED_MAX events per live sequence and result taken in
+/* Grows by doubling; the ceiling is 1 + WEFT_MORE_MAX events per live sequence and result taken in
  * between two calls of weft_sched_events_clear. */
 weft_err wefti_sched_events_reserve(weft_sched *sched, size_t n_more) {
     size_t wanted = sched->n_events + n_more;

@@ -75,10 +75,10 @@ static bool finish_is_plausible(const weft_sched *sched, const struct seq *seq,
 
 static weft_err check_more(const weft_sched *sched, const struct seq *seq,
                            const struct weft_step_out *out, struct weft_errmsg *why) {
-    bool may_be =
-        seq->req->sampling.grammar.kind != WEFT_GRAMMAR_NONE && out->sampled && !out->has_logprobs;
-    if (out->n_more > 0 && (!may_be || out->n_more > WEFT_FORCED_MAX))
-        return weft_err_set(why, WEFT_E_PROTO, "slot %u: nothing forces %u tokens", out->slot,
+    bool may_be_forced = seq->req->sampling.grammar.kind != WEFT_GRAMMAR_NONE;
+    uint32_t n_most = out->n_accepted + (may_be_forced ? WEFT_FORCED_MAX : 0);
+    if (out->n_more > 0 && (!out->sampled || out->has_logprobs || out->n_more > n_most))
+        return weft_err_set(why, WEFT_E_PROTO, "slot %u: nothing brings %u tokens more", out->slot,
                             out->n_more);
     for (uint32_t i = 0; i < out->n_more; i++) {
         if (out->more[i] >= sched->options.n_vocab)
@@ -86,6 +86,17 @@ static weft_err check_more(const weft_sched *sched, const struct seq *seq,
                                 out->slot, out->more[i], sched->options.n_vocab);
     }
     return WEFT_OK;
+}
+
+/* What came of guesses: no more than were allowed, and none of a row that may make none. */
+static weft_err check_guesses(const struct row *row, const struct weft_step_out *out,
+                              struct weft_errmsg *why) {
+    uint32_t n_allowed = row->samples ? row->n_spec : 0;
+    if (out->n_proposed <= n_allowed && out->n_accepted <= out->n_proposed &&
+        out->n_accepted <= out->n_more && (out->sampled || out->n_accepted == 0))
+        return WEFT_OK;
+    return weft_err_set(why, WEFT_E_PROTO, "slot %u: %u of %u guesses came true, of %u allowed",
+                        out->slot, out->n_accepted, out->n_proposed, n_allowed);
 }
 
 static weft_err check_sample(const weft_sched *sched, const struct seq *seq,
@@ -177,6 +188,8 @@ static weft_err check_out(const weft_sched *sched, const struct row *row,
     weft_err err = check_prompt_logprobs(sched, row, out, why);
     if (!err) err = check_values(sched, row, out, why);
     if (err) return err;
+    err = check_guesses(row, out, why);
+    if (err) return err;
     if (row->samples) return check_sample(sched, row->seq, out, why);
     if (out->sampled || out->is_late || out->finish != WEFT_END_NONE || out->has_logprobs ||
         out->n_more > 0)
@@ -229,10 +242,12 @@ static weft_err prepare(weft_sched *sched, const struct plan_out *plan,
 /* ---------------------------------------------------------------------------------- commit --- */
 
 /* A late row's last token counts as computed once it has led to another. */
-static void count_tokens(weft_sched *sched, const struct row *row, bool is_late) {
+static void count_tokens(weft_sched *sched, const struct row *row,
+                         const struct weft_step_out *out) {
     struct seq *seq = row->seq;
     struct request *req = seq->req;
-    uint32_t end = row->first + row->n_tokens, n_prompt = req->n_prompt;
+    uint32_t n_tokens = row->n_tokens + out->n_accepted;
+    uint32_t end = row->first + n_tokens, n_prompt = req->n_prompt;
     uint32_t prompt_end = end < n_prompt ? end : n_prompt;
     uint32_t n_new = 0; /* prompt tokens are new once per request, output tokens per sequence */
     if (prompt_end > req->n_prompt_computed) {
@@ -243,12 +258,12 @@ static void count_tokens(weft_sched *sched, const struct row *row, bool is_late)
     }
     uint32_t known = seq->n_computed_max > n_prompt ? seq->n_computed_max : n_prompt;
     if (end > known) n_new += end - (row->first > known ? row->first : known);
-    if (end - is_late > seq->n_computed_max) {
-        seq->n_computed_max = end - is_late;
+    if (end - out->is_late > seq->n_computed_max) {
+        seq->n_computed_max = end - out->is_late;
         seq->n_losses = 0; /* it got past the cause of those */
         seq->n_preempted = 0;
     }
-    sched->n_recomputed_tokens += row->n_tokens - n_new;
+    sched->n_recomputed_tokens += n_tokens - n_new;
 }
 
 /* The row of a sequence in the plan after the one whose result came last; NULL: none. */
@@ -265,8 +280,22 @@ static void add_token(weft_sched *sched, struct seq *seq, uint32_t token) {
     wefti_sched_charge_output(sched, seq->req);
 }
 
-/* Forced tokens are known at once. The row that is out computes the sampled one, and no longer reaches
- * the last: what is left comes as a chunk. */
+static void shift_guessed(struct seq *seq, struct row *next, uint32_t n_accepted) {
+    if (next) next->first += n_accepted;
+    if (seq->state == SEQ_RUNNING) seq->n_planned += n_accepted; /* else it starts over */
+}
+
+/* Forced tokens are known, but not computed. The row that is out computes the one before them, and no
+ * longer reaches the last: what is left comes as a chunk. */
+static void add_forced(weft_sched *sched, struct seq *seq, struct row *next, uint32_t n_forced) {
+    sched->n_forced_tokens += n_forced;
+    if (n_forced == 0 || !next || !next->samples) return;
+    next->samples = false;
+    seq->n_samples_out--;
+    if (seq->state == SEQ_RUNNING) seq->n_spec_out -= next->n_spec;
+    next->n_spec = 0;
+}
+
 static void add_more(weft_sched *sched, struct seq *seq, const struct weft_step_out *out) {
     struct row *next = next_row(sched, seq);
     for (uint32_t i = 0; i < out->n_more; i++) {
@@ -278,10 +307,8 @@ static void add_more(weft_sched *sched, struct seq *seq, const struct weft_step_
         add_token(sched, seq, out->more[i]);
         wefti_sched_event_push(sched, seq, &one, is_last ? out->finish : WEFT_END_NONE);
     }
-    sched->n_forced_tokens += out->n_more;
-    if (out->n_more == 0 || !next || !next->samples) return;
-    next->samples = false;
-    seq->n_samples_out--;
+    shift_guessed(seq, next, out->n_accepted);
+    add_forced(sched, seq, next, out->n_more - out->n_accepted);
 }
 
 /* The token that a late row owes comes from the sequence's next row, which computes nothing. */
@@ -298,10 +325,12 @@ static void hold(weft_sched *sched, struct seq *seq) {
 static void commit(weft_sched *sched, const struct row *row, const struct weft_step_out *out) {
     struct seq *seq = row->seq;
     struct request *req = seq->req;
-    count_tokens(sched, row, out->is_late);
+    count_tokens(sched, row, out);
     seq->row[(sched->step - sched->n_out) % WEFT_SCHED_PLANS_MAX] = NO_ROW;
     seq->n_rows_out--;
     seq->n_samples_out -= row->samples;
+    if (seq->state == SEQ_RUNNING) seq->n_spec_out -= row->n_spec;
+    wefti_sched_note_guesses(sched, seq, out);
     if (out->n_prompt_logprobs)
         req->n_prompt_logprobs_done = out->prompt_pos + out->n_prompt_logprobs;
     if (req->beams) {
@@ -322,6 +351,20 @@ static void commit(weft_sched *sched, const struct row *row, const struct weft_s
     wefti_sched_seq_leave(sched, seq, true);
 }
 
+/* The time of guesses is that of so many rounds, each of as many sequences as it was about on average. */
+static void learn_guesses(weft_sched *sched, const struct weft_step_result *result) {
+    struct weft_sched_work round = {0};
+    uint32_t n_rounds = 0;
+    for (uint32_t i = 0; i < result->n_outs; i++) {
+        n_rounds = weft_max_u32(n_rounds, result->outs[i].n_proposed);
+        round.n_tokens += result->outs[i].n_proposed;
+    }
+    if (n_rounds == 0) return;
+    round.n_tokens = weft_div_up_u32(round.n_tokens, n_rounds);
+    uint32_t round_us = result->draft_us - weft_min_u32(result->catch_up_us, result->draft_us);
+    weft_sched_cost_learn(&sched->draft_cost, &round, round_us / n_rounds);
+}
+
 /* What the step took teaches the model; what it was expected to take, before that, is counted. */
 static void learn(weft_sched *sched, const struct plan_out *plan,
                   const struct weft_step_result *result) {
@@ -330,10 +373,11 @@ static void learn(weft_sched *sched, const struct plan_out *plan,
         const struct row *row = &plan->rows[i];
         const struct weft_step_out *out = &result->outs[i];
         if (!out->ran) continue;
-        weft_sched_work_add(&work, row->first, row->n_tokens,
-                            out->sampled + out->n_prompt_logprobs);
+        weft_sched_work_add(&work, row->first, row->n_tokens + out->n_proposed,
+                            out->sampled + out->n_prompt_logprobs + out->n_proposed);
     }
-    uint32_t busy_us = result->busy_us - weft_min_u32(result->spill_us, result->busy_us);
+    uint64_t other_us = (uint64_t)result->spill_us + result->draft_us;
+    uint32_t busy_us = result->busy_us - (uint32_t)weft_min_u64(other_us, result->busy_us);
     uint32_t predicted_us = weft_sched_cost_predict(&sched->cost, &work);
     if (predicted_us > 0) {
         sched->step_predicted_us += predicted_us;
@@ -342,6 +386,7 @@ static void learn(weft_sched *sched, const struct plan_out *plan,
             weft_max_u32(predicted_us, busy_us) - weft_min_u32(predicted_us, busy_us);
     }
     weft_sched_cost_learn(&sched->cost, &work, busy_us);
+    learn_guesses(sched, result);
 }
 
 weft_err weft_sched_result(weft_sched *sched, uint64_t now_us,

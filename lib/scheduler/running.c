@@ -53,7 +53,7 @@ static void give_back(weft_sched *sched, struct seq *seq) {
     weft_kv_prefix_release(sched->cache, &seq->table, &seq->chain);
     wefti_sched_window_release(sched, seq);
     running_erase(sched, seq);
-    seq->n_planned = seq->n_granted = seq->chunk = 0;
+    seq->n_planned = seq->n_granted = seq->chunk = seq->n_spec = seq->n_spec_out = 0;
     seq->is_held = seq->restarts = false;
 }
 

@@ -36,6 +36,9 @@ static weft_err check_options(const struct weft_sched_options *o, struct weft_er
                             "texts of up to %u tokens are to be computed whole in steps of %u, "
                             "without cache, spilling and windows",
                             o->max_model_len, o->max_batched_tokens);
+    if (!err && o->n_spec_tokens > WEFT_SPEC_TOKENS_MAX && o->n_spec_tokens != WEFT_SCHED_SPEC_AUTO)
+        return weft_err_set(why, WEFT_E_INVAL, "n_spec_tokens must be at most %u, got %u",
+                            WEFT_SPEC_TOKENS_MAX, o->n_spec_tokens);
     if (!err) err = check_range(o->n_vocab, WEFT_VOCAB_MAX, "n_vocab", why);
     if (!err) err = check_range(o->max_queue, WEFT_QUEUE_MAX, "max_queue", why);
     if (err || o->step_logprob_bytes == 0) return err;

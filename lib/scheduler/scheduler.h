@@ -13,6 +13,7 @@
  *          for. A sequence over which worker after worker is lost is computed alone, and in the
  *          end given up (plan/suspects.c). Plan n+1 may be made while step n runs (at most
  *          WEFT_SCHED_PLANS_MAX are out). docs/scheduling.md has all of it.
+ *          Sequences may guess ahead (plan/guess.c): what came true comes with one result.
  * Pure     No clock, socket, thread or randomness: time and messages are arguments. The same calls
  *          give the same plans. Nothing here knows nng or libuv.
  * Threads  One owner.
@@ -37,6 +38,8 @@
 #define WEFT_SCHED_PLANS_MAX 2
 
 typedef struct weft_sched weft_sched;
+
+#define WEFT_SCHED_SPEC_AUTO UINT32_MAX
 
 /* Whose turn it is next among those that wait. */
 enum weft_sched_policy {
@@ -77,6 +80,9 @@ struct weft_sched_options {
     uint64_t max_queued_tokens; /* of prompts that wait; 0: no bound */
     uint64_t queue_timeout_us;  /* to wait for a place at most; 0: no bound */
     uint64_t run_timeout_us;    /* from the first place on; 0: no bound */
+    uint32_t n_spec_tokens;     /* that the worker may guess for each sequence and step: at most
+                               WEFT_SPEC_TOKENS_MAX; 0: none, or WEFT_SCHED_SPEC_AUTO: as many as
+                               pay by what was measured */
     bool evict_last; /* for tests, to compare with: the victim is who was admitted last, whatever it
                         costs to compute again, and whoever fits is admitted */
 };

@@ -19,7 +19,7 @@
  * A plan is made in this order (weft_sched_plan): what earlier plans computed is published
  * (prefix.c), windows move on (windows.c), whose wait is over comes back to the queue; then who sits
  * it out (suspects.c, ration.c), one-token rows, for which others may be preempted (plan.c,
- * spill.c), new starts (admit.c), chunks from what is left (share.c).
+ * spill.c), new starts (admit.c), guesses (guess.c), chunks from what is left (share.c).
  *
  * When may a block be given to somebody else? The worker executes plans in the order of their
  * steps, and a plan's releases before its rows. So a block dropped while plan k is being made, or
@@ -89,6 +89,11 @@ struct spilled {
     uint32_t first_slot;  /* the others follow in `spill_next` */
 };
 
+/* How many guesses were judged lately, and how many came true; the latest count most. */
+struct guess_rate {
+    double n_hits, n_trials;
+};
+
 struct seq {
     struct request *req;
     uint32_t choice;
@@ -100,13 +105,16 @@ struct seq {
 
     /* While RUNNING. */
     uint32_t slot, gen;
-    uint32_t n_planned; /* tokens in the cache once all plans that are out have run */
-    bool is_held;       /* all of them, and its last row was late: the next one computes nothing */
-    uint32_t n_granted; /* blocks of the table that the worker knows of */
-    uint32_t chunk;     /* tokens in the plan that is being made */
-    bool put_off;       /* it gets no row in that plan */
-    uint64_t ration;    /* bytes of log-probabilities kept for it in that plan */
-    uint64_t turn;      /* its last one, or its start: see ration.c */
+    uint32_t n_planned;  /* tokens in the cache once all plans that are out have run */
+    bool is_held;        /* all of them, and its last row was late: the next one computes nothing */
+    uint32_t n_granted;  /* blocks of the table that the worker knows of */
+    uint32_t chunk;      /* tokens in the plan that is being made, */
+    uint32_t n_spec;     /* and guesses */
+    uint32_t n_spec_out; /* guesses that rows which are out may make: n_planned grows by those that
+                            come true */
+    bool put_off;        /* it gets no row in that plan */
+    uint64_t ration;     /* bytes of log-probabilities kept for it in that plan */
+    uint64_t turn;       /* its last one, or its start: see ration.c */
     uint64_t start_step;
     bool has_next;           /* what continues a beam is known, and awaited of other beams, */
     bool restarts;           /* or it starts anew in the next plan, with its tokens, */
@@ -117,6 +125,9 @@ struct seq {
     struct beside beside;
     struct weft_kv_window_table windowed; /* see windows.c */
     uint32_t n_window_granted;            /* entries that the worker knows of, or went without */
+
+    struct guess_rate guess_rate;    /* see guess.c */
+    uint32_t n_unguessed, try_after; /* steps without a guess; how many until one is tried */
 
     uint32_t n_preempted; /* for want of blocks, since it last got something new done */
     struct spilled spilled;
@@ -253,6 +264,7 @@ struct row {
     uint32_t slot, gen;
     uint32_t first,
         n_tokens; /* computes tokens [first, first + n_tokens); 0: the row before was late */
+    uint32_t n_spec;
     bool samples; /* reaches the last known token */
     bool ended;   /* seq left because the worker said so: this row is a no-op */
 };
@@ -260,6 +272,7 @@ struct row {
 struct plan_out {
     uint64_t step;
     uint32_t n_rows, n_decode, n_prompt; /* rows; one-token rows; tokens of all other rows */
+    uint32_t n_spec;                     /* guesses at most */
     uint32_t n_decode_tokens;            /* of rows that compute one output token alone */
     uint64_t logprob_bytes;
     uint32_t n_moved; /* blocks spilled and restored */
@@ -353,6 +366,8 @@ struct weft_sched {
 
     struct weft_activity_step last_step;
     struct weft_sched_cost cost;
+    struct weft_sched_cost draft_cost; /* of one guess of each of so many sequences */
+    struct guess_rate guess_rate;      /* of all sequences */
     struct rate admitted, prompted;
     struct rate admitted_before, prompted_before; /* the worker was lost, */
     bool is_rate_kept;                            /* as long as it is */
@@ -594,6 +609,16 @@ void wefti_sched_beams_restart(weft_sched *sched, const struct seq *alone);
 void wefti_sched_beams_yield(weft_sched *sched);
 /* Tells the router of the end of each choice. False: no memory; nothing was done. */
 bool wefti_sched_beams_end(weft_sched *sched, struct request *req, enum weft_end end);
+
+/* ------------------------------------------------------------------------------------ guess --- */
+
+/* Guesses for those who decode in the plan: `spare` at most, tokens that are nobody's. */
+void wefti_sched_plan_guesses(weft_sched *sched, uint32_t spare);
+/* Tokens that it may have in the cache once all plans that are out have run, if all their guesses come
+ * true, and n_tokens more are computed. */
+uint32_t wefti_sched_seq_reach(const weft_sched *sched, const struct seq *seq, uint32_t n_tokens);
+/* What became of a row's guesses. */
+void wefti_sched_note_guesses(weft_sched *sched, struct seq *seq, const struct weft_step_out *out);
 
 /* ------------------------------------------------------------------------------------ rest --- */
 

@@ -8,6 +8,8 @@
  *   - hits       at most what stands anywhere; at least, but for one in a thousand, the whole blocks
  *                that a running sequence has of the text
  *   - rows       as many tokens as fit the step, or as there are; each stream gets its one
+ *   - guesses    within what is left of the step, each sequence's within its length and its blocks, of
+ *                which nobody else has one
  *   - preemption only where blocks lack, never of the oldest, and then nobody starts
  *   - refusals   by counting
  * One tenant, one plan at a time, one choice; random worlds from one seed (WEFT_SEED). What runs two
@@ -54,7 +56,7 @@ struct world {
 
 static struct {
     uint64_t n_steps, n_starts, n_preemptions, n_hit_tokens, n_refused, n_ends, n_cancels, n_waits,
-        n_missed;
+        n_missed, n_guesses;
 } totals;
 
 static uint32_t below(struct world *world, uint32_t n) {
@@ -348,9 +350,24 @@ static void compute(struct world *world, struct request *req, uint32_t n_tokens)
     }
 }
 
+/* One is sampled beside the guesses, and another row's place is there after them. */
+static uint32_t check_guesses(const struct world *world, const struct request *req,
+                              const struct weft_step_row *row) {
+    uint32_t longest = req->n_prompt + req->n_max, n = row->n_spec;
+    if (n == 0) return 0;
+    if (longest > world->options.max_model_len) longest = world->options.max_model_len;
+    WEFT_ASSERT(row->n_tokens == 1 && n_left(req) == 1 && req->n_computed >= req->n_prompt);
+    WEFT_ASSERT(n <= world->options.n_spec_tokens && req->text.n + n + 1 <= longest);
+    uint32_t most = req->text.n + n + 1 < longest ? req->text.n + n + 1 : longest;
+    WEFT_ASSERT(most <= req->n_blocks * world->options.block_size);
+    for (uint32_t pos = req->text.n; pos < req->text.n + n; pos++)
+        WEFT_ASSERT(n_users(world, req->blocks[pos / world->options.block_size]) == 1);
+    return n;
+}
+
 /* All that all could use, or as much as fits. */
 static void replay_rows(struct world *world, const struct weft_step_plan *plan) {
-    uint32_t n_wanted = 0, n_given = 0, n_streams = 0;
+    uint32_t n_wanted = 0, n_given = 0, n_streams = 0, n_guesses = 0;
     for (uint32_t i = 0; i < REQUESTS_MAX; i++) {
         n_wanted += n_left(&world->requests[i]);
         n_streams += n_left(&world->requests[i]) == 1;
@@ -359,11 +376,14 @@ static void replay_rows(struct world *world, const struct weft_step_plan *plan) 
         struct request *req = in_slot(world, plan->rows[i].slot, plan->rows[i].gen);
         WEFT_ASSERT(req && plan->rows[i].n_tokens <= n_left(req));
         n_given += plan->rows[i].n_tokens;
+        n_guesses += check_guesses(world, req, &plan->rows[i]);
         n_streams -= n_left(req) == 1;
         for (uint32_t k = 0; k < i; k++)
             WEFT_ASSERT(plan->rows[k].slot != plan->rows[i].slot);
     }
-    uint32_t n_most = world->options.max_batched_tokens;
+    WEFT_ASSERT(n_guesses <= world->options.max_batched_tokens - world->places);
+    uint32_t n_most = world->options.max_batched_tokens - n_guesses;
+    totals.n_guesses += n_guesses;
     WEFT_ASSERT(n_given == (n_wanted < n_most ? n_wanted : n_most));
     WEFT_ASSERT(n_streams == 0 || n_given == n_most);
     for (uint32_t i = 0; i < plan->n_rows; i++)
@@ -417,6 +437,13 @@ static void answer(struct world *world, const struct weft_step_plan *plan) {
         outs[i].output_idx = req->text.n - req->n_prompt;
         outs[i].token = below(world, N_VOCAB);
         req->text.tokens[req->text.n++] = outs[i].token;
+        outs[i].n_proposed = below(world, row->n_spec + 1);
+        outs[i].n_accepted = outs[i].n_more = below(world, outs[i].n_proposed + 1);
+        outs[i].more = req->text.tokens + req->text.n;
+        for (uint32_t k = 0; k < outs[i].n_accepted; k++) {
+            req->text.tokens[req->text.n++] = below(world, N_VOCAB);
+            compute(world, req, 1);
+        }
         bool is_over = req->text.n == req->n_prompt + req->n_max ||
                        req->text.n == world->options.max_model_len;
         if (!is_over) continue;
@@ -463,6 +490,7 @@ static void draw_options(struct world *world) {
     o->cache_seed = world->rand;
     o->policy = (enum weft_sched_policy)below(world, WEFT_SCHED_POLICY_COUNT);
     o->evict_last = below(world, 2);
+    o->n_spec_tokens = below(world, 2) ? 0 : 1 + below(world, 6);
     world->places = o->max_seqs < o->max_batched_tokens ? o->max_seqs : o->max_batched_tokens;
 }
 
@@ -505,8 +533,9 @@ int main(void) {
     WEFT_ASSERT(totals.n_missed <= 2 + totals.n_starts / 1000);
     printf("%" PRIu64 " plans: %" PRIu64 " starts with %" PRIu64 " tokens cached, %" PRIu64
            " preemptions, %" PRIu64 " ends, %" PRIu64 " cancels, %" PRIu64 " refusals, %" PRIu64
-           " times the first in line had no room\n",
+           " times the first in line had no room, %" PRIu64 " guesses\n",
            totals.n_steps, totals.n_starts, totals.n_hit_tokens, totals.n_preemptions,
-           totals.n_ends, totals.n_cancels, totals.n_refused, totals.n_waits);
+           totals.n_ends, totals.n_cancels, totals.n_refused, totals.n_waits, totals.n_guesses);
+    WEFT_ASSERT(totals.n_guesses > 0);
     return 0;
 }

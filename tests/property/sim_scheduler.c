@@ -115,7 +115,8 @@ struct totals {
     uint64_t n_worlds, n_steps, n_tokens, n_accepted, n_preemptions, n_worker_losses,
         n_sched_losses;
     uint64_t n_queue_full, n_too_long, n_deadlines, n_cancels, n_forks, n_hostile_refused;
-    uint64_t n_spills, n_restores, n_recorded, n_compiled, n_forced, n_late, n_beams;
+    uint64_t n_spills, n_restores, n_recorded, n_compiled, n_forced, n_late, n_beams, n_guessed,
+        n_accepted_guesses;
     uint64_t n_deadly, n_given_up, n_innocent, n_pooled;
     uint64_t n_hit_tokens, n_evictions;
     uint64_t n_tenant_full, n_too_late, n_overloaded;
@@ -497,6 +498,8 @@ static void stop_actors(struct world *world) {
     totals.n_hit_tokens += stats.n_cache_hit_tokens;
     totals.n_evictions += stats.n_cache_evictions;
     totals.n_forced += stats.n_forced_tokens;
+    totals.n_guessed += stats.n_draft_tokens;
+    totals.n_accepted_guesses += stats.n_draft_accepted;
     totals.n_late += stats.n_late_masks;
     weft_sched_free(world->sched);
     sim_worker_free(world->worker);
@@ -735,7 +738,7 @@ static void spoil_result(struct world *world, struct weft_step_result *result,
     }
     struct weft_step_out *out = &outs[dice(world, result->n_outs)];
     static const uint32_t beyond = N_VOCAB;
-    switch (dice(world, 10)) {
+    switch (dice(world, 11)) {
     case 0:
         out->slot++;
         break;
@@ -763,6 +766,9 @@ static void spoil_result(struct world *world, struct weft_step_result *result,
         break;
     case 8:
         out->is_late = !out->is_late;
+        break;
+    case 9:
+        out->n_proposed += WEFT_SPEC_TOKENS_MAX + 1;
         break;
     default:
         out->n_prompt_logprobs += 1;
@@ -850,6 +856,9 @@ static void draw_world(struct world *world) {
     o->max_queued_tokens = chance(world, 7000) ? 0 : between(world, 50, 3000);
     o->queue_timeout_us = chance(world, 8000) ? 0 : between(world, 100000, 3000000);
     o->run_timeout_us = chance(world, 8000) ? 0 : between(world, 100000, 3000000);
+    o->n_spec_tokens = chance(world, 5000)   ? 0
+                       : chance(world, 5000) ? WEFT_SCHED_SPEC_AUTO
+                                             : between(world, 1, WEFT_SPEC_TOKENS_MAX);
     o->prefix_cache = chance(world, 7500);
     o->long_prompt = chance(world, 7000) ? 0 : between(world, 1, o->max_model_len);
     o->cache_seed = world->rand;
@@ -996,6 +1005,8 @@ static void report(void) {
            " tokens were forced, %" PRIu64 " rows late\n",
            totals.n_compiled, totals.n_forced, totals.n_late);
     printf("%" PRIu64 " requests got values\n", totals.n_pooled);
+    printf("%" PRIu64 " guesses, of which %" PRIu64 " came true\n", totals.n_guessed,
+           totals.n_accepted_guesses);
     printf("the slowest request took %.0f %% of the steps it may take\n",
            totals.bound_used_max * 100.0);
 }
@@ -1003,6 +1014,7 @@ static void report(void) {
 /* Of a run of usual length: a rule that nothing tried was not checked. */
 static void check_all_happened(void) {
     WEFT_ASSERT(totals.n_preemptions > 0 && totals.n_forks > 0 && totals.n_deadlines > 0);
+    WEFT_ASSERT(totals.n_guessed > totals.n_accepted_guesses && totals.n_accepted_guesses > 0);
     WEFT_ASSERT(totals.n_compiled > 0 && totals.n_forced > 0 && totals.n_late > 0);
     WEFT_ASSERT(totals.n_beams > 0);
     WEFT_ASSERT(totals.n_hit_tokens > 0 && totals.n_evictions > 0);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/minmax.h"
 #include "base/rand.h"
 
 struct slot {
@@ -49,7 +50,7 @@ struct sim_worker {
     uint32_t
         *top_ids; /* [1 + max_seqs][SIM_TOP_MAX]: anybody's, and those of beams in one result */
     float *top_logprobs;
-    uint32_t *forced; /* [max_seqs][WEFT_FORCED_MAX] of one result */
+    uint32_t *more; /* [max_seqs][WEFT_MORE_MAX] of one result */
     float *values;    /* [max_seqs][n_values_max] likewise */
     uint32_t n_values_max;
     uint32_t step_us, token_us, block_us;
@@ -150,8 +151,7 @@ struct sim_worker *sim_worker_new(const struct weft_sched_options *options) {
         need(calloc(options->max_batched_tokens, sizeof *worker->prompt_logprobs));
     worker->top_ids =
         need(calloc((1 + (size_t)options->max_seqs) * SIM_TOP_MAX, sizeof *worker->top_ids));
-    worker->forced =
-        need(calloc((size_t)options->max_seqs * WEFT_FORCED_MAX, sizeof *worker->forced));
+    worker->more = need(calloc((size_t)options->max_seqs * WEFT_MORE_MAX, sizeof *worker->more));
     worker->top_logprobs =
         need(calloc((1 + (size_t)options->max_seqs) * SIM_TOP_MAX, sizeof *worker->top_logprobs));
     worker->n_values_max = options->shape.n_hidden + options->shape.n_labels + WEFT_POOLING_IDS_MAX;
@@ -180,7 +180,7 @@ void sim_worker_free(struct sim_worker *worker) {
     free(worker->outs);
     free(worker->prompt_logprobs);
     free(worker->top_ids);
-    free(worker->forced);
+    free(worker->more);
     free(worker->values);
     free(worker->top_logprobs);
     free(worker);
@@ -569,15 +569,64 @@ static bool is_late(const struct sim_worker *worker, const struct slot *slot) {
     return slot->sampling.grammar.kind != WEFT_GRAMMAR_NONE && weft_rand_below(&state, 8) < n_late;
 }
 
+static uint32_t *more_of(struct sim_worker *worker, struct weft_step_out *out) {
+    uint32_t *more = worker->more + (size_t)(out - worker->outs) * WEFT_MORE_MAX;
+    out->more = more;
+    return more;
+}
+
 /* One time in two some tokens follow the sampled one. */
 static void force(struct sim_worker *worker, struct slot *slot, struct weft_step_out *out) {
     if (slot->sampling.grammar.kind == WEFT_GRAMMAR_NONE || slot->sampling.n_logprobs >= 0) return;
     uint64_t state = mix(slot->prompt_hash, worker->next_step);
     uint32_t n = weft_rand_below(&state, 2) ? 1 + weft_rand_below(&state, WEFT_FORCED_MAX) : 0;
-    uint32_t *forced = worker->forced + (size_t)(out - worker->outs) * WEFT_FORCED_MAX;
-    out->more = forced;
-    while (out->n_more < n && slot->finish == WEFT_END_NONE)
-        forced[out->n_more++] = take_next(worker, slot);
+    for (; n > 0 && slot->finish == WEFT_END_NONE; n--)
+        more_of(worker, out)[out->n_more++] = take_next(worker, slot);
+}
+
+/* As far as lengths and blocks allow; how many of them, and how many come true, is left to chance. */
+static uint32_t guess_room(const struct sim_worker *worker, const struct slot *slot,
+                           const struct weft_step_row *row) {
+    uint32_t n = row->n_spec, size = worker->options.block_size;
+    uint32_t n_output = slot->n_tokens - slot->n_prompt, n_left = slot->sampling.max_tokens;
+    if (n_left <= n_output || slot->n_tokens >= worker->options.max_model_len) return 0;
+    n = weft_min_u32(n, n_left - n_output - 1);
+    n = weft_min_u32(n, worker->options.max_model_len - slot->n_tokens - 1);
+    n = weft_min_u32(n, slot->n_blocks * size - slot->n_tokens);
+    if (worker->options.window > 0)
+        n = weft_min_u32(n, slot->n_window_blocks * size - slot->n_tokens);
+    return n;
+}
+
+/* Whatever is guessed is written first: where nobody else reads. */
+static void write_guesses(struct sim_worker *worker, struct slot *slot, uint32_t n) {
+    uint32_t size = worker->options.block_size;
+    for (uint32_t pos = slot->n_tokens; pos < slot->n_tokens + n; pos++) {
+        WEFT_ASSERT(worker->block_users[slot->blocks[pos / size]] == 1);
+        *content(worker, slot, pos) = ~pos;
+        if (worker->options.window == 0) continue;
+        WEFT_ASSERT(n_who_see(worker, slot->window_blocks[pos / size]) == 1);
+        *window_content(worker, slot, pos) = ~pos;
+    }
+}
+
+static void guess(struct sim_worker *worker, struct slot *slot, const struct weft_step_row *row,
+                  struct weft_step_out *out) {
+    uint64_t state = mix(slot->prompt_hash, worker->next_step * 7 + 1);
+    WEFT_ASSERT(row->n_spec == 0 || slot->sampling.n_logprobs < 0);
+    out->n_proposed = weft_rand_below(&state, guess_room(worker, slot, row) + 1);
+    write_guesses(worker, slot, out->n_proposed);
+    worker->result.n_tokens += out->n_proposed;
+}
+
+/* The first token is sampled: those after it whose guesses came true follow. */
+static void verify(struct sim_worker *worker, struct slot *slot, struct weft_step_out *out) {
+    uint64_t state = mix(slot->prompt_hash, worker->next_step * 7 + 2);
+    uint32_t n = weft_rand_below(&state, out->n_proposed + 1);
+    for (; out->n_accepted < n && slot->finish == WEFT_END_NONE; out->n_accepted++) {
+        compute(worker, slot, 1);
+        more_of(worker, out)[out->n_more++] = take_next(worker, slot);
+    }
 }
 
 /* The sampled token stands behind what it continues. */
@@ -611,6 +660,7 @@ static void sample(struct sim_worker *worker, struct slot *slot, struct weft_ste
     out->sampled = true;
     out->output_idx = slot->n_tokens - slot->n_prompt;
     out->token = take_next(worker, slot);
+    verify(worker, slot, out);
     if (slot->finish == WEFT_END_NONE) force(worker, slot, out);
     out->finish = slot->finish;
     if (slot->sampling.n_logprobs < 0) return;
@@ -629,25 +679,28 @@ static void run_row(struct sim_worker *worker, const struct weft_step_row *row) 
     *out = (struct weft_step_out){.slot = row->slot, .gen = row->gen};
     WEFT_ASSERT(row->n_tokens >= 1 && !slot->has_row);
     slot->has_row = true;
-    /* A scheduler can count, but for tokens that were forced since. */
-    bool has_grammar = slot->sampling.grammar.kind != WEFT_GRAMMAR_NONE;
-    WEFT_ASSERT(slot->finish != WEFT_END_LENGTH || has_grammar);
+    /* A scheduler can count, but for tokens that were forced, or guessed, since. */
+    bool may_jump = slot->sampling.grammar.kind != WEFT_GRAMMAR_NONE ||
+                    (worker->options.n_spec_tokens > 0 && slot->sampling.n_logprobs < 0);
+    WEFT_ASSERT(slot->finish != WEFT_END_LENGTH || may_jump);
     if (slot->finish != WEFT_END_NONE) return;
     out->ran = true;
     uint32_t first = slot->n_computed, n_computed = row->n_tokens - slot->is_held;
     WEFT_ASSERT(worker->options.whole_tokens == 0 || row->n_tokens == slot->n_prompt);
     WEFT_ASSERT(!slot->is_held || n_computed == 0);
+    bool guesses = row->n_spec > 0 && !slot->is_held && first + n_computed == slot->n_tokens;
     slot->is_held = false;
     compute(worker, slot, n_computed);
     worker->result.n_tokens += n_computed;
     add_prompt_logprobs(worker, slot, first, out);
+    if (guesses) guess(worker, slot, row, out);
     if (slot->n_computed == slot->n_tokens) sample(worker, slot, out);
 }
 
 static void check_budget(const struct sim_worker *worker, const struct weft_step_plan *plan) {
     uint64_t n_tokens = 0, n_start_tokens = 0;
     for (uint32_t i = 0; i < plan->n_rows; i++)
-        n_tokens += plan->rows[i].n_tokens;
+        n_tokens += (uint64_t)plan->rows[i].n_tokens + plan->rows[i].n_spec;
     for (uint32_t i = 0; i < plan->n_starts; i++)
         n_start_tokens += plan->starts[i].n_tokens;
     WEFT_ASSERT(n_start_tokens <= WEFT_STEP_START_TOKENS_MAX);

@@ -9,6 +9,8 @@
  * tell a stream's tokens; pooled values come from sim_value. Of a request with a grammar several may
  * come at once, as if it forced them, or none yet, as if its masks were late. The likeliest tokens
  * of a sequence whose length_penalty is not 1, a beam, follow from its tokens; so its output may be any.
+ * none yet, as if its masks were late. Rows that may guess do so at random, and so it is with what comes
+ * true; guesses are written where they would be computed.
  *
  * Plans wait in a queue of two, copied as a message would be; sim_worker_run executes the oldest.
  */

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/minmax.h"
 #include "golden/proto_vectors.h"
 #include "inside/proto/wire.h"
 #include "proto/proto.h"
@@ -380,19 +381,24 @@ static void counters_of_another_release_are_read_as_far_as_both_know_them(void *
     msg.snapshot.n_preemptions = 7;
     *last_counter(&msg.snapshot) = 9;
     encode(fix, &msg);
-    assert_true(8 * (WEFT_COUNTERS + 1) <
-                256); /* the short form of a vector, which is looked for */
-    const uint8_t n = (uint8_t)(8 * WEFT_COUNTERS), head[] = {0xc4, n, 7};
-    uint8_t *at = memmem(fix->buf.data, fix->buf.len, head, sizeof head);
+    const size_t n = 8 * WEFT_COUNTERS, n_head = n < 256 ? 2 : 3;
+    const uint8_t brief[] = {0xc4, (uint8_t)n, 7},
+                  wide[] = {0xc5, (uint8_t)(n >> 8), (uint8_t)n, 7};
+    const uint8_t *data = (const uint8_t *)fix->buf.data;
+    const uint8_t *at = memmem(data, fix->buf.len, n < 256 ? brief : wide, n_head + 1);
     assert_non_null(at);
-    size_t begin = (size_t)(at - (uint8_t *)fix->buf.data), end = begin + 2 + n;
+    const uint8_t *behind = at + n_head + n;
+    size_t n_before = (size_t)(at - data), n_behind = fix->buf.len - (size_t)(behind - data);
     for (int step = -8; step <= 8; step += 16) {
-        uint8_t bytes[1024] = {0};
-        memcpy(bytes, fix->buf.data, end);
-        bytes[begin + 1] = (uint8_t)(n + step);
-        size_t to = (size_t)((ptrdiff_t)end + step), left = fix->buf.len - end;
-        memcpy(bytes + to, (uint8_t *)fix->buf.data + end, left);
-        assert_int_equal(decode(fix, bytes, to + left), WEFT_OK);
+        uint8_t bytes[1024] = {0}, *to = bytes + n_before;
+        size_t n_now = (size_t)((ptrdiff_t)n + step);
+        memcpy(bytes, data, n_before);
+        *to++ = 0xc5;
+        *to++ = (uint8_t)(n_now >> 8);
+        *to++ = (uint8_t)n_now;
+        memcpy(to, at + n_head, weft_min_size(n, n_now));
+        memcpy(to + n_now, behind, n_behind);
+        assert_int_equal(decode(fix, bytes, (size_t)(to + n_now - bytes) + n_behind), WEFT_OK);
         assert_int_equal(fix->msg.snapshot.n_preemptions, 7);
         assert_int_equal(*last_counter(&fix->msg.snapshot), step < 0 ? 0 : 9);
         assert_int_equal(fix->msg.snapshot.sched_pid, msg.snapshot.sched_pid);

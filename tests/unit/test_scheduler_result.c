@@ -110,7 +110,7 @@ static void forced_tokens_are_checked(void **state) {
     make_guided_step(bench, &truth);
     truth.outs[0].more = forced;
     truth.outs[0].n_more = WEFT_FORCED_MAX + 1;
-    assert_refused(bench, &truth, "nothing forces 33 tokens");
+    assert_refused(bench, &truth, "nothing brings 33 tokens more");
     truth.outs[0].n_more = 10;
     assert_refused(bench, &truth, "cannot finish that way");
     truth.outs[0].n_more = 9;
@@ -125,7 +125,7 @@ static void forced_tokens_are_checked(void **state) {
     truth.outs[0].n_more = 1;
     truth.outs[0].sampled = false;
     truth.outs[0].finish = WEFT_END_COMPLETE;
-    assert_refused(bench, &truth, "nothing forces 1 tokens");
+    assert_refused(bench, &truth, "nothing brings 1 tokens more");
     tell_truth(bench, &truth);
     bench_run_until_idle(bench, true);
 }
@@ -137,7 +137,7 @@ static void only_a_grammar_forces_or_is_late(void **state) {
     make_decode_step(bench, &truth);
     truth.outs[0].more = forced;
     truth.outs[0].n_more = 1;
-    assert_refused(bench, &truth, "nothing forces 1 tokens");
+    assert_refused(bench, &truth, "nothing brings 1 tokens more");
     begin_lie(&truth);
     truth.outs[0].is_late = true;
     assert_refused(bench, &truth, "cannot be late");

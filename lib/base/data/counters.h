@@ -61,7 +61,12 @@
     SCHED(n_forced_tokens, "grammar_forced_tokens_total", "", 1,                                   \
           "Output tokens that came with the one before: nothing else fits their grammars there.")  \
     SCHED(n_late_masks, "grammar_late_masks_total", "", 1,                                         \
-          "Steps that went on without a sequence, as its grammar's mask was not made in time.")
+          "Steps that went on without a sequence, as its grammar's mask was not made in time.")    \
+    SCHED(n_drafts, "spec_decode_num_drafts_total", "", 1,                                         \
+          "Rows of sequences with guesses of what comes next.")                                    \
+    SCHED(n_draft_tokens, "spec_decode_num_draft_tokens_total", "", 1, "Guesses computed.")        \
+    SCHED(n_draft_accepted, "spec_decode_num_accepted_tokens_total", "", 1,                        \
+          "Guesses that came true: tokens that took no step of their own.")
 
 /* For lists of fields in a struct: both kinds, one, none. */
 #define WEFT_COUNTER_FIELD(name, ...) uint64_t name;

@@ -86,7 +86,7 @@ static void plan_start(weft_sched *sched, struct seq *seq, const struct prefix *
     wefti_sched_seq_start(sched, seq);
     wefti_sched_prefix_fill(sched, seq, prefix, n_tokens);
     seq->n_planned = prefix->n_cached;
-    seq->n_granted = seq->chunk = 0;
+    seq->n_granted = seq->chunk = seq->n_spec = seq->n_spec_out = 0;
     seq->put_off = false;
     seq->ration = 0;
     seq->turn = ++sched->n_turns; /* after all that wait */

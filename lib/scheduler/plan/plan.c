@@ -110,9 +110,10 @@ static bool may_preempt(const weft_sched *sched, const struct seq *seq, const st
 /* The blocks that a sequence's next tokens are written to. WEFT_E_FULL. */
 static weft_err grow(weft_sched *sched, struct seq *seq, uint32_t n_tokens) {
     n_tokens -= seq->is_held; /* that one is written */
-    uint32_t n_blocks = wefti_sched_blocks_for(sched, seq->n_planned + n_tokens);
+    uint32_t reach = wefti_sched_seq_reach(sched, seq, n_tokens);
+    uint32_t n_blocks = wefti_sched_blocks_for(sched, reach);
     weft_err err = weft_kv_prefix_grow(sched->cache, &seq->table, n_blocks);
-    return err ? err : wefti_sched_window_grow(sched, seq, n_tokens);
+    return err ? err : wefti_sched_window_grow(sched, seq, reach - seq->n_planned);
 }
 
 /* Whether what it lacks are forced tokens: output that nobody has computed, without blocks as yet. */
@@ -144,7 +145,8 @@ static uint32_t spare_tokens(const weft_sched *sched) {
 /* A row for everybody who decodes, oldest first, and the blocks it is written to. Prompts have their
  * blocks since they started, but for windowed ones, of which they get those of one token. True: somebody
  * was preempted for it, or waits for blocks. */
-static bool plan_decode(weft_sched *sched, const struct seq *alone) {
+static bool plan_decode(weft_sched *sched, const struct seq *alone, uint32_t *spare_out) {
+    uint32_t nobodys = sched->options.max_batched_tokens - sched->running_max;
     uint32_t spare = spare_tokens(sched);
     bool preempted = false;
     uint32_t i = 0;
@@ -152,9 +154,10 @@ static bool plan_decode(weft_sched *sched, const struct seq *alone) {
         struct seq *seq = sched->running[i];
         uint32_t left = wefti_sched_seq_left(seq);
         bool wants = left > 0 && !wefti_sched_seq_complete(sched, seq) && !seq->put_off;
-        seq->chunk = 0;
+        seq->chunk = seq->n_spec = 0;
         if (!wants || !plan_chunk(sched, seq, spare)) {
             spare -= seq->chunk > 1 ? seq->chunk - 1 : 0;
+            nobodys -= seq->chunk > 1 ? seq->chunk - 1 : 0;
             i++;
             continue;
         }
@@ -175,6 +178,7 @@ static bool plan_decode(weft_sched *sched, const struct seq *alone) {
         preempted = true;
         if (moved_up) i--; /* seq stands one place further up now; it tries again */
     }
+    *spare_out = nobodys;
     return preempted;
 }
 
@@ -214,17 +218,19 @@ static void emit_row(weft_sched *sched, struct seq *seq, struct plan_out *out) {
     uint32_t row_idx = out->n_rows++;
     uint32_t n_computed = n_tokens - seq->is_held;
     bool samples = wefti_sched_seq_left(seq) == n_tokens;
-    WEFT_ASSERT(seq->n_planned + n_computed <= seq->table.n * sched->options.block_size);
+    WEFT_ASSERT(wefti_sched_seq_reach(sched, seq, n_computed + seq->n_spec) <=
+                seq->table.n * sched->options.block_size);
     struct weft_step_seq view = wefti_sched_seq_view(sched, seq, 0);
     out->logprob_bytes += weft_step_logprob_bytes(&view, n_tokens);
-    sched->rows[row_idx] =
-        (struct weft_step_row){.slot = seq->slot, .gen = seq->gen, .n_tokens = n_tokens};
+    sched->rows[row_idx] = (struct weft_step_row){
+        .slot = seq->slot, .gen = seq->gen, .n_tokens = n_tokens, .n_spec = seq->n_spec};
     out->rows[row_idx] = (struct row){
         .seq = seq,
         .slot = seq->slot,
         .gen = seq->gen,
         .first = seq->n_planned,
         .n_tokens = n_computed,
+        .n_spec = seq->n_spec,
         .samples = samples,
     };
     seq->row[out->step % WEFT_SCHED_PLANS_MAX] = row_idx;
@@ -234,6 +240,8 @@ static void emit_row(weft_sched *sched, struct seq *seq, struct plan_out *out) {
     out->n_decode_tokens += is_decode ? n_tokens : 0;
     if (!is_decode) sched->n_planned_tokens += n_tokens;
     seq->n_planned += n_computed;
+    seq->n_spec_out += seq->n_spec;
+    out->n_spec += seq->n_spec;
     seq->is_held = false;
     seq->n_samples_out += samples;
     if (n_tokens == 1)
@@ -246,7 +254,7 @@ static void emit_row(weft_sched *sched, struct seq *seq, struct plan_out *out) {
 static void emit(weft_sched *sched) {
     struct plan_out *out = &sched->out[sched->step % WEFT_SCHED_PLANS_MAX];
     out->step = sched->step;
-    out->n_rows = out->n_decode = out->n_prompt = out->n_decode_tokens = 0;
+    out->n_rows = out->n_decode = out->n_prompt = out->n_decode_tokens = out->n_spec = 0;
     out->logprob_bytes = 0;
     emit_releases(sched);
     sched->plan.n_spills = sched->n_spills;
@@ -259,7 +267,7 @@ static void emit(weft_sched *sched) {
         emit_window_grant(sched, seq);
         if (seq->chunk) emit_row(sched, seq, out);
     }
-    WEFT_ASSERT(out->n_decode + out->n_prompt <= sched->options.max_batched_tokens);
+    WEFT_ASSERT(out->n_decode + out->n_prompt + out->n_spec <= sched->options.max_batched_tokens);
     WEFT_ASSERT(out->logprob_bytes <= sched->options.step_logprob_bytes);
     sched->plan.n_rows = out->n_rows;
     sched->plan.epoch = sched->epoch;
@@ -307,8 +315,10 @@ bool weft_sched_plan(weft_sched *sched, uint64_t now_us, const struct weft_step_
     if (suspect && suspect->state == SEQ_WAITING) wefti_sched_seq_plan_start(sched, suspect);
     wefti_sched_beams_restart(sched, suspect);
     wefti_sched_ration(sched, suspect);
-    bool preempted = plan_decode(sched, suspect);
+    uint32_t spare = 0;
+    bool preempted = plan_decode(sched, suspect, &spare);
     if (!preempted && !suspect) wefti_sched_admit(sched);
+    if (!preempted) wefti_sched_plan_guesses(sched, spare);
     wefti_sched_share_out(sched);
     if (!has_rows(sched)) {
         WEFT_ASSERT(sched->plan.n_starts == 0); /* whoever starts is given something to do */

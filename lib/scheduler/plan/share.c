@@ -122,12 +122,13 @@ uint32_t wefti_sched_timely_tokens(const weft_sched *sched, const struct weft_sc
 /* Everybody with tokens to compute and no row yet, oldest first, shares the rest of the step: as
  * much as fits into its time. The oldest one's place stands for all. */
 static uint32_t collect(weft_sched *sched, uint32_t *budget_out) {
-    uint32_t n = 0, n_forced = 0; /* beside one for each stream */
+    uint32_t n = 0, n_forced = 0; /* beside one for each stream: forced tokens, and guesses */
     struct weft_sched_work decode = {0};
     for (uint32_t i = 0; i < sched->n_running; i++) {
         struct seq *seq = sched->running[i];
         if (seq->chunk > 0) weft_sched_work_add(&decode, seq->n_planned, 1, 1);
         if (seq->chunk > 1) n_forced += seq->chunk - 1;
+        n_forced += seq->n_spec;
         if (wants_share(sched, seq)) sched->candidates[n++] = seq;
     }
     *budget_out = sched->options.max_batched_tokens - decode.n_tokens - n_forced;
