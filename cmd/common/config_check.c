@@ -142,6 +142,10 @@ weft_err wefti_config_check(const struct wefti_config_program *program, struct w
     if ((program->bit & (WEFT_PROG_TEMPLATE | WEFT_PROG_GRAMMAR | WEFT_PROG_PARSE_OUTPUT)) &&
         !c->cases)
         return weft_err_set(why, WEFT_E_INVAL, "no --cases given; usage: %s", program->usage);
+    if (c->speculative_ngram == 1)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "--speculative-ngram looks for 2 to %d tokens, not 1; 0 is off",
+                            WEFT_SPEC_NGRAM_MAX);
     if (c->block_size % 16)
         return weft_err_set(why, WEFT_E_INVAL, "--block-size must be a multiple of 16, got %u",
                             c->block_size);

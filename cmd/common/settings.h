@@ -272,6 +272,16 @@
     X(run_timeout_ms, U32, "run-timeout", SERVE | SCHEDULER, 0, WEFT_SETTING_MS_MAX, "0", "MS",    \
       "end requests that run longer; 0: never")                                                    \
                                                                                                    \
+    HEAD("Speculative decoding")                                                                   \
+    X(speculative_ngram, U32, "speculative-ngram", SERVE | SCHEDULER | WORKER, 0,                  \
+      WEFT_SPEC_NGRAM_MAX, "0", "N",                                                               \
+      "guess that what came after the same N tokens before, or fewer down to 2, comes again; 0: "  \
+      "guess nothing")                                                                             \
+    X(num_speculative_tokens, AUTO, "num-speculative-tokens", SERVE | SCHEDULER, 1,                \
+      WEFT_SPEC_TOKENS_MAX, "auto", "K",                                                           \
+      "tokens that a sequence guesses in a step; auto: as many as pay, by what came true and what " \
+      "a step takes")                                                                              \
+                                                                                                   \
     HEAD("Model and memory")                                                                       \
     X(chat_template, TEXT, "chat-template", FRONT | TALK, 0, 0, NULL, "FILE",                      \
       "use this chat template, not the model's")                                                   \

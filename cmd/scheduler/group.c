@@ -60,6 +60,13 @@ static void set_whole(const struct wefti_actor *a, const struct weft_model_info 
     options->n_spill_blocks = 0;
 }
 
+/* Guesses of each sequence in a step. */
+static uint32_t n_spec_tokens(const struct weft_config *config) {
+    if (config->speculative_ngram == 0) return 0;
+    return config->num_speculative_tokens == WEFT_CONFIG_AUTO ? WEFT_SCHED_SPEC_AUTO
+                                                              : config->num_speculative_tokens;
+}
+
 /* The first worker says what can be planned. Each group has its part of the one queue that clients
  * see. */
 static weft_err make_sched(struct wefti_actor *a, struct wefti_group *g,
@@ -84,6 +91,7 @@ static weft_err make_sched(struct wefti_actor *a, struct wefti_group *g,
         .policy = policy(&a->config),
         .max_queued_tokens = (a->config.max_queued_tokens + a->n_groups - 1) / a->n_groups,
         .prefix_cache = !a->config.no_prefix_cache,
+        .n_spec_tokens = n_spec_tokens(&a->config),
         .cache_seed = weft_rand_seed(),
         .long_prompt = model->long_prompt,
         .queue_timeout_us = a->config.queue_timeout_ms * 1000ull,
