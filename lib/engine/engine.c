@@ -36,6 +36,7 @@ static void lay_out(weft_eng *eng, struct wefti_memory_layout *layout) {
     eng->prompt_logprobs = wefti_memory_reserve(layout, n_tokens, sizeof *eng->prompt_logprobs);
     eng->spans = wefti_memory_reserve(layout, n_seqs, sizeof *eng->spans);
     eng->span_slots = wefti_memory_reserve(layout, n_seqs, sizeof *eng->span_slots);
+    eng->draft_lines = wefti_memory_reserve(layout, n_seqs, sizeof *eng->draft_lines);
     eng->outs = wefti_memory_reserve(layout, n_seqs, sizeof *eng->outs);
     /* This is address space: resident only as far as requests ever needed it. */
     uint32_t n_values = weft_max_u32(eng->info.n_hidden, eng->info.n_labels);
@@ -186,13 +187,19 @@ static weft_err reserve(weft_eng *eng, const weft_model *model,
     uint32_t len = info->max_model_len;
     uint64_t to_come = wefti_weights_bytes_to_come(&eng->weights, plan) * options->n_copies;
     struct weft_model_params own = *weft_model_params(model);
+    struct wefti_draft_needs draft = {0};
     own.n_kv_heads = weft_max_u32(eng->weights.n_kv_heads_max, 1);
     if (own.encoder.is_on) own.window = 0; /* no block is let go of before a text is done */
     weft_err err = open_step_memory(eng, why);
     if (!err) err = measure_scratch(eng, model, &scratch_bytes, why);
+    if (!err && eng->draft) err = wefti_draft_measure(eng->draft, &draft, why);
+    scratch_bytes += draft.scratch_bytes;
+    uint64_t of_each = scratch_bytes + draft.to_come_bytes;
+    info->draft_bytes = draft.weight_bytes;
     if (!err)
-        err = wefti_kv_cache_open(&eng->kv, &own, options,
-                                  to_come + options->n_sharers * scratch_bytes, info, why);
+        err = wefti_kv_cache_open(&eng->kv, &own, options, to_come + options->n_sharers * of_each,
+                                  draft.block_bytes, info, why);
+    if (!err && eng->draft) err = wefti_draft_open(eng->draft, info, why);
     if (!err) err = wefti_spill_open(&eng->spill, options, &eng->kv, why);
     if (!err) err = wefti_slots_init(&eng->slots, info, why);
     if (!err)
@@ -210,6 +217,7 @@ static weft_err reserve(weft_eng *eng, const weft_model *model,
         .is_page_cache = wefti_weights_are_mapped(model, options),
         .n_copies = options->n_copies,
         .n_sharers = options->n_sharers,
+        .draft_bytes = draft.to_come_bytes,
         .kv_bytes = info->kv_bytes,
         .scratch_bytes = scratch_bytes,
         .limit_bytes = room.limit_bytes,
@@ -266,10 +274,13 @@ static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
     err = open_loras(eng, path, model, options, why);
     if (err) return err;
     err = wefti_pool_new(eng->info.n_threads, &eng->pool, why);
+    if (!err && options->draft_path)
+        err = wefti_draft_new(path, options, &eng->info, eng->kern, eng->pool, &eng->draft, why);
     if (!err) err = wefti_weights_lay_out(&eng->weights, model, options, &plan, why);
     if (!err) err = reserve(eng, model, options, plan, &loading, why);
     if (!err) err = wefti_weights_load(&eng->weights, plan, path, model, eng->pool, &loading, why);
     wefti_weights_plan_free(plan);
+    if (!err && eng->draft) err = wefti_draft_load(eng->draft, why);
     if (err) return err;
     set_weight_info(eng, weft_model_params(model));
     set_fingerprint(eng);
@@ -305,6 +316,7 @@ void weft_eng_free(weft_eng *eng) {
     if (!eng) return;
     wefti_pool_free(eng->pool);
     wefti_guides_free(eng->guides);
+    wefti_draft_free(eng->draft);
     wefti_forward_free(eng->forward);
     wefti_loras_free(eng->loras);
     wefti_profile_free(eng->profile);

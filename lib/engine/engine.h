@@ -68,13 +68,14 @@ struct weft_eng_loading {
     uint64_t weight_bytes;            /* packed */
     uint32_t n_copies;                /* of the weights, by as many engines at the same time */
     bool is_page_cache;               /* the weights are a packed file: the kernel may drop them */
-    uint32_t n_sharers;               /* each takes the next two: */
+    uint32_t n_sharers;               /* each takes the next three: */
+    uint64_t draft_bytes;             /* weights of a draft model; 0: there is none */
     uint64_t kv_bytes, scratch_bytes; /* when all of it is in use */
     uint64_t limit_bytes;             /* of the cgroup, or what the machine has; 0: not known */
     uint64_t done_bytes;              /* of the weights */
 };
 /* "2.3 GiB (weights 2.1 GiB, KV cache 128 MiB, scratch 60 MiB)". Returns `out`. */
-#define WEFT_ENG_NEED_TEXT_BYTES 160
+#define WEFT_ENG_NEED_TEXT_BYTES 224
 const char *weft_eng_need_text(const struct weft_eng_loading *loading,
                                char out[WEFT_ENG_NEED_TEXT_BYTES]);
 /* Called once before the first weight is read, then after each megabyte or so that was packed: by
@@ -118,9 +119,12 @@ struct weft_eng_options {
     uint32_t max_seqs, max_batched_tokens;
     uint32_t max_model_len; /* 0: the model's context */
     /* What rows with n_spec guess by: what came after the same last tokens before, so many of them or
-     * fewer, down to 2; at most WEFT_SPEC_NGRAM_MAX. 0: they guess nothing. */
+     * fewer, down to 2; at most WEFT_SPEC_NGRAM_MAX. Where that finds nothing, by what a small model
+     * with the same vocabulary says, which takes the types of this one's options. 0 and NULL: they guess
+     * nothing. The path is borrowed until the engine is open; not with ranks. */
     uint32_t ngram_max;
-    uint32_t n_threads;     /* 0: one per allowed CPU, no more than the cgroup's CPU quota grants */
+    const char *draft_path;
+    uint32_t n_threads; /* 0: one per allowed CPU, no more than the cgroup's CPU quota grants */
     /* A memfd that outlives this process and keeps the packed weights, or -1: private memory.
      * Empty: this process packs into it and seals it. Filled: its header (layout, which follows
      * from the model's shape and the options, and the model's contents) is checked and it is mapped
@@ -168,7 +172,8 @@ struct weft_eng_info {
     uint32_t max_seqs, max_batched_tokens, n_threads;
     uint32_t long_prompt; /* a prompt of more tokens has nothing in the KV cache that a shorter one
                              can share, or the other way round (LongRoPE) */
-    uint64_t weight_bytes, kv_bytes;
+    uint64_t weight_bytes, kv_bytes; /* the latter with what a draft model's blocks take */
+    uint64_t draft_bytes;            /* of its weights; 0: there is none */
     /* The weights that a sampling step reads once, whatever its batch: all but an untied embedding
      * table, of which it reads rows, and of experts as many as one token takes. */
     uint64_t step_weight_bytes;

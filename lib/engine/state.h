@@ -9,6 +9,8 @@
 #include "base/step.h"
 #include "engine/engine.h"
 #include "forward/forward.h"
+#include "guess/draft.h"
+#include "guess/guess.h"
 #include "guess/ngram.h"
 #include "kernels/kernels.h"
 #include "lora/adapters.h"
@@ -44,8 +46,9 @@ struct weft_eng {
     struct wefti_spill spill;
     struct wefti_slots slots;
     struct wefti_ngram ngram;
-    wefti_guides *guides; /* NULL: of a rank that does not sample */
-    wefti_loras *loras;   /* NULL: there may be none */
+    struct wefti_draft *draft; /* NULL: none */
+    wefti_guides *guides;      /* NULL: of a rank that does not sample */
+    wefti_loras *loras;        /* NULL: there may be none */
     struct wefti_forward *forward;
     struct wefti_profile *profile; /* NULL: off */
     struct weft_eng_info info;
@@ -79,6 +82,7 @@ struct weft_eng {
     uint32_t *span_slots;                      /* [max_seqs] whose they are */
     struct weft_logprobs *prompt_logprobs;     /* [max_batched_tokens] */
     struct weft_step_out *outs;                /* [max_seqs] */
+    struct wefti_draft_line *draft_lines;      /* [max_seqs] */
     struct wefti_sampler_scratch *samplers;    /* [n_threads] */
     uint8_t *top;               /* best tokens: ids, then values, row by row; and pooled values */
     size_t top_bytes, top_used; /* the most that a step may yield */

@@ -119,6 +119,7 @@ static void start_guide(weft_eng *eng, const struct weft_step_start *start) {
 static void commit_plan(weft_eng *eng, const struct weft_step_plan *plan) {
     if (plan->epoch > eng->epoch) weft_eng_reset(eng, plan->epoch);
     eng->next_step++;
+    if (eng->draft) wefti_draft_move(eng->draft, plan);
     for (uint32_t i = 0; i < plan->n_releases; i++) {
         end_guide(eng, &eng->slots.slots[plan->releases[i].slot]);
         wefti_slot_release(&eng->slots, &plan->releases[i]);
@@ -127,12 +128,15 @@ static void commit_plan(weft_eng *eng, const struct weft_step_plan *plan) {
     for (uint32_t i = 0; i < plan->n_starts; i++) {
         wefti_slot_start(&eng->slots, &plan->starts[i]);
         wefti_ngram_clear(&eng->ngram, plan->starts[i].slot);
+        if (eng->draft) wefti_draft_start(eng->draft, plan->starts[i].slot);
         start_guide(eng, &plan->starts[i]);
         wefti_loras_take(eng->loras, plan->starts[i].adapters, plan->starts[i].n_adapters,
                          &eng->sets[plan->starts[i].slot]);
     }
     for (uint32_t i = 0; i < plan->n_grants; i++) {
-        wefti_slot_grant(&eng->slots, &plan->grants[i]);
+        const struct weft_step_grant *grant = &plan->grants[i];
+        if (eng->draft) wefti_draft_grant(eng->draft, &eng->slots.slots[grant->slot], grant);
+        wefti_slot_grant(&eng->slots, grant);
     }
 }
 
@@ -175,6 +179,15 @@ static uint32_t add_last_row(weft_eng *eng, struct step *step, uint32_t flat_row
     if (step->n_last == 0 || eng->last_rows[step->n_last - 1] != flat_row)
         eng->last_rows[step->n_last++] = flat_row;
     return step->n_last - 1;
+}
+
+static weft_err guess(weft_eng *eng, const struct weft_step_plan *plan, uint32_t *catch_up_us_out,
+                      struct weft_errmsg *why) {
+    const struct wefti_guess_sources sources = {
+        .ngram = &eng->ngram, .draft = eng->draft, .lines = eng->draft_lines};
+    weft_err err = wefti_guess_all(&eng->slots, &sources, plan, catch_up_us_out, why);
+    eng->has_failed = err != WEFT_OK;
+    return err;
 }
 
 static struct wefti_engine_job *add_job(weft_eng *eng, struct step *step, uint32_t flat_row,
@@ -639,12 +652,15 @@ weft_err weft_eng_step(weft_eng *eng, const struct weft_step_plan *plan,
     if (err) return err;
     uint64_t moved_us = weft_now_us();
     bool moves = plan->n_spills + plan->n_restores > 0;
-    wefti_guess_all(&eng->slots, &eng->ngram, plan);
+    uint32_t catch_up_us = 0;
+    err = guess(eng, plan, &catch_up_us, why);
+    if (err) return err;
     uint64_t guessed_us = weft_now_us();
     gather(eng, &step);
     err = compute(eng, &step, why);
     if (err) return err;
     settle(eng, &step);
+    if (eng->draft) wefti_draft_settle(eng->draft, &eng->slots);
     uint64_t end_ns = weft_now_ns(), end_us = end_ns / 1000;
     if (eng->profile) wefti_profile_step(eng->profile, begin_ns, end_ns, step.n_tokens);
     eng->result = (struct weft_step_result){
@@ -655,6 +671,7 @@ weft_err weft_eng_step(weft_eng *eng, const struct weft_step_plan *plan,
         .n_tokens = step.n_tokens,
         .spill_us = moves ? clamp_us(moved_us - begin_us) : 0,
         .draft_us = clamp_us(guessed_us - moved_us),
+        .catch_up_us = catch_up_us,
         .n_outs = plan->n_rows,
         .outs = eng->outs,
     };

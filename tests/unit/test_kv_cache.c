@@ -36,7 +36,7 @@ static void open_cache(struct wefti_kv_cache *cache, enum shape shape, enum weft
     options.kv_memory_bytes = (uint64_t)BLOCKS * LAYERS * 2 * 16 * 2 * 44 * sizeof(float);
     *info = (struct weft_eng_info){
         .block_size = 16, .max_model_len = 256, .max_seqs = 4, .max_batched_tokens = 32};
-    if (wefti_kv_cache_open(cache, &params, &options, 0, info, &why)) fail_msg("%s", why.text);
+    if (wefti_kv_cache_open(cache, &params, &options, 0, 0, info, &why)) fail_msg("%s", why.text);
     assert_int_equal(cache->map_bytes, info->kv_bytes);
     assert_true((info->n_window_blocks > 0) == (params.window > 0));
 }

@@ -22,14 +22,21 @@ uint32_t wefti_guess_room(const struct wefti_slots *slots, const struct weft_ste
     return n;
 }
 
-void wefti_guess_all(struct wefti_slots *slots, struct wefti_ngram *ngram,
-                     const struct weft_step_plan *plan) {
+weft_err wefti_guess_all(struct wefti_slots *slots, const struct wefti_guess_sources *sources,
+                         const struct weft_step_plan *plan, uint32_t *catch_up_us_out,
+                         struct weft_errmsg *why) {
+    uint32_t n_lines = 0;
+    *catch_up_us_out = 0;
     for (uint32_t i = 0; i < plan->n_rows; i++) {
-        struct wefti_slot *slot = &slots->slots[plan->rows[i].slot];
-        uint32_t n = wefti_guess_room(slots, &plan->rows[i]);
-        slot->n_guesses = n == 0
-                              ? 0
-                              : wefti_ngram_guess(ngram, plan->rows[i].slot, slot->tokens,
-                                                  slot->n_known, n, slot->tokens + slot->n_known);
+        uint32_t idx = plan->rows[i].slot, n = wefti_guess_room(slots, &plan->rows[i]);
+        struct wefti_slot *slot = &slots->slots[idx];
+        slot->n_guesses = 0;
+        if (n == 0) continue;
+        slot->n_guesses = wefti_ngram_guess(sources->ngram, idx, slot->tokens, slot->n_known, n,
+                                            slot->tokens + slot->n_known);
+        if (slot->n_guesses == 0 && sources->draft)
+            sources->lines[n_lines++] = (struct wefti_draft_line){.slot = idx, .n_most = n};
     }
+    if (n_lines == 0) return WEFT_OK;
+    return wefti_draft_guess(sources->draft, slots, sources->lines, n_lines, catch_up_us_out, why);
 }

@@ -11,14 +11,25 @@
 #include <stdint.h>
 
 #include "base/step.h"
+#include "guess/draft.h"
 #include "guess/ngram.h"
 #include "runtime/slots.h"
 
 /* The most tokens that a row may guess. */
 uint32_t wefti_guess_room(const struct wefti_slots *slots, const struct weft_step_row *row);
 
-/* Guesses for all rows of a plan that is committed: n_guesses of their slots. */
-void wefti_guess_all(struct wefti_slots *slots, struct wefti_ngram *ngram,
-                     const struct weft_step_plan *plan);
+/* By what is guessed. */
+struct wefti_guess_sources {
+    struct wefti_ngram *ngram;
+    struct wefti_draft *draft;      /* for those of whom ngram finds nothing; NULL: none */
+    struct wefti_draft_line *lines; /* [max_seqs] */
+};
+
+/* Guesses for all rows of a plan that is committed: n_guesses of their slots. Tells how long a draft
+ * took to catch up. */
+WEFT_MUST_CHECK weft_err wefti_guess_all(struct wefti_slots *slots,
+                                         const struct wefti_guess_sources *sources,
+                                         const struct weft_step_plan *plan,
+                                         uint32_t *catch_up_us_out, struct weft_errmsg *why);
 
 #endif

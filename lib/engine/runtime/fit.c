@@ -5,22 +5,26 @@
 #include "base/parse.h"
 
 static uint64_t for_each(const struct weft_eng_loading *loading) {
-    return loading->kv_bytes + loading->scratch_bytes;
+    return loading->draft_bytes + loading->kv_bytes + loading->scratch_bytes;
 }
 
 const char *weft_eng_need_text(const struct weft_eng_loading *loading,
                                char out[WEFT_ENG_NEED_TEXT_BYTES]) {
     char all[WEFT_SIZE_TEXT_BYTES], weights[WEFT_SIZE_TEXT_BYTES], kv[WEFT_SIZE_TEXT_BYTES],
-        scratch[WEFT_SIZE_TEXT_BYTES], times[24] = "", copies[24] = "";
+        scratch[WEFT_SIZE_TEXT_BYTES], times[24] = "", copies[24] = "", draft[48] = "",
+                                       draft_size[WEFT_SIZE_TEXT_BYTES];
     uint64_t sum = loading->n_sharers * for_each(loading);
     if (!loading->is_page_cache) sum += loading->n_copies * loading->weight_bytes;
     if (loading->n_copies > 1) (void)snprintf(copies, sizeof copies, "%u x ", loading->n_copies);
     if (loading->n_sharers > 1) (void)snprintf(times, sizeof times, "%u x ", loading->n_sharers);
+    if (loading->draft_bytes > 0)
+        (void)snprintf(draft, sizeof draft, "draft %s%s, ", times,
+                       weft_size_text(loading->draft_bytes, draft_size));
     (void)snprintf(out, WEFT_ENG_NEED_TEXT_BYTES,
-                   "%s (weights %s%s%s, KV cache %s%s, scratch %s%s)", weft_size_text(sum, all),
+                   "%s (weights %s%s%s, %sKV cache %s%s, scratch %s%s)", weft_size_text(sum, all),
                    copies, weft_size_text(loading->weight_bytes, weights),
-                   loading->is_page_cache ? " in the page cache, which do not count" : "", times,
-                   weft_size_text(loading->kv_bytes, kv), times,
+                   loading->is_page_cache ? " in the page cache, which do not count" : "", draft,
+                   times, weft_size_text(loading->kv_bytes, kv), times,
                    weft_size_text(loading->scratch_bytes, scratch));
     return out;
 }

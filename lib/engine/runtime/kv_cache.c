@@ -52,7 +52,8 @@ static uint64_t blocks_for(const struct weft_eng_info *info, uint64_t n_tokens) 
     return (n_tokens + info->block_size - 1) / info->block_size;
 }
 
-static struct sizes sizes_of(const struct wefti_kv_cache *cache, const struct weft_eng_info *info) {
+static struct sizes sizes_of(const struct wefti_kv_cache *cache, uint64_t beside_bytes,
+                             const struct weft_eng_info *info) {
     struct sizes s = {.one_seq = {blocks_for(info, info->max_model_len)}};
     uint64_t seen = blocks_for(info, (uint64_t)info->window + info->max_batched_tokens) + 1;
     if (info->window > 0) s.one_seq[WEFT_KV_WINDOWED] = weft_min_u64(s.one_seq[0], seen);
@@ -60,6 +61,7 @@ static struct sizes sizes_of(const struct wefti_kv_cache *cache, const struct we
         s.bytes[kind] = cache->block_bytes[kind];
         s.all_seqs[kind] = s.one_seq[kind] * info->max_seqs;
     }
+    s.bytes[WEFT_KV_FULL] += beside_bytes;
     return s;
 }
 
@@ -134,8 +136,9 @@ static uint64_t count_of_one(const struct sizes *s, uint64_t memory) {
  * a shorter one. */
 static weft_err size_blocks(const struct wefti_kv_cache *cache,
                             const struct weft_eng_options *options, uint64_t taken_bytes,
-                            struct weft_eng_info *info, struct weft_errmsg *why) {
-    struct sizes s = sizes_of(cache, info);
+                            uint64_t beside_bytes, struct weft_eng_info *info,
+                            struct weft_errmsg *why) {
+    struct sizes s = sizes_of(cache, beside_bytes, info);
     uint64_t memory = options->kv_memory_bytes;
     if (memory == 0) memory = default_memory(options, taken_bytes, &s);
     uint64_t n[WEFT_KV_KINDS] = {count_of_one(&s, memory)};
@@ -154,7 +157,7 @@ static weft_err size_blocks(const struct wefti_kv_cache *cache,
     }
     info->n_blocks = (uint32_t)weft_min_u64(n[WEFT_KV_FULL], WEFT_KV_BLOCKS_MAX);
     info->n_window_blocks = (uint32_t)weft_min_u64(n[WEFT_KV_WINDOWED], WEFT_KV_BLOCKS_MAX);
-    info->kv_bytes = wefti_kv_cache_bytes(cache, info->n_blocks, info->n_window_blocks);
+    info->kv_bytes = sum(&s, info->n_blocks, info->n_window_blocks);
     return WEFT_OK;
 }
 
@@ -186,23 +189,24 @@ static void place_layers(struct wefti_kv_cache *cache, struct weft_kv_layer laye
     }
 }
 
-weft_err wefti_kv_cache_open(struct wefti_kv_cache *cache, const struct weft_model_params *params,
-                             const struct weft_eng_options *options, uint64_t taken_bytes,
-                             struct weft_eng_info *info, struct weft_errmsg *why) {
-    struct weft_kv_layer layer = {.dtype = wefti_kv_cache_dtype(options),
-                                  .block_size = info->block_size,
+static struct weft_kv_layer layer_of(const struct weft_model_params *params,
+                                     const struct weft_eng_options *options) {
+    return (struct weft_kv_layer){.dtype = wefti_kv_cache_dtype(options),
+                                  .block_size = options->block_size,
                                   .n_kv_heads = params->n_kv_heads,
                                   .head_dim = params->head_dim,
                                   .v_dim = params->kv_lora};
-    *cache = (struct wefti_kv_cache){.n_layers = params->n_layers,
-                                     .layer_bytes =
-                                         weft_kv_n_planes(&layer) * weft_kv_block_bytes(&layer)};
-    set_kinds(cache, params, info);
-    weft_err err = size_blocks(cache, options, taken_bytes, info, why);
-    if (err) return err;
+}
+
+static size_t layer_bytes(const struct weft_kv_layer *layer) {
+    return weft_kv_n_planes(layer) * weft_kv_block_bytes(layer);
+}
+
+static weft_err map_blocks(struct wefti_kv_cache *cache, struct weft_kv_layer layer,
+                           const struct weft_eng_info *info, struct weft_errmsg *why) {
     cache->n_blocks[WEFT_KV_FULL] = info->n_blocks;
     cache->n_blocks[WEFT_KV_WINDOWED] = info->n_window_blocks;
-    cache->map_bytes = (size_t)info->kv_bytes;
+    cache->map_bytes = wefti_kv_cache_bytes(cache, info->n_blocks, info->n_window_blocks);
     cache->layers = calloc(cache->n_layers, sizeof *cache->layers);
     cache->map = cache->layers ? wefti_memory_map_near(cache->map_bytes, info->home) : NULL;
     if (!cache->map)
@@ -212,6 +216,37 @@ weft_err wefti_kv_cache_open(struct wefti_kv_cache *cache, const struct weft_mod
         (void)madvise(cache->map, cache->map_bytes, MADV_HUGEPAGE);
     place_layers(cache, layer);
     return WEFT_OK;
+}
+
+weft_err wefti_kv_cache_open(struct wefti_kv_cache *cache, const struct weft_model_params *params,
+                             const struct weft_eng_options *options, uint64_t taken_bytes,
+                             uint64_t beside_bytes, struct weft_eng_info *info,
+                             struct weft_errmsg *why) {
+    struct weft_kv_layer layer = layer_of(params, options);
+    *cache =
+        (struct wefti_kv_cache){.n_layers = params->n_layers, .layer_bytes = layer_bytes(&layer)};
+    set_kinds(cache, params, info);
+    weft_err err = size_blocks(cache, options, taken_bytes, beside_bytes, info, why);
+    return err ? err : map_blocks(cache, layer, info, why);
+}
+
+uint64_t wefti_kv_cache_block_bytes(const struct weft_model_params *params,
+                                    const struct weft_eng_options *options) {
+    const struct weft_kv_layer layer = layer_of(params, options);
+    return (uint64_t)params->n_layers * layer_bytes(&layer);
+}
+
+weft_err wefti_kv_cache_open_beside(struct wefti_kv_cache *cache,
+                                    const struct weft_model_params *params,
+                                    const struct weft_eng_options *options,
+                                    const struct weft_eng_info *info, struct weft_errmsg *why) {
+    struct weft_kv_layer layer = layer_of(params, options);
+    struct weft_eng_info full = *info;
+    full.n_window_blocks = 0;
+    *cache =
+        (struct wefti_kv_cache){.n_layers = params->n_layers, .layer_bytes = layer_bytes(&layer)};
+    cache->block_bytes[WEFT_KV_FULL] = params->n_layers * cache->layer_bytes;
+    return map_blocks(cache, layer, &full, why);
 }
 
 void wefti_kv_cache_close(struct wefti_kv_cache *cache) {

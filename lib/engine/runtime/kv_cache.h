@@ -50,13 +50,22 @@ enum weft_kv_dtype wefti_kv_cache_dtype(const struct weft_eng_options *options);
 
 /* Sizes the cache and maps it. Writes n_blocks, window, n_window_blocks and kv_bytes of `info`, and
  * lowers max_model_len where no sequence of that length fits. `taken_bytes`: what others will take of the memory that is
- * free now. INVAL: not even one block fits into the memory asked for. NOMEM. In any case `cache` is
+ * free now, `beside_bytes`: what each block takes elsewhere, in the same memory. INVAL: not even one block fits into the memory asked for. NOMEM. In any case `cache` is
  * to be closed. */
 WEFT_MUST_CHECK weft_err wefti_kv_cache_open(struct wefti_kv_cache *cache,
                                              const struct weft_model_params *params,
                                              const struct weft_eng_options *options,
-                                             uint64_t taken_bytes, struct weft_eng_info *info,
-                                             struct weft_errmsg *why);
+                                             uint64_t taken_bytes, uint64_t beside_bytes,
+                                             struct weft_eng_info *info, struct weft_errmsg *why);
+/* A cache whose blocks stand beside those of another, whatever its layers see: a block takes so many
+ * bytes, and there are as many as info has. NOMEM; to be closed in any case. */
+uint64_t wefti_kv_cache_block_bytes(const struct weft_model_params *params,
+                                    const struct weft_eng_options *options);
+WEFT_MUST_CHECK weft_err wefti_kv_cache_open_beside(struct wefti_kv_cache *cache,
+                                                    const struct weft_model_params *params,
+                                                    const struct weft_eng_options *options,
+                                                    const struct weft_eng_info *info,
+                                                    struct weft_errmsg *why);
 void wefti_kv_cache_close(struct wefti_kv_cache *cache); /* accepts zeroed ones */
 
 /* Copies blocks within one layer, those of its kind, in the order of the list. */

@@ -38,8 +38,12 @@ weft_err wefti_options_check(const struct weft_eng_options *o, const struct weft
         return weft_err_set(why, WEFT_E_INVAL, "between 1 and %d engines, got %u", WEFT_WORKERS_MAX,
                             o->n_sharers);
     if (o->ngram_max == 1 || o->ngram_max > WEFT_SPEC_NGRAM_MAX)
-        return weft_err_set(why, WEFT_E_INVAL, "matches of 2 to %d tokens can be looked for, not %u",
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "matches of 2 to %d tokens can be looked for, not %u",
                             WEFT_SPEC_NGRAM_MAX, o->ngram_max);
+    if (o->draft_path && o->n_ranks > 1)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "a draft model is of no use to ranks that divide a model");
     if (!weft_coll_may_have(o->n_ranks) || o->rank >= o->n_ranks)
         return weft_err_set(why, WEFT_E_INVAL,
                             "a model is divided among 1, 2, 4 or 8 ranks, not by rank %u of %u",

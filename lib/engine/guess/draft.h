@@ -1,0 +1,72 @@
+/* engine/guess/draft — a small model that guesses what the large one will say.
+ *
+ * Model    The draft has weights, a KV cache and a forward pass of its own, on the same threads. Its blocks
+ *          mirror the target's: the same numbers in the same tables, all layers of one kind. So prefixes
+ *          that sequences share, forks and copies hold for it as well. Of each block it is known how many
+ *          leading tokens the draft has computed: none when it is granted to somebody anew, or read back
+ *          from a file, as many as its source's when it is a copy. Nothing is computed ahead: a sequence
+ *          that begins to guess catches up first, so many tokens a step, and who never guesses costs nothing.
+ *          A guess is the draft's likeliest token, whatever the sequence samples by.
+ * Contract The vocabularies are the same, token by token (checked at opening).
+ * Threads  The owner calls; passes run on all threads of the pool.
+ * Memory   All of it is sized at opening.
+ * Source   Leviathan et al., ICML 2023; Chen et al., 2023. Here acceptance is by equality with the
+ *          token that the target draws itself, so nothing about the draft's distribution matters. */
+#ifndef WEFT_ENGINE_DRAFT_H
+#define WEFT_ENGINE_DRAFT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/step.h"
+#include "engine/engine.h"
+#include "kernels/kernels.h"
+#include "model/model.h"
+#include "runtime/pool.h"
+#include "runtime/slots.h"
+
+struct wefti_draft;
+
+/* Opens the model at options->draft_path for a target at `target_path` with the options, and decides on
+ * its sizes. *draft_out is the caller's. Errors of weft_model_open; INVAL: another vocabulary, or one that
+ * cannot be compared; NOMEM. */
+WEFT_MUST_CHECK weft_err wefti_draft_new(const char *target_path,
+                                         const struct weft_eng_options *options,
+                                         const struct weft_eng_info *info,
+                                         const struct weft_kern_table *kern,
+                                         struct wefti_pool *pool, struct wefti_draft **draft_out,
+                                         struct weft_errmsg *why);
+void wefti_draft_free(struct wefti_draft *draft); /* accepts NULL */
+
+/* What it takes: of weights that are not in memory, of a full step, for each block. */
+struct wefti_draft_needs {
+    uint64_t weight_bytes, to_come_bytes, scratch_bytes, block_bytes;
+};
+WEFT_MUST_CHECK weft_err wefti_draft_measure(const struct wefti_draft *draft,
+                                             struct wefti_draft_needs *needs_out,
+                                             struct weft_errmsg *why);
+
+/* Makes the cache, of as many blocks as info has, and what a pass works in; then reads the weights. */
+WEFT_MUST_CHECK weft_err wefti_draft_open(struct wefti_draft *draft,
+                                          const struct weft_eng_info *info,
+                                          struct weft_errmsg *why);
+WEFT_MUST_CHECK weft_err wefti_draft_load(struct wefti_draft *draft, struct weft_errmsg *why);
+
+/* A plan, in its order: copies and restores; then starts and, before the target's, grants. */
+void wefti_draft_move(struct wefti_draft *draft, const struct weft_step_plan *plan);
+void wefti_draft_start(struct wefti_draft *draft, uint32_t slot);
+void wefti_draft_grant(struct wefti_draft *draft, const struct wefti_slot *slot,
+                       const struct weft_step_grant *grant);
+
+/* A sequence that wants guesses: n_most of them; it gets slot->n_guesses, behind its known tokens. */
+struct wefti_draft_line {
+    uint32_t slot, n_most;
+};
+/* Returns the time that catching up took, in us. */
+WEFT_MUST_CHECK weft_err wefti_draft_guess(struct wefti_draft *draft, struct wefti_slots *slots,
+                                           const struct wefti_draft_line *lines, uint32_t n_lines,
+                                           uint32_t *catch_up_us_out, struct weft_errmsg *why);
+/* After the step: what the draft computed of tokens that were not to be means nothing. */
+void wefti_draft_settle(struct wefti_draft *draft, const struct wefti_slots *slots);
+
+#endif
