@@ -31,6 +31,9 @@ weft_test(golden_perplexity SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_perp
 weft_test(golden_guess SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_guess.c ${ENG_DRIVE}
           LINKS weft_engine weft_model weft_kernels PkgConfig::JANSSON weft_alloc LABELS golden TIMEOUT 300)
 
+add_test(NAME golden_guess_all COMMAND golden_guess all WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
+weft_test_properties(golden_guess_all 600 golden "")
+
 weft_test(golden_quant SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_quant.c ${ENG_GOLDENS}
           LINKS weft_engine weft_model weft_kernels PkgConfig::JANSSON weft_alloc INSIDE kernels LABELS golden TIMEOUT 60)
 

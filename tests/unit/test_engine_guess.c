@@ -15,6 +15,8 @@
 #include "harness/eng_drive.h"
 #include "unit/engine_fixtures.h"
 
+#define ENGINE_TARGET "models/fable-6m"
+
 enum { N_TOKENS = 60, N_REQUESTS = ENGINE_REQUESTS + 3, SEQ_BLOCKS = 19 };
 
 /* A request and what came of it. */
@@ -31,7 +33,7 @@ struct sums {
     uint32_t n_steps, n_proposed, n_accepted, n_most; /* the most that a row may guess */
 };
 
-static weft_eng *open_guessing(const char *model, uint32_t ngram_max) {
+static weft_eng *open_with(const char *model, uint32_t ngram_max, const char *draft) {
     struct weft_eng_options options;
     weft_eng_options_init(&options);
     options.n_threads = 2;
@@ -40,7 +42,12 @@ static weft_eng *open_guessing(const char *model, uint32_t ngram_max) {
     options.max_model_len = SEQ_BLOCKS * 16 - 4;
     options.kv_memory_bytes = 24u << 20;
     options.ngram_max = ngram_max;
+    options.draft_path = draft;
     return drive_open(drive_fixture(model), &options);
+}
+
+static weft_eng *open_guessing(const char *model, uint32_t ngram_max) {
+    return open_with(model, ngram_max, NULL);
 }
 
 /* The requests of every kind, and three whose text repeats itself: with two tokens to choose from any
@@ -133,13 +140,13 @@ static struct sums run_lines(weft_eng *eng, struct line *lines, uint32_t n, uint
     return sums;
 }
 
-static void check_model(const char *model) {
+static void check_model(const char *model, uint32_t ngram_max, const char *draft) {
     struct engine_request *requests = calloc(ENGINE_REQUESTS, sizeof *requests);
     struct line *lines = calloc(N_REQUESTS, sizeof *lines);
     struct line *alone = calloc(N_REQUESTS, sizeof *alone);
     assert_true(requests && lines && alone);
     uint64_t rng = 5;
-    weft_eng *eng = open_guessing(model, 3);
+    weft_eng *eng = open_with(model, ngram_max, draft);
     make_lines(lines, requests, weft_eng_info(eng)->n_vocab);
     for (uint32_t i = 0; i < N_REQUESTS; i++) {
         struct sums sums = run_lines(eng, &lines[i], 1, 0, &rng);
@@ -170,7 +177,93 @@ static void guesses_change_no_token(void **state) {
                                          ENGINE_TIED};
     (void)state;
     for (size_t i = 0; i < (engine_short_run ? 2 : sizeof models / sizeof models[0]); i++)
-        check_model(models[i]);
+        check_model(models[i], 3, NULL);
+}
+
+/* ------------------------------------------------------------------------------------- drafts --- */
+
+static void guesses_of_a_draft_change_no_token(void **state) {
+    (void)state;
+    check_model(ENGINE_TARGET, 0, drive_fixture(ENGINE_DRAFT));
+    if (!engine_short_run) check_model(ENGINE_TARGET, 2, drive_fixture(ENGINE_DRAFT));
+}
+
+enum { LONG_PROMPT = 200, LONG_STEPS = 12 };
+
+/* What came of a sequence's guesses, step by step. Its prompt is computed but for the last token, or not
+ * at all; each step may guess four. */
+static void follow_steps(struct drive *drive, uint32_t slot, uint32_t left,
+                         uint32_t proposed[LONG_STEPS], uint32_t accepted[LONG_STEPS]) {
+    for (uint32_t i = 0; i < LONG_STEPS; i++) {
+        drive_guessing_row(drive, slot, 1, i ? 1 : left, 4);
+        struct weft_step_out out = drive_run(drive)->outs[0];
+        proposed[i] = out.n_proposed;
+        accepted[i] = out.n_accepted;
+    }
+}
+
+/* A draft's keys and values go where the target's go: with blocks that are shared, copied, read back. */
+static void drafts_share_what_sequences_share(void **state) {
+    (void)state;
+    struct drive *drive = calloc(1, sizeof *drive);
+    uint32_t prompt[LONG_PROMPT], blocks[SEQ_BLOCKS], others[SEQ_BLOCKS];
+    uint32_t proposed[2][LONG_STEPS], accepted[2][LONG_STEPS], n_whole = (LONG_PROMPT - 1) / 16;
+    assert_non_null(drive);
+    weft_eng *eng = open_with(ENGINE_TARGET, 0, drive_fixture(ENGINE_DRAFT));
+    drive_init(drive, eng);
+    for (uint32_t i = 0; i < LONG_PROMPT; i++)
+        prompt[i] = 300 + i % 23;
+    struct weft_step_start start = {
+        .gen = 1, .tokens = prompt, .n_tokens = LONG_PROMPT, .n_prompt = LONG_PROMPT};
+    weft_sampling_init(&start.sampling);
+    start.sampling.max_tokens = 80;
+    for (uint32_t i = 0; i < SEQ_BLOCKS; i++) {
+        blocks[i] = i;
+        others[i] = i < n_whole ? i : SEQ_BLOCKS + i;
+    }
+    drive_start(drive, &start);
+    drive_grant(drive, 0, 1, blocks, SEQ_BLOCKS);
+    follow_steps(drive, 0, LONG_PROMPT, proposed[0], accepted[0]);
+    assert_int_equal(proposed[0][0], 4);
+    uint32_t n_accepted = 0;
+    for (uint32_t i = 0; i < LONG_STEPS; i++)
+        n_accepted += accepted[0][i];
+    assert_true(n_accepted > 0);
+    /* The same text once more: its whole blocks shared, the one that it begins to write to a copy. */
+    start.slot = 1;
+    start.n_cached = LONG_PROMPT - 1;
+    drive_start(drive, &start);
+    drive_copy(drive, n_whole, SEQ_BLOCKS + n_whole);
+    drive_grant(drive, 1, 1, others, SEQ_BLOCKS);
+    follow_steps(drive, 1, 1, proposed[1], accepted[1]);
+    assert_memory_equal(proposed[1], proposed[0], sizeof proposed[0]);
+    assert_memory_equal(accepted[1], accepted[0], sizeof accepted[0]);
+    /* And in blocks that somebody wrote other text to. */
+    drive_release(drive, 0, 1);
+    drive_release(drive, 1, 1);
+    start.slot = 2;
+    start.n_cached = 0;
+    drive_start(drive, &start);
+    for (uint32_t i = 0; i < SEQ_BLOCKS; i++)
+        others[i] = i + 5;
+    drive_grant(drive, 2, 1, others, SEQ_BLOCKS);
+    follow_steps(drive, 2, LONG_PROMPT, proposed[1], accepted[1]);
+    assert_memory_equal(accepted[1], accepted[0], sizeof accepted[0]);
+    weft_eng_free(eng);
+    free(drive);
+}
+
+static void a_draft_that_fits_nothing_is_refused(void **state) {
+    (void)state;
+    struct weft_eng_options options;
+    struct weft_errmsg why = {{0}};
+    weft_eng *eng = NULL;
+    weft_eng_options_init(&options);
+    options.draft_path = drive_fixture("tests/data/zoo/mixtral");
+    assert_true(weft_eng_open(drive_fixture(ENGINE_TARGET), &options, &eng, &why) != WEFT_OK);
+    (void)printf("%s\n", why.text);
+    assert_non_null(strstr(why.text, "draft model"));
+    assert_null(eng);
 }
 
 /* -------------------------------------------------------------------------------- single rows --- */
@@ -272,6 +365,9 @@ int main(int argc, char **argv) {
     if (!engine_test_begin("test_engine_guess", argc, argv)) return 0;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(guesses_change_no_token),
+        cmocka_unit_test(guesses_of_a_draft_change_no_token),
+        cmocka_unit_test(drafts_share_what_sequences_share),
+        cmocka_unit_test(a_draft_that_fits_nothing_is_refused),
         cmocka_unit_test(guesses_stop_at_what_they_have_room_for),
         cmocka_unit_test(nothing_comes_after_an_end),
         cmocka_unit_test(too_many_guesses_are_refused),
