@@ -117,6 +117,10 @@ static weft_err check_groups(const struct weft_config *c, struct weft_errmsg *wh
     if (n_workers && c->n_ranks && n_workers % c->n_ranks)
         return weft_err_set(why, WEFT_E_INVAL, WEFT_CONFIG_GROUPS_WHY, n_workers,
                             n_workers > 1 ? "s are" : " is", c->n_ranks);
+    if (c->speculative_model && (divides || c->n_ranks > 1))
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "--speculative-model is for workers that have a model each, not for "
+                            "--layout tp; --speculative-ngram is for both");
     if (c->layout && !strcmp(c->layout, "replica") && c->n_ranks > 1)
         return weft_err_set(why, WEFT_E_INVAL,
                             "--tp %u divides a model, which --layout replica does not", c->n_ranks);

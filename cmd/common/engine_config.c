@@ -32,6 +32,7 @@ weft_err weft_engine_config(const struct weft_config *config, struct weft_eng_op
     options->max_model_len = config->max_model_len;
     options->n_threads = config->threads;
     options->ngram_max = config->speculative_ngram;
+    options->draft_path = config->speculative_model;
     if (config->n_workers && config->n_workers != WEFT_CONFIG_AUTO)
         options->n_sharers = config->n_workers;
     if (config->weights_copies) options->n_copies = config->weights_copies;

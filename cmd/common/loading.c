@@ -71,13 +71,17 @@ void weft_loading_end(const struct weft_loading *loading) {
 }
 
 void weft_loading_log(const struct weft_loading *loading, const struct weft_eng_info *info) {
-    char size[WEFT_SIZE_TEXT_BYTES], windowed[64] = "";
+    char size[WEFT_SIZE_TEXT_BYTES], of_draft[WEFT_SIZE_TEXT_BYTES], windowed[64] = "";
+    char draft[48] = "";
+    if (info->draft_bytes > 0)
+        (void)snprintf(draft, sizeof draft, " with a draft of %s",
+                       weft_size_text(info->draft_bytes, of_draft));
     if (info->window > 0)
         (void)snprintf(windowed, sizeof windowed, " and %u for windows of %u",
                        info->n_window_blocks, info->window);
-    weft_info("loaded %s, %s%s, in %.1f s: %s, %s, %u KV blocks of %u tokens%s, %u thread%s, %s",
+    weft_info("loaded %s, %s%s%s, in %.1f s: %s, %s, %u KV blocks of %u tokens%s, %u thread%s, %s",
               info->model_name, weft_size_text(info->weight_bytes, size),
-              info->weights_inherited ? " (mapped as they were)" : "",
+              info->weights_inherited ? " (mapped as they were)" : "", draft,
               (double)(loading->now_ms() - loading->begin_ms) / 1000, info->arch, info->isa,
               info->n_blocks, info->block_size, windowed, info->n_threads,
               info->n_threads == 1 ? "" : "s", info->fingerprint);

@@ -273,6 +273,10 @@
       "end requests that run longer; 0: never")                                                    \
                                                                                                    \
     HEAD("Speculative decoding")                                                                   \
+    X(speculative_model, TEXT, "speculative-model", SERVE | SCHEDULER | WORKER, 0, 0, NULL,        \
+      "MODEL",                                                                                     \
+      "guess by what a small model with the same vocabulary says, where --speculative-ngram finds " \
+      "nothing")                                                                                   \
     X(speculative_ngram, U32, "speculative-ngram", SERVE | SCHEDULER | WORKER, 0,                  \
       WEFT_SPEC_NGRAM_MAX, "0", "N",                                                               \
       "guess that what came after the same N tokens before, or fewer down to 2, comes again; 0: "  \

@@ -446,6 +446,20 @@ static void settings_that_exclude_each_other_are_refused(void **state) {
                    WEFT_PROG_SERVE, "m", "--layout=replica", "--tp=2");
     ASSERT_REFUSED(WEFT_E_INVAL, "--expert-metrics is auto, on or off, not \"yes\"",
                    WEFT_PROG_WORKER, "m", "--expert-metrics=yes");
+    ASSERT_REFUSED(
+        WEFT_E_INVAL,
+        "--speculative-model is for workers that have a model each, not for --layout tp; "
+        "--speculative-ngram is for both",
+        WEFT_PROG_SERVE, "m", "--layout=tp", "--speculative-model=d");
+    ASSERT_REFUSED(
+        WEFT_E_INVAL,
+        "--speculative-model is for workers that have a model each, not for --layout tp; "
+        "--speculative-ngram is for both",
+        WEFT_PROG_SERVE, "m", "--tp=2", "--speculative-model=d");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--speculative-ngram looks for 2 to 8 tokens, not 1; 0 is off",
+                   WEFT_PROG_SERVE, "m", "--speculative-ngram=1");
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--layout=tp", "--workers=2", "--speculative-ngram=3",
+                  "--num-speculative-tokens=4");
     ASSERT_REFUSED(WEFT_E_INVAL, "--layout is auto, replica or tp, not \"foo\"", WEFT_PROG_SERVE,
                    "m", "--layout=foo");
     ASSERT_REFUSED(WEFT_E_INVAL, "--link is abstract, ipc, tcp or tls, not \"pigeon\"",
