@@ -63,10 +63,13 @@ uint32_t wefti_sched_seq_reach(const weft_sched *sched, const struct seq *seq, u
     return (uint32_t)weft_max_u64(most, (uint64_t)seq->n_planned + n_tokens);
 }
 
-/* It computes the token sampled last, and its next ones are sampled one by one. */
+/* It computes the token sampled last, and its next ones are sampled one by one; neither their
+ * log-probabilities nor what a sampler remembers after each is asked for. */
 static bool may_guess(const struct seq *seq) {
+    const struct weft_sampling *sampling = &seq->req->sampling;
     return seq->chunk == 1 && !seq->is_held && wefti_sched_seq_left(seq) == 1 &&
-           seq->n_planned >= seq->req->n_prompt && seq->req->sampling.n_logprobs < 0;
+           seq->n_planned >= seq->req->n_prompt && sampling->n_logprobs < 0 &&
+           !weft_sampling_has_state(sampling);
 }
 
 /* Tokens that it may have beside the one that its row samples. */
