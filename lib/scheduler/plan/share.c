@@ -34,32 +34,6 @@ static bool shorter(const struct seq *a, const struct seq *b) {
     return left_a != left_b ? left_a < left_b : wefti_sched_seq_older(a, b);
 }
 
-static void sift_down(struct seq **heap, uint32_t n, uint32_t pos, wefti_sched_seq_before *before) {
-    struct seq *seq = heap[pos];
-    for (;;) {
-        uint32_t child = 2 * pos + 1;
-        if (child >= n) break;
-        if (child + 1 < n && before(heap[child + 1], heap[child])) child++;
-        if (!before(heap[child], seq)) break;
-        heap[pos] = heap[child];
-        pos = child;
-    }
-    heap[pos] = seq;
-}
-
-void wefti_sched_seq_heapify(struct seq **heap, uint32_t n, wefti_sched_seq_before *before) {
-    for (uint32_t pos = n / 2; pos-- > 0;)
-        sift_down(heap, n, pos, before);
-}
-
-struct seq *wefti_sched_seq_heap_pop(struct seq **heap, uint32_t *n,
-                                     wefti_sched_seq_before *before) {
-    struct seq *first = heap[0];
-    heap[0] = heap[--*n];
-    if (*n) sift_down(heap, *n, 0, before);
-    return first;
-}
-
 /* As many of n_tokens as it wants and as have room for their log-probabilities: first in its own
  * ration, then in the unclaimed rest. Where prompts are computed whole, all that it wants or none. */
 static uint32_t give(weft_sched *sched, struct seq *seq, uint32_t n_tokens) {

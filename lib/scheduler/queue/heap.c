@@ -98,3 +98,32 @@ void wefti_sched_heap_check(const struct heap *heap) {
         WEFT_ASSERT(i == 0 || !wefti_sched_heap_before(heap->nodes[i], heap->nodes[(i - 1) / 2]));
     }
 }
+
+/* ---------------------------------------------------------------------------------- sequences --- */
+
+static void seq_sift_down(struct seq **heap, uint32_t n, uint32_t pos,
+                          wefti_sched_seq_before *before) {
+    struct seq *seq = heap[pos];
+    for (;;) {
+        uint32_t child = 2 * pos + 1;
+        if (child >= n) break;
+        if (child + 1 < n && before(heap[child + 1], heap[child])) child++;
+        if (!before(heap[child], seq)) break;
+        heap[pos] = heap[child];
+        pos = child;
+    }
+    heap[pos] = seq;
+}
+
+void wefti_sched_seq_heapify(struct seq **heap, uint32_t n, wefti_sched_seq_before *before) {
+    for (uint32_t pos = n / 2; pos-- > 0;)
+        seq_sift_down(heap, n, pos, before);
+}
+
+struct seq *wefti_sched_seq_heap_pop(struct seq **heap, uint32_t *n,
+                                     wefti_sched_seq_before *before) {
+    struct seq *first = heap[0];
+    heap[0] = heap[--*n];
+    if (*n) seq_sift_down(heap, *n, 0, before);
+    return first;
+}
