@@ -32,6 +32,7 @@ enum weft_program {
     WEFT_PROG_CHAT = 4096, /* weft chat */
     WEFT_PROG_GRAMMAR = 8192,
     WEFT_PROG_PARSE_OUTPUT = 16384,
+    WEFT_PROG_SAMPLE = 32768,
 };
 
 struct weft_config {

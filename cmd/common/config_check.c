@@ -143,7 +143,8 @@ weft_err wefti_config_check(const struct wefti_config_program *program, struct w
             program->usage);
     if (program->bit == WEFT_PROG_PARSE_OUTPUT && !c->message_format)
         return weft_err_set(why, WEFT_E_INVAL, "no --format given; usage: %s", program->usage);
-    if ((program->bit & (WEFT_PROG_TEMPLATE | WEFT_PROG_GRAMMAR | WEFT_PROG_PARSE_OUTPUT)) &&
+    if ((program->bit &
+         (WEFT_PROG_TEMPLATE | WEFT_PROG_GRAMMAR | WEFT_PROG_PARSE_OUTPUT | WEFT_PROG_SAMPLE)) &&
         !c->cases)
         return weft_err_set(why, WEFT_E_INVAL, "no --cases given; usage: %s", program->usage);
     if (c->speculative_ngram == 1)

@@ -24,12 +24,14 @@ enum {
     TEMPLATE = WEFT_PROG_TEMPLATE,
     GRAMMAR = WEFT_PROG_GRAMMAR,
     PARSE_OUTPUT = WEFT_PROG_PARSE_OUTPUT,
+    SAMPLE = WEFT_PROG_SAMPLE,
     FRONT = SERVE | ROUTER,
     TALK = RUN | CHAT,
     LOCAL = TALK | WEFT_PROG_PERPLEXITY | BENCH,
     ENGINE = SERVE | WORKER | LOCAL,
     ACTORS = ROUTER | SCHEDULER | WORKER,
-    TOOLS = LOCAL | PACK | BENCH_SERVE | INSPECT | TOKENIZE | TEMPLATE | GRAMMAR | PARSE_OUTPUT,
+    TOOLS = LOCAL | PACK | BENCH_SERVE | INSPECT | TOKENIZE | TEMPLATE | GRAMMAR | PARSE_OUTPUT |
+            SAMPLE,
     EVERY = SERVE | ACTORS | TOOLS,
     SECRET = SERVE | ROUTER | BENCH_SERVE,
     QUANTISERS = WEFT_PROG_PERPLEXITY | PACK,
@@ -170,6 +172,21 @@ static const struct wefti_config_program programs[] = {
          "\"tool_choice\": \"none\". With --json: {NAME: {\"content\", \"reasoning_content\", "
          "\"tool_calls\": [{\"name\", \"arguments\", \"id\" if the output has one}]}}. The format "
          "of a MODEL is told by its chat template."},
+    {.bit = WEFT_PROG_SAMPLE,
+     .name = "sample",
+     .usage = "weft sample --cases FILE [--json]",
+     .about = "Applies samplers to given logits and prints the probabilities.",
+     .examples = {"weft sample --cases sampling.json --json"},
+     .details = "The file, name.json: {\"cases\": [{\"name\", \"vector\": NAME, \"variant\": "
+                "\"llama.cpp\" or "
+                "another, \"steps\": [[SAMPLER, {ARGUMENTS}], ...], \"expected\": NAME}], "
+                "\"mirostat\": [...], "
+                "\"contrastive\": [...]}; beside it name.safetensors with the vectors, "
+                "\"logits.NAME\" in F32. "
+                "docs/sampling.md lists the samplers and their arguments. With --json: {NAME: "
+                "[probabilities], ..., \"mirostat\": [...], \"contrastive\": [...]}, where NAME is "
+                "that of what "
+                "is expected, or of the case."},
     {.bit = WEFT_PROG_ROUTER,
      .usage = "weft-router MODEL --scheduler-url URL... [options]",
      .about = "Takes requests; weft serve starts it.",

@@ -71,6 +71,11 @@
                                                                                                    \
     HEAD("Sampling")                                                                               \
     WEFT_SAMPLING_LIST(KNOB, WEFT_SETTING_PASS_OVER)                                               \
+    X(samplers, TEXT, "samplers", TALK, 0, 0, NULL, "NAME,...",                                    \
+      "their order, without those that shall not run: penalties, dry, top_n_sigma, temperature, "  \
+      "min_p, top_k, top_p, typical_p, tfs_z, xtc, adaptive_p")                                    \
+    X(sampler_variant, WORD, "sampler-variant", TALK, 0, 0, "vllm", "vllm|llama.cpp",              \
+      "whose definition of a sampler, where engines differ")                                       \
     X(seed, U64, "seed", TALK | BENCH_SERVE, 0, 0, "0", "N", "of the random numbers")              \
                                                                                                    \
     HEAD("Input and output")                                                                       \
@@ -83,8 +88,8 @@
       "how the outputs are written: a format's name, or a model whose chat template says it")      \
     X(chunk, U32, "chunk", PARSE_OUTPUT, 0, 1u << 30, "0", "N",                                    \
       "read the outputs in pieces of so many bytes; 0: whole")                                     \
-    X(cases, TEXT, "cases", TEMPLATE | GRAMMAR | PARSE_OUTPUT, 0, 0, NULL, "FILE",                                \
-      "JSON: a template's variables for each case, texts for a grammar, or models' outputs")                        \
+    X(cases, TEXT, "cases", TEMPLATE | GRAMMAR | PARSE_OUTPUT | SAMPLE, 0, 0, NULL, "FILE",                                \
+      "JSON: a template's variables for each case, texts for a grammar, models' outputs, or samplers")                        \
     X(schema, TEXT, "schema", GRAMMAR, 0, 0, NULL, "FILE", "a JSON Schema")                        \
     X(regex, TEXT, "regex", GRAMMAR, 0, 0, NULL, "RE",                                             \
       "a regular expression that all of a text must match")                                        \
@@ -97,7 +102,7 @@
     X(tokenizer, TEXT, "tokenizer", GRAMMAR, 0, 0, NULL, "MODEL",                                  \
       "check the texts in tokens of this model, too")                                              \
     X(force, FLAG, "force", PACK, 0, 0, NULL, NULL, "replace OUT if it is there already")          \
-    X(json, FLAG, "json", RUN | BENCH | BENCH_SERVE | TOKENIZE | TEMPLATE | GRAMMAR | PARSE_OUTPUT, 0, 0, NULL,   \
+    X(json, FLAG, "json", RUN | BENCH | BENCH_SERVE | TOKENIZE | TEMPLATE | GRAMMAR | PARSE_OUTPUT | SAMPLE, 0, 0, NULL,   \
       NULL,                                                                                        \
       "print JSON")                                                                                \
                                                                                                    \

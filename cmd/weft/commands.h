@@ -21,6 +21,7 @@ int weft_cmd_tokenize(const struct weft_config *config);
 int weft_cmd_template(const struct weft_config *config);
 int weft_cmd_grammar(const struct weft_config *config);
 int weft_cmd_parse_output(const struct weft_config *config);
+int weft_cmd_sample(const struct weft_config *config);
 
 /* Whether `path` names a model, before a part of it is missed: a folder must have a config.json. */
 WEFT_MUST_CHECK weft_err weft_cmd_check_model(const char *path, struct weft_errmsg *why);

@@ -23,6 +23,7 @@ static const struct {
     {WEFT_PROG_TEMPLATE, weft_cmd_template},
     {WEFT_PROG_GRAMMAR, weft_cmd_grammar},
     {WEFT_PROG_PARSE_OUTPUT, weft_cmd_parse_output},
+    {WEFT_PROG_SAMPLE, weft_cmd_sample},
 };
 
 /* A full disk may show only with the last of the output, and half an output with status 0 passes
