@@ -195,7 +195,9 @@ int weft_cmd_run(const struct weft_config *given) {
     }
     weft_detok_init(&run.detok, run.tok, true);
     if (!config.chat) run.detok.at_start = false; /* what continues a text keeps its space */
-    weft_talk_sampling(&config, run.tok, weft_eng_info(eng)->n_vocab, run.stops, &sampling);
+    err = weft_talk_sampling(&config, run.tok, weft_eng_info(eng)->n_vocab, run.stops, &sampling,
+                             &why);
+    if (err) goto cleanup;
     sampling.max_tokens = config.n_predict;
     struct weft_generate_request request = {.sampling = &sampling,
                                             .prompt = prompt,

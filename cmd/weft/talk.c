@@ -9,9 +9,33 @@
 
 #define TEMPLATE_BYTES_MAX (1u << 20)
 
-void weft_talk_sampling(const struct weft_config *config, const weft_tokenizer *tok,
-                        uint32_t n_vocab, uint32_t stops[WEFT_STOP_TOKENS_MAX],
-                        struct weft_sampling *out) {
+/* "top_k,temperature". */
+static weft_err read_samplers(const char *list, struct weft_sampling *out,
+                              struct weft_errmsg *why) {
+    uint32_t seen = 0;
+    out->samplers = WEFT_SAMPLERS_NONE;
+    for (const char *at = list; *at;) {
+        char name[32] = "";
+        size_t len = strcspn(at, ",");
+        memcpy(name, at, len < sizeof name ? len : 0);
+        enum weft_sampler sampler = weft_sampler_of_name(name);
+        if (sampler == WEFT_SAMPLER_COUNT || seen >> sampler & 1 ||
+            seen >> WEFT_SAMPLER_ADAPTIVE_P & 1)
+            return weft_err_set(why, WEFT_E_INVAL,
+                                "--samplers: \"%.*s\" is no sampler, there already, or after "
+                                "adaptive_p, which draws the token",
+                                (int)(len < 40 ? len : 40), at);
+        seen |= 1u << sampler;
+        out->samplers = weft_samplers_add(out->samplers, sampler);
+        at += len + (at[len] == ',');
+    }
+    return WEFT_OK;
+}
+
+weft_err weft_talk_sampling(const struct weft_config *config, const weft_tokenizer *tok,
+                            uint32_t n_vocab, uint32_t stops[WEFT_STOP_TOKENS_MAX],
+                            struct weft_sampling *out, struct weft_errmsg *why) {
+    weft_err err = WEFT_OK;
     weft_sampling_init(out);
     out->seed = config->seed;
 #define TAKE(type, name, ...) out->name = (WEFT_SAMPLING_##type)config->name;
@@ -19,14 +43,20 @@ void weft_talk_sampling(const struct weft_config *config, const weft_tokenizer *
     WEFT_SAMPLING_LIST(TAKE, PASS_OVER)
 #undef PASS_OVER
 #undef TAKE
+    if (strcmp(config->sampler_variant, "llama.cpp") == 0) out->variant = WEFT_VARIANT_LLAMA_CPP;
+    if (config->samplers) err = read_samplers(config->samplers, out, why);
+    if (!err && out->mirostat > 0 && out->adaptive_target >= 0.0f)
+        err = weft_err_set(why, WEFT_E_INVAL,
+                           "--mirostat and --adaptive-target both draw the token: choose one");
     out->stop_tokens = stops;
-    if (config->ignore_eos) return;
+    if (err || config->ignore_eos) return err;
     /* A tokenizer may know ids that the model lacks: they cannot come. */
     size_t n_eos = 0;
     const uint32_t *eos = weft_tok_eos(tok, &n_eos);
     for (size_t i = 0; i < n_eos && out->n_stop_tokens < WEFT_STOP_TOKENS_MAX; i++) {
         if (eos[i] < n_vocab) stops[out->n_stop_tokens++] = eos[i];
     }
+    return WEFT_OK;
 }
 
 weft_err weft_talk_template(const struct weft_config *config, const weft_tokenizer *tok,

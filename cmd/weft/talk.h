@@ -13,10 +13,11 @@
 #define WEFT_TALK_BYTES_MAX (256u << 20)
 
 /* The sampler's settings, with the tokenizer's ends of a text as stop tokens unless --ignore-eos. The
- * stop tokens stay in `stops`. */
-void weft_talk_sampling(const struct weft_config *config, const weft_tokenizer *tok,
-                        uint32_t n_vocab, uint32_t stops[WEFT_STOP_TOKENS_MAX],
-                        struct weft_sampling *out);
+ * stop tokens stay in `stops`. INVAL: samplers that are none or do not go together. */
+WEFT_MUST_CHECK weft_err weft_talk_sampling(const struct weft_config *config,
+                                            const weft_tokenizer *tok, uint32_t n_vocab,
+                                            uint32_t stops[WEFT_STOP_TOKENS_MAX],
+                                            struct weft_sampling *out, struct weft_errmsg *why);
 
 /* The template of --chat-template, or of the model; *tmpl_out is the caller's. NOTFOUND: there is
  * none. The tokenizer outlives it. */
