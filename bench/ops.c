@@ -17,6 +17,7 @@
 #include "base/parse.h"
 #include "base/rand.h"
 #include "inside/cmd_weft/bench/bench_machine.h"
+#include "inside/engine/sampler/chain.h"
 #include "inside/engine/sampler/sampler.h"
 
 enum {
@@ -127,6 +128,44 @@ static void sample_all(struct bench *b, uint32_t round) {
     sample_top_k(b, round);
 }
 
+static void order_llama_cpp(struct bench *b) {
+    static const enum weft_sampler order[] = {WEFT_SAMPLER_TOP_K, WEFT_SAMPLER_TYPICAL,
+                                              WEFT_SAMPLER_TOP_P, WEFT_SAMPLER_MIN_P,
+                                              WEFT_SAMPLER_TEMPERATURE};
+    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
+        b->sampling.samplers = weft_samplers_add(b->sampling.samplers, order[i]);
+    b->sampling.variant = WEFT_VARIANT_LLAMA_CPP;
+    b->sampling.min_p = 0.05f;
+    b->sampling.top_p = 0.95f;
+}
+
+/* What llama-server does unless told otherwise, and the same without a first cut to few. */
+static void sample_llama_cpp(struct bench *b, uint32_t round) {
+    order_llama_cpp(b);
+    b->sampling.top_k = 40;
+    sample_temperature(b, round);
+}
+
+static void sample_llama_cpp_all(struct bench *b, uint32_t round) {
+    order_llama_cpp(b);
+    sample_temperature(b, round);
+}
+
+static void sample_typical(struct bench *b, uint32_t round) {
+    b->sampling.typical_p = 0.9f;
+    sample_temperature(b, round);
+}
+
+static void sample_mirostat(struct bench *b, uint32_t round) {
+    b->sampling.mirostat = 2;
+    sample_temperature(b, round);
+}
+
+static void sample_dry(struct bench *b, uint32_t round) {
+    b->sampling.dry_multiplier = 0.8f;
+    sample_all(b, round);
+}
+
 static void log_probabilities(struct bench *b, uint32_t round) {
     struct weft_logprobs out;
     uint32_t ids[20];
@@ -233,6 +272,11 @@ static const struct item items[] = {
     {"sample, top_p 0.9, sure", sample_top_p_sure},
     {"sample, min_p 0.05", sample_min_p},
     {"sample, k, p, penalties", sample_all},
+    {"sample, the same and DRY", sample_dry},
+    {"sample, llama.cpp's order", sample_llama_cpp},
+    {"sample, that without top_k", sample_llama_cpp_all},
+    {"sample, typical", sample_typical},
+    {"sample, Mirostat 2", sample_mirostat},
     {"log-probabilities, top 20", log_probabilities},
     {"rms_norm", norms},
     {"to bf16", convert_bf16},
@@ -277,6 +321,20 @@ static void make_data(struct bench *b) {
         .best = take(wefti_sampler_n_chunks(b->n_vocab), sizeof(float)),
         .sums = take(wefti_sampler_n_chunks(b->n_vocab), sizeof(double)),
     };
+    static struct wefti_chain_scratch chain;
+    chain = (struct wefti_chain_scratch){
+        .x = take(b->n_vocab, sizeof(double)),
+        .p = take(b->n_vocab, sizeof(double)),
+        .off = take(b->n_vocab, sizeof(double)),
+        .ids = take(b->n_vocab, sizeof(uint32_t)),
+        .keys = take(b->n_vocab, sizeof(uint64_t)),
+        .keys_spare = take(b->n_vocab, sizeof(uint64_t)),
+        .rank = take(b->n_vocab, sizeof(uint32_t)),
+        .rank_spare = take(b->n_vocab, sizeof(uint32_t)),
+        .runs = take(KNOWN, sizeof(uint32_t)),
+        .n_runs = KNOWN,
+    };
+    b->scratch.chain = &chain;
     for (uint32_t i = 0; i < b->n_vocab; i++)
         raw[i] = 2.5f * gaussian(&b->rng);
     b->raw = raw;

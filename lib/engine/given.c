@@ -147,7 +147,7 @@ static uint32_t score(struct wefti_chain *chain, const struct weft_eng_contrasti
                       struct weft_eng_candidate *out) {
     uint32_t chosen = 0;
     (void)wefti_chain_softmax(chain);
-    wefti_chain_rank(chain);
+    (void)wefti_chain_rank(chain, 0.0);
     for (uint32_t i = 0; i < search->k; i++) {
         uint32_t token = chain->scratch->rank[i];
         double p = chain->scratch->p[token], cos = max_cosine(search, i);

@@ -200,13 +200,16 @@ static void sort_keys(struct wefti_chain_scratch *s, uint32_t n) {
     }
 }
 
-void wefti_chain_rank(struct wefti_chain *c) {
+uint32_t wefti_chain_rank(struct wefti_chain *c, double least_p) {
     struct wefti_chain_scratch *s = c->scratch;
+    uint32_t n = 0;
     for (uint32_t i = 0; i < c->n; i++) {
-        s->rank[i] = i;
-        s->keys[i] = ~key_of(s->x[i]);
+        if (least_p > 0.0 && s->p[i] < least_p) continue;
+        s->rank[n] = i;
+        s->keys[n++] = ~key_of(s->x[i]);
     }
-    sort_keys(s, c->n);
+    sort_keys(s, n);
+    return n;
 }
 
 void wefti_chain_rank_again(struct wefti_chain *c, const double *rising, uint32_t n) {

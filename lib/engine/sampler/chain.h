@@ -71,9 +71,11 @@ void wefti_chain_probabilities(struct wefti_chain *chain, const struct wefti_cha
 double wefti_chain_softmax(struct wefti_chain *chain);
 /* Drops the candidates at -INFINITY. */
 void wefti_chain_compact(struct wefti_chain *chain);
-/* Puts 0..n-1 into scratch->rank, by falling logit. Then, perhaps, the first n of them by a value
- * that rises, in the order that they have where it is equal. */
-void wefti_chain_rank(struct wefti_chain *chain);
+/* Puts the places of candidates of at least a probability (scratch->p; 0: all, and p is not read) into
+ * scratch->rank, by falling logit, and returns how many they are. What is too unlikely to matter need
+ * not be sorted. Then, perhaps, the first n of them by a value that rises, in the order that they have
+ * where it is equal. */
+uint32_t wefti_chain_rank(struct wefti_chain *chain, double least_p);
 void wefti_chain_rank_again(struct wefti_chain *chain, const double *rising, uint32_t n);
 
 /* Samplers that take candidates away, or temper them. */

@@ -1,6 +1,7 @@
 /* Samplers that take candidates away, and temperature. Each is its paper's or engine's definition,
  * written down; what is equal at a border is told apart by the lower id, or stays as one where the
  * variant says so. */
+#include <float.h>
 #include <math.h>
 
 #include "base/check.h"
@@ -26,11 +27,20 @@ static void keep_at_least(struct wefti_chain *c, double least) {
     wefti_chain_compact(c);
 }
 
-/* The n that rank first. */
+/* The n that rank first, of those that were ranked by logit. */
 static void keep_first(struct wefti_chain *c, uint32_t n) {
-    for (uint32_t i = n; i < c->n; i++)
-        c->scratch->x[c->scratch->rank[i]] = -INFINITY;
+    uint32_t last = c->scratch->rank[n - 1];
+    double *x = c->scratch->x, least = x[last];
+    for (uint32_t i = 0; i < c->n; i++) {
+        if (!(x[i] > least || (x[i] == least && i <= last))) x[i] = -INFINITY;
+    }
     wefti_chain_compact(c);
+}
+
+/* The smallest probabilities, each at most (1 - mass) / n, are no more than 1 - mass together: what is
+ * kept to have the mass is larger. */
+static double least_for(double mass, uint32_t n) {
+    return 0.999 * (1.0 - mass) / n;
 }
 
 static void keep_best(struct wefti_chain *c) {
@@ -48,12 +58,12 @@ static void keep_best(struct wefti_chain *c) {
 /* Their entropy, as a part of the most that so many can have. llama.cpp counts all that are in its
  * list, where nothing was cut all tokens; webui those that can come. */
 static double entropy_share(struct wefti_chain *c) {
-    double *p = c->scratch->p, entropy = 0.0;
+    const double *p = c->scratch->p, *x = c->scratch->x;
     uint32_t n = c->n, n_possible = 0;
-    (void)wefti_chain_softmax(c);
+    double log_sum = wefti_chain_softmax(c), entropy = 0.0;
     for (uint32_t i = 0; i < c->n; i++) {
-        n_possible += c->scratch->x[i] > -INFINITY;
-        if (p[i] > 0.0) entropy -= p[i] * log(p[i]);
+        n_possible += x[i] > -INFINITY;
+        if (p[i] > 0.0) entropy += p[i] * (log_sum - x[i]);
     }
     if (!is_llama_cpp(c)) n = n_possible;
     return n > 1 ? entropy / log((double)n) : 0.0;
@@ -102,7 +112,7 @@ void wefti_cut_min_p(struct wefti_chain *c) {
 void wefti_cut_top_k(struct wefti_chain *c) {
     uint32_t k = c->input->sampling->top_k;
     if (k >= c->n) return;
-    wefti_chain_rank(c);
+    (void)wefti_chain_rank(c, 0.0);
     if (is_llama_cpp(c))
         keep_first(c, k);
     else
@@ -113,35 +123,45 @@ void wefti_cut_top_p(struct wefti_chain *c) {
     double sum = 0.0, wanted = (double)c->input->sampling->top_p;
     uint32_t n = 0;
     (void)wefti_chain_softmax(c);
-    wefti_chain_rank(c);
-    while (n < c->n && !(sum >= wanted))
+    uint32_t n_ranked = wefti_chain_rank(c, least_for(wanted, c->n));
+    while (n < n_ranked && !(sum >= wanted))
         sum += c->scratch->p[c->scratch->rank[n++]];
     keep_first(c, n);
 }
 
-/* Tokens by how far their surprise is from what is expected of it, until they have the mass. */
+/* Entropy, and how far the surprise of each candidate is from it. */
+static double measure_surprise(struct wefti_chain *c) {
+    struct wefti_chain_scratch *s = c->scratch;
+    double log_sum = wefti_chain_softmax(c), entropy = 0.0;
+    for (uint32_t i = 0; i < c->n; i++) {
+        if (s->p[i] > 0.0) entropy += s->p[i] * (log_sum - s->x[i]);
+    }
+    for (uint32_t i = 0; i < c->n; i++)
+        s->off[i] = fabs(log_sum - s->x[i] - entropy);
+    return entropy;
+}
+
+/* Tokens by how far their surprise is from what is expected of it, until they have the mass. Those too
+ * unlikely for it come last if no likelier one is as far: then they are not sorted. */
 void wefti_cut_typical(struct wefti_chain *c) {
     struct wefti_chain_scratch *s = c->scratch;
-    double log_sum = wefti_chain_softmax(c), entropy = 0.0, sum = 0.0;
-    double mass = (double)c->input->sampling->typical_p;
     bool is_llama = is_llama_cpp(c);
-    uint32_t n = 0, n_possible = 0;
-    wefti_chain_rank(c);
-    while (n_possible < c->n && s->p[s->rank[n_possible]] > 0.0)
-        n_possible++;
-    for (uint32_t i = 0; i < n_possible; i++)
-        entropy -= s->p[s->rank[i]] * log(s->p[s->rank[i]]);
-    double *off = s->off;
-    for (uint32_t i = 0; i < c->n; i++)
-        off[i] = fabs(log_sum - s->x[i] - entropy);
-    wefti_chain_rank_again(c, off, n_possible);
-    while (n < n_possible && (is_llama ? sum <= mass : sum < mass))
+    double entropy = measure_surprise(c), sum = 0.0, mass = (double)c->input->sampling->typical_p;
+    double least = least_for(mass, c->n);
+    uint32_t n = 0, n_ranked = wefti_chain_rank(c, -log(least) > 2.0 * entropy ? least : DBL_MIN);
+    wefti_chain_rank_again(c, s->off, n_ranked);
+    while (n < n_ranked && (is_llama ? sum <= mass : sum < mass))
         sum += s->p[s->rank[n++]];
     if (n == 0) n = 1;
-    double last = off[s->rank[n - 1]];
-    while (!is_llama && n < n_possible && off[s->rank[n]] <= last)
+    double last = s->off[s->rank[n - 1]];
+    while (!is_llama && n < n_ranked && s->off[s->rank[n]] <= last)
         n++;
-    keep_first(c, n);
+    for (uint32_t i = 0; i < n; i++) /* no distance is below 0 */
+        s->off[s->rank[i]] = -1.0;
+    for (uint32_t i = 0; i < c->n; i++) {
+        if (s->off[i] >= 0.0) s->x[i] = -INFINITY;
+    }
+    wefti_chain_compact(c);
 }
 
 /* Probability of the i-th best; none behind the candidates. */
@@ -161,7 +181,7 @@ void wefti_cut_tail_free(struct wefti_chain *c) {
     if (c->n_vocab <= 2) return;
     uint32_t n_curves = (c->n + 2 < c->n_vocab ? c->n + 2 : c->n_vocab) - 2, n = 0;
     (void)wefti_chain_softmax(c);
-    wefti_chain_rank(c);
+    (void)wefti_chain_rank(c, 0.0);
     for (uint32_t i = 0; i < n_curves; i++)
         total += curvature(c, i);
     if (!(total > 0.0)) return; /* all alike */

@@ -52,10 +52,10 @@ static uint32_t zipf_kept(const struct wefti_chain *c, double mu, struct wefti_m
 }
 
 /* The ranked tokens of a surprise of at most mu. */
-static uint32_t surprises_kept(const struct wefti_chain *c, double mu) {
+static uint32_t surprises_kept(const struct wefti_chain *c, uint32_t n_ranked, double mu) {
     const struct wefti_chain_scratch *s = c->scratch;
     uint32_t n = 0;
-    while (n < c->n && -log2(s->p[s->rank[n]]) <= mu)
+    while (n < n_ranked && -log2(s->p[s->rank[n]]) <= mu)
         n++;
     return n > 0 ? n : 1;
 }
@@ -67,8 +67,10 @@ uint32_t wefti_mirostat_draw(struct wefti_chain *c, double mu, double u,
     bool is_first = sampling->mirostat == 1;
     *out = (struct wefti_mirostat){0};
     (void)wefti_chain_softmax(c);
-    wefti_chain_rank(c);
-    uint32_t n = is_first ? zipf_kept(c, mu, out) : surprises_kept(c, mu);
+    /* Of Mirostat 2 only what it may keep: with some room, and never less than the best token. */
+    double least = is_first ? 0.0 : fmin(0.999 * exp2(-mu), 1.0 / c->n);
+    uint32_t n_ranked = wefti_chain_rank(c, least);
+    uint32_t n = is_first ? zipf_kept(c, mu, out) : surprises_kept(c, n_ranked, mu);
     double kept = 0.0, *ranked = s->x; /* the logits are done with */
     for (uint32_t i = 0; i < n; i++)
         kept += ranked[i] = s->p[s->rank[i]];
