@@ -387,7 +387,7 @@ def test_llama_servers_completion_ends_as_it_was_told():
 def test_llama_servers_completion_refuses_by_name():
     with Server() as server:
         for body, param in (({}, "prompt"), ({"prompt": ["a", 1]}, "prompt"), ({"prompt": ["a", "b"]}, "prompt"),
-                            ({"prompt": "a", "samplers": ["top_k"]}, "samplers"),
+                            ({"prompt": "a", "samplers": ["topk"]}, "samplers"),
                             ({"prompt": "a", "logit_bias": [["x", 1]]}, "logit_bias"),
                             ({"prompt": "a", "n_predict": -2}, "n_predict"),
                             ({"prompt": "a " * 2000}, "prompt")):

@@ -1,9 +1,8 @@
 /* llama-server's endpoints beside its completion: what the server is, and what it is doing. */
-#include <math.h>
-
 #include "answers/answers.h"
 #include "api/api.h"
 #include "kinds/llama.h"
+#include "params/params.h"
 
 static void write_text(struct weft_writer *w, const char *key, const char *text) {
     weft_write_key(w, key);
@@ -20,11 +19,6 @@ static void write_uint(struct weft_writer *w, const char *key, uint64_t value) {
     weft_write_uint(w, value);
 }
 
-static void write_number(struct weft_writer *w, const char *key, double value, double usual) {
-    weft_write_key(w, key);
-    weft_write_float(w, (float)(isnan(value) ? usual : value));
-}
-
 static void write_bool(struct weft_writer *w, const char *key, bool value) {
     weft_write_key(w, key);
     weft_write_bool(w, value);
@@ -33,22 +27,15 @@ static void write_bool(struct weft_writer *w, const char *key, bool value) {
 /* What a request for /completion that says nothing gets. */
 static void write_defaults(const struct weft_api_state *api, struct weft_writer *w) {
     const struct weft_gen_defaults d = wefti_api_llama_defaults(api->limits.defaults);
+    struct weft_sampling usual;
+    wefti_api_params_usual_sampling(&d, &usual);
     weft_write_key(w, "params");
     weft_write_map(w);
     weft_write_key(w, "n_predict");
     weft_write_int(w, d.max_new_tokens > 0 ? d.max_new_tokens : -1);
     weft_write_key(w, "seed");
     weft_write_int(w, -1);
-    write_number(w, "temperature", d.temperature, 1);
-    write_uint(w, "top_k", d.top_k > 0 ? (uint64_t)d.top_k : 0);
-    write_number(w, "top_p", d.top_p, 1);
-    write_number(w, "min_p", d.min_p, 0);
-    write_number(w, "top_n_sigma", NAN, 0);
-    weft_write_key(w, "repeat_last_n");
-    weft_write_int(w, -1);
-    write_number(w, "repeat_penalty", d.repetition_penalty, 1);
-    write_number(w, "presence_penalty", NAN, 0);
-    write_number(w, "frequency_penalty", NAN, 0);
+    wefti_api_llama_write_sampling(&usual, w);
     write_bool(w, "ignore_eos", false);
     write_bool(w, "stream", false);
     weft_write_key(w, "stop");

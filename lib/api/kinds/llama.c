@@ -249,6 +249,51 @@ static void write_number(struct weft_writer *w, const char *key, float value) {
     weft_write_float(w, value);
 }
 
+static void write_int(struct weft_writer *w, const char *key, int64_t value) {
+    weft_write_key(w, key);
+    weft_write_int(w, value);
+}
+
+static void write_samplers(const struct weft_sampling *s, struct weft_writer *w) {
+    enum weft_sampler order[WEFT_SAMPLER_COUNT];
+    uint32_t n = weft_samplers_list(s->samplers, order);
+    weft_write_key(w, "samplers");
+    weft_write_list(w);
+    for (uint32_t i = 0; i < n; i++)
+        weft_write_str(w, weft_sampler_name(order[i]));
+    weft_write_end(w);
+    weft_write_key(w, "sampler_variant");
+    weft_write_str(w, s->variant == WEFT_VARIANT_LLAMA_CPP ? "llama.cpp" : "vllm");
+}
+
+void wefti_api_llama_write_sampling(const struct weft_sampling *s, struct weft_writer *w) {
+    write_int(w, "top_k", s->top_k);
+    write_number(w, "temperature", s->temperature);
+    write_number(w, "dynatemp_range", s->dynatemp_range);
+    write_number(w, "dynatemp_exponent", s->dynatemp_exponent);
+    write_number(w, "top_p", s->top_p);
+    write_number(w, "min_p", s->min_p);
+    write_number(w, "top_n_sigma", s->top_n_sigma);
+    write_number(w, "xtc_probability", s->xtc_probability);
+    write_number(w, "xtc_threshold", s->xtc_threshold);
+    write_number(w, "typical_p", s->typical_p);
+    write_number(w, "tfs_z", s->tfs_z);
+    write_int(w, "repeat_last_n", s->repeat_last_n);
+    write_number(w, "repeat_penalty", s->repetition_penalty);
+    write_number(w, "presence_penalty", s->presence_penalty);
+    write_number(w, "frequency_penalty", s->frequency_penalty);
+    write_number(w, "dry_multiplier", s->dry_multiplier);
+    write_number(w, "dry_base", s->dry_base);
+    write_int(w, "dry_allowed_length", s->dry_allowed_length);
+    write_int(w, "dry_penalty_last_n", s->dry_penalty_last_n);
+    write_int(w, "mirostat", s->mirostat);
+    write_number(w, "mirostat_tau", s->mirostat_tau);
+    write_number(w, "mirostat_eta", s->mirostat_eta);
+    write_number(w, "adaptive_target", s->adaptive_target);
+    write_number(w, "adaptive_decay", s->adaptive_decay);
+    write_samplers(s, w);
+}
+
 /* As it was asked for: -1 until the context is full. */
 static int64_t n_predict_of(const struct params *p) {
     if (p->has_max_tokens) return p->sampling.max_tokens;
@@ -257,7 +302,6 @@ static int64_t n_predict_of(const struct params *p) {
 
 static bool settings_part(const struct body_piece *at) {
     const struct params *p = &at->call->params;
-    const struct weft_sampling *s = &p->sampling;
     struct weft_writer *w = at->w;
     weft_write_key(w, "generation_settings");
     weft_write_map(w);
@@ -267,17 +311,7 @@ static bool settings_part(const struct body_piece *at) {
     weft_write_int(w, n_predict_of(p));
     weft_write_key(w, "seed");
     weft_write_int(w, (int64_t)at->choice->job->seed);
-    weft_write_key(w, "top_k");
-    weft_write_uint(w, s->top_k);
-    write_number(w, "temperature", s->temperature);
-    write_number(w, "top_p", s->top_p);
-    write_number(w, "min_p", s->min_p);
-    write_number(w, "top_n_sigma", s->top_n_sigma);
-    weft_write_key(w, "repeat_last_n");
-    weft_write_int(w, -1);
-    write_number(w, "repeat_penalty", s->repetition_penalty);
-    write_number(w, "presence_penalty", s->presence_penalty);
-    write_number(w, "frequency_penalty", s->frequency_penalty);
+    wefti_api_llama_write_sampling(&p->sampling, w);
     weft_write_key(w, "ignore_eos");
     weft_write_bool(w, p->ignore_eos);
     weft_write_key(w, "stream");
