@@ -46,12 +46,12 @@ struct fixture {
     uint32_t next_gen;
 };
 
-static bool begin(struct fixture *fix, const char *model, enum weft_eng_act act) {
+static void begin_at(struct fixture *fix, const char *path, enum weft_eng_act act,
+                     enum weft_eng_dtype dtype) {
     struct weft_eng_options options;
-    const char *path = find(model);
-    if (!path) return false;
     weft_eng_options_init(&options);
     options.activations = act;
+    options.dtype = dtype;
     options.n_threads = 3;
     options.max_seqs = TEXTS_MAX;
     options.kv_memory_bytes = 8 << 20;
@@ -62,7 +62,12 @@ static bool begin(struct fixture *fix, const char *model, enum weft_eng_act act)
     const struct weft_eng_info *info = weft_eng_info(fix->eng);
     assert_true(info->is_encoder && info->max_batched_tokens >= info->max_model_len);
     assert_int_equal(info->window, 0);
-    return true;
+}
+
+static bool begin(struct fixture *fix, const char *model, enum weft_eng_act act) {
+    const char *path = find(model);
+    if (path) begin_at(fix, path, act, WEFT_ENG_DT_AUTO);
+    return path != NULL;
 }
 
 static void end(struct fixture *fix) {
@@ -302,11 +307,82 @@ static void a_text_has_the_same_bits_alone_and_in_company(void **state) {
     }
 }
 
+/* ------------------------------------------------------------------------------- forms --- */
+
+/* The texts of a folder's goldens through the model at `path`. */
+static uint32_t pool_golden(const char *folder, const char *path, enum weft_eng_act act,
+                            enum weft_eng_dtype dtype, float (*out)[HIDDEN_MAX]) {
+    static struct text texts[TEXTS_MAX];
+    struct fixture fix;
+    struct goldens goldens;
+    begin_at(&fix, path, act, dtype); /* before the path's memory is another's */
+    assert_true(open_goldens(&goldens, folder));
+    uint32_t n = read_texts(&goldens, texts);
+    pool_all(&fix, texts, n, WEFT_POOLING_MEAN, out);
+    goldens_close(&goldens);
+    end(&fix);
+    return n;
+}
+
+static void a_packed_encoder_has_the_bits_of_its_source(void **state) {
+    (void)state;
+    static const char *const folders[] = {"bert-uncased-mean", "xlmr-cls", "nomic-mean",
+                                          "modernbert-mean"};
+    static float source[TEXTS_MAX][HIDDEN_MAX], packed[TEXTS_MAX][HIDDEN_MAX];
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        char dir[] = "/tmp/weft-test-XXXXXX", path[64];
+        struct weft_eng_options options;
+        struct weft_eng_packed how;
+        struct weft_errmsg why = {""};
+        assert_non_null(mkdtemp(dir));
+        (void)snprintf(path, sizeof path, "%s/m.weft", dir);
+        weft_eng_options_init(&options);
+        if (weft_eng_pack(find(folders[i]), &options, path, false, &how, &why))
+            fail_msg("%s", why.text);
+        uint32_t n =
+            pool_golden(folders[i], find(folders[i]), WEFT_ENG_ACT_AUTO, WEFT_ENG_DT_AUTO, source);
+        (void)pool_golden(folders[i], path, WEFT_ENG_ACT_AUTO, WEFT_ENG_DT_AUTO, packed);
+        assert_memory_equal(source, packed, n * sizeof source[0]);
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(rmdir(dir), 0);
+    }
+}
+
+static double cosine(const float *a, const float *b) {
+    double dot = 0;
+    for (size_t i = 0; i < HIDDEN_MAX; i++)
+        dot += (double)a[i] * (double)b[i];
+    return dot / (length_of(a, HIDDEN_MAX) * length_of(b, HIDDEN_MAX));
+}
+
+/* Random weights tell worse than trained ones what a quantised form is worth: it is near the exact one. */
+static void quantised_forms_are_near_the_exact_one(void **state) {
+    (void)state;
+    static float exact[TEXTS_MAX][HIDDEN_MAX], other[TEXTS_MAX][HIDDEN_MAX];
+    uint32_t n =
+        pool_golden("nomic-mean", find("nomic-mean"), WEFT_ENG_ACT_F32, WEFT_ENG_DT_AUTO, exact);
+    static const struct {
+        enum weft_eng_dtype dtype;
+        double least;
+    } forms[] = {{WEFT_ENG_DT_AUTO, 0.9995}, {WEFT_ENG_DT_Q8, 0.997}, {WEFT_ENG_DT_Q4, 0.85}};
+    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+        double worst = 1;
+        (void)pool_golden("nomic-mean", find("nomic-mean"), WEFT_ENG_ACT_AUTO, forms[f].dtype,
+                          other);
+        for (uint32_t i = 0; i < n; i++)
+            worst = fmin(worst, cosine(exact[i], other[i]));
+        (void)printf("dtype %d: least cosine %.6f\n", (int)forms[f].dtype, worst);
+        assert_true(worst >= forms[f].least);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(vectors_equal_the_reference),
         cmocka_unit_test(scores_and_their_order_equal_the_reference),
         cmocka_unit_test(a_text_has_the_same_bits_alone_and_in_company),
+        cmocka_unit_test(a_packed_encoder_has_the_bits_of_its_source),
+        cmocka_unit_test(quantised_forms_are_near_the_exact_one),
     };
     if (drive_isa_missing()) return 0;
     return cmocka_run_group_tests(tests, NULL, NULL);
