@@ -505,6 +505,13 @@ static bool is_idle_bias(const struct wefti_model_resolver *r, const struct weft
     return true;
 }
 
+/* Qwen3's rerankers in GGUF files hold the rows of their head for yes and no once more. */
+static bool repeats_head(const struct wefti_model_resolver *r, const struct weft_tensor *tensor) {
+    const struct weft_model_params *p = &r->model->params;
+    return strcmp(p->arch, "qwen3") == 0 && strcmp(tensor->name, "cls.output.weight") == 0 &&
+           tensor->n_dims == 2 && tensor->dims[0] == 2 && tensor->dims[1] == p->n_hidden;
+}
+
 /* Whether a name is that of a layer after the last one, which predicts further tokens. */
 static bool is_predicting(const struct wefti_model_resolver *r, const char *name) {
     const struct weft_model_params *p = &r->model->params;
@@ -519,7 +526,7 @@ static weft_err check_all_used(const struct wefti_model_resolver *r) {
     for (size_t i = 0; i < r->model->n_tensors; i++) {
         const char *name = r->model->tensors[i].name;
         if (r->used[i] || is_derived(name) || is_idle_bias(r, &r->model->tensors[i])) continue;
-        if (is_predicting(r, name)) continue;
+        if (is_predicting(r, name) || repeats_head(r, &r->model->tensors[i])) continue;
         struct wefti_model_shown shown = wefti_model_show(name, strlen(name));
         return weft_err_set(r->why, WEFT_E_UNSUPPORTED,
                             "%s: tensor '%s' has no part in a %s model of %u layers", r->path,
