@@ -12,17 +12,18 @@ from harness import Server
 KEY = "a-key-for-the-test"
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "npm")
 NAMES = ("--served-model-name", "fable, another-name")
+EMBEDDER = os.path.join(harness.SOURCE_DIR, "tests", "data", "embed", "qwen3-last")
 # The toy's template knows no tools, and its context is too short for a list of them.
 TOOLS = (*NAMES, "--chat-template", os.path.join(HERE, "tools.jinja"), "--max-model-len", "8192")
 
 
-def drive(folder, script, *options):
+def drive(folder, script, *options, served=harness.FABLE):
     """Runs npm/SCRIPT.mjs, in a folder that has its packages, against a server."""
     for file in ("check.mjs", f"{script}.mjs"):
         shutil.copy(os.path.join(HERE, file), folder)
     with open(os.path.join(folder, f"{script}.mjs"), encoding="utf-8") as f:
         n_checks = f.read().count("\nawait check(")
-    with Server(*options, env={"WEFT_API_KEY": KEY}) as server:
+    with Server(*options, model=served, env={"WEFT_API_KEY": KEY}) as server:
         done = subprocess.run(["node", f"{script}.mjs", f"http://127.0.0.1:{server.port}", KEY, "fable"], cwd=folder,
                               capture_output=True, text=True, timeout=harness.LIMIT_S * 2, check=False)
         print("    " + done.stdout.replace("\n", "\n    "), flush=True)
@@ -39,6 +40,7 @@ def test_openai():
     drive(folder, "openai", *NAMES)
     drive(folder, "openai_tools", *TOOLS)
     drive(folder, "openai_responses", *TOOLS, "--responses-store", "16MiB")
+    drive(folder, "openai_embeddings", *NAMES, served=EMBEDDER)
 
 
 def test_anthropic():
