@@ -4,7 +4,7 @@
 
 #include "call/call_internal.h"
 
-/* Fills in prompt->ids, with flags of weft_tok_input; an error is the call's. */
+/* Fills in prompt->ids, with flags of weft_tok_input; an error is the call's (encode.c). */
 void wefti_api_encode(weft_api_call *call, struct prompt *prompt, struct weft_str text,
                       uint32_t flags);
 
