@@ -396,6 +396,7 @@ static void read_submit(weft_proto_decoder *dec, struct weft_submit *submit) {
     submit->cache_salt.hi = weft_msgpack_read_u64(rd, "cache_salt");
     submit->cache_salt.lo = weft_msgpack_read_u64(rd, "cache_salt");
     read_pooling(dec, &submit->sampling, submit->n_prompt, &submit->pooling);
+    submit->no_guesses = weft_msgpack_read_bool(rd, "no_guesses");
     check_submit(rd, submit);
 }
 

@@ -174,6 +174,7 @@ static void put_submit(struct weft_buf *buf, const struct weft_submit *submit) {
     weft_msgpack_add_uint(buf, submit->cache_salt.hi);
     weft_msgpack_add_uint(buf, submit->cache_salt.lo);
     put_pooling(buf, &submit->pooling);
+    weft_msgpack_add_bool(buf, submit->no_guesses);
 }
 
 static void put_event(struct weft_buf *buf, const struct weft_event *event) {

@@ -48,8 +48,9 @@
  *   15: sampling parameters have more samplers, their order and variant, and breakers of DRY; what
  *      Mirostat and adaptive-p remember goes with tokens
  *   16: a model has is_encoder
- *   17: rows may have guesses, results tell how many were made and came true */
-#define WEFT_PROTO_VERSION 17
+ *   17: rows may have guesses, results tell how many were made and came true
+ *   18: a submit may want no guesses */
+#define WEFT_PROTO_VERSION 18
 
 enum weft_proto_type {
     WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */

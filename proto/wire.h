@@ -11,7 +11,7 @@
 
 /* Fields of a message, its type included. */
 #define WEFTI_PROTO_F_ROUTER_HELLO 4
-#define WEFTI_PROTO_F_SUBMIT 21
+#define WEFTI_PROTO_F_SUBMIT 22
 #define WEFTI_PROTO_F_CANCEL 4
 #define WEFTI_PROTO_F_SCHED_HELLO 5
 #define WEFTI_PROTO_F_ACCEPTED 3

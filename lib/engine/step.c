@@ -385,6 +385,7 @@ static struct draw sample(weft_eng *eng, const struct wefti_engine_job *job, flo
     bool has_grammar = slot->sampling.grammar.kind != WEFT_GRAMMAR_NONE;
     struct wefti_guide guide = {0};
     struct draw draw = {0};
+    double state = slot->sampler_state;
     bool is_there = !has_grammar || await_guide(eng, slot, job->waits, thread_idx, &guide);
     draw.is_late = !is_there && (job->is_guess || hold(eng, slot, logits));
     if (draw.is_late) return draw;
@@ -414,7 +415,9 @@ static struct draw sample(weft_eng *eng, const struct wefti_engine_job *job, flo
         /* Where a bias forbids all that the grammar allows, any token is as bad. */
         draw.sampled = !has_grammar || wefti_guide_allows(&guide, draw.token);
     }
-    if (!draw.sampled) draw.end = guide_end(&guide);
+    if (draw.sampled) return draw;
+    draw.end = guide_end(&guide);
+    slot->sampler_state = state; /* a guess's row comes again */
     return draw;
 }
 

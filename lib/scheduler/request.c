@@ -82,6 +82,7 @@ struct request *wefti_sched_request_new(uint32_t router, const struct weft_submi
     req->compiled_epoch = UINT64_MAX;
     req->salt = (struct weft_kv_space){.hi = submit->cache_salt.hi, .lo = submit->cache_salt.lo};
     req->is_resumed = submit->resume;
+    req->no_guesses = submit->no_guesses;
     req->tenant = submit->tenant;
     req->flow = submit->flow;
     req->weight = submit->weight;

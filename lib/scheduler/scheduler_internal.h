@@ -199,7 +199,8 @@ struct request {
     uint32_t n_prompt_computed;            /* prompt tokens computed at least once */
     uint32_t n_prompt_cached;              /* found in the prefix cache when it first started */
     uint32_t n_owed;                       /* prompt tokens that are charged and not planned yet */
-    struct weft_kv_space salt;             /* of whoever wants its cache apart; zeroes: of nobody */
+    bool no_guesses;
+    struct weft_kv_space salt; /* of whoever wants its cache apart; zeroes: of nobody */
     bool parked;
     bool is_resumed;    /* it ran in another life of this server */
     bool was_preempted; /* since it last started: it is at the front of its class */

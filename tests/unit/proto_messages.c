@@ -97,7 +97,8 @@ static bool same_submit(const struct weft_submit *a, const struct weft_submit *b
         a->deadline_us != b->deadline_us || a->n_choices != b->n_choices ||
         a->priority != b->priority || a->ttft_us != b->ttft_us || a->tpot_us != b->tpot_us ||
         a->tenant != b->tenant || a->flow != b->flow || a->weight != b->weight ||
-        a->cache_salt.hi != b->cache_salt.hi || a->cache_salt.lo != b->cache_salt.lo ||
+        a->no_guesses != b->no_guesses || a->cache_salt.hi != b->cache_salt.hi ||
+        a->cache_salt.lo != b->cache_salt.lo ||
         !same_items(a->prompt, a->n_prompt, b->prompt, b->n_prompt, sizeof *a->prompt) ||
         !same_sampling(&a->sampling, &b->sampling) || !same_pooling(&a->pooling, &b->pooling))
         return false;
@@ -435,6 +436,7 @@ static void fill_submit(struct weft_submit *submit, bool max) {
     submit->tenant = submit->flow = UINT64_MAX;
     submit->weight = WEFT_WEIGHT_MAX;
     submit->cache_salt = (struct weft_digest){UINT64_MAX, UINT64_MAX - 1};
+    submit->no_guesses = true;
 }
 
 static void fill_events(struct weft_msg_events *events, bool max) {
@@ -983,6 +985,7 @@ static void random_submit(uint64_t *rand, struct weft_submit *submit) {
     submit->flow = number64(rand);
     submit->weight = 1 + number(rand, WEFT_WEIGHT_MAX - 1);
     submit->cache_salt = (struct weft_digest){number64(rand), number64(rand)};
+    submit->no_guesses = coin(rand);
 }
 
 static void random_event(uint64_t *rand, struct weft_event *event) {

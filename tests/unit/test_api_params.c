@@ -276,6 +276,8 @@ static const struct row rows[] = {
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"priority\":-2147483648}", 0, ""},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"priority\":2147483648}", 400, "priority"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"priority\":\"1\"}", 400, "priority"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"speculative\":false}", 0, ""},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"speculative\":0}", 400, "speculative"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"timeout\":0}", 400, "timeout"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"timeout\":86401}", 400, "timeout"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"timeout\":true}", 400, "timeout"},

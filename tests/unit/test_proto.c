@@ -454,7 +454,7 @@ static void claims_without_bytes_cost_nothing(void **state) {
         {"\x97\x09\1\1\1\1\1\xdd\0\0\x10\0", 12},                         /* outs */
         {"\x94\x04\1\2\xdf\xff\xff\xff\xff", 9},                          /* later: a map */
         {"\x94\x04\1\2\xc9\xff\xff\xff\xff\1", 10},                       /* later: ext */
-        {"\xdc\0\x15\1\1\1\xc2\xc6\x0f\xff\xff\xfc\0\0\0\0\0\0\0\0", 20}, /* prompt */
+        {"\xdc\0\x16\1\1\1\xc2\xc6\x0f\xff\xff\xfc\0\0\0\0\0\0\0\0", 20}, /* prompt */
         {"\x94\x0c\2\xc4\4\0\0\0\0\xc6\0\7\xff\xf8", 14},                 /* rows of experts */
     };
     for (size_t i = 0; i < sizeof claims / sizeof claims[0]; i++) {
@@ -499,10 +499,10 @@ static void a_submit_that_contradicts_itself_is_refused(void **state) {
     static const struct weft_logit_bias twice[] = {{5, 1.0f}, {5, 1.0f}};
     msg.submit.sampling.bias = twice;
     assert_refused(fix, &msg, WEFT_E_PROTO, "twice");
-    /* From weight on: 5 bytes at most, then the salt of 9 and 9, and no pooling. */
+    /* From weight on: 5 bytes at most, then the salt of 9 and 9, no pooling, and a bool. */
     msg = sample(WEFT_MSG_SUBMIT, true);
     encode(fix, &msg);
-    uint8_t *weight = (uint8_t *)fix->buf.data + fix->buf.len - 4 - 18 - 5;
+    uint8_t *weight = (uint8_t *)fix->buf.data + fix->buf.len - 1 - 4 - 18 - 5;
     assert_int_equal(weight[0], 0xce);
     weight[4]++; /* WEFT_WEIGHT_MAX + 1 */
     assert_bytes_refused(fix, fix->buf.data, fix->buf.len, WEFT_E_TOOBIG, "weight is 1000001");
@@ -515,11 +515,11 @@ static void a_submit_that_contradicts_itself_is_refused(void **state) {
     msg.submit.tpot_us = UINT64_MAX;
     assert_refused(fix, &msg, WEFT_E_TOOBIG, "tpot_us is");
     /* No prompt, no choices: our own encoder would not write them. */
-    static const char no_prompt[] = "\xdc\0\x15\1\1\1\xc2\xc4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    static const char no_prompt[] = "\xdc\0\x16\1\1\1\xc2\xc4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     assert_bytes_refused(fix, no_prompt, sizeof no_prompt - 1, WEFT_E_PROTO, "prompt is empty");
-    static const char no_choice[] = "\xdc\0\x15\1\1\1\xc2\xc4\4\1\0\0\0\x90\0\0\0\0\0\0\0\0\0\0\0";
+    static const char no_choice[] = "\xdc\0\x16\1\1\1\xc2\xc4\4\1\0\0\0\x90\0\0\0\0\0\0\0\0\0\0\0\0";
     assert_bytes_refused(fix, no_choice, sizeof no_choice - 1, WEFT_E_PROTO, "choices is empty");
-    static const char ragged[] = "\xdc\0\x15\1\1\1\xc2\xc4\5\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    static const char ragged[] = "\xdc\0\x16\1\1\1\xc2\xc4\5\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     assert_bytes_refused(fix, ragged, sizeof ragged - 1, WEFT_E_PROTO, "no multiple of 4");
 }
 

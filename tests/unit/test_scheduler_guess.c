@@ -46,6 +46,18 @@ static void log_probabilities_are_not_guessed_for(void **state) {
     bench_free(bench);
 }
 
+static void who_wants_no_guesses_gets_none(void **state) {
+    (void)state;
+    struct bench *bench = guessing_bench(3);
+    struct weft_submit submit = bench_request(bench, 1, 6, 20);
+    submit.no_guesses = true;
+    bench_take(bench, &submit);
+    bench_run_until_idle(bench, true);
+    assert_int_equal(bench_stats(bench).n_draft_tokens, 0);
+    assert_int_equal(bench_n_tokens(bench, 1), 20);
+    bench_free(bench);
+}
+
 /* Of a length that is at its end there is one token left, which needs no guess. */
 static void guesses_stop_at_the_length(void **state) {
     (void)state;
@@ -123,6 +135,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_guess_and_prompts_do_not),
         cmocka_unit_test(log_probabilities_are_not_guessed_for),
+        cmocka_unit_test(who_wants_no_guesses_gets_none),
         cmocka_unit_test(guesses_stop_at_the_length),
         cmocka_unit_test(nobody_loses_blocks_to_guesses),
         cmocka_unit_test(guesses_that_were_not_allowed_are_refused),

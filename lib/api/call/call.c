@@ -762,6 +762,7 @@ static void describe_job(const struct weft_api_upstream_job *upstream, uint64_t 
         .flow = asker->flow ? asker->flow : service->flow,
         .weight = asker->weight ? asker->weight : 1,
         .cache_salt = service->cache_salt,
+        .no_guesses = service->no_guesses,
     };
     out->pooling.n_first = job->prompt->n_first;
     if (call->deadline_us) out->deadline_us = call->deadline_us - now_us;

@@ -44,6 +44,7 @@ struct service {
     uint64_t timeout_us, ttft_us, tpot_us;
     uint64_t flow;
     struct weft_digest cache_salt;
+    bool no_guesses; /* nothing is guessed ahead */
 };
 
 enum tool_choice { TOOLS_NONE, TOOLS_AUTO, TOOLS_REQUIRED };

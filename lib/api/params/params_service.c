@@ -44,6 +44,7 @@ void wefti_api_params_read_service(const struct reader *r, struct params *params
     struct service *service = &params->service;
     int64_t priority = 0;
     double timeout_s = 0;
+    bool speculative = true;
     wefti_api_json_get_int(r, "priority", INT32_MIN, INT32_MAX, &priority);
     service->priority = (int32_t)priority;
     if (wefti_api_json_get_double(r, "timeout", TIMEOUT_S_MIN, TIMEOUT_S_MAX, &timeout_s))
@@ -53,4 +54,6 @@ void wefti_api_params_read_service(const struct reader *r, struct params *params
     read_flow(r, "user", &service->flow);
     read_flow(r, "fairness_id", &service->flow); /* goes before it */
     read_salt(r, service);
+    (void)wefti_api_json_get_bool(r, "speculative", &speculative);
+    service->no_guesses = !speculative;
 }

@@ -42,6 +42,7 @@ static const char *const ignored[] = {
     "timeout",
     "slo_ttft_ms",
     "slo_tpot_ms",
+    "speculative",
     /* of MessagePack-RPC, read by the connection */
     "api_key",
     /* of llama-server */

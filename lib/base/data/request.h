@@ -49,6 +49,7 @@ struct weft_submit {
     uint64_t flow;                 /* a user of the tenant; 0: nobody named */
     uint32_t weight;               /* the tenant's share next to others': 1..WEFT_WEIGHT_MAX */
     struct weft_digest cache_salt; /* only requests of one salt share cached prefixes */
+    bool no_guesses;               /* nothing is guessed ahead for it */
 };
 
 /* The numbers travel (proto/schema.md): they never change. */

@@ -69,7 +69,7 @@ static bool may_guess(const struct seq *seq) {
     const struct weft_sampling *sampling = &seq->req->sampling;
     return seq->chunk == 1 && !seq->is_held && wefti_sched_seq_left(seq) == 1 &&
            seq->n_planned >= seq->req->n_prompt && sampling->n_logprobs < 0 &&
-           !weft_sampling_has_state(sampling);
+           !weft_sampling_has_state(sampling) && !seq->req->no_guesses;
 }
 
 /* Tokens that it may have beside the one that its row samples. */
