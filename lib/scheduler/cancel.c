@@ -60,6 +60,7 @@ bool wefti_sched_request_end(weft_sched *sched, struct request *req, enum weft_e
 void weft_sched_tick(weft_sched *sched, uint64_t now_us) {
     wefti_sched_forecast_advance(sched, now_us);
     wefti_sched_payers_trim(sched, now_us);
+    wefti_sched_sessions_expire(sched, now_us);
     for (;;) {
         struct heap_node *top = wefti_sched_heap_top(&sched->deadlines);
         if (!top || top->key > now_us) return;

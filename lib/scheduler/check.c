@@ -15,9 +15,10 @@ static void check_running_seq(const weft_sched *sched, const struct seq *seq) {
     WEFT_ASSERT(seq->n_planned < wefti_sched_seq_len(seq) + seq->is_held + seq->has_next);
 }
 
-/* Every block a running sequence holds is held, and nobody else but the prefix cache holds any. */
+/* Every block a running sequence holds is held, and nobody else but sessions and the prefix cache holds any. */
 static void check_blocks(const weft_sched *sched) {
-    uint64_t n_in_tables = 0, n_holders = 0;
+    uint64_t n_windowed = 0, n_holders = 0;
+    uint64_t n_in_tables = wefti_sched_sessions_check(sched, &n_windowed);
     weft_kv_pool_check(sched->pool);
     for (uint32_t i = 0; i < sched->n_running; i++) {
         const struct weft_kv_table *table = &sched->running[i]->table;

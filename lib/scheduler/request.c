@@ -19,7 +19,7 @@ static size_t request_bytes(const struct weft_submit *submit) {
            submit->sampling.n_masked_tokens * sizeof(uint32_t) +
            submit->sampling.n_dry_breakers * sizeof(uint32_t) +
            submit->sampling.n_bias * sizeof(struct weft_logit_bias) +
-           weft_sampling_long_bytes(&submit->sampling);
+           weft_sampling_long_bytes(&submit->sampling) + submit->session_id.len;
 }
 
 static void *append(unsigned char **at, const void *items, size_t n_bytes) {
@@ -46,6 +46,8 @@ static void copy_arrays(struct request *req, const struct weft_submit *submit) {
     req->sampling.dry_breakers =
         append(&at, sampling->dry_breakers, sampling->n_dry_breakers * sizeof(uint32_t));
     req->sampling.grammar.text = append(&at, sampling->grammar.text, sampling->grammar.n_bytes);
+    req->session_id.data = append(&at, submit->session_id.data, submit->session_id.len);
+    req->session_id.len = submit->session_id.len;
 }
 
 static weft_err init_seq(struct seq *seq, struct request *req, uint32_t choice,

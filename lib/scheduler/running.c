@@ -245,6 +245,7 @@ void wefti_sched_seq_leave(weft_sched *sched, struct seq *seq, bool ended) {
     if (seq->state == SEQ_RUNNING) {
         wefti_sched_publish(sched, seq, n_in_cache);
         give_back(sched, seq);
+        wefti_sched_session_keep(sched, seq, n_in_cache);
         count_not_running(sched, req);
     } else {
         count_not_waiting(sched, req);

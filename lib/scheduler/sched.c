@@ -41,6 +41,8 @@ static weft_err check_options(const struct weft_sched_options *o, struct weft_er
                             WEFT_SPEC_TOKENS_MAX, o->n_spec_tokens);
     if (!err) err = check_range(o->n_vocab, WEFT_VOCAB_MAX, "n_vocab", why);
     if (!err) err = check_range(o->max_queue, WEFT_QUEUE_MAX, "max_queue", why);
+    if (!err && o->max_sessions > WEFT_SESSIONS_MAX)
+        err = check_range(o->max_sessions, WEFT_SESSIONS_MAX, "max_sessions", why);
     if (err || o->step_logprob_bytes == 0) return err;
     uint32_t least = WEFT_LOGPROB_HEAD_BYTES + WEFT_LOGPROB_TOP_BYTES * o->n_vocab;
     if (o->step_logprob_bytes >= least && o->step_logprob_bytes <= WEFT_STEP_LOGPROB_BYTES_MAX)
@@ -117,6 +119,7 @@ static void init_sizes(weft_sched *sched, const struct weft_sched_options *optio
     sched->table_cap = longest < options->n_blocks ? longest : options->n_blocks;
     TAILQ_INIT(&sched->idle_payers);
     TAILQ_INIT(&sched->awaiting);
+    TAILQ_INIT(&sched->sessions);
 }
 
 weft_err weft_sched_new(const struct weft_sched_options *options, weft_sched **sched_out,
@@ -162,6 +165,7 @@ static void free_requests(weft_sched *sched) {
 void weft_sched_free(weft_sched *sched) {
     if (!sched) return;
     free_requests(sched);
+    wefti_sched_sessions_drop(sched);
     wefti_sched_payers_fini(sched);
     wefti_sched_heap_fini(&sched->waiting);
     wefti_sched_heap_fini(&sched->deadlines);
@@ -244,6 +248,8 @@ void weft_sched_stats(const weft_sched *sched, struct weft_sched_stats *stats_ou
         .n_window_blocks = sched->options.n_window_blocks,
         .n_window_blocks_free = wefti_sched_window_n_there(sched),
         .n_plans_out = sched->n_out,
+        .n_sessions = sched->n_sessions,
+        .n_session_blocks = sched->n_session_blocks,
         .spill_bytes = (sched->n_spill_slots - sched->n_spill_free) * sched->options.block_bytes,
     };
 #define COPY(name, ...) stats_out->name = sched->name;

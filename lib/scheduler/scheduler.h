@@ -77,12 +77,15 @@ struct weft_sched_options {
                             collide */
     uint32_t long_prompt; /* prompts of more tokens have keys and values of their own; 0: none do */
     enum weft_sched_policy policy;
-    uint64_t max_queued_tokens; /* of prompts that wait; 0: no bound */
-    uint64_t queue_timeout_us;  /* to wait for a place at most; 0: no bound */
-    uint64_t run_timeout_us;    /* from the first place on; 0: no bound */
-    uint32_t n_spec_tokens;     /* that the worker may guess for each sequence and step: at most
+    uint64_t max_queued_tokens;  /* of prompts that wait; 0: no bound */
+    uint64_t queue_timeout_us;   /* to wait for a place at most; 0: no bound */
+    uint64_t run_timeout_us;     /* from the first place on; 0: no bound */
+    uint32_t n_spec_tokens;      /* that the worker may guess for each sequence and step: at most
                                WEFT_SPEC_TOKENS_MAX; 0: none, or WEFT_SCHED_SPEC_AUTO: as many as
                                pay by what was measured */
+    uint64_t session_ttl_us;     /* sessions are kept so long after their last use; 0: none are */
+    uint32_t max_sessions;       /* at most WEFT_SESSIONS_MAX, */
+    uint32_t max_session_blocks; /* and blocks of all of them together */
     bool evict_last; /* for tests, to compare with: the victim is who was admitted last, whatever it
                         costs to compute again, and whoever fits is admitted */
 };
@@ -122,7 +125,8 @@ void weft_sched_drain(weft_sched *sched);
 
 /* -------------------------------------------------------------------------------- stepping --- */
 
-/* The prefix cache forgets everything. Requests that run keep what they share. */
+/* The prefix cache forgets everything, and sessions with it: what they hold nobody would find.
+ * Requests that run keep what they share. */
 void weft_sched_reset_cache(weft_sched *sched);
 
 /* Makes the next plan. False: nothing to do now, or enough plans are out. *plan_out is the
@@ -178,6 +182,7 @@ struct weft_sched_stats {
     uint32_t n_window_blocks, n_window_blocks_free; /* likewise, of windowed layers */
     uint32_t n_plans_out;
     uint64_t spill_bytes; /* in the worker's file */
+    uint32_t n_sessions, n_session_blocks;
     WEFT_COUNTER_LIST(WEFT_COUNTER_FIELD, WEFT_COUNTER_NO_FIELD)
 };
 

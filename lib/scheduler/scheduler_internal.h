@@ -42,6 +42,9 @@
 /* Preempted so often without progress, a sequence is no victim while there are others. */
 #define WEFTI_SCHED_PREEMPTED_MAX 2
 
+struct session; /* see session/sessions.c */
+TAILQ_HEAD(session_list, session);
+
 /* ------------------------------------------------------------------------------------ heap --- */
 
 struct heap_node {
@@ -200,7 +203,8 @@ struct request {
     uint32_t n_prompt_cached;              /* found in the prefix cache when it first started */
     uint32_t n_owed;                       /* prompt tokens that are charged and not planned yet */
     bool no_guesses;
-    struct weft_kv_space salt; /* of whoever wants its cache apart; zeroes: of nobody */
+    struct weft_str session_id; /* empty: it has none */
+    struct weft_kv_space salt;  /* of whoever wants its cache apart; zeroes: of nobody */
     bool parked;
     bool is_resumed;    /* it ran in another life of this server */
     bool was_preempted; /* since it last started: it is at the front of its class */
@@ -359,6 +363,9 @@ struct weft_sched {
     uint32_t n_spills;       /* for the next plan that goes out */
     uint64_t spill_ns;       /* to move a block in one direction, by what was measured */
 
+    struct session_list sessions; /* the least recently used first */
+    uint32_t n_sessions, n_session_blocks;
+
     struct plan_out out[WEFT_SCHED_PLANS_MAX]; /* a ring: step % WEFT_SCHED_PLANS_MAX */
     uint32_t n_out;
 
@@ -477,6 +484,24 @@ bool wefti_sched_may_run_more(const weft_sched *sched, const struct request *req
 
 /* ---------------------------------------------------------------------------------- prefix --- */
 
+/* Where a request's blocks are shared, and what a sequence has of tokens, which may lie in
+ * `found_tokens`. */
+struct weft_kv_space wefti_sched_space_of(const weft_sched *sched, const struct request *req);
+const uint32_t *wefti_sched_tokens_of(const weft_sched *sched, const struct seq *seq);
+
+/* Blocks that are in use apart from sequences. */
+struct held {
+    struct weft_kv_table table;
+    struct weft_kv_chain chain;
+    struct weft_kv_window_table windowed;
+};
+
+/* Makes empty tables, with room for them, hold what the cache has of the first tokens, in whole
+ * blocks that could be used. */
+void wefti_sched_prefix_hold(weft_sched *sched, const struct weft_kv_space *space,
+                             const uint32_t *tokens, uint32_t n_tokens, struct held *held);
+void wefti_sched_held_drop(weft_sched *sched, struct held *held);
+
 /* How many tokens of a prompt to come are cached. */
 uint32_t wefti_sched_prefix_peek(const weft_sched *sched, const struct weft_submit *submit);
 
@@ -530,6 +555,10 @@ void wefti_sched_window_grant_anew(weft_sched *sched, struct seq *seq);
 void wefti_sched_window_limit(const weft_sched *sched, struct prefix *prefix);
 /* What prefix_has_room and prefix_fill say of the other blocks. */
 bool wefti_sched_window_has_room(const weft_sched *sched, struct prefix *prefix, uint32_t n_tokens);
+/* Into an empty table, which is made here: the shared ones of a prefix. */
+void wefti_sched_window_share(weft_sched *sched, const struct prefix *prefix,
+                              weft_kv_block *storage, uint32_t cap,
+                              struct weft_kv_window_table *table);
 void wefti_sched_window_fill(weft_sched *sched, struct seq *seq, const struct prefix *prefix);
 /* The windowed block of the same entry becomes the node's twin, if it is still there. */
 void wefti_sched_window_keep(weft_sched *sched, const struct seq *seq, uint32_t idx,
@@ -567,6 +596,19 @@ void wefti_sched_spill_learn(weft_sched *sched, uint32_t n_moved, uint32_t spill
 WEFT_MUST_CHECK weft_err wefti_sched_spill_init(weft_sched *sched);
 void wefti_sched_spill_fini(weft_sched *sched);
 void wefti_sched_spill_check(const weft_sched *sched);
+
+/* -------------------------------------------------------------------------------- sessions --- */
+
+/* What a sequence that has just given back its blocks leaves in the cache becomes its session, if its
+ * request has one: `n_computed` tokens, as in wefti_sched_publish. */
+void wefti_sched_session_keep(weft_sched *sched, const struct seq *seq, uint32_t n_computed);
+void wefti_sched_session_touch(weft_sched *sched, uint64_t tenant, struct weft_str id);
+/* Drops the one that was not used for longest, for somebody who lacks blocks. False: there is none. */
+bool wefti_sched_sessions_give(weft_sched *sched);
+void wefti_sched_sessions_expire(weft_sched *sched, uint64_t now_us);
+void wefti_sched_sessions_drop(weft_sched *sched); /* all of them */
+/* The entries of tables that sessions have, for weft_sched_check, which asserts the rest here. */
+uint64_t wefti_sched_sessions_check(const weft_sched *sched, uint64_t *n_windowed_out);
 
 /* ---------------------------------------------------------------------------------- follow --- */
 
@@ -648,13 +690,13 @@ struct seq *wefti_sched_seq_heap_pop(struct seq **heap, uint32_t *n,
 void wefti_sched_ration(weft_sched *sched, const struct seq *alone);
 
 /* The sequence to compute alone now, running or next in line with room for it; NULL: none. */
-struct seq *wefti_sched_find_suspect(const weft_sched *sched);
+struct seq *wefti_sched_find_suspect(weft_sched *sched);
 bool wefti_sched_seq_is_suspect(const struct seq *seq);
 /* Before an epoch's plans are forgotten: counts the loss, and ends requests that had too many. */
 void wefti_sched_note_losses(weft_sched *sched);
 
 /* The sequence that wefti_sched_admit would start next, if it is a suspect and has room. */
-struct seq *wefti_sched_next_suspect(const weft_sched *sched);
+struct seq *wefti_sched_next_suspect(weft_sched *sched);
 void wefti_sched_seq_plan_start(weft_sched *sched, struct seq *seq); /* that one */
 /* Whether the plan has room for the start of one that has a slot, and adds it. */
 bool wefti_sched_seq_start_fits(const weft_sched *sched, const struct seq *seq);

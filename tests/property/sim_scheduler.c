@@ -16,6 +16,7 @@
  *   - a request of which every worker dies ends, and soon; others end so only if as many workers
  *     were lost since they last got something;
  *   - refusals are justified; deadlines are kept;
+ *   - sessions keep to their bounds, and take no block from anybody who wants it;
  *   - at the end of a world nothing is left: requests, slots, blocks.
  * At the end of a run whatever it is about must have happened: see check_all_happened.
  * Every eighth world is run twice and must make the same plans.
@@ -75,6 +76,7 @@ struct client {
     struct weft_logit_bias bias[1];
     struct weft_sampling sampling;
     struct weft_pooling pooling;
+    struct weft_str session_id;
     struct stream streams[CHOICES_MAX];
     struct sim_beam beams[SIM_BEAMS_MAX]; /* what a search finds */
 };
@@ -119,6 +121,7 @@ struct totals {
         n_accepted_guesses;
     uint64_t n_deadly, n_given_up, n_innocent, n_pooled;
     uint64_t n_hit_tokens, n_evictions;
+    uint64_t n_sessions_kept, n_sessions_evicted, n_sessions_expired;
     uint64_t n_tenant_full, n_too_late, n_overloaded;
     double bound_used_max; /* of the steps within which a request must end */
 };
@@ -305,6 +308,13 @@ static void draw_beams(struct world *world, struct client *client) {
     totals.n_beams++;
 }
 
+/* Which of a tenant's few conversations it belongs to. */
+static void draw_session(struct world *world, struct client *client) {
+    static const char names[][2] = {"a", "b", "c", "d", "e", "f"};
+    bool has_one = world->options.session_ttl_us > 0 && chance(world, 6000);
+    if (has_one) client->session_id = (struct weft_str){names[dice(world, 6)], 1};
+}
+
 static void draw_client(struct world *world, struct client *client) {
     memset(client, 0, sizeof *client);
     client->key = (struct weft_sched_key){.router = dice(world, N_ROUTERS),
@@ -336,6 +346,7 @@ static void draw_client(struct world *world, struct client *client) {
     if (world->is_recorded && client->pooling.kind == WEFT_POOLING_NONE)
         client->sampling.max_tokens = n_output;
     draw_beams(world, client);
+    draw_session(world, client);
     client->prompt_hash = sim_prompt_hash(client->prompt, client->n_prompt, client->sampling.seed);
 }
 
@@ -361,6 +372,7 @@ static enum weft_reject submit(struct world *world, struct client *client, bool 
         .deadline_us = has_deadline ? client->deadline_us - world->now_us : 0,
         .sampling = client->sampling,
         .pooling = client->pooling,
+        .session_id = client->session_id,
         .tenant = client->tenant,
         .flow = client->flow,
         .weight = 1 + client->tenant,
@@ -497,6 +509,9 @@ static void stop_actors(struct world *world) {
     totals.n_preemptions += stats.n_preemptions;
     totals.n_hit_tokens += stats.n_cache_hit_tokens;
     totals.n_evictions += stats.n_cache_evictions;
+    totals.n_sessions_kept += stats.n_sessions_kept;
+    totals.n_sessions_evicted += stats.n_sessions_evicted;
+    totals.n_sessions_expired += stats.n_sessions_expired;
     totals.n_forced += stats.n_forced_tokens;
     totals.n_guessed += stats.n_draft_tokens;
     totals.n_accepted_guesses += stats.n_draft_accepted;
@@ -860,6 +875,11 @@ static void draw_world(struct world *world) {
                        : chance(world, 5000) ? WEFT_SCHED_SPEC_AUTO
                                              : between(world, 1, WEFT_SPEC_TOKENS_MAX);
     o->prefix_cache = chance(world, 7500);
+    if (chance(world, 7000)) {
+        o->session_ttl_us = between(world, 1, 2000000);
+        o->max_sessions = between(world, 1, 6);
+        o->max_session_blocks = between(world, 0, o->n_blocks);
+    }
     o->long_prompt = chance(world, 7000) ? 0 : between(world, 1, o->max_model_len);
     o->cache_seed = world->rand;
     if (chance(world, 6000)) {
@@ -916,8 +936,11 @@ static void disturb(struct world *world) {
 
 static void check_drained(struct world *world) {
     struct weft_sched_stats stats;
-    weft_sched_stats(world->sched, &stats);
     WEFT_ASSERT(weft_sched_idle(world->sched));
+    world->now_us += world->options.session_ttl_us;
+    tick(world);
+    weft_sched_stats(world->sched, &stats);
+    WEFT_ASSERT(stats.n_sessions == 0 && stats.n_session_blocks == 0);
     WEFT_ASSERT(stats.n_blocks_free == stats.n_blocks);
     WEFT_ASSERT(stats.n_blocks_published == 0 || world->options.prefix_cache);
     WEFT_ASSERT(stats.n_window_blocks_free == stats.n_window_blocks);
@@ -1007,6 +1030,8 @@ static void report(void) {
     printf("%" PRIu64 " requests got values\n", totals.n_pooled);
     printf("%" PRIu64 " guesses, of which %" PRIu64 " came true\n", totals.n_guessed,
            totals.n_accepted_guesses);
+    printf("%" PRIu64 " sessions kept, %" PRIu64 " evicted, %" PRIu64 " expired\n",
+           totals.n_sessions_kept, totals.n_sessions_evicted, totals.n_sessions_expired);
     printf("the slowest request took %.0f %% of the steps it may take\n",
            totals.bound_used_max * 100.0);
 }
@@ -1017,6 +1042,8 @@ static void check_all_happened(void) {
     WEFT_ASSERT(totals.n_guessed > totals.n_accepted_guesses && totals.n_accepted_guesses > 0);
     WEFT_ASSERT(totals.n_compiled > 0 && totals.n_forced > 0 && totals.n_late > 0);
     WEFT_ASSERT(totals.n_beams > 0);
+    WEFT_ASSERT(totals.n_sessions_kept > 0 && totals.n_sessions_evicted > 0);
+    WEFT_ASSERT(totals.n_sessions_expired > 0);
     WEFT_ASSERT(totals.n_hit_tokens > 0 && totals.n_evictions > 0);
     WEFT_ASSERT(totals.n_spills > 0 && totals.n_restores > 0);
     WEFT_ASSERT(totals.n_recorded > 0 || !has_traces);

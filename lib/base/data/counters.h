@@ -66,7 +66,13 @@
           "Rows of sequences with guesses of what comes next.")                                    \
     SCHED(n_draft_tokens, "spec_decode_num_draft_tokens_total", "", 1, "Guesses computed.")        \
     SCHED(n_draft_accepted, "spec_decode_num_accepted_tokens_total", "", 1,                        \
-          "Guesses that came true: tokens that took no step of their own.")
+          "Guesses that came true: tokens that took no step of their own.")                        \
+    SCHED(n_sessions_kept, "sessions_kept_total", "", 1,                                           \
+          "Times a request left what it had computed to its session.")                             \
+    SCHED(n_sessions_evicted, "sessions_evicted_total", "", 1,                                     \
+          "Sessions given up for others, or for requests that lacked blocks.")                     \
+    SCHED(n_sessions_expired, "sessions_expired_total", "", 1,                                     \
+          "Sessions that nobody used for --session-ttl.")
 
 /* For lists of fields in a struct: both kinds, one, none. */
 #define WEFT_COUNTER_FIELD(name, ...) uint64_t name;

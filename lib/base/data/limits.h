@@ -87,6 +87,10 @@
 #define WEFT_SEQ_ADAPTERS_MAX 4 /* LoRA adapters of one request */
 #define WEFT_LORAS_MAX 1024     /* --max-loras */
 
+/* Sessions: each is looked for among all at every end of a request that names one. */
+#define WEFT_SESSIONS_MAX 4096 /* --max-sessions */
+#define WEFT_SESSION_ID_BYTES_MAX 128
+
 /* Front. */
 #define WEFT_QUEUE_MAX 1000000 /* --max-queue */
 #define WEFT_BODY_BYTES_MAX (256u << 20)

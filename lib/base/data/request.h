@@ -15,6 +15,7 @@
 #include "base/end.h"
 #include "base/sampling.h"
 #include "base/step.h"
+#include "base/str.h"
 
 struct weft_submit_choice {
     const uint32_t *output; /* tokens generated so far, on resumption */
@@ -50,6 +51,7 @@ struct weft_submit {
     uint32_t weight;               /* the tenant's share next to others': 1..WEFT_WEIGHT_MAX */
     struct weft_digest cache_salt; /* only requests of one salt share cached prefixes */
     bool no_guesses;               /* nothing is guessed ahead for it */
+    struct weft_str session_id;    /* the tenant's name for the conversation; empty: none */
 };
 
 /* The numbers travel (proto/schema.md): they never change. */

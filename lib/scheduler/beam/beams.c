@@ -264,7 +264,7 @@ void wefti_sched_beams_restart(weft_sched *sched, const struct seq *alone) {
         } else if (take_blocks(sched, seq, seq->req->n_prompt + seq->n_output - 1)) {
             restart(sched, seq);
             i++;
-        } else {
+        } else if (!wefti_sched_sessions_give(sched)) {
             wefti_sched_seq_preempt(sched, seq); /* the next one has its place */
             sched->n_preemptions++;
         }

@@ -106,9 +106,9 @@ static void plan_start(weft_sched *sched, struct seq *seq, const struct prefix *
 }
 
 /* A sequence whose last row is still out waits for its token, and so does everybody after it: the
- * blocks it gave up are not for younger ones. */
-static enum outcome examine(const weft_sched *sched, const struct seq *seq,
-                            struct prefix *prefix_out) {
+ * blocks it gave up are not for younger ones. Sessions make room for it: what they held stays in the
+ * cache meanwhile, so what was found is there. */
+static enum outcome examine(weft_sched *sched, const struct seq *seq, struct prefix *prefix_out) {
     const struct request *req = seq->req;
     if (seq->n_rows_out > 0 || sched->n_running == sched->running_max) return BLOCKED;
     if (wefti_sched_lacks_grammar(sched, req)) return AWAIT;
@@ -116,8 +116,9 @@ static enum outcome examine(const weft_sched *sched, const struct seq *seq,
     if (!prefix_out->source && wefti_sched_prefix_awaited(req) &&
         prefix_out->n_cached + 1 < req->n_prompt)
         return PARK;
-    if (!wefti_sched_prefix_has_room(sched, prefix_out, req->n_prompt + seq->n_output))
-        return BLOCKED;
+    while (!wefti_sched_prefix_has_room(sched, prefix_out, req->n_prompt + seq->n_output)) {
+        if (!wefti_sched_sessions_give(sched)) return BLOCKED;
+    }
     bool fits = wefti_sched_seq_start_fits(sched, seq) &&
                 wefti_sched_spill_fits(sched, prefix_out->n_restored);
     return fits ? READY : BLOCKED;
@@ -131,7 +132,7 @@ static struct seq *first_waiting(struct request *req) {
     return NULL;
 }
 
-struct seq *wefti_sched_next_suspect(const weft_sched *sched) {
+struct seq *wefti_sched_next_suspect(weft_sched *sched) {
     struct request *req = wefti_sched_queue_top(sched);
     struct seq *seq = req ? first_waiting(req) : NULL;
     struct prefix prefix;

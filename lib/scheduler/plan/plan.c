@@ -130,7 +130,10 @@ static weft_err plan_chunk(weft_sched *sched, struct seq *seq, uint32_t spare) {
     seq->chunk = is_forced ? weft_min_u32(left, 1 + spare) : left == 1;
     if (seq->chunk > 1 && !grow(sched, seq, seq->chunk)) return WEFT_OK;
     seq->chunk = weft_min_u32(seq->chunk, 1);
-    return grow(sched, seq, 1);
+    while (grow(sched, seq, 1)) {
+        if (!wefti_sched_sessions_give(sched)) return WEFT_E_FULL;
+    }
+    return WEFT_OK;
 }
 
 /* Tokens that decoding sequences may have beside one for each: nobody's, and within the step's time. */

@@ -28,7 +28,7 @@ static struct weft_kv_space make_space(const weft_sched *sched, uint32_t n_promp
     return (struct weft_kv_space){.hi = hi, .lo = (lo & ~1ull) | is_long};
 }
 
-static struct weft_kv_space space_of(const weft_sched *sched, const struct request *req) {
+struct weft_kv_space wefti_sched_space_of(const weft_sched *sched, const struct request *req) {
     return make_space(sched, req->n_prompt, req->salt.hi, req->salt.lo);
 }
 
@@ -44,11 +44,12 @@ uint32_t wefti_sched_prefix_peek(const weft_sched *sched, const struct weft_subm
 
 bool wefti_sched_same_space(const weft_sched *sched, const struct request *a,
                             const struct request *b) {
-    struct weft_kv_space of_a = space_of(sched, a), of_b = space_of(sched, b);
+    struct weft_kv_space of_a = wefti_sched_space_of(sched, a),
+                         of_b = wefti_sched_space_of(sched, b);
     return of_a.hi == of_b.hi && of_a.lo == of_b.lo;
 }
 
-static const uint32_t *tokens_of(const weft_sched *sched, const struct seq *seq) {
+const uint32_t *wefti_sched_tokens_of(const weft_sched *sched, const struct seq *seq) {
     const struct request *req = seq->req;
     if (seq->n_output == 0) return req->prompt;
     memcpy(sched->found_tokens, req->prompt, req->n_prompt * sizeof *req->prompt);
@@ -88,10 +89,10 @@ bool wefti_sched_prefix_awaited(const struct request *req) {
 
 static void find_cached(const weft_sched *sched, const struct seq *seq, struct prefix *prefix) {
     uint32_t n_tokens = seq->req->n_prompt + seq->n_output;
-    struct weft_kv_space space = space_of(sched, seq->req);
+    struct weft_kv_space space = wefti_sched_space_of(sched, seq->req);
     struct weft_kv_match match;
     if (!sched->options.prefix_cache || wefti_sched_computes_all(seq->req)) return;
-    weft_kv_prefix_find(sched->cache, &space, tokens_of(sched, seq), n_tokens - 1,
+    weft_kv_prefix_find(sched->cache, &space, wefti_sched_tokens_of(sched, seq), n_tokens - 1,
                         sched->found_blocks, sched->table_cap, &match);
     prefix->n_blocks = match.n_blocks;
     prefix->partial = match.partial;
@@ -119,6 +120,25 @@ void wefti_sched_prefix_find(const weft_sched *sched, const struct seq *seq,
     if (source && seq->req->n_prompt - 1 > prefix_out->n_cached)
         find_forked(sched, seq, source, prefix_out);
     wefti_sched_spill_extend(sched, seq, prefix_out);
+}
+
+void wefti_sched_prefix_hold(weft_sched *sched, const struct weft_kv_space *space,
+                             const uint32_t *tokens, uint32_t n_tokens, struct held *held) {
+    struct weft_kv_match match;
+    weft_kv_prefix_find(sched->cache, space, tokens, n_tokens, sched->found_blocks, held->table.cap,
+                        &match);
+    struct prefix prefix = {.n_blocks = match.n_blocks, .partial = WEFT_KV_NONE};
+    wefti_sched_window_limit(sched, &prefix);
+    weft_err err = weft_kv_prefix_use(sched->cache, space, sched->found_blocks, prefix.n_blocks,
+                                      &held->table, &held->chain);
+    WEFT_ASSERT(!err); /* fewer holders than slots and sessions */
+    wefti_sched_window_share(sched, &prefix, held->windowed.blocks, held->windowed.cap,
+                             &held->windowed);
+}
+
+void wefti_sched_held_drop(weft_sched *sched, struct held *held) {
+    weft_kv_prefix_release(sched->cache, &held->table, &held->chain);
+    if (sched->windows) weft_kv_windows_release(sched->windows, &held->windowed);
 }
 
 /* -------------------------------------------------------------------------------- headroom --- */
@@ -180,7 +200,7 @@ static void add_copy(weft_sched *sched, struct seq *seq, weft_kv_block from) {
 void wefti_sched_prefix_fill(weft_sched *sched, struct seq *seq, const struct prefix *prefix,
                              uint32_t n_tokens) {
     weft_kv_block *storage = sched->table_blocks + (size_t)seq->slot * sched->table_cap;
-    struct weft_kv_space space = space_of(sched, seq->req);
+    struct weft_kv_space space = wefti_sched_space_of(sched, seq->req);
     weft_err err;
     weft_kv_table_init(&seq->table, storage, sched->table_cap);
     if (prefix->source)
@@ -259,6 +279,7 @@ void wefti_sched_publish_all(weft_sched *sched) {
 }
 
 void weft_sched_reset_cache(weft_sched *sched) {
+    wefti_sched_sessions_drop(sched);
     for (uint32_t i = 0; i < sched->n_running; i++) {
         struct weft_kv_chain *chain = &sched->running[i]->chain;
         *chain = (struct weft_kv_chain){.space = chain->space, .is_closed = true};

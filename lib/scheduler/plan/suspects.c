@@ -20,7 +20,7 @@ bool wefti_sched_seq_is_suspect(const struct seq *seq) {
 }
 
 /* At most one runs: the next starts when it is cleared, ended or preempted. */
-struct seq *wefti_sched_find_suspect(const weft_sched *sched) {
+struct seq *wefti_sched_find_suspect(weft_sched *sched) {
     for (uint32_t i = 0; i < sched->n_running; i++) {
         if (wefti_sched_seq_is_suspect(sched->running[i])) return sched->running[i];
     }

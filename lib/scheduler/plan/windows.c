@@ -58,7 +58,11 @@ weft_err wefti_sched_window_grow(weft_sched *sched, struct seq *seq, uint32_t n_
 uint32_t wefti_sched_window_room(weft_sched *sched, struct seq *seq, uint32_t n_tokens) {
     if (!has_windows(sched)) return n_tokens;
     uint32_t n_wanted = wefti_sched_blocks_for(sched, seq->n_planned + n_tokens);
-    uint64_t there = n_there(sched), for_others = sched->n_running - 1;
+    uint64_t for_others = sched->n_running - 1,
+             lacks = n_wanted - weft_min_u32(n_wanted, seq->windowed.n);
+    while (n_there(sched) < lacks + for_others && wefti_sched_sessions_give(sched)) {
+    }
+    uint64_t there = n_there(sched);
     uint64_t n_spare = there > for_others ? there - for_others : 0;
     if (n_wanted > seq->windowed.n + n_spare) n_wanted = seq->windowed.n + (uint32_t)n_spare;
     weft_err err = weft_kv_windows_grow(sched->windows, &seq->windowed, n_wanted);
@@ -163,16 +167,22 @@ static void add_copy(weft_sched *sched, struct seq *seq, weft_kv_block from) {
         (struct weft_step_copy){.from = copy.from, .to = copy.to, .kind = WEFT_KV_WINDOWED};
 }
 
+void wefti_sched_window_share(weft_sched *sched, const struct prefix *prefix,
+                              weft_kv_block *storage, uint32_t cap,
+                              struct weft_kv_window_table *table) {
+    if (!has_windows(sched)) return;
+    weft_kv_window_table_init(table, storage, cap, prefix->window_first);
+    for (uint32_t i = prefix->window_first; i < prefix->n_blocks; i++) {
+        weft_err err = weft_kv_windows_share(sched->windows, shared_block(sched, prefix, i), table);
+        WEFT_ASSERT(!err); /* fewer holders than slots and sessions */
+    }
+}
+
 void wefti_sched_window_fill(weft_sched *sched, struct seq *seq, const struct prefix *prefix) {
     if (!has_windows(sched)) return;
     weft_kv_block *storage = sched->window_table_blocks + (size_t)seq->slot * sched->table_cap;
-    weft_kv_window_table_init(&seq->windowed, storage, sched->table_cap, prefix->window_first);
+    wefti_sched_window_share(sched, prefix, storage, sched->table_cap, &seq->windowed);
     seq->n_window_granted = prefix->window_first;
-    for (uint32_t i = prefix->window_first; i < prefix->n_blocks; i++) {
-        weft_err err =
-            weft_kv_windows_share(sched->windows, shared_block(sched, prefix, i), &seq->windowed);
-        WEFT_ASSERT(!err); /* fewer holders than slots */
-    }
     if (prefix->partial != WEFT_KV_NONE)
         add_copy(sched, seq, shared_block(sched, prefix, prefix->n_blocks));
     uint32_t n_wanted = wefti_sched_blocks_for(sched, prefix->n_cached + 1);
@@ -245,6 +255,7 @@ weft_err wefti_sched_window_check_options(const struct weft_sched_options *o,
 void wefti_sched_window_check(const weft_sched *sched) {
     uint64_t n_held = 0, n_holders = 0;
     if (!has_windows(sched)) return;
+    (void)wefti_sched_sessions_check(sched, &n_held);
     for (uint32_t i = 0; i < sched->n_running; i++) {
         const struct seq *seq = sched->running[i];
         const struct weft_kv_window_table *table = &seq->windowed;

@@ -264,6 +264,7 @@ static enum weft_reject take(weft_sched *sched, uint64_t now_us, uint32_t router
         wefti_sched_request_drop(sched, old);
     }
     wefti_sched_request_enqueue(sched, req, payer);
+    wefti_sched_session_touch(sched, req->tenant, req->session_id);
     return WEFT_REJECT_NONE;
 }
 
