@@ -134,6 +134,12 @@ static void check_version(struct weft_msgpack_reader *rd) {
 
 /* ---------------------------------------------------------------------------- shared parts --- */
 
+static struct weft_str read_str(struct weft_msgpack_reader *rd, const char *field, size_t len_max) {
+    struct weft_str str = {NULL, 0};
+    str.data = weft_msgpack_read_str(rd, field, len_max, &str.len);
+    return str;
+}
+
 static void read_name(struct weft_msgpack_reader *rd, const char *field, char *out,
                       size_t out_bytes) {
     size_t len;
@@ -397,6 +403,7 @@ static void read_submit(weft_proto_decoder *dec, struct weft_submit *submit) {
     submit->cache_salt.lo = weft_msgpack_read_u64(rd, "cache_salt");
     read_pooling(dec, &submit->sampling, submit->n_prompt, &submit->pooling);
     submit->no_guesses = weft_msgpack_read_bool(rd, "no_guesses");
+    submit->session_id = read_str(rd, "session_id", WEFT_SESSION_ID_BYTES_MAX);
     check_submit(rd, submit);
 }
 
@@ -569,6 +576,8 @@ static void read_snapshot(struct weft_msgpack_reader *rd, struct weft_msg_snapsh
     snap->n_workers_serving = weft_msgpack_read_u32(rd, "n_workers_serving", WEFT_WORKERS_MAX);
     snap->spill_bytes = weft_msgpack_read_u64(rd, "spill_bytes");
     read_ranks(rd, snap);
+    snap->n_sessions = weft_msgpack_read_u32(rd, "n_sessions", UINT32_MAX);
+    snap->n_session_blocks = weft_msgpack_read_u32(rd, "n_session_blocks", UINT32_MAX);
     if (snap->n_blocks_free > snap->n_blocks)
         weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "n_blocks_free", "is %u of %u",
                                  snap->n_blocks_free, snap->n_blocks);

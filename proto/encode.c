@@ -30,6 +30,12 @@ static void put_text(struct weft_buf *buf, const char *text, size_t len_max) {
     weft_msgpack_add_text(buf, text, len);
 }
 
+/* One that is known to be UTF-8: what it is compared with must be the same. */
+static void put_str(struct weft_buf *buf, struct weft_str str, size_t len_max) {
+    WEFT_ASSERT(str.len <= len_max);
+    weft_msgpack_add_text(buf, str.len > 0 ? str.data : "", str.len);
+}
+
 /* ---------------------------------------------------------------------------- shared parts --- */
 
 static void put_model(struct weft_buf *buf, const struct weft_model_info *model) {
@@ -175,6 +181,7 @@ static void put_submit(struct weft_buf *buf, const struct weft_submit *submit) {
     weft_msgpack_add_uint(buf, submit->cache_salt.lo);
     put_pooling(buf, &submit->pooling);
     weft_msgpack_add_bool(buf, submit->no_guesses);
+    put_str(buf, submit->session_id, WEFT_SESSION_ID_BYTES_MAX);
 }
 
 static void put_event(struct weft_buf *buf, const struct weft_event *event) {
@@ -261,6 +268,8 @@ static void put_snapshot(struct weft_buf *buf, const struct weft_msg_snapshot *s
     weft_msgpack_add_uint(buf, snap->spill_bytes);
     WEFT_ASSERT(snap->n_ranks <= WEFT_RANKS_TOLD_MAX);
     put_bin(buf, snap->ranks, snap->n_ranks, sizeof *snap->ranks);
+    weft_msgpack_add_uint(buf, snap->n_sessions);
+    weft_msgpack_add_uint(buf, snap->n_session_blocks);
     put_activity(buf, &snap->activity);
 }
 

@@ -49,8 +49,9 @@
  *      Mirostat and adaptive-p remember goes with tokens
  *   16: a model has is_encoder
  *   17: rows may have guesses, results tell how many were made and came true
- *   18: a submit may want no guesses */
-#define WEFT_PROTO_VERSION 18
+ *   18: a submit may want no guesses
+ *   19: a submit has a session_id, a snapshot n_sessions and n_session_blocks */
+#define WEFT_PROTO_VERSION 19
 
 enum weft_proto_type {
     WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */
@@ -173,7 +174,8 @@ struct weft_msg_snapshot {
     uint32_t n_blocks_cached;                       /* of the free ones: the prefix cache's */
     uint32_t n_window_blocks, n_window_blocks_free; /* likewise, of windowed layers */
     uint32_t max_queue;
-    uint64_t spill_bytes; /* in the workers' files */
+    uint64_t spill_bytes;                  /* in the workers' files */
+    uint32_t n_sessions, n_session_blocks; /* blocks that two hold are counted twice */
     WEFT_COUNTER_LIST(WEFT_COUNTER_FIELD, WEFT_COUNTER_FIELD)
     uint64_t iter_tokens[WEFT_ITER_BUCKETS]; /* not cumulative */
     uint64_t sched_resident_bytes, worker_resident_bytes;

@@ -11,13 +11,13 @@
 
 /* Fields of a message, its type included. */
 #define WEFTI_PROTO_F_ROUTER_HELLO 4
-#define WEFTI_PROTO_F_SUBMIT 22
+#define WEFTI_PROTO_F_SUBMIT 23
 #define WEFTI_PROTO_F_CANCEL 4
 #define WEFTI_PROTO_F_SCHED_HELLO 5
 #define WEFTI_PROTO_F_ACCEPTED 3
 #define WEFTI_PROTO_F_REJECTED 6
 #define WEFTI_PROTO_F_EVENTS 2
-#define WEFTI_PROTO_F_SNAPSHOT 22 /* that every snapshot has; then those of its activity */
+#define WEFTI_PROTO_F_SNAPSHOT 24 /* that every snapshot has; then those of its activity */
 #define WEFTI_PROTO_F_WORKER_HELLO 5
 #define WEFTI_PROTO_F_RESULT 10
 #define WEFTI_PROTO_F_HEARTBEAT 4 /* likewise; then who is awaited */

@@ -270,6 +270,10 @@
       "tokens of requests that may wait; beyond them 503 is answered; 0: no bound")                \
     X(no_prefix_cache, FLAG, "no-prefix-cache", FRONT | SCHEDULER, 0, 0, NULL, NULL,               \
       "compute each prompt anew, also where another began with the same tokens")                   \
+    X(session_ttl_s, U32, "session-ttl", FRONT | SCHEDULER, 0, 31536000, "3600", "SECONDS",        \
+      "what a request with a session_id has computed is kept so long for the next; 0: it is not")  \
+    X(max_sessions, U32, "max-sessions", FRONT | SCHEDULER, 1, WEFT_SESSIONS_MAX, "256", "N",      \
+      "sessions of a worker; together they hold at most half of its KV blocks, and give way")      \
     X(prefix_cache_per_key, FLAG, "prefix-cache-per-key", FRONT, 0, 0, NULL, NULL,                 \
       "API keys of different names share nothing cached, so none learns what another asked")       \
     X(queue_timeout_ms, U32, "queue-timeout", SERVE | SCHEDULER, 0, WEFT_SETTING_MS_MAX, "0",      \

@@ -96,6 +96,9 @@ static weft_err make_sched(struct wefti_actor *a, struct wefti_group *g,
         .long_prompt = model->long_prompt,
         .queue_timeout_us = a->config.queue_timeout_ms * 1000ull,
         .run_timeout_us = a->config.run_timeout_ms * 1000ull,
+        .session_ttl_us = a->config.session_ttl_s * 1000000ull,
+        .max_sessions = a->config.max_sessions,
+        .max_session_blocks = model->n_blocks / 2,
     };
     if (model->is_encoder) set_whole(a, model, &g->limits);
     weft_sched *sched = NULL;

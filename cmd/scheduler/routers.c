@@ -185,6 +185,8 @@ static void add_group(const struct wefti_group *g, struct weft_msg_snapshot *sna
     snap->n_window_blocks += stats.n_window_blocks;
     snap->n_window_blocks_free += stats.n_window_blocks_free;
     snap->spill_bytes += stats.spill_bytes;
+    snap->n_sessions += stats.n_sessions;
+    snap->n_session_blocks += stats.n_session_blocks;
 #define ADD(name, ...) snap->name += stats.name;
 #define PASS_OVER(...)
     WEFT_COUNTER_LIST(ADD, PASS_OVER)

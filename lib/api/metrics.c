@@ -475,6 +475,10 @@ static void render_scheduler(const struct writer *w, const struct weft_api_metri
     }
     gauge(w, "kv_spill_bytes", "KV blocks of preempted sequences in spill files, in bytes.",
           (double)s->spill_bytes);
+    gauge(w, "sessions", "Conversations whose KV blocks are kept for their next turn.",
+          s->n_sessions);
+    gauge(w, "session_blocks", "KV blocks they hold; those that two hold are counted twice.",
+          s->n_session_blocks);
     render_counters(w, &m->carried);
     gauge(w, "step_time_model_error_ratio",
           "How far predictions of a step's time are off, smoothed, as a part of it.",

@@ -100,7 +100,8 @@ static bool same_submit(const struct weft_submit *a, const struct weft_submit *b
         a->no_guesses != b->no_guesses || a->cache_salt.hi != b->cache_salt.hi ||
         a->cache_salt.lo != b->cache_salt.lo ||
         !same_items(a->prompt, a->n_prompt, b->prompt, b->n_prompt, sizeof *a->prompt) ||
-        !same_sampling(&a->sampling, &b->sampling) || !same_pooling(&a->pooling, &b->pooling))
+        !same_sampling(&a->sampling, &b->sampling) || !same_pooling(&a->pooling, &b->pooling) ||
+        !weft_str_is(a->session_id, b->session_id.data, b->session_id.len))
         return false;
     for (uint32_t i = 0; i < a->n_choices; i++) {
         const struct weft_submit_choice *x = &a->choices[i], *y = &b->choices[i];
@@ -437,6 +438,7 @@ static void fill_submit(struct weft_submit *submit, bool max) {
     submit->weight = WEFT_WEIGHT_MAX;
     submit->cache_salt = (struct weft_digest){UINT64_MAX, UINT64_MAX - 1};
     submit->no_guesses = true;
+    submit->session_id = (struct weft_str){"a talk \xc3\xa4", 9};
 }
 
 static void fill_events(struct weft_msg_events *events, bool max) {
@@ -510,6 +512,8 @@ static void fill_snapshot(struct weft_msg_snapshot *snap, bool max) {
     snap->n_window_blocks = WEFT_KV_BLOCKS_MAX * WEFT_WORKERS_MAX;
     snap->n_window_blocks_free = 54321;
     snap->spill_bytes = UINT64_MAX;
+    snap->n_sessions = 17;
+    snap->n_session_blocks = 2222;
     snap->max_queue = WEFT_QUEUE_MAX;
     uint64_t n = 1;
 #define COUNT(name, ...) snap->name = n++;
@@ -986,6 +990,7 @@ static void random_submit(uint64_t *rand, struct weft_submit *submit) {
     submit->weight = 1 + number(rand, WEFT_WEIGHT_MAX - 1);
     submit->cache_salt = (struct weft_digest){number64(rand), number64(rand)};
     submit->no_guesses = coin(rand);
+    submit->session_id = (struct weft_str){"conversation", number(rand, 12)};
 }
 
 static void random_event(uint64_t *rand, struct weft_event *event) {
@@ -1142,6 +1147,8 @@ static void random_snapshot(uint64_t *rand, struct weft_msg_snapshot *snap) {
     snap->n_window_blocks = number(rand, WEFT_KV_BLOCKS_MAX);
     snap->n_window_blocks_free = number(rand, snap->n_window_blocks);
     snap->spill_bytes = number64(rand);
+    snap->n_sessions = number(rand, UINT32_MAX);
+    snap->n_session_blocks = number(rand, UINT32_MAX);
     snap->max_queue = number(rand, WEFT_QUEUE_MAX);
 #define RANDOM(name, ...) snap->name = number64(rand);
     WEFT_COUNTER_LIST(RANDOM, RANDOM)

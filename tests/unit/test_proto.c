@@ -499,10 +499,10 @@ static void a_submit_that_contradicts_itself_is_refused(void **state) {
     static const struct weft_logit_bias twice[] = {{5, 1.0f}, {5, 1.0f}};
     msg.submit.sampling.bias = twice;
     assert_refused(fix, &msg, WEFT_E_PROTO, "twice");
-    /* From weight on: 5 bytes at most, then the salt of 9 and 9, no pooling, and a bool. */
+    /* From weight on: 5 bytes at most, then the salt of 9 and 9, no pooling, a bool, and the session's name. */
     msg = sample(WEFT_MSG_SUBMIT, true);
     encode(fix, &msg);
-    uint8_t *weight = (uint8_t *)fix->buf.data + fix->buf.len - 1 - 4 - 18 - 5;
+    uint8_t *weight = (uint8_t *)fix->buf.data + fix->buf.len - 10 - 1 - 4 - 18 - 5;
     assert_int_equal(weight[0], 0xce);
     weight[4]++; /* WEFT_WEIGHT_MAX + 1 */
     assert_bytes_refused(fix, fix->buf.data, fix->buf.len, WEFT_E_TOOBIG, "weight is 1000001");
@@ -515,11 +515,13 @@ static void a_submit_that_contradicts_itself_is_refused(void **state) {
     msg.submit.tpot_us = UINT64_MAX;
     assert_refused(fix, &msg, WEFT_E_TOOBIG, "tpot_us is");
     /* No prompt, no choices: our own encoder would not write them. */
-    static const char no_prompt[] = "\xdc\0\x16\1\1\1\xc2\xc4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    static const char no_prompt[] =
+        "\xdc\0\x17\1\1\1\xc2\xc4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     assert_bytes_refused(fix, no_prompt, sizeof no_prompt - 1, WEFT_E_PROTO, "prompt is empty");
-    static const char no_choice[] = "\xdc\0\x16\1\1\1\xc2\xc4\4\1\0\0\0\x90\0\0\0\0\0\0\0\0\0\0\0\0";
+    static const char no_choice[] =
+        "\xdc\0\x17\1\1\1\xc2\xc4\4\1\0\0\0\x90\0\0\0\0\0\0\0\0\0\0\0\0\0";
     assert_bytes_refused(fix, no_choice, sizeof no_choice - 1, WEFT_E_PROTO, "choices is empty");
-    static const char ragged[] = "\xdc\0\x16\1\1\1\xc2\xc4\5\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    static const char ragged[] = "\xdc\0\x17\1\1\1\xc2\xc4\5\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     assert_bytes_refused(fix, ragged, sizeof ragged - 1, WEFT_E_PROTO, "no multiple of 4");
 }
 

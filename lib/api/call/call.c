@@ -765,6 +765,8 @@ static void describe_job(const struct weft_api_upstream_job *upstream, uint64_t 
         .no_guesses = service->no_guesses,
     };
     out->pooling.n_first = job->prompt->n_first;
+    if (job == call->jobs) /* of several prompts the first goes on with the conversation */
+        out->session_id = (struct weft_str){service->session_id, service->n_session_id};
     if (call->deadline_us) out->deadline_us = call->deadline_us - now_us;
     out->sampling.seed = job->seed;
 }

@@ -42,6 +42,8 @@ static void add_snapshot(struct weft_msg_snapshot *sum, const struct weft_msg_sn
     sum->n_window_blocks_free = sum_u32(sum->n_window_blocks_free, s->n_window_blocks_free);
     sum->max_queue = sum_u32(sum->max_queue, s->max_queue);
     sum->spill_bytes += s->spill_bytes;
+    sum->n_sessions = sum_u32(sum->n_sessions, s->n_sessions);
+    sum->n_session_blocks = sum_u32(sum->n_session_blocks, s->n_session_blocks);
 #define ADD(name, ...) sum->name += s->name;
     WEFT_COUNTER_LIST(ADD, ADD)
 #undef ADD

@@ -44,7 +44,9 @@ struct service {
     uint64_t timeout_us, ttft_us, tpot_us;
     uint64_t flow;
     struct weft_digest cache_salt;
-    bool no_guesses; /* nothing is guessed ahead */
+    bool no_guesses;                            /* nothing is guessed ahead */
+    char session_id[WEFT_SESSION_ID_BYTES_MAX]; /* not terminated */
+    uint32_t n_session_id;
 };
 
 enum tool_choice { TOOLS_NONE, TOOLS_AUTO, TOOLS_REQUIRED };

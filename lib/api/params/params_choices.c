@@ -65,10 +65,9 @@ void wefti_api_params_refuse_beams(const struct reader *r) {
  * refused if the search would not heed it. */
 static void refuse_what_changes_logits(const struct reader *r, struct params *params) {
     struct weft_sampling *s = &params->sampling;
-    static const char *const names[] = {"repetition_penalty", "presence_penalty",
-                                        "frequency_penalty",  "logit_bias",
-                                        "allowed_token_ids",  "bad_words",
-                                        "dry_multiplier",     "mirostat"};
+    static const char *const names[] = {
+        "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias",
+        "allowed_token_ids",  "bad_words",        "dry_multiplier",    "mirostat"};
     bool is_set[] = {s->repetition_penalty != 1.0f, s->presence_penalty != 0.0f,
                      s->frequency_penalty != 0.0f,  s->n_bias > 0,
                      s->n_allowed_tokens > 0,       params->bad_words_wanted != NULL,

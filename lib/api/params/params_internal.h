@@ -195,5 +195,6 @@ void wefti_api_params_read_documents(const struct reader *r, const struct weft_a
 
 /* "priority", "timeout", "user", ...: of every kind that generates. */
 void wefti_api_params_read_service(const struct reader *r, struct params *params);
+bool wefti_api_is_session_id(struct weft_str id);
 
 #endif

@@ -1,5 +1,7 @@
 /* How, and for whom, a request is to be served: the scheduler decides by these, and no token
  * changes with them. */
+#include <string.h>
+
 #include "codec/digest.h"
 #include "params/params_internal.h"
 
@@ -40,6 +42,31 @@ static void read_salt(const struct reader *r, struct service *service) {
         service->cache_salt = weft_digest_of("cache_salt", json_string_value(value), len);
 }
 
+/* Names of sessions stand in paths and in logs. */
+bool wefti_api_is_session_id(struct weft_str id) {
+    if (id.len == 0 || id.len > WEFT_SESSION_ID_BYTES_MAX) return false;
+    for (size_t i = 0; i < id.len; i++) {
+        if ((unsigned char)id.data[i] < 0x20 || id.data[i] == 0x7f) return false;
+    }
+    return true;
+}
+
+static void read_session(const struct reader *r, struct service *service) {
+    const json_t *value = wefti_api_json_get(r, "session_id");
+    struct weft_str id = {json_string_value(value), json_string_length(value)};
+    if (!value) return;
+    if (!json_is_string(value)) {
+        wefti_api_json_wrong_type(r, "session_id", "a string", value);
+    } else if (!wefti_api_is_session_id(id)) {
+        weft_api_error_set(r->error, 400, "session_id", NULL,
+                           "'session_id' must have 1 to %d bytes and no control characters",
+                           WEFT_SESSION_ID_BYTES_MAX);
+    } else {
+        memcpy(service->session_id, id.data, id.len);
+        service->n_session_id = (uint32_t)id.len;
+    }
+}
+
 void wefti_api_params_read_service(const struct reader *r, struct params *params) {
     struct service *service = &params->service;
     int64_t priority = 0;
@@ -56,4 +83,5 @@ void wefti_api_params_read_service(const struct reader *r, struct params *params
     read_salt(r, service);
     (void)wefti_api_json_get_bool(r, "speculative", &speculative);
     service->no_guesses = !speculative;
+    read_session(r, service);
 }

@@ -38,6 +38,7 @@ static const char *const ignored[] = {
     "user",
     "fairness_id",
     "cache_salt",
+    "session_id",
     "priority",
     "timeout",
     "slo_ttft_ms",
