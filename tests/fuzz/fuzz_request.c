@@ -90,6 +90,9 @@ void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
     static const char *const seeds[] = {
         "0{\"prompt\":\"Once\",\"max_tokens\":5,\"temperature\":0.5,\"stop\":[\"a\",\"b\"],\"n\":"
         "2}",
+        "0{\"prompt\":\"a\",\"samplers\":[\"top_k\",\"typ_p\",\"temperature\",\"adaptive_p\"],"
+        "\"sampler_variant\":\"llama.cpp\",\"repeat_last_n\":9,\"dry_multiplier\":0.8,"
+        "\"dry_sequence_breakers\":[\"\\n\",\":\"],\"adaptive_target\":0.5,\"xtc_probability\":1}",
         "0{\"prompt\":[[1,2],[3]],\"logprobs\":2,\"echo\":true,\"logit_bias\":{\"5\":-1,\"6\":2}}",
         "0{\"prompt\":[\"a\",\"b\"],\"stream\":true,\"stream_options\":{\"include_usage\":true},"
         "\"seed\":-7,\"stop_token_ids\":[3],\"min_tokens\":1,\"top_k\":4,\"min_p\":0.1}",

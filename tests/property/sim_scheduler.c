@@ -53,7 +53,8 @@
 struct stream {
     uint32_t tokens[LEN_MAX];
     uint32_t n;
-    uint32_t n_losses; /* workers lost since it was handed in or its last event */
+    double sampler_state; /* after them */
+    uint32_t n_losses;    /* workers lost since it was handed in or its last event */
     bool ended;
 };
 
@@ -230,6 +231,9 @@ static void draw_sampling(struct world *world, struct client *client) {
     sampling->bias = client->bias;
     if (!world->is_plain && chance(world, world->odds.grammar))
         sampling->grammar.kind = WEFT_GRAMMAR_JSON_OBJECT;
+    /* Without a grammar each token is sampled, and tells what the state after it must be. */
+    if (sampling->grammar.kind == WEFT_GRAMMAR_NONE && sampling->seed % 3 == 0)
+        sampling->mirostat = 2;
 }
 
 /* A few of those that want no text want values. */
@@ -347,6 +351,7 @@ static void draw_client(struct world *world, struct client *client) {
         client->sampling.max_tokens = n_output;
     draw_beams(world, client);
     draw_session(world, client);
+    if (client->sampling.beam_width > 0) client->sampling.mirostat = 0; /* a search draws nothing */
     client->prompt_hash = sim_prompt_hash(client->prompt, client->n_prompt, client->sampling.seed);
 }
 
@@ -355,6 +360,7 @@ static enum weft_reject submit(struct world *world, struct client *client, bool 
     for (uint32_t i = 0; i < client->n_choices; i++)
         choices[i] = (struct weft_submit_choice){.output = client->streams[i].tokens,
                                                  .n_output = client->streams[i].n,
+                                                 .sampler_state = client->streams[i].sampler_state,
                                                  .finished = client->streams[i].ended};
     bool overdue = client->deadline_us <= world->now_us; /* it gets one microsecond more */
     if (overdue) client->deadline_us = world->now_us + 1;
@@ -633,6 +639,7 @@ static void take_event(struct world *world, uint32_t router, const struct weft_e
         WEFT_ASSERT(event->output_idx == stream->n && event->token == token);
         WEFT_ASSERT(event->has_logprobs == (client->sampling.n_logprobs >= 0));
         stream->tokens[stream->n++] = token;
+        stream->sampler_state = event->sampler_state;
         totals.n_tokens++;
     }
     trace(world, event->request_id * 8 + (uint64_t)event->end);

@@ -75,6 +75,10 @@ uint32_t sim_token(uint64_t prompt_hash, uint32_t choice, uint32_t output_idx, u
     return weft_rand_below(&state, n_vocab);
 }
 
+double sim_sampler_state(uint64_t prompt_hash, uint32_t choice, uint32_t n_output) {
+    return (double)(mix(mix(prompt_hash, choice + 1), n_output) >> 12) + 0.5;
+}
+
 static uint64_t add_to_history(uint64_t history, uint32_t token) {
     return mix(history, token + 1);
 }
@@ -408,6 +412,10 @@ static void start(struct sim_worker *worker, const struct weft_step_start *start
     slot->prompt_hash = sim_prompt_hash(start->tokens, start->n_prompt, start->sampling.seed);
     for (uint32_t i = 0; i < start->n_tokens; i++)
         add_token(worker, slot, start->tokens[i]);
+    uint32_t n_output = start->n_tokens - start->n_prompt;
+    if (weft_sampling_has_state(&start->sampling) && n_output > 0)
+        WEFT_ASSERT(start->sampler_state ==
+                    sim_sampler_state(slot->prompt_hash, slot->choice, n_output));
     for (uint32_t i = start->n_prompt; i < start->n_tokens && !is_beam(slot); i++)
         WEFT_ASSERT(start->tokens[i] == sim_token(slot->prompt_hash, slot->choice,
                                                   i - start->n_prompt, worker->options.n_vocab));
@@ -661,6 +669,9 @@ static void sample(struct sim_worker *worker, struct slot *slot, struct weft_ste
     out->output_idx = slot->n_tokens - slot->n_prompt;
     out->token = take_next(worker, slot);
     verify(worker, slot, out);
+    if (weft_sampling_has_state(&slot->sampling))
+        out->sampler_state =
+            sim_sampler_state(slot->prompt_hash, slot->choice, slot->n_tokens - slot->n_prompt);
     if (slot->finish == WEFT_END_NONE) force(worker, slot, out);
     out->finish = slot->finish;
     if (slot->sampling.n_logprobs < 0) return;

@@ -49,6 +49,8 @@ uint32_t sim_worker_n_window_held_max(const struct sim_worker *worker);
 
 uint64_t sim_prompt_hash(const uint32_t *prompt, uint32_t n_prompt, uint64_t seed);
 uint32_t sim_token(uint64_t prompt_hash, uint32_t choice, uint32_t output_idx, uint32_t n_vocab);
+/* What a sampler with a state would remember after so many tokens of output. */
+double sim_sampler_state(uint64_t prompt_hash, uint32_t choice, uint32_t n_output);
 /* A hash of the tokens, of which the first n_prompt are a prompt; and what is likeliest after them. */
 uint64_t sim_history(const struct weft_sched_options *options, const uint32_t *tokens,
                      uint32_t n_prompt, uint32_t n_tokens);

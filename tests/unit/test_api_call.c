@@ -363,6 +363,7 @@ static void a_refused_allocation_costs_one_request_and_nothing_else(void **state
                                  "{\"prompt\":[\"Once\",\"Twice\"],\"stream\":true,\"echo\":true,"
                                  "\"logprobs\":1,\"max_tokens\":3,\"stop\":[\"zz\"],"
                                  "\"allowed_token_ids\":[5,6],\"bad_words\":[\"Once\",\" a\"],"
+                                 "\"dry_multiplier\":1,\"samplers\":[\"dry\",\"xtc\"],"
                                  "\"logit_bias\":{\"5\":1}}");
     expect_refusals_cost_nothing(
         CALL_LLAMA, "{\"prompt\":\"Once\",\"stream\":true,\"n_probs\":1,\"n_predict\":3,"

@@ -15,7 +15,7 @@
 
 /* Which fields were asked for: what an object has besides is unknown. Each of its readers notes
  * them, so there is no second list of fields. */
-#define JSON_FIELDS_MAX 256 /* that one kind of request asks for, again and again included */
+#define JSON_FIELDS_MAX 384 /* that one kind of request asks for, again and again included */
 
 struct fields_known {
     const char *names[JSON_FIELDS_MAX];
