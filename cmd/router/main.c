@@ -89,10 +89,11 @@ static weft_err load_model(struct server *server, struct weft_errmsg *why) {
     limits->refuses_unknown_fields = config->strict_fields;
     limits->logs_unknown_fields = !strcmp(config->log_level, "debug");
     limits->eos = weft_tok_eos(api->tok, &limits->n_eos);
-    if (limits->n_eos == 0) weft_warn("the model names no end-of-sequence token");
     err = weft_tok_gen_defaults(config->model, &limits->defaults, why);
     if (!err) err = load_template(server, why);
     if (!err) err = load_purpose(server, why);
+    if (!err && limits->n_eos == 0 && limits->purpose.task == WEFT_MODEL_GENERATES)
+        weft_warn("the model names no end-of-sequence token");
     return err;
 }
 

@@ -183,7 +183,7 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     f->q_stride = wefti_memory_stride(f->q_dim);
     f->out_stride = wefti_memory_stride((size_t)f->n_heads * wefti_forward_value_dim(f));
     f->ffn_stride = wefti_memory_stride(f->n_ffn);
-    f->logit_stride = wefti_memory_stride(p->n_vocab);
+    f->logit_stride = p->encoder.is_on ? 0 : wefti_memory_stride(p->n_vocab);
     f->score_stride = wefti_memory_stride(p->moe.n_experts);
     f->inner_stride = wefti_memory_stride(p->moe.n_ffn);
     f->adds_apart = p->residual_scale != 1 || p->post_norms || p->encoder.norms_sums;

@@ -94,12 +94,17 @@ static weft_err read_bert(const struct config *c, const struct wefti_model_arch 
 
 /* Its keys are GPT-2's, whose class it comes from, defaults included. */
 static weft_err check_nomic(const struct config *c) {
-    static const struct wanted flags[] = {
-        {"qkv_proj_bias", false, true},   {"mlp_fc1_bias", false, true},
-        {"mlp_fc2_bias", false, true},    {"prenorm", false, false},
-        {"causal", false, false},         {"parallel_block", false, false},
-        {"use_rms_norm", false, false},   {"rotary_emb_interleaved", false, false},
-        {"shared_prenorm", false, false}, {"tie_word_embeddings", true, true}};
+    static const struct wanted flags[] = {{"qkv_proj_bias", false, true},
+                                          {"mlp_fc1_bias", false, true},
+                                          {"mlp_fc2_bias", false, true},
+                                          {"prenorm", false, false},
+                                          {"causal", false, false},
+                                          {"parallel_block", false, false},
+                                          {"use_rms_norm", false, false},
+                                          {"rotary_emb_interleaved", false, false},
+                                          {"shared_prenorm", false, false},
+                                          {"scale_attn_weights", true, true},
+                                          {"scale_attn_by_inverse_layer_idx", false, false}};
     static const char *const absent[] = {"rotary_emb_scale_base", "moe_every_n_layers",
                                          "num_experts"};
     static const char act_key[] = "activation_function", fraction_key[] = "rotary_emb_fraction";
