@@ -307,6 +307,103 @@ static void a_text_has_the_same_bits_alone_and_in_company(void **state) {
     }
 }
 
+/* Long enough for threads to share its spans of positions. */
+enum { LONG_TEXT = 600, LONG_BLOCKS = 38 };
+
+static void pool_long(uint32_t n_threads, bool in_company, float out[HIDDEN_MAX]) {
+    static uint32_t ids[LONG_TEXT];
+    static struct drive drive;
+    struct weft_eng_options options;
+    weft_eng_options_init(&options);
+    options.n_threads = n_threads;
+    options.max_seqs = 2;
+    options.kv_memory_bytes = 16 << 20;
+    options.max_batched_tokens = 2048;
+    weft_eng *eng = drive_open(find("modernbert-mean"), &options);
+    drive_init(&drive, eng);
+    for (uint32_t i = 0; i < LONG_TEXT; i++)
+        ids[i] = i * 37 % 590;
+    for (uint32_t slot = 0; slot < (in_company ? 2 : 1); slot++) {
+        uint32_t blocks[LONG_BLOCKS], n = slot == 0 ? LONG_TEXT : 300;
+        struct weft_step_start start = {.slot = slot,
+                                        .gen = 1,
+                                        .tokens = ids,
+                                        .n_tokens = n,
+                                        .n_prompt = n,
+                                        .pooling.kind = WEFT_POOLING_MEAN};
+        weft_sampling_init(&start.sampling);
+        start.sampling.max_tokens = 0;
+        for (uint32_t i = 0; i < LONG_BLOCKS; i++)
+            blocks[i] = slot * LONG_BLOCKS + i;
+        drive_start(&drive, &start);
+        drive_grant(&drive, slot, 1, blocks, LONG_BLOCKS);
+        drive_row(&drive, slot, 1, n);
+    }
+    const struct weft_step_out *one = &drive_run(&drive)->outs[0];
+    assert_int_equal(one->n_values, HIDDEN_MAX);
+    memcpy(out, one->values, HIDDEN_MAX * sizeof *out);
+    weft_eng_free(eng);
+}
+
+static void a_long_text_has_the_same_bits_with_any_number_of_threads(void **state) {
+    (void)state;
+    float one[HIDDEN_MAX], other[HIDDEN_MAX];
+    pool_long(1, false, one);
+    for (uint32_t n_threads = 1; n_threads <= 3; n_threads += 2) {
+        pool_long(n_threads, true, other);
+        assert_memory_equal(one, other, sizeof one);
+        pool_long(n_threads, false, other);
+        assert_memory_equal(one, other, sizeof one);
+    }
+}
+
+/* Plans come from another process: nothing of these is done. */
+static void plans_that_do_not_fit_an_encoder_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        enum weft_pooling_kind kind;
+        uint32_t n_cached, n_tokens;
+        const char *said;
+    } cases[] = {
+        {WEFT_POOLING_NONE, 0, 9, "no next token"},
+        {WEFT_POOLING_TOKENS, 0, 9, "no next token"},
+        {WEFT_POOLING_LAST, 4, 5, "4 tokens cached"},
+        {WEFT_POOLING_CLASSIFY, 0, 9, "values that the model lacks"},
+        {WEFT_POOLING_MEAN, 0, 5, "reads texts whole"},
+        {WEFT_POOLING_MEAN, 0, 9, NULL},
+    };
+    static const uint32_t ids[9] = {5, 45, 46, 47, 48, 49, 50, 51, 6};
+    struct fixture fix;
+    assert_true(begin(&fix, "bert-uncased-mean", WEFT_ENG_ACT_F32));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const uint32_t block = 7;
+        const struct weft_step_result *result;
+        struct weft_errmsg why = {""};
+        struct weft_step_start start = {.slot = 0,
+                                        .gen = 1,
+                                        .tokens = ids,
+                                        .n_tokens = 9,
+                                        .n_prompt = 9,
+                                        .n_cached = cases[i].n_cached,
+                                        .pooling.kind = cases[i].kind};
+        weft_sampling_init(&start.sampling);
+        start.sampling.max_tokens = cases[i].kind == WEFT_POOLING_NONE;
+        start.pooling.n_ids = cases[i].kind == WEFT_POOLING_TOKENS;
+        drive_clear(&fix.drive);
+        drive_start(&fix.drive, &start);
+        drive_grant(&fix.drive, 0, 1, &block, 1);
+        drive_row(&fix.drive, 0, 1, cases[i].n_tokens);
+        const struct weft_step_plan plan = drive_plan(&fix.drive);
+        weft_err err = weft_eng_step(fix.eng, &plan, &result, &why);
+        assert_int_equal(err, cases[i].said ? WEFT_E_PROTO : WEFT_OK);
+        if (cases[i].said && !strstr(why.text, cases[i].said)) fail_msg("%s", why.text);
+    }
+    struct weft_errmsg why = {""};
+    assert_int_equal(weft_eng_logits(fix.eng, ids, 9, NULL, NULL, &why), WEFT_E_UNSUPPORTED);
+    assert_non_null(strstr(why.text, "predicts no tokens"));
+    end(&fix);
+}
+
 /* ------------------------------------------------------------------------------- forms --- */
 
 /* The texts of a folder's goldens through the model at `path`. */
@@ -381,6 +478,8 @@ int main(void) {
         cmocka_unit_test(vectors_equal_the_reference),
         cmocka_unit_test(scores_and_their_order_equal_the_reference),
         cmocka_unit_test(a_text_has_the_same_bits_alone_and_in_company),
+        cmocka_unit_test(a_long_text_has_the_same_bits_with_any_number_of_threads),
+        cmocka_unit_test(plans_that_do_not_fit_an_encoder_are_refused),
         cmocka_unit_test(a_packed_encoder_has_the_bits_of_its_source),
         cmocka_unit_test(quantised_forms_are_near_the_exact_one),
     };
