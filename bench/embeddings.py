@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Vectors of texts by weft beside llama-server's --embeddings, in turns, on the same GGUF file.
 
-    LLAMA_BIN=DIR bench/embeddings.py [--model FILE.gguf] [--type bf16|f16|f32|q8_0] [--texts 512] [--clients 8] [--each 16]
+    LLAMA_BIN=DIR bench/embeddings.py [--model FILE.gguf] [--type f16|bf16|f32|q8_0] [--texts 512] [--clients 8] [--each 16]
                                       [--threads 2] [--rounds 3] [--json FILE]
 
 Without --model the file is made first: BERT-base's shape (12 layers, hidden 768, a vocabulary of 30522) with random
-weights. The texts have 16 to 256 tokens, the same for both; --clients clients post them, --each in a request. A
-round times all texts by one server and then by the other; medians of the rounds, and the median of the rounds' ratios.
-Without LLAMA_BIN (or --llama-bin) weft is alone. The least cosine of the two servers' vectors is printed, too.
+weights. The texts have 16 to 256 tokens, the same for all; --clients clients post them, --each in a request. A
+round times all texts by one server after the other: weft as it is, weft with --dtype q8, llama-server (without LLAMA_BIN
+or --llama-bin there is none). Printed are medians of the rounds, medians of the rounds' ratios, and the least cosine of
+a text's vectors by weft as it is and by each of the others.
 """
 
 import argparse
@@ -156,7 +157,7 @@ def least_cosine(a, b):
 
 def measure(args, model):
     texts, n_tokens = make_texts(args.texts)
-    servers = {"weft": (weft_server, ())}
+    servers = {"weft": (weft_server, ()), "weft q8": (weft_server, ("--dtype", "q8"))}
     if args.llama_bin:
         servers["llama-server"] = (llama_server, ("--embeddings", "--pooling", "mean", "-ub", "2048"))
     seconds, vectors = {name: [] for name in servers}, {}
@@ -169,18 +170,19 @@ def measure(args, model):
             print(f"  {name:<13} {took:7.2f} s, {n_tokens / took:7.0f} tokens/s", flush=True)
     result = {"texts": len(texts), "tokens": n_tokens, "seconds": seconds}
     for name, took in seconds.items():
-        print(f"{name:<13} {n_tokens / statistics.median(took):7.0f} tokens/s, median of {len(took)}")
-    if len(servers) == 2:
-        ratios = [b / a for a, b in zip(seconds["weft"], seconds["llama-server"])]
-        result |= {"ratio": statistics.median(ratios), "cosine": least_cosine(vectors["weft"], vectors["llama-server"])}
-        print(f"weft is {result['ratio']:.2f} x as fast; least cosine of the two servers' vectors {result['cosine']:.5f}")
+        cosine = least_cosine(vectors["weft"], vectors[name])
+        print(f"{name:<13} {n_tokens / statistics.median(took):7.0f} tokens/s, median of {len(took)}; least cosine {cosine:.5f}")
+        result[name] = {"cosine": cosine}
+        if args.llama_bin:
+            result[name]["ratio"] = statistics.median(b / a for a, b in zip(took, seconds["llama-server"]))
+            print(f"{'':<13} {result[name]['ratio']:.2f} x llama-server's rate")
     return result
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model")
-    parser.add_argument("--type", choices=TYPES, default="bf16")
+    parser.add_argument("--type", choices=TYPES, default="f16")
     parser.add_argument("--texts", type=int, default=512)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--each", type=int, default=16)
