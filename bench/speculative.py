@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What does speculative decoding bring? Decode rates with it and without, in turns.
 
-    bench/speculative.py MODEL [--streams 1] [--rounds 5] [--tokens 256] [--prompt TEXT|--prompt-ids N] [--bin build/bin]
+    bench/speculative.py MODEL [--streams 1] [--rounds 5] [--tokens 256] [--prompt TEXT|--prompt-ids N|--prompts FILE]
+                         [--bin build/bin]
                          [--with "--speculative-ngram 3"] [--goal 1.0] [-- options of both servers]
 
 Two servers run side by side, one with the options of --with; each round asks one and then the other, in turns of who comes first.
@@ -70,6 +71,9 @@ def bodies_of(args, rng):
         prompt = args.prompt or TEXT
         if args.prompt_ids:
             prompt = [rng.randrange(300, 1300) for _ in range(args.prompt_ids)]
+        if args.prompts:
+            with open(args.prompts, encoding="utf-8") as f:
+                prompt = rng.choice(json.load(f)["prompts"])["input_ids"]
         body = {"prompt": prompt, "max_tokens": args.tokens, "ignore_eos": True, "return_token_ids": True}
         yield {**body, "temperature": 0} if i % 2 == 0 else {**body, "temperature": args.temperature,
                                                                "seed": rng.randrange(1 << 30)}
@@ -84,6 +88,7 @@ def main():
     parser.add_argument("--temperature", type=float, default=0, help="of every second stream; the others are greedy")
     parser.add_argument("--prompt")
     parser.add_argument("--prompt-ids", type=int, default=0, help="random ones, so many, in place of a text")
+    parser.add_argument("--prompts", help="some of those of this file, such as tests/data/speculative/draft.json")
     parser.add_argument("--with", dest="extra", default="--speculative-ngram 3")
     parser.add_argument("--goal", type=float, default=0)
     parser.add_argument("--bin", default=os.path.join(ROOT, "build/bin"))

@@ -5,6 +5,8 @@ set(ENG_GROUP ${CMAKE_SOURCE_DIR}/tests/harness/eng_group.c)
 
 weft_test(test_pool SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_pool.c
           LINKS weft_engine weft_model weft_kernels weft_alloc INSIDE engine LABELS unit TIMEOUT 60)
+weft_test(test_ngram SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_ngram.c
+          LINKS weft_engine weft_alloc INSIDE engine LABELS unit TIMEOUT 60)
 weft_test(test_fit SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_fit.c
           LINKS weft_engine weft_alloc INSIDE engine LABELS unit TIMEOUT 30)
 weft_test(test_kv_cache SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_kv_cache.c
