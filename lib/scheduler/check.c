@@ -81,13 +81,17 @@ static void check_request(const weft_sched *sched, const struct request *req) {
 }
 
 static void check_requests(const weft_sched *sched) {
-    uint32_t n = 0, n_running = 0, n_running_seqs = 0, n_waiting_seqs = 0, n_followers = 0;
+    uint32_t n = 0, n_waiting = 0, n_background = 0, n_background_seqs = 0, n_running = 0,
+             n_running_seqs = 0, n_waiting_seqs = 0, n_followers = 0;
     for (uint32_t i = 0; i < sched->index.n_buckets; i++) {
         const struct request *req = NULL;
         LIST_FOREACH(req, &sched->index.buckets[i], link) {
             check_request(sched, req);
             n++;
             n_running += req->n_running > 0;
+            n_waiting += req->n_running == 0 && !req->is_background;
+            n_background += req->is_background;
+            n_background_seqs += req->is_background ? req->n_running : 0;
             n_running_seqs += req->n_running;
             n_waiting_seqs += req->n_waiting;
             n_followers += req->follows;
@@ -95,7 +99,9 @@ static void check_requests(const weft_sched *sched) {
     }
     WEFT_ASSERT(n == sched->index.n);
     WEFT_ASSERT(n_running == sched->n_requests_running);
-    WEFT_ASSERT(n - n_running == sched->n_requests_waiting);
+    WEFT_ASSERT(n_waiting == sched->n_requests_waiting);
+    WEFT_ASSERT(n_background == sched->n_background);
+    WEFT_ASSERT(n_background_seqs == sched->n_background_seqs);
     WEFT_ASSERT(n_running_seqs == sched->n_running);
     WEFT_ASSERT(n_waiting_seqs == sched->n_seqs_waiting);
     WEFT_ASSERT(n_followers == sched->n_followers); /* nobody left without leaving the list */

@@ -9,7 +9,8 @@ bool wefti_sched_request_move(weft_sched *from, struct request *req, weft_sched 
     WEFT_ASSERT(from != to && req->n_running == 0);
     WEFT_ASSERT(!wefti_sched_index_find(&to->index, req->key.router, req->key.request_id));
     if (!wefti_sched_request_fits(to, req)) return false;
-    struct payer *flow = wefti_sched_request_reserve(to, req->tenant, req->flow, req->weight);
+    const struct request_payer who = {req->tenant, req->flow, req->weight, req->is_background};
+    struct payer *flow = wefti_sched_request_reserve(to, &who);
     if (!flow) return false;
     wefti_sched_request_dequeue(from, req);
     from->n_moved++;

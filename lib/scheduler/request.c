@@ -89,6 +89,7 @@ struct request *wefti_sched_request_new(uint32_t router, const struct weft_submi
     req->flow = submit->flow;
     req->weight = submit->weight;
     req->priority = submit->priority;
+    req->is_background = submit->priority == WEFT_PRIORITY_BACKGROUND;
     req->ttft_us = submit->ttft_us;
     req->tpot_us = submit->tpot_us;
     copy_arrays(req, submit);
@@ -140,6 +141,7 @@ struct weft_step_seq wefti_sched_seq_view(const weft_sched *sched, const struct 
 }
 
 bool wefti_sched_seq_older(const struct seq *a, const struct seq *b) {
+    if (a->req->is_background != b->req->is_background) return b->req->is_background;
     if (a->req->arrival_us != b->req->arrival_us) return a->req->arrival_us < b->req->arrival_us;
     if (a->req->order != b->req->order) return a->req->order < b->req->order;
     return a->choice < b->choice;

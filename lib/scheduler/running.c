@@ -59,8 +59,9 @@ static void give_back(weft_sched *sched, struct seq *seq) {
 
 /* ---------------------------------------------------------------------- counters and queue --- */
 
-/* Requests with nothing running count as queued: with the sign of `more`. */
+/* Requests with nothing running count as queued, but for those in the background: with the sign of `more`. */
 static void count_queued(weft_sched *sched, const struct request *req, bool more) {
+    if (req->is_background) return; /* it is in nobody's way */
     sched->n_requests_waiting += more ? 1 : UINT32_MAX;
     sched->n_queued_tokens += more ? req->n_prompt : 0ull - req->n_prompt;
     for (struct payer *payer = req->payer; payer; payer = payer->parent) {
@@ -71,6 +72,7 @@ static void count_queued(weft_sched *sched, const struct request *req, bool more
 
 static void count_running(weft_sched *sched, struct request *req) {
     wefti_sched_payer_runs(sched, req, true);
+    sched->n_background_seqs += req->is_background;
     if (req->n_running++ > 0) return;
     count_queued(sched, req, false);
     sched->n_requests_running++;
@@ -79,6 +81,7 @@ static void count_running(weft_sched *sched, struct request *req) {
 static void count_not_running(weft_sched *sched, struct request *req) {
     WEFT_ASSERT(req->n_running > 0);
     wefti_sched_payer_runs(sched, req, false);
+    sched->n_background_seqs -= req->is_background;
     if (--req->n_running > 0) return;
     sched->n_requests_running--;
     count_queued(sched, req, true);
@@ -126,6 +129,7 @@ void wefti_sched_request_unpark(weft_sched *sched, struct request *req) {
 /* Ends it at its deadline, or so long after `from_us` (0: no such bound). */
 static void expire(weft_sched *sched, struct request *req, uint64_t from_us, uint64_t timeout_us) {
     uint64_t at_us = req->deadline_us;
+    if (req->is_background) timeout_us = 0; /* it may have to wait for long, at any time */
     if (timeout_us > 0 && from_us + timeout_us < at_us) at_us = from_us + timeout_us;
     wefti_sched_heap_remove(&sched->deadlines, &req->by_deadline);
     req->by_deadline.key = at_us;

@@ -14,7 +14,8 @@
  * that begins alike (follow.c); the worker compiles its grammar (grammar.c); or it is aside until
  * the next plan, as it has its share of places (admit.c).
  *
- * Age is (arrival, order of submission, choice); nothing ever changes it.
+ * Age is (background or not, arrival, order of submission, choice); nothing ever changes it. Requests in the
+ * background are younger than all others: so they come last wherever age decides (yield.c).
  *
  * A plan is made in this order (weft_sched_plan): what earlier plans computed is published
  * (prefix.c), windows move on (windows.c), whose wait is over comes back to the queue; then who sits
@@ -173,9 +174,10 @@ struct payer {
     uint32_t n_active;        /* and that have requests */
     uint32_t n_running;       /* sequences */
     uint32_t n_queued;        /* requests with nothing running, */
-    uint64_t n_queued_tokens; /* and the tokens of their prompts */
+    uint64_t n_queued_tokens; /* and the tokens of their prompts; not those in the background */
     uint64_t n_owed;          /* tokens of prompts that are charged and not planned yet */
     bool is_idle;             /* in `idle_payers`: it has no requests */
+    bool is_background;       /* all that it has is */
 };
 
 LIST_HEAD(payer_list, payer);
@@ -194,6 +196,7 @@ struct request {
     uint32_t weight;          /* with the tenant's share */
     struct payer *payer;      /* the flow */
     int32_t priority;
+    bool is_background;
     uint64_t ttft_us, tpot_us; /* wished times; 0: none */
     struct heap_node by_turn, by_age, by_deadline;
     uint32_t n_prompt, n_choices;
@@ -284,6 +287,13 @@ struct plan_out {
     struct row *rows; /* [seqs_max] */
 };
 
+/* What those in the background may have of the plan that is being made; see yield.c. */
+struct yielding {
+    bool is_on;        /* others run: */
+    bool may_start;    /* one more may be admitted */
+    uint32_t bound_us; /* of the whole step; 0: not known */
+};
+
 struct weft_sched {
     struct weft_sched_options options;
     uint32_t running_max; /* min(max_seqs, max_batched_tokens) */
@@ -307,10 +317,13 @@ struct weft_sched {
     struct heap tenants;       /* the queue: see queue.c */
     struct payer_list *payers; /* [PAYER_BUCKETS] */
     struct payer_queue idle_payers;
-    uint32_t n_idle_payers, n_tenants, n_tenants_running; /* tenants: all that are known */
-    uint64_t n_queued_tokens;     /* of the prompts of requests with nothing running */
-    uint64_t turn, active_weight; /* of all tenants with requests */
-    uint64_t now_us;              /* of the call under way */
+    uint32_t n_idle_payers, n_tenants, n_tenants_running; /* tenants: all that are known, */
+    uint32_t n_background_tenants;                        /* but for those in the background */
+    uint32_t n_background, n_background_seqs; /* requests; sequences of theirs that run */
+    uint64_t n_queued_tokens;                 /* of the prompts of requests with nothing running */
+    uint64_t turn[2];                         /* that of tenants in the background is the second */
+    uint64_t active_weight; /* of all tenants with requests, not in the background */
+    uint64_t now_us;        /* of the call under way */
     struct request_list asides;
     struct request_list borrowed;  /* ended, but the last plan borrows from them */
     struct request_list followers; /* see follow.c */
@@ -381,6 +394,7 @@ struct weft_sched {
     bool is_rate_kept;                            /* as long as it is */
     uint32_t headroom; /* likewise: beside one block for each running sequence, in 256ths */
     bool has_prompts;  /* some ran when the last plan was made */
+    struct yielding yielding;
     WEFT_COUNTER_LIST(WEFT_COUNTER_FIELD, WEFT_COUNTER_NO_FIELD)
 };
 
@@ -440,9 +454,14 @@ void wefti_sched_request_free_borrowed(weft_sched *sched);
 
 /* ----------------------------------------------------------------------------------- queue --- */
 
+struct request_payer {
+    uint64_t tenant, flow;
+    uint32_t weight;
+    bool is_background;
+};
+
 /* The payer of a request to come, with room for it in all heaps. NULL: no memory. */
-struct payer *wefti_sched_payer_reserve(weft_sched *sched, uint64_t tenant, uint64_t flow,
-                                        uint32_t weight);
+struct payer *wefti_sched_payer_reserve(weft_sched *sched, const struct request_payer *who);
 /* A tenant that is known; NULL: it is not. */
 const struct payer *wefti_sched_tenant_find(const weft_sched *sched, uint64_t tenant);
 /* A tenant's part of a whole by its weight, at least 1; UINT64_MAX: no other one has requests. */
@@ -686,6 +705,14 @@ void wefti_sched_seq_heapify(struct seq **heap, uint32_t n, wefti_sched_seq_befo
 struct seq *wefti_sched_seq_heap_pop(struct seq **heap, uint32_t *n,
                                      wefti_sched_seq_before *before);
 
+/* Before any row is planned, but after wefti_sched_ration: what is left for those in the background. Some of those
+ * that run sit the plan out. */
+void wefti_sched_yield(weft_sched *sched);
+/* One of them sits it out after all; what it would have had of log-probabilities is anybody's. */
+void wefti_sched_put_off(weft_sched *sched, struct seq *seq);
+/* Preempts one in the background for somebody who is not. False: none runs. */
+bool wefti_sched_make_way(weft_sched *sched);
+
 /* Before any row is planned: decides who sits this plan out. With `alone`, everybody else does. */
 void wefti_sched_ration(weft_sched *sched, const struct seq *alone);
 
@@ -707,8 +734,7 @@ void wefti_sched_event_push(weft_sched *sched, const struct seq *seq,
                             const struct weft_step_out *out, enum weft_end end);
 
 /* Room in all tables for one more request of this payer. NULL: too many, or no memory. */
-struct payer *wefti_sched_request_reserve(weft_sched *sched, uint64_t tenant, uint64_t flow,
-                                          uint32_t weight);
+struct payer *wefti_sched_request_reserve(weft_sched *sched, const struct request_payer *who);
 /* Whether lengths and blocks of another scheduler of the same model hold it. */
 bool wefti_sched_request_fits(const weft_sched *sched, const struct request *req);
 /* Hands over a request without anything running or out. False: it does not fit, or there is no

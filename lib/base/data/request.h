@@ -29,6 +29,10 @@ struct weft_digest {
     uint64_t hi, lo;
 };
 
+/* A request of this priority runs in the background, under every policy: it gets what others leave of a step's time,
+ * of places and of blocks, and gives those back as soon as somebody else wants them. */
+#define WEFT_PRIORITY_BACKGROUND INT32_MAX
+
 struct weft_submit {
     uint64_t request_id; /* unique per router instance */
     uint32_t attempt;    /* grows with every re-submission */
@@ -42,7 +46,7 @@ struct weft_submit {
     uint64_t deadline_us; /* from now; 0: none */
     struct weft_sampling sampling;
     struct weft_pooling pooling;
-    int32_t priority; /* lower is served earlier; 0 unless told */
+    int32_t priority; /* lower is served earlier; 0 unless told; or WEFT_PRIORITY_BACKGROUND */
     /* Wishes, at most WEFT_SLO_US_MAX; 0: none. The first token so long after arrival; so long per
      * token after that. */
     uint64_t ttft_us, tpot_us;

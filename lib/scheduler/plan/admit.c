@@ -19,7 +19,7 @@
 
 #define PROMPTS_AHEAD 4u
 
-enum outcome { READY, BLOCKED, PARK, AWAIT };
+enum outcome { READY, BLOCKED, CROWDED, PARK, AWAIT }; /* CROWDED: it lacks a place, or blocks */
 
 void wefti_sched_wake_parked(weft_sched *sched) {
     for (uint32_t i = 0; i < sched->n_running; i++) {
@@ -110,14 +110,15 @@ static void plan_start(weft_sched *sched, struct seq *seq, const struct prefix *
  * cache meanwhile, so what was found is there. */
 static enum outcome examine(weft_sched *sched, const struct seq *seq, struct prefix *prefix_out) {
     const struct request *req = seq->req;
-    if (seq->n_rows_out > 0 || sched->n_running == sched->running_max) return BLOCKED;
+    if (seq->n_rows_out > 0) return BLOCKED;
+    if (sched->n_running == sched->running_max) return CROWDED;
     if (wefti_sched_lacks_grammar(sched, req)) return AWAIT;
     wefti_sched_prefix_find(sched, seq, prefix_out);
     if (!prefix_out->source && wefti_sched_prefix_awaited(req) &&
         prefix_out->n_cached + 1 < req->n_prompt)
         return PARK;
     while (!wefti_sched_prefix_has_room(sched, prefix_out, req->n_prompt + seq->n_output)) {
-        if (!wefti_sched_sessions_give(sched)) return BLOCKED;
+        if (!wefti_sched_sessions_give(sched)) return CROWDED;
     }
     bool fits = wefti_sched_seq_start_fits(sched, seq) &&
                 wefti_sched_spill_fits(sched, prefix_out->n_restored);
@@ -193,7 +194,12 @@ static enum outcome admit_one(weft_sched *sched, struct request *req) {
     enum outcome outcome = seq ? examine(sched, seq, &prefix) : PARK;
     if (outcome == PARK) wefti_sched_request_park(sched, req);
     if (outcome == AWAIT) wefti_sched_await_grammar(sched, req);
-    if (outcome != READY) return outcome;
+    bool has_way = outcome == CROWDED && !req->is_background && wefti_sched_make_way(sched);
+    if (outcome != READY) return has_way ? READY : outcome;
+    if (req->is_background && sched->yielding.is_on) {
+        if (!sched->yielding.may_start) return BLOCKED;
+        sched->yielding.may_start = false;
+    }
     if (wefti_sched_follow(sched, seq, prefix.n_cached)) return READY;
     if (wefti_sched_seq_is_suspect(seq)) return BLOCKED; /* a plan of its own: suspects.c */
     if (is_premature(sched, req)) return BLOCKED;
@@ -219,6 +225,8 @@ void wefti_sched_admit(weft_sched *sched) {
     for (;;) {
         struct request *req = wefti_sched_queue_top(sched);
         if (req && !wefti_sched_may_run_more(sched, req)) req = wefti_sched_queue_newcomer(sched);
-        if (!req || admit_one(sched, req) == BLOCKED) return;
+        if (!req) return;
+        enum outcome outcome = admit_one(sched, req);
+        if (outcome == BLOCKED || outcome == CROWDED) return;
     }
 }

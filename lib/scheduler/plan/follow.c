@@ -40,6 +40,7 @@ static const struct seq *find_leader(const weft_sched *sched, const struct reque
     *n_shared_out = n_cached;
     for (uint32_t i = 0; i < sched->n_running; i++) {
         const struct seq *seq = sched->running[i];
+        if (seq->req->is_background && !req->is_background) break; /* who waits for nobody */
         if (!computes_prompt(seq) || !wefti_sched_same_space(sched, req, seq->req)) continue;
         uint32_t n_shared = shared_tokens(sched, req, seq->req, n_cached);
         if (n_shared <= *n_shared_out || n_shared <= seq->n_planned) continue;

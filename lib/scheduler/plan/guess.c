@@ -65,8 +65,9 @@ uint32_t wefti_sched_seq_reach(const weft_sched *sched, const struct seq *seq, u
 
 /* It computes the token sampled last, and its next ones are sampled one by one; neither their
  * log-probabilities nor what a sampler remembers after each is asked for. */
-static bool may_guess(const struct seq *seq) {
+static bool may_guess(const weft_sched *sched, const struct seq *seq) {
     const struct weft_sampling *sampling = &seq->req->sampling;
+    if (sched->yielding.is_on && seq->req->is_background) return false;
     return seq->chunk == 1 && !seq->is_held && wefti_sched_seq_left(seq) == 1 &&
            seq->n_planned >= seq->req->n_prompt && sampling->n_logprobs < 0 &&
            !weft_sampling_has_state(sampling) && !seq->req->no_guesses;
@@ -118,7 +119,7 @@ static double yield(const weft_sched *sched, const struct weft_sched_work *decod
     uint32_t n_passes = 0;
     for (uint32_t i = 0; i < sched->n_running; i++) {
         const struct seq *seq = sched->running[i];
-        if (!may_guess(seq)) continue;
+        if (!may_guess(sched, seq)) continue;
         double rate = rate_of(&seq->guess_rate, prior), all = rate;
         uint32_t k = weft_min_u32(n_likely(rate, chance), length_room(sched, seq));
         if (k > 0) weft_sched_work_add(&work, seq->n_planned + 1, k, k);
@@ -186,6 +187,6 @@ void wefti_sched_plan_guesses(weft_sched *sched, uint32_t spare) {
     double chance = is_auto ? best_chance(sched, &decode) : 0;
     for (uint32_t i = 0; i < sched->n_running && spare > 0; i++) {
         struct seq *seq = sched->running[i];
-        if (may_guess(seq)) spare -= give(sched, seq, choose(sched, seq, chance), spare);
+        if (may_guess(sched, seq)) spare -= give(sched, seq, choose(sched, seq, chance), spare);
     }
 }

@@ -63,6 +63,7 @@ static bool is_better_victim(const weft_sched *sched, const struct seq *a, uint6
                              const struct seq *b, uint64_t cost_b) {
     if (sched->options.evict_last) return a->start_step >= b->start_step;
     bool by_priority = sched->options.policy == WEFT_SCHED_PRIORITY;
+    if (a->req->is_background != b->req->is_background) return a->req->is_background;
     if (is_protected(a) != is_protected(b)) return is_protected(b);
     if (by_priority && a->req->priority != b->req->priority)
         return a->req->priority > b->req->priority;
@@ -99,11 +100,13 @@ static struct seq *choose_victim(const weft_sched *sched) {
 
 /* One that was preempted before, again and again without progress, is left alone until it has got
  * something done: it has the blocks for that. Whoever lacks one waits so long. Not so one that is
- * protected itself (it lacks a windowed block), or has the plan for itself. */
+ * protected itself (it lacks a windowed block), or has the plan for itself; and nobody in the background
+ * keeps others waiting. */
 static bool may_preempt(const weft_sched *sched, const struct seq *seq, const struct seq *victim,
                         const struct seq *alone) {
     bool lacks_window = sched->options.window > 0 && is_protected(seq);
     if (!victim) return false;
+    if (victim->req->is_background && !seq->req->is_background) return true;
     return !is_protected(victim) || lacks_window || seq == alone || seq == victim;
 }
 
@@ -147,7 +150,7 @@ static uint32_t spare_tokens(const weft_sched *sched) {
 
 /* A row for everybody who decodes, oldest first, and the blocks it is written to. Prompts have their
  * blocks since they started, but for windowed ones, of which they get those of one token. True: somebody
- * was preempted for it, or waits for blocks. */
+ * was preempted for it, or waits for blocks; who waits in the background keeps nobody else from starting. */
 static bool plan_decode(weft_sched *sched, const struct seq *alone, uint32_t *spare_out) {
     uint32_t nobodys = sched->options.max_batched_tokens - sched->running_max;
     uint32_t spare = spare_tokens(sched);
@@ -168,13 +171,15 @@ static bool plan_decode(weft_sched *sched, const struct seq *alone, uint32_t *sp
         if (!may_preempt(sched, seq, victim, alone)) {
             seq->put_off = true;
             seq->chunk = 0;
-            preempted = true;
+            preempted = preempted || !sched->yielding.is_on || !seq->req->is_background;
             i++;
             continue;
         }
         bool moved_up = wefti_sched_seq_older(victim, seq);
         spill(sched, victim);
         victim->n_preempted = has_progressed(victim) ? 1 : victim->n_preempted + 1;
+        if (victim->req->is_background)
+            victim->n_preempted = weft_min_u32(victim->n_preempted, WEFTI_SCHED_PREEMPTED_MAX);
         wefti_sched_seq_preempt(sched, victim);
         sched->n_preemptions++;
         wefti_sched_headroom_lacked(sched);
@@ -318,6 +323,7 @@ bool weft_sched_plan(weft_sched *sched, uint64_t now_us, const struct weft_step_
     if (suspect && suspect->state == SEQ_WAITING) wefti_sched_seq_plan_start(sched, suspect);
     wefti_sched_beams_restart(sched, suspect);
     wefti_sched_ration(sched, suspect);
+    if (!suspect) wefti_sched_yield(sched);
     uint32_t spare = 0;
     bool preempted = plan_decode(sched, suspect, &spare);
     if (!preempted && !suspect) wefti_sched_admit(sched);

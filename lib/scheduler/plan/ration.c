@@ -19,6 +19,7 @@ static uint64_t bytes_of_next(const weft_sched *sched, const struct seq *seq) {
 }
 
 static bool comes_first(const struct seq *a, const struct seq *b) {
+    if (a->req->is_background != b->req->is_background) return b->req->is_background;
     return a->turn < b->turn;
 }
 
@@ -53,4 +54,10 @@ void wefti_sched_ration(weft_sched *sched, const struct seq *alone) {
         put_some_off(sched, n);
     else
         sched->logprob_room -= wanted;
+}
+
+void wefti_sched_put_off(weft_sched *sched, struct seq *seq) {
+    sched->logprob_room += seq->ration;
+    seq->ration = 0;
+    seq->put_off = true;
 }

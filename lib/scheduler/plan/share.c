@@ -6,7 +6,8 @@
  * 100k-token document is answered within a few steps, before the document is through. Plain first
  * come, first served would make it wait for all of that. Of several tenants or users, those that were
  * served least come first: the oldest is the oldest of theirs, and shares its half with theirs alone.
- * Under the other policies prompts go in their order alone.
+ * Under the other policies prompts go in their order alone. Those in the background get nothing while others have
+ * prompts, and little beside their streams (yield.c).
  *
  * Order is by age and never by phase: a chunk's size does not change what is computed
  * (docs/architecture.md#batch-invariance). */
@@ -97,18 +98,30 @@ uint32_t wefti_sched_timely_tokens(const weft_sched *sched, const struct weft_sc
  * much as fits into its time. The oldest one's place stands for all. */
 static uint32_t collect(weft_sched *sched, uint32_t *budget_out) {
     uint32_t n = 0, n_forced = 0; /* beside one for each stream: forced tokens, and guesses */
+    bool others = false; /* than those in the background want some */
     struct weft_sched_work decode = {0};
     for (uint32_t i = 0; i < sched->n_running; i++) {
         struct seq *seq = sched->running[i];
         if (seq->chunk > 0) weft_sched_work_add(&decode, seq->n_planned, 1, 1);
         if (seq->chunk > 1) n_forced += seq->chunk - 1;
         n_forced += seq->n_spec;
-        if (wants_share(sched, seq)) sched->candidates[n++] = seq;
+        if (!wants_share(sched, seq)) continue;
+        bool is_background = seq->req->is_background;
+        others = others || (!is_background && wefti_sched_seq_left(seq) > 0);
+        if (is_background && others)
+            wefti_sched_put_off(sched, seq);
+        else
+            sched->candidates[n++] = seq;
     }
     *budget_out = sched->options.max_batched_tokens - decode.n_tokens - n_forced;
     sched->has_prompts = n > 0;
     if (n == 0) return 0;
-    uint32_t timely = wefti_sched_timely_tokens(sched, &decode, n, sched->candidates[0]->n_planned);
+    const struct seq *first = sched->candidates[0];
+    uint32_t timely = wefti_sched_timely_tokens(sched, &decode, n, first->n_planned);
+    if (sched->yielding.is_on && !others)
+        timely = weft_min_u32(timely,
+                              weft_sched_cost_prompt_tokens(&sched->cost, &decode, first->n_planned,
+                                                            sched->yielding.bound_us));
     timely -= weft_min_u32(n_forced, timely - 1); /* at least one for prompts */
     *budget_out = weft_min_u32(*budget_out, timely);
     return n;

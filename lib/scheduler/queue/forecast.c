@@ -105,14 +105,14 @@ static void make_agenda(const weft_sched *sched, struct agenda *agenda) {
     uint32_t n = weft_min_u32(sched->waiting.n, SCANNED_MAX);
     for (uint32_t i = 0; i < n; i++) {
         const struct request *req = WEFTI_SCHED_OWNER(sched->waiting.nodes[i], request, by_age);
-        if (req->first_plan_us != UINT64_MAX) continue;
+        if (req->first_plan_us != UINT64_MAX || req->is_background) continue;
         agenda->n_tokens[slice_of(sched, req->by_turn.minor)] += req->n_prompt;
     }
     for (uint32_t i = 0; n < sched->waiting.n && i < SLICES; i++)
         agenda->n_tokens[i] = agenda->n_tokens[i] * sched->waiting.n / n;
     for (uint32_t i = 0; i < sched->n_running; i++) {
         const struct seq *seq = sched->running[i];
-        if (seq->n_planned >= seq->req->n_prompt) continue;
+        if (seq->n_planned >= seq->req->n_prompt || seq->req->is_background) continue;
         agenda->n_tokens[slice_of(sched, seq->req->by_turn.minor)] +=
             seq->req->n_prompt - seq->n_planned;
     }

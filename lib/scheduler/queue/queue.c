@@ -13,6 +13,9 @@
  * Under the policy of priorities users of one tenant are one flow: a priority is worth something
  * only among the requests that it is compared with.
  *
+ * Requests in the background are a tenant's other self, which counts as nobody where places and queues are shared
+ * out: its counter begins far above all others (BACKGROUND), so that its turn comes when nobody else waits.
+ *
  * Source: virtual token counters, Sheng et al., "Fairness in Serving Large Language Models", OSDI
  * 2024. The weights, the two levels and the free recomputation are ours. */
 #include "scheduler_internal.h"
@@ -25,8 +28,9 @@
 
 #define PROMPT_TOKEN_COST 1u
 #define OUTPUT_TOKEN_COST 2u
-/* Of a token for weight 1. 2^40 tokens, 35 years of 1000 a second, fit the counters. */
+/* Of a token for weight 1. 2^39 tokens, 17 years of 1000 a second, fit the counters. */
 #define UNIT (1ull << 24)
+#define BACKGROUND (1ull << 63) /* in the keys of tenants in the background */
 /* Tenants and flows without requests are remembered so long, and so many of them. */
 #define IDLE_US 60000000ull
 #define IDLE_MAX 4096u
@@ -39,20 +43,29 @@ static struct payer *payer_of(struct heap_node *node) {
     return WEFTI_SCHED_OWNER(node, payer, node);
 }
 
-static struct payer_list *bucket_of(const struct weft_sched *sched, uint64_t tenant, uint64_t flow,
+static struct payer_list *bucket_of(const struct weft_sched *sched, const struct request_payer *who,
                                     bool is_flow) {
-    uint64_t state = tenant ^ sched->options.cache_seed; /* users choose their names */
-    state = weft_rand_next(&state) ^ flow;
-    state = weft_rand_next(&state) + is_flow;
+    uint64_t state = who->tenant ^ sched->options.cache_seed; /* users choose their names */
+    state = weft_rand_next(&state) ^ (is_flow ? who->flow : 0);
+    state = weft_rand_next(&state) + is_flow + 2u * who->is_background;
     return &sched->payers[state % PAYER_BUCKETS];
 }
 
-static struct payer *find(struct payer_list *bucket, const struct payer *parent, uint64_t id) {
+/* A tenant, or with a parent one of its flows; NULL: it is not known. */
+static struct payer *find(const struct weft_sched *sched, const struct payer *parent,
+                          const struct request_payer *who) {
     struct payer *payer = NULL;
-    LIST_FOREACH(payer, bucket, link) {
-        if (payer->parent == parent && payer->id == id) return payer;
+    uint64_t id = parent ? who->flow : who->tenant;
+    LIST_FOREACH(payer, bucket_of(sched, who, parent != NULL), link) {
+        if (payer->parent == parent && payer->id == id &&
+            payer->is_background == who->is_background)
+            return payer;
     }
     return NULL;
+}
+
+static uint32_t *n_tenants_like(struct weft_sched *sched, const struct payer *tenant) {
+    return tenant->is_background ? &sched->n_background_tenants : &sched->n_tenants;
 }
 
 static void forget(struct weft_sched *sched, struct payer *payer) {
@@ -64,7 +77,7 @@ static void forget(struct weft_sched *sched, struct payer *payer) {
     if (payer->parent)
         payer->parent->n_flows--;
     else
-        sched->n_tenants--;
+        (*n_tenants_like(sched, payer))--;
     LIST_REMOVE(payer, link);
     wefti_sched_heap_fini(&payer->children);
     free(payer);
@@ -93,22 +106,22 @@ static void set_idle(struct weft_sched *sched, struct payer *payer, bool is_idle
     }
 }
 
-static struct payer *find_or_make(struct weft_sched *sched, struct payer *parent, uint64_t tenant,
-                                  uint64_t flow) {
-    struct payer_list *bucket = bucket_of(sched, tenant, flow, parent != NULL);
-    uint64_t id = parent ? flow : tenant;
-    struct payer *payer = find(bucket, parent, id);
+static struct payer *find_or_make(struct weft_sched *sched, struct payer *parent,
+                                  const struct request_payer *who) {
+    struct payer *payer = find(sched, parent, who);
     if (payer) return payer;
     payer = calloc(1, sizeof *payer);
     if (!payer) return NULL;
-    payer->id = id;
+    payer->id = parent ? who->flow : who->tenant;
     payer->parent = parent;
     payer->weight = 1;
-    LIST_INSERT_HEAD(bucket, payer, link);
+    payer->is_background = who->is_background;
+    if (!parent && who->is_background) payer->node.key = BACKGROUND;
+    LIST_INSERT_HEAD(bucket_of(sched, who, parent != NULL), payer, link);
     if (parent)
         parent->n_flows++;
     else
-        sched->n_tenants++;
+        (*n_tenants_like(sched, payer))++;
     set_idle(sched, payer, true);
     return payer;
 }
@@ -118,22 +131,23 @@ static uint64_t known_flow(const struct weft_sched *sched, uint64_t flow) {
     return sched->options.policy == WEFT_SCHED_PRIORITY ? 0 : flow;
 }
 
-struct payer *wefti_sched_payer_reserve(weft_sched *sched, uint64_t tenant_id, uint64_t flow_id,
-                                        uint32_t weight) {
-    flow_id = known_flow(sched, flow_id);
-    struct payer *tenant = find_or_make(sched, NULL, tenant_id, 0);
+struct payer *wefti_sched_payer_reserve(weft_sched *sched, const struct request_payer *given) {
+    struct request_payer who = *given;
+    who.flow = known_flow(sched, who.flow);
+    struct payer *tenant = find_or_make(sched, NULL, &who);
     if (!tenant) return NULL;
-    struct payer *flow = find_or_make(sched, tenant, tenant_id, flow_id);
-    if (!flow || wefti_sched_heap_reserve(&sched->tenants, sched->n_tenants) ||
+    struct payer *flow = find_or_make(sched, tenant, &who);
+    uint32_t n_tenants = sched->n_tenants + sched->n_background_tenants;
+    if (!flow || wefti_sched_heap_reserve(&sched->tenants, n_tenants) ||
         wefti_sched_heap_reserve(&tenant->children, tenant->n_flows) ||
         wefti_sched_heap_reserve(&flow->children, flow->n_requests + 1))
         return NULL; /* what was made is idle, and goes in time */
-    tenant->weight = weight ? weight : 1;
+    tenant->weight = who.weight ? who.weight : 1;
     return flow;
 }
 
 const struct payer *wefti_sched_tenant_find(const weft_sched *sched, uint64_t tenant) {
-    return find(bucket_of(sched, tenant, 0, false), NULL, tenant);
+    return find(sched, NULL, &(struct request_payer){.tenant = tenant});
 }
 
 uint64_t wefti_sched_tenant_part(const weft_sched *sched, const struct weft_submit *submit,
@@ -149,8 +163,9 @@ uint64_t wefti_sched_tenant_part(const weft_sched *sched, const struct weft_subm
 bool wefti_sched_user_has_part(const weft_sched *sched, const struct weft_submit *submit) {
     const struct payer *tenant = wefti_sched_tenant_find(sched, submit->tenant);
     if (!tenant || tenant->n_requests == 0) return true;
-    uint64_t id = known_flow(sched, submit->flow);
-    const struct payer *flow = find(bucket_of(sched, submit->tenant, id, true), tenant, id);
+    const struct request_payer who = {.tenant = submit->tenant,
+                                      .flow = known_flow(sched, submit->flow)};
+    const struct payer *flow = find(sched, tenant, &who);
     bool is_new = !flow || flow->n_requests == 0;
     uint32_t n_flows = tenant->n_active + is_new, part = sched->options.max_queue / n_flows;
     return n_flows > 1 && (is_new || flow->n_queued < part);
@@ -170,7 +185,8 @@ void wefti_sched_payer_join(weft_sched *sched, struct request *req, struct payer
     count_request(sched, flow, true);
     count_request(sched, tenant, true);
     tenant->n_active += flow->n_requests == 1;
-    if (tenant->n_requests > 1) return;
+    sched->n_background += req->is_background;
+    if (tenant->n_requests > 1 || req->is_background) return;
     tenant->active_weight = tenant->weight;
     sched->active_weight += tenant->weight;
 }
@@ -183,13 +199,14 @@ void wefti_sched_payer_leave(weft_sched *sched, struct request *req) {
     count_request(sched, flow, false);
     count_request(sched, tenant, false);
     tenant->n_active -= flow->n_requests == 0;
+    sched->n_background -= req->is_background;
     if (tenant->n_requests == 0) sched->active_weight -= tenant->active_weight;
 }
 
 void wefti_sched_payer_runs(weft_sched *sched, const struct request *req, bool more) {
     for (struct payer *payer = req->payer; payer; payer = payer->parent) {
-        uint32_t *n_like_it =
-            payer->parent ? &payer->parent->n_flows_running : &sched->n_tenants_running;
+        uint32_t nobody = 1, *n_tenants = req->is_background ? &nobody : &sched->n_tenants_running;
+        uint32_t *n_like_it = payer->parent ? &payer->parent->n_flows_running : n_tenants;
         WEFT_ASSERT(more || payer->n_running > 0);
         *n_like_it -= payer->n_running > 0;
         payer->n_running += more ? 1 : UINT32_MAX;
@@ -252,7 +269,8 @@ static uint64_t received(const struct payer *payer) {
 static void wait_in(struct heap *heap, struct payer *payer, uint64_t *turn) {
     if (payer->node.pos > 0) return;
     struct heap_node *top = wefti_sched_heap_top(heap);
-    uint64_t least = top ? received(payer_of(top)) : *turn;
+    bool has_like = top && payer_of(top)->is_background == payer->is_background;
+    uint64_t least = has_like ? received(payer_of(top)) : *turn;
     uint64_t got = received(payer);
     if (got < least) payer->node.key += least - got;
     payer->node.tie = payer->id;
@@ -264,8 +282,8 @@ void wefti_sched_queue_push(weft_sched *sched, struct request *req) {
     rank(sched, req);
     wefti_sched_heap_push(&flow->children, &req->by_turn);
     wait_in(&tenant->children, flow, &tenant->turn);
-    wait_in(&sched->tenants, tenant, &sched->turn);
-    req->by_age.key = req->arrival_us;
+    wait_in(&sched->tenants, tenant, &sched->turn[tenant->is_background]);
+    req->by_age.key = req->arrival_us | (req->is_background ? BACKGROUND : 0);
     req->by_age.tie = req->order;
     wefti_sched_heap_push(&sched->waiting, &req->by_age);
 }
@@ -280,7 +298,7 @@ void wefti_sched_queue_remove(weft_sched *sched, struct request *req) {
     tenant->turn = received(flow);
     if (tenant->children.n > 0) return;
     wefti_sched_heap_remove(&sched->tenants, &tenant->node);
-    sched->turn = received(tenant);
+    sched->turn[tenant->is_background] = received(tenant);
 }
 
 void wefti_sched_queue_rerank(weft_sched *sched, struct request *req) {
@@ -298,13 +316,13 @@ struct request *wefti_sched_queue_top(const weft_sched *sched) {
     return WEFTI_SCHED_OWNER(req, request, by_turn);
 }
 
-/* The child that was served least of those with nothing running; NULL: all have. */
+/* The child that was served least of those with nothing running, and not in the background; NULL: none is. */
 static struct payer *newcomer(const struct heap *heap) {
     struct payer *best = NULL;
     uint32_t n = weft_min_u32(heap->n, SCANNED_MAX);
     for (uint32_t i = 0; i < n; i++) {
         struct payer *payer = payer_of(heap->nodes[i]);
-        if (payer->n_running > 0) continue;
+        if (payer->n_running > 0 || payer->is_background) continue;
         if (!best || wefti_sched_heap_before(&payer->node, &best->node)) best = payer;
     }
     return best;
@@ -329,7 +347,9 @@ uint32_t wefti_sched_places_kept(const weft_sched *sched) {
  * for users of the tenant's: who comes back must not have to wait until one of a flood is through. */
 bool wefti_sched_may_run_more(const weft_sched *sched, const struct request *req) {
     const struct payer *flow = req->payer, *tenant = flow->parent;
-    if (sched->n_running + wefti_sched_places_kept(sched) < sched->running_max) return true;
+    uint32_t n = sched->n_running;
+    if (!req->is_background) n -= sched->n_background_seqs; /* whose places are anybody's */
+    if (n + wefti_sched_places_kept(sched) < sched->running_max) return true;
     bool others = sched->n_tenants > sched->n_tenants_running && tenant->n_running > 0;
     bool other_users = tenant->n_flows > tenant->n_flows_running && flow->n_running > 0;
     return !others && !other_users;

@@ -146,13 +146,12 @@ static uint32_t waiting_max(const weft_sched *sched) {
     return sched->options.max_queue + (sched->running_max - sched->n_running);
 }
 
-struct payer *wefti_sched_request_reserve(weft_sched *sched, uint64_t tenant, uint64_t flow,
-                                          uint32_t weight) {
+struct payer *wefti_sched_request_reserve(weft_sched *sched, const struct request_payer *who) {
     uint32_t n_requests = sched->index.n + 1;
     if (n_requests > REQUESTS_MAX || wefti_sched_heap_reserve(&sched->waiting, n_requests) ||
         wefti_sched_heap_reserve(&sched->deadlines, n_requests))
         return NULL;
-    return wefti_sched_payer_reserve(sched, tenant, flow, weight);
+    return wefti_sched_payer_reserve(sched, who);
 }
 
 static struct request *make_request(weft_sched *sched, uint64_t now_us, uint32_t router,
@@ -229,8 +228,21 @@ static enum weft_reject check_deadline(const weft_sched *sched, const struct wef
     return WEFT_REJECT_DEADLINE;
 }
 
+/* Those in the background take no place of the queue from others. Twice as many as can run keep the worker busy. */
+static enum weft_reject check_background(const weft_sched *sched, uint32_t *retry_ms_out,
+                                         struct weft_errmsg *why) {
+    if (sched->n_background < 2 * sched->running_max) return WEFT_REJECT_NONE;
+    *retry_ms_out = RETRY_MIN_MS;
+    (void)weft_err_set(why, WEFT_E_FULL,
+                       "%u requests are in the background already, which is the limit",
+                       sched->n_background);
+    return WEFT_REJECT_QUEUE_FULL;
+}
+
 static enum weft_reject check_load(const weft_sched *sched, const struct weft_submit *submit,
                                    uint32_t *retry_ms_out, struct weft_errmsg *why) {
+    if (submit->priority == WEFT_PRIORITY_BACKGROUND)
+        return check_background(sched, retry_ms_out, why);
     enum weft_reject no = check_places(sched, submit, retry_ms_out, why);
     if (!no) no = check_tokens(sched, submit, retry_ms_out, why);
     if (!no) no = check_deadline(sched, submit, retry_ms_out, why);
@@ -250,8 +262,9 @@ static enum weft_reject take(weft_sched *sched, uint64_t now_us, uint32_t router
     enum weft_reject no =
         submit->resume ? WEFT_REJECT_NONE : check_load(sched, submit, retry_ms_out, why);
     if (no) return no;
-    struct payer *payer =
-        wefti_sched_request_reserve(sched, submit->tenant, submit->flow, submit->weight);
+    const struct request_payer who = {submit->tenant, submit->flow, submit->weight,
+                                      submit->priority == WEFT_PRIORITY_BACKGROUND};
+    struct payer *payer = wefti_sched_request_reserve(sched, &who);
     struct request *req = payer ? make_request(sched, now_us, router, submit) : NULL;
     if (!req) {
         *retry_ms_out = RETRY_MIN_MS;
