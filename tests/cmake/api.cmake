@@ -1,4 +1,4 @@
-foreach(name test_api_access test_api_error test_api_http test_api_keys test_api_metrics test_api_pace
+foreach(name test_api_access test_api_error test_api_http test_api_keys test_api_metrics test_api_multipart test_api_pace
              test_api_params test_api_recent test_api_state test_api_store)
   weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c LINKS weft_api weft_codec INSIDE api LABELS unit
             TIMEOUT 60)
@@ -17,6 +17,7 @@ weft_test(test_api_cluster SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_api_clust
 weft_test(sim_cluster SOURCES ${CMAKE_SOURCE_DIR}/tests/property/sim_cluster.c
           LINKS weft_api weft_traffic weft_base m INSIDE api LABELS property TIMEOUT 60)
 weft_fuzz(fuzz_request RUNS 20000 LINKS weft_api weft_codec INSIDE api)
+weft_fuzz(fuzz_multipart RUNS 20000 LINKS weft_api)
 foreach(symbol malloc calloc realloc)
   target_link_options(test_api_call PRIVATE -Wl,--wrap=${symbol})
 endforeach()
