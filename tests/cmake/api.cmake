@@ -1,4 +1,4 @@
-foreach(name test_api_access test_api_error test_api_http test_api_keys test_api_metrics test_api_multipart test_api_pace
+foreach(name test_api_access test_api_error test_api_http test_api_batches test_api_keys test_api_metrics test_api_multipart test_api_pace
              test_api_params test_api_recent test_api_state test_api_store)
   weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c LINKS weft_api weft_codec INSIDE api LABELS unit
             TIMEOUT 60)

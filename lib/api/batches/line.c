@@ -1,0 +1,170 @@
+/* A batch's lines, and the answers to them. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/batch.h"
+#include "base/check.h"
+#include "batches/lines.h"
+#include "codec/json_out.h"
+#include "kinds/kind.h"
+#include "params/json_read.h"
+
+#define VALUES_MAX (2u << 20) /* as of a request's body */
+#define DEPTH_MAX 66
+#define ID_HEAD "{\"id\":\"batch_req_"
+
+const weft_api_kind *wefti_api_batch_kind(struct weft_str path) {
+    static const char *const paths[] = {"/v1/chat/completions", "/v1/completions", "/v1/responses",
+                                        "/v1/embeddings", "/v1/messages"};
+    bool is_listed = false;
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+        is_listed = is_listed || weft_str_is(path, paths[i], strlen(paths[i]));
+    for (size_t i = 0; is_listed && wefti_api_kinds[i]; i++) {
+        const char *own = wefti_api_kinds[i]->path;
+        if (weft_str_is(path, own, strlen(own))) return wefti_api_kinds[i];
+    }
+    return NULL;
+}
+
+/* ------------------------------------------------------------------------------------ reading --- */
+
+static bool fail(struct weft_api_batch_fault *fault, const char *code, const char *param,
+                 const char *text) {
+    fault->code = code;
+    fault->param = param;
+    (void)snprintf(fault->message, sizeof fault->message, "%s", text);
+    return false;
+}
+
+static struct weft_str text_of(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_string(value)) return (struct weft_str){NULL, 0};
+    return (struct weft_str){json_string_value(value), json_string_length(value)};
+}
+
+static bool read_body(json_t *body, struct weft_api_batch_line *line,
+                      struct weft_api_batch_fault *fault) {
+    if (!json_is_object(body))
+        return fail(fault, "missing_required_parameter", "body", "'body' must be an object");
+    if (json_is_true(json_object_get(body, "stream")))
+        return fail(fault, "invalid_request", "body.stream", "the answer to a line is no stream");
+    line->body = json_dumps(body, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    if (!line->body) return fail(fault, "server_error", NULL, "out of memory");
+    line->n_body = strlen(line->body);
+    return true;
+}
+
+bool weft_api_batch_line_read(struct weft_str text, const char *endpoint,
+                              struct weft_api_batch_line *line,
+                              struct weft_api_batch_fault *fault) {
+    memset(line, 0, sizeof *line);
+    json_error_t where;
+    json_t *o = NULL;
+    if (weft_json_within(text.data, text.len, VALUES_MAX, DEPTH_MAX))
+        o = json_loadb(text.data, text.len, JSON_ALLOW_NUL, &where);
+    line->json = o;
+    if (!json_is_object(o))
+        return fail(fault, "invalid_json_line", NULL, "this line is no JSON object");
+    line->custom_id = text_of(o, "custom_id");
+    if (!line->custom_id.data || line->custom_id.len > 512)
+        return fail(fault, "missing_required_parameter", "custom_id",
+                    "'custom_id' must be a text of at most 512 bytes");
+    struct weft_str method = text_of(o, "method"), url = text_of(o, "url");
+    if (!WEFT_STR_IS(method, "POST"))
+        return fail(fault, "invalid_method", "method", "'method' must be \"POST\"");
+    line->kind = wefti_api_batch_kind(url);
+    if (!line->kind)
+        return fail(fault, "invalid_url", "url", "'url' must be one of " WEFTI_API_BATCH_ENDPOINTS);
+    if (endpoint && !weft_str_is(url, endpoint, strlen(endpoint)))
+        return fail(fault, "mismatched_endpoint", "url", "'url' must be the batch's 'endpoint'");
+    return read_body(json_object_get(o, "body"), line, fault);
+}
+
+void weft_api_batch_line_fini(struct weft_api_batch_line *line) {
+    json_decref(line->json);
+    free(line->body);
+    memset(line, 0, sizeof *line);
+}
+
+static bool is_blank(char c) {
+    return c == ' ' || c == '\t' || c == '\r';
+}
+
+bool weft_api_batch_next_line(struct weft_str *rest, struct weft_str *line_out) {
+    while (rest->len > 0) {
+        const char *end = memchr(rest->data, '\n', rest->len);
+        size_t n = end ? (size_t)(end - rest->data) : rest->len, n_used = end ? n + 1 : n;
+        *line_out = (struct weft_str){rest->data, n};
+        *rest = (struct weft_str){rest->data + n_used, rest->len - n_used};
+        size_t n_blank = 0;
+        while (n_blank < n && is_blank(line_out->data[n_blank]))
+            n_blank++;
+        if (n_blank < n) return true;
+    }
+    return false;
+}
+
+/* ------------------------------------------------------------------------------------ writing --- */
+
+void weft_api_batch_add_fault(struct weft_buf *list, const struct weft_api_batch_fault *fault,
+                              uint32_t idx) {
+    if (list->len) weft_buf_add_char(list, ',');
+    weft_buf_printf(list, "{\"code\":\"%s\",\"line\":", fault->code);
+    if (idx == UINT32_MAX)
+        weft_buf_add_str(list, "null");
+    else
+        weft_json_uint(list, (uint64_t)idx + 1);
+    weft_buf_add_str(list, ",\"message\":");
+    weft_json_str(list, fault->message, strlen(fault->message));
+    weft_buf_add_str(list, ",\"param\":");
+    if (fault->param)
+        weft_json_str(list, fault->param, strlen(fault->param));
+    else
+        weft_buf_add_str(list, "null");
+    weft_buf_add_char(list, '}');
+}
+
+/* The digits of a batch's own id. */
+static const char *digits_of(const char *batch_id) {
+    const char *digits = strrchr(batch_id, '_');
+    return digits ? digits + 1 : batch_id;
+}
+
+void weft_api_batch_write_answer(const struct weft_api_batch_answer *answer, struct weft_buf *out) {
+    struct weft_str body = answer->body;
+    while (body.len && (body.data[body.len - 1] == '\n' || body.data[body.len - 1] == '\r'))
+        body.len--;
+    WEFT_ASSERT(!memchr(body.data ? body.data : "", '\n', body.len)); /* or it would be two lines */
+    weft_buf_printf(out, ID_HEAD "%s%08x\",\"custom_id\":", digits_of(answer->batch_id),
+                    answer->idx);
+    weft_json_str(out, answer->custom_id.data, answer->custom_id.len);
+    weft_buf_add_str(out, ",\"response\":");
+    if (answer->status) {
+        weft_buf_printf(out, "{\"status_code\":%d,\"request_id\":", answer->status);
+        weft_json_str(out, answer->request_id, strlen(answer->request_id));
+        weft_buf_add_str(out, ",\"body\":");
+        weft_buf_add(out, body.data, body.len);
+        weft_buf_add_str(out, "},\"error\":null}\n");
+        return;
+    }
+    weft_buf_printf(out, "null,\"error\":{\"code\":\"%s\",\"message\":", answer->code);
+    weft_json_str(out, answer->message, strlen(answer->message));
+    weft_buf_add_str(out, "}}\n");
+}
+
+bool weft_api_batch_answered(struct weft_str answer, const char *batch_id, uint32_t *idx_out) {
+    char head[sizeof ID_HEAD + WEFT_API_STORED_ID_BYTES], number[9], *end = NULL;
+    int n = snprintf(head, sizeof head, ID_HEAD "%s", digits_of(batch_id));
+    WEFT_ASSERT(n > 0 && (size_t)n < sizeof head);
+    size_t n_head = (size_t)n;
+    if (answer.len < n_head + 9 || memcmp(answer.data, head, n_head) != 0) return false;
+    memcpy(number, answer.data + n_head, 8);
+    number[8] = '\0';
+    *idx_out = (uint32_t)strtoul(number, &end, 16);
+    return *end == '\0' && number[0] != '-' && number[0] != '+' && number[0] != ' ' &&
+           answer.data[n_head + 8] == '"';
+}
