@@ -40,6 +40,8 @@ struct weft_api_asker {
     uint32_t weight;
     uint64_t flow;
     uint64_t ttft_us, tpot_us;
+    bool
+        is_background; /* a batch's line: it waits as long as it takes (WEFT_PRIORITY_BACKGROUND) */
 };
 
 struct weft_api_call_request {

@@ -142,7 +142,7 @@ weft_api_call *weft_api_call_new(struct weft_api_state *api,
     call->created_s = request->now_s;
     call->arrived_us = request->now_us;
     uint64_t timeout_us = (uint64_t)api->settings.request_timeout_ms * 1000;
-    if (timeout_us) call->deadline_us = request->now_us + timeout_us;
+    if (timeout_us && !call->asker.is_background) call->deadline_us = request->now_us + timeout_us;
     return call;
 }
 
@@ -160,6 +160,7 @@ static void withdraw(weft_api_call *call) {
 static void count_choice(const struct choice *choice, enum weft_end reason, uint64_t now_us) {
     const struct job *job = choice->job;
     const weft_api_call *call = job->call;
+    if (call->asker.is_background) return; /* batches have counts of their own */
     struct weft_api_metrics_choice end = {
         .reason = reason,
         .arrived_us = call->arrived_us,
@@ -621,7 +622,9 @@ static void note_token(struct choice *choice, uint64_t now_us) {
     const weft_api_call *call = choice->job->call;
     struct weft_api_metrics *metrics = &call->api->metrics;
     metrics->n_generation_tokens++;
-    if (choice->first_us == 0) {
+    if (call->asker.is_background) { /* nobody feels its times */
+        if (choice->first_us == 0) choice->first_us = now_us;
+    } else if (choice->first_us == 0) {
         choice->first_us = now_us;
         weft_api_metrics_first_token(metrics, now_us - call->arrived_us, now_us / 1000);
     } else {
@@ -755,7 +758,7 @@ static void describe_job(const struct weft_api_upstream_job *upstream, uint64_t 
         .age_us = now_us - call->arrived_us,
         .sampling = call->params.sampling,
         .pooling = call->params.pooled.pooling,
-        .priority = service->priority,
+        .priority = asker->is_background ? WEFT_PRIORITY_BACKGROUND : service->priority,
         .ttft_us = asker->ttft_us ? asker->ttft_us : service->ttft_us,
         .tpot_us = asker->tpot_us ? asker->tpot_us : service->tpot_us,
         .tenant = asker->tenant,
