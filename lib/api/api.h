@@ -27,6 +27,8 @@ struct weft_api_settings {       /* from the command line */
     uint32_t max_queue;          /* prompts that wait meanwhile */
     uint64_t responses_bytes;    /* that are kept; 0: none are */
     uint32_t responses_ttl_s;
+    bool keeps_batches;        /* and files: there is a store for them */
+    uint64_t batch_file_bytes; /* of one file */
     bool prefix_cache;         /* the scheduler looks prompts up there, */
     bool prefix_cache_per_key; /* and tenants find their own only */
     int64_t started_s;         /* wall clock */

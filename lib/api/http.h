@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "api/batch.h"
 #include "api/call.h"
 #include "api/error.h"
 #include "api/keys.h"
@@ -42,15 +43,16 @@ struct weft_api_moment {
 };
 
 struct weft_api_route {
-    const char *path;          /* NULL: there is none */
-    bool is_post;              /* else GET and HEAD, */
-    bool is_dropped;           /* and DELETE */
-    bool is_prefix;            /* any path that begins so */
-    bool is_guarded;           /* by the API key, */
-    bool is_admins;            /* and that of an admin */
-    bool needs_model;          /* 503 while nothing is served */
-    bool is_live;              /* also as server-sent events: live.h */
-    bool is_watched;           /* for probes and metrics: answered in a spare place, too */
+    const char *path; /* NULL: there is none */
+    bool is_post;     /* else GET and HEAD, */
+    bool is_dropped;  /* and DELETE */
+    bool is_prefix;   /* any path that begins so */
+    bool is_guarded;  /* by the API key, */
+    bool is_admins;   /* and that of an admin */
+    bool needs_model; /* 503 while nothing is served */
+    bool is_stored;   /* of files and batches: `ask` says what; whoever keeps them answers */
+    bool is_live;     /* also as server-sent events: live.h */
+    bool is_watched;  /* for probes and metrics: answered in a spare place, too */
     const weft_api_kind *kind; /* of the call that answers; NULL: one of these does */
     void (*act)(struct weft_api_state *api, struct weft_api_error *error); /* 200 without a body */
     void (*answer)(const struct weft_api_state *api, const struct weft_api_span *path,
@@ -80,6 +82,29 @@ enum weft_api_http_status {
     WEFT_API_HTTP_REFUSED, /* `refusal` says why; no more bytes are taken */
 };
 
+/* What a request of a stored route wants. */
+enum weft_api_ask_op {
+    WEFT_API_ASK_NONE,
+    WEFT_API_ASK_FILE_UPLOAD,
+    WEFT_API_ASK_FILE_LIST,
+    WEFT_API_ASK_FILE_GET,
+    WEFT_API_ASK_FILE_CONTENT,
+    WEFT_API_ASK_FILE_DROP,
+    WEFT_API_ASK_BATCH_NEW,
+    WEFT_API_ASK_BATCH_LIST,
+    WEFT_API_ASK_BATCH_GET,
+    WEFT_API_ASK_BATCH_CANCEL,
+};
+
+struct weft_api_ask {
+    enum weft_api_ask_op op;
+    char id[WEFT_API_STORED_ID_BYTES];    /* of the file or batch; "": of none */
+    uint32_t limit;                       /* of a list: 1 to WEFT_API_LIST_MAX */
+    char after[WEFT_API_STORED_ID_BYTES]; /* the one before its first; "": none */
+};
+#define WEFT_API_LIST_MAX 100
+#define WEFT_API_LIST_USUAL 20
+
 struct weft_api_http { /* one request; the spans point into `head` */
     struct weft_api_state *api;
     llhttp_t parser;
@@ -96,8 +121,12 @@ struct weft_api_http { /* one request; the spans point into `head` */
     uint8_t method;
     struct weft_api_error refusal;
     struct weft_api_route route;
-    struct weft_buf body; /* its cost is taken from the shared budget */
-    uint64_t body_raw_bytes;
+    struct weft_api_ask ask; /* of a stored route */
+    struct weft_buf body;    /* its cost is taken from the shared budget */
+    /* An upload's body goes here instead; false: it is not wanted any more. Set once the head is there. */
+    bool (*sink)(void *to, const char *bytes, size_t n);
+    void *sink_to;
+    uint64_t n_body, body_raw_bytes;                /* without and with what chunks cost */
     char request_id[WEFT_REQUEST_ID_BYTES_MAX + 1]; /* see weft_api_http_request_id; "": none yet */
     char key_name[WEFT_API_KEY_NAME_BYTES_MAX + 1]; /* of the API key; "": none */
     struct weft_api_asker asks;                     /* its tenant, and what headers say */

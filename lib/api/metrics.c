@@ -368,6 +368,9 @@ static void render_http(const struct writer *w, const struct weft_api_metrics *m
             (double)m->n_stalled);
     counter(w, "resubmissions_total", "Requests submitted again after a break of the link.",
             (double)m->n_resubmitted);
+    head(w, "batch_requests_total", "counter", "Lines of batches that have their answers.");
+    sample(w, "batch_requests_total", ",status=\"completed\"", (double)m->n_batch_lines[0]);
+    sample(w, "batch_requests_total", ",status=\"failed\"", (double)m->n_batch_lines[1]);
 }
 
 static void render_counters(const struct writer *w, const struct weft_counters *counters) {

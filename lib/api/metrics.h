@@ -74,7 +74,8 @@ struct weft_api_metrics {
     uint32_t n_handlers, n_statuses, n_reasons;
     uint64_t rpc[2]; /* answered, failed */
     uint64_t n_connections, n_connections_refused, n_stalled, n_resubmitted;
-    uint64_t n_moved; /* requests, to another scheduler */
+    uint64_t n_moved;          /* requests, to another scheduler */
+    uint64_t n_batch_lines[2]; /* of batches: completed, failed */
     uint32_t n_open_connections;
     /* A new scheduler counts from 0; counts of earlier ones are kept here, so ours only grow. */
     struct weft_counters carried;

@@ -20,6 +20,9 @@ void wefti_api_http_check(struct weft_api_http *http);
  * refusal. */
 void wefti_api_http_read_wishes(struct weft_api_http *http);
 
+/* Of a stored route: what the request wants of files and batches, or the refusal. False: nothing that there is. */
+bool wefti_api_http_read_ask(struct weft_api_http *http);
+
 /* The methods of a route, for an Allow header. */
 const char *wefti_api_route_allow(const struct weft_api_route *route);
 

@@ -16,6 +16,7 @@
  * for endless chunk extensions. */
 #define BODY_OVERHEAD_BYTES 65536
 #define BODY_OVERHEAD_FACTOR 8
+#define FORM_BYTES 65536 /* around an uploaded file */
 
 /* ---------------------------------------------------------------------------- parsing heads --- */
 
@@ -155,6 +156,8 @@ const char *weft_api_http_request_id(struct weft_api_http *h) {
 /* Where nobody will read it, a body may have what costs no budget. */
 static uint64_t body_bytes_max(const struct weft_api_http *h) {
     uint64_t max = h->api->settings.max_body_bytes;
+    if (h->ask.op == WEFT_API_ASK_FILE_UPLOAD)
+        return h->api->settings.batch_file_bytes + FORM_BYTES;
     bool is_read = h->route.kind && h->method == HTTP_POST;
     return is_read || max < WEFT_API_SMALL_BYTES ? max : WEFT_API_SMALL_BYTES;
 }
@@ -162,7 +165,7 @@ static uint64_t body_bytes_max(const struct weft_api_http *h) {
 /* Refuses a body of `more` bytes beyond those that are there, if that is too much. */
 static bool is_too_large(struct weft_api_http *h, uint64_t more) {
     uint64_t max = body_bytes_max(h);
-    if (more <= max && h->body.len <= max - more) return false;
+    if (more <= max && h->n_body <= max - more) return false;
     weft_api_error_set(&h->refusal, 413, NULL, NULL, "the body is larger than %llu bytes",
                        (unsigned long long)max);
     return true;
@@ -217,6 +220,13 @@ static int on_chunk_header(llhttp_t *parser) {
 static int on_body(llhttp_t *parser, const char *at, size_t len) {
     struct weft_api_http *h = http_of(parser);
     if (h->refusal.status || is_too_large(h, len)) return 0;
+    h->n_body += len;
+    if (h->sink) {
+        if (!h->sink(h->sink_to, at, len))
+            h->sink = NULL; /* the answer is there; the rest is nobody's */
+        return 0;
+    }
+    if (h->ask.op == WEFT_API_ASK_FILE_UPLOAD) return 0;
     size_t before = h->body.len;
     uint64_t cost = weft_api_cost(before + len) - weft_api_cost(before);
     if (!weft_api_hold(h->api, cost)) {
@@ -330,7 +340,7 @@ static size_t take_body(struct weft_api_http *h, const char *bytes, size_t n) {
     if (status == HPE_PAUSED) used = (size_t)(llhttp_get_error_pos(&h->parser) - bytes);
     WEFT_ASSERT(used <= n);
     h->body_raw_bytes += used;
-    if (h->body_raw_bytes > BODY_OVERHEAD_BYTES + BODY_OVERHEAD_FACTOR * h->body.len)
+    if (h->body_raw_bytes > BODY_OVERHEAD_BYTES + BODY_OVERHEAD_FACTOR * h->n_body)
         weft_api_error_set(&h->refusal, 413, NULL, NULL, "the body's chunks are mostly overhead");
     look_at_request(h, status);
     return used;
@@ -350,5 +360,5 @@ uint64_t weft_api_http_body_max(const struct weft_api_http *h) {
     WEFT_ASSERT(h->head_done);
     bool is_chunked = h->parser.flags & F_CHUNKED;
     if (is_chunked) return body_bytes_max(h);
-    return h->body.len + h->parser.content_length; /* llhttp counts it down */
+    return h->n_body + h->parser.content_length; /* llhttp counts it down */
 }

@@ -264,6 +264,10 @@ static const struct weft_api_route routes[] = {
      .is_guarded = true,
      .is_dropped = true,
      .reply = reply_response},
+    {.path = "/v1/files", .is_guarded = true, .is_stored = true},
+    {.path = "/v1/files/", .is_prefix = true, .is_guarded = true, .is_stored = true},
+    {.path = "/v1/batches", .is_guarded = true, .is_stored = true},
+    {.path = "/v1/batches/", .is_prefix = true, .is_guarded = true, .is_stored = true},
     {.path = "/v1/models", .is_guarded = true, .answer = get_models},
     {.path = "/v1/models/", .is_guarded = true, .answer = get_models},
     {.path = "/v1/models/", .is_prefix = true, .is_guarded = true, .answer = get_model},
@@ -286,6 +290,7 @@ static const struct weft_api_route routes[] = {
 };
 
 const char *wefti_api_route_allow(const struct weft_api_route *route) {
+    if (route->is_stored) return "GET, HEAD, POST, DELETE, OPTIONS";
     if (route->is_dropped) return "GET, HEAD, DELETE, OPTIONS";
     return route->is_post ? "POST, OPTIONS" : "GET, HEAD, OPTIONS";
 }
@@ -354,6 +359,17 @@ static bool is_welcome_type(const struct weft_api_span *type, const struct weft_
     return is_plain || is_suffix;
 }
 
+/* A page can make a browser send a form to anybody without asking first, but not with a key of the page's own. */
+static bool is_welcome_upload(struct weft_api_http *h) {
+    if (h->is_gzip)
+        weft_api_error_set(&h->refusal, 415, NULL, NULL,
+                           "a file is uploaded as it is, not compressed");
+    if (h->origin.at && !h->authorization.at)
+        weft_api_error_set(&h->refusal, 415, NULL, NULL,
+                           "a web page uploads files with an Authorization header");
+    return !h->refusal.status;
+}
+
 void wefti_api_http_check(struct weft_api_http *h) {
     struct weft_api_error *no = &h->refusal;
     h->route = find_route(&h->path);
@@ -366,6 +382,7 @@ void wefti_api_http_check(struct weft_api_http *h) {
     bool is_method =
         route->is_post ? h->method == HTTP_POST : h->method == HTTP_GET || h->method == HTTP_HEAD;
     is_method = is_method || (route->is_dropped && h->method == HTTP_DELETE);
+    if (route->is_stored) is_method = wefti_api_http_read_ask(h);
     if (!is_method) {
         weft_api_error_set(no, 405, NULL, "method_not_allowed", "%s takes %s", route->path,
                            wefti_api_route_allow(route));
@@ -382,7 +399,15 @@ void wefti_api_http_check(struct weft_api_http *h) {
         weft_api_error_set(no, 403, NULL, "admins_only", WEFT_API_ADMINS_ONLY);
         return;
     }
-    if (route->is_post && !is_welcome_type(&h->content_type, &h->origin)) {
+    if (route->is_stored && !h->api->settings.keeps_batches) {
+        weft_api_error_set(no, 404, NULL, "not_found",
+                           "files and batches are not kept here: this server was started without "
+                           "--batch-store");
+        return;
+    }
+    bool is_post = route->is_post || h->ask.op == WEFT_API_ASK_BATCH_NEW;
+    if (h->ask.op == WEFT_API_ASK_FILE_UPLOAD && !is_welcome_upload(h)) return;
+    if (is_post && !is_welcome_type(&h->content_type, &h->origin)) {
         weft_api_error_set(no, 415, NULL, NULL,
                            "the body must be sent as Content-Type: application/json");
         return;
