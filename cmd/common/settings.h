@@ -238,6 +238,14 @@
       "memory for responses that are kept, to be gone on with or asked for; 0: none are")          \
     X(responses_ttl_s, U32, "responses-ttl", FRONT, 1, 31536000, "3600", "SECONDS",                \
       "how long each is kept at most")                                                             \
+    X(batch_store, TEXT, "batch-store", FRONT, 0, 0, NULL, "DIR",                                  \
+      "folder for /v1/files and /v1/batches, which are off without one")                           \
+    X(batch_store_bytes, SIZE, "batch-store-size", FRONT, 65536, 1e15, "4GiB", "SIZE",             \
+      "of all of its files; more wait, or are refused")                                            \
+    X(batch_file_bytes, SIZE, "batch-file-size", FRONT, 1024, 1e12, "200MiB", "SIZE",              \
+      "largest file that can be uploaded")                                                         \
+    X(batch_ttl_s, U32, "batch-ttl", FRONT, 1, 31536000, "2592000", "SECONDS",                     \
+      "how long files and batches that are over are kept")                                         \
     X(client_stall_timeout_ms, U32, "client-stall-timeout", FRONT, 100, WEFT_SETTING_MS_MAX,       \
       "60000", "MS", "drop a client that takes next to no bytes for so long")                      \
     X(request_timeout_ms, U32, "request-timeout", FRONT, 0, WEFT_SETTING_MS_MAX, "0", "MS",        \

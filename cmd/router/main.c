@@ -173,6 +173,8 @@ int main(int argc, char **argv) {
         .max_logprob_bytes = config->max_logprob_bytes,
         .responses_bytes = config->responses_bytes,
         .responses_ttl_s = config->responses_ttl_s,
+        .keeps_batches = config->batch_store != NULL,
+        .batch_file_bytes = config->batch_file_bytes,
         .request_timeout_ms = config->request_timeout_ms,
         .restart_grace_ms = config->restart_grace_ms,
         .max_queue = config->max_queue,

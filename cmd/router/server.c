@@ -424,6 +424,7 @@ static void be_replaced(struct server *server, uint64_t now_ms) {
     server->replaced_ms = server->drain_at_ms = now_ms;
     server->drain_until_ms = now_ms + server->config.drain_timeout_ms + 1;
     close_listeners(server);
+    wefti_batches_leave(&server->batches);
     weft_status_write(server->config.status_fd, "replaced", NULL);
 }
 
@@ -537,7 +538,7 @@ static uint32_t count_busy(const struct server *server) {
     const struct conn *conn;
     LIST_FOREACH(conn, &server->conns, entry)
     n += conn->is_writing || conn->out.len > 0 || conn->ops->is_busy(conn);
-    return n;
+    return n + wefti_batches_is_busy(&server->batches);
 }
 
 static void tell_supervisor(struct server *server, uint64_t now_ms) {
@@ -555,6 +556,7 @@ static void on_tick(uv_timer_t *timer) {
         next = LIST_NEXT(conn, entry);
         tick_conn(conn, now_ms);
     }
+    wefti_batches_tick(&server->batches, now_ms);
     if (hands_over(server, now_ms)) be_replaced(server, now_ms);
     if (!server->drain_at_ms || now_ms < server->drain_at_ms) return;
     if (!server->drain_until_ms) drain(server);
@@ -574,6 +576,7 @@ static void on_turn(uv_prepare_t *prepare) {
     struct server *server = prepare->data;
     server->n_turns++;
     weft_api_live_look(&server->live, weft_now_ms());
+    wefti_batches_turn(&server->batches);
     for (int pass = 0; pass < TURN_PASSES_MAX && (pass == 0 || !TAILQ_EMPTY(&server->awake));
          pass++) {
         const struct conn *last = TAILQ_LAST(&server->awake, conns_awake);
@@ -587,13 +590,14 @@ static void on_turn(uv_prepare_t *prepare) {
         weft_api_calls_unpark(&server->api, now_us);
         weft_api_upstream_pump(&server->api, now_us);
     }
-    if (!TAILQ_EMPTY(&server->awake))
+    if (!TAILQ_EMPTY(&server->awake) || wefti_batches_is_awake(&server->batches))
         (void)uv_idle_start(&server->again, on_again);
     else
         (void)uv_idle_stop(&server->again);
     const struct weft_api_upstream *upstream = &server->api.upstream;
     bool serves = upstream->has_snapshot && upstream->snapshot.serving && upstream->is_up;
-    if (server->was_ready || !serves) return;
+    bool reads_store = server->batches.state == BATCHES_OPENING && !server->batches.has_complained;
+    if (server->was_ready || !serves || reads_store) return;
     if (server->n_listeners == 0) server->replacing.take(server);
     if (server->n_listeners > 0 && !server->has_failed) say_ready(server);
 }
@@ -626,6 +630,8 @@ weft_err wefti_server_init(struct server *server, int signal_fd, struct weft_err
     TAILQ_INIT(&server->awake);
     TAILQ_INIT(&server->spare);
     wefti_work_init(&server->work, &server->loop);
+    weft_err err = wefti_batches_init(&server->batches, server, why);
+    if (err) return err;
     bool is_fine = uv_loop_init(&server->loop) == 0 && poll_links(server) &&
                    uv_poll_init(&server->loop, &server->signal_poll, signal_fd) == 0 &&
                    uv_timer_init(&server->loop, &server->tick) == 0 &&
@@ -635,7 +641,9 @@ weft_err wefti_server_init(struct server *server, int signal_fd, struct weft_err
     is_fine = is_fine && uv_poll_start(&server->signal_poll, UV_READABLE, on_signal) == 0 &&
               uv_timer_start(&server->tick, on_tick, TICK_MS, TICK_MS) == 0 &&
               uv_prepare_start(&server->turn, on_turn) == 0;
-    return is_fine ? WEFT_OK : weft_err_set(why, WEFT_E_IO, "cannot set up the event loop");
+    if (!is_fine) return weft_err_set(why, WEFT_E_IO, "cannot set up the event loop");
+    wefti_batches_open(&server->batches);
+    return WEFT_OK;
 }
 
 void wefti_server_run(struct server *server) {
@@ -650,8 +658,10 @@ static void close_handle(uv_handle_t *handle, void *context) {
 void wefti_server_fini(struct server *server) {
     while (!LIST_EMPTY(&server->conns))
         wefti_conn_close(LIST_FIRST(&server->conns));
+    wefti_batches_stop(&server->batches);
     uv_walk(&server->loop, close_handle, NULL);
     (void)uv_run(&server->loop, UV_RUN_DEFAULT); /* also waits for calls in libuv's pool */
+    wefti_batches_fini(&server->batches);
     (void)uv_loop_close(&server->loop);
     weft_api_live_fini(&server->live);
     weft_buf_fini(&server->scratch);

@@ -28,6 +28,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/file.h"
+#include "batches/batches.h"
 #include "common/config.h"
 #include "handover.h"
 #include "scheduler_link.h"
@@ -129,6 +130,7 @@ struct server {
     uint64_t prepared_turn; /* the last one in which it prepared calls, */
     size_t prepared_bytes;  /* and their bytes */
     struct work_queue work; /* what the loop must not do itself */
+    struct batches batches; /* and files, that are kept */
     uint64_t complained_ms; /* when the log last heard about clients */
     uint32_t n_muted;       /* messages left out since */
     enum weft_api_access_format access_format;

@@ -1,0 +1,358 @@
+/* What threads do for a batch: its files are read, checked, written and ended. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "batches/run.h"
+#include "codec/digest.h"
+
+#define FAULTS_BYTES_MAX (32u << 10)
+#define EXPIRED_BYTES 65536 /* of answers that are written at a time */
+
+static struct batch_run *run_of(struct batch_op *op) {
+    _Static_assert(offsetof(struct batch_run, op) == 0, "one address for both");
+    return (struct batch_run *)op;
+}
+
+/* ------------------------------------------------------------------------------ checking lines --- */
+
+struct named { /* a line, to find two of one name */
+    struct weft_digest name;
+    uint32_t idx;
+};
+
+struct checking {
+    struct batch_run *run;
+    struct named *names;
+    uint32_t cap;
+    struct weft_buf faults;
+    uint32_t n_faults;
+};
+
+static void add_fault(struct checking *c, const struct weft_api_batch_fault *fault, uint32_t idx) {
+    if (c->n_faults++ < WEFT_API_BATCH_FAULTS_MAX) weft_api_batch_add_fault(&c->faults, fault, idx);
+}
+
+static bool grow(struct checking *c) {
+    struct batch_run *run = c->run;
+    if (run->n_places < c->cap) return true;
+    uint32_t cap = c->cap ? 2 * c->cap : 256;
+    struct line_place *places = realloc(run->places, cap * sizeof *places);
+    if (places) run->places = places;
+    struct named *names = realloc(c->names, cap * sizeof *names);
+    if (names) c->names = names;
+    if (!places || !names) return false;
+    c->cap = cap;
+    return true;
+}
+
+static weft_err check_line(struct checking *c, struct weft_str text, uint64_t at,
+                           struct weft_errmsg *why) {
+    struct batch_run *run = c->run;
+    struct weft_api_batch_line line;
+    struct weft_api_batch_fault fault = {"invalid_json_line", NULL, "this line is too long"};
+    if (!grow(c)) return weft_err_set(why, WEFT_E_NOMEM, "no memory for the lines of a batch");
+    uint32_t idx = run->n_places++;
+    run->places[idx] = (struct line_place){.at = at, .n_bytes = (uint32_t)text.len};
+    c->names[idx] = (struct named){.idx = idx};
+    if (text.len > run->line_bytes_max) {
+        add_fault(c, &fault, idx);
+        return WEFT_OK;
+    }
+    if (weft_api_batch_line_read(text, run->batch.endpoint, &line, &fault))
+        c->names[idx].name = weft_digest_of("custom_id", line.custom_id.data, line.custom_id.len);
+    else
+        add_fault(c, &fault, idx);
+    weft_api_batch_line_fini(&line);
+    return WEFT_OK;
+}
+
+static weft_err check_lines(struct checking *c, FILE *in, struct weft_errmsg *why) {
+    char *text = NULL;
+    size_t cap = 0;
+    uint64_t at = 0;
+    ssize_t n;
+    weft_err err = WEFT_OK;
+    while (!err && (n = getline(&text, &cap, in)) > 0) {
+        struct weft_str rest = {text, (size_t)n}, line;
+        if (c->run->n_places >= WEFT_API_BATCH_LINES_MAX) {
+            struct weft_api_batch_fault fault = {"too_many_requests", NULL, ""};
+            (void)snprintf(fault.message, sizeof fault.message, "a batch has at most %u requests",
+                           WEFT_API_BATCH_LINES_MAX);
+            add_fault(c, &fault, UINT32_MAX);
+            break;
+        }
+        if (weft_api_batch_next_line(&rest, &line)) err = check_line(c, line, at, why);
+        at += (uint64_t)n;
+    }
+    if (!err && ferror(in)) err = weft_err_set(why, WEFT_E_IO, "cannot read the input file");
+    free(text);
+    return err;
+}
+
+static int by_name(const void *a, const void *b) {
+    const struct named *x = a, *y = b;
+    if (x->name.hi != y->name.hi) return x->name.hi < y->name.hi ? -1 : 1;
+    if (x->name.lo != y->name.lo) return x->name.lo < y->name.lo ? -1 : 1;
+    return x->idx < y->idx ? -1 : x->idx > y->idx;
+}
+
+/* The second of two is at fault. */
+static void check_names(struct checking *c) {
+    const struct weft_api_batch_fault fault = {"duplicate_custom_id", "custom_id",
+                                               "an earlier line has the same 'custom_id'"};
+    uint32_t n = c->run->n_places;
+    if (n == 0) {
+        const struct weft_api_batch_fault empty = {"empty_file", NULL, "the file has no requests"};
+        if (c->n_faults == 0) add_fault(c, &empty, UINT32_MAX);
+        return;
+    }
+    qsort(c->names, n, sizeof *c->names, by_name);
+    for (uint32_t i = 1; i < n; i++) {
+        const struct weft_digest *a = &c->names[i - 1].name, *b = &c->names[i].name;
+        bool is_named = (a->hi | a->lo) != 0;
+        if (is_named && a->hi == b->hi && a->lo == b->lo) add_fault(c, &fault, c->names[i].idx);
+    }
+}
+
+static weft_err check_input(struct batch_run *run, struct weft_errmsg *why) {
+    struct checking c = {.run = run};
+    weft_err err = WEFT_E_NOMEM;
+    weft_buf_init(&c.faults, FAULTS_BYTES_MAX);
+    int fd = fcntl(run->input_fd, F_DUPFD_CLOEXEC, 0);
+    FILE *in = fd >= 0 ? fdopen(fd, "r") : NULL;
+    if (!in) {
+        if (fd >= 0) (void)close(fd);
+        return weft_err_set(why, err, "no memory to read a batch");
+    }
+    err = check_lines(&c, in, why);
+    (void)fclose(in);
+    if (!err) check_names(&c);
+    if (!err && c.n_faults > 0) {
+        struct weft_buf list;
+        weft_buf_init(&list, FAULTS_BYTES_MAX + 2);
+        weft_buf_printf(&list, "[%s]", weft_buf_cstr(&c.faults));
+        run->faults = list.failed ? NULL : strdup(weft_buf_cstr(&list));
+        weft_buf_fini(&list);
+        if (!run->faults) err = WEFT_E_NOMEM;
+    }
+    free(c.names);
+    weft_buf_fini(&c.faults);
+    return err;
+}
+
+/* --------------------------------------------------------------------------- what is there already --- */
+
+/* Marks the lines that an answer file answers; cuts off a last one that is not whole. */
+static weft_err recover(struct batch_run *run, int which, struct weft_errmsg *why) {
+    char *text = NULL;
+    size_t cap = 0;
+    ssize_t n;
+    uint64_t at = 0;
+    int fd = fcntl(run->fds[which], F_DUPFD_CLOEXEC, 0);
+    FILE *in = fd >= 0 ? fdopen(fd, "r") : NULL;
+    if (!in) {
+        if (fd >= 0) (void)close(fd);
+        return weft_err_set(why, WEFT_E_NOMEM, "no memory to read a batch");
+    }
+    while ((n = getline(&text, &cap, in)) > 0 && text[n - 1] == '\n') {
+        uint32_t idx;
+        bool is_fair =
+            weft_api_batch_answered((struct weft_str){text, (size_t)n}, run->batch.id, &idx) &&
+            idx < run->n_places && !run->places[idx].is_taken;
+        if (!is_fair) break;
+        run->places[idx].is_taken = true;
+        run->n_answers[which]++;
+        at += (uint64_t)n;
+    }
+    free(text);
+    (void)fclose(in);
+    run->n_bytes[which] = at;
+    if (ftruncate(run->fds[which], (off_t)at) == 0) return WEFT_OK;
+    return wefti_disk_err("cannot cut", run->paths[which], why);
+}
+
+static weft_err open_answers(struct batch_run *run, struct weft_errmsg *why) {
+    weft_err err = WEFT_OK;
+    const char *const ids[] = {run->batch.output, run->batch.error};
+    for (int i = 0; i < N_ANSWERS && !err; i++) {
+        wefti_batch_path(run->folder, BATCH_PATH_BYTES, ids[i], run->paths[i]);
+        run->fds[i] = open(run->paths[i], O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        err = run->fds[i] < 0 ? wefti_disk_err("cannot open", run->paths[i], why)
+                              : recover(run, i, why);
+    }
+    if (!err) err = wefti_disk_sync_folder(run->paths[0], why);
+    return err;
+}
+
+void wefti_batch_run_forget(struct batch_run *run) {
+    if (run->input_fd >= 0) (void)close(run->input_fd);
+    run->input_fd = -1;
+    for (int i = 0; i < N_ANSWERS; i++) {
+        if (run->fds[i] >= 0) (void)close(run->fds[i]);
+        run->fds[i] = -1;
+        run->n_answers[i] = 0;
+        run->n_bytes[i] = 0;
+    }
+    free(run->places);
+    run->places = NULL;
+    run->n_places = run->next = 0;
+    free(run->faults);
+    run->faults = NULL;
+}
+
+void wefti_batch_open_in_thread(struct batch_op *op) {
+    struct batch_run *run = run_of(op);
+    struct weft_api_batch *batch = &run->batch;
+    char path[WEFT_BATCH_PATH_BYTES];
+    wefti_batch_path(run->folder, BATCH_PATH_BYTES, batch->input, path);
+    run->input_fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (run->input_fd >= 0) {
+        op->err = check_input(run, &op->why);
+    } else if (errno == ENOENT) {
+        run->faults =
+            strdup("[{\"code\":\"file_not_found\",\"line\":null,\"message\":\"the input file is "
+                   "gone\",\"param\":\"input_file_id\"}]");
+        if (!run->faults) op->err = WEFT_E_NOMEM;
+    } else {
+        op->err = wefti_disk_err("cannot open", path, &op->why);
+    }
+    if (!op->err && !run->faults) op->err = open_answers(run, &op->why);
+    if (!op->err) {
+        batch->n_total = run->n_places;
+        batch->errors = run->faults;
+        if (run->faults)
+            weft_api_batch_enter(batch, WEFT_API_BATCH_FAILED, run->now_s);
+        else if (batch->status == WEFT_API_BATCH_VALIDATING)
+            weft_api_batch_enter(batch, WEFT_API_BATCH_IN_PROGRESS, run->now_s);
+        op->err = wefti_batch_keep_in_thread(run->folder, batch, &op->why);
+        batch->errors = NULL;
+    }
+    if (op->err) wefti_batch_run_forget(run);
+}
+
+/* ------------------------------------------------------------------------------ reading, writing --- */
+
+/* The line's text was checked when the batch was opened; it is not to be trusted to be the same. */
+static weft_err read_line(struct batch_run *run, struct batch_item *item, struct weft_errmsg *why) {
+    const struct line_place *place = &run->places[item->idx];
+    char *text = malloc((size_t)place->n_bytes + 1);
+    if (!text)
+        return weft_err_set(why, WEFT_E_NOMEM, "no memory for a line of %u bytes", place->n_bytes);
+    weft_err err =
+        wefti_disk_read(run->input_fd, "the input file", place->at, text, place->n_bytes, why);
+    if (!err)
+        item->is_fair = weft_api_batch_line_read((struct weft_str){text, place->n_bytes},
+                                                 run->batch.endpoint, &item->line, &item->fault);
+    free(text);
+    return err;
+}
+
+void wefti_batch_read_in_thread(struct batch_op *op) {
+    struct run_read *read = (struct run_read *)op;
+    for (uint32_t i = 0; i < read->n && !op->err; i++)
+        op->err = read_line(read->run, read->items[i], &op->why);
+}
+
+void wefti_batch_write_in_thread(struct batch_op *op) {
+    struct run_write *write = (struct run_write *)op;
+    struct batch_run *run = write->run;
+    for (int i = 0; i < N_ANSWERS && !op->err; i++) {
+        struct weft_buf *bytes = &write->bytes[i];
+        op->err = wefti_disk_append(run->fds[i], run->paths[i], run->n_bytes[i], bytes->data,
+                                    bytes->len, &op->why);
+        if (op->err) return;
+        run->n_bytes[i] += bytes->len;
+        weft_buf_fini(bytes);
+    }
+}
+
+/* --------------------------------------------------------------------------------------- ending --- */
+
+static weft_err flush_expired(struct batch_run *run, struct weft_buf *out,
+                              struct weft_errmsg *why) {
+    if (out->failed) return weft_err_set(why, WEFT_E_NOMEM, "no memory for answers");
+    weft_err err = wefti_disk_append(run->fds[ANSWERS_ERROR], run->paths[ANSWERS_ERROR],
+                                     run->n_bytes[ANSWERS_ERROR], out->data, out->len, why);
+    if (!err) run->n_bytes[ANSWERS_ERROR] += out->len;
+    weft_buf_clear(out);
+    return err;
+}
+
+/* After an error the batch is opened again, and what is there then counts. */
+static weft_err write_expired(struct batch_run *run, struct weft_errmsg *why) {
+    struct weft_buf out;
+    weft_err err = WEFT_OK;
+    weft_buf_init(&out, 2 * EXPIRED_BYTES);
+    for (uint32_t i = 0; i < run->n_places && !err; i++) {
+        if (run->places[i].is_taken) continue;
+        struct batch_item item = {.run = run, .idx = i};
+        err = read_line(run, &item, why);
+        const struct weft_api_batch_answer answer = {
+            .batch_id = run->batch.id,
+            .idx = i,
+            .custom_id = item.line.custom_id,
+            .code = "batch_expired",
+            .message = "this request could not be computed before the completion window expired"};
+        if (!err) weft_api_batch_write_answer(&answer, &out);
+        weft_api_batch_line_fini(&item.line);
+        run->n_answers[ANSWERS_ERROR]++;
+        if (!err && out.len >= EXPIRED_BYTES) err = flush_expired(run, &out, why);
+    }
+    if (!err) err = flush_expired(run, &out, why);
+    weft_buf_fini(&out);
+    return err;
+}
+
+void wefti_batch_answer_file(const struct batch_run *run, int which, struct weft_api_file *out) {
+    const struct weft_api_batch *batch = &run->batch;
+    memset(out, 0, sizeof *out);
+    (void)snprintf(out->id, sizeof out->id, "%s",
+                   which == ANSWERS_OUTPUT ? batch->output : batch->error);
+    (void)snprintf(out->name, sizeof out->name, "%s_%s.jsonl", batch->id,
+                   which == ANSWERS_OUTPUT ? "output" : "error");
+    (void)snprintf(out->purpose, sizeof out->purpose, "batch_output");
+    out->tenant = batch->tenant;
+    out->bytes = run->n_bytes[which];
+    out->created_s = run->now_s;
+    out->expires_s = run->now_s + (int64_t)run->ttl_s;
+}
+
+/* The files first: once the batch is over nobody asks for what they are any more. */
+static weft_err end_answers(struct batch_run *run, struct weft_errmsg *why) {
+    weft_err err = WEFT_OK;
+    bool *const has[] = {&run->batch.has_output, &run->batch.has_error};
+    for (int i = 0; i < N_ANSWERS && !err; i++) {
+        struct weft_api_file file;
+        *has[i] = run->n_bytes[i] > 0;
+        wefti_batch_answer_file(run, i, &file);
+        if (*has[i])
+            err = wefti_batch_keep_file_in_thread(run->folder, &file, why);
+        else
+            (void)unlink(run->paths[i]);
+    }
+    return err;
+}
+
+void wefti_batch_close_in_thread(struct batch_op *op) {
+    struct batch_run *run = run_of(op);
+    struct weft_api_batch *batch = &run->batch;
+    if (run->expires) op->err = write_expired(run, &op->why);
+    if (!op->err) op->err = end_answers(run, &op->why);
+    if (op->err) return;
+    batch->n_completed = run->n_answers[ANSWERS_OUTPUT];
+    batch->n_failed = run->n_answers[ANSWERS_ERROR];
+    bool is_cancelled = batch->status == WEFT_API_BATCH_CANCELLING;
+    if (!is_cancelled) weft_api_batch_enter(batch, WEFT_API_BATCH_FINALIZING, run->now_s);
+    weft_api_batch_enter(batch,
+                         is_cancelled   ? WEFT_API_BATCH_CANCELLED
+                         : run->expires ? WEFT_API_BATCH_EXPIRED
+                                        : WEFT_API_BATCH_COMPLETED,
+                         run->now_s);
+    op->err = wefti_batch_keep_in_thread(run->folder, batch, &op->why);
+}
