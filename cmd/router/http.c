@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "batches/ask.h"
 #include "server.h"
 
 #define PIPELINE_BYTES_MAX 65536
@@ -39,7 +40,8 @@ struct http {
     struct weft_api_http request;
     struct weft_api_pace pace;        /* of its body */
     weft_api_call *call;              /* that answers it */
-    struct weft_api_live_stream live; /* or events of /stats do */
+    struct weft_api_live_stream live; /* or events of /stats do, */
+    struct batch_ask *ask;            /* or who keeps files and batches */
     bool has_begun, is_stream;        /* the response */
     uint64_t begun_us;                /* the request's first byte */
     bool is_logged;                   /* in the access log */
@@ -84,7 +86,9 @@ static void finish_response(struct http *h) {
     weft_api_http_over(&h->request, weft_now_us() - h->begun_us);
     log_access(h);
     weft_api_call_drop(h->call);
+    wefti_ask_drop(h->ask);
     h->call = NULL;
+    h->ask = NULL;
     if (!h->request.keep_alive) {
         bool is_unread = !h->request.message_done;
         h->phase = HTTP_ENDED;
@@ -245,6 +249,51 @@ static void begin_live(struct http *h) {
     refuse(h, &error);
 }
 
+/* A file's bytes, as a thread reads them and the socket takes them. */
+static void pump_file(struct http *h) {
+    struct conn *conn = h->conn;
+    struct weft_buf *piece = &conn->server->scratch;
+    for (int i = 0; i < PIECES_PER_TURN && !wefti_conn_is_full(conn); i++) {
+        weft_buf_clear(piece);
+        enum ask_piece status = wefti_ask_piece(h->ask, piece);
+        if (status == ASK_PIECE_WAIT) return;
+        if (status == ASK_PIECE_FAILED) {
+            wefti_conn_close(conn);
+            return;
+        }
+        if (!h->has_begun) begin_pieces(h, "application/jsonl", NULL);
+        add_piece(h, piece);
+        if (status == ASK_PIECE_WHOLE) {
+            weft_api_http_end(&h->request, &conn->out);
+            finish_response(h);
+            return;
+        }
+        wefti_conn_flush(conn);
+        if (conn->is_closing) return;
+    }
+}
+
+/* Answers once that can be done, even in the middle of a body. */
+static void pump_ask(struct http *h) {
+    struct conn *conn = h->conn;
+    switch (wefti_ask_state(h->ask)) {
+    case ASK_WORKING:
+        if (h->phase != HTTP_READING || conn->is_reading || wefti_ask_is_full(h->ask)) return;
+        weft_api_pace_begin(&h->pace, weft_now_ms());
+        wefti_conn_read(conn, true);
+        return;
+    case ASK_SENDING:
+        pump_file(h);
+        return;
+    case ASK_ANSWERED:
+        break;
+    }
+    struct weft_api_answer answer = wefti_ask_answer(h->ask);
+    h->phase = HTTP_BUSY;
+    weft_api_http_respond_with(&h->request, &answer, wall_clock_s(), &conn->out);
+    finish_response(h);
+}
+
 /* --------------------------------------------------------------------------------- requests --- */
 
 static void on_wake(weft_api_call *call) {
@@ -274,8 +323,33 @@ static void start_call(struct http *h) {
         refuse_with(h, 500, NULL, "out of memory");
 }
 
+static void wake_ask(void *owner) {
+    struct http *h = owner;
+    wefti_conn_awake(h->conn);
+}
+
+/* The head is there. */
+static void begin_ask(struct http *h) {
+    struct weft_api_http *request = &h->request;
+    bool is_asked = request->route.is_stored && request->method != HTTP_OPTIONS;
+    if (!is_asked || request->status == WEFT_API_HTTP_REFUSED) return;
+    h->ask = wefti_ask_new(&h->conn->server->batches, request, wake_ask, h);
+    if (h->ask && wefti_ask_is_upload(h->ask)) {
+        request->sink = wefti_ask_take;
+        request->sink_to = h->ask;
+    }
+    if (h->ask) return;
+    weft_api_error_set(&request->refusal, 500, NULL, NULL, "out of memory");
+    request->status = WEFT_API_HTTP_REFUSED;
+}
+
 static void handle(struct http *h) {
     h->phase = HTTP_BUSY;
+    if (h->ask) {
+        wefti_ask_go(h->ask, &h->request.body);
+        pump_ask(h);
+        return;
+    }
     if (h->request.route.kind && h->request.method != HTTP_OPTIONS) {
         start_call(h);
         return;
@@ -336,6 +410,7 @@ static size_t take(struct http *h, const char *bytes, size_t n) {
         count_request(h);
         weft_api_pace_begin(&h->pace, after_output_ms(h, h->last_byte_ms));
         if (h->conn->place == CONN_SPARE_PLACE) use_spare_place(h);
+        begin_ask(h);
     }
     if (request->body.len > before) weft_api_pace_add(&h->pace, request->body.len - before);
     if (request->status == WEFT_API_HTTP_REFUSED) {
@@ -347,6 +422,8 @@ static size_t take(struct http *h, const char *bytes, size_t n) {
         weft_buf_add_str(&h->conn->out, "HTTP/1.1 100 Continue\r\n\r\n");
         wefti_conn_flush(h->conn);
     }
+    if (h->ask && h->phase == HTTP_READING && wefti_ask_is_full(h->ask))
+        wefti_conn_read(h->conn, false);
     return used;
 }
 
@@ -389,7 +466,7 @@ static void on_eof(struct conn *conn) {
     struct http *h = conn->proto;
     /* A half-closed client gets answers already made; one that waits for an answer is gone. Bytes
      * that only wait for their turn are handled first. */
-    bool is_waiting = h->call || h->live.live;
+    bool is_waiting = h->call || h->live.live || h->ask;
     h->has_eof = h->pending.len > 0 && !is_waiting;
     if (h->has_eof) return;
     if (is_waiting) {
@@ -404,6 +481,7 @@ static void on_turn(struct conn *conn) {
     struct http *h = conn->proto;
     if (h->call) pump(h);
     if (h->live.live) pump_live(h);
+    if (h->ask) pump_ask(h);
     if (conn->is_closing || !is_in_head(h) || conn->is_writing) return;
     if (h->pending.len && has_had_turn(h)) {
         wefti_conn_awake(conn);
@@ -415,7 +493,7 @@ static void on_turn(struct conn *conn) {
         feed(h, bytes.data, bytes.len);
         weft_buf_fini(&bytes);
     }
-    bool is_gone = h->has_eof && (h->call || !h->pending.len);
+    bool is_gone = h->has_eof && (h->call || h->ask || !h->pending.len);
     if (is_gone && !conn->is_closing) on_eof(conn);
     if (!conn->is_closing && h->pending.len <= PIPELINE_BYTES_MAX) wefti_conn_read(conn, true);
 }
@@ -451,7 +529,7 @@ static void on_tick(struct conn *conn, uint64_t now_ms) {
     } else if (is_in_head(h)) {
         if (spent_ms > config->idle_timeout_ms)
             refuse_with(h, 408, NULL, "the request's head is late");
-    } else if (h->phase == HTTP_READING) {
+    } else if (h->phase == HTTP_READING && conn->is_reading) {
         if (weft_api_pace_is_late(&h->pace, weft_api_http_body_max(&h->request),
                                   config->idle_timeout_ms, now_ms))
             refuse_with(h, 408, NULL, "the request's body is late");
@@ -468,6 +546,10 @@ static void on_give_up(struct conn *conn) {
     weft_api_error_leaving(&error);
     if (h->call)
         end_call(h, &error);
+    else if (h->ask && h->has_begun)
+        wefti_conn_close(conn);
+    else if (h->ask)
+        refuse(h, &error);
     else if (h->phase == HTTP_READING && h->request.head.len > 0)
         refuse(h, &error);
 }
@@ -487,7 +569,9 @@ static void on_close(struct conn *conn) {
         log_access(h);
     }
     weft_api_call_drop(h->call);
+    wefti_ask_drop(h->ask);
     h->call = NULL;
+    h->ask = NULL;
     weft_api_live_end(&h->live);
     h->phase = HTTP_ENDED;
     weft_api_http_fini(&h->request);
