@@ -407,15 +407,10 @@ static int dispatch_request(struct rpc *rpc, const struct weft_api_rpc_request *
             count_success(rpc);
         return error.status ? error.status : 200;
     }
-    if (method->answer) {
-        const struct weft_api_moment moment = {weft_now_ms(), weft_mem_resident_bytes()};
-        weft_api_rpc_answer(api_of(rpc), method, request->msgid, &moment, &rpc->conn->out);
-        count_success(rpc);
-        return 200;
-    }
-    WEFT_ASSERT(method->refusal);
-    respond_error(rpc, request->msgid, 400, method->refusal);
-    return 400;
+    const struct weft_api_moment moment = {weft_now_ms(), weft_mem_resident_bytes()};
+    weft_api_rpc_answer(api_of(rpc), method, request->msgid, &moment, &rpc->conn->out);
+    count_success(rpc);
+    return 200;
 }
 
 static void dispatch(struct rpc *rpc, const struct weft_api_rpc_request *request) {

@@ -49,8 +49,7 @@ struct weft_api_rpc_method {
     void (*answer)(const struct weft_api_state *api, const struct weft_api_moment *moment,
                    struct weft_writer *w);                                 /* without a call */
     void (*act)(struct weft_api_state *api, struct weft_api_error *error); /* the result is {} */
-    bool is_cancel;      /* answered by the connection */
-    const char *refusal; /* what is not there yet */
+    bool is_cancel; /* answered by the connection */
 };
 
 /* False: no such method. */

@@ -39,6 +39,27 @@ static struct weft_api_state *make_state(void) {
     return &api;
 }
 
+/* Models are there for several things; the body's last byte, if it is a blank, says for which. */
+static void wish_for(struct weft_api_state *api, uint8_t byte) {
+    static char query[] = "query", before[] = "Query: ", yes[] = "yes";
+    static struct weft_model_prompt prompts[] = {{query, before}};
+    static char *labels[] = {yes};
+    static struct weft_model_pooling model = {.kind = WEFT_POOLING_LAST,
+                                              .normalises = true,
+                                              .n_tokens_max = 64,
+                                              .n_prompts = 1,
+                                              .n_labels = 1,
+                                              .prompts = prompts,
+                                              .default_prompt = UINT32_MAX,
+                                              .labels = labels};
+    enum weft_model_task task = byte == '\t'   ? WEFT_MODEL_EMBEDS
+                                : byte == '\n' ? WEFT_MODEL_CLASSIFIES
+                                               : WEFT_MODEL_GENERATES;
+    api->limits.shape = (struct weft_pooling_shape){.n_hidden = 320, .n_labels = 1};
+    api->limits.purpose = (struct weft_api_purpose){
+        .task = task, .model = &model, .judges = byte == '\r', .yes_id = 5, .no_id = 6};
+}
+
 static void on_wake(weft_api_call *call) {
     (void)call;
 }
@@ -56,7 +77,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
         n_kinds++;
     WEFT_ASSERT(n_kinds > 0);
     /* Between them bit 2: MessagePack; bits 4 and 5 make digits and letters of them. */
-    uint32_t kind = (bytes[0] & 3) | (bytes[0] & 8) >> 1 | (bytes[0] & 0x40) >> 3;
+    uint32_t kind =
+        (bytes[0] & 3) | (bytes[0] & 8) >> 1 | (bytes[0] & 0x40) >> 3 | (bytes[0] & 0x80) >> 3;
+    wish_for(api, bytes[n - 1]);
     const struct weft_api_call_request request = {.kind = wefti_api_kinds[kind % n_kinds],
                                                   .body = &body,
                                                   .request_id = "fuzz",
@@ -80,6 +103,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     if (!call->error.status && is_generation && call->params.n_prompts > 0) {
         WEFT_ASSERT(weft_sampling_check(&call->params.sampling, 4096, &why) == WEFT_OK);
         WEFT_ASSERT(call->params.n_prompts >= 1 && call->params.prompts[0].n_ids >= 1);
+        for (uint32_t i = 0; call->kind->pools && i < call->params.n_prompts; i++) {
+            const struct prompt *prompt = &call->params.prompts[i];
+            struct weft_pooling pooling = call->params.pooled.pooling;
+            pooling.n_first = prompt->n_first;
+            WEFT_ASSERT(weft_pooling_check(&pooling, &call->params.sampling,
+                                           (uint32_t)prompt->n_ids, 4096, &why) == WEFT_OK);
+        }
     }
     weft_api_call_drop(call);
     WEFT_ASSERT(api->held_bytes == 0);
@@ -88,6 +118,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
 
 void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
     static const char *const seeds[] = {
+        "H{\"input\":[\"a\",\"\"],\"dimensions\":8,\"encoding_format\":\"base64\",\"prompt_name\":"
+        "\"query\"}\t",
+        "H{\"input\":[[1,2],[3]],\"truncate_prompt_tokens\":1,\"normalize\":false}\t",
+        "I{\"input\":\"a\",\"input_type\":\"search_query\",\"add_special_tokens\":false}\t",
+        "J{\"input\":[\"a\",\"b\"],\"encoding_format\":\"float\"}\n",
+        "K{\"text_1\":\"a\",\"text_2\":[\"b\",\"c\"]}\n",
+        "\x80{\"text_1\":[\"a\",\"b\"],\"text_2\":[\"b\",\"c\"]}\t",
+        "\x81{\"query\":\"a\",\"documents\":[\"b\",{\"text\":\"c\"}],\"top_n\":1,\"return_"
+        "documents\":"
+        "true}\t",
+        "\x82{\"query\":\"a\",\"documents\":[\"b\"],\"instruction\":\"judge\"}\r",
+        "\xc1{\"content\":[\"a\",\"b\"],\"embd_normalize\":-1}\t",
+        "\xc3{\"input\":\"a\",\"truncate\":true,\"options\":{},\"model\":\"m:latest\"}\t",
         "0{\"prompt\":\"Once\",\"max_tokens\":5,\"temperature\":0.5,\"stop\":[\"a\",\"b\"],\"n\":"
         "2}",
         "0{\"prompt\":\"a\",\"samplers\":[\"top_k\",\"typ_p\",\"temperature\",\"adaptive_p\"],"
@@ -143,7 +186,7 @@ void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
         "{\"type\":\"custom_tool_call_output\",\"call_id\":\"e\",\"output\":{}}],\"text\":"
         "{\"format\":{\"type\":\"json_schema\",\"schema\":{}}},\"reasoning\":{\"effort\":\"low\"},"
         "\"include\":[\"message.output_text.logprobs\"],\"top_logprobs\":2,\"store\":true}",
-        "4\x82\xa6prompt\xa2hi\xaamax_tokens\x05",
+        "4\x82\xa6prompt\xa2hi\xaamax_tokens\t",
         "5\x81\xa8messages\x91\x82\xa4role\xa4user\xa7"
         "content\xa2hi",
     };

@@ -71,6 +71,7 @@ def test_vectors():
     with Server(*EXACT, model=EMBEDDER) as server:
         compare_with_the_reference(server)
         forms_of_vectors(server)
+        other_servers_names(server)
         ids_in_place_of_texts(server)
         nobody_minds_company(server)
         what_vectors_cannot_be_asked_for(server)
@@ -109,6 +110,19 @@ def forms_of_vectors(server):
     answer = post(server, "/pooling", input="A loom.")
     assert answer["data"] == [{"object": "pooling", "index": 0, "data": whole}]
     assert embed(server, "A loom is one.", truncate_prompt_tokens=4, user="somebody") != [whole]
+
+
+def other_servers_names(server):
+    vectors = embed(server, ["a", "b"])
+    for path in ("/embedding", "/embeddings"):
+        want = [{"index": i, "embedding": [v]} for i, v in enumerate(vectors)]
+        assert server.post(path, {"content": ["a", "b"]}).json == server.post(path, {"input": ["a", "b"]}).json == want
+    raw = server.post("/embedding", {"content": "a", "embd_normalize": -1}).json
+    assert raw[0]["embedding"] == embed(server, "a", normalize=False)
+    answer = post(server, "/api/embed", model="qwen3-last:latest", input=["a", "b"])
+    assert answer == {"model": "qwen3-last", "embeddings": vectors, "prompt_eval_count": 4}
+    assert post(server, "/api/embeddings", prompt="b") == {"embedding": vectors[1]}
+    assert refused(server, "/api/embed", input="a", truncate=False).startswith("'truncate'")
 
 
 def ids_in_place_of_texts(server):

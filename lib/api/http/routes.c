@@ -200,15 +200,6 @@ static void get_page_settings(const struct weft_api_state *api, const struct wef
     wefti_api_write_page_settings(api, &w);
 }
 
-static void post_embeddings(const struct weft_api_state *api, const struct weft_api_span *path,
-                            const struct weft_api_moment *moment, struct weft_api_answer *out) {
-    (void)api;
-    (void)path;
-    (void)moment;
-    weft_api_error_set(&out->error, 400, "model", "unsupported_endpoint",
-                       "this server does not compute embeddings yet");
-}
-
 /* /v1/responses/ID: what is kept there, or that it isn't any more. Whose key is another one finds nothing. */
 static void reply_response(const struct weft_api_http *h, const struct weft_api_moment *moment,
                            struct weft_api_answer *out) {
@@ -253,7 +244,6 @@ static void reply_response(const struct weft_api_http *h, const struct weft_api_
 
 /* Routes beside those of calls (kinds/kind.h). */
 static const struct weft_api_route routes[] = {
-    {.path = "/v1/embeddings", .is_post = true, .is_guarded = true, .answer = post_embeddings},
     {.path = "/reset_prefix_cache",
      .is_post = true,
      .is_guarded = true,
@@ -274,8 +264,6 @@ static const struct weft_api_route routes[] = {
     {.path = "/api/tags", .is_guarded = true, .answer = get_tags},
     {.path = "/api/ps", .is_guarded = true, .answer = get_ps},
     {.path = "/api/version", .answer = get_version},
-    {.path = "/api/embed", .is_post = true, .is_guarded = true, .answer = post_embeddings},
-    {.path = "/api/embeddings", .is_post = true, .is_guarded = true, .answer = post_embeddings},
     {.path = "/props", .is_guarded = true, .answer = get_props},
     {.path = "/slots", .is_guarded = true, .answer = get_slots},
     {.path = "/health", .is_watched = true, .answer = get_health},

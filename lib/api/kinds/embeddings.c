@@ -12,17 +12,17 @@
 
 static void parse_embeddings(const struct reader *r, const struct weft_api_limits *limits,
                              struct params *params) {
-    wefti_api_params_read_input(r, limits, POOLED_VECTORS, false, params);
+    wefti_api_params_read_input(r, "input", limits, POOLED_VECTORS, params);
 }
 
 static void parse_pooling(const struct reader *r, const struct weft_api_limits *limits,
                           struct params *params) {
-    wefti_api_params_read_input(r, limits, POOLED_VECTORS, true, params);
+    wefti_api_params_read_input(r, "input", limits, POOLED_NOTHING, params);
 }
 
 static void parse_classify(const struct reader *r, const struct weft_api_limits *limits,
                            struct params *params) {
-    wefti_api_params_read_input(r, limits, POOLED_LABELS, false, params);
+    wefti_api_params_read_input(r, "input", limits, POOLED_LABELS, params);
 }
 
 /* --------------------------------------------------------------------------------- the body --- */
@@ -82,7 +82,7 @@ static bool open_pooling(const struct body_piece *at) {
     return true;
 }
 
-static void value_item(const struct body_piece *at, uint32_t pos) {
+void wefti_api_pooled_value_item(const struct body_piece *at, uint32_t pos) {
     weft_write_float(at->w, at->choice->job->values[pos]);
 }
 
@@ -114,7 +114,7 @@ static bool base64_part(const struct body_piece *at, const char *key) {
 
 static bool values_part(const struct body_piece *at, const char *key) {
     if (at->call->params.pooled.is_base64) return base64_part(at, key);
-    return wefti_api_render_list(at, key, at->choice->job->n_values, value_item);
+    return wefti_api_render_list(at, key, at->choice->job->n_values, wefti_api_pooled_value_item);
 }
 
 static bool embedding_part(const struct body_piece *at) {

@@ -129,7 +129,11 @@ struct weft_api_kind {
     X(score_v1)                                                                                    \
     X(rerank)                                                                                      \
     X(rerank_v1)                                                                                   \
-    X(rerank_v2)
+    X(rerank_v2)                                                                                   \
+    X(llama_embedding)                                                                             \
+    X(llama_embeddings)                                                                            \
+    X(ollama_embed)                                                                                \
+    X(ollama_embeddings)
 
 #define X(name) extern const struct weft_api_kind wefti_api_kind_##name;
 WEFT_API_KIND_LIST(X)

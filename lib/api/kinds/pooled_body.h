@@ -11,4 +11,7 @@ void wefti_api_pooled_open(const weft_api_call *call, const char *object, const 
 /* Part: "usage", and the end of the answer. */
 bool wefti_api_pooled_end_part(const struct body_piece *at);
 
+/* A number of a choice's values, for a list. */
+void wefti_api_pooled_value_item(const struct body_piece *at, uint32_t pos);
+
 #endif

@@ -184,10 +184,11 @@ void wefti_api_params_read_anthropic_answer(const struct reader *r,
                                             const struct weft_api_limits *limits,
                                             struct params *params);
 
-/* What is wanted of texts in place of more text. Of "input": vectors, or (any) what the model is there for; a number
- * for each label. Of "text_1" and "text_2", and of "query" and "documents": scores. */
-void wefti_api_params_read_input(const struct reader *r, const struct weft_api_limits *limits,
-                                 enum pooled_want want, bool any, struct params *params);
+/* What is wanted of texts in place of more text. Of the field `name`: vectors, a number for each label, or (NOTHING)
+ * whichever of these the model is there for. Of "text_1" and "text_2", and of "query" and "documents": scores. */
+void wefti_api_params_read_input(const struct reader *r, const char *name,
+                                 const struct weft_api_limits *limits, enum pooled_want want,
+                                 struct params *params);
 void wefti_api_params_read_texts(const struct reader *r, const struct weft_api_limits *limits,
                                  struct params *params);
 void wefti_api_params_read_documents(const struct reader *r, const struct weft_api_limits *limits,

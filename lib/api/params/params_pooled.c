@@ -10,22 +10,25 @@
 /* ------------------------------------------------------------------------------- the purpose --- */
 
 /* The two kinds of models that there are besides. */
-static void refuse(const struct reader *r, const struct weft_api_limits *limits, const char *what) {
-    const char *is = limits->purpose.task == WEFT_MODEL_GENERATES ? "generates text"
-                     : limits->purpose.task == WEFT_MODEL_EMBEDS  ? "embeds texts"
-                                                                  : "classifies texts";
-    const char *help = limits->purpose.task == WEFT_MODEL_GENERATES
-                           ? ": a server started with --runner pooling embeds with it"
-                           : "";
+static void refuse(const struct reader *r, const struct weft_api_limits *limits, const char *what,
+                   const char *help) {
+    static const char *const does[] = {
+        [WEFT_MODEL_GENERATES] = "generates text",
+        [WEFT_MODEL_EMBEDS] = "embeds texts",
+        [WEFT_MODEL_CLASSIFIES] = "classifies texts",
+    };
     weft_api_error_set(r->error, 400, "model", "model_not_pooling", "this model %s and has no %s%s",
-                       is, what, help);
+                       does[limits->purpose.task], what, help);
 }
 
 static void want_vectors(const struct reader *r, const struct weft_api_limits *limits,
                          struct pooled *pooled) {
     const struct weft_api_purpose *purpose = &limits->purpose;
     if (purpose->task != WEFT_MODEL_EMBEDS) {
-        refuse(r, limits, "embeddings");
+        refuse(r, limits, "embeddings",
+               purpose->task == WEFT_MODEL_GENERATES
+                   ? ": a server started with --runner pooling embeds with it"
+                   : "");
         return;
     }
     pooled->want = POOLED_VECTORS;
@@ -36,7 +39,7 @@ static void want_vectors(const struct reader *r, const struct weft_api_limits *l
 static void want_labels(const struct reader *r, const struct weft_api_limits *limits,
                         struct pooled *pooled) {
     if (limits->purpose.task != WEFT_MODEL_CLASSIFIES) {
-        refuse(r, limits, "classes");
+        refuse(r, limits, "classes", "");
         return;
     }
     pooled->want = POOLED_LABELS;
@@ -56,7 +59,7 @@ static void want_scores(const struct reader *r, const struct weft_api_limits *li
     } else if (purpose->task == WEFT_MODEL_CLASSIFIES && purpose->model->n_labels == 1) {
         want_labels(r, limits, pooled);
     } else {
-        refuse(r, limits, "scores of pairs");
+        refuse(r, limits, "scores of pairs", "");
     }
     pooled->want = POOLED_SCORES;
 }
@@ -145,17 +148,18 @@ static void begin(const struct reader *r, struct params *params) {
     wefti_api_params_refuse_unsupported(r);
 }
 
-void wefti_api_params_read_input(const struct reader *r, const struct weft_api_limits *limits,
-                                 enum pooled_want want, bool any, struct params *params) {
+void wefti_api_params_read_input(const struct reader *r, const char *name,
+                                 const struct weft_api_limits *limits, enum pooled_want want,
+                                 struct params *params) {
     begin(r, params);
-    bool classifies =
-        want == POOLED_LABELS || (any && limits->purpose.task == WEFT_MODEL_CLASSIFIES);
+    bool classifies = want == POOLED_LABELS ||
+                      (want == POOLED_NOTHING && limits->purpose.task == WEFT_MODEL_CLASSIFIES);
     if (classifies)
         want_labels(r, limits, &params->pooled);
     else
         want_vectors(r, limits, &params->pooled);
     if (!wefti_api_json_ok(r)) return;
-    wefti_api_params_read_prompts(r, "input", limits, params);
+    wefti_api_params_read_prompts(r, name, limits, params);
     read_encoding(r, params);
     if (!classifies) read_vector(r, limits, params);
 }

@@ -105,7 +105,6 @@ bool weft_api_rpc_request_id(const struct weft_api_rpc_request *request,
 
 /* Methods beside those of calls (kinds/kind.h). */
 static const struct weft_api_rpc_method methods[] = {
-    {.name = "embed", .is_guarded = true, .refusal = "this server does not compute embeddings yet"},
     {.name = "cancel", .is_guarded = true, .is_cancel = true},
     {.name = "reset_prefix_cache",
      .is_guarded = true,
