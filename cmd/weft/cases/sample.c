@@ -290,7 +290,7 @@ static weft_err run_cases(const struct weft_sample_file *file, bool as_json,
 
 /* ---------------------------------------------------------------------------------- Mirostat --- */
 
-/* JSON has no NaN. */
+/* JSON has no NaN, and no infinity. */
 static void print_number(const char *key, double value) {
     if (isfinite(value))
         printf("\"%s\": %.17g, ", key, value);
@@ -309,8 +309,10 @@ static void print_draw(const struct weft_eng_mirostat *drawn, bool is_first_kind
         print_number("s_hat", drawn->s_hat);
         print_number("k", drawn->k);
     }
-    printf("\"kept\": %u, \"token\": %u, \"p\": %.17g, \"surprise\": %.17g, \"mu\": %.17g}",
-           drawn->n_kept, drawn->token, drawn->p, drawn->surprise, drawn->mu);
+    print_number("p", drawn->p);
+    print_number("surprise", drawn->surprise);
+    print_number("mu", drawn->mu);
+    printf("\"kept\": %u, \"token\": %u}", drawn->n_kept, drawn->token);
 }
 
 /* One chain of draws: mu goes from one to the next. */
