@@ -1,4 +1,4 @@
-#include "cases/sample_file.h"
+#include "sample_file.h"
 
 #include <stdint.h>
 #include <stdio.h>
