@@ -32,6 +32,26 @@ static weft_err read_samplers(const char *list, struct weft_sampling *out,
     return WEFT_OK;
 }
 
+/* The usual ones, as a server has them where a request names none: of each the last token that it has
+ * behind a letter. */
+static weft_err add_dry_breakers(const weft_tokenizer *tok, uint32_t n_vocab,
+                                 struct weft_sampling *out, struct weft_errmsg *why) {
+    static const char *const usual[] = {"a\n", "a:", "a\"", "a*"};
+    static uint32_t breakers[sizeof usual / sizeof usual[0]]; /* a program has one sampling */
+    weft_err err = WEFT_OK;
+    out->dry_breakers = breakers;
+    for (size_t i = 0; i < sizeof usual / sizeof usual[0] && !err; i++) {
+        const struct weft_tok_input input = {
+            {usual[i], strlen(usual[i])}, WEFT_TOK_PARSE_SPECIAL, 16};
+        uint32_t *ids = NULL;
+        size_t n = 0;
+        err = weft_tok_encode(tok, &input, &ids, &n, why);
+        if (!err && n > 0 && ids[n - 1] < n_vocab) breakers[out->n_dry_breakers++] = ids[n - 1];
+        free(ids);
+    }
+    return err;
+}
+
 weft_err weft_talk_sampling(const struct weft_config *config, const weft_tokenizer *tok,
                             uint32_t n_vocab, uint32_t stops[WEFT_STOP_TOKENS_MAX],
                             struct weft_sampling *out, struct weft_errmsg *why) {
@@ -45,6 +65,7 @@ weft_err weft_talk_sampling(const struct weft_config *config, const weft_tokeniz
 #undef TAKE
     if (strcmp(config->sampler_variant, "llama.cpp") == 0) out->variant = WEFT_VARIANT_LLAMA_CPP;
     if (config->samplers) err = read_samplers(config->samplers, out, why);
+    if (!err && out->dry_multiplier > 0.0f) err = add_dry_breakers(tok, n_vocab, out, why);
     if (!err && out->mirostat > 0 && out->adaptive_target >= 0.0f)
         err = weft_err_set(why, WEFT_E_INVAL,
                            "--mirostat and --adaptive-target both draw the token: choose one");
