@@ -3,7 +3,7 @@
 
     bench/speculative.py MODEL [--streams 1] [--rounds 5] [--tokens 256] [--prompt TEXT|--prompt-ids N|--prompts FILE]
                          [--bin build/bin]
-                         [--with "--speculative-ngram 3"] [--goal 1.0] [-- options of both servers]
+                         [--allowed N] [--with "--speculative-ngram 3"] [--goal 1.0] [-- options of both servers]
 
 Two servers run side by side, one with the options of --with; each round asks one and then the other, in turns of who comes first.
 A rate counts the tokens of all streams between the moment the last one had its first and the moment the first one ended, so
@@ -75,6 +75,8 @@ def bodies_of(args, rng):
             with open(args.prompts, encoding="utf-8") as f:
                 prompt = rng.choice(json.load(f)["prompts"])["input_ids"]
         body = {"prompt": prompt, "max_tokens": args.tokens, "ignore_eos": True, "return_token_ids": True}
+        if args.allowed:
+            body["allowed_token_ids"] = list(range(1000, 1000 + args.allowed))
         yield {**body, "temperature": 0} if i % 2 == 0 else {**body, "temperature": args.temperature,
                                                                "seed": rng.randrange(1 << 30)}
 
@@ -88,6 +90,8 @@ def main():
     parser.add_argument("--temperature", type=float, default=0, help="of every second stream; the others are greedy")
     parser.add_argument("--prompt")
     parser.add_argument("--prompt-ids", type=int, default=0, help="random ones, so many, in place of a text")
+    parser.add_argument("--allowed", type=int, default=0,
+                        help="so many tokens alone may come: then a model with random weights repeats itself, too")
     parser.add_argument("--prompts", help="some of those of this file, such as tests/data/speculative/draft.json")
     parser.add_argument("--with", dest="extra", default="--speculative-ngram 3")
     parser.add_argument("--goal", type=float, default=0)
