@@ -320,6 +320,7 @@ struct weft_sched {
     uint32_t n_idle_payers, n_tenants, n_tenants_running; /* tenants: all that are known, */
     uint32_t n_background_tenants;                        /* but for those in the background */
     uint32_t n_background, n_background_seqs; /* requests; sequences of theirs that run */
+    uint32_t n_background_queued;             /* requests in the queue */
     uint64_t n_queued_tokens;                 /* of the prompts of requests with nothing running */
     uint64_t turn[2];                         /* that of tenants in the background is the second */
     uint64_t active_weight; /* of all tenants with requests, not in the background */

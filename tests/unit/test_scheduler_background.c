@@ -161,6 +161,26 @@ static void it_takes_nobodys_place_in_the_queue(void **state) {
     bench_free(bench);
 }
 
+/* A request with its share of places lets others by, but not those in the background: or two of them would wait for
+ * each other. */
+static void it_counts_for_nobody_who_shares_places(void **state) {
+    (void)state;
+    struct bench *bench = bench_of(3, 64);
+    for (uint64_t id = 1; id <= 2; id++) {
+        struct weft_submit s = bench_request(bench, id, 3 + (uint32_t)id, 40);
+        s.n_choices = 3;
+        bench_take(bench, &s);
+    }
+    submit_background(bench, 3, 4, 8);
+    for (int i = 0; i < 6; i++)
+        bench_step(bench);
+    assert_int_equal(bench_stats(bench).n_running_seqs, 3);
+    assert_int_equal(bench_n_tokens(bench, 3), 0);
+    bench_run_until_idle(bench, true);
+    assert_int_equal(bench_n_tokens(bench, 3), 8);
+    bench_free(bench);
+}
+
 static void a_lost_worker_and_a_cancel_find_it_too(void **state) {
     (void)state;
     struct bench *bench = bench_of(4, 64);
@@ -186,6 +206,7 @@ int main(void) {
         cmocka_unit_test(beside_a_stream_it_has_a_row_now_and_then),
         cmocka_unit_test(a_prompt_has_the_step_for_itself),
         cmocka_unit_test(it_takes_nobodys_place_in_the_queue),
+        cmocka_unit_test(it_counts_for_nobody_who_shares_places),
         cmocka_unit_test(a_lost_worker_and_a_cancel_find_it_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -155,7 +155,9 @@ void wefti_sched_seq_plan_start(weft_sched *sched, struct seq *seq) {
 static bool has_its_share(const weft_sched *sched, const struct request *req) {
     uint32_t n = req->n_running;
     if (n > 0 && n + wefti_sched_places_kept(sched) >= sched->running_max) return true;
-    return sched->waiting.n > 1 && n > 0 && n >= sched->running_max / 2;
+    uint32_t n_waiting = sched->waiting.n;
+    if (!req->is_background) n_waiting -= sched->n_background_queued;
+    return n_waiting > 1 && n > 0 && n >= sched->running_max / 2;
 }
 
 bool wefti_sched_becomes_late(const weft_sched *sched, const struct request *req,

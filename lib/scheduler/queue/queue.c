@@ -286,6 +286,7 @@ void wefti_sched_queue_push(weft_sched *sched, struct request *req) {
     req->by_age.key = req->arrival_us | (req->is_background ? BACKGROUND : 0);
     req->by_age.tie = req->order;
     wefti_sched_heap_push(&sched->waiting, &req->by_age);
+    sched->n_background_queued += req->is_background;
 }
 
 void wefti_sched_queue_remove(weft_sched *sched, struct request *req) {
@@ -293,6 +294,7 @@ void wefti_sched_queue_remove(weft_sched *sched, struct request *req) {
     if (req->by_turn.pos == 0) return;
     wefti_sched_heap_remove(&flow->children, &req->by_turn);
     wefti_sched_heap_remove(&sched->waiting, &req->by_age);
+    sched->n_background_queued -= req->is_background;
     if (flow->children.n > 0) return;
     wefti_sched_heap_remove(&tenant->children, &flow->node);
     tenant->turn = received(flow);
