@@ -416,19 +416,24 @@ static void read_cancel(struct weft_msgpack_reader *rd, struct weft_msg_cancel *
                                  cancel->choice, WEFT_CHOICES_MAX);
 }
 
+/* For people: terminated. */
+static const char *read_sentence(weft_proto_decoder *dec) {
+    size_t len;
+    const char *text = weft_msgpack_read_str(&dec->rd, "text", WEFTI_PROTO_TEXT_BYTES_MAX, &len);
+    char *copy = take(dec, "text", len + 1, 1); /* zeroed */
+    if (copy && len > 0) memcpy(copy, text, len);
+    return copy;
+}
+
 static void read_rejected(weft_proto_decoder *dec, struct weft_rejection *rejected) {
     struct weft_msgpack_reader *rd = &dec->rd;
-    size_t len;
     rejected->request_id = weft_msgpack_read_u64(rd, "request_id");
     rejected->attempt = weft_msgpack_read_u32(rd, "attempt", UINT32_MAX);
     rejected->reason = (enum weft_reject)read_enum(rd, "reason", WEFT_REJECT_COUNT);
     if (rejected->reason == WEFT_REJECT_NONE)
         weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "reason", "is none");
     rejected->retry_after_ms = weft_msgpack_read_u32(rd, "retry_after_ms", UINT32_MAX);
-    const char *text = weft_msgpack_read_str(rd, "text", WEFTI_PROTO_TEXT_BYTES_MAX, &len);
-    char *copy = take(dec, "text", len + 1, 1); /* zeroed, hence terminated */
-    if (copy && len > 0) memcpy(copy, text, len);
-    rejected->text = copy;
+    rejected->text = read_sentence(dec);
 }
 
 static void read_event(weft_proto_decoder *dec, struct weft_event *event) {
@@ -801,6 +806,74 @@ static void read_grammar_ahead(weft_proto_decoder *dec, struct weft_msg_grammar 
         weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "grammar", "is none");
 }
 
+/* -------------------------------------------------------------------------------- sessions --- */
+
+static weft_err read_code(struct weft_msgpack_reader *rd) {
+    return (weft_err)read_enum(rd, "err", WEFT_E_STATE + 1);
+}
+
+static void read_session(struct weft_msgpack_reader *rd, struct weft_session_wish *wish) {
+    wish->id = weft_msgpack_read_u64(rd, "id");
+    wish->op = (enum weft_session_op)read_enum(rd, "op", WEFT_SESSION_OP_COUNT);
+    wish->tenant = weft_msgpack_read_u64(rd, "tenant");
+    wish->session_id = read_str(rd, "session_id", WEFT_SESSION_ID_BYTES_MAX);
+    wish->file = read_str(rd, "file", WEFT_SESSION_FILE_BYTES_MAX);
+    bool has_file = wish->op == WEFT_SESSION_SAVE || wish->op == WEFT_SESSION_RESTORE;
+    if ((wish->op == WEFT_SESSION_LIST) != (wish->session_id.len == 0) ||
+        has_file != (wish->file.len > 0))
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "session_id", "and file do not go with op %d",
+                                 (int)wish->op);
+}
+
+static void read_session_done(weft_proto_decoder *dec, struct weft_session_answer *answer) {
+    struct weft_msgpack_reader *rd = &dec->rd;
+    answer->id = weft_msgpack_read_u64(rd, "id");
+    answer->err = read_code(rd);
+    answer->text = read_sentence(dec);
+    answer->n_tokens = weft_msgpack_read_u32(rd, "n_tokens", WEFT_CONTEXT_MAX);
+    answer->n_bytes = weft_msgpack_read_u64(rd, "n_bytes");
+    answer->n_told =
+        weft_msgpack_read_list(rd, "sessions", WEFTI_PROTO_F_SESSION_TOLD, WEFT_SESSIONS_MAX);
+    struct weft_session_told *told = take(dec, "sessions", answer->n_told, sizeof *told);
+    for (uint32_t i = 0; i < answer->n_told && !rd->err; i++) {
+        uint32_t n_more = weft_msgpack_read_open(rd, "session", WEFTI_PROTO_F_SESSION_TOLD);
+        told[i].id = read_str(rd, "id", WEFT_SESSION_ID_BYTES_MAX);
+        told[i].n_tokens = weft_msgpack_read_u32(rd, "n_tokens", WEFT_CONTEXT_MAX);
+        told[i].n_blocks = weft_msgpack_read_u32(rd, "n_blocks", WEFT_KV_BLOCKS_MAX);
+        told[i].idle_us = weft_msgpack_read_u64(rd, "idle_us");
+        weft_msgpack_read_close(rd, "session", n_more);
+    }
+    weft_msgpack_read_close(rd, "sessions", 0);
+    answer->told = told;
+}
+
+static void read_kv_file(weft_proto_decoder *dec, struct weft_kv_file *file) {
+    struct weft_msgpack_reader *rd = &dec->rd;
+    file->epoch = weft_msgpack_read_u64(rd, "epoch");
+    file->id = weft_msgpack_read_u64(rd, "id");
+    file->op = (enum weft_kv_file_op)read_enum(rd, "op", WEFT_KV_FILE_OP_COUNT);
+    file->name = read_str(rd, "name", WEFT_SESSION_FILE_BYTES_MAX);
+    file->tenant = weft_msgpack_read_u64(rd, "tenant");
+    file->space_hi = weft_msgpack_read_u64(rd, "space_hi");
+    file->space_lo = weft_msgpack_read_u64(rd, "space_lo");
+    file->tokens = read_tokens(dec, "tokens", WEFT_CONTEXT_MAX, &file->n_tokens);
+    for (uint32_t kind = 0; kind < WEFT_KV_KINDS; kind++)
+        file->blocks[kind] =
+            read_ids(dec, "blocks", WEFT_KV_BLOCKS_MAX, WEFT_CONTEXT_MAX, &file->n_blocks[kind]);
+}
+
+static void read_kv_filed(weft_proto_decoder *dec, struct weft_kv_filed *filed) {
+    struct weft_msgpack_reader *rd = &dec->rd;
+    filed->epoch = weft_msgpack_read_u64(rd, "epoch");
+    filed->id = weft_msgpack_read_u64(rd, "id");
+    filed->err = read_code(rd);
+    filed->text = read_sentence(dec);
+    filed->n_bytes = weft_msgpack_read_u64(rd, "n_bytes");
+    filed->space_hi = weft_msgpack_read_u64(rd, "space_hi");
+    filed->space_lo = weft_msgpack_read_u64(rd, "space_lo");
+    filed->tokens = read_tokens(dec, "tokens", WEFT_CONTEXT_MAX, &filed->n_tokens);
+}
+
 /* -------------------------------------------------------------------------------- messages --- */
 
 static uint32_t known_fields(uint32_t type) {
@@ -821,6 +894,10 @@ static uint32_t known_fields(uint32_t type) {
         [WEFT_MSG_RESET_CACHE] = WEFTI_PROTO_F_RESET_CACHE,
         [WEFT_MSG_GRAMMAR] = WEFTI_PROTO_F_GRAMMAR_AHEAD,
         [WEFT_MSG_COMPILED] = WEFTI_PROTO_F_COMPILED,
+        [WEFT_MSG_SESSION] = WEFTI_PROTO_F_SESSION,
+        [WEFT_MSG_SESSION_DONE] = WEFTI_PROTO_F_SESSION_DONE,
+        [WEFT_MSG_KV_FILE] = WEFTI_PROTO_F_KV_FILE,
+        [WEFT_MSG_KV_FILED] = WEFTI_PROTO_F_KV_FILED,
     };
     WEFT_ASSERT(type < WEFT_MSG_TYPE_COUNT);
     return n_fields[type];
@@ -901,6 +978,18 @@ static uint32_t read_body(weft_proto_decoder *dec, struct weft_msg *msg, uint32_
     case WEFT_MSG_COMPILED:
         msg->compiled.epoch = weft_msgpack_read_u64(rd, "epoch");
         msg->compiled.id = weft_msgpack_read_u64(rd, "id");
+        break;
+    case WEFT_MSG_SESSION:
+        read_session(rd, &msg->session);
+        break;
+    case WEFT_MSG_SESSION_DONE:
+        read_session_done(dec, &msg->session_done);
+        break;
+    case WEFT_MSG_KV_FILE:
+        read_kv_file(dec, &msg->kv_file);
+        break;
+    case WEFT_MSG_KV_FILED:
+        read_kv_filed(dec, &msg->kv_filed);
         break;
     case WEFT_MSG_TYPE_COUNT: /* read_enum refused it */
         break;

@@ -370,6 +370,60 @@ static void put_experts(struct weft_buf *buf, const struct weft_msg_experts *exp
     put_bin(buf, experts->rows, n, sizeof *experts->rows);
 }
 
+/* -------------------------------------------------------------------------------- sessions --- */
+
+static void put_session(struct weft_buf *buf, const struct weft_session_wish *wish) {
+    WEFT_ASSERT((unsigned)wish->op < WEFT_SESSION_OP_COUNT);
+    weft_msgpack_add_uint(buf, wish->id);
+    weft_msgpack_add_uint(buf, wish->op);
+    weft_msgpack_add_uint(buf, wish->tenant);
+    put_str(buf, wish->session_id, WEFT_SESSION_ID_BYTES_MAX);
+    put_str(buf, wish->file, WEFT_SESSION_FILE_BYTES_MAX);
+}
+
+static void put_session_done(struct weft_buf *buf, const struct weft_session_answer *answer) {
+    WEFT_ASSERT(answer->n_told <= WEFT_SESSIONS_MAX);
+    weft_msgpack_add_uint(buf, answer->id);
+    weft_msgpack_add_uint(buf, answer->err);
+    put_text(buf, answer->text, WEFTI_PROTO_TEXT_BYTES_MAX);
+    weft_msgpack_add_uint(buf, answer->n_tokens);
+    weft_msgpack_add_uint(buf, answer->n_bytes);
+    weft_msgpack_add_array(buf, answer->n_told);
+    for (uint32_t i = 0; i < answer->n_told; i++) {
+        const struct weft_session_told *told = &answer->told[i];
+        weft_msgpack_add_array(buf, WEFTI_PROTO_F_SESSION_TOLD);
+        put_str(buf, told->id, WEFT_SESSION_ID_BYTES_MAX);
+        weft_msgpack_add_uint(buf, told->n_tokens);
+        weft_msgpack_add_uint(buf, told->n_blocks);
+        weft_msgpack_add_uint(buf, told->idle_us);
+    }
+}
+
+static void put_kv_file(struct weft_buf *buf, const struct weft_kv_file *file) {
+    WEFT_ASSERT((unsigned)file->op < WEFT_KV_FILE_OP_COUNT);
+    weft_msgpack_add_uint(buf, file->epoch);
+    weft_msgpack_add_uint(buf, file->id);
+    weft_msgpack_add_uint(buf, file->op);
+    put_str(buf, file->name, WEFT_SESSION_FILE_BYTES_MAX);
+    weft_msgpack_add_uint(buf, file->tenant);
+    weft_msgpack_add_uint(buf, file->space_hi);
+    weft_msgpack_add_uint(buf, file->space_lo);
+    put_bin(buf, file->tokens, file->n_tokens, sizeof *file->tokens);
+    for (uint32_t kind = 0; kind < WEFT_KV_KINDS; kind++)
+        put_bin(buf, file->blocks[kind], file->n_blocks[kind], sizeof *file->blocks[kind]);
+}
+
+static void put_kv_filed(struct weft_buf *buf, const struct weft_kv_filed *filed) {
+    weft_msgpack_add_uint(buf, filed->epoch);
+    weft_msgpack_add_uint(buf, filed->id);
+    weft_msgpack_add_uint(buf, filed->err);
+    put_text(buf, filed->text, WEFTI_PROTO_TEXT_BYTES_MAX);
+    weft_msgpack_add_uint(buf, filed->n_bytes);
+    weft_msgpack_add_uint(buf, filed->space_hi);
+    weft_msgpack_add_uint(buf, filed->space_lo);
+    put_bin(buf, filed->tokens, filed->n_tokens, sizeof *filed->tokens);
+}
+
 /* -------------------------------------------------------------------------------- messages --- */
 
 static void put_worker_hello(struct weft_buf *buf, const struct weft_msg_worker_hello *hello) {
@@ -477,6 +531,22 @@ static void put_message(struct weft_buf *buf, const struct weft_msg *msg) {
         weft_msgpack_add_uint(buf, msg->compiled.epoch);
         weft_msgpack_add_uint(buf, msg->compiled.id);
         return;
+    case WEFT_MSG_SESSION:
+        put_head(buf, msg->type, WEFTI_PROTO_F_SESSION);
+        put_session(buf, &msg->session);
+        return;
+    case WEFT_MSG_SESSION_DONE:
+        put_head(buf, msg->type, WEFTI_PROTO_F_SESSION_DONE);
+        put_session_done(buf, &msg->session_done);
+        return;
+    case WEFT_MSG_KV_FILE:
+        put_head(buf, msg->type, WEFTI_PROTO_F_KV_FILE);
+        put_kv_file(buf, &msg->kv_file);
+        return;
+    case WEFT_MSG_KV_FILED:
+        put_head(buf, msg->type, WEFTI_PROTO_F_KV_FILED);
+        put_kv_filed(buf, &msg->kv_filed);
+        return;
     case WEFT_MSG_TYPE_COUNT:
         break;
     }
@@ -507,6 +577,10 @@ const char *weft_proto_type_name(enum weft_proto_type type) {
         [WEFT_MSG_RESET_CACHE] = "reset_cache",
         [WEFT_MSG_GRAMMAR] = "grammar",
         [WEFT_MSG_COMPILED] = "compiled",
+        [WEFT_MSG_SESSION] = "session",
+        [WEFT_MSG_SESSION_DONE] = "session_done",
+        [WEFT_MSG_KV_FILE] = "kv_file",
+        [WEFT_MSG_KV_FILED] = "kv_filed",
     };
     return (unsigned)type < WEFT_MSG_TYPE_COUNT ? names[type] : "unknown";
 }

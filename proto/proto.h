@@ -24,6 +24,7 @@
 #include "base/counters.h"
 #include "base/err.h"
 #include "base/request.h"
+#include "base/session.h"
 #include "base/step.h"
 
 /* Raise it with any change that another release would misread or refuse: a field that decoders ask
@@ -50,8 +51,9 @@
  *   16: a model has is_encoder
  *   17: rows may have guesses, results tell how many were made and came true
  *   18: a submit may want no guesses
- *   19: a submit has a session_id, a snapshot n_sessions and n_session_blocks */
-#define WEFT_PROTO_VERSION 19
+ *   19: a submit has a session_id, a snapshot n_sessions and n_session_blocks
+ *   20: the four messages about sessions and their files */
+#define WEFT_PROTO_VERSION 20
 
 enum weft_proto_type {
     WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */
@@ -66,10 +68,14 @@ enum weft_proto_type {
     WEFT_MSG_RESULT,
     WEFT_MSG_HEARTBEAT,
     WEFT_MSG_PLAN,
-    WEFT_MSG_EXPERTS,     /* worker -> scheduler, scheduler -> router */
-    WEFT_MSG_RESET_CACHE, /* router -> scheduler: forget cached prefixes; no fields */
-    WEFT_MSG_GRAMMAR,     /* scheduler -> worker */
-    WEFT_MSG_COMPILED,    /* worker -> scheduler */
+    WEFT_MSG_EXPERTS,      /* worker -> scheduler, scheduler -> router */
+    WEFT_MSG_RESET_CACHE,  /* router -> scheduler: forget cached prefixes; no fields */
+    WEFT_MSG_GRAMMAR,      /* scheduler -> worker */
+    WEFT_MSG_COMPILED,     /* worker -> scheduler */
+    WEFT_MSG_SESSION,      /* router -> scheduler */
+    WEFT_MSG_SESSION_DONE, /* scheduler -> router */
+    WEFT_MSG_KV_FILE,      /* scheduler -> worker */
+    WEFT_MSG_KV_FILED,     /* worker -> scheduler */
     WEFT_MSG_TYPE_COUNT,
 };
 
@@ -244,6 +250,10 @@ struct weft_msg {
         struct weft_msg_experts experts;
         struct weft_msg_grammar grammar;
         struct weft_msg_compiled compiled;
+        struct weft_session_wish session;
+        struct weft_session_answer session_done;
+        struct weft_kv_file kv_file;
+        struct weft_kv_filed kv_filed;
     };
 };
 

@@ -223,6 +223,39 @@ static bool same_experts(const struct weft_msg_experts *a, const struct weft_msg
            memcmp(a->rows, b->rows, (size_t)a->n_layers * a->n_experts * sizeof *a->rows) == 0;
 }
 
+static bool same_session_done(const struct weft_session_answer *a,
+                              const struct weft_session_answer *b) {
+    if (a->id != b->id || a->err != b->err || strcmp(a->text, b->text) != 0 ||
+        a->n_tokens != b->n_tokens || a->n_bytes != b->n_bytes || a->n_told != b->n_told)
+        return false;
+    for (uint32_t i = 0; i < a->n_told; i++) {
+        const struct weft_session_told *x = &a->told[i], *y = &b->told[i];
+        if (!weft_str_is(x->id, y->id.data, y->id.len) || x->n_tokens != y->n_tokens ||
+            x->n_blocks != y->n_blocks || x->idle_us != y->idle_us)
+            return false;
+    }
+    return true;
+}
+
+static bool same_kv_file(const struct weft_kv_file *a, const struct weft_kv_file *b) {
+    for (uint32_t kind = 0; kind < WEFT_KV_KINDS; kind++) {
+        if (!same_items(a->blocks[kind], a->n_blocks[kind], b->blocks[kind], b->n_blocks[kind],
+                        sizeof *a->blocks[kind]))
+            return false;
+    }
+    return a->epoch == b->epoch && a->id == b->id && a->op == b->op && a->tenant == b->tenant &&
+           a->space_hi == b->space_hi && a->space_lo == b->space_lo &&
+           weft_str_is(a->name, b->name.data, b->name.len) &&
+           same_items(a->tokens, a->n_tokens, b->tokens, b->n_tokens, sizeof *a->tokens);
+}
+
+static bool same_kv_filed(const struct weft_kv_filed *a, const struct weft_kv_filed *b) {
+    return a->epoch == b->epoch && a->id == b->id && a->err == b->err &&
+           strcmp(a->text, b->text) == 0 && a->n_bytes == b->n_bytes &&
+           a->space_hi == b->space_hi && a->space_lo == b->space_lo &&
+           same_items(a->tokens, a->n_tokens, b->tokens, b->n_tokens, sizeof *a->tokens);
+}
+
 bool proto_equal(const struct weft_msg *a, const struct weft_msg *b) {
     if (a->type != b->type) return false;
     switch (a->type) {
@@ -283,6 +316,18 @@ bool proto_equal(const struct weft_msg *a, const struct weft_msg *b) {
                same_grammar(&a->grammar.grammar, &b->grammar.grammar);
     case WEFT_MSG_COMPILED:
         return a->compiled.epoch == b->compiled.epoch && a->compiled.id == b->compiled.id;
+    case WEFT_MSG_SESSION:
+        return a->session.id == b->session.id && a->session.op == b->session.op &&
+               a->session.tenant == b->session.tenant &&
+               weft_str_is(a->session.session_id, b->session.session_id.data,
+                           b->session.session_id.len) &&
+               weft_str_is(a->session.file, b->session.file.data, b->session.file.len);
+    case WEFT_MSG_SESSION_DONE:
+        return same_session_done(&a->session_done, &b->session_done);
+    case WEFT_MSG_KV_FILE:
+        return same_kv_file(&a->kv_file, &b->kv_file);
+    case WEFT_MSG_KV_FILED:
+        return same_kv_filed(&a->kv_filed, &b->kv_filed);
     case WEFT_MSG_TYPE_COUNT:
         break;
     }
@@ -666,6 +711,63 @@ static void fill_rejected(struct weft_rejection *rejected, bool max) {
     rejected->text = longest;
 }
 
+static const struct weft_str a_session = {"talk-17", 7}, a_file = {"talk.session", 12};
+static const uint32_t session_tokens[] = {7, 0, 1000000, 12}, session_blocks[] = {3, 1, 4096};
+
+static void fill_session(struct weft_session_wish *wish, bool max) {
+    *wish = (struct weft_session_wish){.id = 1};
+    if (!max) return;
+    *wish = (struct weft_session_wish){.id = UINT64_MAX,
+                                       .op = WEFT_SESSION_RESTORE,
+                                       .tenant = UINT64_MAX - 1,
+                                       .session_id = a_session,
+                                       .file = a_file};
+}
+
+static void fill_session_done(struct weft_session_answer *answer, bool max) {
+    static const struct weft_session_told told[] = {{a_session, 32, 2, 9000000},
+                                                    {a_file, 16, 1, 0}};
+    *answer = (struct weft_session_answer){.id = 1, .text = ""};
+    if (!max) return;
+    *answer = (struct weft_session_answer){.id = UINT64_MAX,
+                                           .err = WEFT_E_STATE,
+                                           .text = "a sentence",
+                                           .n_tokens = WEFT_CONTEXT_MAX,
+                                           .n_bytes = UINT64_MAX,
+                                           .n_told = 2,
+                                           .told = told};
+}
+
+static void fill_kv_file(struct weft_kv_file *file, bool max) {
+    *file = (struct weft_kv_file){.epoch = 1, .id = 2, .op = WEFT_KV_FILE_OPEN};
+    if (!max) return;
+    *file = (struct weft_kv_file){.epoch = UINT64_MAX,
+                                  .id = UINT64_MAX - 1,
+                                  .op = WEFT_KV_FILE_READ,
+                                  .name = a_file,
+                                  .tenant = UINT64_MAX - 2,
+                                  .space_hi = UINT64_MAX - 3,
+                                  .space_lo = UINT64_MAX - 4,
+                                  .n_tokens = 4,
+                                  .tokens = session_tokens,
+                                  .n_blocks = {3, 2},
+                                  .blocks = {session_blocks, session_blocks}};
+}
+
+static void fill_kv_filed(struct weft_kv_filed *filed, bool max) {
+    *filed = (struct weft_kv_filed){.epoch = 1, .id = 2, .text = ""};
+    if (!max) return;
+    *filed = (struct weft_kv_filed){.epoch = UINT64_MAX,
+                                    .id = UINT64_MAX - 1,
+                                    .err = WEFT_E_PROTO,
+                                    .text = "'talk.session' is damaged",
+                                    .n_bytes = UINT64_MAX - 2,
+                                    .space_hi = UINT64_MAX - 3,
+                                    .space_lo = UINT64_MAX - 4,
+                                    .n_tokens = 4,
+                                    .tokens = session_tokens};
+}
+
 bool proto_sample(uint32_t idx, const char **name_out, struct weft_msg *msg) {
     static char name[64];
     bool max = idx % 2 == 1;
@@ -738,6 +840,18 @@ bool proto_sample(uint32_t idx, const char **name_out, struct weft_msg *msg) {
     case WEFT_MSG_COMPILED:
         msg->compiled.epoch = max ? UINT64_MAX : 1;
         msg->compiled.id = max ? UINT64_MAX : 7;
+        break;
+    case WEFT_MSG_SESSION:
+        fill_session(&msg->session, max);
+        break;
+    case WEFT_MSG_SESSION_DONE:
+        fill_session_done(&msg->session_done, max);
+        break;
+    case WEFT_MSG_KV_FILE:
+        fill_kv_file(&msg->kv_file, max);
+        break;
+    case WEFT_MSG_KV_FILED:
+        fill_kv_filed(&msg->kv_filed, max);
         break;
     case WEFT_MSG_TYPE_COUNT:
         break;
@@ -1201,6 +1315,18 @@ static void random_small(uint64_t *rand, struct weft_msg *msg) {
     } else if (msg->type == WEFT_MSG_COMPILED) {
         msg->compiled.epoch = number64(rand);
         msg->compiled.id = number64(rand);
+    } else if (msg->type == WEFT_MSG_SESSION) {
+        fill_session(&msg->session, coin(rand));
+        msg->session.id = number64(rand);
+    } else if (msg->type == WEFT_MSG_SESSION_DONE) {
+        fill_session_done(&msg->session_done, coin(rand));
+        msg->session_done.n_bytes = number64(rand);
+    } else if (msg->type == WEFT_MSG_KV_FILE) {
+        fill_kv_file(&msg->kv_file, coin(rand));
+        msg->kv_file.op = (enum weft_kv_file_op)weft_rand_below(rand, WEFT_KV_FILE_OP_COUNT);
+    } else if (msg->type == WEFT_MSG_KV_FILED) {
+        fill_kv_filed(&msg->kv_filed, coin(rand));
+        msg->kv_filed.id = number64(rand);
     } else if (msg->type != WEFT_MSG_RESET_CACHE) {
         WEFT_ASSERT(msg->type == WEFT_MSG_HEARTBEAT);
         msg->heartbeat.progress = number64(rand);

@@ -410,7 +410,7 @@ static void what_is_no_message_is_refused(void **state) {
     assert_bytes_refused(fix, NULL, 0, WEFT_E_PROTO, "message");
     assert_bytes_refused(fix, "\xc0", 1, WEFT_E_PROTO, "should be an array");
     assert_bytes_refused(fix, "\x90", 1, WEFT_E_PROTO, "needs 1");
-    assert_bytes_refused(fix, "\x91\x10", 2, WEFT_E_PROTO, "no value 16");
+    assert_bytes_refused(fix, "\x91\x14", 2, WEFT_E_PROTO, "no value 20");
     assert_bytes_refused(fix, "\x91\xff", 2, WEFT_E_PROTO, "an unsigned integer");
     assert_bytes_refused(fix, "\x91\x04", 2, WEFT_E_PROTO, "are 1, should be 3");
     assert_bytes_refused(fix, "\x93\x04\x01\xc3", 4, WEFT_E_PROTO, "accepted: attempt");

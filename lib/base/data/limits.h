@@ -90,6 +90,7 @@
 /* Sessions: each is looked for among all at every end of a request that names one. */
 #define WEFT_SESSIONS_MAX 4096 /* --max-sessions */
 #define WEFT_SESSION_ID_BYTES_MAX 128
+#define WEFT_SESSION_FILE_BYTES_MAX 128
 
 /* Front. */
 #define WEFT_QUEUE_MAX 1000000 /* --max-queue */
