@@ -1,0 +1,272 @@
+/* Files of sessions: what is saved comes back into other blocks, and no file that was touched, cut
+ * short or made by another is taken. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine/session_file.h"
+#include "harness/eng_drive.h"
+#include "unit/engine_fixtures.h"
+
+enum { BLOCK = 16, N_TOKENS = 64, TENANT = 7 };
+
+struct fixture {
+    char dir[64];
+    _Atomic bool is_called_off;
+    struct weft_eng_session_folder folder;
+    weft_eng *eng;
+    uint32_t tokens[N_TOKENS];
+    struct weft_errmsg why;
+};
+
+static const uint32_t written[] = {5, 6, 7, 8}, others[] = {1, 12, 3, 10};
+
+/* Fills the blocks of a prompt. */
+static void compute(struct fixture *fix) {
+    static struct drive drive;
+    struct weft_step_start start = {
+        .gen = 1, .tokens = fix->tokens, .n_tokens = N_TOKENS, .n_prompt = N_TOKENS};
+    weft_sampling_init(&start.sampling);
+    for (uint32_t i = 0; i < N_TOKENS; i++)
+        fix->tokens[i] = (i * 37 + 5) % weft_eng_info(fix->eng)->n_vocab;
+    start.sampling.max_tokens = 4;
+    drive_init(&drive, fix->eng);
+    drive_start(&drive, &start);
+    drive_grant(&drive, 0, 1, written, N_TOKENS / BLOCK);
+    drive_row(&drive, 0, 1, N_TOKENS);
+    (void)drive_run(&drive);
+}
+
+static void open_model(struct fixture *fix, const char *model) {
+    weft_eng_free(fix->eng);
+    fix->eng = engine_open_small(model, WEFT_ENG_ACT_F32, WEFT_ENG_KV_AUTO, 1, BLOCK);
+    compute(fix);
+}
+
+static int set_up(void **state) {
+    struct fixture *fix = calloc(1, sizeof *fix);
+    assert_non_null(fix);
+    (void)snprintf(fix->dir, sizeof fix->dir, "%s", "weft-sessions-XXXXXX");
+    assert_non_null(mkdtemp(fix->dir));
+    fix->folder = (struct weft_eng_session_folder){fix->dir, 1u << 30, &fix->is_called_off};
+    open_model(fix, ENGINE_TIED);
+    *state = fix;
+    return 0;
+}
+
+static const char *path_of(const struct fixture *fix, const char *name) {
+    static char path[256];
+    (void)snprintf(path, sizeof path, "%s/%s", fix->dir, name);
+    return path;
+}
+
+static int tear_down(void **state) {
+    static const char *const names[] = {"a", "b", ".b.new", ".dead.new"};
+    struct fixture *fix = *state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        (void)unlink(path_of(fix, names[i]));
+    assert_int_equal(rmdir(fix->dir), 0); /* nothing else is left */
+    weft_eng_free(fix->eng);
+    free(fix);
+    return 0;
+}
+
+/* Blocks of n_tokens from the beginning of `blocks`; of windowed layers the last of these. */
+static struct weft_eng_session_blocks blocks_of(const struct fixture *fix, const uint32_t *blocks,
+                                                uint32_t n_tokens) {
+    const struct weft_eng_info *info = weft_eng_info(fix->eng);
+    struct weft_eng_session_blocks out;
+    for (uint32_t kind = 0; kind < WEFT_KV_KINDS; kind++) {
+        out.n[kind] = weft_eng_session_n_blocks(info, (enum weft_kv_kind)kind, n_tokens);
+        out.blocks[kind] = blocks + n_tokens / BLOCK - out.n[kind];
+    }
+    return out;
+}
+
+static weft_err save(struct fixture *fix, const char *name, const uint32_t *blocks,
+                     uint32_t n_tokens) {
+    const struct weft_eng_session session = {.tenant = TENANT,
+                                             .space_hi = 3,
+                                             .space_lo = 4,
+                                             .tokens = fix->tokens,
+                                             .n_tokens = n_tokens,
+                                             .blocks = blocks_of(fix, blocks, n_tokens)};
+    uint64_t n_bytes = 0;
+    return weft_eng_session_save(fix->eng, &fix->folder, name, &session, &n_bytes, &fix->why);
+}
+
+/* Opens and reads into these blocks. */
+static weft_err restore(struct fixture *fix, const char *name, uint64_t tenant,
+                        const uint32_t *blocks) {
+    weft_eng_session_file *file = NULL;
+    weft_err err = weft_eng_session_open(fix->eng, &fix->folder, name, tenant, &file, &fix->why);
+    if (err) return err;
+    const struct weft_eng_session *session = weft_eng_session_of(file);
+    assert_true(session->space_hi == 3 && session->space_lo == 4);
+    assert_memory_equal(session->tokens, fix->tokens, session->n_tokens * sizeof(uint32_t));
+    struct weft_eng_session_blocks to = blocks_of(fix, blocks, session->n_tokens);
+    err = weft_eng_session_read(fix->eng, file, &to, &fix->why);
+    weft_eng_session_close(file);
+    return err;
+}
+
+static size_t read_all(const struct fixture *fix, const char *name, uint8_t *out, size_t cap) {
+    FILE *file = fopen(path_of(fix, name), "re");
+    assert_non_null(file);
+    size_t n = fread(out, 1, cap, file);
+    assert_true(n < cap);
+    (void)fclose(file);
+    return n;
+}
+
+static uint8_t one[1 << 20], two[1 << 20];
+
+static void what_is_saved_comes_back(void **state) {
+    static const char *const models[] = {ENGINE_TIED, ENGINE_WINDOWED};
+    struct fixture *fix = *state;
+    for (size_t i = 0; i < 2; i++) {
+        open_model(fix, models[i]);
+        assert_int_equal(save(fix, "a", written, N_TOKENS), WEFT_OK);
+        assert_int_equal(restore(fix, "a", TENANT, others), WEFT_OK);
+        assert_int_equal(save(fix, "b", others, N_TOKENS), WEFT_OK);
+        size_t n = read_all(fix, "a", one, sizeof one);
+        assert_int_equal(read_all(fix, "b", two, sizeof two), n);
+        assert_memory_equal(one, two, n);
+    }
+}
+
+static void no_byte_can_be_another(void **state) {
+    struct fixture *fix = *state;
+    assert_int_equal(save(fix, "a", written, BLOCK), WEFT_OK);
+    size_t n = read_all(fix, "a", one, sizeof one);
+    int fd = open(path_of(fix, "a"), O_RDWR | O_CLOEXEC);
+    size_t step = engine_short_run ? 7 : 1;
+    for (size_t i = 0; i < n; i += step) {
+        uint8_t byte = one[i] ^ (uint8_t)(1u << i % 8);
+        assert_int_equal(pwrite(fd, &byte, 1, (off_t)i), 1);
+        assert_int_equal(restore(fix, "a", TENANT, others), WEFT_E_PROTO);
+        assert_non_null(strstr(fix->why.text, "'a'"));
+        assert_int_equal(pwrite(fd, &one[i], 1, (off_t)i), 1);
+    }
+    assert_int_equal(restore(fix, "a", TENANT, others), WEFT_OK);
+    (void)close(fd);
+}
+
+static void no_length_can_be_another(void **state) {
+    struct fixture *fix = *state;
+    assert_int_equal(save(fix, "a", written, BLOCK), WEFT_OK);
+    size_t n = read_all(fix, "a", one, sizeof one);
+    assert_int_equal(truncate(path_of(fix, "a"), (off_t)n + 1), 0);
+    assert_int_equal(restore(fix, "a", TENANT, others), WEFT_E_PROTO);
+    for (size_t left = n; left > 0; left -= left > 512 ? 97 : 1) {
+        assert_int_equal(truncate(path_of(fix, "a"), (off_t)left - 1), 0);
+        assert_int_equal(restore(fix, "a", TENANT, others), WEFT_E_PROTO);
+    }
+}
+
+static void another_models_file_is_refused_by_name(void **state) {
+    struct fixture *fix = *state;
+    assert_int_equal(save(fix, "a", written, N_TOKENS), WEFT_OK);
+    open_model(fix, ENGINE_WINDOWED);
+    assert_int_equal(restore(fix, "a", TENANT, others), WEFT_E_PROTO);
+    assert_non_null(strstr(fix->why.text, "'a' is a session of the model"));
+    weft_eng_free(fix->eng);
+    fix->eng = engine_open_small(ENGINE_TIED, WEFT_ENG_ACT_F32, WEFT_ENG_KV_BF16, 1, BLOCK);
+    assert_int_equal(restore(fix, "a", TENANT, others), WEFT_E_PROTO);
+    assert_non_null(strstr(fix->why.text, "other weights, types or instructions"));
+    weft_eng_free(fix->eng);
+    fix->eng = engine_open_small(ENGINE_TIED, WEFT_ENG_ACT_F32, WEFT_ENG_KV_AUTO, 1, 2 * BLOCK);
+    assert_int_equal(restore(fix, "a", TENANT, others), WEFT_E_PROTO);
+    assert_non_null(strstr(fix->why.text, "'a' has KV blocks of 16 tokens"));
+}
+
+static void files_are_their_tenants(void **state) {
+    struct fixture *fix = *state;
+    assert_int_equal(save(fix, "a", written, N_TOKENS), WEFT_OK);
+    assert_int_equal(restore(fix, "a", TENANT + 1, others), WEFT_E_PROTO);
+    assert_non_null(strstr(fix->why.text, "another API key"));
+    assert_int_equal(restore(fix, "b", TENANT, others), WEFT_E_NOTFOUND);
+}
+
+static void names_are_no_paths(void **state) {
+    static const char *const bad[] = {"", ".a", "..", "a/b", "/a", "a\n", "a\x7f"};
+    struct fixture *fix = *state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(save(fix, bad[i], written, N_TOKENS), WEFT_E_INVAL);
+        assert_int_equal(restore(fix, bad[i], TENANT, others), WEFT_E_INVAL);
+    }
+    assert_int_equal(symlink("/etc/passwd", path_of(fix, "a")), 0);
+    assert_int_equal(restore(fix, "a", TENANT, others), WEFT_E_IO); /* not followed */
+    assert_int_equal(mkdir(path_of(fix, "b"), 0700), 0);
+    assert_int_equal(restore(fix, "b", TENANT, others), WEFT_E_PROTO);
+    assert_int_equal(rmdir(path_of(fix, "b")), 0);
+}
+
+static void the_folder_has_a_bound(void **state) {
+    struct fixture *fix = *state;
+    assert_int_equal(save(fix, "a", written, N_TOKENS), WEFT_OK);
+    fix->folder.bytes_max = read_all(fix, "a", one, sizeof one) + 100;
+    assert_int_equal(save(fix, "b", written, N_TOKENS), WEFT_E_FULL);
+    assert_int_equal(save(fix, "a", written, N_TOKENS), WEFT_OK); /* in its place */
+    assert_int_equal(access(path_of(fix, "b"), F_OK), -1);
+}
+
+static void what_a_dead_writer_left_is_removed(void **state) {
+    struct fixture *fix = *state;
+    int dead = open(path_of(fix, ".dead.new"), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    int lives = open(path_of(fix, ".b.new"), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    (void)close(dead);
+    assert_int_equal(flock(lives, LOCK_EX), 0);
+    assert_int_equal(save(fix, "a", written, N_TOKENS), WEFT_OK);
+    assert_int_equal(access(path_of(fix, ".dead.new"), F_OK), -1);
+    assert_int_equal(save(fix, "b", written, N_TOKENS), WEFT_E_IO);
+    assert_non_null(strstr(fix->why.text, "being written already"));
+    (void)close(lives);
+    assert_int_equal(save(fix, "b", written, N_TOKENS), WEFT_OK);
+}
+
+static void one_that_is_called_off_leaves_nothing(void **state) {
+    struct fixture *fix = *state;
+    assert_int_equal(save(fix, "a", written, N_TOKENS), WEFT_OK);
+    fix->is_called_off = true;
+    assert_int_equal(save(fix, "b", written, N_TOKENS), WEFT_E_CLOSED);
+    assert_int_equal(access(path_of(fix, "b"), F_OK), -1);
+    assert_int_equal(restore(fix, "a", TENANT, others), WEFT_E_CLOSED);
+}
+
+static void blocks_that_are_not_there_are_refused(void **state) {
+    static const uint32_t beyond[] = {5, 6, 7, 1000000};
+    struct fixture *fix = *state;
+    assert_int_equal(save(fix, "a", beyond, N_TOKENS), WEFT_E_PROTO);
+    assert_int_equal(save(fix, "a", written, N_TOKENS), WEFT_OK);
+    assert_int_equal(restore(fix, "a", TENANT, beyond), WEFT_E_PROTO);
+    assert_int_equal(save(fix, "a", written, N_TOKENS - 1), WEFT_E_PROTO);
+}
+
+int main(int argc, char **argv) {
+    if (!engine_test_begin("test_session_file", argc, argv)) return 0;
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        CASE(what_is_saved_comes_back),
+        CASE(no_byte_can_be_another),
+        CASE(no_length_can_be_another),
+        CASE(another_models_file_is_refused_by_name),
+        CASE(files_are_their_tenants),
+        CASE(names_are_no_paths),
+        CASE(the_folder_has_a_bound),
+        CASE(what_a_dead_writer_left_is_removed),
+        CASE(one_that_is_called_off_leaves_nothing),
+        CASE(blocks_that_are_not_there_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
