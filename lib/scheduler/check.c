@@ -18,7 +18,8 @@ static void check_running_seq(const weft_sched *sched, const struct seq *seq) {
 /* Every block a running sequence holds is held, and nobody else but sessions and the prefix cache holds any. */
 static void check_blocks(const weft_sched *sched) {
     uint64_t n_windowed = 0, n_holders = 0;
-    uint64_t n_in_tables = wefti_sched_sessions_check(sched, &n_windowed);
+    uint64_t n_in_tables = wefti_sched_sessions_check(sched, &n_windowed) +
+                           wefti_sched_files_check(sched, &n_windowed);
     weft_kv_pool_check(sched->pool);
     for (uint32_t i = 0; i < sched->n_running; i++) {
         const struct weft_kv_table *table = &sched->running[i]->table;
@@ -31,6 +32,7 @@ static void check_blocks(const weft_sched *sched) {
         n_holders += weft_kv_holders(sched->pool, b);
     WEFT_ASSERT(n_in_tables + weft_kv_prefix_n_nodes(sched->cache) == n_holders);
     weft_kv_prefix_check(sched->cache);
+    wefti_sched_window_check(sched, n_windowed);
 }
 
 static void check_running(const weft_sched *sched) {
@@ -110,7 +112,6 @@ static void check_requests(const weft_sched *sched) {
 void weft_sched_check(const weft_sched *sched) {
     check_running(sched);
     check_blocks(sched);
-    wefti_sched_window_check(sched);
     wefti_sched_spill_check(sched);
     check_requests(sched);
     wefti_sched_queue_check(sched);

@@ -120,6 +120,7 @@ static void init_sizes(weft_sched *sched, const struct weft_sched_options *optio
     TAILQ_INIT(&sched->idle_payers);
     TAILQ_INIT(&sched->awaiting);
     TAILQ_INIT(&sched->sessions);
+    TAILQ_INIT(&sched->file_ops);
 }
 
 weft_err weft_sched_new(const struct weft_sched_options *options, weft_sched **sched_out,
@@ -165,6 +166,7 @@ static void free_requests(weft_sched *sched) {
 void weft_sched_free(weft_sched *sched) {
     if (!sched) return;
     free_requests(sched);
+    wefti_sched_files_fini(sched);
     wefti_sched_sessions_drop(sched);
     wefti_sched_payers_fini(sched);
     wefti_sched_heap_fini(&sched->waiting);
@@ -196,6 +198,18 @@ void weft_sched_free(weft_sched *sched) {
 
 /* ----------------------------------------------------------------------------------- epoch --- */
 
+void weft_sched_reset_cache(weft_sched *sched) {
+    wefti_sched_sessions_drop(sched);
+    wefti_sched_files_forget(sched);
+    for (uint32_t i = 0; i < sched->n_running; i++) {
+        struct weft_kv_chain *chain = &sched->running[i]->chain;
+        *chain = (struct weft_kv_chain){.space = chain->space, .is_closed = true};
+        sched->running[i]->beside.is_over = true;
+    }
+    weft_kv_prefix_reset(sched->cache);
+    sched->n_cache_resets++;
+}
+
 static void forget_plans(weft_sched *sched) {
     for (; sched->n_out > 0; sched->n_out--) {
         struct plan_out *plan = &sched->out[(sched->step - sched->n_out) % WEFT_SCHED_PLANS_MAX];
@@ -222,6 +236,7 @@ void weft_sched_new_epoch(weft_sched *sched, uint64_t now_us, uint64_t epoch) {
     while (sched->n_running > 0)
         wefti_sched_seq_preempt(sched, sched->running[sched->n_running - 1]);
     sched->n_pending = 0; /* the worker drops everything by itself */
+    wefti_sched_files_lost(sched);
     weft_sched_reset_cache(sched);
     sched->epoch = epoch;
     sched->step = 0;

@@ -45,6 +45,8 @@
 
 struct session; /* see session/sessions.c */
 TAILQ_HEAD(session_list, session);
+struct file_op; /* see session/files.c */
+TAILQ_HEAD(file_ops, file_op);
 
 /* ------------------------------------------------------------------------------------ heap --- */
 
@@ -379,6 +381,10 @@ struct weft_sched {
 
     struct session_list sessions; /* the least recently used first */
     uint32_t n_sessions, n_session_blocks;
+    struct file_ops file_ops; /* in the order in which they were asked for */
+    struct file_op *told_op;  /* whose answer was given out; NULL: none */
+    uint32_t n_file_ops;
+    uint64_t n_files; /* that the worker was asked for, ever */
 
     struct plan_out out[WEFT_SCHED_PLANS_MAX]; /* a ring: step % WEFT_SCHED_PLANS_MAX */
     uint32_t n_out;
@@ -588,7 +594,8 @@ WEFT_MUST_CHECK weft_err wefti_sched_window_check_options(const struct weft_sche
                                                           struct weft_errmsg *why);
 WEFT_MUST_CHECK weft_err wefti_sched_window_init(weft_sched *sched); /* after the cache */
 void wefti_sched_window_fini(weft_sched *sched);
-void wefti_sched_window_check(const weft_sched *sched);
+/* n_held: entries of tables that no sequence has. */
+void wefti_sched_window_check(const weft_sched *sched, uint64_t n_held);
 /* Windowed blocks that are free, or the prefix cache's alone. */
 uint32_t wefti_sched_window_n_there(const weft_sched *sched);
 
@@ -627,8 +634,29 @@ void wefti_sched_session_touch(weft_sched *sched, uint64_t tenant, struct weft_s
 bool wefti_sched_sessions_give(weft_sched *sched);
 void wefti_sched_sessions_expire(weft_sched *sched, uint64_t now_us);
 void wefti_sched_sessions_drop(weft_sched *sched); /* all of them */
-/* The entries of tables that sessions have, for weft_sched_check, which asserts the rest here. */
-uint64_t wefti_sched_sessions_check(const weft_sched *sched, uint64_t *n_windowed_out);
+/* The entries of tables that sessions, or their files, have, for weft_sched_check; those of windowed
+ * ones are added. */
+uint64_t wefti_sched_sessions_check(const weft_sched *sched, uint64_t *n_windowed);
+uint64_t wefti_sched_files_check(const weft_sched *sched, uint64_t *n_windowed);
+/* A session's tokens and where they are cached. NULL: there is no such one. */
+const uint32_t *wefti_sched_session_tokens(const weft_sched *sched, uint64_t tenant,
+                                           struct weft_str id, uint32_t *n_tokens_out,
+                                           struct weft_kv_space *space_out);
+/* Makes one, in place of one of its name, of what the cache has of these tokens. Returns how many
+ * blocks it has; 0: it has none, and is not there. */
+uint32_t wefti_sched_session_make(weft_sched *sched, uint64_t tenant, struct weft_str id,
+                                  const uint32_t *tokens, uint32_t n_blocks,
+                                  const struct weft_kv_space *space);
+bool wefti_sched_files_hold(const weft_sched *sched); /* some blocks, until the worker answers */
+void wefti_sched_files_forget(weft_sched *sched);     /* before the cache is reset */
+void wefti_sched_files_lost(weft_sched *sched);       /* before an epoch's end */
+void wefti_sched_files_fini(weft_sched *sched);
+/* Whether so many blocks, and those of the window after n_tokens, can be had without anybody's lack. */
+bool wefti_sched_prefix_can_spare(const weft_sched *sched, uint32_t n_blocks);
+bool wefti_sched_window_can_spare(const weft_sched *sched, uint32_t n_tokens);
+/* Into an empty table: windowed blocks that a position after n_tokens sees. */
+void wefti_sched_window_take(weft_sched *sched, uint32_t n_tokens,
+                             struct weft_kv_window_table *table);
 
 /* ---------------------------------------------------------------------------------- follow --- */
 

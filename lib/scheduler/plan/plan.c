@@ -76,7 +76,7 @@ static bool starts_now(const struct seq *seq) {
 }
 
 /* The running sequence whose loss costs least for what it frees; of equals the youngest. NULL: beams
- * that start now have all the blocks. The oldest request is spared; when nobody else runs, its oldest
+ * that start now have all the blocks, or files that are written and read, which will end. The oldest request is spared; when nobody else runs, its oldest
  * sequence. docs/scheduling.md has the proof that all come to their ends. */
 static struct seq *choose_victim(const weft_sched *sched) {
     const struct request *oldest = sched->running[0]->req;
@@ -84,6 +84,7 @@ static struct seq *choose_victim(const weft_sched *sched) {
     while (first < sched->n_running && sched->running[first]->req == oldest)
         first++;
     if (first == sched->n_running) first = 1;
+    if (first == sched->n_running && wefti_sched_files_hold(sched)) return NULL;
     WEFT_ASSERT(first < sched->n_running); /* one sequence alone fits: checked at submission */
     struct seq *victim = NULL;
     uint64_t victim_cost = 0;

@@ -172,6 +172,11 @@ static bool is_idle(const weft_sched *sched, const struct prefix *prefix, weft_k
     return !prefix->source && weft_kv_holders(sched->pool, block) == 1;
 }
 
+bool wefti_sched_prefix_can_spare(const weft_sched *sched, uint32_t n_blocks) {
+    uint64_t n_there = (uint64_t)weft_kv_n_free(sched->pool) + weft_kv_prefix_n_idle(sched->cache);
+    return n_there >= n_blocks + headroom(sched);
+}
+
 bool wefti_sched_prefix_has_room(const weft_sched *sched, struct prefix *prefix,
                                  uint32_t n_tokens) {
     uint32_t n_wanted = wefti_sched_blocks_for(sched, n_tokens) - prefix->n_blocks;
@@ -276,15 +281,4 @@ void wefti_sched_publish(weft_sched *sched, struct seq *seq, uint32_t n_computed
 void wefti_sched_publish_all(weft_sched *sched) {
     for (uint32_t i = 0; i < sched->n_running; i++)
         wefti_sched_publish(sched, sched->running[i], sched->running[i]->n_planned);
-}
-
-void weft_sched_reset_cache(weft_sched *sched) {
-    wefti_sched_sessions_drop(sched);
-    for (uint32_t i = 0; i < sched->n_running; i++) {
-        struct weft_kv_chain *chain = &sched->running[i]->chain;
-        *chain = (struct weft_kv_chain){.space = chain->space, .is_closed = true};
-        sched->running[i]->beside.is_over = true;
-    }
-    weft_kv_prefix_reset(sched->cache);
-    sched->n_cache_resets++;
 }

@@ -40,7 +40,10 @@ static bool shorter(const struct seq *a, const struct seq *b) {
 static uint32_t give(weft_sched *sched, struct seq *seq, uint32_t n_tokens) {
     uint32_t wanted = wefti_sched_seq_left(seq) - seq->chunk;
     if (wanted > n_tokens) wanted = n_tokens;
-    wanted = wefti_sched_window_room(sched, seq, seq->chunk + wanted) - seq->chunk;
+    uint32_t room = wefti_sched_window_room(sched, seq, seq->chunk + wanted);
+    while (room < seq->chunk + wanted && wefti_sched_sessions_give(sched))
+        room = wefti_sched_window_room(sched, seq, seq->chunk + wanted);
+    wanted = room - seq->chunk;
     struct weft_step_seq view = wefti_sched_seq_view(sched, seq, seq->chunk);
     uint32_t given = weft_step_tokens_within(&view, wanted, seq->ration + sched->logprob_room);
     bool is_whole = given == wefti_sched_seq_left(seq) - seq->chunk;

@@ -58,11 +58,7 @@ weft_err wefti_sched_window_grow(weft_sched *sched, struct seq *seq, uint32_t n_
 uint32_t wefti_sched_window_room(weft_sched *sched, struct seq *seq, uint32_t n_tokens) {
     if (!has_windows(sched)) return n_tokens;
     uint32_t n_wanted = wefti_sched_blocks_for(sched, seq->n_planned + n_tokens);
-    uint64_t for_others = sched->n_running - 1,
-             lacks = n_wanted - weft_min_u32(n_wanted, seq->windowed.n);
-    while (n_there(sched) < lacks + for_others && wefti_sched_sessions_give(sched)) {
-    }
-    uint64_t there = n_there(sched);
+    uint64_t there = n_there(sched), for_others = sched->n_running - 1;
     uint64_t n_spare = there > for_others ? there - for_others : 0;
     if (n_wanted > seq->windowed.n + n_spare) n_wanted = seq->windowed.n + (uint32_t)n_spare;
     weft_err err = weft_kv_windows_grow(sched->windows, &seq->windowed, n_wanted);
@@ -190,6 +186,20 @@ void wefti_sched_window_fill(weft_sched *sched, struct seq *seq, const struct pr
     WEFT_ASSERT(!err); /* window_has_room looked */
 }
 
+bool wefti_sched_window_can_spare(const weft_sched *sched, uint32_t n_tokens) {
+    if (!has_windows(sched)) return true;
+    uint32_t n = wefti_sched_blocks_for(sched, n_tokens) - first_seen(sched, n_tokens);
+    return n_there(sched) >= n + claims(sched);
+}
+
+void wefti_sched_window_take(weft_sched *sched, uint32_t n_tokens,
+                             struct weft_kv_window_table *table) {
+    if (!has_windows(sched)) return;
+    weft_kv_window_table_init(table, table->blocks, table->cap, first_seen(sched, n_tokens));
+    weft_err err = weft_kv_windows_grow(sched->windows, table, table->cap);
+    WEFT_ASSERT(!err); /* they can be spared */
+}
+
 void wefti_sched_window_keep(weft_sched *sched, const struct seq *seq, uint32_t idx,
                              weft_kv_block node) {
     if (!has_windows(sched) || idx < seq->windowed.first || idx >= seq->windowed.n) return;
@@ -252,10 +262,9 @@ weft_err wefti_sched_window_check_options(const struct weft_sched_options *o,
                         o->n_window_blocks);
 }
 
-void wefti_sched_window_check(const weft_sched *sched) {
-    uint64_t n_held = 0, n_holders = 0;
+void wefti_sched_window_check(const weft_sched *sched, uint64_t n_held) {
+    uint64_t n_holders = 0;
     if (!has_windows(sched)) return;
-    (void)wefti_sched_sessions_check(sched, &n_held);
     for (uint32_t i = 0; i < sched->n_running; i++) {
         const struct seq *seq = sched->running[i];
         const struct weft_kv_window_table *table = &seq->windowed;

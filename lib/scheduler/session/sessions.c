@@ -11,6 +11,7 @@
  * Nobody waits for a session. It goes when its time is over, when there are too many of them or of
  * their blocks (the least recently used go first), and before anybody who runs or could start lacks a
  * block. A new worker begins without any, for their blocks are gone. */
+#include "scheduler/sessions.h"
 #include "scheduler_internal.h"
 
 #include <stdlib.h>
@@ -107,7 +108,20 @@ static void keep(weft_sched *sched, struct session *session, const struct weft_k
     sched->n_sessions++;
     sched->n_session_blocks += session->held.table.n;
     sched->n_sessions_kept++;
-    if (session->held.table.n == 0) drop(sched, session);
+}
+
+uint32_t wefti_sched_session_make(weft_sched *sched, uint64_t tenant, struct weft_str id,
+                                  const uint32_t *tokens, uint32_t n_blocks,
+                                  const struct weft_kv_space *space) {
+    struct session *before = find(sched, tenant, id);
+    if (before) drop(sched, before);
+    if (n_blocks == 0 || n_blocks > sched->options.max_session_blocks) return 0;
+    struct session *session = make(sched, tenant, id, tokens, n_blocks);
+    if (!session) return 0; /* the next turn computes it again */
+    keep(sched, session, space);
+    uint32_t n = session->held.table.n;
+    if (n == 0) drop(sched, session);
+    return n;
 }
 
 void wefti_sched_session_keep(weft_sched *sched, const struct seq *seq, uint32_t n_computed) {
@@ -115,28 +129,60 @@ void wefti_sched_session_keep(weft_sched *sched, const struct seq *seq, uint32_t
     const struct weft_sched_options *o = &sched->options;
     bool is_kept = o->prefix_cache && o->session_ttl_us > 0 && o->max_sessions > 0;
     if (!is_kept || req->session_id.len == 0 || seq->choice > 0 || req->beams) return;
-    struct session *before = find(sched, req->tenant, req->session_id);
-    if (before) drop(sched, before);
     uint32_t n_known = weft_min_u32(n_computed, req->n_prompt + seq->n_output);
     uint32_t n_blocks = weft_min_u32(n_known / o->block_size, sched->table_cap);
-    if (n_blocks == 0 || n_blocks > o->max_session_blocks) return;
-    struct session *session =
-        make(sched, req->tenant, req->session_id, wefti_sched_tokens_of(sched, seq), n_blocks);
     struct weft_kv_space space = wefti_sched_space_of(sched, req);
-    if (session) keep(sched, session, &space); /* else the next turn computes it again */
+    (void)wefti_sched_session_make(sched, req->tenant, req->session_id,
+                                   wefti_sched_tokens_of(sched, seq), n_blocks, &space);
 }
 
-uint64_t wefti_sched_sessions_check(const weft_sched *sched, uint64_t *n_windowed_out) {
+const uint32_t *wefti_sched_session_tokens(const weft_sched *sched, uint64_t tenant,
+                                           struct weft_str id, uint32_t *n_tokens_out,
+                                           struct weft_kv_space *space_out) {
+    const struct session *session = find(sched, tenant, id);
+    if (!session) return NULL;
+    *n_tokens_out = session->held.table.n * sched->options.block_size;
+    *space_out = session->held.chain.space;
+    return session->tokens;
+}
+
+bool weft_sched_session_has(const weft_sched *sched, uint64_t tenant, struct weft_str id) {
+    return find(sched, tenant, id) != NULL;
+}
+
+bool weft_sched_session_drop(weft_sched *sched, uint64_t tenant, struct weft_str id) {
+    struct session *session = find(sched, tenant, id);
+    if (session) drop(sched, session);
+    return session != NULL;
+}
+
+uint32_t weft_sched_session_list(const weft_sched *sched, uint64_t now_us, uint64_t tenant,
+                                 struct weft_session_told *told_out, uint32_t n_max) {
+    uint32_t n = 0;
+    const struct session *session = NULL;
+    TAILQ_FOREACH(session, &sched->sessions, link) {
+        if (session->tenant != tenant || n == n_max) continue;
+        uint32_t n_blocks = session->held.table.n;
+        told_out[n++] = (struct weft_session_told){
+            .id = session->id,
+            .n_tokens = n_blocks * sched->options.block_size,
+            .n_blocks = n_blocks,
+            .idle_us = now_us > session->used_us ? now_us - session->used_us : 0,
+        };
+    }
+    return n;
+}
+
+uint64_t wefti_sched_sessions_check(const weft_sched *sched, uint64_t *n_windowed) {
     uint32_t n_sessions = 0, n_blocks = 0;
     const struct session *session = NULL, *before = NULL;
-    *n_windowed_out = 0;
     TAILQ_FOREACH(session, &sched->sessions, link) {
         WEFT_ASSERT(session->held.table.n > 0 && session->held.chain.n == session->held.table.n);
         WEFT_ASSERT(!before || before->used_us <= session->used_us);
         weft_kv_prefix_check_chain(sched->cache, &session->held.table, &session->held.chain);
         n_sessions++;
         n_blocks += session->held.table.n;
-        *n_windowed_out += session->held.windowed.n - session->held.windowed.first;
+        *n_windowed += session->held.windowed.n - session->held.windowed.first;
         before = session;
     }
     WEFT_ASSERT(n_sessions == sched->n_sessions && n_blocks == sched->n_session_blocks);
