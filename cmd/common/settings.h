@@ -326,6 +326,10 @@
       "size of a worker's file for KV blocks of preempted sequences; 0: none")                     \
     X(kv_spill_dir, TEXT, "kv-spill-dir", SERVE | WORKER, 0, 0, NULL, "DIR",                       \
       "where that file is, without a name (default: TMPDIR, or /var/tmp)")                         \
+    X(session_dir, TEXT, "session-dir", SERVE | WORKER, 0, 0, NULL, "DIR",                         \
+      "where sessions are saved to and restored from (default: they are not)")                     \
+    X(session_dir_bytes, SIZE, "session-dir-size", SERVE | WORKER, 0, 1e15, "64GiB", "SIZE",       \
+      "the most that the files there may take together")                                           \
     X(block_size, U32, "block-size", ENGINE, 16, WEFT_BLOCK_SIZE_MAX, "16", "N",                   \
       "tokens per KV block; a multiple of 16")                                                     \
     X(max_model_len, U32, "max-model-len", ENGINE, 0, WEFT_CONTEXT_MAX, "0", "N",                  \

@@ -32,6 +32,7 @@
 #include "common/signals.h"
 #include "common/status.h"
 #include "experts.h"
+#include "filer.h"
 #include "group.h"
 #include "link/link.h"
 #include "remote.h"
@@ -41,12 +42,16 @@
 #define TICK_MS 100u
 /* A clean exit waits this long for the step under way; then the process exits anyway. */
 #define STOP_WAIT_MS 2000u
+/* And a new session with the scheduler for a file that is read into blocks of the one before: for one
+ * of them, which takes a moment if the disk is well. */
+#define FILE_WAIT_MS 1000u
 
 struct worker {
     struct weft_config config;
     uint64_t instance;
     struct wefti_group group;
     wefti_stepper *stepper;
+    wefti_filer *filer;  /* once the engine is open; NULL: of a group, which saves no sessions */
     weft_link *link;     /* used once the engine is open; NULL: another rank has one */
     struct weft_buf out; /* messages made by control */
     int signal_fd;
@@ -170,6 +175,8 @@ static weft_err take_hello(struct worker *w, const struct weft_msg_sched_hello *
             hello->version, WEFT_PROTO_VERSION);
         return WEFT_OK;
     }
+    if (w->filer && !wefti_filer_call_off(w->filer, FILE_WAIT_MS))
+        return weft_err_set(why, WEFT_E_TIMEOUT, "a session's file hangs while it is read");
     weft_err err = wefti_stepper_reset(w->stepper, hello->epoch);
     if (err) return weft_err_set(why, err, "too many epochs began while one step ran");
     w->epoch = hello->epoch;
@@ -201,6 +208,24 @@ static void take_grammar(struct worker *w, const struct weft_msg_grammar *wish) 
     (void)send_message(w, &msg);
 }
 
+static void answer_file(struct worker *w, const struct weft_kv_filed *filed) {
+    struct weft_msg msg = {.type = WEFT_MSG_KV_FILED, .kv_filed = *filed};
+    if (w->has_epoch && filed->epoch == w->epoch) (void)send_message(w, &msg);
+}
+
+static void take_file(struct worker *w, const struct weft_kv_file *wish) {
+    struct weft_errmsg why = {""};
+    weft_err err = WEFT_E_UNSUPPORTED;
+    if (w->filer)
+        err = wefti_filer_ask(w->filer, wish, &why);
+    else
+        (void)weft_err_set(&why, err, "workers that divide a model save no sessions");
+    if (!err) return;
+    const struct weft_kv_filed filed = {
+        .epoch = wish->epoch, .id = wish->id, .err = err, .text = why.text};
+    answer_file(w, &filed);
+}
+
 static weft_err take_message(struct worker *w, const struct weft_link_event *event,
                              struct weft_errmsg *why) {
     struct wefti_slot *slot = wefti_stepper_slot(w->stepper);
@@ -216,6 +241,10 @@ static weft_err take_message(struct worker *w, const struct weft_link_event *eve
     if (slot->msg.type == WEFT_MSG_PLAN) return take_plan(w, slot, why);
     if (slot->msg.type == WEFT_MSG_GRAMMAR) {
         take_grammar(w, &slot->msg.grammar);
+        return WEFT_OK;
+    }
+    if (slot->msg.type == WEFT_MSG_KV_FILE) {
+        if (w->has_epoch && slot->msg.kv_file.epoch == w->epoch) take_file(w, &slot->msg.kv_file);
         return WEFT_OK;
     }
     return weft_err_set(why, WEFT_E_PROTO, "a worker takes no %s",
@@ -281,6 +310,17 @@ static void drain_stepper(struct worker *w) {
     }
 }
 
+static void drain_filer(struct worker *w) {
+    struct weft_kv_filed filed;
+    if (w->filer && wefti_filer_next(w->filer, &filed)) answer_file(w, &filed);
+}
+
+static weft_err init_filer(struct worker *w, struct weft_errmsg *why) {
+    if (!w->link || w->group.n_ranks > 1) return WEFT_OK;
+    return wefti_filer_start(wefti_stepper_eng(w->stepper), w->config.session_dir,
+                             w->config.session_dir_bytes, &w->filer, why);
+}
+
 static weft_err init_experts(struct worker *w, const struct weft_eng_info *info,
                              struct weft_errmsg *why) {
     bool has_experts[WEFT_LAYERS_MAX];
@@ -307,7 +347,8 @@ static weft_err check_engine(struct worker *w, struct weft_errmsg *why) {
     w->has_engine = true;
     if (!w->link) tell_ready(w);
     init_remote(w, info);
-    return init_experts(w, info, why);
+    weft_err err = init_filer(w, why);
+    return err ? err : init_experts(w, info, why);
 }
 
 /* ----------------------------------------------------------------------------------- start --- */
@@ -340,6 +381,7 @@ static int poll_ms(const struct worker *w, uint64_t now_ms) {
 
 static void serve_link(struct worker *w, bool has_news, uint64_t now_ms) {
     drain_stepper(w);
+    drain_filer(w);
     if (has_news) drain_link(w);
     weft_link_tick(w->link, now_ms);
     if (w->has_epoch && now_ms - w->heartbeat_at_ms >= HEARTBEAT_MS) {
@@ -366,6 +408,7 @@ static weft_err serve(struct worker *w, struct weft_errmsg *why) {
             {.fd = w->signal_fd, .events = POLLIN},
             {.fd = wefti_stepper_fd(w->stepper), .events = POLLIN},
             {.fd = w->has_engine && w->link ? weft_link_fd(w->link) : -1, .events = POLLIN},
+            {.fd = w->filer ? wefti_filer_fd(w->filer) : -1, .events = POLLIN},
         };
         int n = poll(fds, sizeof fds / sizeof fds[0], poll_ms(w, weft_now_ms()));
         if (n < 0 && errno != EINTR) return weft_err_errno(why, errno, "poll failed");
@@ -440,7 +483,8 @@ int main(int argc, char **argv) {
         status = weft_actor_fail(&w.config, why.text);
 
     weft_link_free(w.link);
-    if (!wefti_stepper_stop(w.stepper, STOP_WAIT_MS)) {
+    bool has_stopped = wefti_filer_stop(w.filer, STOP_WAIT_MS); /* it uses the engine */
+    if (!has_stopped || !wefti_stepper_stop(w.stepper, STOP_WAIT_MS)) {
         weft_warn("leaving before the engine has finished what it does");
         _exit(status);
     }

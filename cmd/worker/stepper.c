@@ -338,6 +338,11 @@ const struct weft_eng_info *wefti_stepper_info(const wefti_stepper *st) {
     return &st->info;
 }
 
+weft_eng *wefti_stepper_eng(const wefti_stepper *st) {
+    WEFT_ASSERT(atomic_load(&st->engine_state) == WEFTI_ENGINE_OPEN);
+    return st->eng;
+}
+
 uint32_t wefti_stepper_regions(const wefti_stepper *st,
                                struct weft_eng_region out[WEFT_ENG_REGIONS]) {
     WEFT_ASSERT(atomic_load(&st->engine_state) == WEFTI_ENGINE_OPEN);

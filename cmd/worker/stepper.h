@@ -77,6 +77,8 @@ uint64_t wefti_stepper_n_steps(const wefti_stepper *stepper);
 uint32_t wefti_stepper_regions(const wefti_stepper *stepper,
                                struct weft_eng_region out[WEFT_ENG_REGIONS]);
 
+weft_eng *wefti_stepper_eng(const wefti_stepper *stepper);
+
 /* Moves while a step advances; once OPEN. */
 uint64_t wefti_stepper_progress(const wefti_stepper *stepper);
 uint32_t wefti_stepper_n_spill_blocks(const wefti_stepper *stepper); /* now; once OPEN */
