@@ -310,6 +310,7 @@ static void start_call(struct http *h) {
         .is_gzip = h->request.is_gzip,
         .request_id = weft_api_http_request_id(&h->request),
         .asker = h->request.asks,
+        .path_session = {h->request.session_id, h->request.n_session_id},
         .free_bytes = WEFT_API_SMALL_BYTES,
         .wake = on_wake,
         .owner = h,

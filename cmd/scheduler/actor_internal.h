@@ -30,6 +30,7 @@
 #include "proto/expert_rows.h"
 #include "proto/proto.h"
 #include "scheduler/groups.h"
+#include "scheduler/sessions.h"
 
 #define WEFTI_SNAPSHOT_MS 250u
 #define WEFTI_EXPERTS_TELL_MS 1000u
@@ -182,6 +183,9 @@ WEFT_MUST_CHECK weft_err wefti_groups_init(struct wefti_actor *actor, const char
                                            struct weft_errmsg *why);
 void wefti_groups_fini(struct wefti_actor *actor); /* accepts groups whose init failed anywhere */
 
+/* False: the link ends the session, and the message is lost; a DOWN follows. */
+bool wefti_group_send(struct wefti_actor *actor, struct wefti_group *group,
+                      const struct weft_msg *msg);
 /* Takes in what the worker sent; results become events and go out at once. */
 void wefti_group_drain(struct wefti_actor *actor, struct wefti_group *group);
 /* Sends plans while there are some to make. */
@@ -192,7 +196,18 @@ void wefti_group_tick(struct wefti_group *group, uint64_t now_ms, bool paused);
 /* Moves requests that wait for absent workers to groups whose worker is there. */
 void wefti_groups_move(struct wefti_actor *actor, uint64_t now_us);
 
+/* -------------------------------------------------------------------------------- sessions --- */
+
+/* Answers at once, or once a group has done what a router asks of sessions. */
+void wefti_sessions_ask(struct wefti_actor *actor, uint32_t peer,
+                        const struct weft_session_wish *wish);
+/* Sends the worker what it is to do with files next, and routers what is done. */
+void wefti_sessions_pump(struct wefti_actor *actor, struct wefti_group *group);
+
 /* --------------------------------------------------------------------------------- routers --- */
+
+/* Sends a message; events held for the router go out with it. */
+void wefti_router_send(struct wefti_actor *actor, uint32_t peer, const struct weft_msg *msg);
 
 /* Takes in messages; true if there may be more: it stops after some, so that the worker never waits
  * for a flood of requests. */

@@ -28,9 +28,7 @@
 
 #define WORKER_NAME "weft-worker"
 
-/* False: the link ends the session, and the message is lost; a DOWN follows. */
-static bool send_to_worker(struct wefti_actor *a, struct wefti_group *g,
-                           const struct weft_msg *msg) {
+bool wefti_group_send(struct wefti_actor *a, struct wefti_group *g, const struct weft_msg *msg) {
     weft_buf_clear(&a->out);
     weft_proto_encode(msg, &a->out);
     if (a->out.failed) {
@@ -189,7 +187,7 @@ static weft_err take_hello(struct wefti_actor *a, struct wefti_group *g,
         .epoch = g->epoch,
         .pid = (uint32_t)getpid(),
     };
-    (void)send_to_worker(a, g, &msg);
+    (void)wefti_group_send(a, g, &msg);
     weft_info("worker (pid %u) serves %s: %u blocks of %u tokens, %u sequences, %u tokens per step",
               hello->pid, hello->model.model_name, g->limits.n_blocks, g->limits.block_size,
               g->limits.max_seqs, g->limits.max_batched_tokens);
@@ -298,6 +296,10 @@ static weft_err take_message(struct wefti_actor *a, struct wefti_group *g,
             weft_sched_compiled(g->replica->sched, weft_now_us(), msg.compiled.id);
         return WEFT_OK;
     }
+    if (msg.type == WEFT_MSG_KV_FILED) {
+        if (msg.kv_filed.epoch != g->epoch) return WEFT_OK; /* likewise */
+        return weft_sched_filed(g->replica->sched, weft_now_us(), &msg.kv_filed, why);
+    }
     return weft_err_set(why, WEFT_E_PROTO, "a worker sends no %s", weft_proto_type_name(msg.type));
 }
 
@@ -334,7 +336,7 @@ static void announce_grammars(struct wefti_actor *a, struct wefti_group *g) {
     msg.grammar.epoch = g->epoch;
     while (weft_sched_next_grammar(g->replica->sched, weft_now_us(), &msg.grammar.id, &grammar)) {
         msg.grammar.grammar = *grammar;
-        if (!send_to_worker(a, g, &msg)) break;
+        if (!wefti_group_send(a, g, &msg)) break;
     }
 }
 
@@ -343,7 +345,7 @@ void wefti_group_plan(struct wefti_actor *a, struct wefti_group *g) {
     const struct weft_step_plan *plan = NULL;
     while (weft_sched_plan(g->replica->sched, weft_now_us(), &plan)) {
         struct weft_msg msg = {.type = WEFT_MSG_PLAN, .plan = *plan};
-        if (!send_to_worker(a, g, &msg)) break;
+        if (!wefti_group_send(a, g, &msg)) break;
     }
     announce_grammars(a, g);
 }

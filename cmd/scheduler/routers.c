@@ -20,8 +20,7 @@ static void release_events(struct wefti_actor *a, uint32_t peer) {
     if (--a->n_held == 0) a->held_until_us = 0;
 }
 
-/* Sends a message; events held for the router go out with it. */
-static void send_to_router(struct wefti_actor *a, uint32_t peer, const struct weft_msg *msg) {
+void wefti_router_send(struct wefti_actor *a, uint32_t peer, const struct weft_msg *msg) {
     weft_buf_clear(&a->out);
     weft_proto_encode(msg, &a->out);
     if (a->out.failed) {
@@ -57,7 +56,7 @@ static void reject(struct wefti_actor *a, uint32_t peer, const struct weft_submi
         .retry_after_ms = retry_after_ms,
         .text = text,
     };
-    send_to_router(a, peer, &msg);
+    wefti_router_send(a, peer, &msg);
 }
 
 /* `waited_us`: since it arrived here. */
@@ -76,7 +75,7 @@ static void submit(struct wefti_actor *a, uint32_t peer, struct weft_submit *s,
     }
     struct weft_msg msg = {.type = WEFT_MSG_ACCEPTED};
     msg.accepted = (struct weft_msg_accepted){.request_id = s->request_id, .attempt = s->attempt};
-    send_to_router(a, peer, &msg);
+    wefti_router_send(a, peer, &msg);
 }
 
 static void cancel(struct wefti_actor *a, uint32_t peer, const struct weft_msg_cancel *m) {
@@ -249,7 +248,7 @@ static void send_experts(struct wefti_actor *a, uint32_t peer) {
                                             .n_experts = rows->n_experts,
                                             .layers = rows->layers,
                                             .rows = rows->sums};
-    send_to_router(a, peer, &msg);
+    wefti_router_send(a, peer, &msg);
 }
 
 static void begin_session(struct wefti_actor *a, uint32_t peer) {
@@ -262,11 +261,11 @@ static void begin_session(struct wefti_actor *a, uint32_t peer) {
         .epoch = a->epoch,
         .pid = (uint32_t)getpid(),
     };
-    send_to_router(a, peer, &hello);
+    wefti_router_send(a, peer, &hello);
     struct weft_msg snapshot = {.type = WEFT_MSG_SNAPSHOT};
     fill_snapshot(a, &snapshot.snapshot);
     snapshot.snapshot.activity.router = peer;
-    send_to_router(a, peer, &snapshot);
+    wefti_router_send(a, peer, &snapshot);
     send_experts(a, peer);
 }
 
@@ -321,6 +320,9 @@ static weft_err take_message(struct wefti_actor *a, const struct weft_link_event
             keep_cancel(a, event, &msg.cancel);
         }
         return WEFT_OK;
+    case WEFT_MSG_SESSION:
+        wefti_sessions_ask(a, event->peer, &msg.session);
+        return WEFT_OK;
     case WEFT_MSG_RESET_CACHE:
         reset_cache(a, event->peer);
         return WEFT_OK;
@@ -358,7 +360,7 @@ bool wefti_routers_drain(struct wefti_actor *a) {
 static void send_events(struct wefti_actor *a, uint32_t peer, uint32_t n) {
     struct weft_msg msg = {.type = WEFT_MSG_EVENTS};
     msg.events = (struct weft_msg_events){.n = n, .events = a->events};
-    send_to_router(a, peer, &msg);
+    wefti_router_send(a, peer, &msg);
 }
 
 /* Sends the events for `peer`, from events[from] on: earlier ones are for others. */
@@ -453,7 +455,7 @@ void wefti_routers_snapshot(struct wefti_actor *a, uint64_t now_ms) {
     for (uint32_t peer = 0; peer < WEFT_LINK_PEERS_MAX; peer++) {
         if (!a->routers[peer].is_linked) continue;
         msg.snapshot.activity.router = peer;
-        send_to_router(a, peer, &msg);
+        wefti_router_send(a, peer, &msg);
         if (tells_experts) send_experts(a, peer);
     }
     if (!tells_experts) return;

@@ -74,6 +74,7 @@ bool wefti_actor_turn(struct wefti_actor *a, bool from_hub, const struct pollfd 
         weft_sched_tick(group->replica->sched, weft_now_us());
         wefti_routers_tell(a, group);
         wefti_group_plan(a, group);
+        wefti_sessions_pump(a, group);
     }
     wefti_routers_flush(a, weft_now_us());
     uint64_t now_ms = weft_now_ms();

@@ -18,6 +18,7 @@
 
 #include "api/error.h"
 #include "base/buf.h"
+#include "base/str.h"
 
 struct weft_api_state;
 typedef struct weft_api_call weft_api_call;
@@ -52,7 +53,8 @@ struct weft_api_call_request {
     bool is_rpc;            /* the answer is MessagePack-RPC's; else HTTP's */
     const char *request_id; /* copied; over HTTP part of the response's id */
     struct weft_api_asker asker;
-    uint64_t free_bytes; /* the first bytes of output, which cost no budget */
+    struct weft_str path_session; /* the session that its path names; copied. Empty: it does not */
+    uint64_t free_bytes;          /* the first bytes of output, which cost no budget */
     void (*wake)(weft_api_call *call);
     void *owner;
     uint64_t now_us;

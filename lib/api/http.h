@@ -45,7 +45,8 @@ struct weft_api_moment {
 struct weft_api_route {
     const char *path; /* NULL: there is none */
     bool is_post;     /* else GET and HEAD, */
-    bool is_dropped;  /* and DELETE */
+    bool is_dropped;  /* and DELETE, */
+    bool is_drop;     /* or that alone */
     bool is_prefix;   /* any path that begins so */
     bool is_guarded;  /* by the API key, */
     bool is_admins;   /* and that of an admin */
@@ -131,6 +132,8 @@ struct weft_api_http { /* one request; the spans point into `head` */
     char key_name[WEFT_API_KEY_NAME_BYTES_MAX + 1]; /* of the API key; "": none */
     struct weft_api_asker asks;                     /* its tenant, and what headers say */
     bool is_admin;
+    char session_id[WEFT_SESSION_ID_BYTES_MAX]; /* that the path names; not terminated */
+    uint32_t n_session_id;
     uint64_t now_ms; /* when these bytes came */
 
     bool is_chunked; /* the response */

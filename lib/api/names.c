@@ -7,6 +7,7 @@
 #include "api/api.h"
 #include "base/check.h"
 #include "base/utf8.h"
+#include "codec/digest.h"
 
 #define QUOTED_BYTES 160 /* of a name that is wrong */
 #define LISTED_BYTES 256 /* of all those that are right */
@@ -80,4 +81,10 @@ void wefti_api_no_such_model(const struct weft_api_limits *limits, const char *n
         (void)snprintf(more, sizeof more, " and %u more", limits->n_model_names - i);
     weft_api_error_set(error, 404, "model", "model_not_found",
                        "The model '%s' does not exist; this server has %s%s.", wrong, right, more);
+}
+
+/* ---------------------------------------------------------------------------------- users --- */
+
+uint64_t weft_api_flow(const char *name, size_t len) {
+    return weft_digest_u64("flow", name, len);
 }

@@ -116,6 +116,49 @@ weft_err weft_api_upstream_reset_cache(struct weft_api_state *api) {
     return err;
 }
 
+weft_err weft_api_upstream_ask(struct weft_api_state *api, struct weft_api_session_ask *ask,
+                               const struct weft_session_wish *wish, struct weft_errmsg *why) {
+    struct weft_api_upstream *upstream = &api->upstream;
+    WEFT_ASSERT(!ask->is_open);
+    if (upstream->n_schedulers > 1)
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "sessions are listed, saved and restored where there is one scheduler");
+    if (!upstream->is_up) return weft_err_set(why, WEFT_E_STATE, "the scheduler is not linked");
+    struct weft_msg msg = {.type = WEFT_MSG_SESSION, .session = *wish};
+    msg.session.id = ask->id = ++upstream->n_asks;
+    if (send_msg(upstream, 0, &msg))
+        return weft_err_set(why, WEFT_E_STATE, "the scheduler is not linked any more");
+    LIST_INSERT_HEAD(&upstream->asks, ask, entry);
+    ask->is_open = true;
+    return WEFT_OK;
+}
+
+void weft_api_upstream_forget(struct weft_api_session_ask *ask) {
+    if (ask->is_open) LIST_REMOVE(ask, entry);
+    ask->is_open = false;
+}
+
+static void on_session_done(struct weft_api_upstream *upstream,
+                            const struct weft_session_answer *answer) {
+    struct weft_api_session_ask *ask = NULL;
+    LIST_FOREACH(ask, &upstream->asks, entry) {
+        if (ask->id == answer->id) break;
+    }
+    if (!ask) return; /* nobody waits for it any more */
+    weft_api_upstream_forget(ask);
+    ask->answered(ask, answer);
+}
+
+static void fail_asks(struct weft_api_upstream *upstream) {
+    static const struct weft_session_answer lost = {
+        .err = WEFT_E_CLOSED, .text = "the scheduler was lost meanwhile, try again"};
+    struct weft_api_session_ask *ask = NULL;
+    while ((ask = LIST_FIRST(&upstream->asks))) {
+        weft_api_upstream_forget(ask);
+        ask->answered(ask, &lost);
+    }
+}
+
 /* The owner must close the job, or it would be met again at once, for ever. */
 static void fail_job(struct weft_api_upstream_job *job, enum weft_api_upstream_failure failure) {
     job->ops->failed(job, failure);
@@ -181,6 +224,7 @@ void weft_api_upstream_unlinked(struct weft_api_state *api, uint32_t scheduler, 
     struct weft_api_upstream *upstream = &api->upstream;
     WEFT_ASSERT(scheduler < upstream->n_schedulers);
     upstream->schedulers[scheduler].is_up = false;
+    fail_asks(upstream);
     wefti_api_place_again(upstream, scheduler);
     if (upstream->cluster) wefti_api_cluster_down(upstream->cluster, scheduler, now_us / 1000);
     wefti_api_see_together(upstream, now_us / 1000);
@@ -492,6 +536,9 @@ void weft_api_upstream_message(struct weft_api_state *api, uint32_t scheduler, c
         return;
     case WEFT_MSG_EVENTS:
         on_events(upstream, scheduler, &msg.events, now_us);
+        return;
+    case WEFT_MSG_SESSION_DONE:
+        on_session_done(upstream, &msg.session_done);
         return;
     case WEFT_MSG_SNAPSHOT:
         on_snapshot(api, scheduler, &msg.snapshot, now_us);

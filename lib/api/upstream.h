@@ -93,6 +93,17 @@ struct weft_api_upstream_job {
 
 TAILQ_HEAD(weft_api_upstream_jobs, weft_api_upstream_job);
 
+/* A question about sessions; part of its owner's struct, all zero but `answered` at first. */
+struct weft_api_session_ask {
+    LIST_ENTRY(weft_api_session_ask) entry;
+    bool is_open;
+    uint64_t id;
+    /* It is closed then. Where the scheduler was lost, with CLOSED. */
+    void (*answered)(struct weft_api_session_ask *ask, const struct weft_session_answer *answer);
+};
+
+LIST_HEAD(weft_api_session_asks, weft_api_session_ask);
+
 /* How messages leave. Any function below may call both. */
 struct weft_api_upstream_link {
     weft_err (*send)(void *context, const void *bytes, size_t len); /* bytes are borrowed */
@@ -149,6 +160,8 @@ struct weft_api_upstream {
     uint32_t n_free, next_gen;
     struct weft_api_upstream_jobs waiting; /* to be sent, oldest first */
     struct weft_api_upstream_jobs apart;
+    struct weft_api_session_asks asks; /* with the one scheduler */
+    uint64_t n_asks;                   /* ever */
 };
 
 /* 1 to WEFT_API_SCHEDULERS_MAX links, whose names differ. `pid` goes to the schedulers, for their
@@ -179,6 +192,15 @@ void weft_api_upstream_close(struct weft_api_state *api, struct weft_api_upstrea
 /* Each of several schedulers, and their number; 0: there is one alone. */
 uint32_t weft_api_upstream_list(const struct weft_api_upstream *upstream, uint64_t now_ms,
                                 struct weft_api_metrics_scheduler out[WEFT_API_SCHEDULERS_MAX]);
+
+/* Asks the scheduler about sessions; wish->id is filled in. UNSUPPORTED: there are several; STATE, IO:
+ * none is linked. */
+WEFT_MUST_CHECK weft_err weft_api_upstream_ask(struct weft_api_state *api,
+                                               struct weft_api_session_ask *ask,
+                                               const struct weft_session_wish *wish,
+                                               struct weft_errmsg *why);
+/* The answer is of no interest any more; no effect on one that is closed. */
+void weft_api_upstream_forget(struct weft_api_session_ask *ask);
 
 /* Tells the schedulers to forget cached prefixes. STATE: none is linked. */
 WEFT_MUST_CHECK weft_err weft_api_upstream_reset_cache(struct weft_api_state *api);

@@ -43,9 +43,11 @@ weft_test(golden_quant SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_quant.c $
 
 set(LORA_FILES ${CMAKE_SOURCE_DIR}/tests/harness/lora_files.c ${CMAKE_SOURCE_DIR}/tests/unit/model_files.c)
 
+weft_fuzz(fuzz_session RUNS 100000 LINKS weft_engine weft_alloc PkgConfig::XXHASH INSIDE engine)
+
 # The engine on each instruction set. Fewer rounds for the scalar one, which is slow.
 function(engine_tests suffix env)
-  foreach(name test_engine_plans test_engine_guess test_engine_steps test_engine_calibrate test_engine_open test_engine_pooling)
+  foreach(name test_engine_plans test_engine_guess test_engine_steps test_engine_calibrate test_engine_open test_engine_pooling test_session_file)
     weft_test(${name}${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c ${ENG_FIXTURES}
               LINKS weft_engine weft_model weft_kernels weft_alloc LABELS unit TIMEOUT 600 ARGS ${ARGN} ENV "${env}")
   endforeach()

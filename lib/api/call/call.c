@@ -12,6 +12,7 @@
 #include "base/rand.h"
 #include "call/parking.h"
 #include "call/rank.h"
+#include "call/session_call.h"
 #include "codec/digest.h"
 #include "codec/gunzip.h"
 #include "kinds/kind.h"
@@ -86,10 +87,6 @@ static void wake(weft_api_call *call) {
     if (!call->is_abandoned) call->wake(call);
 }
 
-uint64_t weft_api_flow(const char *name, size_t len) {
-    return weft_digest_u64("flow", name, len);
-}
-
 /* MessagePack-RPC's are short, and a client's own: the same on every connection. */
 static void name_call(weft_api_call *call, const struct weft_api_call_request *request) {
     const char *prefix = request->kind->id_prefix;
@@ -108,8 +105,13 @@ static void name_call(weft_api_call *call, const struct weft_api_call_request *r
 weft_api_call *weft_api_call_new(struct weft_api_state *api,
                                  const struct weft_api_call_request *request) {
     struct weft_buf *body = request->body;
-    weft_api_call *call = calloc(1, sizeof *call);
+    weft_api_call *call = calloc(1, sizeof *call + request->path_session.len);
     if (!call) return NULL;
+    if (request->path_session.len > 0) {
+        char *name = (char *)(call + 1);
+        memcpy(name, request->path_session.data, request->path_session.len);
+        call->path_session = (struct weft_str){name, request->path_session.len};
+    }
     size_t n_body = body->len;
     if (request->is_gzip && n_body > 0 && !(call->unpack = weft_gunzip_new(body))) {
         free(call);
@@ -149,6 +151,7 @@ weft_api_call *weft_api_call_new(struct weft_api_state *api,
 /* Cancels the jobs at the scheduler and closes them. */
 static void withdraw(weft_api_call *call) {
     if (call->parked_tenant) wefti_api_unpark(call);
+    weft_api_upstream_forget(&call->session_ask);
     for (uint32_t i = 0; i < call->n_jobs; i++) {
         struct job *job = &call->jobs[i];
         if (job->upstream.place == WEFT_API_UPSTREAM_CLOSED) continue;
@@ -255,6 +258,11 @@ static void fail(weft_api_call *call, int status, uint32_t retry_after_ms, const
     withdraw(call);
     call->state = WEFT_API_CALL_FAILED;
     wake(call);
+}
+
+void wefti_api_call_fail(weft_api_call *call, int status, uint32_t retry_after_ms, const char *code,
+                         const char *message) {
+    fail(call, status, retry_after_ms, code, message);
 }
 
 /* --------------------------------------------------------------------------------- starting --- */
@@ -429,6 +437,8 @@ void weft_api_call_start(weft_api_call *call, uint64_t now_us) {
     if (call->error.status) {
         call->state = WEFT_API_CALL_FAILED;
         wake(call);
+    } else if (call->kind->asks_session) {
+        wefti_api_session_ask(call);
     } else if (!call->kind->generates || call->params.n_prompts == 0) {
         call->state = WEFT_API_CALL_DONE;
         wake(call);

@@ -130,10 +130,16 @@ struct weft_api_call {
     struct weft_buf chunk_head;      /* how each chunk of its stream begins, */
     struct weft_writer chunk_writer; /* and the writer after that */
     struct render render;
-    void *kind_state; /* of its rendering: owned, and the kind's to free; NULL: none */
+    struct weft_api_session_ask session_ask; /* of a kind that asks about sessions, */
+    struct weft_str path_session; /* which its path names, right after the call; empty: none */
+    void *kind_state;             /* of its rendering: owned, and the kind's to free; NULL: none */
     struct output_budget output;
     struct ranked *ranked; /* owned: [pooled.n_scores]; NULL: there are none yet */
 };
+
+/* Ends a call with an error; no effect on one that has ended. */
+void wefti_api_call_fail(weft_api_call *call, int status, uint32_t retry_after_ms, const char *code,
+                         const char *message);
 
 uint32_t wefti_api_prompt_tokens(const weft_api_call *call);
 uint64_t wefti_api_output_tokens(const weft_api_call *call);

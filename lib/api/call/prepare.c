@@ -107,6 +107,7 @@ static json_t *parse_body(weft_api_call *call) {
                                JSON_DEPTH_MAX);
         return NULL;
     }
+    if (call->kind->asks_session && is_blank(body->data, body->len)) return json_object();
     if (is_blank(body->data, body->len)) {
         weft_api_error_set(&call->error, 400, NULL, "invalid_json",
                            "the body is empty: send a JSON object");
@@ -229,6 +230,11 @@ void weft_api_call_prepare(weft_api_call *call) {
     }
     wefti_api_params_drop_json(p);
     if (call->error.status) return;
+    if (call->path_session.len > 0) {
+        WEFT_ASSERT(call->path_session.len <= sizeof p->service.session_id);
+        memcpy(p->service.session_id, call->path_session.data, call->path_session.len);
+        p->service.n_session_id = (uint32_t)call->path_session.len;
+    }
     p->drops_sent_logprobs = p->stream && !call->is_rpc; /* else a whole result follows */
     if (!call->kind->generates || p->n_prompts == 0) return;
     if (p->sampling.beam_width > 0 && weft_api_call_has_grammar(call))

@@ -41,6 +41,7 @@ static const char *status_text(int status) {
         {501, "Not Implemented"},
         {503, "Service Unavailable"},
         {504, "Gateway Timeout"},
+        {507, "Insufficient Storage"},
         {505, "HTTP Version Not Supported"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {

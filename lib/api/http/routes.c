@@ -8,10 +8,12 @@
 #include "api/api.h"
 #include "base/check.h"
 #include "base/process.h"
+#include "base/utf8.h"
 #include "http/head.h"
 #include "http/page.h"
 #include "kinds/kind.h"
 #include "names.h"
+#include "params/params_internal.h"
 #include "store/store.h"
 
 #define JSON "application/json"
@@ -278,6 +280,7 @@ static const struct weft_api_route routes[] = {
 };
 
 const char *wefti_api_route_allow(const struct weft_api_route *route) {
+    if (route->is_drop) return "DELETE, OPTIONS";
     if (route->is_stored) return "GET, HEAD, POST, DELETE, OPTIONS";
     if (route->is_dropped) return "GET, HEAD, DELETE, OPTIONS";
     return route->is_post ? "POST, OPTIONS" : "GET, HEAD, OPTIONS";
@@ -289,10 +292,50 @@ static bool fits(const struct weft_api_span *path, const char *route, bool is_pr
     return is_long_enough && path->at && memcmp(path->at, route, len) == 0;
 }
 
+static bool ends_so(const struct weft_api_span *path, const char *end) {
+    size_t len = strlen(end);
+    return path->len > len && memcmp(path->at + path->len - len, end, len) == 0;
+}
+
+#define SESSIONS "/v1/sessions"
+
+/* What stands between the prefix and "/save" or "/restore" is a name, percent-encoded. */
+static struct weft_api_route find_session_route(const struct weft_api_span *path) {
+    const weft_api_kind *kind = &wefti_api_kind_session_drop;
+    if (fits(path, SESSIONS, false)) kind = &wefti_api_kind_session_list;
+    if (ends_so(path, "/save")) kind = &wefti_api_kind_session_save;
+    if (ends_so(path, "/restore")) kind = &wefti_api_kind_session_restore;
+    bool has_file = kind == &wefti_api_kind_session_save || kind == &wefti_api_kind_session_restore;
+    return (struct weft_api_route){.path = kind->path,
+                                   .is_post = has_file,
+                                   .is_drop = kind == &wefti_api_kind_session_drop,
+                                   .is_guarded = true,
+                                   .kind = kind};
+}
+
+/* The session that the path names; false: that is no name. */
+static bool take_session_id(struct weft_api_http *h) {
+    char name[WEFT_API_URL_BYTES_MAX + 1];
+    size_t n_prefix = strlen(SESSIONS "/"), n_end = 0;
+    if (h->route.kind == &wefti_api_kind_session_list) return true;
+    if (h->route.kind == &wefti_api_kind_session_save) n_end = strlen("/save");
+    if (h->route.kind == &wefti_api_kind_session_restore) n_end = strlen("/restore");
+    if (h->path.len <= n_prefix + n_end || h->path.len - n_prefix >= sizeof name) return false;
+    size_t len = h->path.len - n_prefix - n_end;
+    if (memchr(h->path.at + n_prefix, '/', len)) return false;
+    struct weft_str id = {name, decode(h->path.at + n_prefix, len, name)};
+    if (!wefti_api_is_session_id(id) || !weft_utf8_valid(id.data, id.len)) return false;
+    memcpy(h->session_id, id.data, id.len);
+    h->n_session_id = (uint32_t)id.len;
+    return true;
+}
+
 static struct weft_api_route find_route(const struct weft_api_span *path) {
+    if (fits(path, SESSIONS, false) || fits(path, SESSIONS "/", true))
+        return find_session_route(path);
     for (size_t i = 0; wefti_api_kinds[i]; i++) {
         const weft_api_kind *kind = wefti_api_kinds[i];
-        if (fits(path, kind->path, false))
+        if (!kind->asks_session && fits(path, kind->path, false))
             return (struct weft_api_route){.path = kind->path,
                                            .is_post = true,
                                            .is_guarded = true,
@@ -363,12 +406,13 @@ void wefti_api_http_check(struct weft_api_http *h) {
     h->route = find_route(&h->path);
     const struct weft_api_route *route = &h->route;
     if (h->method == HTTP_OPTIONS) return;
-    if (!route->path) {
+    if (!route->path || (route->kind && route->kind->asks_session && !take_session_id(h))) {
         set_not_found(no, &h->path);
         return;
     }
-    bool is_method =
-        route->is_post ? h->method == HTTP_POST : h->method == HTTP_GET || h->method == HTTP_HEAD;
+    bool is_method = route->is_drop   ? h->method == HTTP_DELETE
+                     : route->is_post ? h->method == HTTP_POST
+                                      : h->method == HTTP_GET || h->method == HTTP_HEAD;
     is_method = is_method || (route->is_dropped && h->method == HTTP_DELETE);
     if (route->is_stored) is_method = wefti_api_http_read_ask(h);
     if (!is_method) {

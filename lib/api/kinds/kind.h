@@ -12,6 +12,7 @@
 #include "api/call.h"
 #include "api/limits.h"
 #include "base/buf.h"
+#include "base/session.h"
 #include "codec/writer.h"
 
 struct choice;
@@ -59,7 +60,7 @@ void wefti_api_event_open(struct weft_buf *out,
 void wefti_api_event_close(struct weft_buf *out);
 
 struct weft_api_kind {
-    const char *path;           /* of POST requests */
+    const char *path;           /* of POST requests; http/routes.c has those of sessions */
     const char *rpc_method;     /* NULL: not over MessagePack-RPC */
     const char *id_prefix;      /* of its responses' ids: "cmpl" (a dash follows), "msg_" */
     const char *prompt_field;   /* the field at fault if a prompt is too long, */
@@ -75,7 +76,9 @@ struct weft_api_kind {
     bool has_random_ids;        /* its responses */
     bool recalls;               /* earlier ones, as part of the prompt */
     bool tells_messages;        /* thoughts and calls apart from the answer (render/message.h) */
-    size_t prompt_tokens_max;   /* 0: what fits the context */
+    bool asks_session;          /* the scheduler, about sessions: */
+    enum weft_session_op session_op;
+    size_t prompt_tokens_max; /* 0: what fits the context */
 
     /* Reads its fields. Errors go into the reader's. */
     void (*parse)(const struct reader *r, const struct weft_api_limits *limits,
@@ -133,7 +136,11 @@ struct weft_api_kind {
     X(llama_embedding)                                                                             \
     X(llama_embeddings)                                                                            \
     X(ollama_embed)                                                                                \
-    X(ollama_embeddings)
+    X(ollama_embeddings)                                                                           \
+    X(session_list)                                                                                \
+    X(session_drop)                                                                                \
+    X(session_save)                                                                                \
+    X(session_restore)
 
 #define X(name) extern const struct weft_api_kind wefti_api_kind_##name;
 WEFT_API_KIND_LIST(X)

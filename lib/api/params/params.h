@@ -101,6 +101,8 @@ struct params {
 
     struct prompt *prompts;
     uint32_t n_prompts;
+    char session_file[WEFT_SESSION_FILE_BYTES_MAX]; /* not terminated */
+    uint32_t n_session_file;
     struct chat chat; /* which the template makes the one prompt */
     bool add_generation_prompt, add_special, return_token_strs, return_tokens;
     bool template_is_optional; /* without one a single message is the prompt */
