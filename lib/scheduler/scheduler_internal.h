@@ -687,6 +687,9 @@ WEFT_MUST_CHECK weft_err wefti_sched_beams_init(const weft_sched *sched, struct 
                                                 uint32_t n_told);
 void wefti_sched_beams_free(struct beams *beams); /* accepts NULL */
 uint32_t wefti_sched_beams_max_tokens(const struct request *req);
+/* Whether all its beams that run wait for one that does not: it then may have a place more than others
+ * leave it, as those that it has are of no use before. */
+bool wefti_sched_beams_stand(const struct request *req);
 /* Room for what a beam's row brings; adds the events that may come of it. WEFT_E_NOMEM. */
 WEFT_MUST_CHECK weft_err wefti_sched_beam_prepare(const weft_sched *sched, struct seq *seq,
                                                   uint32_t *n_events);

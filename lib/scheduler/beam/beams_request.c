@@ -73,3 +73,11 @@ bool wefti_sched_beams_end(weft_sched *sched, struct request *req, enum weft_end
     }
     return true;
 }
+
+bool wefti_sched_beams_stand(const struct request *req) {
+    if (!req->beams || req->n_waiting == 0) return false;
+    for (uint32_t i = 0; i < req->n_choices; i++) {
+        if (req->seqs[i].state == SEQ_RUNNING && !req->seqs[i].has_next) return false;
+    }
+    return true;
+}

@@ -154,6 +154,7 @@ void wefti_sched_seq_plan_start(weft_sched *sched, struct seq *seq) {
  * ones stay free for whoever comes, who would else have to wait until one of its choices ends. */
 static bool has_its_share(const weft_sched *sched, const struct request *req) {
     uint32_t n = req->n_running;
+    if (wefti_sched_beams_stand(req)) return false;
     if (n > 0 && n + wefti_sched_places_kept(sched) >= sched->running_max) return true;
     uint32_t n_waiting = sched->waiting.n;
     if (!req->is_background) n_waiting -= sched->n_background_queued;

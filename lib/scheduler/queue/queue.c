@@ -351,7 +351,8 @@ bool wefti_sched_may_run_more(const weft_sched *sched, const struct request *req
     const struct payer *flow = req->payer, *tenant = flow->parent;
     uint32_t n = sched->n_running;
     if (!req->is_background) n -= sched->n_background_seqs; /* whose places are anybody's */
-    if (n + wefti_sched_places_kept(sched) < sched->running_max) return true;
+    if (n + wefti_sched_places_kept(sched) < sched->running_max || wefti_sched_beams_stand(req))
+        return true;
     bool others = sched->n_tenants > sched->n_tenants_running && tenant->n_running > 0;
     bool other_users = tenant->n_flows > tenant->n_flows_running && flow->n_running > 0;
     return !others && !other_users;
