@@ -334,6 +334,21 @@ static uint32_t read_flags(struct weft_msgpack_reader *rd, uint32_t known) {
 
 /* ----------------------------------------------------------------------- router, scheduler --- */
 
+static void read_adapters(weft_proto_decoder *dec, const struct weft_step_adapter **out,
+                          uint32_t *n_out) {
+    *out = read_vector(dec, "adapters", sizeof **out, WEFT_SEQ_ADAPTERS_MAX, n_out);
+    for (uint32_t i = 0; i < *n_out; i++) {
+        if (!isfinite((*out)[i].scale) || (*out)[i].zero != 0)
+            weft_msgpack_reader_fail(&dec->rd, WEFT_E_PROTO, "adapters", "has no strength");
+    }
+}
+
+static void read_digest(struct weft_msgpack_reader *rd, const char *field,
+                        struct weft_digest *digest) {
+    digest->hi = weft_msgpack_read_u64(rd, field);
+    digest->lo = weft_msgpack_read_u64(rd, field);
+}
+
 static void read_choices(weft_proto_decoder *dec, struct weft_submit *submit) {
     struct weft_msgpack_reader *rd = &dec->rd;
     submit->n_choices =
@@ -399,11 +414,11 @@ static void read_submit(weft_proto_decoder *dec, struct weft_submit *submit) {
     submit->tenant = weft_msgpack_read_u64(rd, "tenant");
     submit->flow = weft_msgpack_read_u64(rd, "flow");
     submit->weight = read_count(rd, "weight", WEFT_WEIGHT_MAX);
-    submit->cache_salt.hi = weft_msgpack_read_u64(rd, "cache_salt");
-    submit->cache_salt.lo = weft_msgpack_read_u64(rd, "cache_salt");
+    read_digest(rd, "cache_salt", &submit->cache_salt);
     read_pooling(dec, &submit->sampling, submit->n_prompt, &submit->pooling);
     submit->no_guesses = weft_msgpack_read_bool(rd, "no_guesses");
     submit->session_id = read_str(rd, "session_id", WEFT_SESSION_ID_BYTES_MAX);
+    read_adapters(dec, &submit->adapters, &submit->n_adapters);
     check_submit(rd, submit);
 }
 
@@ -614,6 +629,7 @@ static void read_start(weft_proto_decoder *dec, struct weft_step_start *start) {
     start->n_window_skipped = weft_msgpack_read_u32(rd, "n_window_skipped", WEFT_CONTEXT_MAX);
     read_pooling(dec, &start->sampling, start->n_prompt, &start->pooling);
     start->sampler_state = read_state(rd);
+    read_adapters(dec, &start->adapters, &start->n_adapters);
     weft_msgpack_read_close(rd, "start", n_more);
     if (start->n_tokens < start->n_prompt || start->n_cached >= start->n_tokens ||
         start->n_prompt_logprobs_done > start->n_prompt)
@@ -874,6 +890,28 @@ static void read_kv_filed(weft_proto_decoder *dec, struct weft_kv_filed *filed) 
     filed->tokens = read_tokens(dec, "tokens", WEFT_CONTEXT_MAX, &filed->n_tokens);
 }
 
+static void read_add_lora(weft_proto_decoder *dec, struct weft_msg_add_lora *msg) {
+    struct weft_msgpack_reader *rd = &dec->rd;
+    uint32_t n = 0;
+    msg->id = weft_msgpack_read_u64(rd, "id");
+    read_digest(rd, "digest", &msg->digest);
+    const char *path = weft_msgpack_read_bin(rd, "path", 1, WEFTI_PROTO_PATH_BYTES_MAX, &n);
+    char *copy = take(dec, "path", n + 1u, 1); /* zeroed, hence terminated */
+    if (copy && n > 0) memcpy(copy, path, n);
+    if (copy && (n == 0 || memchr(copy, 0, n)))
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "path", "is empty, or holds a zero");
+    msg->path = copy;
+}
+
+static void read_lora(weft_proto_decoder *dec, struct weft_msg_lora *msg) {
+    struct weft_msgpack_reader *rd = &dec->rd;
+    msg->id = weft_msgpack_read_u64(rd, "id");
+    msg->is_there = weft_msgpack_read_bool(rd, "is_there");
+    read_digest(rd, "digest", &msg->digest);
+    msg->bytes = weft_msgpack_read_u64(rd, "bytes");
+    msg->text = read_sentence(dec);
+}
+
 /* -------------------------------------------------------------------------------- messages --- */
 
 static uint32_t known_fields(uint32_t type) {
@@ -898,6 +936,9 @@ static uint32_t known_fields(uint32_t type) {
         [WEFT_MSG_SESSION_DONE] = WEFTI_PROTO_F_SESSION_DONE,
         [WEFT_MSG_KV_FILE] = WEFTI_PROTO_F_KV_FILE,
         [WEFT_MSG_KV_FILED] = WEFTI_PROTO_F_KV_FILED,
+        [WEFT_MSG_ADD_LORA] = WEFTI_PROTO_F_ADD_LORA,
+        [WEFT_MSG_REMOVE_LORA] = WEFTI_PROTO_F_REMOVE_LORA,
+        [WEFT_MSG_LORA] = WEFTI_PROTO_F_LORA,
     };
     WEFT_ASSERT(type < WEFT_MSG_TYPE_COUNT);
     return n_fields[type];
@@ -990,6 +1031,15 @@ static uint32_t read_body(weft_proto_decoder *dec, struct weft_msg *msg, uint32_
         break;
     case WEFT_MSG_KV_FILED:
         read_kv_filed(dec, &msg->kv_filed);
+        break;
+    case WEFT_MSG_ADD_LORA:
+        read_add_lora(dec, &msg->add_lora);
+        break;
+    case WEFT_MSG_REMOVE_LORA:
+        msg->remove_lora.id = weft_msgpack_read_u64(rd, "id");
+        break;
+    case WEFT_MSG_LORA:
+        read_lora(dec, &msg->lora);
         break;
     case WEFT_MSG_TYPE_COUNT: /* read_enum refused it */
         break;

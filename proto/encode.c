@@ -120,6 +120,17 @@ static void put_state(struct weft_buf *buf, double state) {
     weft_msgpack_add_uint(buf, bits);
 }
 
+static void put_adapters(struct weft_buf *buf, const struct weft_step_adapter *adapters,
+                         uint32_t n) {
+    WEFT_ASSERT(n <= WEFT_SEQ_ADAPTERS_MAX);
+    put_bin(buf, adapters, n, sizeof *adapters);
+}
+
+static void put_digest(struct weft_buf *buf, const struct weft_digest *digest) {
+    weft_msgpack_add_uint(buf, digest->hi);
+    weft_msgpack_add_uint(buf, digest->lo);
+}
+
 /* Writes `n` entries as three vectors: heads, all best ids, those ids' values. None: nil. */
 static void put_logprobs(struct weft_buf *buf, const struct weft_logprobs *entries, uint32_t n) {
     if (n == 0) {
@@ -177,11 +188,11 @@ static void put_submit(struct weft_buf *buf, const struct weft_submit *submit) {
     weft_msgpack_add_uint(buf, submit->tenant);
     weft_msgpack_add_uint(buf, submit->flow);
     weft_msgpack_add_uint(buf, submit->weight);
-    weft_msgpack_add_uint(buf, submit->cache_salt.hi);
-    weft_msgpack_add_uint(buf, submit->cache_salt.lo);
+    put_digest(buf, &submit->cache_salt);
     put_pooling(buf, &submit->pooling);
     weft_msgpack_add_bool(buf, submit->no_guesses);
     put_str(buf, submit->session_id, WEFT_SESSION_ID_BYTES_MAX);
+    put_adapters(buf, submit->adapters, submit->n_adapters);
 }
 
 static void put_event(struct weft_buf *buf, const struct weft_event *event) {
@@ -290,6 +301,7 @@ static void put_start(struct weft_buf *buf, const struct weft_step_start *start)
     weft_msgpack_add_uint(buf, start->n_window_skipped);
     put_pooling(buf, &start->pooling);
     put_state(buf, start->sampler_state);
+    put_adapters(buf, start->adapters, start->n_adapters);
 }
 
 static void put_grants(struct weft_buf *buf, const struct weft_step_grant *grants, uint32_t n) {
@@ -433,6 +445,14 @@ static void put_worker_hello(struct weft_buf *buf, const struct weft_msg_worker_
     put_model(buf, &hello->model);
 }
 
+static void put_lora(struct weft_buf *buf, const struct weft_msg_lora *lora) {
+    weft_msgpack_add_uint(buf, lora->id);
+    weft_msgpack_add_bool(buf, lora->is_there);
+    put_digest(buf, &lora->digest);
+    weft_msgpack_add_uint(buf, lora->bytes);
+    put_text(buf, lora->text, WEFTI_PROTO_TEXT_BYTES_MAX);
+}
+
 static void put_rejected(struct weft_buf *buf, const struct weft_rejection *rejected) {
     WEFT_ASSERT(rejected->reason > WEFT_REJECT_NONE && rejected->reason < WEFT_REJECT_COUNT);
     weft_msgpack_add_uint(buf, rejected->request_id);
@@ -547,6 +567,20 @@ static void put_message(struct weft_buf *buf, const struct weft_msg *msg) {
         put_head(buf, msg->type, WEFTI_PROTO_F_KV_FILED);
         put_kv_filed(buf, &msg->kv_filed);
         return;
+    case WEFT_MSG_ADD_LORA:
+        put_head(buf, msg->type, WEFTI_PROTO_F_ADD_LORA);
+        weft_msgpack_add_uint(buf, msg->add_lora.id);
+        put_digest(buf, &msg->add_lora.digest);
+        put_bin(buf, msg->add_lora.path, strlen(msg->add_lora.path), 1);
+        return;
+    case WEFT_MSG_REMOVE_LORA:
+        put_head(buf, msg->type, WEFTI_PROTO_F_REMOVE_LORA);
+        weft_msgpack_add_uint(buf, msg->remove_lora.id);
+        return;
+    case WEFT_MSG_LORA:
+        put_head(buf, msg->type, WEFTI_PROTO_F_LORA);
+        put_lora(buf, &msg->lora);
+        return;
     case WEFT_MSG_TYPE_COUNT:
         break;
     }
@@ -581,6 +615,9 @@ const char *weft_proto_type_name(enum weft_proto_type type) {
         [WEFT_MSG_SESSION_DONE] = "session_done",
         [WEFT_MSG_KV_FILE] = "kv_file",
         [WEFT_MSG_KV_FILED] = "kv_filed",
+        [WEFT_MSG_ADD_LORA] = "add_lora",
+        [WEFT_MSG_REMOVE_LORA] = "remove_lora",
+        [WEFT_MSG_LORA] = "lora",
     };
     return (unsigned)type < WEFT_MSG_TYPE_COUNT ? names[type] : "unknown";
 }

@@ -52,8 +52,9 @@
  *   17: rows may have guesses, results tell how many were made and came true
  *   18: a submit may want no guesses
  *   19: a submit has a session_id, a snapshot n_sessions and n_session_blocks
- *   20: the four messages about sessions and their files */
-#define WEFT_PROTO_VERSION 20
+ *   20: the four messages about sessions and their files
+ *   21: WEFT_MSG_ADD_LORA, WEFT_MSG_REMOVE_LORA and WEFT_MSG_LORA; a submit and a start have adapters */
+#define WEFT_PROTO_VERSION 21
 
 enum weft_proto_type {
     WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */
@@ -76,6 +77,9 @@ enum weft_proto_type {
     WEFT_MSG_SESSION_DONE, /* scheduler -> router */
     WEFT_MSG_KV_FILE,      /* scheduler -> worker */
     WEFT_MSG_KV_FILED,     /* worker -> scheduler */
+    WEFT_MSG_ADD_LORA,     /* router -> scheduler, scheduler -> worker */
+    WEFT_MSG_REMOVE_LORA,  /* the same */
+    WEFT_MSG_LORA,         /* the answer: worker -> scheduler, scheduler -> router */
     WEFT_MSG_TYPE_COUNT,
 };
 
@@ -230,6 +234,29 @@ struct weft_msg_compiled {
     uint64_t epoch, id;
 };
 
+/* ----------------------------- adapters: router -> scheduler, scheduler -> worker, and back --- */
+
+/* Every worker is to load it. Whoever says so for an adapter that is there is told at once. */
+struct weft_msg_add_lora {
+    uint64_t id;               /* by which submits and starts name it */
+    struct weft_digest digest; /* it must have; zeroes: any */
+    const char *path;          /* on the worker's host; terminated, not empty */
+};
+
+/* From a router: it asks for it no more. To a worker: no sequence does. */
+struct weft_msg_remove_lora {
+    uint64_t id;
+};
+
+/* It is loaded; or it cannot be, or is not any more, and is forgotten. */
+struct weft_msg_lora {
+    uint64_t id;
+    bool is_there;
+    struct weft_digest digest; /* if it is there */
+    uint64_t bytes;            /* of memory, in each worker; likewise */
+    const char *text;          /* why not; terminated */
+};
+
 /* ----------------------------------------------------------------------------- all of them --- */
 
 struct weft_msg {
@@ -254,6 +281,9 @@ struct weft_msg {
         struct weft_session_answer session_done;
         struct weft_kv_file kv_file;
         struct weft_kv_filed kv_filed;
+        struct weft_msg_add_lora add_lora;
+        struct weft_msg_remove_lora remove_lora;
+        struct weft_msg_lora lora;
     };
 };
 

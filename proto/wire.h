@@ -11,7 +11,7 @@
 
 /* Fields of a message, its type included. */
 #define WEFTI_PROTO_F_ROUTER_HELLO 4
-#define WEFTI_PROTO_F_SUBMIT 23
+#define WEFTI_PROTO_F_SUBMIT 24
 #define WEFTI_PROTO_F_CANCEL 4
 #define WEFTI_PROTO_F_SCHED_HELLO 5
 #define WEFTI_PROTO_F_ACCEPTED 3
@@ -30,6 +30,9 @@
 #define WEFTI_PROTO_F_SESSION_DONE 7
 #define WEFTI_PROTO_F_KV_FILE 11
 #define WEFTI_PROTO_F_KV_FILED 9
+#define WEFTI_PROTO_F_ADD_LORA 5
+#define WEFTI_PROTO_F_REMOVE_LORA 2
+#define WEFTI_PROTO_F_LORA 7
 
 /* Fields of nested structs. */
 #define WEFTI_PROTO_F_MODEL 20
@@ -41,7 +44,7 @@
 #define WEFTI_PROTO_F_SESSION_TOLD 4
 #define WEFTI_PROTO_F_EVENT 14
 #define WEFTI_PROTO_F_OUT 14
-#define WEFTI_PROTO_F_START 13
+#define WEFTI_PROTO_F_START 14
 #define WEFTI_PROTO_START_BYTES_MIN (WEFTI_PROTO_F_START + WEFTI_PROTO_F_SAMPLING)
 #define WEFTI_PROTO_F_AWAITED 2
 #define WEFTI_PROTO_F_ACTIVITY 4
@@ -58,6 +61,7 @@ _Static_assert(sizeof(struct weft_step_release) == 8, "slot, gen");
 _Static_assert(sizeof(struct weft_step_copy) == 12, "from, to, kind");
 _Static_assert(sizeof(struct weft_step_row) == 16, "slot, gen, n_tokens, n_spec");
 _Static_assert(sizeof(struct weft_logit_bias) == 8, "token, bias");
+_Static_assert(sizeof(struct weft_step_adapter) == 16, "id, scale, zero");
 
 struct wefti_proto_grant_head {
     uint32_t slot, gen, kind, n_blocks;
@@ -71,6 +75,7 @@ struct wefti_proto_logprob_head {
 _Static_assert(sizeof(struct wefti_proto_logprob_head) == WEFT_LOGPROB_HEAD_BYTES, "no padding");
 
 /* Bounds that limits.h does not name. */
+#define WEFTI_PROTO_PATH_BYTES_MAX 4096u
 #define WEFTI_PROTO_TEXT_BYTES_MAX 1024u  /* a rejection's sentence; weft_errmsg holds 512 */
 #define WEFTI_PROTO_COUNTERS_MAX 256u     /* of a snapshot, of any later release */
 #define WEFTI_PROTO_EVENTS_MAX (1u << 21) /* per message: a whole queue that expires, and a step */
@@ -96,7 +101,8 @@ _Static_assert(WEFT_STEP_LOGPROB_BYTES_MAX +
 /* A start without its tokens, blocks (of each kind at most as many as tokens), grammar, allowed tokens and bad words:
  * numbers, stop tokens, biases and tokens of a pooling. */
 #define WEFTI_PROTO_START_BYTES_MAX                                                                \
-    (64u * 9u + (WEFT_STOP_TOKENS_MAX + WEFT_DRY_BREAKERS_MAX + WEFT_POOLING_IDS_MAX) * 4u +       \
+    (65u * 9u + WEFT_SEQ_ADAPTERS_MAX * 16u +                                                      \
+     (WEFT_STOP_TOKENS_MAX + WEFT_DRY_BREAKERS_MAX + WEFT_POOLING_IDS_MAX) * 4u +                  \
      WEFT_LOGIT_BIAS_MAX * 8u)
 /* A release and a row; for each kind a copy, a grant and one more block. */
 #define WEFTI_PROTO_PLAN_SLOT_BYTES_MAX (8u + 12u + WEFT_KV_KINDS * (12u + 16u + 4u))

@@ -249,8 +249,8 @@ bool weft_eng_prepare_grammar(weft_eng *eng, const struct weft_eng_ticket *ticke
 bool weft_eng_next_prepared(weft_eng *eng, struct weft_eng_ticket *ticket_out);
 
 /* Reads the LoRA adapter at `path` (lora.h) and keeps it under a number of the caller's, for sequences
- * that name it. By any thread but one at a time, on an open engine, while steps run. EXISTS, FULL
- * (max_loras), UNSUPPORTED (in a group), errors of weft_lora_open, NOMEM. */
+ * that name it; if it has one of that number, that stays. By any thread but one at a time, on an open
+ * engine, while steps run. FULL (max_loras), UNSUPPORTED (in a group), errors of weft_lora_open, NOMEM. */
 struct weft_eng_lora {
     struct weft_digest digest; /* of what it says: equal ones compute the same */
     uint64_t bytes;            /* of memory */

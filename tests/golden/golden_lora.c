@@ -99,7 +99,7 @@ static void check_greedy(weft_eng *eng, const struct goldens *goldens, const cha
     drive_init(drive, eng);
     drive->epoch = 1;
     drive->n_adapters = 1;
-    drive->adapters[0] = (struct weft_step_adapter){1, 1.0f};
+    drive->adapters[0] = (struct weft_step_adapter){1, 1.0f, 0};
     weft_eng_reset(eng, drive->epoch);
     weft_sampling_init(&sampling);
     sampling.max_tokens = (uint32_t)greedy.n_cols;
@@ -115,7 +115,7 @@ static void check_greedy(weft_eng *eng, const struct goldens *goldens, const cha
 static int check_whole(weft_eng *eng, const char *folder) {
     static const char *const prefixes[] = {"prompt_0", "prompt_1", "prompt_2", "prompt_3",
                                            "prompt1",  "prompt7",  "prompt33"};
-    const struct weft_step_adapter whole = {1, 1.0f};
+    const struct weft_step_adapter whole = {1, 1.0f, 0};
     struct goldens goldens;
     char path[FILE_BYTES];
     int n = 0;
@@ -132,7 +132,7 @@ static int check_whole(weft_eng *eng, const char *folder) {
 
 /* `other` NULL: one adapter alone, at half its strength. */
 static void check_mixed(weft_eng *eng, const char *folder, const char *prefix, const char *other) {
-    const struct weft_step_adapter half[] = {{1, 0.5f}}, both[] = {{1, 1.0f}, {2, 0.7f}};
+    const struct weft_step_adapter half[] = {{1, 0.5f, 0}}, both[] = {{1, 1.0f, 0}, {2, 0.7f, 0}};
     struct goldens goldens;
     char path[FILE_BYTES];
     if (other) add(eng, 2, other);

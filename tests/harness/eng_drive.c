@@ -161,8 +161,8 @@ uint32_t drive_complete(struct drive *drive, const uint32_t *prompt, uint32_t n_
         .n_prompt = n_prompt,
         .sampling = *sampling,
         .n_adapters = drive->n_adapters,
+        .adapters = drive->adapters,
     };
-    memcpy(start.adapters, drive->adapters, sizeof start.adapters);
     drive_start(drive, &start);
     drive_grant(drive, slot, gen, blocks, n_blocks);
     for (enum weft_end finish = WEFT_END_NONE; finish == WEFT_END_NONE;) {

@@ -91,12 +91,23 @@ static bool same_pooling(const struct weft_pooling *a, const struct weft_pooling
            same_items(a->ids, a->n_ids, b->ids, b->n_ids, sizeof *a->ids);
 }
 
+static bool same_adapters(const struct weft_step_adapter *a, uint32_t n_a,
+                          const struct weft_step_adapter *b, uint32_t n_b) {
+    return n_a == n_b && (n_a == 0 || memcmp(a, b, n_a * sizeof *a) == 0);
+}
+
+static bool same_lora(const struct weft_msg_lora *a, const struct weft_msg_lora *b) {
+    return a->id == b->id && a->is_there == b->is_there && a->digest.hi == b->digest.hi &&
+           a->digest.lo == b->digest.lo && a->bytes == b->bytes && strcmp(a->text, b->text) == 0;
+}
+
 static bool same_submit(const struct weft_submit *a, const struct weft_submit *b) {
     if (a->request_id != b->request_id || a->attempt != b->attempt || a->resume != b->resume ||
         a->n_prompt_logprobs_done != b->n_prompt_logprobs_done || a->age_us != b->age_us ||
         a->deadline_us != b->deadline_us || a->n_choices != b->n_choices ||
         a->priority != b->priority || a->ttft_us != b->ttft_us || a->tpot_us != b->tpot_us ||
         a->tenant != b->tenant || a->flow != b->flow || a->weight != b->weight ||
+        !same_adapters(a->adapters, a->n_adapters, b->adapters, b->n_adapters) ||
         a->no_guesses != b->no_guesses || a->cache_salt.hi != b->cache_salt.hi ||
         a->cache_salt.lo != b->cache_salt.lo ||
         !same_items(a->prompt, a->n_prompt, b->prompt, b->n_prompt, sizeof *a->prompt) ||
@@ -191,6 +202,7 @@ static bool same_start(const struct weft_step_start *a, const struct weft_step_s
            same_items(a->tokens, a->n_tokens, b->tokens, b->n_tokens, sizeof *a->tokens) &&
            a->n_prompt == b->n_prompt && a->n_cached == b->n_cached &&
            a->n_prompt_logprobs_done == b->n_prompt_logprobs_done &&
+           same_adapters(a->adapters, a->n_adapters, b->adapters, b->n_adapters) &&
            a->n_window_skipped == b->n_window_skipped &&
            same_state(a->sampler_state, b->sampler_state) &&
            same_sampling(&a->sampling, &b->sampling) && same_pooling(&a->pooling, &b->pooling);
@@ -328,6 +340,14 @@ bool proto_equal(const struct weft_msg *a, const struct weft_msg *b) {
         return same_kv_file(&a->kv_file, &b->kv_file);
     case WEFT_MSG_KV_FILED:
         return same_kv_filed(&a->kv_filed, &b->kv_filed);
+    case WEFT_MSG_ADD_LORA:
+        return a->add_lora.id == b->add_lora.id && a->add_lora.digest.hi == b->add_lora.digest.hi &&
+               a->add_lora.digest.lo == b->add_lora.digest.lo &&
+               strcmp(a->add_lora.path, b->add_lora.path) == 0;
+    case WEFT_MSG_REMOVE_LORA:
+        return a->remove_lora.id == b->remove_lora.id;
+    case WEFT_MSG_LORA:
+        return same_lora(&a->lora, &b->lora);
     case WEFT_MSG_TYPE_COUNT:
         break;
     }
@@ -457,6 +477,9 @@ static const struct weft_logprobs *three_logprobs(void) {
     return entries;
 }
 
+static const struct weft_step_adapter most_adapters[WEFT_SEQ_ADAPTERS_MAX] = {
+    {UINT64_MAX, 1.0f, 0}, {2, -0.5f, 0}, {3, 0.0f, 0}, {4, 1e30f, 0}};
+
 static void fill_submit(struct weft_submit *submit, bool max) {
     static const struct weft_submit_choice fresh[1];
     static const struct weft_submit_choice resumed[3] = {
@@ -484,6 +507,8 @@ static void fill_submit(struct weft_submit *submit, bool max) {
     submit->cache_salt = (struct weft_digest){UINT64_MAX, UINT64_MAX - 1};
     submit->no_guesses = true;
     submit->session_id = (struct weft_str){"a talk \xc3\xa4", 9};
+    submit->n_adapters = WEFT_SEQ_ADAPTERS_MAX;
+    submit->adapters = most_adapters;
 }
 
 static void fill_events(struct weft_msg_events *events, bool max) {
@@ -659,6 +684,8 @@ static void fill_plan(struct weft_step_plan *plan, bool max) {
                                          .n_cached = 3,
                                          .n_window_skipped = WEFT_CONTEXT_MAX,
                                          .sampler_state = -1e300,
+                                         .n_adapters = 2,
+                                         .adapters = most_adapters,
                                          .n_prompt_logprobs_done = 2};
     fill_sampling(&starts[1].sampling, true);
     *plan = (struct weft_step_plan){.epoch = 1, .step = 1001, .n_rows = 2, .rows = rows};
@@ -695,9 +722,13 @@ static void fill_worker_hello(struct weft_msg_worker_hello *hello, bool max) {
     fill_model(&hello->model, max);
 }
 
-static void fill_rejected(struct weft_rejection *rejected, bool max) {
+static const char *longest_text(void) {
     static char longest[1025];
     memset(longest, 'x', 1024);
+    return longest;
+}
+
+static void fill_rejected(struct weft_rejection *rejected, bool max) {
     *rejected = (struct weft_rejection){.request_id = 7,
                                         .attempt = 1,
                                         .reason = WEFT_REJECT_QUEUE_FULL,
@@ -708,7 +739,7 @@ static void fill_rejected(struct weft_rejection *rejected, bool max) {
     rejected->attempt = UINT32_MAX;
     rejected->reason = WEFT_REJECT_TENANT_FULL;
     rejected->retry_after_ms = UINT32_MAX;
-    rejected->text = longest;
+    rejected->text = longest_text();
 }
 
 static const struct weft_str a_session = {"talk-17", 7}, a_file = {"talk.session", 12};
@@ -852,6 +883,20 @@ bool proto_sample(uint32_t idx, const char **name_out, struct weft_msg *msg) {
         break;
     case WEFT_MSG_KV_FILED:
         fill_kv_filed(&msg->kv_filed, max);
+        break;
+    case WEFT_MSG_ADD_LORA:
+        msg->add_lora.id = max ? UINT64_MAX : 7;
+        if (max) msg->add_lora.digest = (struct weft_digest){UINT64_MAX, UINT64_MAX};
+        msg->add_lora.path = max ? longest_text() : "/adapters/verse";
+        break;
+    case WEFT_MSG_REMOVE_LORA:
+        msg->remove_lora.id = max ? UINT64_MAX : 7;
+        break;
+    case WEFT_MSG_LORA:
+        msg->lora = (struct weft_msg_lora){7, true, {1, 2}, 1 << 20, ""};
+        if (max)
+            msg->lora = (struct weft_msg_lora){
+                UINT64_MAX, false, {UINT64_MAX, UINT64_MAX}, UINT64_MAX, longest_text()};
         break;
     case WEFT_MSG_TYPE_COUNT:
         break;
@@ -1076,6 +1121,14 @@ static const struct weft_logprobs *random_logprobs(uint64_t *rand, uint32_t n) {
     return entries;
 }
 
+static const struct weft_step_adapter *random_adapters(uint64_t *rand, uint32_t n) {
+    struct weft_step_adapter *adapters = take(n, sizeof *adapters);
+    for (uint32_t i = 0; i < n; i++)
+        adapters[i] =
+            (struct weft_step_adapter){number64(rand), (float)number(rand, 1000) / 100, 0};
+    return adapters;
+}
+
 static void random_submit(uint64_t *rand, struct weft_submit *submit) {
     submit->request_id = number64(rand);
     submit->attempt = number(rand, UINT32_MAX);
@@ -1105,6 +1158,8 @@ static void random_submit(uint64_t *rand, struct weft_submit *submit) {
     submit->cache_salt = (struct weft_digest){number64(rand), number64(rand)};
     submit->no_guesses = coin(rand);
     submit->session_id = (struct weft_str){"conversation", number(rand, 12)};
+    submit->n_adapters = number(rand, WEFT_SEQ_ADAPTERS_MAX);
+    submit->adapters = random_adapters(rand, submit->n_adapters);
 }
 
 static void random_event(uint64_t *rand, struct weft_event *event) {
@@ -1159,6 +1214,8 @@ static void random_start(uint64_t *rand, struct weft_step_start *start) {
     start->n_prompt_logprobs_done = weft_rand_below(rand, start->n_prompt + 1);
     start->n_window_skipped = number(rand, WEFT_CONTEXT_MAX);
     start->sampler_state = random_state(rand);
+    start->n_adapters = number(rand, WEFT_SEQ_ADAPTERS_MAX);
+    start->adapters = random_adapters(rand, start->n_adapters);
     random_sampling(rand, &start->sampling);
     random_pooling(rand, start->n_prompt, &start->sampling, &start->pooling);
 }
@@ -1327,6 +1384,8 @@ static void random_small(uint64_t *rand, struct weft_msg *msg) {
     } else if (msg->type == WEFT_MSG_KV_FILED) {
         fill_kv_filed(&msg->kv_filed, coin(rand));
         msg->kv_filed.id = number64(rand);
+    } else if (msg->type == WEFT_MSG_REMOVE_LORA) {
+        msg->remove_lora.id = number64(rand);
     } else if (msg->type != WEFT_MSG_RESET_CACHE) {
         WEFT_ASSERT(msg->type == WEFT_MSG_HEARTBEAT);
         msg->heartbeat.progress = number64(rand);
@@ -1347,6 +1406,22 @@ void proto_random(uint64_t *rand, struct weft_msg *msg) {
     case WEFT_MSG_SUBMIT:
         random_submit(rand, &msg->submit);
         break;
+    case WEFT_MSG_ADD_LORA: {
+        char *path = take(1025, 1);
+        path[0] = '/';
+        random_text(rand, path + 1, 1023);
+        msg->add_lora.id = number64(rand);
+        msg->add_lora.digest = (struct weft_digest){number64(rand), number64(rand)};
+        msg->add_lora.path = path;
+        break;
+    }
+    case WEFT_MSG_LORA: {
+        char *text = take(1025, 1);
+        random_text(rand, text, 1024);
+        msg->lora = (struct weft_msg_lora){
+            number64(rand), coin(rand), {number64(rand), number64(rand)}, number64(rand), text};
+        break;
+    }
     case WEFT_MSG_REJECTED: {
         char *text = take(1025, 1);
         random_text(rand, text, 1024);

@@ -150,8 +150,8 @@ static void start_sequence(struct bench *bench, struct sequence *seq) {
         .n_prompt_logprobs_done = seq->n_prompt_records ? seq->n_prompt_records + 1 : 0,
         .sampling = seq->request->sampling,
         .n_adapters = seq->n_adapters,
+        .adapters = seq->adapters,
     };
-    memcpy(start.adapters, seq->adapters, sizeof start.adapters);
     drive_start(&bench->drive, &start);
 }
 
@@ -319,11 +319,11 @@ enum { ADAPTERS = 8 };
 static void give_adapters(struct sequence *seqs) {
     for (uint32_t i = 0; i < ADAPTERS; i++) {
         seqs[i].n_adapters = 1;
-        seqs[i].adapters[0] = (struct weft_step_adapter){i + 1, i % 2 ? 1.0f : 0.6f};
+        seqs[i].adapters[0] = (struct weft_step_adapter){i + 1, i % 2 ? 1.0f : 0.6f, 0};
     }
     seqs[2].n_adapters = 3;
-    seqs[2].adapters[1] = (struct weft_step_adapter){1, -0.5f};
-    seqs[2].adapters[2] = (struct weft_step_adapter){8, 0.25f};
+    seqs[2].adapters[1] = (struct weft_step_adapter){1, -0.5f, 0};
+    seqs[2].adapters[2] = (struct weft_step_adapter){8, 0.25f, 0};
 }
 
 static weft_eng *open_adapted(const char *model, char *const dirs[ADAPTERS], enum weft_eng_act act,

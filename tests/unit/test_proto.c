@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -410,7 +411,7 @@ static void what_is_no_message_is_refused(void **state) {
     assert_bytes_refused(fix, NULL, 0, WEFT_E_PROTO, "message");
     assert_bytes_refused(fix, "\xc0", 1, WEFT_E_PROTO, "should be an array");
     assert_bytes_refused(fix, "\x90", 1, WEFT_E_PROTO, "needs 1");
-    assert_bytes_refused(fix, "\x91\x14", 2, WEFT_E_PROTO, "no value 20");
+    assert_bytes_refused(fix, "\x91\x17", 2, WEFT_E_PROTO, "no value 23");
     assert_bytes_refused(fix, "\x91\xff", 2, WEFT_E_PROTO, "an unsigned integer");
     assert_bytes_refused(fix, "\x91\x04", 2, WEFT_E_PROTO, "are 1, should be 3");
     assert_bytes_refused(fix, "\x93\x04\x01\xc3", 4, WEFT_E_PROTO, "accepted: attempt");
@@ -446,16 +447,16 @@ static void claims_without_bytes_cost_nothing(void **state) {
         const char *bytes;
         size_t len;
     } claims[] = {
-        {"\xdd\xff\xff\xff\xff\x06", 6},                                  /* fields */
-        {"\x92\x06\xdd\xff\xff\xff\xff", 7},                              /* events */
-        {"\x92\x06\xdc\x00\x10\x9c", 6},                                  /* 16 events in a byte */
-        {"\x99\x0b\1\1\xc6\xff\xff\xff\xf8", 9},                          /* releases */
-        {"\x99\x0b\1\1\xc4\0\xdd\0\0\x10\0\xc0", 12},                     /* starts */
-        {"\x97\x09\1\1\1\1\1\xdd\0\0\x10\0", 12},                         /* outs */
-        {"\x94\x04\1\2\xdf\xff\xff\xff\xff", 9},                          /* later: a map */
-        {"\x94\x04\1\2\xc9\xff\xff\xff\xff\1", 10},                       /* later: ext */
-        {"\xdc\0\x16\1\1\1\xc2\xc6\x0f\xff\xff\xfc\0\0\0\0\0\0\0\0", 20}, /* prompt */
-        {"\x94\x0c\2\xc4\4\0\0\0\0\xc6\0\7\xff\xf8", 14},                 /* rows of experts */
+        {"\xdd\xff\xff\xff\xff\x06", 6},              /* fields */
+        {"\x92\x06\xdd\xff\xff\xff\xff", 7},          /* events */
+        {"\x92\x06\xdc\x00\x10\x9c", 6},              /* 16 events in a byte */
+        {"\x99\x0b\1\1\xc6\xff\xff\xff\xf8", 9},      /* releases */
+        {"\x99\x0b\1\1\xc4\0\xdd\0\0\x10\0\xc0", 12}, /* starts */
+        {"\x97\x09\1\1\1\1\1\xdd\0\0\x10\0", 12},     /* outs */
+        {"\x94\x04\1\2\xdf\xff\xff\xff\xff", 9},      /* later: a map */
+        {"\x94\x04\1\2\xc9\xff\xff\xff\xff\1", 10},   /* later: ext */
+        {"\xdc\0\x18\1\1\1\xc2\xc6\x0f\xff\xff\xfc\0\0\0\0\0\0\0\0\0", 21}, /* prompt */
+        {"\x94\x0c\2\xc4\4\0\0\0\0\xc6\0\7\xff\xf8", 14},                   /* rows of experts */
     };
     for (size_t i = 0; i < sizeof claims / sizeof claims[0]; i++) {
         n_allocations = 0;
@@ -488,6 +489,13 @@ static void a_submit_that_contradicts_itself_is_refused(void **state) {
     msg = sample(WEFT_MSG_SUBMIT, false);
     msg.submit.sampling.temperature = -1.0f;
     assert_refused(fix, &msg, WEFT_E_PROTO, "temperature");
+    msg = sample(WEFT_MSG_SUBMIT, false);
+    static const struct weft_step_adapter odd[] = {{1, NAN, 0}, {1, 1.0f, 1}};
+    msg.submit.n_adapters = 1;
+    for (int i = 0; i < 2; i++) {
+        msg.submit.adapters = &odd[i];
+        assert_refused(fix, &msg, WEFT_E_PROTO, "adapters has no strength");
+    }
     msg = sample(WEFT_MSG_SUBMIT, true);
     static const uint32_t many[WEFT_STOP_TOKENS_MAX];
     msg.submit.sampling.stop_tokens = msg.submit.sampling.masked_tokens = many;
@@ -499,10 +507,11 @@ static void a_submit_that_contradicts_itself_is_refused(void **state) {
     static const struct weft_logit_bias twice[] = {{5, 1.0f}, {5, 1.0f}};
     msg.submit.sampling.bias = twice;
     assert_refused(fix, &msg, WEFT_E_PROTO, "twice");
-    /* From weight on: 5 bytes at most, then the salt of 9 and 9, no pooling, a bool, and the session's name. */
+    /* From weight on: 5 bytes at most, then the salt of 9 and 9, no pooling, a bool, the session's name, and
+     * adapters of 2 and 64. */
     msg = sample(WEFT_MSG_SUBMIT, true);
     encode(fix, &msg);
-    uint8_t *weight = (uint8_t *)fix->buf.data + fix->buf.len - 10 - 1 - 4 - 18 - 5;
+    uint8_t *weight = (uint8_t *)fix->buf.data + fix->buf.len - 66 - 10 - 1 - 4 - 18 - 5;
     assert_int_equal(weight[0], 0xce);
     weight[4]++; /* WEFT_WEIGHT_MAX + 1 */
     assert_bytes_refused(fix, fix->buf.data, fix->buf.len, WEFT_E_TOOBIG, "weight is 1000001");
@@ -516,12 +525,12 @@ static void a_submit_that_contradicts_itself_is_refused(void **state) {
     assert_refused(fix, &msg, WEFT_E_TOOBIG, "tpot_us is");
     /* No prompt, no choices: our own encoder would not write them. */
     static const char no_prompt[] =
-        "\xdc\0\x17\1\1\1\xc2\xc4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+        "\xdc\0\x18\1\1\1\xc2\xc4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     assert_bytes_refused(fix, no_prompt, sizeof no_prompt - 1, WEFT_E_PROTO, "prompt is empty");
     static const char no_choice[] =
-        "\xdc\0\x17\1\1\1\xc2\xc4\4\1\0\0\0\x90\0\0\0\0\0\0\0\0\0\0\0\0\0";
+        "\xdc\0\x18\1\1\1\xc2\xc4\4\1\0\0\0\x90\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     assert_bytes_refused(fix, no_choice, sizeof no_choice - 1, WEFT_E_PROTO, "choices is empty");
-    static const char ragged[] = "\xdc\0\x17\1\1\1\xc2\xc4\5\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    static const char ragged[] = "\xdc\0\x18\1\1\1\xc2\xc4\5\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     assert_bytes_refused(fix, ragged, sizeof ragged - 1, WEFT_E_PROTO, "no multiple of 4");
 }
 
@@ -585,7 +594,7 @@ static void a_plan_that_contradicts_itself_is_refused(void **state) {
     msg = sample(WEFT_MSG_PLAN, true);
     encode(fix, &msg);
     /* The first start: slot 4, gen 1, choice 0, bin 16, ..., n_prompt 4, n_cached 0, told 0. */
-    char *start = memmem(fix->buf.data, fix->buf.len, "\x9d\x04\x01\x00\xc4\x10", 6);
+    char *start = memmem(fix->buf.data, fix->buf.len, "\x9e\x04\x01\x00\xc4\x10", 6);
     assert_non_null(start);
     static const char wrong[][3] = {{0, 0, 0}, {5, 0, 0}, {4, 4, 0}, {4, 0, 5}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {

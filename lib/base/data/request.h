@@ -56,6 +56,8 @@ struct weft_submit {
     struct weft_digest cache_salt; /* only requests of one salt share cached prefixes */
     bool no_guesses;               /* nothing is guessed ahead for it */
     struct weft_str session_id;    /* the tenant's name for the conversation; empty: none */
+    uint32_t n_adapters;           /* at most WEFT_SEQ_ADAPTERS_MAX; added in this order */
+    const struct weft_step_adapter *adapters;
 };
 
 /* The numbers travel (proto/schema.md): they never change. */

@@ -43,6 +43,7 @@ enum weft_kv_kind { WEFT_KV_FULL, WEFT_KV_WINDOWED, WEFT_KV_KINDS };
 struct weft_step_adapter {
     uint64_t id;
     float scale;
+    uint32_t zero;
 };
 
 struct weft_step_start {
@@ -60,7 +61,7 @@ struct weft_step_start {
     struct weft_pooling
         pooling; /* NONE, or it has no output. With one that reads all: n_cached is 0 */
     uint32_t n_adapters; /* at most WEFT_SEQ_ADAPTERS_MAX; added in this order */
-    struct weft_step_adapter adapters[WEFT_SEQ_ADAPTERS_MAX];
+    const struct weft_step_adapter *adapters; /* [n_adapters] */
 };
 
 struct weft_step_grant { /* blocks appended to one of the sequence's tables */

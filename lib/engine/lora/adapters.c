@@ -161,14 +161,28 @@ static uint32_t find(const wefti_loras *loras, uint64_t id) {
     return i;
 }
 
-static weft_err check_room(wefti_loras *loras, uint64_t id, struct weft_errmsg *why) {
+/* Whether it is there already, perhaps about to go: then it stays. */
+static bool find_again(wefti_loras *loras, uint64_t id, struct weft_eng_lora *info_out) {
+    (void)pthread_mutex_lock(&loras->lock);
+    uint32_t i = find(loras, id);
+    bool is_there = i < loras->n;
+    if (is_there) {
+        loras->table[i]->is_leaving = false;
+        *info_out = loras->table[i]->info;
+    }
+    (void)pthread_mutex_unlock(&loras->lock);
+    return is_there;
+}
+
+static weft_err put(wefti_loras *loras, struct wefti_lora_adapter *adapter,
+                    struct weft_errmsg *why) {
     weft_err err = WEFT_OK;
     (void)pthread_mutex_lock(&loras->lock);
-    if (find(loras, id) < loras->n)
-        err = weft_err_set(why, WEFT_E_EXISTS, "the adapter is there already");
-    else if (loras->n == loras->n_max)
+    if (loras->n == loras->n_max)
         err = weft_err_set(why, WEFT_E_FULL,
                            "there are %u adapters, and --max-loras allows no more", loras->n);
+    else
+        loras->table[loras->n++] = adapter;
     (void)pthread_mutex_unlock(&loras->lock);
     return err;
 }
@@ -179,21 +193,21 @@ weft_err wefti_loras_add(wefti_loras *loras, uint64_t id, const char *path,
     struct wefti_lora_adapter *adapter = NULL;
     weft_lora *lora = NULL;
     *info_out = (struct weft_eng_lora){0};
-    weft_err err = check_room(loras, id, why);
-    if (!err) err = weft_lora_open(path, &base, &lora, why);
+    if (find_again(loras, id, info_out)) return WEFT_OK;
+    weft_err err = weft_lora_open(path, &base, &lora, why);
     if (err) return err;
     err = pack(loras, id, lora, &adapter);
     if (err) {
         err = weft_err_set(why, err, "%s: no memory for the adapter", path);
         goto cleanup;
     }
-    *info_out =
+    adapter->info =
         (struct weft_eng_lora){.digest = weft_lora_digest(lora), .bytes = adapter->map_bytes};
-    (void)pthread_mutex_lock(&loras->lock);
-    WEFT_ASSERT(loras->n < loras->n_max); /* one thread adds at a time */
-    loras->table[loras->n++] = adapter;
-    (void)pthread_mutex_unlock(&loras->lock);
+    *info_out = adapter->info;
+    err = put(loras, adapter, why);
+    if (!err) adapter = NULL;
 cleanup:
+    adapter_free(adapter);
     weft_lora_free(lora);
     return err;
 }
