@@ -57,6 +57,36 @@ bool wefti_sched_request_end(weft_sched *sched, struct request *req, enum weft_e
     return true;
 }
 
+static bool has_adapter(const struct request *req, uint64_t id) {
+    for (uint32_t i = 0; i < req->n_adapters; i++) {
+        if (req->adapters[i].id == id) return true;
+    }
+    return false;
+}
+
+bool weft_sched_uses_adapter(const weft_sched *sched, uint64_t id) {
+    for (uint32_t i = 0; i < sched->index.n_buckets; i++) {
+        const struct request *req = NULL;
+        LIST_FOREACH(req, &sched->index.buckets[i], link) {
+            if (has_adapter(req, id)) return true;
+        }
+    }
+    return false;
+}
+
+/* Without memory for its events a request is dropped without a word: it could never run. */
+void weft_sched_end_adapter(weft_sched *sched, uint64_t now_us, uint64_t id) {
+    wefti_sched_forecast_advance(sched, now_us);
+    for (uint32_t i = 0; i < sched->index.n_buckets; i++) {
+        for (struct request *req = LIST_FIRST(&sched->index.buckets[i]), *next; req; req = next) {
+            next = LIST_NEXT(req, link); /* dropping a request changes its own links only */
+            if (!has_adapter(req, id)) continue;
+            if (!wefti_sched_request_end(sched, req, WEFT_END_ERROR))
+                wefti_sched_request_drop(sched, req);
+        }
+    }
+}
+
 void weft_sched_tick(weft_sched *sched, uint64_t now_us) {
     wefti_sched_forecast_advance(sched, now_us);
     wefti_sched_payers_trim(sched, now_us);

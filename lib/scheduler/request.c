@@ -83,6 +83,9 @@ struct request *wefti_sched_request_new(uint32_t router, const struct weft_submi
     req->first_plan_us = UINT64_MAX;
     req->compiled_epoch = UINT64_MAX;
     req->salt = (struct weft_kv_space){.hi = submit->cache_salt.hi, .lo = submit->cache_salt.lo};
+    req->n_adapters = submit->n_adapters;
+    if (submit->n_adapters > 0)
+        memcpy(req->adapters, submit->adapters, submit->n_adapters * sizeof *req->adapters);
     req->is_resumed = submit->resume;
     req->no_guesses = submit->no_guesses;
     req->tenant = submit->tenant;

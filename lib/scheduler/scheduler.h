@@ -120,6 +120,10 @@ void weft_sched_router_lost(weft_sched *sched, uint64_t now_us, uint32_t router)
 /* Whether a request of this router's is here, whatever its attempt. */
 bool weft_sched_has(const weft_sched *sched, uint32_t router, uint64_t request_id);
 
+/* Whether a request has this adapter; and ends those that do, by WEFT_END_ERROR. */
+bool weft_sched_uses_adapter(const weft_sched *sched, uint64_t id);
+void weft_sched_end_adapter(weft_sched *sched, uint64_t now_us, uint64_t id);
+
 /* No new requests (resumed ones are still taken). */
 void weft_sched_drain(weft_sched *sched);
 

@@ -224,6 +224,8 @@ struct request {
     uint64_t grammar_id;
     uint64_t compiled_epoch; /* whose worker has it; UINT64_MAX: none */
     struct weft_sampling sampling;
+    uint32_t n_adapters;
+    struct weft_step_adapter adapters[WEFT_SEQ_ADAPTERS_MAX];
     struct beams *beams; /* NULL: its sequences are no beams; see beams.c */
     struct weft_pooling pooling;
     const uint32_t *prompt;

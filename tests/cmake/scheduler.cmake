@@ -16,6 +16,8 @@ foreach(run RANGE 2 5) # ten million steps in all
 endforeach()
 weft_test(sim_prefix SOURCES ${CMAKE_SOURCE_DIR}/tests/property/sim_prefix.c
           LINKS weft_scheduler LABELS property TIMEOUT 60)
+weft_test(test_sched_adapters SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_sched_adapters.c
+          LINKS weft_scheduler LABELS unit TIMEOUT 30)
 set(WEFT_SCHED_BENCH ${WEFT_SIM_WORKER} ${CMAKE_SOURCE_DIR}/tests/unit/sched_bench.c)
 foreach(name test_scheduler test_scheduler_queue test_scheduler_choices test_scheduler_result
              test_scheduler_background test_scheduler_ration test_scheduler_suspects test_scheduler_groups test_scheduler_activity

@@ -75,6 +75,8 @@ void wefti_sched_seq_add_start(weft_sched *sched, struct seq *seq, uint32_t n_ca
         .sampler_state = seq->sampler_state,
         .sampling = req->sampling,
         .pooling = req->pooling,
+        .n_adapters = req->n_adapters,
+        .adapters = req->adapters,
     };
     req->last_start_plan = sched->n_plans;
 }

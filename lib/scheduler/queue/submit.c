@@ -53,6 +53,9 @@ static weft_err check_shape(const weft_sched *sched, const struct weft_submit *s
         return weft_err_set(why, WEFT_E_INVAL,
                             "%u prompt log-probabilities are done, but the prompt has %u tokens",
                             submit->n_prompt_logprobs_done, submit->n_prompt);
+    if (submit->n_adapters > WEFT_SEQ_ADAPTERS_MAX)
+        return weft_err_set(why, WEFT_E_INVAL, "at most %u adapters for one request, got %u",
+                            WEFT_SEQ_ADAPTERS_MAX, submit->n_adapters);
     weft_err err = weft_sampling_check(&submit->sampling, sched->options.n_vocab, why);
     return err ? err : check_pooling(sched, submit, why);
 }
