@@ -35,6 +35,7 @@
 #include "filer.h"
 #include "group.h"
 #include "link/link.h"
+#include "lora_queue.h"
 #include "remote.h"
 #include "stepper.h"
 
@@ -51,6 +52,7 @@ struct worker {
     uint64_t instance;
     struct wefti_group group;
     wefti_stepper *stepper;
+    wefti_lora_queue *loras; /* NULL until the engine is open */
     wefti_filer *filer;  /* once the engine is open; NULL: of a group, which saves no sessions */
     weft_link *link;     /* used once the engine is open; NULL: another rank has one */
     struct weft_buf out; /* messages made by control */
@@ -182,6 +184,7 @@ static weft_err take_hello(struct worker *w, const struct weft_msg_sched_hello *
     w->epoch = hello->epoch;
     w->has_epoch = true;
     wefti_experts_new_session(&w->experts);
+    wefti_lora_queue_new_session(w->loras);
     weft_info("linked with scheduler (pid %u), epoch %llu", hello->pid,
               (unsigned long long)hello->epoch);
     tell_ready(w);
@@ -195,6 +198,7 @@ static weft_err take_plan(struct worker *w, struct wefti_slot *slot, struct weft
                             (unsigned long long)plan->epoch,
                             (unsigned long long)(w->has_epoch ? w->epoch : 0));
     }
+    wefti_lora_queue_first_plan(w->loras);
     weft_err err = wefti_stepper_submit(w->stepper, slot);
     if (err) return weft_err_set(why, err, "more plans out than a scheduler may have");
     return WEFT_OK;
@@ -246,6 +250,14 @@ static weft_err take_message(struct worker *w, const struct weft_link_event *eve
     if (slot->msg.type == WEFT_MSG_KV_FILE) {
         if (w->has_epoch && slot->msg.kv_file.epoch == w->epoch) take_file(w, &slot->msg.kv_file);
         return WEFT_OK;
+    }
+    if (slot->msg.type == WEFT_MSG_ADD_LORA) {
+        err = wefti_lora_queue_add(w->loras, &slot->msg.add_lora);
+        return err ? weft_err_set(why, err, "too many adapters at a time") : WEFT_OK;
+    }
+    if (slot->msg.type == WEFT_MSG_REMOVE_LORA) {
+        err = wefti_lora_queue_remove(w->loras, slot->msg.remove_lora.id);
+        return err ? weft_err_set(why, err, "too many adapters at a time") : WEFT_OK;
     }
     return weft_err_set(why, WEFT_E_PROTO, "a worker takes no %s",
                         weft_proto_type_name(slot->msg.type));
@@ -321,6 +333,14 @@ static weft_err init_filer(struct worker *w, struct weft_errmsg *why) {
                              w->config.session_dir_bytes, &w->filer, why);
 }
 
+/* What a session before this one asked for is no news. */
+static void drain_loras(struct worker *w) {
+    struct weft_msg msg = {.type = WEFT_MSG_LORA};
+    while (wefti_lora_queue_next(w->loras, &msg.lora)) {
+        if (w->has_epoch) (void)send_message(w, &msg);
+    }
+}
+
 static weft_err init_experts(struct worker *w, const struct weft_eng_info *info,
                              struct weft_errmsg *why) {
     bool has_experts[WEFT_LAYERS_MAX];
@@ -347,7 +367,8 @@ static weft_err check_engine(struct worker *w, struct weft_errmsg *why) {
     w->has_engine = true;
     if (!w->link) tell_ready(w);
     init_remote(w, info);
-    weft_err err = init_filer(w, why);
+    weft_err err = wefti_lora_queue_start(w->stepper, wefti_stepper_fd(w->stepper), &w->loras, why);
+    if (!err) err = init_filer(w, why);
     return err ? err : init_experts(w, info, why);
 }
 
@@ -383,6 +404,7 @@ static void serve_link(struct worker *w, bool has_news, uint64_t now_ms) {
     drain_stepper(w);
     drain_filer(w);
     if (has_news) drain_link(w);
+    drain_loras(w); /* after messages, which may ask for some */
     weft_link_tick(w->link, now_ms);
     if (w->has_epoch && now_ms - w->heartbeat_at_ms >= HEARTBEAT_MS) {
         w->heartbeat_at_ms = now_ms;
@@ -483,6 +505,7 @@ int main(int argc, char **argv) {
         status = weft_actor_fail(&w.config, why.text);
 
     weft_link_free(w.link);
+    wefti_lora_queue_stop(w.loras);
     bool has_stopped = wefti_filer_stop(w.filer, STOP_WAIT_MS); /* it uses the engine */
     if (!has_stopped || !wefti_stepper_stop(w.stepper, STOP_WAIT_MS)) {
         weft_warn("leaving before the engine has finished what it does");

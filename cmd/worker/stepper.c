@@ -16,14 +16,15 @@
 #include "base/minmax.h"
 #include "base/ring.h"
 
-/* Every slot but a free one may wait as a plan, one job may copy counts, and as many epochs as
- * there are slots may begin meanwhile. */
+/* Every slot but a free one may wait as a plan, one job may copy counts, one may remove an adapter, and
+ * nearly as many epochs as there are slots may begin meanwhile. */
 #define N_JOBS (2 * WEFTI_STEPPER_SLOTS)
 
 struct job {
     struct wefti_slot *slot; /* NULL: another kind of job */
-    uint64_t *counts;        /* where to copy the experts' counts; NULL: reset to `epoch` */
-    uint64_t epoch;
+    uint64_t *counts;        /* where to copy the experts' counts; NULL: */
+    bool removes_lora;       /* the adapter `id`; else reset to the epoch `id` */
+    uint64_t id;
 };
 
 struct wefti_stepper {
@@ -44,6 +45,7 @@ struct wefti_stepper {
     int done_fd;
     _Atomic bool stopping;
     _Atomic bool is_counting; /* release by the stepper after its copy, acquire by control */
+    _Atomic bool is_removing; /* likewise */
     _Atomic uint64_t
         epoch; /* the latest one control asked for: spares running what nobody awaits */
     /* Release by the stepper after writing what control reads from then on: `eng` and `info`, or
@@ -160,8 +162,14 @@ static void serve_jobs(wefti_stepper *st) {
             copy_counts(st, job.counts);
             continue;
         }
+        if (job.removes_lora) {
+            weft_eng_remove_lora(st->eng, job.id);
+            atomic_store_explicit(&st->is_removing, false, memory_order_release);
+            wake_control(st);
+            continue;
+        }
         if (!job.slot) {
-            weft_eng_reset(st->eng, job.epoch);
+            weft_eng_reset(st->eng, job.id);
             st->step_end_ns = 0;
             continue;
         }
@@ -403,7 +411,7 @@ weft_err wefti_stepper_submit(wefti_stepper *st, struct wefti_slot *slot) {
 
 weft_err wefti_stepper_reset(wefti_stepper *st, uint64_t epoch) {
     atomic_store_explicit(&st->epoch, epoch, memory_order_relaxed);
-    struct job job = {.epoch = epoch};
+    struct job job = {.id = epoch};
     if (!weft_ring_push(&st->jobs, &job)) return WEFT_E_FULL;
     (void)sem_post(&st->wake);
     return WEFT_OK;
@@ -439,6 +447,30 @@ struct wefti_slot *wefti_stepper_done(wefti_stepper *st) {
 void wefti_stepper_give_back(wefti_stepper *st, struct wefti_slot *slot) {
     WEFT_ASSERT(st->n_free < WEFTI_STEPPER_SLOTS);
     st->free_slots[st->n_free++] = slot;
+}
+
+/* ------------------------------------------------------------------------------ adapters --- */
+
+weft_err wefti_stepper_add_lora(wefti_stepper *st, uint64_t id, const char *path,
+                                struct weft_eng_lora *info_out, struct weft_errmsg *why) {
+    WEFT_ASSERT(atomic_load(&st->engine_state) == WEFTI_ENGINE_OPEN);
+    return weft_eng_add_lora(st->eng, id, path, info_out, why);
+}
+
+weft_err wefti_stepper_remove_lora(wefti_stepper *st, uint64_t id) {
+    WEFT_ASSERT(!wefti_stepper_is_removing(st));
+    struct job job = {.removes_lora = true, .id = id};
+    atomic_store_explicit(&st->is_removing, true, memory_order_relaxed);
+    if (!weft_ring_push(&st->jobs, &job)) {
+        atomic_store_explicit(&st->is_removing, false, memory_order_relaxed);
+        return WEFT_E_FULL;
+    }
+    (void)sem_post(&st->wake);
+    return WEFT_OK;
+}
+
+bool wefti_stepper_is_removing(const wefti_stepper *st) {
+    return atomic_load_explicit(&st->is_removing, memory_order_acquire);
 }
 
 /* ------------------------------------------------------------------------------ grammars --- */

@@ -104,6 +104,14 @@ bool wefti_stepper_has_experts(const wefti_stepper *stepper, uint32_t layer);
 WEFT_MUST_CHECK weft_err wefti_stepper_count(wefti_stepper *stepper, uint64_t *counts_out);
 bool wefti_stepper_is_counting(const wefti_stepper *stepper);
 
+/* weft_eng_add_lora, by any thread but one at a time; once OPEN. */
+WEFT_MUST_CHECK weft_err wefti_stepper_add_lora(wefti_stepper *stepper, uint64_t id,
+                                                const char *path, struct weft_eng_lora *info_out,
+                                                struct weft_errmsg *why);
+/* weft_eng_remove_lora between two steps, one at a time. FULL: too many jobs wait. */
+WEFT_MUST_CHECK weft_err wefti_stepper_remove_lora(wefti_stepper *stepper, uint64_t id);
+bool wefti_stepper_is_removing(const wefti_stepper *stepper);
+
 /* weft_eng_prepare_grammar; once OPEN. Then the stepper has news (its descriptor) when
  * next_prepared has something to tell. */
 bool wefti_stepper_prepare(wefti_stepper *stepper, const struct weft_msg_grammar *wish);
