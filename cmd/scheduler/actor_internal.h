@@ -11,6 +11,7 @@
  *   turn.c     what it does each time: take in, tick, tell, plan
  *   group.c    one group: its worker's sessions and epochs, plans out, results in, is it alive
  *   routers.c  requests in, and to which group; answers, events and snapshots out
+ *   adapters.c adapters that routers ask for and workers load
  *   pending.c  requests that came before any worker said what it serves
  */
 #ifndef WEFT_SCHEDULER_ACTOR_INTERNAL_H
@@ -29,6 +30,7 @@
 #include "link/link.h"
 #include "proto/expert_rows.h"
 #include "proto/proto.h"
+#include "scheduler/adapters.h"
 #include "scheduler/groups.h"
 #include "scheduler/sessions.h"
 
@@ -140,6 +142,7 @@ struct wefti_actor {
     uint32_t n_groups;
     struct wefti_group groups[WEFT_WORKERS_MAX];
     struct weft_sched_groups replicas; /* the groups' part that decisions need */
+    struct weft_sched_adapters adapters;
     bool has_model; /* a worker said hello; `model` then holds, with the shortest length of all */
     struct weft_model_info model;
     uint64_t has_model_at_ms;
@@ -188,6 +191,9 @@ bool wefti_group_send(struct wefti_actor *actor, struct wefti_group *group,
                       const struct weft_msg *msg);
 /* Takes in what the worker sent; results become events and go out at once. */
 void wefti_group_drain(struct wefti_actor *actor, struct wefti_group *group);
+/* False: the link ends the session, and the message is lost; a DOWN follows. */
+bool wefti_group_send(struct wefti_actor *actor, struct wefti_group *group,
+                      const struct weft_msg *msg);
 /* Sends plans while there are some to make. */
 void wefti_group_plan(struct wefti_actor *actor, struct wefti_group *group);
 /* Retries, and kills a stuck worker. `paused`: this process did not run for a while, so silence
@@ -220,5 +226,20 @@ void wefti_routers_tell(struct wefti_actor *actor, struct wefti_group *group);
 void wefti_routers_flush(struct wefti_actor *actor, uint64_t now_us);
 /* Sends a snapshot to all routers if it is time or health changed. */
 void wefti_routers_snapshot(struct wefti_actor *actor, uint64_t now_ms);
+
+/* Sends a message; events held for the router go out with it. */
+void wefti_router_send(struct wefti_actor *actor, uint32_t peer, const struct weft_msg *msg);
+
+/* -------------------------------------------------------------------------------- adapters --- */
+
+_Static_assert(WEFT_LINK_PEERS_MAX <= WEFT_SCHED_ROUTERS_MAX, "each router may ask for adapters");
+
+/* A router asks for one; a worker answers. */
+void wefti_adapters_ask(struct wefti_actor *actor, uint32_t peer,
+                        const struct weft_msg_add_lora *msg);
+void wefti_adapters_answer(struct wefti_actor *actor, struct wefti_group *group,
+                           const struct weft_msg_lora *msg);
+/* Once a turn, before plans: what workers and routers are to hear. */
+void wefti_adapters_turn(struct wefti_actor *actor);
 
 #endif

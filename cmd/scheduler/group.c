@@ -188,6 +188,7 @@ static weft_err take_hello(struct wefti_actor *a, struct wefti_group *g,
         .pid = (uint32_t)getpid(),
     };
     (void)wefti_group_send(a, g, &msg);
+    weft_sched_adapters_came(&a->adapters, (uint32_t)(g - a->groups));
     weft_info("worker (pid %u) serves %s: %u blocks of %u tokens, %u sequences, %u tokens per step",
               hello->pid, hello->model.model_name, g->limits.n_blocks, g->limits.block_size,
               g->limits.max_seqs, g->limits.max_batched_tokens);
@@ -213,6 +214,7 @@ static void end_session(struct wefti_actor *a, struct wefti_group *g) {
                  g->worker.pid);
     }
     weft_sched_group_went(g->replica, weft_now_ms());
+    weft_sched_adapters_went(&a->adapters, (uint32_t)(g - a->groups));
     g->worker = (struct wefti_worker){0};
     g->epoch = ++a->epoch;
     g->had_work = false; /* the next worker starts anew */
@@ -300,6 +302,10 @@ static weft_err take_message(struct wefti_actor *a, struct wefti_group *g,
         if (msg.kv_filed.epoch != g->epoch) return WEFT_OK; /* likewise */
         return weft_sched_filed(g->replica->sched, weft_now_us(), &msg.kv_filed, why);
     }
+    if (msg.type == WEFT_MSG_LORA) {
+        wefti_adapters_answer(a, g, &msg.lora);
+        return WEFT_OK;
+    }
     return weft_err_set(why, WEFT_E_PROTO, "a worker sends no %s", weft_proto_type_name(msg.type));
 }
 
@@ -342,6 +348,7 @@ static void announce_grammars(struct wefti_actor *a, struct wefti_group *g) {
 
 void wefti_group_plan(struct wefti_actor *a, struct wefti_group *g) {
     if (!g->replica->is_serving) return;
+    if (!weft_sched_adapters_may_plan(&a->adapters, (uint32_t)(g - a->groups))) return;
     const struct weft_step_plan *plan = NULL;
     while (weft_sched_plan(g->replica->sched, weft_now_us(), &plan)) {
         struct weft_msg msg = {.type = WEFT_MSG_PLAN, .plan = *plan};

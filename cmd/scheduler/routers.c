@@ -67,6 +67,10 @@ static void submit(struct wefti_actor *a, uint32_t peer, struct weft_submit *s,
     s->age_us += waited_us;
     struct weft_errmsg why = {""};
     uint32_t retry_after_ms = 0;
+    if (weft_sched_adapters_salt(&a->adapters, s, &why)) {
+        reject(a, peer, s, WEFT_REJECT_INVALID, 0, why.text);
+        return;
+    }
     enum weft_reject no =
         weft_sched_groups_submit(&a->replicas, weft_now_us(), peer, s, &retry_after_ms, &why);
     if (no != WEFT_REJECT_NONE) {
@@ -272,6 +276,7 @@ static void begin_session(struct wefti_actor *a, uint32_t peer) {
 static void end_session(struct wefti_actor *a, uint32_t peer) {
     if (a->routers[peer].said_hello) weft_info("router %u is gone", peer);
     release_events(a, peer);
+    weft_sched_adapters_unask(&a->adapters, peer, UINT64_MAX, weft_now_us());
     a->routers[peer] = (struct wefti_router){0};
     wefti_pending_drop_peer(&a->pending, peer);
     for (uint32_t i = 0; i < a->n_groups; i++) {
@@ -325,6 +330,12 @@ static weft_err take_message(struct wefti_actor *a, const struct weft_link_event
         return WEFT_OK;
     case WEFT_MSG_RESET_CACHE:
         reset_cache(a, event->peer);
+        return WEFT_OK;
+    case WEFT_MSG_ADD_LORA:
+        wefti_adapters_ask(a, event->peer, &msg.add_lora);
+        return WEFT_OK;
+    case WEFT_MSG_REMOVE_LORA:
+        weft_sched_adapters_unask(&a->adapters, event->peer, msg.remove_lora.id, weft_now_us());
         return WEFT_OK;
     default:
         return weft_err_set(why, WEFT_E_PROTO, "a router sends no %s",

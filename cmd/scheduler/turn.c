@@ -41,11 +41,15 @@ weft_err wefti_actor_init(struct wefti_actor *a, struct weft_errmsg *why) {
     struct weft_link_options options = weft_link_config(&a->config);
     err = weft_link_listen(WEFT_LINK_MANY_PEERS, a->config.scheduler_url, &options, &a->hub, why);
     if (err) return err;
-    return wefti_groups_init(a, a->config.worker_url, why);
+    err = wefti_groups_init(a, a->config.worker_url, why);
+    if (err) return err;
+    err = weft_sched_adapters_init(&a->adapters, a->n_groups);
+    return err ? weft_err_set(why, err, "no memory for adapters") : WEFT_OK;
 }
 
 void wefti_actor_fini(struct wefti_actor *a) {
     wefti_groups_fini(a);
+    weft_sched_adapters_fini(&a->adapters);
     weft_link_free(a->hub);
     weft_proto_decoder_free(a->router_decoder);
     wefti_pending_fini(&a->pending);
@@ -67,6 +71,7 @@ bool wefti_actor_turn(struct wefti_actor *a, bool from_hub, const struct pollfd 
     for (uint32_t i = 0; i < a->n_groups; i++) {
         if (group_fds[i].revents) wefti_group_drain(a, &a->groups[i]);
     }
+    wefti_adapters_turn(a);
     wefti_routers_gather(a, weft_now_ms());
     for (uint32_t i = 0; i < a->n_groups; i++) {
         struct wefti_group *group = &a->groups[i];
