@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <sys/queue.h>
 
+#include "api/adapters.h"
 #include "api/call.h"
 #include "api/dialect.h"
 #include "api/keys.h"
@@ -67,6 +68,7 @@ struct weft_api_state {
      * result until it is sent), against `output_max`; small output costs nothing. A separate
      * budget, so that large prompts cannot use it up. */
     uint64_t output_bytes, output_max;
+    struct weft_api_adapters adapters;
     struct weft_api_store *store;       /* responses that are kept; NULL: none are */
     struct weft_model_pooling *pooling; /* owned; what `limits.purpose` points to, or NULL */
 };

@@ -27,7 +27,8 @@ static inline uint64_t weft_api_us_of_ms(double ms) {
 /* The longest name by which a user is told from others: more than any id, a hash or a mail address. */
 #define WEFT_API_USER_BYTES_MAX 256
 
-struct weft_api_store; /* store/store.h */
+struct weft_api_store;        /* store/store.h */
+struct weft_api_adapter_list; /* adapters/adapters.h */
 
 /* What the model is there for. All zero: it generates, and nothing else is known of it. */
 struct weft_api_purpose {
@@ -42,7 +43,8 @@ struct weft_api_limits {
     const char *model_name; /* that answers show: the first of */
     const char *const *model_names;
     uint32_t n_model_names;
-    uint32_t n_vocab, max_model_len; /* 0: not known yet */
+    const struct weft_api_adapter_list *adapters; /* that may be named, too; NULL: none */
+    uint32_t n_vocab, max_model_len;              /* 0: not known yet */
     uint32_t max_logprobs;
     uint32_t json_blanks, json_digits; /* of weft_grammar */
     bool refuses_unknown_fields, logs_unknown_fields;

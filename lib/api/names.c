@@ -59,7 +59,7 @@ bool wefti_api_is_model(const struct weft_api_limits *limits, const char *name, 
         const char *known = limits->model_names[i];
         if (strlen(known) == len && memcmp(known, name, len) == 0) return true;
     }
-    return false;
+    return wefti_api_adapter_find(limits->adapters, name, len) != NULL;
 }
 
 /* ------------------------------------------------------------------------------- what it says --- */

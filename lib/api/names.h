@@ -8,7 +8,7 @@
 #include "api/error.h"
 #include "api/limits.h"
 
-/* True: the `len` bytes are one of the model's names. */
+/* True: the `len` bytes are one of the model's names, or an adapter's. */
 bool wefti_api_is_model(const struct weft_api_limits *limits, const char *name, size_t len);
 
 /* 404: says which names there are, as far as there is room. */

@@ -55,6 +55,7 @@ void weft_api_fini(struct weft_api_state *api) {
     weft_tok_free(api->tok);
     weft_model_pooling_free(api->pooling);
     wefti_api_store_free(api->store);
+    wefti_api_adapters_fini(api);
     free(api->model_names_text);
     weft_api_keys_fini(&api->keys);
 }

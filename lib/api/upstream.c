@@ -91,6 +91,13 @@ static weft_err send_msg(struct weft_api_upstream *upstream, uint32_t to,
     return link->send(link->context, upstream->scratch.data, upstream->scratch.len);
 }
 
+void wefti_api_upstream_tell(struct weft_api_upstream *upstream, uint32_t scheduler,
+                             const struct weft_msg *msg) {
+    if (!upstream->schedulers[scheduler].is_up) return;
+    weft_err err = send_msg(upstream, scheduler, msg);
+    if (err) weft_debug("%s not sent: %s", weft_proto_type_name(msg->type), weft_err_text(err));
+}
+
 void weft_api_upstream_cancel(struct weft_api_state *api, struct weft_api_upstream_job *job,
                               uint32_t choice) {
     struct weft_api_upstream *upstream = &api->upstream;
@@ -243,6 +250,7 @@ void weft_api_upstream_linked(struct weft_api_state *api, uint32_t scheduler) {
     msg.router_hello.pid = upstream->pid;
     weft_err err = send_msg(upstream, scheduler, &msg);
     if (err) weft_debug("hello not sent: %s", weft_err_text(err));
+    wefti_api_adapters_linked(api, scheduler);
     weft_debug("linked to the scheduler, %u jobs open", upstream->n_open);
 }
 
@@ -545,6 +553,9 @@ void weft_api_upstream_message(struct weft_api_state *api, uint32_t scheduler, c
         return;
     case WEFT_MSG_EXPERTS:
         on_experts(api, scheduler, &msg.experts);
+        return;
+    case WEFT_MSG_LORA:
+        wefti_api_adapters_told(api, &msg.lora);
         return;
     default:
         (void)weft_err_set(&why, WEFT_E_PROTO, "a scheduler sends no %s",

@@ -219,4 +219,8 @@ void weft_api_upstream_unlinked(struct weft_api_state *api, uint32_t scheduler, 
 void weft_api_upstream_message(struct weft_api_state *api, uint32_t scheduler, const void *bytes,
                                size_t len, uint64_t now_us);
 
+/* A message that nobody waits for, if that one is linked. */
+void wefti_api_upstream_tell(struct weft_api_upstream *upstream, uint32_t scheduler,
+                             const struct weft_msg *msg);
+
 #endif

@@ -1,9 +1,14 @@
 #include "answers/answers.h"
 
+#include <string.h>
+
 #include "api/api.h"
 
+/* An adapter's parent is the model that it is for. */
 void wefti_api_write_model(const struct weft_api_state *api, const char *name,
                            struct weft_writer *w) {
+    const struct weft_api_adapter_item *adapter =
+        wefti_api_adapter_find(api->limits.adapters, name, strlen(name));
     weft_write_map(w);
     weft_write_key(w, "id");
     weft_write_str(w, name);
@@ -14,9 +19,12 @@ void wefti_api_write_model(const struct weft_api_state *api, const char *name,
     weft_write_key(w, "owned_by");
     weft_write_str(w, "weft");
     weft_write_key(w, "root");
-    weft_write_str(w, api->settings.model);
+    weft_write_str(w, adapter ? adapter->path : api->settings.model);
     weft_write_key(w, "parent");
-    weft_write_null(w);
+    if (adapter)
+        weft_write_str(w, api->limits.model_name);
+    else
+        weft_write_null(w);
     weft_write_key(w, "max_model_len");
     if (api->limits.max_model_len)
         weft_write_uint(w, api->limits.max_model_len);
@@ -27,6 +35,7 @@ void wefti_api_write_model(const struct weft_api_state *api, const char *name,
 
 void wefti_api_write_models(const struct weft_api_state *api, const struct weft_api_moment *moment,
                             struct weft_writer *w) {
+    const struct weft_api_adapter_list *adapters = api->limits.adapters;
     (void)moment;
     weft_write_map(w);
     weft_write_key(w, "object");
@@ -35,7 +44,28 @@ void wefti_api_write_models(const struct weft_api_state *api, const struct weft_
     weft_write_list(w);
     for (uint32_t i = 0; i < api->limits.n_model_names; i++)
         wefti_api_write_model(api, api->limits.model_names[i], w);
+    for (uint32_t i = 0; adapters && i < adapters->n; i++)
+        wefti_api_write_model(api, adapters->items[i].name, w);
     weft_write_end(w);
+    weft_write_end(w);
+}
+
+/* As llama-server lists them: none is added unless a request says so. */
+void wefti_api_write_lora_adapters(const struct weft_api_state *api, struct weft_writer *w) {
+    const struct weft_api_adapter_list *adapters = api->limits.adapters;
+    weft_write_list(w);
+    for (uint32_t i = 0; adapters && i < adapters->n; i++) {
+        weft_write_map(w);
+        weft_write_key(w, "id");
+        weft_write_uint(w, i);
+        weft_write_key(w, "name");
+        weft_write_str(w, adapters->items[i].name);
+        weft_write_key(w, "path");
+        weft_write_str(w, adapters->items[i].path);
+        weft_write_key(w, "scale");
+        weft_write_uint(w, 0);
+        weft_write_end(w);
+    }
     weft_write_end(w);
 }
 

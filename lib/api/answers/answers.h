@@ -31,4 +31,6 @@ void wefti_api_write_ollama_details(const struct weft_api_state *api, struct wef
 /* What is done and has nothing to tell; or the error says why it was not. */
 void wefti_api_reset_prefix_cache(struct weft_api_state *api, struct weft_api_error *error);
 
+void wefti_api_write_lora_adapters(const struct weft_api_state *api, struct weft_writer *w);
+
 #endif

@@ -128,6 +128,7 @@ weft_api_call *weft_api_call_new(struct weft_api_state *api,
     STAILQ_INIT(&call->unrendered);
     call->model_name = api->limits.model_name; /* outlives every call */
     call->limits = api->limits;
+    call->limits.adapters = wefti_api_adapters_hold(api);
     call->limits.recall =
         (struct weft_api_recall){api->store, request->asker.tenant, request->now_us / 1000};
     call->held_bytes = weft_api_cost(n_body);
@@ -207,7 +208,11 @@ static void call_free(weft_api_call *call) {
     weft_stop_set_free(call->stop_set);
     weft_api_release(call->api, call->held_bytes);
     wefti_api_output_release(&call->output, call->output.held_bytes);
+    if (call->uses_adapters)
+        wefti_api_adapters_use(call->api, call->params.adapters, call->params.n_adapters, false);
+    if (call->kind->begin) wefti_api_adapters_forget_call(call->api, call);
     wefti_api_params_fini(&call->params);
+    wefti_api_adapters_let_go(call->limits.adapters);
     weft_gunzip_free(call->unpack);
     weft_buf_fini(&call->body);
     weft_buf_fini(&call->chunk_head);
@@ -350,6 +355,19 @@ static void park(weft_api_call *call) {
              "too many requests wait for the server to be back, try again later");
 }
 
+/* It may have been taken off the list since the call came. */
+static bool begin_adapters(weft_api_call *call) {
+    const struct params *p = &call->params;
+    if (p->n_adapters == 0) return true;
+    if (!wefti_api_adapters_have(call->api, p->adapters, p->n_adapters)) {
+        fail(call, 404, 0, "model_not_found", "an adapter of the request is not there any more");
+        return false;
+    }
+    if (!call->uses_adapters) wefti_api_adapters_use(call->api, p->adapters, p->n_adapters, true);
+    call->uses_adapters = true;
+    return true;
+}
+
 static void submit(weft_api_call *call, uint64_t now_us) {
     struct weft_api_state *api = call->api;
     const char *why = weft_api_why_not(api, now_us / 1000);
@@ -364,6 +382,7 @@ static void submit(weft_api_call *call, uint64_t now_us) {
     }
     (void)snprintf(call->fingerprint, sizeof call->fingerprint, "%s",
                    api->upstream.snapshot.model.fingerprint);
+    if (!begin_adapters(call)) return;
     if (api->upstream.n_open + call->params.n_prompts > WEFT_API_OPEN_JOBS_MAX) {
         fail(call, 429, WEFT_API_RETRY_MS, "queue_full",
              "too many requests are open, try again later");
@@ -425,6 +444,46 @@ static void keep_tenants_apart(weft_api_call *call) {
         *salt = weft_digest_of("cache_salt of a tenant", (const char *)both, sizeof both);
 }
 
+static void begin(weft_api_call *call) {
+    call->state = WEFT_API_CALL_WAITING;
+    if (!call->kind->begin(call)) return;
+    call->state = call->error.status ? WEFT_API_CALL_FAILED : WEFT_API_CALL_DONE;
+    wake(call);
+}
+
+void wefti_api_call_finish(weft_api_call *call, const struct weft_api_error *error) {
+    WEFT_ASSERT(call->kind->begin && call->state == WEFT_API_CALL_WAITING);
+    if (error) call->error = *error;
+    call->state = error ? WEFT_API_CALL_FAILED : WEFT_API_CALL_DONE;
+    wake(call);
+}
+
+const char *wefti_api_call_fingerprint(const weft_api_call *call,
+                                       char text[WEFT_API_FINGERPRINT_BYTES]) {
+    const struct params *p = &call->params;
+    struct {
+        char model[sizeof call->fingerprint];
+        struct {
+            struct weft_digest digest;
+            float scale;
+            uint32_t zero;
+        } adapters[WEFT_SEQ_ADAPTERS_MAX];
+    } all;
+    if (p->n_adapters == 0) return call->fingerprint;
+    memset(&all, 0, sizeof all);
+    memcpy(all.model, call->fingerprint, sizeof all.model);
+    for (uint32_t i = 0; i < p->n_adapters; i++) {
+        for (uint32_t k = 0; k < call->limits.adapters->n; k++) {
+            const struct weft_api_adapter_item *item = &call->limits.adapters->items[k];
+            if (item->id == p->adapters[i].id) all.adapters[i].digest = item->digest;
+        }
+        all.adapters[i].scale = p->adapters[i].scale;
+    }
+    (void)snprintf(text, WEFT_API_FINGERPRINT_BYTES, "fp_%016" PRIx64,
+                   weft_digest_u64("fingerprint", (const char *)&all, sizeof all));
+    return text;
+}
+
 void weft_api_call_start(weft_api_call *call, uint64_t now_us) {
     WEFT_ASSERT(call->state == WEFT_API_CALL_PREPARING && !call->in_thread);
     if (call->is_abandoned) {
@@ -433,12 +492,15 @@ void weft_api_call_start(weft_api_call *call, uint64_t now_us) {
     }
     note_timeout(call);
     keep_tenants_apart(call);
+    if (call->params.adapter_name) call->model_name = call->params.adapter_name;
     if (!call->error.status && !settle(call)) weft_api_error_no_room(&call->error);
     if (call->error.status) {
         call->state = WEFT_API_CALL_FAILED;
         wake(call);
     } else if (call->kind->asks_session) {
         wefti_api_session_ask(call);
+    } else if (call->kind->begin) {
+        begin(call);
     } else if (!call->kind->generates || call->params.n_prompts == 0) {
         call->state = WEFT_API_CALL_DONE;
         wake(call);
@@ -658,6 +720,11 @@ static void job_event(struct weft_api_upstream_job *upstream, const struct weft_
         fail(call, 504, 0, "request_timeout", "the request took too long");
         return;
     }
+    if (event->end == WEFT_END_ERROR &&
+        !wefti_api_adapters_have(call->api, call->params.adapters, call->params.n_adapters)) {
+        fail(call, 503, 0, "adapter_lost", "an adapter of the request is not there any more");
+        return;
+    }
     if (event->end == WEFT_END_ERROR) {
         char text[96];
         (void)snprintf(text, sizeof text, "the server failed %d times to compute this request",
@@ -776,6 +843,8 @@ static void describe_job(const struct weft_api_upstream_job *upstream, uint64_t 
         .weight = asker->weight ? asker->weight : 1,
         .cache_salt = service->cache_salt,
         .no_guesses = service->no_guesses,
+        .n_adapters = call->params.n_adapters,
+        .adapters = call->params.adapters,
     };
     out->pooling.n_first = job->prompt->n_first;
     if (job == call->jobs) /* of several prompts the first goes on with the conversation */

@@ -95,6 +95,7 @@ struct weft_api_call {
     struct weft_api_parked_tenant
         *parked_tenant; /* not NULL: WAITING for the scheduler itself, and without jobs */
     bool accepted;      /* the scheduler took it */
+    bool uses_adapters; /* counted with each of its adapters */
     bool is_placed;     /* one of several schedulers got a job of it */
     bool is_abandoned;  /* dropped; freed as soon as no thread uses it */
     bool in_thread;     /* prepared elsewhere, or waiting for that */
@@ -140,6 +141,13 @@ struct weft_api_call {
 /* Ends a call with an error; no effect on one that has ended. */
 void wefti_api_call_fail(weft_api_call *call, int status, uint32_t retry_after_ms, const char *code,
                          const char *message);
+/* Ends a call that waits for something else than a scheduler; `error` NULL: well. */
+void wefti_api_call_finish(weft_api_call *call, const struct weft_api_error *error);
+
+/* The model's, or where the call has adapters another for each list of them. */
+#define WEFT_API_FINGERPRINT_BYTES 32
+const char *wefti_api_call_fingerprint(const weft_api_call *call,
+                                       char text[WEFT_API_FINGERPRINT_BYTES]);
 
 uint32_t wefti_api_prompt_tokens(const weft_api_call *call);
 uint64_t wefti_api_output_tokens(const weft_api_call *call);

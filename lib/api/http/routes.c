@@ -127,6 +127,14 @@ static void get_slots(const struct weft_api_state *api, const struct weft_api_sp
     wefti_api_write_slots(api, &w);
 }
 
+static void get_lora_adapters(const struct weft_api_state *api, const struct weft_api_span *path,
+                              const struct weft_api_moment *moment, struct weft_api_answer *out) {
+    (void)path;
+    (void)moment;
+    struct weft_writer w = begin_json(out);
+    wefti_api_write_lora_adapters(api, &w);
+}
+
 static void get_tags(const struct weft_api_state *api, const struct weft_api_span *path,
                      const struct weft_api_moment *moment, struct weft_api_answer *out) {
     (void)path;
@@ -267,6 +275,7 @@ static const struct weft_api_route routes[] = {
     {.path = "/api/ps", .is_guarded = true, .answer = get_ps},
     {.path = "/api/version", .answer = get_version},
     {.path = "/props", .is_guarded = true, .answer = get_props},
+    {.path = "/lora-adapters", .is_guarded = true, .answer = get_lora_adapters},
     {.path = "/slots", .is_guarded = true, .answer = get_slots},
     {.path = "/health", .is_watched = true, .answer = get_health},
     {.path = "/health/live", .is_watched = true, .answer = get_live},
@@ -339,7 +348,8 @@ static struct weft_api_route find_route(const struct weft_api_span *path) {
             return (struct weft_api_route){.path = kind->path,
                                            .is_post = true,
                                            .is_guarded = true,
-                                           .needs_model = kind->generates,
+                                           .is_admins = kind->is_admins,
+                                           .needs_model = kind->generates || kind->begin,
                                            .kind = kind};
     }
     for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {

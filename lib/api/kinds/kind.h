@@ -76,6 +76,7 @@ struct weft_api_kind {
     bool has_random_ids;        /* its responses */
     bool recalls;               /* earlier ones, as part of the prompt */
     bool tells_messages;        /* thoughts and calls apart from the answer (render/message.h) */
+    bool is_admins;             /* only those may ask */
     bool asks_session;          /* the scheduler, about sessions: */
     enum weft_session_op session_op;
     size_t prompt_tokens_max; /* 0: what fits the context */
@@ -83,6 +84,10 @@ struct weft_api_kind {
     /* Reads its fields. Errors go into the reader's. */
     void (*parse)(const struct reader *r, const struct weft_api_limits *limits,
                   struct params *params);
+
+    /* Of one that does not generate: what it does once it is parsed, in the loop's thread. True: that is
+     * done, or call->error is set; false: wefti_api_call_finish will come. NULL: nothing. */
+    bool (*begin)(weft_api_call *call);
 
     /* The body: parts for each choice, between `open_body` and parts that come once. Lists end with
      * NULL. */
@@ -140,7 +145,9 @@ struct weft_api_kind {
     X(session_list)                                                                                \
     X(session_drop)                                                                                \
     X(session_save)                                                                                \
-    X(session_restore)
+    X(session_restore)                                                                             \
+    X(load_lora)                                                                                   \
+    X(unload_lora)
 
 #define X(name) extern const struct weft_api_kind wefti_api_kind_##name;
 WEFT_API_KIND_LIST(X)

@@ -6,6 +6,7 @@
 #include "render/choice_text.h"
 
 void wefti_api_openai_open(const weft_api_call *call, const char *object, struct weft_writer *w) {
+    char fingerprint[WEFT_API_FINGERPRINT_BYTES];
     weft_write_map(w);
     weft_write_key(w, "id");
     weft_write_str(w, call->id);
@@ -16,7 +17,7 @@ void wefti_api_openai_open(const weft_api_call *call, const char *object, struct
     weft_write_key(w, "model");
     weft_write_str(w, call->model_name);
     weft_write_key(w, "system_fingerprint");
-    weft_write_str(w, call->fingerprint);
+    weft_write_str(w, wefti_api_call_fingerprint(call, fingerprint));
     weft_write_key(w, "choices");
     weft_write_list(w);
 }

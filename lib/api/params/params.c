@@ -71,6 +71,7 @@ bool wefti_api_params_parse(json_t *json, const weft_api_kind *kind,
     if (params->n_run < params->n) params->n_run = params->n;
     if (kind->generates) wefti_api_params_read_service(&r, params);
     if (kind->generates) wefti_api_params_check_samplers(&r, limits, params);
+    if (kind->generates) wefti_api_params_read_adapters(&r, limits, params);
     wefti_api_params_read_ids(&r, kind, limits, params);
     if (params->sampling.grammar.kind != WEFT_GRAMMAR_NONE) {
         params->sampling.grammar.json_blanks = params->is_compact ? 0 : limits->json_blanks;
@@ -217,6 +218,8 @@ void wefti_api_params_fini(struct params *params) {
     free(params->allowed_tokens);
     free(params->bad_words);
     free(params->grammar_text);
+    free(params->lora_name);
+    free(params->lora_path);
     free(params->answer_fields);
     free(params->kept_items);
     weft_msg_tools_free(params->chat.tools);

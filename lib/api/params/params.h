@@ -20,6 +20,7 @@
 #include "api/limits.h"
 #include "base/request.h"
 #include "base/sampling.h"
+#include "base/step.h"
 #include "message/message.h"
 #include "tokenizer/tokenizer.h"
 
@@ -132,6 +133,11 @@ struct params {
 
     struct service service;
     struct pooled pooled;
+
+    const char *adapter_name; /* that "model" named; the limits'. NULL: none */
+    uint32_t n_adapters;
+    struct weft_step_adapter adapters[WEFT_SEQ_ADAPTERS_MAX];
+    char *lora_name, *lora_path; /* of requests that load or unload one; owned */
 
     /* Of responses, as JSON: what the answer says of the request, as members of an object; and the items of the
      * conversation, a list, where the store is to keep them. Both owned, NULL: none. */

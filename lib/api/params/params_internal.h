@@ -194,6 +194,10 @@ void wefti_api_params_read_texts(const struct reader *r, const struct weft_api_l
 void wefti_api_params_read_documents(const struct reader *r, const struct weft_api_limits *limits,
                                      struct params *params);
 
+/* Those that "model" and "lora" name (params_adapters.c). */
+void wefti_api_params_read_adapters(const struct reader *r, const struct weft_api_limits *limits,
+                                    struct params *params);
+
 /* "priority", "timeout", "user", ...: of every kind that generates. */
 void wefti_api_params_read_service(const struct reader *r, struct params *params);
 bool wefti_api_is_session_id(struct weft_str id);

@@ -19,7 +19,6 @@ static const struct refused_field unsupported[] = {
     {"logprob_token_ids", IF_EMPTY},
     {"vllm_xargs", IF_EMPTY},
     /* llama-server's own: they change the output, so they must not be ignored. */
-    {"lora", IF_EMPTY},
     {NULL, IF_NULL},
 };
 

@@ -1,0 +1,92 @@
+/* adapters — the LoRA adapters that clients may name as models.
+ *
+ * Model    The router has the list: names and paths, from --lora and from clients. It tells every
+ *          scheduler, again whenever one comes anew, and offers an adapter once it was told that the
+ *          workers have it. One that was taken off the list stays with the schedulers until the calls
+ *          that use it have ended, so that these can be resumed.
+ * Lists    What calls read is an immutable copy, since they are prepared in other threads; a call holds
+ *          the copy that was there when it came.
+ * Threads  The loop's, but for finding a name in a copy.
+ */
+#ifndef WEFT_API_ADAPTERS_H
+#define WEFT_API_ADAPTERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "api/call.h"
+#include "api/error.h"
+#include "base/err.h"
+#include "base/request.h"
+#include "proto/proto.h"
+
+#define WEFT_API_ADAPTER_NAME_BYTES_MAX 256
+#define WEFT_API_ADAPTER_PATH_BYTES_MAX 4096
+
+struct weft_api_state;
+
+/* One that may be named; of a copy. */
+struct weft_api_adapter_item {
+    char *name, *path;
+    uint64_t id;
+    struct weft_digest digest;
+};
+
+struct weft_api_adapter_list {
+    uint32_t n_holders, n;
+    struct weft_api_adapter_item items[];
+};
+
+struct weft_api_adapter {
+    char *name, *path;
+    uint64_t id;
+    struct weft_digest digest; /* zeroes until it is ready */
+    bool is_ready;
+    bool is_first;   /* of the command line: without it the server does not start */
+    bool is_leaving; /* off the list, while calls use it */
+    uint32_t n_calls;
+    weft_api_call *waiting; /* the one that asked for it; NULL: none */
+};
+
+struct weft_api_adapters {
+    struct weft_api_adapter **all; /* [WEFT_LORAS_MAX] */
+    uint32_t n;
+    struct weft_api_adapter_list *list; /* NULL: none */
+    struct weft_errmsg failure;         /* of one of the command line; "": none */
+};
+
+/* What --lora says, a line for each: "NAME=PATH". Call it once. INVAL, NOMEM. */
+WEFT_MUST_CHECK weft_err weft_api_adapters_begin(struct weft_api_state *api, const char *lines,
+                                                 struct weft_errmsg *why);
+void wefti_api_adapters_fini(struct weft_api_state *api);
+
+/* Whether those of the command line are there; *failure_out: why one cannot be; NULL: none failed. */
+bool weft_api_adapters_are_ready(const struct weft_api_state *api, const char **failure_out);
+
+/* A scheduler has a new session; it says something of an adapter. */
+void wefti_api_adapters_linked(struct weft_api_state *api, uint32_t scheduler);
+void wefti_api_adapters_told(struct weft_api_state *api, const struct weft_msg_lora *lora);
+
+/* The call waits until it is there. False: `error` is set. */
+bool wefti_api_adapters_load(struct weft_api_state *api, weft_api_call *call, const char *name,
+                             const char *path, struct weft_api_error *error);
+bool wefti_api_adapters_unload(struct weft_api_state *api, const char *name,
+                               struct weft_api_error *error);
+
+/* A call that waits, or one that uses adapters, ends. */
+void wefti_api_adapters_forget_call(struct weft_api_state *api, const weft_api_call *call);
+void wefti_api_adapters_use(struct weft_api_state *api, const struct weft_step_adapter *adapters,
+                            uint32_t n, bool begins);
+/* Whether all of them are still with the schedulers. */
+bool wefti_api_adapters_have(const struct weft_api_state *api,
+                             const struct weft_step_adapter *adapters, uint32_t n);
+
+/* The copy as it is now, held; NULL: there is none. Accepts NULL. */
+const struct weft_api_adapter_list *wefti_api_adapters_hold(struct weft_api_state *api);
+void wefti_api_adapters_let_go(const struct weft_api_adapter_list *list);
+/* NULL: no such name. `list` may be NULL. */
+const struct weft_api_adapter_item *wefti_api_adapter_find(const struct weft_api_adapter_list *list,
+                                                           const char *name, size_t len);
+
+#endif
