@@ -124,6 +124,10 @@ static weft_err check_groups(const struct weft_config *c, struct weft_errmsg *wh
     if (c->layout && !strcmp(c->layout, "replica") && c->n_ranks > 1)
         return weft_err_set(why, WEFT_E_INVAL,
                             "--tp %u divides a model, which --layout replica does not", c->n_ranks);
+    if (c->lora && (divides || c->n_ranks > 1))
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "--lora: adapters are not supported where workers divide a model "
+                            "(--layout tp, --tp)");
     return WEFT_OK;
 }
 

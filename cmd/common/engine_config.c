@@ -33,6 +33,8 @@ weft_err weft_engine_config(const struct weft_config *config, struct weft_eng_op
     options->n_threads = config->threads;
     options->ngram_max = config->speculative_ngram;
     options->draft_path = config->speculative_model;
+    options->max_loras = config->max_loras;
+    options->max_lora_rank = config->max_lora_rank;
     if (config->n_workers && config->n_workers != WEFT_CONFIG_AUTO)
         options->n_sharers = config->n_workers;
     if (config->weights_copies) options->n_copies = config->weights_copies;

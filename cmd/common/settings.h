@@ -310,6 +310,12 @@
       "format of the model's calls of tools and thoughts, hermes for one; auto: as its template looks") \
     X(runner, WORD, "runner", FRONT, 0, 0, "auto", "auto|generate|pooling",                        \
       "what the model is served for, text or embeddings; auto: as its files say")                  \
+    X(lora, LIST, "lora", FRONT, 0, 0, NULL, "NAME=PATH",                                          \
+      "a LoRA adapter: a PEFT folder or a GGUF file, served as model NAME; may be given again")    \
+    X(max_loras, U32, "max-loras", SERVE | WORKER, 0, WEFT_LORAS_MAX, "64", "N",                   \
+      "adapters at a time; 0: none")                                                               \
+    X(max_lora_rank, U32, "max-lora-rank", SERVE | WORKER, 1, 256, "256", "N",                     \
+      "highest rank of an adapter")                                                                \
     X(dtype, WORD, "dtype", ENGINE | PACK, 0, 0, "auto", "auto|f32|bf16|f16|q8|q4",                \
       "type of the weights; auto: as the file has them")                                           \
     X(quant_scheme, WORD, "quant-scheme", ENGINE | PACK, 0, 0, "auto",                             \

@@ -572,6 +572,15 @@ static void on_again(uv_idle_t *idle) {
     (void)idle;
 }
 
+/* One of the command line that cannot be loaded ends the start. */
+static bool adapters_are_ready(struct server *server) {
+    const char *failure = NULL;
+    bool are_ready = weft_api_adapters_are_ready(&server->api, &failure);
+    if (!failure) return are_ready;
+    if (!server->has_failed) wefti_server_fail(server, failure);
+    return false;
+}
+
 static void on_turn(uv_prepare_t *prepare) {
     struct server *server = prepare->data;
     server->n_turns++;
@@ -597,7 +606,7 @@ static void on_turn(uv_prepare_t *prepare) {
     const struct weft_api_upstream *upstream = &server->api.upstream;
     bool serves = upstream->has_snapshot && upstream->snapshot.serving && upstream->is_up;
     bool reads_store = server->batches.state == BATCHES_OPENING && !server->batches.has_complained;
-    if (server->was_ready || !serves || reads_store) return;
+    if (server->was_ready || !serves || reads_store || !adapters_are_ready(server)) return;
     if (server->n_listeners == 0) server->replacing.take(server);
     if (server->n_listeners > 0 && !server->has_failed) say_ready(server);
 }
