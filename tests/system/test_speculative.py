@@ -113,6 +113,17 @@ def test_a_request_may_want_none():
         harness.wait_until("guesses to be told of", lambda: guesses(server)[1] > 0)
 
 
+def test_ranks_that_divide_a_model_guess_alike():
+    """Each looks up for itself, and the first one tells what came true."""
+    requests = make_requests(harness.rng())[N_LONG:16]
+    with Server() as server:
+        wanted = together(server, requests)
+    with Server("--layout", "tp", "--workers", "2", "--threads", "1", "--speculative-ngram", "2",
+                "--num-speculative-tokens", "4") as server:
+        check(requests, wanted, together(server, requests))
+        harness.wait_until("guesses that came true", lambda: guesses(server)[2] > 0)
+
+
 def test_a_draft_of_another_vocabulary_ends_the_start():
     other = os.path.join(harness.SOURCE_DIR, "tests/data/zoo/mixtral")
     reply = subprocess.run([os.path.join(harness.BIN_DIR, "weft"), "serve", FABLE, "--port", "0", "--no-rpc", "--speculative-model", other],
