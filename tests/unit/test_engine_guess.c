@@ -262,7 +262,11 @@ static void a_draft_that_fits_nothing_is_refused(void **state) {
     options.draft_path = drive_fixture("tests/data/zoo/mixtral");
     assert_true(weft_eng_open(drive_fixture(ENGINE_TARGET), &options, &eng, &why) != WEFT_OK);
     (void)printf("%s\n", why.text);
-    assert_non_null(strstr(why.text, "draft model"));
+    assert_non_null(strstr(why.text, "must have the same vocabulary"));
+    options.draft_path = drive_fixture("tests/data/embed/bert-uncased-mean");
+    assert_int_equal(weft_eng_open(drive_fixture(ENGINE_TARGET), &options, &eng, &why),
+                     WEFT_E_INVAL);
+    assert_non_null(strstr(why.text, "is an encoder"));
     assert_null(eng);
 }
 

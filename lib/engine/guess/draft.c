@@ -123,10 +123,14 @@ static void take_options(struct wefti_draft *draft, const struct weft_eng_option
 
 static weft_err open_model(struct wefti_draft *draft, const char *target_path,
                            const struct weft_eng_info *info, struct weft_errmsg *why) {
-    weft_err err = check_vocabulary(draft->path, target_path, &draft->n_shared_vocab, why);
-    if (!err) err = weft_model_open(draft->path, &draft->model, why);
+    weft_err err = weft_model_open(draft->path, &draft->model, why);
     if (err) return err;
     const struct weft_model_params *p = weft_model_params(draft->model);
+    if (p->encoder.is_on)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "the draft model %s is an encoder, which says nothing", draft->path);
+    err = check_vocabulary(draft->path, target_path, &draft->n_shared_vocab, why);
+    if (err) return err;
     draft->n_vocab = p->n_vocab;
     draft->n_shared_vocab =
         weft_min_u32(draft->n_shared_vocab, weft_min_u32(p->n_vocab, info->n_vocab));
