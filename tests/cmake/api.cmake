@@ -4,11 +4,12 @@ foreach(name test_api_access test_api_error test_api_http test_api_batches test_
             TIMEOUT 60)
 endforeach()
 foreach(name test_api_call test_api_render test_api_kinds test_api_live test_api_page test_api_stats test_api_upstream test_api_bounds test_api_ids test_api_messages
-             test_api_responses test_api_wishes)
+             test_api_responses test_api_wishes test_api_pooled)
   weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c ${CMAKE_SOURCE_DIR}/tests/unit/api_fixture.c
             LINKS weft_api weft_codec INSIDE api LABELS unit TIMEOUT 60)
 endforeach()
 target_link_libraries(test_api_bounds PRIVATE PkgConfig::ZLIB)
+target_link_libraries(test_api_pooled PRIVATE m)
 weft_test(test_api_schedulers SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_api_schedulers.c
                                       ${CMAKE_SOURCE_DIR}/tests/unit/api_fixture.c
           LINKS weft_api weft_codec INSIDE api LABELS unit TIMEOUT 60)

@@ -63,6 +63,7 @@ static weft_err paper_send(void *context, const void *bytes, size_t len) {
     sent->flow = s->flow;
     sent->weight = s->weight;
     sent->cache_salt = s->cache_salt;
+    sent->pooling = s->pooling;
     for (uint32_t i = 0; i < s->n_choices && i < 4; i++) {
         sent->finished[i] = s->choices[i].finished;
         sent->n_output[i] = s->choices[i].n_output;

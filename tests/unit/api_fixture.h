@@ -38,6 +38,7 @@ struct sent {
     uint64_t ttft_us, tpot_us, tenant, flow;
     uint32_t weight;
     struct weft_digest cache_salt;
+    struct weft_pooling pooling;
 };
 
 #define PAPERS_MAX 3 /* schedulers */
