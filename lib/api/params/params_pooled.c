@@ -216,6 +216,7 @@ static struct prompt *make_prompts(const struct reader *r, const struct weft_api
                            limits->max_prompts);
         return NULL;
     }
+    WEFT_ASSERT(n > 0);
     params->prompts = calloc(n, sizeof *params->prompts);
     if (!params->prompts) weft_api_error_set(r->error, 500, NULL, NULL, "out of memory");
     if (params->prompts) params->n_prompts = (uint32_t)n;
@@ -293,7 +294,7 @@ static void keep_documents(const struct reader *r, struct params *params) {
             weft_api_error_set(r->error, 500, NULL, NULL, "out of memory");
             return;
         }
-        memcpy(prompt->document, text, prompt->n_document);
+        if (prompt->n_document > 0) memcpy(prompt->document, text, prompt->n_document);
     }
 }
 
