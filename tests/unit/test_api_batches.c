@@ -90,6 +90,7 @@ static void what_is_stored_comes_back(void **state) {
     assert_null(strstr(weft_buf_cstr(&told), "tenant"));
     assert_true(again.tenant == batch.tenant && again.weight == 3);
     assert_string_equal(again.error, batch.error);
+    weft_api_batch_fini(&again);
     for (size_t n = 0; n < text.len; n++) /* what breaks off is refused, and leaks nothing */
         assert_int_equal(weft_api_batch_restore((struct weft_str){text.data, n}, &again, NULL),
                          WEFT_E_PROTO);

@@ -63,10 +63,14 @@ weft_err wefti_batch_store_init(struct batch_store *store, const char *folder,
 }
 
 void wefti_batch_store_fini(struct batch_store *store) {
-    while (!TAILQ_EMPTY(&store->files))
-        wefti_batch_forget_file(store, TAILQ_FIRST(&store->files));
-    while (!TAILQ_EMPTY(&store->batches))
-        wefti_batch_forget(store, TAILQ_FIRST(&store->batches));
+    for (struct stored_file *file = TAILQ_FIRST(&store->files), *next; file; file = next) {
+        next = TAILQ_NEXT(file, entry);
+        wefti_batch_forget_file(store, file);
+    }
+    for (struct stored_batch *batch = TAILQ_FIRST(&store->batches), *next; batch; batch = next) {
+        next = TAILQ_NEXT(batch, entry);
+        wefti_batch_forget(store, batch);
+    }
     if (store->lock_fd >= 0) (void)close(store->lock_fd);
     store->lock_fd = -1;
 }
