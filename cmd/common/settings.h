@@ -67,6 +67,8 @@
       "tokens to generate")                                                                        \
     X(chat_predict, U32, "n-predict", CHAT, 0, WEFT_CONTEXT_MAX, "0", "N",                         \
       "most tokens of an answer; 0: what the context has room for")                                \
+    X(chat_session, TEXT, "session", CHAT, 0, 0, NULL, "FILE",                                     \
+      "go on with the conversation kept in FILE and FILE.json, if it is there; keep it there")     \
     X(ignore_eos, FLAG, "ignore-eos", RUN, 0, 0, NULL, NULL, "go on after the end of the text")    \
                                                                                                    \
     HEAD("Sampling")                                                                               \

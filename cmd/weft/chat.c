@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/utf8.h"
+#include "chat_session.h"
 #include "commands.h"
 #include "common/engine_config.h"
 #include "common/loading.h"
@@ -33,8 +34,10 @@ struct chat {
     struct weft_conversation conversation;
     uint32_t *cached; /* [max_model_len] tokens whose keys and values lie in the KV cache */
     uint32_t n_cached;
-    uint32_t n_written;  /* no run since the cache was empty has written any later token */
-    bool long_cached;    /* the prompt of that run was a long one */
+    uint32_t
+        n_restored;     /* tokens that came from a file: of windowed layers the last blocks alone */
+    uint32_t n_written; /* no run since the cache was empty has written any later token */
+    bool long_cached;   /* the prompt of that run was a long one */
     bool is_interactive; /* a person sits at both ends */
     bool has_failed;     /* a line got no answer */
 
@@ -85,6 +88,7 @@ static uint32_t n_reusable(const struct chat *chat, const uint32_t *prompt, uint
     if (is_long != chat->long_cached) return 0;
     while (n < chat->n_cached && n + 1 < n_prompt && chat->cached[n] == prompt[n])
         n++;
+    if (n < chat->n_restored && weft_eng_info(chat->eng)->window > 0) return 0;
     return weft_generate_reusable(chat->eng, chat->n_written, n);
 }
 
@@ -105,7 +109,7 @@ static weft_err generate(struct chat *chat, const uint32_t *prompt, uint32_t n_p
     weft_detok_init(&chat->detok, chat->tok, true);
     memcpy(chat->cached, prompt, n_prompt * sizeof *prompt);
     chat->n_cached = 0; /* until it is known what was computed */
-    if (n_cached == 0) chat->n_written = 0;
+    if (n_cached == 0) chat->n_written = chat->n_restored = 0;
     weft_err err = weft_generate(chat->eng,
                                  &(struct weft_generate_request){.sampling = &chat->sampling,
                                                                  .prompt = prompt,
@@ -328,6 +332,22 @@ static weft_err take_defaults(struct weft_config *config, struct weft_errmsg *wh
     return WEFT_OK;
 }
 
+static void restore(struct chat *chat) {
+    struct weft_chat_cache cache = {.tokens = chat->cached};
+    weft_chat_restore(chat->eng, chat->config.chat_session, &cache);
+    chat->n_cached = chat->n_restored = chat->n_written = cache.n_tokens;
+    chat->long_cached = cache.is_long;
+}
+
+/* What windows have moved on from cannot be kept. */
+static weft_err keep(struct chat *chat, struct weft_errmsg *why) {
+    bool is_whole =
+        weft_generate_reusable(chat->eng, chat->n_written, chat->n_cached) == chat->n_cached;
+    const struct weft_chat_cache cache = {chat->cached, is_whole ? chat->n_cached : 0,
+                                          chat->long_cached};
+    return weft_chat_keep(chat->eng, &chat->conversation, chat->config.chat_session, &cache, why);
+}
+
 static weft_err open_chat(struct chat *chat, struct weft_errmsg *why) {
     struct weft_eng_options options;
     struct weft_loading loading = {0};
@@ -341,6 +361,8 @@ static weft_err open_chat(struct chat *chat, struct weft_errmsg *why) {
     if (!err && config->system)
         err = weft_conversation_set_system(
             &chat->conversation, (struct weft_str){config->system, strlen(config->system)}, why);
+    if (!err && config->chat_session)
+        err = weft_chat_load(&chat->conversation, config->chat_session, why);
     if (!err) weft_loading_begin(&loading, config, &options);
     if (!err) err = weft_eng_open(config->model, &options, &chat->eng, why);
     if (!err) err = weft_eng_check_predicts(chat->eng, why);
@@ -351,6 +373,7 @@ static weft_err open_chat(struct chat *chat, struct weft_errmsg *why) {
     if (err) return err;
     chat->cached = calloc(info->max_model_len, sizeof *chat->cached);
     if (!chat->cached) return weft_err_set(why, WEFT_E_NOMEM, "no memory for a context");
+    if (config->chat_session) restore(chat);
     if (chat->is_interactive)
         printf("%s, a context of %u tokens. /help lists commands; Ctrl-C stops an answer.\n",
                info->model_name, info->max_model_len);
@@ -370,6 +393,7 @@ int weft_cmd_chat(const struct weft_config *config) {
     if (!err) {
         if (chat.is_interactive) watch_interrupts();
         talk(&chat);
+        if (config->chat_session) err = keep(&chat, &why);
     }
     weft_eng_free(chat.eng);
     weft_tmpl_free(chat.tmpl);

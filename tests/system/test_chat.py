@@ -56,6 +56,33 @@ def test_answers_are_the_servers_over_many_turns():
             assert reply["choices"][0]["message"]["content"] == messages[i + 1]["content"], i
 
 
+def test_a_session_goes_on_at_the_next_start():
+    """Turn by turn in a process each, or all in one: the same answers, and only what is new is computed."""
+    lines = ["Tell me a story.", "And then?", "Who was he?"]
+    zoo = os.path.join(harness.SOURCE_DIR, "tests/data/zoo")
+    for model in (harness.FABLE, os.path.join(zoo, "gemma3")):
+        lines = lines[: 3 if model == harness.FABLE else 2]
+        want, _, _ = saved(lines, *GREEDY, model=model)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "talk")
+            for i, line in enumerate(lines):
+                _, err = chat([line], "--session", path, "--log-level", "debug", *GREEDY, model=model)
+                cached = int(re.findall(r"tokens, (\d+) of them in the cache", err)[0])
+                assert (cached > 0) == (i > 0) or model != harness.FABLE, (i, err)
+            with open(path + ".json", encoding="utf-8") as file:
+                assert json.load(file)["messages"] == want
+            if model == harness.FABLE:
+                with open(path, "r+b") as file:
+                    file.seek(4000)
+                    file.write(b"?!")
+                _, err = chat(["More."], "--session", path, *GREEDY)
+                assert "'talk' is damaged" in err and "computed again" in err, err
+                with open(path + ".json", "w", encoding="utf-8") as file:
+                    file.write("[]")
+                _, err = chat(["More."], "--session", path, *GREEDY, status=1)
+                assert "is no conversation" in err, err
+
+
 def test_what_is_kept_between_turns_suits_the_model():
     """A window, latent attention, and rope that turns long prompts otherwise: their keys are of no use to short ones."""
     lines = ["One.", "Two, and a good deal more of it than of the first one, " * 2, "Three."]
