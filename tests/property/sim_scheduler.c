@@ -34,6 +34,7 @@
 #include "property/sim_trace.h"
 #include "property/sim_worker.h"
 #include "scheduler/scheduler.h"
+#include "scheduler/sessions.h"
 #include "scheduler/step_cost.h"
 
 #define STEPS 2000000u /* five runs of it in CI, each from a seed of its own */
@@ -86,6 +87,7 @@ struct odds { /* per ten thousand turns */
     uint32_t burst, cancel, resubmit, worker_loss, sched_loss, router_loss, hostile;
     uint32_t deadly, alike, grammar; /* of newcomers */
     uint32_t reset;                  /* of the prefix cache */
+    uint32_t file;                   /* sessions to be saved or restored */
 };
 
 struct slot_user {
@@ -108,6 +110,8 @@ struct world {
     const struct weft_step_plan *unsent; /* made, but not on its way yet */
     struct slot_user *users;             /* [max_seqs] as the plans tell */
     struct client clients[CLIENTS_MAX];
+    struct weft_kv_filed filed; /* what the worker will say of a file; its id 0: none is out */
+    uint32_t file_tokens[LEN_MAX];
     uint64_t announced[ANNOUNCED_MAX]; /* grammars that the worker compiles */
     uint32_t n_announced;
     uint64_t epoch, last_request_id, n_steps;
@@ -122,6 +126,7 @@ struct totals {
         n_accepted_guesses;
     uint64_t n_deadly, n_given_up, n_innocent, n_pooled;
     uint64_t n_hit_tokens, n_evictions;
+    uint64_t n_saved, n_files_failed;
     uint64_t n_sessions_kept, n_sessions_evicted, n_sessions_expired;
     uint64_t n_tenant_full, n_too_late, n_overloaded;
     double bound_used_max; /* of the steps within which a request must end */
@@ -485,6 +490,7 @@ static void lose_worker(struct world *world) {
     world->unsent = NULL;
     world->n_announced = 0;
     weft_sched_new_epoch(world->sched, world->now_us, ++world->epoch);
+    world->filed.id = 0;
     sim_worker_reset(world->worker, world->epoch);
     memset(world->users, 0, world->options.max_seqs * sizeof *world->users);
     for (uint32_t i = 0; i < CLIENTS_MAX; i++) {
@@ -519,6 +525,7 @@ static void start_actors(struct world *world) {
     sim_worker_spill_cost(world->worker, world->spill_block_us);
     sim_worker_costs(world->worker, between(world, 100, 3000), between(world, 10, 3000));
     weft_sched_new_epoch(world->sched, world->now_us, ++world->epoch);
+    world->filed.id = 0;
     sim_worker_reset(world->worker, world->epoch);
     world->unsent = NULL;
     world->n_announced = 0;
@@ -764,6 +771,60 @@ static bool make_plan(struct world *world) {
     return true;
 }
 
+/* ----------------------------------------------------------------------------------- files --- */
+
+static void ask_for_file(struct world *world) {
+    static const struct weft_str names[] = {{"a", 1}, {"b", 1}, {"c", 1}};
+    const struct weft_session_wish wish = {
+        .op = chance(world, 6000) ? WEFT_SESSION_SAVE : WEFT_SESSION_RESTORE,
+        .tenant = dice(world, N_TENANTS),
+        .session_id = names[dice(world, 3)],
+        .file = names[0],
+    };
+    struct weft_errmsg why;
+    weft_err err = weft_sched_session_ask(world->sched, world->now_us, 0, &wish, &why);
+    bool has_none = !world->options.prefix_cache || world->options.session_ttl_us == 0;
+    WEFT_ASSERT(err == (has_none ? WEFT_E_UNSUPPORTED : WEFT_OK) || err == WEFT_E_AGAIN);
+}
+
+/* The simulated worker's blocks have histories, which no file has: what is read fails in the end. */
+static void make_answer(struct world *world, const struct weft_kv_file *file) {
+    uint32_t bs = world->options.block_size, n_max = world->options.max_model_len / bs + 1;
+    bool fails = file->op == WEFT_KV_FILE_READ || chance(world, 2000);
+    world->filed = (struct weft_kv_filed){.epoch = file->epoch,
+                                          .id = file->id,
+                                          .err = fails ? WEFT_E_IO : WEFT_OK,
+                                          .text = "",
+                                          .tokens = world->file_tokens};
+    if (file->op != WEFT_KV_FILE_OPEN || fails) return;
+    world->filed.n_tokens = bs * dice(world, n_max + 1);
+    if (world->filed.n_tokens > LEN_MAX) world->filed.n_tokens = 0;
+    for (uint32_t i = 0; i < world->filed.n_tokens; i++)
+        world->file_tokens[i] = dice(world, N_VOCAB);
+}
+
+static void run_files(struct world *world) {
+    struct weft_errmsg why;
+    struct weft_session_answer answer;
+    const struct weft_kv_file *file = NULL;
+    uint32_t router;
+    if (world->filed.id > 0 && chance(world, 2000)) {
+        weft_err err = weft_sched_filed(world->sched, world->now_us, &world->filed, &why);
+        WEFT_ASSERT(!err);
+        world->filed.id = 0;
+    }
+    if (weft_sched_next_file(world->sched, &file)) {
+        WEFT_ASSERT(world->filed.id == 0); /* one at a time */
+        make_answer(world, file);
+    }
+    while (weft_sched_session_answered(world->sched, &router, &answer)) {
+        totals.n_saved += !answer.err;
+        totals.n_files_failed += answer.err == WEFT_E_IO;
+    }
+}
+
+/* ---------------------------------------------------------------------------------- results --- */
+
 /* Flips something. It may hit a row that nobody waits for and be taken; never a live one: the
  * streams would show it. */
 static void spoil_result(struct world *world, struct weft_step_result *result,
@@ -930,6 +991,7 @@ static void draw_world(struct world *world) {
         .alike = chance(world, 3000) ? 0 : between(world, 0, 9000),
         .grammar = chance(world, 8000) ? 1500 : 9500,
         .reset = chance(world, 7000) ? 0 : between(world, 0, 200),
+        .file = chance(world, 5000) ? 0 : between(world, 0, 200),
     };
 }
 
@@ -952,6 +1014,7 @@ static void disturb(struct world *world) {
     }
     if (chance(world, odds->worker_loss)) lose_worker(world);
     if (chance(world, odds->reset)) weft_sched_reset_cache(world->sched);
+    if (chance(world, odds->file)) ask_for_file(world);
     if (chance(world, odds->sched_loss)) lose_scheduler(world);
     if (chance(world, odds->router_loss)) lose_router(world);
     hand_in_again(world, 1000);
@@ -988,7 +1051,8 @@ static void drain(struct world *world) {
     hand_in_again(world, 10000);
     uint64_t n_idle = 0;
     while (n_idle < 64) { /* turns may do nothing by chance */
-        n_idle = turn(world) ? 0 : n_idle + 1;
+        n_idle = turn(world) || world->filed.id > 0 ? 0 : n_idle + 1;
+        run_files(world);
         if (world->n_steps % 16 == 0) check_nobody_starves(world);
     }
     check_drained(world);
@@ -1008,6 +1072,7 @@ static uint64_t run_world(struct world *world, uint64_t seed) {
         world->now_us += dice(world, 300);
         disturb(world);
         (void)turn(world);
+        run_files(world);
         if (world->n_turns % 16 == 0) check_nobody_starves(world);
         if (world->n_turns % 32 == 0) weft_sched_check(world->sched);
     }
@@ -1053,6 +1118,8 @@ static void report(void) {
     printf("%" PRIu64 " requests got values\n", totals.n_pooled);
     printf("%" PRIu64 " guesses, of which %" PRIu64 " came true\n", totals.n_guessed,
            totals.n_accepted_guesses);
+    printf("%" PRIu64 " sessions saved, %" PRIu64 " not for their files\n", totals.n_saved,
+           totals.n_files_failed);
     printf("%" PRIu64 " sessions kept, %" PRIu64 " evicted, %" PRIu64 " expired\n",
            totals.n_sessions_kept, totals.n_sessions_evicted, totals.n_sessions_expired);
     printf("the slowest request took %.0f %% of the steps it may take\n",
@@ -1066,7 +1133,7 @@ static void check_all_happened(void) {
     WEFT_ASSERT(totals.n_compiled > 0 && totals.n_forced > 0 && totals.n_late > 0);
     WEFT_ASSERT(totals.n_beams > 0);
     WEFT_ASSERT(totals.n_sessions_kept > 0 && totals.n_sessions_evicted > 0);
-    WEFT_ASSERT(totals.n_sessions_expired > 0);
+    WEFT_ASSERT(totals.n_sessions_expired > 0 && totals.n_saved > 0 && totals.n_files_failed > 0);
     WEFT_ASSERT(totals.n_hit_tokens > 0 && totals.n_evictions > 0);
     WEFT_ASSERT(totals.n_spills > 0 && totals.n_restores > 0);
     WEFT_ASSERT(totals.n_recorded > 0 || !has_traces);
