@@ -12,6 +12,7 @@ import urllib.parse
 
 import harness
 from harness import Server
+from rpc import Rpc
 
 DATA = os.path.join(harness.SOURCE_DIR, "tests/data")
 STORY = ("Once upon a time there was a little fox who lived in the forest and wanted to see the sea. Every day he asked the "
@@ -88,6 +89,11 @@ def test_the_next_turn_finds_what_was_said():
         assert list(sessions(server)) == ["talk"]
         server.chat(messages=[{"role": "user", "content": "Hello, who are you?"}], session_id="a chat", max_tokens=40)
         assert set(sessions(server)) == {"talk", "a chat"}
+        with Rpc(server) as rpc:
+            error, _ = rpc.call(1, "generate", {"prompt": STORY, "max_tokens": 2, "session_id": "by rpc \u00e4"})
+            assert error is None, error
+        assert sessions(server)["by rpc \u00e4"]["n_blocks"] > 0
+        assert server.request("DELETE", path_of("by rpc \u00e4")).status == 200
         refused(server.post("/v1/completions", {"prompt": "x", "session_id": ""}), 400, "session_id")
         refused(server.post("/v1/completions", {"prompt": "x", "session_id": "y" * 129}), 400, "session_id")
         assert server.get(path_of("talk")).status == 405
