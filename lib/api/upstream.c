@@ -250,7 +250,7 @@ void weft_api_upstream_linked(struct weft_api_state *api, uint32_t scheduler) {
     msg.router_hello.pid = upstream->pid;
     weft_err err = send_msg(upstream, scheduler, &msg);
     if (err) weft_debug("hello not sent: %s", weft_err_text(err));
-    wefti_api_adapters_linked(api, scheduler);
+    if (api->adapters.ops) api->adapters.ops->linked(api, scheduler);
     weft_debug("linked to the scheduler, %u jobs open", upstream->n_open);
 }
 
@@ -555,7 +555,7 @@ void weft_api_upstream_message(struct weft_api_state *api, uint32_t scheduler, c
         on_experts(api, scheduler, &msg.experts);
         return;
     case WEFT_MSG_LORA:
-        wefti_api_adapters_told(api, &msg.lora);
+        if (api->adapters.ops) api->adapters.ops->told(api, &msg.lora);
         return;
     default:
         (void)weft_err_set(&why, WEFT_E_PROTO, "a scheduler sends no %s",

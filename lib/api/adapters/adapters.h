@@ -49,8 +49,15 @@ struct weft_api_adapter {
     weft_api_call *waiting; /* the one that asked for it; NULL: none */
 };
 
+/* A scheduler has a new session; it says something of an adapter. */
+struct weft_api_adapters_ops {
+    void (*linked)(struct weft_api_state *api, uint32_t scheduler);
+    void (*told)(struct weft_api_state *api, const struct weft_msg_lora *lora);
+};
+
 struct weft_api_adapters {
-    struct weft_api_adapter **all; /* [WEFT_LORAS_MAX] */
+    const struct weft_api_adapters_ops *ops; /* of adapters.c; NULL: it has not begun */
+    struct weft_api_adapter **all;           /* [WEFT_LORAS_MAX] */
     uint32_t n;
     struct weft_api_adapter_list *list; /* NULL: none */
     struct weft_errmsg failure;         /* of one of the command line; "": none */
@@ -63,10 +70,6 @@ void wefti_api_adapters_fini(struct weft_api_state *api);
 
 /* Whether those of the command line are there; *failure_out: why one cannot be; NULL: none failed. */
 bool weft_api_adapters_are_ready(const struct weft_api_state *api, const char **failure_out);
-
-/* A scheduler has a new session; it says something of an adapter. */
-void wefti_api_adapters_linked(struct weft_api_state *api, uint32_t scheduler);
-void wefti_api_adapters_told(struct weft_api_state *api, const struct weft_msg_lora *lora);
 
 /* The call waits until it is there. False: `error` is set. */
 bool wefti_api_adapters_load(struct weft_api_state *api, weft_api_call *call, const char *name,
