@@ -191,9 +191,6 @@ bool wefti_group_send(struct wefti_actor *actor, struct wefti_group *group,
                       const struct weft_msg *msg);
 /* Takes in what the worker sent; results become events and go out at once. */
 void wefti_group_drain(struct wefti_actor *actor, struct wefti_group *group);
-/* False: the link ends the session, and the message is lost; a DOWN follows. */
-bool wefti_group_send(struct wefti_actor *actor, struct wefti_group *group,
-                      const struct weft_msg *msg);
 /* Sends plans while there are some to make. */
 void wefti_group_plan(struct wefti_actor *actor, struct wefti_group *group);
 /* Retries, and kills a stuck worker. `paused`: this process did not run for a while, so silence
@@ -214,6 +211,8 @@ void wefti_sessions_pump(struct wefti_actor *actor, struct wefti_group *group);
 
 /* Sends a message; events held for the router go out with it. */
 void wefti_router_send(struct wefti_actor *actor, uint32_t peer, const struct weft_msg *msg);
+/* Those that are held go out now. */
+void wefti_router_release(struct wefti_actor *actor, uint32_t peer);
 
 /* Takes in messages; true if there may be more: it stops after some, so that the worker never waits
  * for a flood of requests. */
@@ -226,9 +225,6 @@ void wefti_routers_tell(struct wefti_actor *actor, struct wefti_group *group);
 void wefti_routers_flush(struct wefti_actor *actor, uint64_t now_us);
 /* Sends a snapshot to all routers if it is time or health changed. */
 void wefti_routers_snapshot(struct wefti_actor *actor, uint64_t now_ms);
-
-/* Sends a message; events held for the router go out with it. */
-void wefti_router_send(struct wefti_actor *actor, uint32_t peer, const struct weft_msg *msg);
 
 /* -------------------------------------------------------------------------------- adapters --- */
 

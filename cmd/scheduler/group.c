@@ -28,19 +28,6 @@
 
 #define WORKER_NAME "weft-worker"
 
-bool wefti_group_send(struct wefti_actor *a, struct wefti_group *g, const struct weft_msg *msg) {
-    weft_buf_clear(&a->out);
-    weft_proto_encode(msg, &a->out);
-    if (a->out.failed) {
-        weft_error("a %s does not fit a message", weft_proto_type_name(msg->type));
-        weft_link_reset(g->link, 0);
-        return false;
-    }
-    weft_err err = weft_link_send(g->link, 0, a->out.data, a->out.len);
-    if (err) weft_warn("%s not sent: %s", weft_proto_type_name(msg->type), weft_err_text(err));
-    return !err;
-}
-
 /* ---------------------------------------------------------------------------------- hello --- */
 
 static enum weft_sched_policy policy(const struct weft_config *config) {

@@ -13,29 +13,6 @@
 /* Messages of routers taken in before it is the worker's turn again. */
 #define MESSAGES_PER_TURN 64
 
-static void release_events(struct wefti_actor *a, uint32_t peer) {
-    if (!a->routers[peer].is_held) return;
-    weft_link_cork(a->hub, peer, false);
-    a->routers[peer].is_held = false;
-    if (--a->n_held == 0) a->held_until_us = 0;
-}
-
-void wefti_router_send(struct wefti_actor *a, uint32_t peer, const struct weft_msg *msg) {
-    weft_buf_clear(&a->out);
-    weft_proto_encode(msg, &a->out);
-    if (a->out.failed) {
-        weft_error("router %u: a %s does not fit a message", peer, weft_proto_type_name(msg->type));
-        weft_link_reset(a->hub, peer);
-        return;
-    }
-    weft_err err = weft_link_send(a->hub, peer, a->out.data, a->out.len);
-    if (err) {
-        weft_debug("router %u: %s not sent: %s", peer, weft_proto_type_name(msg->type),
-                   weft_err_text(err));
-    }
-    if (msg->type != WEFT_MSG_EVENTS) release_events(a, peer);
-}
-
 /* Ends a faulty router's session. It may come back a few times a second, so the log, which must
  * not fill the disk, tells of it rarely. */
 static void start_over(struct wefti_actor *a, uint32_t peer, const char *because) {
@@ -256,7 +233,7 @@ static void send_experts(struct wefti_actor *a, uint32_t peer) {
 }
 
 static void begin_session(struct wefti_actor *a, uint32_t peer) {
-    release_events(a, peer);
+    wefti_router_release(a, peer);
     a->routers[peer] = (struct wefti_router){.is_linked = true};
     struct weft_msg hello = {.type = WEFT_MSG_SCHED_HELLO};
     hello.sched_hello = (struct weft_msg_sched_hello){
@@ -275,7 +252,7 @@ static void begin_session(struct wefti_actor *a, uint32_t peer) {
 
 static void end_session(struct wefti_actor *a, uint32_t peer) {
     if (a->routers[peer].said_hello) weft_info("router %u is gone", peer);
-    release_events(a, peer);
+    wefti_router_release(a, peer);
     weft_sched_adapters_unask(&a->adapters, peer, UINT64_MAX, weft_now_us());
     a->routers[peer] = (struct wefti_router){0};
     wefti_pending_drop_peer(&a->pending, peer);
@@ -427,7 +404,7 @@ void wefti_routers_flush(struct wefti_actor *a, uint64_t now_us) {
     for (uint32_t peer = 0; peer < WEFT_LINK_PEERS_MAX; peer++) {
         if (!a->routers[peer].is_held) continue;
         a->routers[peer].told_at_us = now_us;
-        release_events(a, peer);
+        wefti_router_release(a, peer);
     }
 }
 
@@ -445,7 +422,7 @@ void wefti_routers_tell(struct wefti_actor *a, struct wefti_group *g) {
         bool hold = may_wait(a, g, peer, events, n, now_us);
         hold_or_release(a, peer, hold, now_us);
         tell_router(a, peer, events, i, n);
-        if (!hold) release_events(a, peer);
+        if (!hold) wefti_router_release(a, peer);
     }
     weft_sched_events_clear(g->replica->sched);
 }

@@ -4,7 +4,7 @@ set(actor ${CMAKE_SOURCE_DIR}/cmd/scheduler)
 weft_test(sim_faults
           SOURCES ${CMAKE_SOURCE_DIR}/tests/property/sim_faults.c ${CMAKE_SOURCE_DIR}/tests/property/sim_worker.c
                   ${faults}/sim.c ${faults}/wire.c ${faults}/clients.c ${faults}/router.c ${faults}/scheduler.c ${faults}/worker.c
-                  ${actor}/turn.c ${actor}/group.c ${actor}/routers.c ${actor}/adapters.c ${actor}/pending.c ${actor}/sessions.c
+                  ${actor}/turn.c ${actor}/group.c ${actor}/routers.c ${actor}/adapters.c ${actor}/pending.c ${actor}/send.c ${actor}/sessions.c
                   ${CMAKE_SOURCE_DIR}/cmd/router/scheduler_link.c
           LINKS weft_api weft_codec weft_scheduler weft_common weft_link weft_link_config weft_proto weft_base m
           INSIDE api link router cmd_scheduler LABELS property TIMEOUT 120)
