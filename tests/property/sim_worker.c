@@ -51,7 +51,7 @@ struct sim_worker {
         *top_ids; /* [1 + max_seqs][SIM_TOP_MAX]: anybody's, and those of beams in one result */
     float *top_logprobs;
     uint32_t *more; /* [max_seqs][WEFT_MORE_MAX] of one result */
-    float *values;    /* [max_seqs][n_values_max] likewise */
+    float *values;  /* [max_seqs][n_values_max] likewise */
     uint32_t n_values_max;
     uint32_t step_us, token_us, block_us;
 };

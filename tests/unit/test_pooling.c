@@ -26,9 +26,9 @@ static void only_what_needs_every_hidden_state_reads_no_cache(void **state) {
     (void)state;
     for (int kind = 0; kind < WEFT_POOLING_COUNT; kind++) {
         struct weft_pooling pooling = {.kind = (enum weft_pooling_kind)kind};
-        assert_int_equal(weft_pooling_reads_all(&pooling),
-                         kind == WEFT_POOLING_MEAN || kind == WEFT_POOLING_CLS ||
-                             kind == WEFT_POOLING_CLASSIFY);
+        assert_int_equal(weft_pooling_reads_all(&pooling), kind == WEFT_POOLING_MEAN ||
+                                                               kind == WEFT_POOLING_CLS ||
+                                                               kind == WEFT_POOLING_CLASSIFY);
     }
 }
 

@@ -36,8 +36,8 @@ static struct fixture *new_fixture(void) {
     weft_sampling_init(&f->sampling);
     f->sampling.temperature = 1.0f;
     f->sample = (struct wefti_sampler_input){.sampling = &f->sampling, .tokens = f->tokens};
-    f->scratch = (struct wefti_sampler_scratch){f->work, f->counts, f->hist_n, f->hist_mass,
-                                                f->ids,  f->maxima, f->best,   f->sums, NULL};
+    f->scratch = (struct wefti_sampler_scratch){
+        f->work, f->counts, f->hist_n, f->hist_mass, f->ids, f->maxima, f->best, f->sums, NULL};
     return f;
 }
 

@@ -93,8 +93,8 @@ static void check_draws(const char *what, const struct weft_sampling *s, const f
     static uint32_t counts[N], hist_n[WEFTI_SAMPLER_BUCKETS], ids[N], tokens[N_DRAWS], drawn[N];
     static double hist_mass[WEFTI_SAMPLER_BUCKETS], sums[CHUNKS];
     static float maxima[CHUNKS], best[CHUNKS];
-    struct wefti_sampler_scratch scratch = {scratch_work, counts, hist_n, hist_mass,
-                                            ids,          maxima, best,   sums,   NULL};
+    struct wefti_sampler_scratch scratch = {scratch_work, counts, hist_n, hist_mass, ids,
+                                            maxima,       best,   sums,   NULL};
     struct wefti_sampler_input sample = {.sampling = s, .tokens = tokens};
     const struct weft_kern_table *kern = NULL;
     assert_int_equal(weft_kern_select(&kern, NULL), WEFT_OK);

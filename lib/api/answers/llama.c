@@ -1,7 +1,7 @@
 /* llama-server's endpoints beside its completion: what the server is, and what it is doing. */
+#include "kinds/llama.h"
 #include "answers/answers.h"
 #include "api/api.h"
-#include "kinds/llama.h"
 #include "params/params.h"
 
 static void write_text(struct weft_writer *w, const char *key, const char *text) {

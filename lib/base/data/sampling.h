@@ -122,11 +122,11 @@ enum weft_sampler_variant { WEFT_VARIANT_VLLM, WEFT_VARIANT_LLAMA_CPP, WEFT_VARI
          "no end of sequence before so many")                                                      \
     OWN(U32, thinking_token_budget, UINT32_MAX) /* within thoughts of a grammar; most: no bound */ \
     OWN(U64, samplers, WEFT_SAMPLERS_USUAL)                                                        \
-    OWN(U32, variant, WEFT_VARIANT_VLLM)        /* enum weft_sampler_variant */                    \
-    OWN(COUNT, n_logprobs, -1)                  /* k >= 0: the sampled token's, and the k best */  \
-    OWN(COUNT, n_prompt_logprobs, -1)           /* the same for each prompt token but the first */ \
-    OWN(U32, beam_width, 0)                     /* live beams of a beam search; 0: it is none */   \
-    OWN(U32, beam_groups, 1)                    /* that divide these equally */                    \
+    OWN(U32, variant, WEFT_VARIANT_VLLM) /* enum weft_sampler_variant */                           \
+    OWN(COUNT, n_logprobs, -1)           /* k >= 0: the sampled token's, and the k best */         \
+    OWN(COUNT, n_prompt_logprobs, -1)    /* the same for each prompt token but the first */        \
+    OWN(U32, beam_width, 0)              /* live beams of a beam search; 0: it is none */          \
+    OWN(U32, beam_groups, 1)             /* that divide these equally */                           \
     OWN(U32, early_stopping, WEFT_BEAM_STOP_NEVER)                                                 \
     OWN(F32, length_penalty, 1)    /* beams rank by log-probability over length to this power */   \
     OWN(F32, diversity_penalty, 0) /* taken from what groups of beams before chose in the step */

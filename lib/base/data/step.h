@@ -59,7 +59,7 @@ struct weft_step_start {
     double sampler_state; /* of weft_sampling_has_state, as reported with the last token; finite */
     struct weft_sampling sampling;
     struct weft_pooling
-        pooling; /* NONE, or it has no output. With one that reads all: n_cached is 0 */
+        pooling;         /* NONE, or it has no output. With one that reads all: n_cached is 0 */
     uint32_t n_adapters; /* at most WEFT_SEQ_ADAPTERS_MAX; added in this order */
     const struct weft_step_adapter *adapters; /* [n_adapters] */
 };
@@ -149,9 +149,9 @@ struct weft_step_result {
     uint32_t busy_us; /* computing */
     uint32_t
         idle_us; /* waiting for this plan since the step before ended; 0 if nothing ran before */
-    uint32_t n_tokens; /* computed */
-    uint32_t spill_us; /* of busy_us: for the plan's spills and restores, */
-    uint32_t draft_us; /* and for guesses, */
+    uint32_t n_tokens;    /* computed */
+    uint32_t spill_us;    /* of busy_us: for the plan's spills and restores, */
+    uint32_t draft_us;    /* and for guesses, */
     uint32_t catch_up_us; /* of which to compute what sequences had before */
     uint32_t n_outs;
     const struct weft_step_out *outs;

@@ -101,7 +101,7 @@ uint32_t wefti_sched_timely_tokens(const weft_sched *sched, const struct weft_sc
  * much as fits into its time. The oldest one's place stands for all. */
 static uint32_t collect(weft_sched *sched, uint32_t *budget_out) {
     uint32_t n = 0, n_forced = 0; /* beside one for each stream: forced tokens, and guesses */
-    bool others = false; /* than those in the background want some */
+    bool others = false;          /* than those in the background want some */
     struct weft_sched_work decode = {0};
     for (uint32_t i = 0; i < sched->n_running; i++) {
         struct seq *seq = sched->running[i];
