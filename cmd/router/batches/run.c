@@ -60,9 +60,10 @@ static void put_back(struct batch_item *item, uint32_t wait_ms) {
 }
 
 static void drop_items(struct batch_run *run) {
-    struct batch_item *item;
-    while ((item = TAILQ_FIRST(&run->items)))
+    for (struct batch_item *item = TAILQ_FIRST(&run->items), *next; item; item = next) {
+        next = TAILQ_NEXT(item, entry);
         put_back(item, 0);
+    }
 }
 
 static void answer(struct batch_item *item, int status, const struct weft_buf *body) {

@@ -24,6 +24,7 @@ static struct weft_str query_field(struct weft_str query, const char *name) {
 }
 
 static void copy_id(struct weft_str from, char to[WEFT_API_STORED_ID_BYTES]) {
+    WEFT_ASSERT(from.data && from.len < WEFT_API_STORED_ID_BYTES);
     memcpy(to, from.data, from.len);
     to[from.len] = '\0';
 }
