@@ -174,17 +174,13 @@ static bool find_again(wefti_loras *loras, uint64_t id, struct weft_eng_lora *in
     return is_there;
 }
 
-static weft_err put(wefti_loras *loras, struct wefti_lora_adapter *adapter,
-                    struct weft_errmsg *why) {
-    weft_err err = WEFT_OK;
+/* False: there is no place for it. */
+static bool put(wefti_loras *loras, struct wefti_lora_adapter *adapter) {
     (void)pthread_mutex_lock(&loras->lock);
-    if (loras->n == loras->n_max)
-        err = weft_err_set(why, WEFT_E_FULL,
-                           "there are %u adapters, and --max-loras allows no more", loras->n);
-    else
-        loras->table[loras->n++] = adapter;
+    bool has_room = loras->n < loras->n_max;
+    if (has_room) loras->table[loras->n++] = adapter;
     (void)pthread_mutex_unlock(&loras->lock);
-    return err;
+    return has_room;
 }
 
 weft_err wefti_loras_add(wefti_loras *loras, uint64_t id, const char *path,
@@ -204,8 +200,11 @@ weft_err wefti_loras_add(wefti_loras *loras, uint64_t id, const char *path,
     adapter->info =
         (struct weft_eng_lora){.digest = weft_lora_digest(lora), .bytes = adapter->map_bytes};
     *info_out = adapter->info;
-    err = put(loras, adapter, why);
-    if (!err) adapter = NULL;
+    if (put(loras, adapter))
+        adapter = NULL;
+    else
+        err = weft_err_set(why, WEFT_E_FULL,
+                           "there are %u adapters, and --max-loras allows no more", loras->n_max);
 cleanup:
     adapter_free(adapter);
     weft_lora_free(lora);
