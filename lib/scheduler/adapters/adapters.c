@@ -38,16 +38,14 @@ static bool is_same(const struct weft_digest *a, const struct weft_digest *b) {
 
 /* --------------------------------------------------------------------------------- routers --- */
 
-static weft_err add(struct weft_sched_adapters *a, uint64_t id, const struct weft_digest *digest,
-                    const char *path, struct weft_sched_adapter **out, struct weft_errmsg *why) {
-    if (a->n == WEFT_LORAS_MAX)
-        return weft_err_set(why, WEFT_E_FULL, "there are %d adapters, and no more may be",
-                            WEFT_LORAS_MAX);
+/* There is a place for it. NULL: no memory. */
+static struct weft_sched_adapter *add(struct weft_sched_adapters *a, uint64_t id,
+                                      const struct weft_digest *digest, const char *path) {
     char *copy = strdup(path);
-    if (!copy) return weft_err_set(why, WEFT_E_NOMEM, "no memory for another adapter");
-    *out = &a->items[a->n++];
-    **out = (struct weft_sched_adapter){.id = id, .digest = *digest, .path = copy};
-    return WEFT_OK;
+    WEFT_ASSERT(a->n < WEFT_LORAS_MAX);
+    if (!copy) return NULL;
+    a->items[a->n] = (struct weft_sched_adapter){.id = id, .digest = *digest, .path = copy};
+    return &a->items[a->n++];
 }
 
 weft_err weft_sched_adapters_ask(struct weft_sched_adapters *a, uint32_t router, uint64_t id,
@@ -55,10 +53,11 @@ weft_err weft_sched_adapters_ask(struct weft_sched_adapters *a, uint32_t router,
                                  struct weft_errmsg *why) {
     struct weft_sched_adapter *item = weft_sched_adapters_find(a, id);
     WEFT_ASSERT(router < WEFT_SCHED_ROUTERS_MAX);
-    if (!item) {
-        weft_err err = add(a, id, digest, path, &item, why);
-        if (err) return err;
-    }
+    if (!item && a->n == WEFT_LORAS_MAX)
+        return weft_err_set(why, WEFT_E_FULL, "there are %d adapters, and no more may be",
+                            WEFT_LORAS_MAX);
+    if (!item) item = add(a, id, digest, path);
+    if (!item) return weft_err_set(why, WEFT_E_NOMEM, "no memory for another adapter");
     bool fits = is_zero(digest) || is_zero(&item->digest) || is_same(digest, &item->digest);
     if (!fits || strcmp(item->path, path) != 0)
         return weft_err_set(why, WEFT_E_INVAL, "%s: another adapter is there in its place", path);
