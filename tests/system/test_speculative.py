@@ -47,6 +47,10 @@ def make_requests(rng):
             body.update(prompt=rng.choice(WORDS), max_tokens=220, ignore_eos=True)
             body.pop("structured_outputs", None)
         requests.append(body)
+    with open(os.path.join(harness.SOURCE_DIR, "tests/data/speculative/ngram.json"), encoding="utf-8") as f:
+        recorded = json.load(f)["prompts"][0]  # in which guesses come true; of the others none may
+    requests.insert(N_LONG, {"prompt": recorded["input_ids"], "max_tokens": 64, "temperature": 0, "ignore_eos": True,
+                             "return_token_ids": True})
     return requests
 
 
@@ -116,10 +120,6 @@ def test_a_request_may_want_none():
 def test_ranks_that_divide_a_model_guess_alike():
     """Each looks up for itself, and the first one tells what came true."""
     requests = make_requests(harness.rng())[N_LONG:16]
-    with open(os.path.join(harness.SOURCE_DIR, "tests/data/speculative/ngram.json"), encoding="utf-8") as f:
-        recorded = json.load(f)["prompts"][0]  # in which guesses come true; of the others none may
-    requests.append({"prompt": recorded["input_ids"], "max_tokens": 64, "temperature": 0, "ignore_eos": True,
-                     "return_token_ids": True})
     with Server() as server:
         wanted = together(server, requests)
     with Server("--layout", "tp", "--workers", "2", "--threads", "1", "--speculative-ngram", "2",
