@@ -775,10 +775,11 @@ static bool make_plan(struct world *world) {
 
 static void ask_for_file(struct world *world) {
     static const struct weft_str names[] = {{"a", 1}, {"b", 1}, {"c", 1}};
+    const struct client *client = &world->clients[dice(world, CLIENTS_MAX)]; /* or who was there */
     const struct weft_session_wish wish = {
         .op = chance(world, 6000) ? WEFT_SESSION_SAVE : WEFT_SESSION_RESTORE,
-        .tenant = dice(world, N_TENANTS),
-        .session_id = names[dice(world, 3)],
+        .tenant = client->tenant,
+        .session_id = client->session_id.len > 0 ? client->session_id : names[dice(world, 3)],
         .file = names[0],
     };
     struct weft_errmsg why;
@@ -1133,7 +1134,9 @@ static void check_all_happened(void) {
     WEFT_ASSERT(totals.n_compiled > 0 && totals.n_forced > 0 && totals.n_late > 0);
     WEFT_ASSERT(totals.n_beams > 0);
     WEFT_ASSERT(totals.n_sessions_kept > 0 && totals.n_sessions_evicted > 0);
-    WEFT_ASSERT(totals.n_sessions_expired > 0 && totals.n_saved > 0 && totals.n_files_failed > 0);
+    WEFT_ASSERT(totals.n_sessions_expired > 0 && totals.n_files_failed > 0);
+    WEFT_ASSERT(totals.n_saved > 0 ||
+                totals.n_steps < STEPS); /* some ten in a short run, at random */
     WEFT_ASSERT(totals.n_hit_tokens > 0 && totals.n_evictions > 0);
     WEFT_ASSERT(totals.n_spills > 0 && totals.n_restores > 0);
     WEFT_ASSERT(totals.n_recorded > 0 || !has_traces);
