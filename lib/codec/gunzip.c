@@ -39,6 +39,7 @@ size_t weft_gunzip_bytes(const struct weft_gunzip *gunzip) {
 }
 
 static size_t n_left(const struct weft_gunzip *gunzip) {
+    if (gunzip->packed.len == 0) return 0; /* there is no memory to point into */
     const unsigned char *end = (const unsigned char *)gunzip->packed.data + gunzip->packed.len;
     WEFT_ASSERT(gunzip->stream.next_in <= end);
     return (size_t)(end - gunzip->stream.next_in);

@@ -43,10 +43,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     const char *key;
     json_t *entry;
     json_object_foreach(err ? NULL : file.header, key, entry) {
-        volatile float sum = 0.0f; /* all of it can be read */
+        float sum = 0.0f; /* all of it can be read */
         if (weft_sample_file_find(&file, key, &array, &why)) continue;
         for (size_t i = 0; i < array.n_rows * array.n_cols; i++)
             sum += array.values[i];
+        if (sum == 0.5f) why.text[0] = '\0'; /* so that it is */
     }
     weft_sample_file_close(&file);
     return 0;

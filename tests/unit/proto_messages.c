@@ -756,8 +756,9 @@ static void fill_session(struct weft_session_wish *wish, bool max) {
 }
 
 static void fill_session_done(struct weft_session_answer *answer, bool max) {
-    static const struct weft_session_told told[] = {{a_session, 32, 2, 9000000},
-                                                    {a_file, 16, 1, 0}};
+    static struct weft_session_told told[2];
+    told[0] = (struct weft_session_told){a_session, 32, 2, 9000000};
+    told[1] = (struct weft_session_told){a_file, 16, 1, 0};
     *answer = (struct weft_session_answer){.id = 1, .text = ""};
     if (!max) return;
     *answer = (struct weft_session_answer){.id = UINT64_MAX,

@@ -125,9 +125,11 @@ static weft_err add_bytes(struct weft_api_multipart *form, const char *bytes, si
     if (form->place == WEFT_API_PART_BEFORE) return WEFT_OK; /* a preamble, which nobody reads */
     if (form->is_file) return form->take(form->to, bytes, n) ? WEFT_OK : WEFT_E_CLOSED;
     struct weft_api_field *field = &form->fields[form->n_fields - 1];
-    if (memchr(bytes, '\0', n))
+    size_t n_room = WEFT_API_FIELD_BYTES_MAX - form->n_value;
+    if (memchr(bytes, '\0',
+               n < n_room ? n : n_room)) /* the first fault counts, however it is cut */
         return weft_err_set(why, WEFT_E_PROTO, "the field %s has a NUL", field->name);
-    if (n > WEFT_API_FIELD_BYTES_MAX - form->n_value)
+    if (n > n_room)
         return weft_err_set(why, WEFT_E_TOOBIG, "the field %s is longer than %d bytes", field->name,
                             WEFT_API_FIELD_BYTES_MAX);
     memcpy(field->value + form->n_value, bytes, n);
