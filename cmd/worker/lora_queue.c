@@ -10,7 +10,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 
-#define TODO_MAX (2 * WEFT_LORAS_MAX)
+#define QUEUE_MAX (2 * WEFT_LORAS_MAX)
 #define LOADER_THREAD "weft-lora"
 
 struct todo {
@@ -25,7 +25,7 @@ struct wefti_lora_queue {
     pthread_t thread;
 
     /* Control's. */
-    struct todo *todo; /* [TODO_MAX] a ring */
+    struct todo *todo; /* [QUEUE_MAX] a ring */
     uint32_t first, n;
     struct todo now; /* under way, if is_busy */
     bool is_busy;
@@ -68,7 +68,7 @@ static void *load_all(void *arg) {
 static void loras_free(wefti_lora_queue *l) {
     if (!l) return;
     for (uint32_t i = 0; i < l->n; i++)
-        free(l->todo[(l->first + i) % TODO_MAX].path);
+        free(l->todo[(l->first + i) % QUEUE_MAX].path);
     free(l->now.path);
     (void)pthread_cond_destroy(&l->wake);
     (void)pthread_mutex_destroy(&l->lock);
@@ -88,7 +88,7 @@ weft_err wefti_lora_queue_start(wefti_stepper *stepper, int wake_fd, wefti_lora_
                             .wake_fd = wake_fd,
                             .lock = PTHREAD_MUTEX_INITIALIZER,
                             .wake = PTHREAD_COND_INITIALIZER,
-                            .todo = calloc(TODO_MAX, sizeof *l->todo),
+                            .todo = calloc(QUEUE_MAX, sizeof *l->todo),
                             .loaded = calloc(WEFT_LORAS_MAX, sizeof *l->loaded),
                             .is_stale = calloc(WEFT_LORAS_MAX, sizeof *l->is_stale)};
     if (!l->todo || !l->loaded || !l->is_stale) {
@@ -118,8 +118,8 @@ void wefti_lora_queue_stop(wefti_lora_queue *l) {
 /* -------------------------------------------------------------------------------- the queue --- */
 
 static weft_err push(wefti_lora_queue *l, const struct todo *todo) {
-    if (l->n == TODO_MAX) return WEFT_E_FULL;
-    l->todo[(l->first + l->n++) % TODO_MAX] = *todo;
+    if (l->n == QUEUE_MAX) return WEFT_E_FULL;
+    l->todo[(l->first + l->n++) % QUEUE_MAX] = *todo;
     return WEFT_OK;
 }
 
@@ -161,7 +161,7 @@ static void note_removed(wefti_lora_queue *l, uint64_t id) {
 
 void wefti_lora_queue_new_session(wefti_lora_queue *l) {
     for (uint32_t i = 0; i < l->n; i++)
-        free(l->todo[(l->first + i) % TODO_MAX].path);
+        free(l->todo[(l->first + i) % QUEUE_MAX].path);
     l->n = 0;
     for (uint32_t i = 0; i < l->n_loaded; i++)
         l->is_stale[i] = true;
@@ -189,7 +189,7 @@ static bool is_under_way(wefti_lora_queue *l) {
 
 static void begin(wefti_lora_queue *l) {
     l->now = l->todo[l->first];
-    l->first = (l->first + 1) % TODO_MAX;
+    l->first = (l->first + 1) % QUEUE_MAX;
     l->n--;
     l->is_busy = true;
     if (!l->now.path) {
