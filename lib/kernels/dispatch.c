@@ -48,6 +48,7 @@ static void fill_avx2(struct weft_kern_table *table) {
     wefti_kern_fill_gemm_q2_q6_avx2(table);
     wefti_kern_fill_gemm_fp8_nf4_avx2(table);
     wefti_kern_fill_gemm_act_order_avx2(table);
+    wefti_kern_fill_lora_avx2(table);
     wefti_kern_fill_attention_avx2(table);
     wefti_kern_fill_ops_avx2(table);
     wefti_kern_fill_peak_avx2(table);
@@ -65,6 +66,7 @@ static void fill_avx512(struct weft_kern_table *table, struct wefti_kern_feature
     wefti_kern_fill_gemm_q2_q6_avx512(table);
     wefti_kern_fill_gemm_fp8_nf4_avx512(table);
     wefti_kern_fill_gemm_act_order_avx512(table);
+    wefti_kern_fill_lora_avx512(table);
     wefti_kern_fill_attention_avx512(table);
     wefti_kern_fill_ops_avx512(table);
     wefti_kern_fill_peak_avx512(table);
@@ -91,6 +93,7 @@ void wefti_kern_table_build(struct weft_kern_table *table, enum weft_isa isa,
     WEFT_ASSERT(isa_usable(isa, features));
     *table = (struct weft_kern_table){.isa = isa, .name = "scalar", .group_rows = 1};
     wefti_kern_fill_gemm_scalar(table);
+    wefti_kern_fill_lora_scalar(table);
     wefti_kern_fill_attention_scalar(table);
     wefti_kern_fill_ops_scalar(table);
     wefti_kern_fill_peak_scalar(table);

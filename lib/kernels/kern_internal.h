@@ -255,6 +255,7 @@ void wefti_kern_table_build(struct weft_kern_table *table, enum weft_isa isa,
 
 /* Each sets the entries it implements. */
 void wefti_kern_fill_gemm_scalar(struct weft_kern_table *table);
+void wefti_kern_fill_lora_scalar(struct weft_kern_table *table);
 void wefti_kern_fill_attention_scalar(struct weft_kern_table *table);
 void wefti_kern_fill_ops_scalar(struct weft_kern_table *table);
 void wefti_kern_fill_peak_scalar(struct weft_kern_table *table);
@@ -266,6 +267,7 @@ void wefti_kern_fill_gemm_q2_q6_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_fp8_nf4_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_act_order_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_i8_avx2(struct weft_kern_table *table);
+void wefti_kern_fill_lora_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_attention_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_ops_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_peak_avx2(struct weft_kern_table *table);
@@ -281,6 +283,7 @@ void wefti_kern_fill_gemm_act_order_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_q2_q6_avx512vnni(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_i8_avx512vnni(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_i8_avx512(struct weft_kern_table *table);
+void wefti_kern_fill_lora_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_attention_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_ops_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_peak_avx512(struct weft_kern_table *table);

@@ -173,6 +173,29 @@ struct weft_gemm_args {
     const struct weft_kern_segs *segs;
 };
 
+/* -------------------------------------------------------------------------------- adapters --- */
+
+/* Low-rank products (LoRA: Hu et al. 2021, arXiv:2106.09685) of many rows that have different
+ * adapters (batched as in Punica: Chen et al. 2023, arXiv:2310.18547). Weights are F32 or BF16, in
+ * panels as for WEFT_GEMM_F32_F32 or WEFT_GEMM_BF16_F32; activations are f32. */
+
+/* out = scale * (row times panel). */
+struct weft_kern_lora_lane {
+    const uint8_t *panel;
+    const float *x; /* [k] */
+    float *out;     /* [WEFT_PANEL] */
+    float scale;
+};
+
+/* y += row times weight, of one adapter's rows: [n_rows][rank] times `n_columns` output features. */
+struct weft_kern_lora_expand {
+    const uint8_t *panels; /* of rank columns */
+    const float *const *t; /* [n_rows] */
+    float *const *y;       /* [n_rows]: [n_columns], of any alignment */
+    uint32_t rank, n_columns, n_rows;
+    const uint8_t *next; /* what is read after this call: fetched ahead */
+};
+
 /* ------------------------------------------------------------------------------- attention --- */
 
 enum weft_kv_dtype { WEFT_KV_F32, WEFT_KV_BF16, WEFT_KV_F16, WEFT_KV_INT8, WEFT_KV_DTYPE_COUNT };
@@ -295,6 +318,12 @@ struct weft_kern_table {
      * order. */
     void (*gemm[WEFT_GEMM_KIND_COUNT])(const struct weft_gemm_args *args, uint32_t p_begin,
                                        uint32_t p_end);
+
+    /* Low-rank products, weights of `type` F32 or BF16. Each sum is one chain, K ascending, whatever
+     * else is in the call. Lanes of one panel are best side by side. */
+    void (*lora_shrink)(enum weft_dtype type, const struct weft_kern_lora_lane *lanes,
+                        uint32_t n_lanes, uint32_t k);
+    void (*lora_expand)(enum weft_dtype type, const struct weft_kern_lora_expand *args);
 
     /* Converts M rows of f32 (row stride src_stride elements) to the kind's activations. */
     void (*act_convert)(enum weft_gemm_kind kind, const float *src, size_t src_stride, uint32_t m,

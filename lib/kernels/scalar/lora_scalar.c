@@ -1,0 +1,70 @@
+/* Low-rank products, as they are defined: a lane at a time, K ascending. */
+#include "convert.h"
+#include "kern_internal.h"
+
+typedef struct {
+    float v[WEFT_PANEL];
+} vec;
+enum { LANES = 2 };
+
+static inline vec vec_zero(void) {
+    return (vec){{0}};
+}
+
+static inline vec vec_read_any(const float *from) {
+    vec v;
+    memcpy(v.v, from, sizeof v.v);
+    return v;
+}
+
+static inline vec vec_read(const float *from) {
+    return vec_read_any(from);
+}
+
+static inline void vec_write(vec v, float *to) {
+    memcpy(to, v.v, sizeof v.v);
+}
+
+/* Every second of 32 bf16. */
+static inline vec every_second(const uint8_t *from) {
+    vec v;
+    for (uint32_t i = 0; i < WEFT_PANEL; i++) {
+        uint16_t half;
+        memcpy(&half, from + (size_t)i * 4, sizeof half);
+        v.v[i] = bf16_to_f32(half);
+    }
+    return v;
+}
+
+static inline vec vec_even(const uint8_t *pairs) {
+    return every_second(pairs);
+}
+
+static inline vec vec_odd(const uint8_t *pairs) {
+    return every_second(pairs + 2);
+}
+
+static inline vec vec_add_product(vec sum, float a, vec w) {
+    for (uint32_t i = 0; i < WEFT_PANEL; i++)
+        sum.v[i] += a * w.v[i];
+    return sum;
+}
+
+static inline vec vec_times(vec v, float scale) {
+    for (uint32_t i = 0; i < WEFT_PANEL; i++)
+        v.v[i] *= scale;
+    return v;
+}
+
+static inline vec vec_plus(vec a, vec b) {
+    for (uint32_t i = 0; i < WEFT_PANEL; i++)
+        a.v[i] += b.v[i];
+    return a;
+}
+
+#include "lora_body.h"
+
+void wefti_kern_fill_lora_scalar(struct weft_kern_table *table) {
+    table->lora_shrink = lora_shrink;
+    table->lora_expand = lora_expand;
+}
