@@ -5,7 +5,12 @@
 #include "base/check.h"
 #include "forward/experts.h"
 
-enum { BLOCK_ROWS = 32 }; /* of activations that a thread gathers */
+enum { BLOCK_ROWS = 32 }; /* of an adapter that go through its part of a product together */
+
+enum {
+    CHUNK_ENTRIES = 8, /* whose rows a thread normalises once, for all matrices of a group */
+    LANES_MAX = 64,
+};
 
 /* Buffers of all passes. */
 struct wefti_forward_lora {
@@ -14,7 +19,7 @@ struct wefti_forward_lora {
     float *t;                                /* [entries][members][rank] */
     float *expert_t; /* [places][WEFT_SEQ_ADAPTERS_MAX][2][rank]; where there are experts */
     size_t x_stride;
-    float **x; /* [n_threads] gathered rows: [BLOCK_ROWS][x_stride] */
+    float **x; /* [n_threads] normalised rows: [CHUNK_ENTRIES][x_stride] */
     void *map;
     size_t map_bytes;
 };
@@ -50,7 +55,7 @@ static struct wefti_forward_lora *lay_out(struct wefti_forward *f, const size_t 
                                           sizeof *l.expert_t);
     l.x = wefti_memory_reserve(layout, f->n_threads, sizeof *l.x);
     for (uint32_t i = 0; i < f->n_threads; i++) {
-        float *x = wefti_memory_reserve(layout, BLOCK_ROWS * l.x_stride, sizeof *x);
+        float *x = wefti_memory_reserve(layout, CHUNK_ENTRIES * l.x_stride, sizeof *x);
         if (layout->base) l.x[i] = x;
     }
     if (own) *own = l;
@@ -89,7 +94,8 @@ static void add_entry(struct wefti_forward_lora_plan *plan, uint32_t first_block
         plan->n_blocks++;
     }
     plan->blocks[plan->n_blocks - 1].n++;
-    plan->entries[plan->n_entries++] = (struct wefti_forward_lora_entry){row, use->scale};
+    plan->entries[plan->n_entries++] =
+        (struct wefti_forward_lora_entry){use->adapter, row, use->scale};
 }
 
 static bool is_met(const struct wefti_forward_lora_plan *plan, uint32_t first_block,
@@ -141,131 +147,149 @@ static float *t_of(const struct wefti_forward *f, uint32_t entry, uint32_t membe
     return f->lora->t + entry * f->lora->t_stride + member * f->lora->member_stride;
 }
 
-/* The rows of a block one after the other. */
-static const float *gather(const struct wefti_forward_thread *thread,
-                           const struct wefti_forward_lora_plan *plan,
-                           const struct wefti_forward_lora_block *block,
-                           const struct wefti_forward_source *src, uint32_t k) {
-    const struct wefti_forward *f = thread->forward;
-    float *x = f->lora->x[thread->idx];
-    for (uint32_t i = 0; i < block->n; i++) {
-        const float *from = src->rows + plan->entries[block->begin + i].row * src->stride;
-        float *to = x + i * f->lora->x_stride;
-        if (src->norm.weight)
-            wefti_forward_normalise(f, from, src->norm, k, to);
-        else
-            memcpy(to, from, k * sizeof *to);
+/* Lanes that a thread has put together. */
+struct lanes {
+    const struct wefti_forward_thread *thread;
+    const struct wefti_forward_source *src;
+    uint32_t chunk, made; /* rows of a chunk of entries that are normalised, a bit for each */
+    uint32_t n, k;
+    enum weft_dtype type;
+    struct weft_kern_lora_lane list[LANES_MAX];
+};
+
+static void run_lanes(struct lanes *lanes) {
+    if (lanes->n == 0) return;
+    lanes->thread->forward->kern->lora_shrink(lanes->type, lanes->list, lanes->n, lanes->k);
+    lanes->n = 0;
+}
+
+/* t = scale * A x; `out` holds whole panels. */
+static void add_lanes(struct lanes *lanes, const struct wefti_lora_adapter *adapter,
+                      const struct wefti_lora_matrix *m, const float *x, float strength,
+                      float *out) {
+    size_t panel_bytes = weft_kern_panel_bytes(weft_kern_exact_kind(adapter->type), m->k);
+    lanes->type = adapter->type;
+    lanes->k = m->k;
+    for (uint32_t p = 0; p * WEFT_PANEL < m->rank; p++) {
+        if (lanes->n == LANES_MAX) run_lanes(lanes);
+        lanes->list[lanes->n++] = (struct weft_kern_lora_lane){
+            m->a + p * panel_bytes, x, out + (size_t)p * WEFT_PANEL, m->scale * strength};
     }
+}
+
+/* The row of an entry as the product's activations are made from it. */
+static const float *row_of(struct lanes *lanes, const struct wefti_forward_lora_plan *plan,
+                           uint32_t entry, uint32_t k) {
+    const struct wefti_forward *f = lanes->thread->forward;
+    const struct wefti_forward_source *src = lanes->src;
+    const float *from = src->rows + plan->entries[entry].row * src->stride;
+    if (!src->norm.weight) return from;
+    uint32_t bit = 1u << entry % CHUNK_ENTRIES;
+    float *x = f->lora->x[lanes->thread->idx] + entry % CHUNK_ENTRIES * f->lora->x_stride;
+    if (entry / CHUNK_ENTRIES != lanes->chunk) {
+        run_lanes(lanes); /* they read the rows that go */
+        lanes->chunk = entry / CHUNK_ENTRIES;
+        lanes->made = 0;
+    }
+    if (!(lanes->made & bit)) wefti_forward_normalise(f, from, src->norm, k, x);
+    lanes->made |= bit;
     return x;
 }
 
-/* Rows of a piece. */
-struct stretch {
-    uint32_t begin, n;
+/* One entry and one member of the group. */
+struct unit {
+    uint32_t entry, member;
 };
 
-/* Rows of x, one after the other. */
-struct rows {
-    const void *x;
-    size_t x_bytes;
-    uint32_t n;
-};
-
-/* t = A x */
-static void multiply_down(const struct wefti_forward *f, const struct wefti_lora_matrix *m,
-                          enum weft_gemm_kind kind, struct rows rows, float *t) {
-    struct weft_kern_segs segs;
-    weft_kern_segs_one(&segs, m->k);
-    const struct weft_gemm_args args = {
-        .act = rows.x,
-        .act_row_bytes = rows.x_bytes,
-        .act_group = 1,
-        .packed = m->a,
-        .c = t,
-        .ldc = f->lora->t_stride,
-        .m = rows.n,
-        .n = m->rank,
-        .k = m->k,
-        .segs = &segs,
-    };
-    f->kern->gemm[kind](&args, 0, weft_div_up_u32(m->rank, WEFT_PANEL));
+/* Chunk by chunk of entries; in it, member by member. */
+static struct unit unit_at(uint32_t i, uint32_t n_entries, uint32_t n_members) {
+    uint32_t begin = i / (CHUNK_ENTRIES * n_members) * CHUNK_ENTRIES;
+    uint32_t n = weft_min_u32(CHUNK_ENTRIES, n_entries - begin), at = i - begin * n_members;
+    return (struct unit){begin + at % n, at / n};
 }
 
-static void scale_down(const struct wefti_lora_matrix *m, float strength, float *t) {
-    float scale = m->scale * strength;
-    for (uint32_t r = 0; r < m->rank; r++)
-        t[r] *= scale;
-}
-
-/* Tasks are shared out beforehand: the phase's own tasks, which come after, even that out. */
+/* Shared out beforehand: the phase's own tasks, which come after, even that out. */
 void wefti_forward_lora_down(const struct wefti_forward_thread *thread,
                              const struct wefti_forward_lora_plan *plan,
                              const struct wefti_forward_lora_group *group,
                              const struct wefti_forward_source *src) {
     const struct wefti_forward *f = thread->forward;
-    const struct wefti_forward_lora_block *gathered = NULL;
-    const float *x = NULL;
+    uint64_t n_units = (uint64_t)plan->n_entries * group->n;
+    uint32_t begin = (uint32_t)(n_units * thread->idx / f->n_threads);
+    uint32_t end = (uint32_t)(n_units * (thread->idx + 1) / f->n_threads);
+    struct lanes lanes = {.thread = thread, .src = src, .chunk = UINT32_MAX};
     WEFT_ASSERT(group->n <= WEFTI_FORWARD_LORA_GROUP && !src->index);
-    for (uint32_t task = thread->idx; task < plan->n_blocks * group->n; task += f->n_threads) {
-        const struct wefti_forward_lora_block *block = &plan->blocks[task / group->n];
+    for (uint32_t i = begin; i < end; i++) {
+        struct unit unit = unit_at(i, plan->n_entries, group->n);
+        const struct wefti_forward_lora_entry *entry = &plan->entries[unit.entry];
         const struct wefti_lora_matrix *m =
-            wefti_lora_matrix_of(block->adapter, group->layer, group->roles[task % group->n]);
+            wefti_lora_matrix_of(entry->adapter, group->layer, group->roles[unit.member]);
         if (m->rank == 0) continue;
-        if (block != gathered) x = gather(thread, plan, block, src, m->k);
-        gathered = block;
-        const struct rows rows = {x, f->lora->x_stride * sizeof *x, block->n};
-        multiply_down(f, m, block->adapter->kind, rows, t_of(f, block->begin, task % group->n));
-        for (uint32_t i = block->begin; i < block->begin + block->n; i++)
-            scale_down(m, plan->entries[i].scale, t_of(f, i, task % group->n));
+        const float *x = row_of(&lanes, plan, unit.entry, m->k);
+        add_lanes(&lanes, entry->adapter, m, x, entry->scale, t_of(f, unit.entry, unit.member));
     }
+    run_lanes(&lanes);
 }
 
-/* n rows from `row` of the piece on, whose t are one after the other. */
-static void multiply_up(const struct wefti_forward *f, const struct wefti_lora_matrix *m,
-                        enum weft_gemm_kind kind, const float *t, struct stretch rows,
-                        const struct wefti_forward_target *target) {
-    const struct wefti_forward_piece *piece = target->piece;
-    struct weft_kern_segs segs;
-    weft_kern_segs_one(&segs, m->rank);
-    uint32_t n_panels = piece->end - piece->begin;
-    float *y = target->y + rows.begin * target->ldc;
-    const struct weft_gemm_args args = {
-        .act = t,
-        .act_row_bytes = f->lora->t_stride * sizeof *t,
-        .act_group = 1,
-        .packed = m->b + piece->begin * weft_kern_panel_bytes(kind, m->rank),
-        .c = y,
-        .ldc = target->ldc,
-        .residual = y,
-        .m = rows.n,
-        .n = weft_min_u32(m->n - piece->begin * WEFT_PANEL, n_panels * WEFT_PANEL),
-        .k = m->rank,
-        .segs = &segs,
+/* Rows that one adapter's part of a piece is added to. */
+struct rows {
+    const float *t[BLOCK_ROWS];
+    float *y[BLOCK_ROWS];
+    uint32_t n;
+};
+
+/* Where a matrix's part of a piece begins. */
+static const uint8_t *part_of(const struct wefti_lora_adapter *adapter,
+                              const struct wefti_lora_matrix *m,
+                              const struct wefti_forward_piece *piece) {
+    return m->b +
+           piece->begin * weft_kern_panel_bytes(weft_kern_exact_kind(adapter->type), m->rank);
+}
+
+static void multiply_up(const struct wefti_forward *f, const struct wefti_lora_adapter *adapter,
+                        const struct wefti_lora_matrix *m, const struct rows *rows,
+                        const struct wefti_forward_piece *piece, const uint8_t *next) {
+    const struct weft_kern_lora_expand args = {
+        .panels = part_of(adapter, m, piece),
+        .t = rows->t,
+        .y = rows->y,
+        .rank = m->rank,
+        .n_columns = weft_min_u32(m->n, piece->end * WEFT_PANEL) - piece->begin * WEFT_PANEL,
+        .n_rows = rows->n,
+        .next = next,
     };
-    f->kern->gemm[kind](&args, 0, n_panels);
+    f->kern->lora_expand(adapter->type, &args);
+}
+
+/* The rows of a block that a piece has. */
+static void choose_rows(const struct wefti_forward *f, const struct wefti_forward_lora_plan *plan,
+                        const struct wefti_forward_lora_block *block, uint32_t member,
+                        const struct wefti_forward_target *target, struct rows *rows) {
+    rows->n = 0;
+    for (uint32_t i = block->begin; i < block->begin + block->n; i++) {
+        uint32_t row = plan->entries[i].row - target->piece->row; /* wraps where it is before */
+        if (row >= target->piece->n_rows) continue;
+        rows->t[rows->n] = t_of(f, i, member);
+        rows->y[rows->n++] = target->y + row * target->ldc;
+    }
 }
 
 void wefti_forward_lora_up_piece(const struct wefti_forward_thread *thread,
                                  const struct wefti_forward_lora_plan *plan,
                                  const struct wefti_forward_lora_group *group, uint32_t member,
                                  const struct wefti_forward_target *target) {
-    const struct wefti_forward *f = thread->forward;
-    const struct wefti_forward_piece *piece = target->piece;
+    const struct wefti_lora_matrix *m, *next;
+    struct rows rows;
     for (uint32_t b = 0; b < plan->n_blocks; b++) {
         const struct wefti_forward_lora_block *block = &plan->blocks[b];
-        const struct wefti_lora_matrix *m =
-            wefti_lora_matrix_of(block->adapter, group->layer, group->roles[member]);
-        uint32_t end = block->begin + block->n, next;
-        for (uint32_t i = block->begin; m->rank > 0 && i < end; i = next) {
-            uint32_t row = plan->entries[i].row - piece->row; /* wraps where it is before */
-            next = i + 1;
-            if (row >= piece->n_rows) continue;
-            while (next < end && plan->entries[next].row == plan->entries[next - 1].row + 1 &&
-                   row + (next - i) < piece->n_rows)
-                next++;
-            multiply_up(f, m, block->adapter->kind, t_of(f, i, member),
-                        (struct stretch){row, next - i}, target);
-        }
+        const struct wefti_forward_lora_block *after = b + 1 < plan->n_blocks ? block + 1 : block;
+        m = wefti_lora_matrix_of(block->adapter, group->layer, group->roles[member]);
+        next = wefti_lora_matrix_of(after->adapter, group->layer, group->roles[member]);
+        if (m->rank == 0) continue;
+        choose_rows(thread->forward, plan, block, member, target, &rows);
+        if (rows.n > 0)
+            multiply_up(thread->forward, block->adapter, m, &rows, target->piece,
+                        part_of(after->adapter, next, target->piece));
     }
 }
 
@@ -317,18 +341,16 @@ static float *expert_t_of(const struct wefti_forward *f, uint32_t place, uint32_
     return f->lora->expert_t + at * f->lora->member_stride;
 }
 
-static void place_down(const struct wefti_forward *f,
-                       const struct wefti_forward_lora_experts *experts, uint32_t expert,
-                       uint32_t place, struct rows rows) {
+static void place_down(struct lanes *lanes, const struct wefti_forward_lora_experts *experts,
+                       uint32_t expert, uint32_t place, const float *x) {
     const struct wefti_lora_set *set = set_at(experts, place);
     for (uint32_t i = 0; set && i < set->n; i++) {
         for (uint32_t member = 0; member < experts->n; member++) {
             const struct wefti_lora_matrix *m = wefti_lora_expert_matrix(
                 set->uses[i].adapter, experts->layer, expert, experts->roles[member]);
-            float *t = expert_t_of(f, place, i, member);
             if (!m) continue;
-            multiply_down(f, m, set->uses[i].adapter->kind, rows, t);
-            scale_down(m, set->uses[i].scale, t);
+            add_lanes(lanes, set->uses[i].adapter, m, x, set->uses[i].scale,
+                      expert_t_of(lanes->thread->forward, place, i, member));
         }
     }
 }
@@ -338,15 +360,17 @@ void wefti_forward_lora_experts_down(const struct wefti_forward_thread *thread,
                                      const uint8_t *x, size_t x_bytes, bool by_row) {
     const struct wefti_forward *f = thread->forward;
     const struct wefti_forward_sorted_rows *sorted = experts->sorted;
+    struct lanes lanes = {.thread = thread};
     uint32_t n = 0;
     for (uint32_t e = 0; e < f->moe.n_experts; e++) {
         for (uint32_t i = 0; i < sorted->n_rows[e]; i++) {
             uint32_t place = sorted->first[e] + i;
             if (n++ % f->n_threads != thread->idx) continue;
             const uint8_t *at = x + (by_row ? sorted->row[place] : place) * x_bytes;
-            place_down(f, experts, e, place, (struct rows){at, x_bytes, 1});
+            place_down(&lanes, experts, e, place, (const void *)at);
         }
     }
+    run_lanes(&lanes);
     wefti_forward_end_phase(thread);
 }
 
@@ -362,9 +386,11 @@ void wefti_forward_lora_experts_up(const struct wefti_forward_thread *thread,
         for (uint32_t i = 0; set && i < set->n; i++) {
             const struct wefti_lora_matrix *m = wefti_lora_expert_matrix(
                 set->uses[i].adapter, experts->layer, expert, experts->roles[member]);
-            if (m)
-                multiply_up(f, m, set->uses[i].adapter->kind, expert_t_of(f, place, i, member),
-                            (struct stretch){r, 1}, target);
+            if (!m) continue;
+            const struct rows rows = {.t = {expert_t_of(f, place, i, member)},
+                                      .y = {target->y + r * target->ldc},
+                                      .n = 1};
+            multiply_up(f, set->uses[i].adapter, m, &rows, piece, m->b);
         }
     }
 }

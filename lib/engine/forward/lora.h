@@ -22,6 +22,7 @@ struct wefti_forward_lora_block {
 
 /* One row and one adapter. */
 struct wefti_forward_lora_entry {
+    const struct wefti_lora_adapter *adapter;
     uint32_t row;
     float scale;
 };

@@ -11,7 +11,7 @@ struct wefti_loras {
     struct weft_model_params params;
     enum weft_model_format format;
     uint32_t n_max, rank_max;
-    enum weft_gemm_kind kind;
+    enum weft_dtype type;
     uint64_t home;
     pthread_mutex_t lock; /* of the table: whoever adds against whoever steps */
     uint32_t n;
@@ -26,7 +26,7 @@ weft_err wefti_loras_new(const struct wefti_loras_config *config, wefti_loras **
                            .format = config->format,
                            .n_max = config->n_max,
                            .rank_max = config->rank_max,
-                           .kind = weft_kern_exact_kind(config->dtype),
+                           .type = config->dtype,
                            .home = config->home,
                            .lock = PTHREAD_MUTEX_INITIALIZER};
     loras->table = calloc(config->n_max, sizeof(struct wefti_lora_adapter *));
@@ -72,8 +72,9 @@ struct side {
     void (*read)(const struct weft_lora_part *part, uint32_t row, float *out);
 };
 
-static void pack_rows(enum weft_gemm_kind kind, const struct weft_lora_part *part,
+static void pack_rows(enum weft_dtype type, const struct weft_lora_part *part,
                       const struct side *side, float *rows, uint8_t *to) {
+    enum weft_gemm_kind kind = weft_kern_exact_kind(type);
     size_t panel_bytes = weft_kern_panel_bytes(kind, side->k);
     for (uint32_t begin = 0; begin < side->n_rows; begin += WEFT_PANEL, to += panel_bytes) {
         uint32_t n = weft_min_u32(side->n_rows - begin, WEFT_PANEL);
@@ -87,14 +88,13 @@ static void pack_rows(enum weft_gemm_kind kind, const struct weft_lora_part *par
 
 static void lay_out(struct wefti_lora_adapter *adapter, const struct weft_lora_part *parts,
                     size_t n_parts, struct wefti_memory_layout *layout) {
+    enum weft_gemm_kind kind = weft_kern_exact_kind(adapter->type);
     for (size_t i = 0; i < n_parts; i++) {
         struct wefti_lora_matrix *m = matrix_of_part(adapter, &parts[i]);
         *m = (struct wefti_lora_matrix){
             .rank = parts[i].rank, .n = parts[i].n, .k = parts[i].k, .scale = parts[i].scale};
-        m->a =
-            wefti_memory_reserve(layout, weft_kern_packed_bytes(adapter->kind, m->rank, m->k), 1);
-        m->b =
-            wefti_memory_reserve(layout, weft_kern_packed_bytes(adapter->kind, m->n, m->rank), 1);
+        m->a = wefti_memory_reserve(layout, weft_kern_packed_bytes(kind, m->rank, m->k), 1);
+        m->b = wefti_memory_reserve(layout, weft_kern_packed_bytes(kind, m->n, m->rank), 1);
     }
 }
 
@@ -132,7 +132,7 @@ static weft_err pack(const wefti_loras *loras, uint64_t id, const weft_lora *lor
     weft_err err = WEFT_E_NOMEM;
     if (!adapter || !rows) goto cleanup;
     adapter->id = id;
-    adapter->kind = loras->kind;
+    adapter->type = loras->type;
     err = allocate(loras, adapter, parts, n_parts);
     if (err) goto cleanup;
     for (size_t i = 0; i < n_parts; i++) {
@@ -140,8 +140,8 @@ static weft_err pack(const wefti_loras *loras, uint64_t id, const weft_lora *lor
         const struct side a = {m->rank, m->k, weft_lora_a_row};
         const struct side b = {m->n, m->rank, weft_lora_b_row};
         uint8_t *map = adapter->map;
-        pack_rows(adapter->kind, &parts[i], &a, rows, map + (m->a - map));
-        pack_rows(adapter->kind, &parts[i], &b, rows, map + (m->b - map));
+        pack_rows(adapter->type, &parts[i], &a, rows, map + (m->a - map));
+        pack_rows(adapter->type, &parts[i], &b, rows, map + (m->b - map));
     }
     *adapter_out = adapter;
     adapter = NULL;

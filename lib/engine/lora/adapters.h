@@ -29,7 +29,7 @@ enum { WEFTI_LORA_EXPERT_ROLES = 3 }; /* gate, up, down */
 struct wefti_lora_adapter {
     uint64_t id;
     struct weft_eng_lora info;
-    enum weft_gemm_kind kind;          /* for f32 activations */
+    enum weft_dtype type;              /* F32 or BF16, of all matrices */
     struct wefti_lora_matrix *layers;  /* [n_layers][WEFT_LORA_ROLE_COUNT] */
     struct wefti_lora_matrix *experts; /* [n_layers][n_experts][WEFTI_LORA_EXPERT_ROLES]; NULL: as
                                           they are */
