@@ -413,5 +413,6 @@ weft_err weft_sched_result(weft_sched *sched, uint64_t now_us,
     wefti_sched_forecast_prompted(sched, sched->last_step.n_prompt_tokens);
     sched->n_out--;
     sched->n_steps++;
+    wefti_sched_note_time(sched, plan, result);
     return WEFT_OK;
 }

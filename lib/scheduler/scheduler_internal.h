@@ -100,6 +100,14 @@ struct guess_rate {
     double n_hits, n_trials;
 };
 
+/* What is known of time beside the models of steps and of guesses; see guess.c. */
+struct guess_time {
+    uint64_t result_us; /* when the last result came; 0: no step was out then */
+    double between_us;  /* of a step in which its worker does not compute, smoothed */
+    int64_t trials_us;  /* that trials may take, or have taken too much */
+    bool has_trial;     /* the plan that is being made has one */
+};
+
 struct seq {
     struct request *req;
     uint32_t choice;
@@ -288,6 +296,7 @@ struct plan_out {
     uint32_t n_decode_tokens;            /* of rows that compute one output token alone */
     uint64_t logprob_bytes;
     uint32_t n_moved; /* blocks spilled and restored */
+    bool has_trial;   /* a guess is tried */
     struct row *rows; /* [seqs_max] */
 };
 
@@ -398,6 +407,7 @@ struct weft_sched {
     struct weft_sched_cost cost;
     struct weft_sched_cost draft_cost; /* of one guess of each of so many sequences */
     struct guess_rate guess_rate;      /* of all sequences */
+    struct guess_time guess_time;
     struct rate admitted, prompted;
     struct rate admitted_before, prompted_before; /* the worker was lost, */
     bool is_rate_kept;                            /* as long as it is */
@@ -715,6 +725,9 @@ void wefti_sched_plan_guesses(weft_sched *sched, uint32_t spare);
 uint32_t wefti_sched_seq_reach(const weft_sched *sched, const struct seq *seq, uint32_t n_tokens);
 /* What became of a row's guesses. */
 void wefti_sched_note_guesses(weft_sched *sched, struct seq *seq, const struct weft_step_out *out);
+/* When it came, and what it took; all of it is taken in. */
+void wefti_sched_note_time(weft_sched *sched, const struct plan_out *plan,
+                           const struct weft_step_result *result);
 
 /* ------------------------------------------------------------------------------------ rest --- */
 

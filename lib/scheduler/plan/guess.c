@@ -24,6 +24,10 @@
 #define GAIN_LEAST 1.02 /* over a step without guesses: less is noise */
 #define TRY_FIRST 16u   /* steps without guesses until one is tried again */
 #define TRY_LAST 1024u
+#define TRIAL_PART 128u /* of the time may go into drafts of trials, which catch up first */
+#define TRIAL_US_MAX 20000
+#define BETWEEN_STEPS 16 /* that are averaged */
+#define BETWEEN_MAX 1.0  /* of a step's time: more is somebody who held it up */
 
 /* ------------------------------------------------------------------------------ acceptance --- */
 
@@ -52,6 +56,25 @@ void wefti_sched_note_guesses(weft_sched *sched, struct seq *seq, const struct w
     sched->n_drafts++;
     sched->n_draft_tokens += out->n_proposed;
     sched->n_draft_accepted += out->n_accepted;
+}
+
+/* A step that was out while the one before it was computed begins when that ends: what its result
+ * comes later than it computed is lost to messages and other processes, guesses or not. */
+static void learn_between(struct guess_time *time, uint64_t now_us, uint32_t busy_us) {
+    uint64_t passed_us = now_us > time->result_us ? now_us - time->result_us : 0;
+    double between_us = passed_us > busy_us ? (double)(passed_us - busy_us) : 0;
+    if (between_us > BETWEEN_MAX * busy_us) between_us = BETWEEN_MAX * busy_us;
+    time->between_us += (between_us - time->between_us) / BETWEEN_STEPS;
+}
+
+void wefti_sched_note_time(weft_sched *sched, const struct plan_out *plan,
+                           const struct weft_step_result *result) {
+    struct guess_time *time = &sched->guess_time;
+    if (time->result_us > 0) learn_between(time, sched->now_us, result->busy_us);
+    time->result_us = sched->n_out > 0 ? sched->now_us : 0;
+    int64_t trials_us = time->trials_us + result->busy_us / TRIAL_PART;
+    if (trials_us > TRIAL_US_MAX) trials_us = TRIAL_US_MAX;
+    time->trials_us = trials_us - (plan->has_trial ? result->draft_us : 0);
 }
 
 /* ------------------------------------------------------------------------------------ room --- */
@@ -129,6 +152,7 @@ static double yield(const weft_sched *sched, const struct weft_sched_work *decod
         draft.n_tokens += k;
     }
     double us = weft_sched_cost_predict(&sched->cost, &work);
+    if (us > 0) us += sched->guess_time.between_us;
     if (n_passes > 0) {
         draft.n_tokens = weft_div_up_u32(draft.n_tokens, n_passes);
         us += (double)n_passes * weft_sched_cost_predict(&sched->draft_cost, &draft);
@@ -150,20 +174,24 @@ static double best_chance(const weft_sched *sched, const struct weft_sched_work 
     return best;
 }
 
-/* One guess of somebody who made none for a while, of whose text nobody knows what became. */
-static bool is_trial(struct seq *seq) {
+/* One guess of somebody who made none for a while, of whose text nobody knows what became; one in a plan,
+ * as long as trials took little of the time. */
+static bool is_trial(weft_sched *sched, struct seq *seq) {
+    struct guess_time *time = &sched->guess_time;
     if (++seq->n_unguessed < weft_max_u32(seq->try_after, TRY_FIRST)) return false;
+    if (time->has_trial || time->trials_us < 0) return false;
+    time->has_trial = true;
     seq->n_unguessed = 0;
     seq->try_after = weft_min_u32(2 * weft_max_u32(seq->try_after, TRY_FIRST / 2), TRY_LAST);
     return true;
 }
 
-static uint32_t choose(const weft_sched *sched, struct seq *seq, double chance) {
+static uint32_t choose(weft_sched *sched, struct seq *seq, double chance) {
     uint32_t fixed = sched->options.n_spec_tokens;
     if (fixed != WEFT_SCHED_SPEC_AUTO) return fixed;
     double prior = rate_of(&sched->guess_rate, RATE_FIRST);
     uint32_t k = n_likely(rate_of(&seq->guess_rate, prior), chance);
-    if (k == 0) return is_trial(seq);
+    if (k == 0) return is_trial(sched, seq);
     seq->n_unguessed = 0;
     return k;
 }

@@ -269,6 +269,7 @@ static void emit(weft_sched *sched) {
     sched->plan.n_spills = sched->n_spills;
     sched->n_spills = 0;
     out->n_moved = sched->plan.n_spills + sched->plan.n_restores;
+    out->has_trial = sched->guess_time.has_trial;
     for (uint32_t i = 0; i < sched->n_running; i++) {
         struct seq *seq = sched->running[i];
         if (seq->is_released) continue; /* it starts anew in a later plan */
@@ -288,6 +289,7 @@ static void begin(weft_sched *sched) {
     wefti_sched_request_free_borrowed(sched);
     sched->n_plans++;
     sched->n_start_tokens = sched->n_plan_tokens = sched->n_plan_grammar_bytes = 0;
+    sched->guess_time.has_trial = false;
     sched->plan = (struct weft_step_plan){
         .releases = sched->releases,
         .starts = sched->starts,
