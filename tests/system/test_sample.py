@@ -85,9 +85,13 @@ def test_files_that_are_none_are_refused():
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "cases.json")
         vector = struct.pack("<4f", 1, 2, 3, float("-inf"))
-        header = json.dumps({"logits.v": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
-        header += b" " * (-len(header) % 8)
-        whole = struct.pack("<Q", len(header)) + header + vector
+
+        def beside_of(shape, end=16):
+            header = json.dumps({"logits.v": {"dtype": "F32", "shape": shape, "data_offsets": [0, end]}}).encode()
+            header += b" " * (-len(header) % 8)
+            return struct.pack("<Q", len(header)) + header + vector
+
+        whole = beside_of([4])
 
         def outcome(cases, beside=whole):
             for name, content in ((path, cases), (path.replace(".json", ".safetensors"), beside)):
@@ -107,6 +111,9 @@ def test_files_that_are_none_are_refused():
         assert "safetensors" in outcome({}, b"short")
         assert "safetensors" in outcome({}, struct.pack("<Q", 1 << 60) + b"{}")
         assert "logits.v" in outcome(case(), whole[:-4])
+        nothing = [([0, 1000000], 0), ([1000000, 0], 0), ([0], 0)]
+        for shape, end in [*nothing, ([5], 16), ([3], 16), ([2, 4], 16), ([1 << 62, 4], 16), ([4], 18), ([4], 20)]:
+            assert "shape and offsets" in outcome(case(), beside_of(shape, end=end)), (shape, end)
         assert "logits.w" in outcome(case(vector="w"))
         assert "no step" in outcome(case(["guess", {}]))
         assert "twice" in outcome(case(["top_k", {"k": 1}], ["top_k", {"k": 2}]))

@@ -1,5 +1,6 @@
 #include "sample_file.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,6 +72,14 @@ static size_t size_at(const json_t *list, size_t i) {
     return n > 0 ? (size_t)n : 0;
 }
 
+/* Whether an array of that shape, with at least one value, has so many bytes. */
+static bool is_size_of(const struct weft_sample_array *array, size_t n_bytes) {
+    size_t n_values = n_bytes / sizeof(float);
+    if (n_bytes % sizeof(float) != 0 || array->n_rows == 0 || array->n_cols == 0) return false;
+    return array->n_rows <= n_values && array->n_cols == n_values / array->n_rows &&
+           n_values % array->n_rows == 0;
+}
+
 weft_err weft_sample_file_find(const struct weft_sample_file *file, const char *name,
                                struct weft_sample_array *out, struct weft_errmsg *why) {
     const json_t *entry = json_object_get(file->header, name);
@@ -83,9 +92,8 @@ weft_err weft_sample_file_find(const struct weft_sample_file *file, const char *
                                       .n_cols = size_at(shape, n_dims == 2)};
     if (!type || strcmp(type, "F32") != 0 || n_dims == 0 || n_dims > 2)
         return weft_err_set(why, WEFT_E_INVAL, "there is no F32 vector or matrix \"%s\"", name);
-    if (begin > end || end > n_data || out->n_cols == 0 || out->n_cols > n_data ||
-        out->n_rows > n_data || (file->data_at + begin) % sizeof(float) != 0 ||
-        out->n_rows * out->n_cols != (end - begin) / sizeof(float))
+    if (begin > end || end > n_data || !is_size_of(out, end - begin) ||
+        (file->data_at + begin) % sizeof(float) != 0)
         return weft_err_set(why, WEFT_E_INVAL, "\"%s\" is not where its shape and offsets say",
                             name);
     out->values = (const float *)(const void *)(file->bytes + file->data_at + begin);
