@@ -18,6 +18,8 @@
 #include "harness/eng_drive.h"
 #include "unit/engine_fixtures.h"
 
+#define FRESH(name) "." name ".weft-session.new"
+
 enum { BLOCK = 16, N_TOKENS = 64, TENANT = 7 };
 
 struct fixture {
@@ -71,7 +73,7 @@ static const char *path_of(const struct fixture *fix, const char *name) {
 }
 
 static int tear_down(void **state) {
-    static const char *const names[] = {"a", "b", ".b.new", ".dead.new"};
+    static const char *const names[] = {"a", "b", FRESH("b"), FRESH("dead"), ".bashrc.new"};
     struct fixture *fix = *state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         (void)unlink(path_of(fix, names[i]));
@@ -223,16 +225,67 @@ static void the_folder_has_a_bound(void **state) {
 
 static void what_a_dead_writer_left_is_removed(void **state) {
     struct fixture *fix = *state;
-    int dead = open(path_of(fix, ".dead.new"), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-    int lives = open(path_of(fix, ".b.new"), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    int dead = open(path_of(fix, FRESH("dead")), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    int lives = open(path_of(fix, FRESH("b")), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
     (void)close(dead);
     assert_int_equal(flock(lives, LOCK_EX), 0);
     assert_int_equal(save(fix, "a", written, N_TOKENS), WEFT_OK);
-    assert_int_equal(access(path_of(fix, ".dead.new"), F_OK), -1);
+    assert_int_equal(access(path_of(fix, FRESH("dead")), F_OK), -1);
     assert_int_equal(save(fix, "b", written, N_TOKENS), WEFT_E_IO);
     assert_non_null(strstr(fix->why.text, "being written already"));
     (void)close(lives);
     assert_int_equal(save(fix, "b", written, N_TOKENS), WEFT_OK);
+}
+
+static void put_file(const struct fixture *fix, const char *name, const char *text) {
+    FILE *file = fopen(path_of(fix, name), "we");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void expect_file(const struct fixture *fix, const char *name, const char *text) {
+    assert_int_equal(read_all(fix, name, one, sizeof one), strlen(text));
+    assert_memory_equal(one, text, strlen(text));
+}
+
+/* Names of other programs, and even ours, if what they hold is not ours. */
+static void what_others_keep_there_stays(void **state) {
+    static const char *const theirs[] = {".bashrc.new", FRESH("dead"), FRESH("b"), "b"};
+    struct fixture *fix = *state;
+    const uint64_t bounds[] = {1u << 30, UINT64_MAX};
+    for (size_t i = 0; i < 4; i++)
+        put_file(fix, theirs[i], "somebody's own");
+    for (size_t i = 0; i < 2; i++) {
+        fix->folder.bytes_max = bounds[i];
+        assert_int_equal(save(fix, "a", written, N_TOKENS), WEFT_OK);
+        assert_int_equal(save(fix, "b", written, N_TOKENS), WEFT_E_PROTO);
+        assert_non_null(strstr(fix->why.text, "'b' is no session's file"));
+    }
+    assert_int_equal(unlink(path_of(fix, "b")), 0);
+    assert_int_equal(save(fix, "b", written, N_TOKENS), WEFT_E_IO);
+    for (size_t i = 0; i < 3; i++)
+        expect_file(fix, theirs[i], "somebody's own");
+}
+
+/* A folder without a bound is somebody's own, where an empty file need not be of a dead writer. */
+static void a_folder_without_a_bound_is_not_swept(void **state) {
+    struct fixture *fix = *state;
+    fix->folder.bytes_max = UINT64_MAX;
+    put_file(fix, FRESH("dead"), "");
+    assert_int_equal(save(fix, "a", written, N_TOKENS), WEFT_OK);
+    expect_file(fix, FRESH("dead"), "");
+}
+
+/* What a worker that is killed leaves begins as a session's file does, from its first byte on. */
+static void a_file_half_written_is_told_as_ours(void **state) {
+    struct fixture *fix = *state;
+    put_file(fix, FRESH("dead"), "WEFTSESS and whatever came of it");
+    assert_int_equal(save(fix, "a", written, N_TOKENS), WEFT_OK);
+    assert_int_equal(access(path_of(fix, FRESH("dead")), F_OK), -1);
+    put_file(fix, FRESH("a"), "WEFTSESS and whatever came of it");
+    assert_int_equal(save(fix, "a", written, N_TOKENS), WEFT_OK);
+    assert_int_equal(restore(fix, "a", TENANT, others), WEFT_OK);
 }
 
 static void one_that_is_called_off_leaves_nothing(void **state) {
@@ -265,6 +318,9 @@ int main(int argc, char **argv) {
         CASE(names_are_no_paths),
         CASE(the_folder_has_a_bound),
         CASE(what_a_dead_writer_left_is_removed),
+        CASE(what_others_keep_there_stays),
+        CASE(a_folder_without_a_bound_is_not_swept),
+        CASE(a_file_half_written_is_told_as_ours),
         CASE(one_that_is_called_off_leaves_nothing),
         CASE(blocks_that_are_not_there_are_refused),
     };

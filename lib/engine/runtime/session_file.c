@@ -17,8 +17,9 @@
 #include "state.h"
 
 #define NAME_BYTES_MAX 128u
-#define FRESH_NAME_BYTES (NAME_BYTES_MAX + 8u)
-#define FRESH_END ".new" /* behind a '.' and the name: no name of a session's file begins so */
+/* Behind a '.' and the name: no name of a session's file begins so, and nobody else's file ends so. */
+#define FRESH_END ".weft-session.new"
+#define FRESH_NAME_BYTES (1 + NAME_BYTES_MAX + sizeof FRESH_END)
 
 struct weft_eng_session_file {
     int fd;
@@ -87,15 +88,25 @@ static bool is_fresh_name(const char *name) {
     return name[0] == '.' && len > n_end && strcmp(name + len - n_end, FRESH_END) == 0;
 }
 
+/* Whether it may be removed or written over: its writer has got no further than the first bytes, or
+ * these are a session's. Whatever else lies in the folder is not ours. */
+static bool is_ours(int fd) {
+    struct stat st;
+    char begin[WEFTI_SESSION_MAGIC_BYTES];
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) return false;
+    if (st.st_size == 0) return true;
+    return move(fd, begin, sizeof begin, 0, false) == 0 && wefti_session_has_magic(begin);
+}
+
 /* Somebody who writes such a file holds its lock: without, its writer has died. */
 static void remove_dead(int dir, const char *name) {
     int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return;
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0) (void)unlinkat(dir, name, 0);
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0 && is_ours(fd)) (void)unlinkat(dir, name, 0);
     (void)close(fd);
 }
 
-/* What the folder's files take, but for the one that is replaced. Removes what is nobody's. */
+/* What the folder's files take, but for the one that is replaced. Removes what dead writers left. */
 static weft_err sum_folder(int dir, const char *replaced, uint64_t *n_bytes_out,
                            struct weft_errmsg *why) {
     *n_bytes_out = 0;
@@ -120,6 +131,8 @@ static weft_err sum_folder(int dir, const char *replaced, uint64_t *n_bytes_out,
 static weft_err check_room(int dir, const char *name, uint64_t n_bytes, uint64_t dir_bytes_max,
                            struct weft_errmsg *why) {
     uint64_t n_used = 0;
+    if (dir_bytes_max == UINT64_MAX)
+        return WEFT_OK; /* somebody's own folder: not ours to go through */
     weft_err err = sum_folder(dir, name, &n_used, why);
     if (err || (n_used <= dir_bytes_max && n_bytes <= dir_bytes_max - n_used)) return err;
     return weft_err_set(why, WEFT_E_FULL,
@@ -128,15 +141,36 @@ static weft_err check_room(int dir, const char *name, uint64_t n_bytes, uint64_t
                         name, n_bytes, n_used, dir_bytes_max);
 }
 
+/* Locks the file and empties it. */
+static weft_err begin_fresh(int fd, const char *name, const char *fresh, struct weft_errmsg *why) {
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+        return errno == EWOULDBLOCK
+                   ? weft_err_set(why, WEFT_E_IO, "'%s' is being written already", name)
+                   : weft_err_errno(why, errno, "cannot write '%s'", name);
+    if (!is_ours(fd))
+        return weft_err_set(why, WEFT_E_IO, "cannot write '%s': '%s' is in the way", name, fresh);
+    if (ftruncate(fd, 0) == 0) return WEFT_OK;
+    return weft_err_errno(why, errno, "cannot write '%s'", name);
+}
+
+/* A save takes the place of a session's file, and of nothing else that somebody keeps there. */
+static weft_err check_replaced(int dir, const char *name, struct weft_errmsg *why) {
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return WEFT_OK; /* there is none, or none that can be told: the folder's rights hold */
+    bool is_session = is_ours(fd);
+    (void)close(fd);
+    if (is_session) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_PROTO, "'%s' is no session's file and stays as it is", name);
+}
+
 static weft_err open_fresh(int dir, const char *name, const char *fresh, int *fd_out,
                            struct weft_errmsg *why) {
-    int fd = openat(dir, fresh, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int fd = openat(dir, fresh, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     *fd_out = -1;
     if (fd < 0) return weft_err_errno(why, errno, "cannot write '%s'", name);
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0 || ftruncate(fd, 0) != 0) {
-        weft_err err = errno == EWOULDBLOCK
-                           ? weft_err_set(why, WEFT_E_IO, "'%s' is being written already", name)
-                           : weft_err_errno(why, errno, "cannot write '%s'", name);
+    weft_err err = begin_fresh(fd, name, fresh, why);
+    if (err) {
         (void)close(fd);
         return err;
     }
@@ -172,7 +206,8 @@ static int write_file(const weft_eng *eng, int fd, struct wefti_session_head *he
     uint8_t *front = calloc(1, n_front);
     if (!front) return -1;
     memcpy(front + sizeof *head, session->tokens, sizeof(uint32_t) * (size_t)head->n_tokens);
-    int status = write_blocks(eng, fd, front, head, &session->blocks);
+    int status = move(fd, head, sizeof *head, 0, true); /* ours from here, without its digest */
+    if (!status) status = write_blocks(eng, fd, front, head, &session->blocks);
     memcpy(front, head, sizeof *head);
     head->digest = wefti_session_front_digest(front, n_front);
     memcpy(front, head, sizeof *head);
@@ -232,7 +267,8 @@ weft_err weft_eng_session_save(const weft_eng *eng, const struct weft_eng_sessio
     if (dir < 0) return weft_err_errno(why, errno, "cannot open the sessions' folder");
     (void)snprintf(fresh, sizeof fresh, ".%s" FRESH_END, name);
     uint64_t n_bytes = wefti_session_file_bytes(&head);
-    err = check_room(dir, name, n_bytes, folder->bytes_max, why);
+    err = check_replaced(dir, name, why);
+    if (!err) err = check_room(dir, name, n_bytes, folder->bytes_max, why);
     if (!err) err = open_fresh(dir, name, fresh, &fd, why);
     if (err) goto cleanup;
     if (write_file(eng, fd, &head, session))

@@ -6,7 +6,9 @@
  *          full layers in order, then those of windowed ones that the next position sees. A digest
  *          covers all that is before the blocks. docs/sessions.md.
  * Writing  Goes to a name of its own beside the file's, which is locked; it gets its name when it is
- *          whole and on the disk. What a process left there that died is removed by the next one.
+ *          whole and on the disk. What a process left there that died is removed by the next one: files
+ *          of such a name that are empty or begin as a session's does. No other file is touched, and
+ *          none that is no session's is replaced.
  * Threads  Any, one at a time, beside steps: nobody may write the blocks that are saved, or use those
  *          that are read into, meanwhile.
  * Errors   CLOSED (called off), NOTFOUND, IO (names file and reason), PROTO (not such a file, damaged, cut short, or
@@ -46,7 +48,7 @@ bool weft_eng_session_name_fits(const char *name, size_t len);
 
 struct weft_eng_session_folder {
     const char *dir;
-    uint64_t bytes_max; /* of all files in it */
+    uint64_t bytes_max; /* of all files in it; UINT64_MAX: nobody goes through them */
     /* Once it is true, a save leaves no file, and a read ends after the block at hand: CLOSED. The
      * blocks may be written by others from then on. Set by another thread before that. */
     const _Atomic bool *is_called_off;

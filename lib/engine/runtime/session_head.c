@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 
-static const char magic[8] = {'W', 'E', 'F', 'T', 'S', 'E', 'S', 'S'};
+static const char magic[WEFTI_SESSION_MAGIC_BYTES] = {'W', 'E', 'F', 'T', 'S', 'E', 'S', 'S'};
 
 uint32_t wefti_session_n_blocks(enum weft_kv_kind kind, uint32_t block_size, uint32_t window,
                                 uint32_t n_tokens) {
@@ -18,6 +18,10 @@ uint32_t wefti_session_n_blocks(enum weft_kv_kind kind, uint32_t block_size, uin
     if (window == 0) return 0;
     uint32_t low = n_tokens >= window ? n_tokens - window + 1 : 0; /* that the next one sees */
     return n_all - low / block_size;
+}
+
+bool wefti_session_has_magic(const char begin[WEFTI_SESSION_MAGIC_BYTES]) {
+    return memcmp(begin, magic, sizeof magic) == 0;
 }
 
 void wefti_session_head_init(struct wefti_session_head *head,
@@ -106,7 +110,7 @@ static weft_err check_origin(const struct wefti_session_head *head, const char *
 weft_err wefti_session_check_head(const struct wefti_session_head *head, uint64_t file_bytes,
                                   const char *name, const struct wefti_session_want *want,
                                   struct weft_errmsg *why) {
-    if (memcmp(head->magic, magic, sizeof magic) != 0)
+    if (!wefti_session_has_magic(head->magic))
         return weft_err_set(why, WEFT_E_PROTO, "'%s' is no session's file", name);
     if (head->version != WEFTI_SESSION_VERSION || head->head_bytes != sizeof *head)
         return weft_err_set(why, WEFT_E_PROTO,

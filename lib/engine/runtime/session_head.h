@@ -5,12 +5,14 @@
 #ifndef WEFT_ENGINE_SESSION_HEAD_H
 #define WEFT_ENGINE_SESSION_HEAD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
 #include "base/step.h"
 
 #define WEFTI_SESSION_VERSION 1
+#define WEFTI_SESSION_MAGIC_BYTES 8
 
 struct wefti_session_digest {
     uint64_t lo, hi; /* XXH3, 128 bits */
@@ -18,7 +20,7 @@ struct wefti_session_digest {
 
 /* As it stands in the file: no padding. */
 struct wefti_session_head {
-    char magic[8];
+    char magic[WEFTI_SESSION_MAGIC_BYTES];
     uint32_t version, head_bytes; /* of this struct */
     char model_name[128], fingerprint[32];
     uint64_t tenant, space_hi, space_lo;
@@ -40,6 +42,9 @@ struct wefti_session_want {
 /* Blocks of each kind, of so many tokens of whole blocks. */
 uint32_t wefti_session_n_blocks(enum weft_kv_kind kind, uint32_t block_size, uint32_t window,
                                 uint32_t n_tokens);
+
+/* Whether a file that begins so calls itself a session's. */
+bool wefti_session_has_magic(const char begin[WEFTI_SESSION_MAGIC_BYTES]);
 
 /* Fills in all but the digest. */
 void wefti_session_head_init(struct wefti_session_head *head,
