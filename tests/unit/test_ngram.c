@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/limits.h"
@@ -72,6 +73,43 @@ static void a_long_text_is_indexed_call_by_call(void **state) {
     wefti_ngram_fini(&ngram);
 }
 
+static uint32_t calls_until_a_guess(struct wefti_ngram *ngram, const uint32_t *tokens, uint32_t n) {
+    uint32_t guess = 0, n_calls = 1;
+    while (wefti_ngram_guess(ngram, 0, tokens, n, 1, &guess) == 0)
+        assert_true(++n_calls < 1000);
+    assert_int_equal(guess, tokens[n % 999]);
+    return n_calls;
+}
+
+/* 8192 tokens, or 128 Ki places, in a call. */
+static void an_index_that_is_outgrown_is_made_anew_call_by_call(void **state) {
+    (void)state;
+    enum { LEN = 262144 + 2 };
+    struct wefti_ngram ngram;
+    uint32_t *tokens = calloc(LEN, sizeof *tokens);
+    assert_non_null(tokens);
+    for (uint32_t i = 0; i < LEN; i++)
+        tokens[i] = i % 999;
+    assert_int_equal(wefti_ngram_init(&ngram, 3, 1, LEN, 0, NULL), WEFT_OK);
+    assert_int_equal(calls_until_a_guess(&ngram, tokens, 16384), 2);
+    assert_int_equal(calls_until_a_guess(&ngram, tokens, 16385), 3);
+    assert_int_equal(calls_until_a_guess(&ngram, tokens, 16386), 1);
+    assert_int_equal(calls_until_a_guess(&ngram, tokens, 262144), 3 + 32);
+    assert_int_equal(calls_until_a_guess(&ngram, tokens, LEN), 7 + 33);
+    wefti_ngram_fini(&ngram);
+    free(tokens);
+}
+
+static void nobody_knows_which_hashes_meet(void **state) {
+    (void)state;
+    struct wefti_ngram one, other;
+    assert_int_equal(wefti_ngram_init(&one, 3, 1, 100, 0, NULL), WEFT_OK);
+    assert_int_equal(wefti_ngram_init(&other, 3, 1, 100, 0, NULL), WEFT_OK);
+    assert_true(one.key != other.key);
+    wefti_ngram_fini(&one);
+    wefti_ngram_fini(&other);
+}
+
 static void no_index_guesses_nothing(void **state) {
     (void)state;
     static const uint32_t tokens[] = {1, 2, 1, 2};
@@ -87,6 +125,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_are_those_of_a_plain_search),
         cmocka_unit_test(a_long_text_is_indexed_call_by_call),
+        cmocka_unit_test(an_index_that_is_outgrown_is_made_anew_call_by_call),
+        cmocka_unit_test(nobody_knows_which_hashes_meet),
         cmocka_unit_test(no_index_guesses_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,22 +1,27 @@
-/* One open-addressed table per size holds where each n-gram begins. A table starts small and doubles when
- * it is half full, by being made anew from the tokens; places are compared with the tokens themselves, so
- * equal hashes mislead nobody. */
+/* One open-addressed table per size holds where each n-gram begins. Tables are as large as the sequence
+ * asks for, and made anew from its tokens when it has outgrown them: never more than half of the places are
+ * taken, so a probe ends. Places are compared with the tokens themselves, so equal hashes mislead nobody;
+ * what hashes are equal depends on a key that no client knows, so nobody can pile n-grams up. */
 #include "guess/ngram.h"
 
+#include <stdbool.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/minmax.h"
+#include "base/rand.h"
 #include "runtime/memory.h"
 
 #define CAP_FIRST 256u
-#define TOKENS_PER_CALL 8192u /* about a millisecond */
-#define PROBES_MAX 64u        /* half full tables need a dozen, hardly ever more */
+/* With all sizes two milliseconds, or seven where the tables have outgrown the caches. */
+#define TOKENS_PER_CALL 8192u
+#define PLACES_PER_CALL (128u * 1024u) /* emptied of each table: less than that */
 
-static uint32_t cap_for(uint32_t max_len) {
+static uint32_t cap_for(uint32_t n_tokens) {
     uint32_t cap = CAP_FIRST;
-    while (cap / 2 < max_len)
+    while (cap / 2 < n_tokens)
         cap *= 2;
     return cap;
 }
@@ -24,7 +29,7 @@ static uint32_t cap_for(uint32_t max_len) {
 weft_err wefti_ngram_init(struct wefti_ngram *ngram, uint32_t n_max, uint32_t n_slots,
                           uint32_t max_len, uint64_t home, struct weft_errmsg *why) {
     WEFT_ASSERT(n_max <= WEFT_SPEC_NGRAM_MAX && max_len <= WEFT_CONTEXT_MAX);
-    *ngram = (struct wefti_ngram){.n_max = n_max, .n_slots = n_slots};
+    *ngram = (struct wefti_ngram){.n_max = n_max, .n_slots = n_slots, .key = weft_rand_seed()};
     if (n_max < 2) return WEFT_OK;
     ngram->cap_max = cap_for(max_len);
     size_t n_places = (size_t)(n_max - 1) * ngram->cap_max;
@@ -54,45 +59,54 @@ void wefti_ngram_fini(struct wefti_ngram *ngram) {
 void wefti_ngram_clear(struct wefti_ngram *ngram, uint32_t slot) {
     if (ngram->n_max < 2) return;
     WEFT_ASSERT(slot < ngram->n_slots);
-    ngram->slots[slot].n_indexed = ngram->slots[slot].cap = 0;
+    ngram->slots[slot].n_indexed = ngram->slots[slot].n_empty = ngram->slots[slot].cap = 0;
 }
 
-static uint32_t hash(const uint32_t *tokens, uint32_t n) {
-    uint64_t h = n;
-    for (uint32_t i = 0; i < n; i++)
-        h = (h ^ tokens[i]) * 0x9e3779b97f4a7c15ull;
-    return (uint32_t)(h >> 32);
-}
-
-/* The place of an n-gram in its table, or the free one where it belongs; NULL: none near. */
-static uint32_t *place_of(const struct wefti_ngram_slot *slot, uint32_t *table,
+/* The place of an n-gram in its table, or the free one where it belongs. */
+static uint32_t *place_of(const struct wefti_ngram *ngram, const struct wefti_ngram_slot *slot,
                           const uint32_t *tokens, const uint32_t *gram, uint32_t n) {
-    uint32_t at = hash(gram, n);
-    for (uint32_t i = 0; i < PROBES_MAX; i++, at++) {
+    uint32_t *table = slot->tables + (size_t)(n - 2) * ngram->cap_max;
+    uint64_t at = XXH3_64bits_withSeed(gram, n * sizeof *gram, ngram->key);
+    for (;; at++) {
         uint32_t *place = &table[at & (slot->cap - 1)];
         if (*place == 0 || !memcmp(tokens + *place - 1, gram, n * sizeof *gram)) return place;
     }
-    return NULL;
 }
 
 /* The n-grams whose last token is `end`. The first find stays. */
 static void add_token(const struct wefti_ngram *ngram, const struct wefti_ngram_slot *slot,
                       const uint32_t *tokens, uint32_t end) {
     for (uint32_t n = 2; n <= ngram->n_max && n <= end + 1; n++) {
-        uint32_t begin = end + 1 - n, *table = slot->tables + (size_t)(n - 2) * ngram->cap_max;
-        uint32_t *place = place_of(slot, table, tokens, tokens + begin, n);
-        if (place && *place == 0) *place = begin + 1;
+        uint32_t begin = end + 1 - n;
+        uint32_t *place = place_of(ngram, slot, tokens, tokens + begin, n);
+        if (*place == 0) *place = begin + 1;
     }
 }
 
-static void make_anew(const struct wefti_ngram *ngram, struct wefti_ngram_slot *slot,
-                      const uint32_t *tokens) {
-    slot->cap = slot->cap ? 2 * slot->cap : CAP_FIRST;
-    WEFT_ASSERT(slot->cap <= ngram->cap_max);
-    for (uint32_t n = 2; n <= ngram->n_max; n++)
-        memset(slot->tables + (size_t)(n - 2) * ngram->cap_max, 0, slot->cap * sizeof(uint32_t));
-    for (uint32_t i = 0; i < slot->n_indexed; i++)
-        add_token(ngram, slot, tokens, i);
+/* Empties tables that are to be filled, a piece of each. Whether they are empty now. */
+static bool make_room(const struct wefti_ngram *ngram, struct wefti_ngram_slot *slot) {
+    uint32_t end = slot->n_empty + weft_min_u32(slot->cap - slot->n_empty, PLACES_PER_CALL);
+    for (uint32_t n = 2; n <= ngram->n_max; n++) {
+        uint32_t *table = slot->tables + (size_t)(n - 2) * ngram->cap_max;
+        memset(table + slot->n_empty, 0, (end - slot->n_empty) * sizeof *table);
+    }
+    slot->n_empty = end;
+    return end == slot->cap;
+}
+
+/* Goes on with the index of a sequence that has n_known tokens. Whether all of them are in it. */
+static bool go_on(const struct wefti_ngram *ngram, struct wefti_ngram_slot *slot,
+                  const uint32_t *tokens, uint32_t n_known) {
+    if (slot->cap / 2 < n_known) {
+        slot->cap = cap_for(n_known);
+        WEFT_ASSERT(slot->cap <= ngram->cap_max);
+        slot->n_indexed = slot->n_empty = 0;
+    }
+    if (slot->n_empty < slot->cap && !make_room(ngram, slot)) return false;
+    uint32_t end = slot->n_indexed + weft_min_u32(n_known - slot->n_indexed, TOKENS_PER_CALL);
+    for (; slot->n_indexed < end; slot->n_indexed++)
+        add_token(ngram, slot, tokens, slot->n_indexed);
+    return end == n_known;
 }
 
 uint32_t wefti_ngram_guess(struct wefti_ngram *ngram, uint32_t slot_idx, const uint32_t *tokens,
@@ -100,16 +114,10 @@ uint32_t wefti_ngram_guess(struct wefti_ngram *ngram, uint32_t slot_idx, const u
     if (ngram->n_max < 2) return 0;
     WEFT_ASSERT(slot_idx < ngram->n_slots);
     struct wefti_ngram_slot *slot = &ngram->slots[slot_idx];
-    uint32_t end = slot->n_indexed + weft_min_u32(n_known - slot->n_indexed, TOKENS_PER_CALL);
-    for (; slot->n_indexed < end; slot->n_indexed++) {
-        if (slot->n_indexed >= slot->cap / 2) make_anew(ngram, slot, tokens);
-        add_token(ngram, slot, tokens, slot->n_indexed);
-    }
-    if (end < n_known) return 0;
+    if (!go_on(ngram, slot, tokens, n_known)) return 0;
     for (uint32_t n = weft_min_u32(ngram->n_max, n_known); n >= 2; n--) {
-        uint32_t *table = slot->tables + (size_t)(n - 2) * ngram->cap_max;
-        const uint32_t *place = place_of(slot, table, tokens, tokens + n_known - n, n);
-        if (!place || *place == 0 || *place - 1 + n >= n_known) continue;
+        const uint32_t *place = place_of(ngram, slot, tokens, tokens + n_known - n, n);
+        if (*place == 0 || *place - 1 + n >= n_known) continue;
         uint32_t behind = *place - 1 + n;
         uint32_t n_guesses = weft_min_u32(n_max_guesses, n_known - behind);
         memcpy(guesses_out, tokens + behind, n_guesses * sizeof *tokens);

@@ -4,10 +4,10 @@
  *          to 2; of the longest size that is found the earliest find counts, and what stands behind it is
  *          the guess. An index per size and sequence knows where each n-gram came first, and grows with
  *          the sequence, so a look-up costs the same at 100,000 tokens as at 100.
- * Contract A guess follows from the sequence's tokens and from when it was asked for. It may be wrong.
- * Bounds   A call indexes so many tokens at most, and offers nothing until it is through. An n-gram that
- *          finds no place near its own, as nobody but a client who looks for that would bring about, is
- *          not in the index.
+ * Contract A guess follows from the sequence's tokens and from when it was asked for, and from nothing
+ *          else: ranks that divide a model guess the same. It may be wrong.
+ * Bounds   A call indexes so many tokens at most, and offers nothing until it is through: with a long
+ *          prompt, and whenever the sequence has doubled and the index is made anew.
  * Threads  One owner.
  * Memory   Reserved at opening for sequences of full length, and resident as they grow.
  * Source   Saxena, "Prompt Lookup Decoding", 2023; Yang et al., "Inference with Reference", 2023. */
@@ -22,12 +22,14 @@
 struct wefti_ngram_slot {
     uint32_t n_indexed; /* tokens */
     uint32_t cap;       /* places of each table, a power of two; 0: nothing is indexed */
+    uint32_t n_empty;   /* places of each that were made ready; none is used before all are */
     uint32_t *tables;   /* [n_max - 1][cap_max] by size: where an n-gram begins, and 1; 0: free */
 };
 
 struct wefti_ngram {
     uint32_t n_max; /* the longest size; below 2: there is no index */
     uint32_t n_slots, cap_max;
+    uint64_t key; /* of the hash */
     struct wefti_ngram_slot *slots;
     void *map;
     size_t map_bytes;
