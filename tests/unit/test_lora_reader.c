@@ -132,6 +132,68 @@ static void what_is_no_adapter_is_refused(void **state) {
     assert_null(open_for(QWEN3, test_source_path("tests/data/lora/fable-r4-qv"), &why));
 }
 
+/* Names and shapes are the model's: only its architecture tells. */
+static void another_architecture_is_refused(void **state) {
+    (void)state;
+    weft_model *base;
+    weft_lora *lora;
+    struct weft_errmsg why;
+    const char *path = test_source_path("tests/data/lora/gguf/fable-r4-qv.gguf");
+    assert_int_equal(weft_model_open(test_source_path(FABLE), &base, &why), WEFT_OK);
+    struct weft_model_params params = *weft_model_params(base);
+    const struct weft_lora_base what = {&params, WEFT_MODEL_HF, WEFT_LORA_RANK_MAX};
+    (void)snprintf(params.arch, sizeof params.arch, "gemma2");
+    assert_int_equal(weft_lora_open(path, &what, &lora, &why), WEFT_E_UNSUPPORTED);
+    assert_non_null(strstr(why.text, "general.architecture is 'llama' and not 'gemma2'"));
+    params = *weft_model_params(base);
+    params.encoder.is_on = 1;
+    assert_int_equal(weft_lora_open(path, &what, &lora, &why), WEFT_E_UNSUPPORTED);
+    assert_non_null(strstr(why.text, "the model is an encoder"));
+    weft_model_free(base);
+}
+
+/* An adapter that opens, whose settings are changed. */
+struct changeable {
+    char *dir, *text;
+};
+
+static struct changeable read_changeable(void) {
+    struct changeable of = {test_dir_new(), NULL};
+    const char *from = test_source_path("tests/data/lora/qwen3-r6");
+    struct weft_errmsg why;
+    char *tensors = NULL;
+    size_t n = 0;
+    assert_int_equal(weft_model_read_in(from, "adapter_config.json", 1 << 20, &of.text, &n, &why),
+                     WEFT_OK);
+    assert_int_equal(
+        weft_model_read_in(from, "adapter_model.safetensors", 1 << 20, &tensors, &n, &why),
+        WEFT_OK);
+    test_dir_write(of.dir, "adapter_model.safetensors", tensors, n);
+    free(tensors);
+    return of;
+}
+
+static void changeable_free(struct changeable *of) {
+    test_dir_free(of->dir);
+    free(of->text);
+}
+
+static void refuses_changed(const struct changeable *of, const char *from, const char *to,
+                            const char *words) {
+    struct weft_buf changed;
+    struct weft_errmsg why;
+    const char *at = strstr(of->text, from);
+    assert_non_null(at);
+    weft_buf_init(&changed, 1 << 20);
+    weft_buf_add(&changed, of->text, (size_t)(at - of->text));
+    weft_buf_add_str(&changed, to);
+    weft_buf_add_str(&changed, at + strlen(from));
+    test_dir_write(of->dir, "adapter_config.json", changed.data, changed.len);
+    weft_buf_fini(&changed);
+    assert_null(open_for(QWEN3, of->dir, &why));
+    if (!strstr(why.text, words)) fail_msg("%.80s: %s", to, why.text);
+}
+
 static void settings_out_of_range_are_refused(void **state) {
     (void)state;
     static const struct {
@@ -150,35 +212,33 @@ static void settings_out_of_range_are_refused(void **state) {
         {"\"q_proj\",", "", "is not among target_modules"},
         {"    2\n", "    1\n", "is not among layers_to_transform"},
     };
-    size_t n = 0;
-    char *text = NULL, *tensors = NULL;
-    size_t n_tensors = 0;
-    struct weft_errmsg why;
-    assert_int_equal(weft_model_read_in(test_source_path("tests/data/lora/qwen3-r6"),
-                                        "adapter_config.json", 1 << 20, &text, &n, &why),
-                     WEFT_OK);
-    assert_int_equal(weft_model_read_in(test_source_path("tests/data/lora/qwen3-r6"),
-                                        "adapter_model.safetensors", 1 << 20, &tensors, &n_tensors,
-                                        &why),
-                     WEFT_OK);
-    char *dir = test_dir_new();
-    test_dir_write(dir, "adapter_model.safetensors", tensors, n_tensors);
-    for (size_t i = 0; i < COUNT(changes); i++) {
-        struct weft_buf changed;
-        const char *at = strstr(text, changes[i].from);
-        assert_non_null(at);
-        weft_buf_init(&changed, 1 << 20);
-        weft_buf_add(&changed, text, (size_t)(at - text));
-        weft_buf_add_str(&changed, changes[i].to);
-        weft_buf_add_str(&changed, at + strlen(changes[i].from));
-        test_dir_write(dir, "adapter_config.json", changed.data, changed.len);
-        weft_buf_fini(&changed);
-        assert_null(open_for(QWEN3, dir, &why));
-        if (!strstr(why.text, changes[i].words)) fail_msg("%s: %s", changes[i].to, why.text);
+    struct changeable of = read_changeable();
+    for (size_t i = 0; i < COUNT(changes); i++)
+        refuses_changed(&of, changes[i].from, changes[i].to, changes[i].words);
+    changeable_free(&of);
+}
+
+/* Each alone stays within its bound. */
+static void matching_is_bounded_for_all_expressions_together(void **state) {
+    (void)state;
+    static const struct {
+        const char *expression, *words;
+    } costly[] = {
+        {"(.?){12}z", "take too long to match"},
+        {"(((a{9}){9}b){9}c){9}x", "expressions up to rank_pattern take over"},
+    };
+    struct changeable of = read_changeable();
+    for (size_t i = 0; i < COUNT(costly); i++) {
+        struct weft_buf to;
+        weft_buf_init(&to, 1 << 20);
+        weft_buf_add_str(&to, "\"rank_pattern\": {");
+        for (int n = 0; n < 4000; n++)
+            weft_buf_printf(&to, "%s\"%s%d\": 6", n ? ", " : "", costly[i].expression, n);
+        weft_buf_add_str(&to, "}");
+        refuses_changed(&of, "\"rank_pattern\": {}", weft_buf_cstr(&to), costly[i].words);
+        weft_buf_fini(&to);
     }
-    test_dir_free(dir);
-    free(text);
-    free(tensors);
+    changeable_free(&of);
 }
 
 static void a_rank_over_the_limit_is_refused(void **state) {
@@ -202,7 +262,9 @@ int main(void) {
         cmocka_unit_test(a_gguf_file_is_the_same_adapter_as_its_folder),
         cmocka_unit_test(faults_are_refused_by_name),
         cmocka_unit_test(what_is_no_adapter_is_refused),
+        cmocka_unit_test(another_architecture_is_refused),
         cmocka_unit_test(settings_out_of_range_are_refused),
+        cmocka_unit_test(matching_is_bounded_for_all_expressions_together),
         cmocka_unit_test(a_rank_over_the_limit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -213,6 +213,7 @@ void wefti_forward_gate_up_piece(const struct wefti_forward_thread *thread,
 
     uint32_t column = piece->begin * WEFT_PANEL, n_panels = piece->end - piece->begin;
     if (up_matrix->n == 0) {
+        WEFT_ASSERT(!adapted); /* encoders have none (lora.c) */
         activate_alone(thread, gate, piece);
         return;
     }

@@ -286,9 +286,11 @@ static bool is_permuted_in_gguf(const struct weft_lora_base *base) {
 }
 
 static weft_err check_gguf(struct reader *r, const weft_gguf *gguf) {
-    static const struct {
+    const struct {
         const char *key, *value;
-    } wanted[] = {{"general.type", "adapter"}, {"adapter.type", "lora"}};
+    } wanted[] = {{"general.type", "adapter"},
+                  {"adapter.type", "lora"},
+                  {"general.architecture", r->base->params->arch}};
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         struct weft_str text = {"", 0};
         bool is_there = weft_gguf_str(gguf, wanted[i].key, &text);
@@ -385,6 +387,9 @@ weft_err weft_lora_open(const char *path, const struct weft_lora_base *base, wef
     struct wefti_model_file file;
     struct stat st;
     *lora_out = NULL;
+    if (base->params->encoder.is_on)
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "%s: the model is an encoder, whose adapters are not supported", path);
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return open_peft(path, base, lora_out, why);
     weft_err err = wefti_model_file_map(path, UINT64_MAX, &file, why);
     if (err) return err;

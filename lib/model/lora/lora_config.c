@@ -16,8 +16,12 @@
 #define FILE_NAME "adapter_config.json"
 #define PATTERNS_MAX 4096u
 #define PATTERN_BYTES_MAX 1024u
-#define MATCH_STEPS_MAX 100000u /* names have a hundred letters */
+#define CODE_BYTES_MAX (16u << 20) /* of all expressions: one of a kilobyte may become 64 */
+#define MATCH_STEPS_MAX 100000u    /* names have a hundred letters */
 #define MATCH_KIB_MAX 1024u
+/* Of all matches for an adapter. A name costs an expression about as many as it has letters; the largest
+ * mixtures have 50,000 modules. Two seconds. */
+#define ALL_STEPS_MAX 100000000u
 
 struct pattern {
     pcre2_code *code;
@@ -37,6 +41,8 @@ struct wefti_lora_config {
     bool layers_given;
     uint32_t layers[WEFT_LAYERS_MAX / 32]; /* those of layers_to_transform */
     struct patterns targets, ranks, alphas;
+    size_t n_code_bytes;
+    uint32_t n_steps_left;
     pcre2_match_data *match;
     pcre2_match_context *limits;
 };
@@ -59,24 +65,44 @@ static weft_err reserve(struct patterns *patterns, size_t n, const char *path, c
     return patterns->items ? WEFT_OK : weft_err_set(why, WEFT_E_NOMEM, "%s: out of memory", path);
 }
 
+static weft_err count_code(wefti_lora_config *c, const pcre2_code *code, const char *setting,
+                           struct weft_errmsg *why) {
+    size_t n_bytes = 0;
+    (void)pcre2_pattern_info(code, PCRE2_INFO_SIZE, &n_bytes);
+    c->n_code_bytes += n_bytes;
+    if (c->n_code_bytes <= CODE_BYTES_MAX) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_TOOBIG, "%s: the expressions up to %s take over %u bytes",
+                        c->path, setting, CODE_BYTES_MAX);
+}
+
 /* Adds an expression that is to match all of a name, or (`is_end`) all of it from some dot on. */
-static weft_err add_pattern(struct patterns *patterns, const char *path, const char *setting,
+static weft_err add_pattern(wefti_lora_config *c, struct patterns *patterns, const char *setting,
                             const char *text, bool is_end, struct weft_errmsg *why) {
     char whole[PATTERN_BYTES_MAX + 32];
     int error = 0;
     PCRE2_SIZE at = 0;
     struct wefti_model_shown shown = wefti_model_show(text, strlen(text));
     if (strlen(text) > PATTERN_BYTES_MAX)
-        return weft_err_set(why, WEFT_E_PROTO, "%s: %s has an expression of over %u bytes", path,
+        return weft_err_set(why, WEFT_E_PROTO, "%s: %s has an expression of over %u bytes", c->path,
                             setting, PATTERN_BYTES_MAX);
     (void)snprintf(whole, sizeof whole, is_end ? "(?:.*\\.)?(?:%s)" : "%s", text);
-    pcre2_code *code = pcre2_compile((PCRE2_SPTR)whole, PCRE2_ZERO_TERMINATED,
-                                     PCRE2_ANCHORED | PCRE2_ENDANCHORED, &error, &at, NULL);
+    pcre2_code *code =
+        pcre2_compile((PCRE2_SPTR)whole, PCRE2_ZERO_TERMINATED,
+                      PCRE2_ANCHORED | PCRE2_ENDANCHORED | PCRE2_AUTO_CALLOUT, &error, &at, NULL);
     if (!code)
-        return weft_err_set(why, WEFT_E_PROTO, "%s: %s: '%s' is not a regular expression", path,
+        return weft_err_set(why, WEFT_E_PROTO, "%s: %s: '%s' is not a regular expression", c->path,
                             setting, shown.text);
     patterns->items[patterns->n++] = (struct pattern){.code = code};
-    return WEFT_OK;
+    return count_code(c, code, setting, why);
+}
+
+/* PCRE2 asks before each item of an expression: what it does between two is bounded by the name. */
+static int count_step(pcre2_callout_block *block, void *n_left) {
+    uint32_t *n = n_left;
+    (void)block;
+    if (*n == 0) return PCRE2_ERROR_CALLOUT;
+    --*n;
+    return 0;
 }
 
 /* The first pattern that matches, in *found_out; NULL: none does. */
@@ -91,6 +117,10 @@ static weft_err find(const wefti_lora_config *c, const struct patterns *patterns
             *found_out = &patterns->items[i];
             return WEFT_OK;
         }
+        if (rc == PCRE2_ERROR_CALLOUT)
+            return weft_err_set(why, WEFT_E_TOOBIG,
+                                "%s: all modules by all expressions take too long to match",
+                                c->path);
         if (rc != PCRE2_ERROR_NOMATCH)
             return weft_err_set(why, WEFT_E_PROTO,
                                 "%s: an expression of %s takes too long to match", c->path,
@@ -159,7 +189,7 @@ static weft_err read_pattern_map(wefti_lora_config *c, const json_t *root, const
         double number = 0;
         bool ok = read_positive(value, 1e9, &number) && (!is_of_ranks || is_rank(number));
         if (!err && !ok) err = malformed(c, setting, "has a value that is out of range", why);
-        if (!err) err = add_pattern(out, c->path, setting, key, true, why);
+        if (!err) err = add_pattern(c, out, setting, key, true, why);
         if (!err) out->items[out->n - 1].value = number;
     }
     return err;
@@ -178,7 +208,7 @@ static weft_err add_name(wefti_lora_config *c, const char *name, struct weft_err
         quoted[n++] = *at;
     }
     quoted[n] = 0;
-    return add_pattern(&c->targets, c->path, "target_modules", quoted, true, why);
+    return add_pattern(c, &c->targets, "target_modules", quoted, true, why);
 }
 
 static weft_err read_targets(wefti_lora_config *c, const json_t *root, struct weft_errmsg *why) {
@@ -190,7 +220,7 @@ static weft_err read_targets(wefti_lora_config *c, const json_t *root, struct we
     if (c->names_all) return WEFT_OK;
     if (n == 0) return malformed(c, setting, "names no modules", why);
     weft_err err = reserve(&c->targets, n, c->path, setting, why);
-    if (!err && text) return add_pattern(&c->targets, c->path, setting, text, false, why);
+    if (!err && text) return add_pattern(c, &c->targets, setting, text, false, why);
     for (size_t i = 0; i < n && !err; i++) {
         const char *name = json_string_value(json_array_get(targets, i));
         err = name ? add_name(c, name, why)
@@ -245,6 +275,8 @@ weft_err wefti_lora_config_parse(const char *path, const char *text, size_t len,
     if (!c->path || !c->match || !c->limits) goto cleanup;
     (void)pcre2_set_match_limit(c->limits, MATCH_STEPS_MAX);
     (void)pcre2_set_heap_limit(c->limits, MATCH_KIB_MAX);
+    c->n_steps_left = ALL_STEPS_MAX;
+    (void)pcre2_set_callout(c->limits, count_step, &c->n_steps_left);
     err = wefti_model_json_parse(path, "the file", (struct weft_str){text, len},
                                  JSON_DECODE_INT_AS_REAL, &root, why);
     if (!err) err = read_settings(c, root, why);

@@ -52,7 +52,8 @@ struct wefti_lora_measure {
 };
 
 /* Those of a module's matrices. PROTO: the settings do not mean the module at all; or a pattern takes
- * too long. */
+ * too long. TOOBIG: all that were asked for took too long; the count is the settings' own, so one thread
+ * at a time may ask. */
 WEFT_MUST_CHECK weft_err wefti_lora_config_of(const wefti_lora_config *config,
                                               const struct wefti_lora_named *named, uint32_t layer,
                                               struct wefti_lora_measure *measure_out,
