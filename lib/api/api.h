@@ -86,7 +86,8 @@ struct weft_api_state {
 const char *weft_api_why_not(const struct weft_api_state *api, uint64_t now_ms);
 
 /* If it cannot: whether it soon will, since what is gone is being replaced. True for
- * --restart-grace after it last could; never while the server starts or drains. */
+ * --restart-grace after it last could; never while the server starts, adapters of the command line
+ * included, or drains. */
 bool weft_api_is_back_soon(const struct weft_api_state *api, uint64_t now_ms);
 
 /* Like weft_api_why_not, for /health, which also wants steps to advance. */

@@ -49,6 +49,12 @@ void weft_api_error_no_room(struct weft_api_error *error) {
     error->retry_after_ms = WEFT_API_RETRY_MS;
 }
 
+void weft_api_error_no_adapters_yet(struct weft_api_error *error) {
+    if (error->status) return; /* the first one is told, and may help nobody who tries again */
+    weft_api_error_set(error, 503, NULL, "not_serving", "adapters are being loaded");
+    error->retry_after_ms = WEFT_API_RETRY_MS;
+}
+
 void weft_api_error_late(struct weft_api_error *error) {
     weft_api_error_set(error, 504, NULL, "request_timeout", "the request took too long");
 }

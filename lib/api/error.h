@@ -34,6 +34,9 @@ void weft_api_quote(const char *bytes, size_t len, char *out, size_t cap);
 /* 503: large requests hold too much. */
 void weft_api_error_no_room(struct weft_api_error *error);
 
+/* 503: those of the command line are being loaded. */
+void weft_api_error_no_adapters_yet(struct weft_api_error *error);
+
 /* 504: it took longer than --request-timeout. */
 void weft_api_error_late(struct weft_api_error *error);
 

@@ -44,7 +44,8 @@ struct weft_api_limits {
     const char *const *model_names;
     uint32_t n_model_names;
     const struct weft_api_adapter_list *adapters; /* that may be named, too; NULL: none */
-    uint32_t n_vocab, max_model_len;              /* 0: not known yet */
+    uint32_t n_adapters_awaited;     /* of the command line, not there yet: nor are their names */
+    uint32_t n_vocab, max_model_len; /* 0: not known yet */
     uint32_t max_logprobs;
     uint32_t json_blanks, json_digits; /* of weft_grammar */
     bool refuses_unknown_fields, logs_unknown_fields;

@@ -69,6 +69,10 @@ void wefti_api_no_such_model(const struct weft_api_limits *limits, const char *n
     char wrong[QUOTED_BYTES], right[LISTED_BYTES], more[32] = "";
     size_t at = 0;
     uint32_t i = 0;
+    if (limits->n_adapters_awaited > 0) {
+        weft_api_error_no_adapters_yet(error);
+        return;
+    }
     weft_api_quote(name, len, wrong, sizeof wrong);
     right[0] = '\0';
     for (; i < limits->n_model_names; i++) {

@@ -71,6 +71,7 @@ static const char *why_not(const struct weft_api_state *api, uint64_t now_ms, ui
         return upstream->snapshot.n_worker_losses == 0
                    ? "the model is being loaded"
                    : "the model is being loaded again: a worker died";
+    if (api->limits.n_adapters_awaited > 0) return "adapters are being loaded";
     return NULL;
 }
 
@@ -81,6 +82,7 @@ const char *weft_api_why_not(const struct weft_api_state *api, uint64_t now_ms) 
 bool weft_api_is_back_soon(const struct weft_api_state *api, uint64_t now_ms) {
     const struct weft_api_upstream *upstream = &api->upstream;
     if (api->draining || upstream->snapshot.draining || upstream->served_at_ms == 0) return false;
+    if (api->limits.n_adapters_awaited > 0) return false; /* what requests name is not known yet */
     return now_ms < upstream->served_at_ms + api->settings.restart_grace_ms;
 }
 

@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/adapters.h"
 #include "api/api.h"
+#include "names.h"
 
 enum { SNAPSHOT_MS = 250, NOW_MS = 10000 };
 
@@ -72,6 +74,45 @@ static void each_reason_not_to_serve_is_told(void **state) {
     assert_says(weft_api_why_ill(&api, NOW_MS), "being loaded");
 }
 
+static void tell_adapter(struct weft_api_state *api, uint32_t idx, const char *failure) {
+    const struct weft_msg_lora told = {.id = api->adapters.all[idx]->id,
+                                       .is_there = !failure,
+                                       .digest = {1, idx + 1},
+                                       .text = failure ? failure : ""};
+    api->adapters.ops->told(api, &told);
+}
+
+static void expect_unknown(const struct weft_api_state *api, int status) {
+    struct weft_api_error error = {0};
+    assert_false(wefti_api_is_model(&api->limits, "c", 1));
+    wefti_api_no_such_model(&api->limits, "c", 1, &error);
+    assert_int_equal(error.status, status);
+    assert_int_equal(error.retry_after_ms > 0, status == 503);
+}
+
+static void nothing_is_served_before_adapters_of_the_command_line_are_there(void **state) {
+    (void)state;
+    struct weft_api_state api = serving_state(0);
+    struct weft_errmsg why;
+    api.upstream.served_at_ms = NOW_MS; /* as in a router that took over */
+    api.settings.restart_grace_ms = 1000;
+    assert_int_equal(weft_api_adapters_begin(&api, "a=/a\nb=/b", &why), WEFT_OK);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_says(weft_api_why_not(&api, NOW_MS), "adapters are being loaded");
+        assert_says(weft_api_why_ill(&api, NOW_MS), "adapters are being loaded");
+        assert_false(weft_api_is_back_soon(&api, NOW_MS)); /* a request cannot be read yet */
+        expect_unknown(&api, 503);
+        tell_adapter(&api, i, NULL);
+        tell_adapter(&api, i, NULL); /* counts once */
+    }
+    assert_null(weft_api_why_ill(&api, NOW_MS));
+    assert_true(weft_api_is_back_soon(&api, NOW_MS));
+    expect_unknown(&api, 404);
+    tell_adapter(&api, 1, "its files are gone"); /* later: one name less */
+    assert_null(weft_api_why_ill(&api, NOW_MS));
+    wefti_api_adapters_fini(&api);
+}
+
 static void expect_names(const char *list, weft_err want, const char *const *names, uint32_t n) {
     struct weft_api_state api = {0};
     struct weft_errmsg why;
@@ -103,6 +144,7 @@ int main(void) {
         cmocka_unit_test(requests_are_taken_in_for_longer_than_health_is_good),
         cmocka_unit_test(a_worker_that_stands_still_is_ill_and_takes_requests),
         cmocka_unit_test(each_reason_not_to_serve_is_told),
+        cmocka_unit_test(nothing_is_served_before_adapters_of_the_command_line_are_there),
         cmocka_unit_test(a_model_has_the_names_of_a_list),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -38,16 +38,14 @@ static weft_err add_line(struct weft_api_state *api, const char *line, size_t le
     /* The same for a router that starts anew, so that workers keep it meanwhile. */
     adapter->id = weft_digest_u64("adapter", line, len);
     adapter->is_first = true;
+    api->limits.n_adapters_awaited++;
     return WEFT_OK;
 }
 
 bool weft_api_adapters_are_ready(const struct weft_api_state *api, const char **failure_out) {
     const struct weft_api_adapters *a = &api->adapters;
     *failure_out = a->failure.text[0] ? a->failure.text : NULL;
-    for (uint32_t i = 0; i < a->n; i++) {
-        if (a->all[i]->is_first && !a->all[i]->is_ready) return false;
-    }
-    return true;
+    return api->limits.n_adapters_awaited == 0;
 }
 
 /* ------------------------------------------------------------------------------- schedulers --- */
@@ -95,6 +93,7 @@ static void on_told(struct weft_api_state *api, const struct weft_msg_lora *lora
     weft_api_call *waiting = adapter->waiting;
     adapter->waiting = NULL;
     adapter->is_ready = true;
+    if (adapter->is_first) api->limits.n_adapters_awaited--;
     adapter->digest = lora->digest;
     weft_info("adapter %s is loaded: %llu bytes", adapter->name, (unsigned long long)lora->bytes);
     wefti_api_adapters_renew(api);

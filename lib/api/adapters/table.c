@@ -92,6 +92,7 @@ void wefti_api_adapters_take_back(struct weft_api_state *api, struct weft_api_ad
     msg.remove_lora.id = adapter->id;
     for (uint32_t i = 0; i < api->upstream.n_schedulers; i++)
         wefti_api_upstream_tell(&api->upstream, i, &msg);
+    if (adapter->is_first && !adapter->is_ready) api->limits.n_adapters_awaited--;
     drop(&api->adapters, adapter);
 }
 

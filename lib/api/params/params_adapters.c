@@ -17,14 +17,19 @@ static void add(const struct reader *r, struct params *params, uint64_t id, doub
         (struct weft_step_adapter){.id = id, .scale = (float)scale};
 }
 
-static void read_item(const struct reader *r, const struct weft_api_adapter_list *list,
-                      json_t *item, struct params *params) {
+static void read_item(const struct reader *r, const struct weft_api_limits *limits, json_t *item,
+                      struct params *params) {
+    const struct weft_api_adapter_list *list = limits->adapters;
     struct fields_known known = {.n = 0};
     uint32_t n = list ? list->n : 0;
     int64_t id = -1;
     double scale = 1;
     if (!json_is_object(item)) {
         wefti_api_json_wrong_type(r, "lora", "a list of objects", item);
+        return;
+    }
+    if (limits->n_adapters_awaited > 0) {
+        weft_api_error_no_adapters_yet(r->error);
         return;
     }
     struct reader of_item = wefti_api_json_within(r, item, &known);
@@ -52,5 +57,5 @@ void wefti_api_params_read_adapters(const struct reader *r, const struct weft_ap
     }
     if (lora && !json_is_array(lora)) wefti_api_json_wrong_type(r, "lora", "a list", lora);
     for (size_t i = 0; i < json_array_size(lora) && wefti_api_json_ok(r); i++)
-        read_item(r, limits->adapters, json_array_get(lora, i), params);
+        read_item(r, limits, json_array_get(lora, i), params);
 }
