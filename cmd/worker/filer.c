@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "join.h"
 
 /* Whose wish and answer are: control's, unless it is BUSY. */
 enum turn { IDLE, BUSY, ANSWERED };
@@ -151,12 +152,7 @@ bool wefti_filer_stop(wefti_filer *f, uint32_t wait_ms_max) {
     atomic_store(&f->is_called_off, true);
     atomic_store(&f->stopping, true);
     (void)sem_post(&f->wake);
-    struct timespec until;
-    (void)clock_gettime(CLOCK_REALTIME, &until);
-    uint64_t ns = (uint64_t)until.tv_nsec + (uint64_t)wait_ms_max * 1000000u;
-    until.tv_sec += (time_t)(ns / 1000000000u);
-    until.tv_nsec = (long)(ns % 1000000000u);
-    if (pthread_timedjoin_np(f->thread, NULL, &until) != 0) return false;
+    if (!wefti_join_within(f->thread, wait_ms_max)) return false;
     filer_free(f);
     return true;
 }

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "join.h"
 
 #define QUEUE_MAX (2 * WEFT_LORAS_MAX)
 #define LOADER_THREAD "weft-lora"
@@ -105,14 +106,15 @@ weft_err wefti_lora_queue_start(wefti_stepper *stepper, int wake_fd, wefti_lora_
     return WEFT_OK;
 }
 
-void wefti_lora_queue_stop(wefti_lora_queue *l) {
-    if (!l) return;
+bool wefti_lora_queue_stop(wefti_lora_queue *l, uint32_t wait_ms_max) {
+    if (!l) return true;
     (void)pthread_mutex_lock(&l->lock);
     l->stopping = true;
     (void)pthread_cond_signal(&l->wake);
     (void)pthread_mutex_unlock(&l->lock);
-    (void)pthread_join(l->thread, NULL);
+    if (!wefti_join_within(l->thread, wait_ms_max)) return false;
     loras_free(l);
+    return true;
 }
 
 /* -------------------------------------------------------------------------------- the queue --- */

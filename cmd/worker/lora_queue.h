@@ -12,6 +12,7 @@
 #define WEFT_WORKER_LORA_QUEUE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "proto/proto.h"
@@ -24,8 +25,9 @@ typedef struct wefti_lora_queue wefti_lora_queue;
 WEFT_MUST_CHECK weft_err wefti_lora_queue_start(wefti_stepper *stepper, int wake_fd,
                                                 wefti_lora_queue **loras_out,
                                                 struct weft_errmsg *why);
-/* Waits for what is being loaded. Accepts NULL. */
-void wefti_lora_queue_stop(wefti_lora_queue *loras);
+/* Ends the thread after what is being loaded. False: that took longer than `wait_ms_max`; nothing was freed,
+ * and the process should just exit. Accepts NULL. */
+bool wefti_lora_queue_stop(wefti_lora_queue *loras, uint32_t wait_ms_max);
 
 /* The message is copied. FULL, NOMEM. */
 WEFT_MUST_CHECK weft_err wefti_lora_queue_add(wefti_lora_queue *loras,

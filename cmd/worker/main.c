@@ -505,9 +505,9 @@ int main(int argc, char **argv) {
         status = weft_actor_fail(&w.config, why.text);
 
     weft_link_free(w.link);
-    wefti_lora_queue_stop(w.loras);
-    bool has_stopped = wefti_filer_stop(w.filer, STOP_WAIT_MS); /* it uses the engine */
-    if (!has_stopped || !wefti_stepper_stop(w.stepper, STOP_WAIT_MS)) {
+    bool is_unused = wefti_lora_queue_stop(w.loras, STOP_WAIT_MS) &&
+                     wefti_filer_stop(w.filer, STOP_WAIT_MS); /* the engine by both */
+    if (!is_unused || !wefti_stepper_stop(w.stepper, STOP_WAIT_MS)) {
         weft_warn("leaving before the engine has finished what it does");
         _exit(status);
     }

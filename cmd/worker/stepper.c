@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -15,6 +14,7 @@
 #include "base/limits.h"
 #include "base/minmax.h"
 #include "base/ring.h"
+#include "join.h"
 
 /* Every slot but a free one may wait as a plan, one job may copy counts, one may remove an adapter, and
  * nearly as many epochs as there are slots may begin meanwhile. */
@@ -313,12 +313,7 @@ bool wefti_stepper_stop(wefti_stepper *st, uint32_t wait_ms_max) {
     atomic_store_explicit(&st->stopping, true, memory_order_release);
     if (has_group(st)) weft_coll_abort(st->group->coll); /* it may be waiting there */
     (void)sem_post(&st->wake);
-    struct timespec until;
-    (void)clock_gettime(CLOCK_REALTIME, &until);
-    uint64_t ns = (uint64_t)until.tv_nsec + (uint64_t)wait_ms_max * 1000000u;
-    until.tv_sec += (time_t)(ns / 1000000000u);
-    until.tv_nsec = (long)(ns % 1000000000u);
-    if (pthread_timedjoin_np(st->thread, NULL, &until) != 0) return false;
+    if (!wefti_join_within(st->thread, wait_ms_max)) return false;
     stepper_free(st);
     return true;
 }
