@@ -30,10 +30,11 @@ struct wefti_lora_queue {
     uint32_t first, n;
     struct todo now; /* under way, if is_busy */
     bool is_busy;
-    uint64_t *loaded; /* [WEFT_LORAS_MAX] numbers of those that are there */
-    bool *is_stale;   /* likewise: this session has not asked for it */
+    bool now_is_stale; /* an earlier session asked for it, and this one has not */
+    uint64_t *loaded;  /* [WEFT_LORAS_MAX] numbers of those that are there */
+    bool *is_stale;    /* likewise: this session has not asked for it */
     uint32_t n_loaded;
-    bool has_stale;
+    bool has_stale, had_plan; /* this session */
 
     /* Between the two: the loader's while has_work, else control's. */
     pthread_mutex_t lock;
@@ -125,11 +126,28 @@ static weft_err push(wefti_lora_queue *l, const struct todo *todo) {
     return WEFT_OK;
 }
 
+static uint32_t find(const wefti_lora_queue *l, uint64_t id) {
+    uint32_t i = 0;
+    while (i < l->n_loaded && l->loaded[i] != id)
+        i++;
+    return i;
+}
+
+/* At once: the first plan may come before its turn does, and must not take it away. */
+static void note_asked(wefti_lora_queue *l, uint64_t id) {
+    uint32_t i = find(l, id);
+    if (i < l->n_loaded) l->is_stale[i] = false;
+    if (l->is_busy && l->now.id == id) l->now_is_stale = false;
+}
+
 weft_err wefti_lora_queue_add(wefti_lora_queue *l, const struct weft_msg_add_lora *msg) {
     struct todo todo = {.id = msg->id, .digest = msg->digest, .path = strdup(msg->path)};
     if (!todo.path) return WEFT_E_NOMEM;
     weft_err err = push(l, &todo);
-    if (err) free(todo.path);
+    if (err)
+        free(todo.path);
+    else
+        note_asked(l, msg->id);
     return err;
 }
 
@@ -138,18 +156,16 @@ weft_err wefti_lora_queue_remove(wefti_lora_queue *l, uint64_t id) {
     return push(l, &todo);
 }
 
-static uint32_t find(const wefti_lora_queue *l, uint64_t id) {
-    uint32_t i = 0;
-    while (i < l->n_loaded && l->loaded[i] != id)
-        i++;
-    return i;
+static void remove_unused(wefti_lora_queue *l, uint64_t id) {
+    if (wefti_lora_queue_remove(l, id)) weft_warn("an adapter stays in memory unused");
 }
 
 static void note_loaded(wefti_lora_queue *l, uint64_t id) {
     uint32_t i = find(l, id);
     if (i == WEFT_LORAS_MAX) return; /* the engine takes no more than that */
     l->loaded[i] = id;
-    l->is_stale[i] = false;
+    l->is_stale[i] = l->now_is_stale;
+    l->has_stale |= l->now_is_stale;
     if (i == l->n_loaded) l->n_loaded++;
 }
 
@@ -168,16 +184,22 @@ void wefti_lora_queue_new_session(wefti_lora_queue *l) {
     for (uint32_t i = 0; i < l->n_loaded; i++)
         l->is_stale[i] = true;
     l->has_stale = l->n_loaded > 0;
+    l->now_is_stale = l->is_busy;
+    l->had_plan = false;
 }
 
-void wefti_lora_queue_first_plan(wefti_lora_queue *l) {
+static void remove_stale(wefti_lora_queue *l) {
     for (uint32_t i = 0; i < l->n_loaded && l->has_stale; i++) {
         if (!l->is_stale[i]) continue;
         l->is_stale[i] = false;
-        if (wefti_lora_queue_remove(l, l->loaded[i]))
-            weft_warn("an adapter stays in memory unused");
+        remove_unused(l, l->loaded[i]);
     }
     l->has_stale = false;
+}
+
+void wefti_lora_queue_first_plan(wefti_lora_queue *l) {
+    l->had_plan = true;
+    remove_stale(l);
 }
 
 /* ----------------------------------------------------------------------------------- work --- */
@@ -194,6 +216,7 @@ static void begin(wefti_lora_queue *l) {
     l->first = (l->first + 1) % QUEUE_MAX;
     l->n--;
     l->is_busy = true;
+    l->now_is_stale = false;
     if (!l->now.path) {
         note_removed(l, l->now.id);
         if (wefti_stepper_remove_lora(l->stepper, l->now.id))
@@ -218,8 +241,9 @@ static void tell(wefti_lora_queue *l, struct weft_msg_lora *out) {
     if (!l->err && is_other(&l->now.digest, &l->info.digest)) {
         l->err = weft_err_set(&l->why, WEFT_E_STATE, "%s: has changed since it was loaded first",
                               l->now.path);
-        if (wefti_lora_queue_remove(l, l->now.id)) weft_warn("an adapter stays in memory unused");
+        remove_unused(l, l->now.id);
     }
+    if (l->had_plan) remove_stale(l);
     if (l->err) {
         out->text = l->why.text;
         return;

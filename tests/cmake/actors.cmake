@@ -13,6 +13,10 @@ foreach(symbol malloc calloc)
 endforeach()
 weft_test(test_remote SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_remote.c ${CMAKE_SOURCE_DIR}/cmd/worker/remote.c
           LINKS weft_engine weft_proto weft_base INSIDE cmd_worker LABELS unit TIMEOUT 30)
+weft_test(test_lora_queue SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_lora_queue.c
+                                  ${CMAKE_SOURCE_DIR}/cmd/worker/lora_queue.c
+          LINKS weft_common weft_engine weft_collective weft_proto weft_base Threads::Threads INSIDE cmd_worker
+          LABELS unit TIMEOUT 30)
 weft_test(test_stepper SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_stepper.c ${CMAKE_SOURCE_DIR}/cmd/worker/stepper.c
                                ${CMAKE_SOURCE_DIR}/cmd/worker/group.c
           LINKS weft_common weft_engine weft_collective weft_proto weft_base weft_alloc Threads::Threads INSIDE cmd_worker
