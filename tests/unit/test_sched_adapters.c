@@ -89,6 +89,48 @@ static void a_worker_that_comes_anew_gets_no_plans_before_it_has_all(void **stat
     weft_sched_adapters_fini(&a);
 }
 
+static void one_that_a_router_knows_is_waited_for_though_the_worker_came_first(void **state) {
+    (void)state;
+    struct weft_sched_adapters a;
+    struct weft_errmsg why;
+    setup(&a, 3);
+    weft_sched_adapters_came(&a, 0);
+    weft_sched_adapters_came(&a, 1);
+    ask(&a, 0, 7); /* not known yet: no request names it */
+    assert_int_equal(told(&a, 0), 7);
+    load(&a, 0, 7);
+    assert_true(weft_sched_adapters_may_plan(&a, 1));
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(weft_sched_adapters_ask(&a, 1, 7, &verse, "/a", &why), WEFT_OK);
+    assert_true(weft_sched_adapters_may_plan(&a, 0)); /* it has it */
+    assert_true(weft_sched_adapters_may_plan(&a, 2)); /* nobody is there */
+    assert_false(weft_sched_adapters_may_plan(&a, 1));
+    assert_int_equal(told(&a, 1), 7);
+    assert_false(weft_sched_adapters_may_plan(&a, 1));
+    load(&a, 1, 7);
+    assert_true(weft_sched_adapters_may_plan(&a, 1));
+    assert_int_equal(weft_sched_adapters_ask(&a, 1, 8, &other, "/b", &why), WEFT_OK);
+    assert_false(weft_sched_adapters_may_plan(&a, 0));
+    weft_sched_adapters_forget(&a, weft_sched_adapters_find(&a, 8)); /* it cannot be loaded */
+    assert_true(weft_sched_adapters_may_plan(&a, 0));
+    weft_sched_adapters_fini(&a);
+}
+
+static void a_router_tells_what_an_adapter_was_that_another_one_asked_for(void **state) {
+    (void)state;
+    struct weft_sched_adapters a;
+    struct weft_errmsg why;
+    bool fits = true;
+    setup(&a, 1);
+    weft_sched_adapters_came(&a, 0);
+    ask(&a, 0, 7);
+    assert_int_equal(weft_sched_adapters_ask(&a, 1, 7, &other, "/a", &why), WEFT_OK);
+    assert_int_equal(told(&a, 0), 7);
+    assert_non_null(weft_sched_adapters_loaded(&a, 0, 7, &verse, 10, &fits));
+    assert_false(fits);
+    weft_sched_adapters_fini(&a);
+}
+
 static void another_content_in_its_place_is_noticed(void **state) {
     (void)state;
     struct weft_sched_adapters a;
@@ -163,6 +205,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_is_ready_when_all_workers_have_it),
         cmocka_unit_test(a_worker_that_comes_anew_gets_no_plans_before_it_has_all),
+        cmocka_unit_test(one_that_a_router_knows_is_waited_for_though_the_worker_came_first),
+        cmocka_unit_test(a_router_tells_what_an_adapter_was_that_another_one_asked_for),
         cmocka_unit_test(another_content_in_its_place_is_noticed),
         cmocka_unit_test(one_that_nobody_asks_for_goes_after_a_while),
         cmocka_unit_test(salts_tell_adapters_strengths_and_orders_apart),

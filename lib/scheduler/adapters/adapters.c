@@ -48,6 +48,16 @@ static struct weft_sched_adapter *add(struct weft_sched_adapters *a, uint64_t id
     return &a->items[a->n++];
 }
 
+/* A router that knows what it says has requests for it: none may be planned before the workers have it. */
+static void await_known(struct weft_sched_adapters *a, struct weft_sched_adapter *item) {
+    for (uint32_t g = 0; g < a->n_groups; g++) {
+        if (!a->is_serving[g] || item->is_awaited[g]) continue;
+        if (item->groups[g] == WEFT_SCHED_ADAPTER_THERE) continue;
+        item->is_awaited[g] = true;
+        a->n_awaited[g]++;
+    }
+}
+
 weft_err weft_sched_adapters_ask(struct weft_sched_adapters *a, uint32_t router, uint64_t id,
                                  const struct weft_digest *digest, const char *path,
                                  struct weft_errmsg *why) {
@@ -61,6 +71,8 @@ weft_err weft_sched_adapters_ask(struct weft_sched_adapters *a, uint32_t router,
     bool fits = is_zero(digest) || is_zero(&item->digest) || is_same(digest, &item->digest);
     if (!fits || strcmp(item->path, path) != 0)
         return weft_err_set(why, WEFT_E_INVAL, "%s: another adapter is there in its place", path);
+    if (is_zero(&item->digest)) item->digest = *digest;
+    if (!is_zero(digest)) await_known(a, item);
     item->n_routers += !item->asks[router];
     item->asks[router] = item->is_untold[router] = true;
     return WEFT_OK;
