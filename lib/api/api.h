@@ -54,6 +54,8 @@ struct weft_api_state {
     parked; /* they came while nobody served: nothing is submitted yet */
     LIST_HEAD(, weft_api_parked_tenant) parked_tenants; /* whose they are */
     uint32_t n_parked_prompts;
+    TAILQ_HEAD(, weft_api_call) background; /* which wait for others of the background */
+    uint32_t n_background_jobs;             /* of those that do not: open ones */
     bool
         is_leaving; /* the server will end: /health says so, and connections end with their answers */
     bool draining; /* nothing new is taken */

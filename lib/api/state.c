@@ -24,6 +24,7 @@ void weft_api_init(struct weft_api_state *api, const struct weft_api_settings *s
     api->limits.max_logprob_bytes = settings->max_logprob_bytes;
     TAILQ_INIT(&api->parked);
     LIST_INIT(&api->parked_tenants);
+    TAILQ_INIT(&api->background);
     weft_api_metrics_init(&api->metrics);
     json_object_seed(0);
     if (!settings->responses_bytes) return;
@@ -49,6 +50,7 @@ void weft_api_fini(struct weft_api_state *api) {
     WEFT_ASSERT(api->held_bytes == 0 && api->output_bytes == 0);
     WEFT_ASSERT(TAILQ_EMPTY(&api->parked) && api->n_parked_prompts == 0);
     WEFT_ASSERT(LIST_EMPTY(&api->parked_tenants));
+    WEFT_ASSERT(TAILQ_EMPTY(&api->background) && api->n_background_jobs == 0);
     weft_api_metrics_fini(&api->metrics);
     weft_tmpl_free(api->chat);
     free(api->chat_source);

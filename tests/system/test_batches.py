@@ -115,6 +115,13 @@ def test_a_batch_is_made_answered_and_told_as_openai_does():
         assert server.post(f"/v1/batches/{batch['id']}/cancel", {}).status == 409
 
 
+def test_lines_of_more_prompts_than_run_at_once_have_their_answers():
+    lines = [line(i, prompt=[f"Once {k}" for k in range(40 + 30 * (i % 2))], max_tokens=2) for i in range(6)]
+    flags = ("--max-num-seqs", "4", "--max-queue", "66")
+    with tempfile.TemporaryDirectory() as folder, Server("--batch-store", folder, *flags) as server:
+        check_answers(server, ended(server, begin(server, lines)), lines)
+
+
 def test_lists_are_told_in_pages_and_to_their_owner_alone():
     with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys, tempfile.TemporaryDirectory() as folder:
         keys.write("key-one name=one\nkey-two name=two\n")

@@ -310,6 +310,7 @@ int set_up_several(uint32_t n) {
                                                    (void *)(uintptr_t)names[i], names[i]};
     memset(&api, 0, sizeof api);
     TAILQ_INIT(&api.parked);
+    TAILQ_INIT(&api.background);
     memset(&paper, 0, sizeof paper);
     const char *root = getenv("WEFT_SOURCE_DIR");
     (void)snprintf(path, sizeof path, "%s/models/fable-6m", root ? root : ".");
@@ -352,6 +353,7 @@ int tear_down(void **state) {
         assert_int_equal(api.upstream.schedulers[i].n_unanswered, 0);
     assert_true(TAILQ_EMPTY(&api.parked) && LIST_EMPTY(&api.parked_tenants));
     assert_int_equal(api.n_parked_prompts, 0);
+    assert_true(TAILQ_EMPTY(&api.background) && api.n_background_jobs == 0);
     weft_api_upstream_fini(&api); /* asserts that no job is open */
     weft_api_metrics_fini(&api.metrics);
     weft_proto_decoder_free(paper.decoder);

@@ -436,6 +436,67 @@ static void a_scheduler_that_says_nothing_is_started_over_with(void **state) {
     assert_int_equal(paper.n_resets, 1);
 }
 
+static weft_api_call *begin_background(uint32_t n_prompts) {
+    struct weft_buf json;
+    weft_buf_init(&json, 1 << 16);
+    weft_buf_add_str(&json, "{\"max_tokens\":1,\"prompt\":[\"a\"");
+    for (uint32_t i = 1; i < n_prompts; i++)
+        weft_buf_add_str(&json, ",\"a\"");
+    weft_buf_add_str(&json, "]}");
+    asker = (struct weft_api_asker){.is_background = true};
+    weft_api_call *call = begin(weft_buf_cstr(&json));
+    asker = (struct weft_api_asker){0};
+    weft_buf_fini(&json);
+    assert_int_equal(call->state, WEFT_API_CALL_WAITING);
+    return call;
+}
+
+static void end_newest(uint32_t n) {
+    const struct sent *newest = last_sent() - (n - 1);
+    for (uint32_t i = 0; i < n; i++)
+        put_accepted(&newest[i]);
+    for (uint32_t i = 0; i < n; i++)
+        put_token(&newest[i], 0, 0, 300, WEFT_END_LENGTH);
+}
+
+/* The snapshot's 64 places and as many more keep the worker busy. */
+static void
+in_the_background_a_call_with_more_prompts_than_there_is_room_for_has_its_turn(void **state) {
+    (void)state;
+    weft_api_call *first = begin_background(100), *large = begin_background(200),
+                  *last = begin_background(1);
+    assert_int_equal(count_sent(WEFT_MSG_SUBMIT),
+                     100); /* `large` has no room, `last` waits for it */
+    weft_api_call *other = begin("{\"prompt\":\"b\",\"max_tokens\":1}");
+    assert_int_equal(count_sent(WEFT_MSG_SUBMIT), 101);
+    weft_api_call_drop(other);
+    assert_int_equal(api.n_background_jobs, 100);
+    weft_api_call_drop(first);
+    deliver();
+    assert_int_equal(count_sent(WEFT_MSG_SUBMIT), 301);
+    assert_int_equal(api.n_background_jobs, 200);
+    end_newest(200);
+    assert_int_equal(large->state, WEFT_API_CALL_DONE);
+    assert_int_equal(count_sent(WEFT_MSG_SUBMIT), 302);
+    weft_api_call_drop(large);
+    end_newest(1);
+    assert_int_equal(last->state, WEFT_API_CALL_DONE);
+    weft_api_call_drop(last);
+}
+
+static void in_the_background_calls_leave_the_line_when_they_are_dropped(void **state) {
+    (void)state;
+    weft_api_call *first = begin_background(128), *second = begin_background(2),
+                  *third = begin_background(3);
+    weft_api_call_drop(second);
+    assert_int_equal(count_sent(WEFT_MSG_SUBMIT), 128);
+    weft_api_call_drop(first);
+    deliver();
+    assert_int_equal(count_sent(WEFT_MSG_SUBMIT), 131);
+    weft_api_call_drop(third);
+    assert_int_equal(api.n_background_jobs, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(a_scheduler_that_says_nothing_is_started_over_with),
@@ -453,6 +514,8 @@ int main(void) {
         CASE(a_deadline_may_pass_while_a_request_waits),
         CASE(open_requests_are_not_submitted_all_at_once),
         CASE(a_prompts_log_probabilities_are_resumed_behind_the_last),
+        CASE(in_the_background_a_call_with_more_prompts_than_there_is_room_for_has_its_turn),
+        CASE(in_the_background_calls_leave_the_line_when_they_are_dropped),
         CASE(nonsense_from_the_scheduler_starts_the_session_over),
         CASE(another_model_ends_what_the_first_began),
         CASE(counts_of_experts_go_on_with_another_scheduler_and_end_with_another_model),

@@ -161,6 +161,22 @@ static void it_takes_nobodys_place_in_the_queue(void **state) {
     bench_free(bench);
 }
 
+/* One line of a batch may have as many prompts as may wait and run at once, each of which is a request here. */
+static void as_many_as_one_call_may_have_find_room(void **state) {
+    (void)state;
+    struct weft_sched_options options = bench_options();
+    options.max_seqs = 2;
+    options.max_queue = 30;
+    struct bench *bench = bench_new(&options);
+    for (uint64_t id = 1; id <= 32; id++)
+        submit_background(bench, id, 4, 2);
+    assert_int_equal(try_background(bench, 33, 4, 2), WEFT_REJECT_QUEUE_FULL);
+    bench_run_until_idle(bench, true);
+    for (uint64_t id = 1; id <= 32; id++)
+        assert_int_equal(bench_n_tokens(bench, id), 2);
+    bench_free(bench);
+}
+
 /* A request with its share of places lets others by, but not those in the background: or two of them would wait for
  * each other. */
 static void it_counts_for_nobody_who_shares_places(void **state) {
@@ -206,6 +222,7 @@ int main(void) {
         cmocka_unit_test(beside_a_stream_it_has_a_row_now_and_then),
         cmocka_unit_test(a_prompt_has_the_step_for_itself),
         cmocka_unit_test(it_takes_nobodys_place_in_the_queue),
+        cmocka_unit_test(as_many_as_one_call_may_have_find_room),
         cmocka_unit_test(it_counts_for_nobody_who_shares_places),
         cmocka_unit_test(a_lost_worker_and_a_cancel_find_it_too),
     };

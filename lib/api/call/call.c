@@ -149,15 +149,24 @@ weft_api_call *weft_api_call_new(struct weft_api_state *api,
     return call;
 }
 
+static void close_job(struct job *job) {
+    struct weft_api_state *api = job->call->api;
+    weft_api_upstream_close(api, &job->upstream);
+    if (!job->call->asker.is_background) return;
+    WEFT_ASSERT(api->n_background_jobs > 0);
+    api->n_background_jobs--;
+}
+
 /* Cancels the jobs at the scheduler and closes them. */
 static void withdraw(weft_api_call *call) {
     if (call->parked_tenant) wefti_api_unpark(call);
+    if (call->is_in_line) wefti_api_leave_line(call);
     weft_api_upstream_forget(&call->session_ask);
     for (uint32_t i = 0; i < call->n_jobs; i++) {
         struct job *job = &call->jobs[i];
         if (job->upstream.place == WEFT_API_UPSTREAM_CLOSED) continue;
         weft_api_upstream_cancel(call->api, &job->upstream, UINT32_MAX);
-        weft_api_upstream_close(call->api, &job->upstream);
+        close_job(job);
     }
 }
 
@@ -394,10 +403,21 @@ static void submit(weft_api_call *call, uint64_t now_us) {
     }
     call->state = WEFT_API_CALL_WAITING;
     for (uint32_t i = 0; i < call->n_jobs; i++) {
-        if (weft_api_upstream_submit(api, &call->jobs[i].upstream) == WEFT_OK) continue;
-        fail(call, 500, 0, NULL, "out of memory");
+        if (weft_api_upstream_submit(api, &call->jobs[i].upstream)) {
+            fail(call, 500, 0, NULL, "out of memory");
+            return;
+        }
+        api->n_background_jobs += call->asker.is_background;
+    }
+}
+
+static void submit_in_turn(weft_api_call *call, uint64_t now_us) {
+    if (!wefti_api_must_line_up(call)) {
+        submit(call, now_us);
         return;
     }
+    wefti_api_line_up(call);
+    call->state = WEFT_API_CALL_WAITING;
 }
 
 /* Of which a short body may make much. */
@@ -507,7 +527,7 @@ void weft_api_call_start(weft_api_call *call, uint64_t now_us) {
     } else if (weft_api_call_is_late(call, now_us)) {
         fail(call, 504, 0, "request_timeout", "the request took too long");
     } else {
-        submit(call, now_us);
+        submit_in_turn(call, now_us);
     }
 }
 
@@ -517,8 +537,10 @@ void weft_api_calls_unpark(struct weft_api_state *api, uint64_t now_us) {
     if (weft_api_why_not(api, now_ms) && weft_api_is_back_soon(api, now_ms)) return;
     while ((call = TAILQ_FIRST(&api->parked))) {
         wefti_api_unpark(call);
-        submit(call, now_us);
+        submit_in_turn(call, now_us);
     }
+    while ((call = wefti_api_next_in_line(api)))
+        submit(call, now_us);
 }
 
 /* ------------------------------------------------------------------ what the scheduler says --- */
@@ -666,7 +688,7 @@ static void end_choice(struct choice *choice, uint64_t now_us) {
     count_choice(choice, choice->end, now_us);
     wefti_api_scan_fini(&choice->scan);
     if (++job->n_ended < job->n_choices) return;
-    weft_api_upstream_close(call->api, &job->upstream);
+    close_job(job);
     if (++call->n_jobs_ended < call->n_jobs) return;
     wefti_api_rank_choices(call);
     if (wefti_api_make_scores(call)) {

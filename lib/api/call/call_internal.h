@@ -91,9 +91,10 @@ struct weft_api_call {
 
     const weft_api_kind *kind;
     enum weft_api_call_state state;
-    TAILQ_ENTRY(weft_api_call) parked_entry; /* in the state's queue, while it is parked */
+    TAILQ_ENTRY(weft_api_call) parked_entry; /* while it is parked, or in line */
     struct weft_api_parked_tenant
         *parked_tenant; /* not NULL: WAITING for the scheduler itself, and without jobs */
+    bool is_in_line;    /* the same for one in the background that waits for others */
     bool accepted;      /* the scheduler took it */
     bool uses_adapters; /* counted with each of its adapters */
     bool is_placed;     /* one of several schedulers got a job of it */

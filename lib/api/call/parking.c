@@ -4,6 +4,7 @@
 
 #include "api/api.h"
 #include "base/check.h"
+#include "base/minmax.h"
 #include "call/call_internal.h"
 
 struct weft_api_parked_tenant {
@@ -77,4 +78,38 @@ void wefti_api_unpark(weft_api_call *call) {
     WEFT_ASSERT(tenant->n_prompts == 0);
     LIST_REMOVE(tenant, entry);
     free(tenant);
+}
+
+/* ------------------------------------------------------------------------------ the background --- */
+
+static bool has_room(const struct weft_api_state *api, const weft_api_call *call) {
+    const struct weft_model_info *model = &api->upstream.snapshot.model;
+    uint64_t n_running = weft_min_u32(model->max_seqs, model->max_batched_tokens);
+    uint64_t n_open = api->n_background_jobs;
+    return n_open == 0 || n_open + call->params.n_prompts <= 2 * n_running;
+}
+
+bool wefti_api_must_line_up(const weft_api_call *call) {
+    const struct weft_api_state *api = call->api;
+    if (!call->asker.is_background) return false;
+    return !TAILQ_EMPTY(&api->background) || !has_room(api, call);
+}
+
+void wefti_api_line_up(weft_api_call *call) {
+    WEFT_ASSERT(call->asker.is_background && !call->is_in_line && call->n_jobs == 0);
+    call->is_in_line = true;
+    TAILQ_INSERT_TAIL(&call->api->background, call, parked_entry);
+}
+
+void wefti_api_leave_line(weft_api_call *call) {
+    WEFT_ASSERT(call->is_in_line && !call->parked_tenant);
+    call->is_in_line = false;
+    TAILQ_REMOVE(&call->api->background, call, parked_entry);
+}
+
+weft_api_call *wefti_api_next_in_line(struct weft_api_state *api) {
+    weft_api_call *call = TAILQ_FIRST(&api->background);
+    if (!call || !has_room(api, call)) return NULL;
+    wefti_api_leave_line(call);
+    return call;
 }

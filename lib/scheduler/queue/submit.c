@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "base/check.h"
+#include "base/minmax.h"
 
 /* Resumed requests pass the queue's bound; this is the bound of everything together. */
 #define REQUESTS_MAX (2u * WEFT_QUEUE_MAX)
@@ -231,10 +232,17 @@ static enum weft_reject check_deadline(const weft_sched *sched, const struct wef
     return WEFT_REJECT_DEADLINE;
 }
 
-/* Those in the background take no place of the queue from others. Twice as many as can run keep the worker busy. */
+/* Those in the background take no place of the queue from others. There are as many places again, so that whatever
+ * prompts one request may have, they have room once they are alone; and twice as many as can run, which keep the
+ * worker busy. */
+static uint32_t background_max(const weft_sched *sched) {
+    uint32_t n_queue = sched->options.max_queue;
+    return sched->running_max + weft_max_u32(n_queue, sched->running_max);
+}
+
 static enum weft_reject check_background(const weft_sched *sched, uint32_t *retry_ms_out,
                                          struct weft_errmsg *why) {
-    if (sched->n_background < 2 * sched->running_max) return WEFT_REJECT_NONE;
+    if (sched->n_background < background_max(sched)) return WEFT_REJECT_NONE;
     *retry_ms_out = RETRY_MIN_MS;
     (void)weft_err_set(why, WEFT_E_FULL,
                        "%u requests are in the background already, which is the limit",
