@@ -149,6 +149,38 @@ static void a_line_is_read(void **state) {
     weft_api_batch_line_fini(&line);
 }
 
+static int n_values;
+
+static void *count_malloc(size_t n) {
+    n_values++;
+    return malloc(n);
+}
+
+static void count_free(void *at) {
+    n_values -= at != NULL;
+    free(at);
+}
+
+/* Many lines are held at once, and the tree of one takes many times what its text does. */
+static void a_line_that_was_read_holds_two_texts_and_no_tree(void **state) {
+    (void)state;
+    struct weft_api_batch_line line;
+    struct weft_api_batch_fault fault;
+    static const char text[] =
+        "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\","
+        "\"zz\":[0,0,0,0],\"body\":{\"prompt\":[1,2,3]}}";
+    json_malloc_t old_malloc;
+    json_free_t old_free;
+    json_get_alloc_funcs(&old_malloc, &old_free);
+    json_set_alloc_funcs(count_malloc, count_free);
+    assert_true(weft_api_batch_line_read(STR(text), NULL, &line, &fault));
+    assert_int_equal(n_values, 1); /* the body */
+    assert_string_equal(line.body, "{\"prompt\":[1,2,3]}");
+    assert_true(WEFT_STR_IS(line.custom_id, "a"));
+    json_set_alloc_funcs(old_malloc, old_free);
+    weft_api_batch_line_fini(&line);
+}
+
 static void a_bad_line_has_a_code(void **state) {
     (void)state;
     static const struct {
@@ -229,6 +261,7 @@ int main(void) {
         cmocka_unit_test(a_stored_file_comes_back),
         cmocka_unit_test(what_is_over_stays_so),
         cmocka_unit_test(a_line_is_read),
+        cmocka_unit_test(a_line_that_was_read_holds_two_texts_and_no_tree),
         cmocka_unit_test(a_bad_line_has_a_code),
         cmocka_unit_test(lines_are_told_apart),
         cmocka_unit_test(an_answer_tells_which_line_it_is_to),

@@ -255,8 +255,12 @@ static weft_err read_line(struct batch_run *run, struct batch_item *item, struct
 
 void wefti_batch_read_in_thread(struct batch_op *op) {
     struct run_read *read = (struct run_read *)op;
-    for (uint32_t i = 0; i < read->n && !op->err; i++)
-        op->err = read_line(read->run, read->items[i], &op->why);
+    uint64_t n_bytes = 0;
+    while (read->n_read < read->n && !op->err && n_bytes <= read->n_bytes_max) {
+        struct batch_item *item = read->items[read->n_read++];
+        op->err = read_line(read->run, item, &op->why);
+        n_bytes += item->line.n_body;
+    }
 }
 
 void wefti_batch_write_in_thread(struct batch_op *op) {

@@ -45,6 +45,7 @@ static void drop_item(struct batch_item *item) {
     run->n_items--;
     all->n_items--;
     weft_api_batch_line_fini(&item->line);
+    weft_api_release(&all->server->api, item->n_held);
     free(item);
 }
 
@@ -144,6 +145,8 @@ static bool begin_call(struct batch_item *item) {
     struct server *server = run->all->server;
     uint64_t cost = weft_api_cost(item->line.n_body);
     struct weft_buf body;
+    weft_api_release(&server->api, item->n_held);
+    item->n_held = 0;
     if (!weft_api_hold(&server->api, cost)) return false;
     weft_buf_init(&body, server->config.max_body_bytes);
     weft_buf_add(&body, item->line.body, item->line.n_body);
@@ -210,13 +213,13 @@ static uint32_t n_wanted(const struct batch_run *run) {
 static void after_read(struct batch_op *op) {
     struct run_read *read = (struct run_read *)op;
     struct batch_run *run = read->run;
-    uint32_t n = read->n;
-    WEFT_ASSERT(run->is_reading && n > 0);
+    uint32_t n = read->n, n_read = read->n_read;
+    WEFT_ASSERT(run->is_reading && n > 0 && n_read <= n);
     run->is_reading = false;
-    read->n = 0;
+    read->n = read->n_read = 0;
     if (op->err) weft_warn("batch %s: %s", run->batch.id, op->why.text);
     for (uint32_t i = 0; i < n; i++) {
-        if (op->err || !may_ask(run))
+        if (op->err || i >= n_read || !may_ask(run))
             put_back(read->items[i], op->err ? AGAIN_MS : 0);
         else
             begin_item(read->items[i]);
@@ -236,10 +239,22 @@ static struct batch_item *new_item(struct batch_run *run, uint32_t idx) {
     return item;
 }
 
+/* Room for a line's text before it is read. Half of the budget is for those who wait for their answers. */
+static bool hold_line(struct batch_item *item) {
+    struct weft_api_state *api = &item->run->all->server->api;
+    uint64_t n = item->run->places[item->idx].n_bytes, n_most = api->settings.max_body_bytes;
+    uint64_t cost =
+        weft_api_cost(n < n_most ? n : n_most); /* what is over that is around the body */
+    if (api->held_bytes + cost > api->held_max / 2 || !weft_api_hold(api, cost)) return false;
+    item->n_held = cost;
+    return true;
+}
+
 static void read_more(struct batch_run *run) {
     struct run_read *read = &run->read;
     uint32_t most = n_wanted(run);
     if (most > READ_LINES_MAX) most = READ_LINES_MAX;
+    read->n_bytes_max = 0;
     while (read->n < most && run->next < run->n_places) {
         if (run->places[run->next].is_taken) {
             run->next++;
@@ -247,6 +262,11 @@ static void read_more(struct batch_run *run) {
         }
         struct batch_item *item = new_item(run, run->next);
         if (!item) break;
+        if (!hold_line(item)) {
+            put_back(item, 0);
+            break;
+        }
+        read->n_bytes_max += run->places[item->idx].n_bytes;
         read->items[read->n++] = item;
     }
     if (read->n == 0) return;

@@ -33,6 +33,7 @@ struct batch_item { /* a line that is under way */
     struct batch_run *run;
     uint32_t idx;
     bool is_ready;
+    uint64_t n_held; /* for its text, of the budget for bodies, until its call holds its own */
     struct weft_api_batch_line line;
     bool is_fair; /* else: */
     struct weft_api_batch_fault fault;
@@ -43,7 +44,8 @@ struct batch_item { /* a line that is under way */
 struct run_read {       /* lines being read */
     struct batch_op op; /* first */
     struct batch_run *run;
-    uint32_t n;
+    uint32_t n, n_read; /* of `items`; all of them, or as many as found room: */
+    uint64_t n_bytes_max;
     struct batch_item *items[READ_LINES_MAX];
 };
 

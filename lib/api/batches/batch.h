@@ -106,11 +106,11 @@ bool weft_api_batch_parse(struct weft_str body, struct weft_api_batch *batch_out
 /* --------------------------------------------------------------------------------------- lines --- */
 
 struct weft_api_batch_line {
-    struct weft_str custom_id; /* of `json` */
+    struct weft_str custom_id; /* its bytes: */
+    char *name;                /* owned */
     const weft_api_kind *kind;
-    char *body; /* owned */
+    char *body; /* owned: JSON again, no tree of it, which takes many times the memory */
     size_t n_body;
-    void *json; /* owned */
 };
 
 /* A fault of a line, with OpenAI's code. */

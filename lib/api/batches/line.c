@@ -15,6 +15,7 @@
 
 #define VALUES_MAX (2u << 20) /* as of a request's body */
 #define DEPTH_MAX 66
+#define NAME_BYTES_MAX 512
 #define ID_HEAD "{\"id\":\"batch_req_"
 
 const weft_api_kind *wefti_api_batch_kind(struct weft_str path) {
@@ -58,21 +59,24 @@ static bool read_body(json_t *body, struct weft_api_batch_line *line,
     return true;
 }
 
-bool weft_api_batch_line_read(struct weft_str text, const char *endpoint,
-                              struct weft_api_batch_line *line,
-                              struct weft_api_batch_fault *fault) {
-    memset(line, 0, sizeof *line);
-    json_error_t where;
-    json_t *o = NULL;
-    if (weft_json_within(text.data, text.len, VALUES_MAX, DEPTH_MAX))
-        o = json_loadb(text.data, text.len, JSON_ALLOW_NUL, &where);
-    line->json = o;
-    if (!json_is_object(o))
-        return fail(fault, "invalid_json_line", NULL, "this line is no JSON object");
-    line->custom_id = text_of(o, "custom_id");
-    if (!line->custom_id.data || line->custom_id.len > 512)
+static bool read_name(const json_t *o, struct weft_api_batch_line *line,
+                      struct weft_api_batch_fault *fault) {
+    struct weft_str name = text_of(o, "custom_id");
+    if (!name.data || name.len > NAME_BYTES_MAX)
         return fail(fault, "missing_required_parameter", "custom_id",
                     "'custom_id' must be a text of at most 512 bytes");
+    line->name = malloc(name.len + 1);
+    if (!line->name) return fail(fault, "server_error", NULL, "out of memory");
+    memcpy(line->name, name.data, name.len);
+    line->custom_id = (struct weft_str){line->name, name.len};
+    return true;
+}
+
+static bool read_object(json_t *o, const char *endpoint, struct weft_api_batch_line *line,
+                        struct weft_api_batch_fault *fault) {
+    if (!json_is_object(o))
+        return fail(fault, "invalid_json_line", NULL, "this line is no JSON object");
+    if (!read_name(o, line, fault)) return false;
     struct weft_str method = text_of(o, "method"), url = text_of(o, "url");
     if (!WEFT_STR_IS(method, "POST"))
         return fail(fault, "invalid_method", "method", "'method' must be \"POST\"");
@@ -84,8 +88,21 @@ bool weft_api_batch_line_read(struct weft_str text, const char *endpoint,
     return read_body(json_object_get(o, "body"), line, fault);
 }
 
+bool weft_api_batch_line_read(struct weft_str text, const char *endpoint,
+                              struct weft_api_batch_line *line,
+                              struct weft_api_batch_fault *fault) {
+    memset(line, 0, sizeof *line);
+    json_error_t where;
+    json_t *o = NULL;
+    if (weft_json_within(text.data, text.len, VALUES_MAX, DEPTH_MAX))
+        o = json_loadb(text.data, text.len, JSON_ALLOW_NUL, &where);
+    bool is_fair = read_object(o, endpoint, line, fault);
+    json_decref(o);
+    return is_fair;
+}
+
 void weft_api_batch_line_fini(struct weft_api_batch_line *line) {
-    json_decref(line->json);
+    free(line->name);
     free(line->body);
     memset(line, 0, sizeof *line);
 }
