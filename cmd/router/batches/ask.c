@@ -41,7 +41,7 @@ struct batch_ask {
     int fd; /* of a download, too; -1: none */
 
     /* What it holds. */
-    struct stored_file *stored;
+    char used[WEFT_API_STORED_ID_BYTES]; /* a file; "": none */
     struct weft_api_batch batch;
 
     uint64_t n_sent; /* of a download */
@@ -165,7 +165,7 @@ static void list_batches(struct batch_ask *ask) {
 static void ask_free(struct batch_ask *ask) {
     WEFT_ASSERT(!ask->owner && ask->all->upload_bytes >= ask->n_reserved);
     if (ask->fd >= 0) (void)close(ask->fd);
-    if (ask->stored) ask->stored->n_users--;
+    if (ask->used[0]) wefti_batch_let_go(&ask->all->store, ask->used);
     ask->all->upload_bytes -= ask->n_reserved;
     weft_buf_fini(&ask->pending);
     weft_buf_fini(&ask->writing);
@@ -381,8 +381,8 @@ static void drop_in_thread(struct batch_op *op) {
 
 static void after_drop(struct batch_op *op) {
     struct batch_ask *ask = ask_of(op);
-    struct stored_file *stored = ask->stored;
-    ask->stored = NULL;
+    struct stored_file *stored = wefti_batch_find_any_file(&ask->all->store, ask->used);
+    ask->used[0] = '\0';
     WEFT_ASSERT(stored && stored->is_going && stored->n_users == 1);
     stored->is_going = false;
     stored->n_users--;
@@ -397,6 +397,12 @@ static void after_drop(struct batch_op *op) {
     answered(ask);
 }
 
+static void use(struct batch_ask *ask, struct stored_file *stored) {
+    WEFT_ASSERT(!ask->used[0]);
+    stored->n_users++;
+    memcpy(ask->used, stored->file.id, sizeof ask->used);
+}
+
 static void drop_file(struct batch_ask *ask, struct stored_file *stored) {
     if (stored->n_users > 0) {
         refuse(ask, 409, "id", "file_in_use",
@@ -404,8 +410,7 @@ static void drop_file(struct batch_ask *ask, struct stored_file *stored) {
         return;
     }
     stored->is_going = true;
-    stored->n_users++;
-    ask->stored = stored;
+    use(ask, stored);
     begin_op(ask, drop_in_thread, after_drop);
 }
 
@@ -452,8 +457,7 @@ enum ask_piece wefti_ask_piece(struct batch_ask *ask, struct weft_buf *out) {
 }
 
 static void send_file(struct batch_ask *ask, struct stored_file *stored) {
-    stored->n_users++;
-    ask->stored = stored;
+    use(ask, stored);
     ask->file = stored->file;
     begin_op(ask, read_in_thread, after_piece);
 }
@@ -472,7 +476,7 @@ static void after_new(struct batch_op *op) {
     const struct stored_batch *stored = op->err ? NULL : wefti_batch_add(&all->store, &ask->batch);
     if (stored) {
         ask->batch.metadata = NULL; /* the store's from here on, */
-        ask->stored = NULL;         /* and it holds the file */
+        ask->used[0] = '\0';        /* and it holds the file */
         tell_batch(ask, &stored->batch);
         wefti_batch_runs_start(all);
     } else if (op->err) {
@@ -498,8 +502,7 @@ static void make_batch(struct batch_ask *ask, const struct weft_buf *body) {
     } else if (store->n_batches >= WEFT_BATCHES_MAX) {
         refuse(ask, 503, NULL, "store_full", "too many batches are kept, try again later");
     } else {
-        input->n_users++;
-        ask->stored = input;
+        use(ask, input);
         begin_op(ask, keep_batch_in_thread, after_new);
     }
 }

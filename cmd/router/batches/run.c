@@ -362,8 +362,7 @@ static void finish(struct batch_run *run) {
     batch->metadata = metadata;
     batch->errors = run->faults;
     run->faults = NULL;
-    struct stored_file *input = wefti_batch_find_file(&all->store, batch->tenant, batch->input);
-    if (input && input->n_users > 0) input->n_users--;
+    wefti_batch_let_go(&all->store, batch->input);
     all->store.bytes -= run->n_counted;
     run->n_counted = 0;
     const bool has[] = {batch->has_output, batch->has_error};

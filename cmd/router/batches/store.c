@@ -243,6 +243,19 @@ struct stored_file *wefti_batch_find_file(const struct batch_store *store, uint6
     return NULL;
 }
 
+struct stored_file *wefti_batch_find_any_file(const struct batch_store *store, const char *id) {
+    struct stored_file *stored;
+    TAILQ_FOREACH(stored, &store->files, entry) {
+        if (strcmp(stored->file.id, id) == 0) return stored;
+    }
+    return NULL;
+}
+
+void wefti_batch_let_go(const struct batch_store *store, const char *id) {
+    struct stored_file *stored = wefti_batch_find_any_file(store, id);
+    if (stored && stored->n_users > 0) stored->n_users--;
+}
+
 struct stored_batch *wefti_batch_find(const struct batch_store *store, uint64_t tenant,
                                       const char *id) {
     struct stored_batch *stored;

@@ -29,7 +29,7 @@
 struct stored_file {
     TAILQ_ENTRY(stored_file) entry;
     struct weft_api_file file;
-    uint32_t n_users; /* batches that read it, downloads */
+    uint32_t n_users; /* batches that read it, and requests, which know it by its id: the store may close first */
     bool is_going;    /* its removal is under way */
 };
 
@@ -70,6 +70,10 @@ WEFT_MUST_CHECK weft_err wefti_batch_store_open_in_thread(struct batch_store *st
 /* Another tenant's are not there. NULL: there is none. */
 struct stored_file *wefti_batch_find_file(const struct batch_store *store, uint64_t tenant,
                                           const char *id);
+/* Whosever it is, on its way out or not. */
+struct stored_file *wefti_batch_find_any_file(const struct batch_store *store, const char *id);
+/* Ends a use of a file, unless it went with the store. */
+void wefti_batch_let_go(const struct batch_store *store, const char *id);
 struct stored_batch *wefti_batch_find(const struct batch_store *store, uint64_t tenant,
                                       const char *id);
 
