@@ -304,6 +304,45 @@ def test_a_full_disk_makes_a_batch_wait_and_nobody_else():
         assert server.children()["router"] == pid
 
 
+def send_form(server, data):
+    """A connection on which a form with `data` began, and what ends the form."""
+    form = (b"--e\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n"
+            b"--e\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\n")
+    end = b"\r\n--e--\r\n"
+    conn = server.connect()
+    conn.putrequest("POST", "/v1/files")
+    conn.putheader("Content-Type", "multipart/form-data; boundary=e")
+    conn.putheader("Content-Length", str(len(form) + len(data) + len(end)))
+    conn.endheaders(form + data)
+    return conn, end
+
+
+def test_what_is_on_its_way_when_a_server_is_replaced_is_whole_or_refused():
+    data = b"x" * (24 << 20)  # more than sockets keep
+    with tempfile.TemporaryDirectory() as folder, Server("--batch-store", folder, check_idle=False) as old:
+        file_id = upload(old, data).json["id"]
+        download = old.connect()
+        download.request("GET", f"/v1/files/{file_id}/content")
+        reply = download.getresponse()
+        uploads = [send_form(old, b"y" * n) for n in (10, 1 << 20)]
+        harness.wait_until("the long one to be on the disk", lambda: [
+            name for name in os.listdir(os.path.join(folder, "files")) if name.endswith(".part")])
+        with Server("--port", str(old.port), "--rpc-port", str(old.rpc_port), "--replace",
+                    "--batch-store", folder) as new:
+            harness.wait_until("the store to be the new one's", lambda: new.get("/v1/files").status == 200)
+            for conn, end in uploads:
+                conn.send(end)
+                late = conn.getresponse()
+                assert late.status == 503 and late.headers["Retry-After"], late.read()
+                assert json.loads(late.read())["error"]["code"] == "not_serving"
+                conn.close()
+            assert reply.read() == data
+            download.close()
+            assert old.proc.wait(harness.LIMIT_S) == 0
+            names = {name.split(".")[0] for name in os.listdir(os.path.join(folder, "files"))}
+            assert names == {file_id} == {one["id"] for one in new.get("/v1/files").json["data"]}, names
+
+
 def test_one_process_has_a_store_and_old_files_go():
     with tempfile.TemporaryDirectory() as folder:
         with Server("--batch-store", folder) as first, Server("--batch-store", folder) as second:

@@ -73,6 +73,18 @@ static void refuse_missing(struct batch_ask *ask, bool is_file, const char *id) 
     refuse(ask, 404, "id", "not_found", text);
 }
 
+/* True: the store is another process's, or nobody's yet. What a request that came earlier still brings is refused,
+ * too: the folder is not to be written to any more. */
+static bool refuse_closed(struct batch_ask *ask) {
+    enum batches_state state = ask->all->state;
+    if (state == BATCHES_OPEN) return false;
+    refuse(ask, 503, NULL, "not_serving",
+           state == BATCHES_LEAVING || state == BATCHES_LEFT
+               ? "the server ends, and keeps no files and batches any more"
+               : "files and batches are not there yet, try again later");
+    return true;
+}
+
 /* A disk that says no. */
 static void refuse_for_disk(struct batch_ask *ask) {
     bool is_full = ask->op.err == WEFT_E_FULL;
@@ -267,7 +279,7 @@ static void after_keep(struct batch_op *op) {
 static void after_write(struct batch_op *op);
 
 static void pump_upload(struct batch_ask *ask) {
-    if (ask->in_thread || ask->state == ASK_ANSWERED) return;
+    if (ask->in_thread || ask->state == ASK_ANSWERED || refuse_closed(ask)) return;
     if (!ask->is_whole && ask->pending.len < ASK_PENDING_BYTES) return;
     ask->writing = ask->pending;
     weft_buf_init(&ask->pending, 8 * ASK_PENDING_BYTES);
@@ -317,7 +329,7 @@ static bool take_file(void *to, const char *bytes, size_t n) {
 bool wefti_ask_take(void *to, const char *bytes, size_t n) {
     struct batch_ask *ask = to;
     struct weft_errmsg why = {""};
-    if (ask->state == ASK_ANSWERED) return false;
+    if (ask->state == ASK_ANSWERED || refuse_closed(ask)) return false;
     weft_err err = weft_api_multipart_more(ask->form, bytes, n, &why);
     if (err && err != WEFT_E_CLOSED) refuse(ask, 400, "file", "invalid_form", why.text);
     pump_upload(ask);
@@ -558,7 +570,7 @@ static void go_batch(struct batch_ask *ask) {
 }
 
 void wefti_ask_go(struct batch_ask *ask, const struct weft_buf *body) {
-    if (ask->state == ASK_ANSWERED) return;
+    if (ask->state == ASK_ANSWERED || refuse_closed(ask)) return;
     switch (ask->what.op) {
     case WEFT_API_ASK_NONE:
         break;
@@ -600,13 +612,7 @@ struct batch_ask *wefti_ask_new(struct batches *all, const struct weft_api_http 
     weft_buf_init(&ask->writing, 8 * ASK_PENDING_BYTES);
     weft_buf_init(&ask->answer.body, LIST_BYTES_MAX);
     weft_buf_init(&ask->answer.extra, OBJECT_BYTES_MAX);
-    if (all->state != BATCHES_OPEN)
-        refuse(ask, 503, NULL, "not_serving",
-               all->state == BATCHES_LEAVING || all->state == BATCHES_LEFT
-                   ? "the server ends, and keeps no files and batches any more"
-                   : "files and batches are not there yet, try again later");
-    else if (wefti_ask_is_upload(ask))
-        begin_upload(ask, http);
+    if (!refuse_closed(ask) && wefti_ask_is_upload(ask)) begin_upload(ask, http);
     return ask;
 }
 
