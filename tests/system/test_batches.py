@@ -304,6 +304,34 @@ def test_a_full_disk_makes_a_batch_wait_and_nobody_else():
         assert server.children()["router"] == pid
 
 
+def test_a_batch_that_waits_for_room_can_be_ended_and_so_can_its_server():
+    lines = [line(i, max_tokens=30, logprobs=5, ignore_eos=True) for i in range(N_LINES)]
+    flags = ("--batch-store-size", "64KiB", "--max-num-seqs", "8")
+    with tempfile.TemporaryDirectory() as folder, Server("--batch-store", folder, *flags) as server:
+        batch = begin(server, lines)
+        harness.wait_until("answers to have no room",
+                           lambda: any("batches wait for room" in one for one in server.lines))
+        assert server.post(f"/v1/batches/{batch['id']}/cancel", {}).json["status"] == "cancelling"
+        batch = ended(server, batch, "cancelled")
+        n = batch["request_counts"]["completed"]
+        assert n < N_LINES and len(content(server, batch["output_file_id"])) == n, batch
+        for file in server.get("/v1/files").json["data"]:
+            assert server.request("DELETE", f"/v1/files/{file['id']}").status == 200
+        batch = ended(server, begin(server, lines, completion_window="3s"), "expired")
+        answers = content(server, batch["output_file_id"]) + content(server, batch["error_file_id"])
+        assert sorted(one["custom_id"] for one in answers) == sorted(one["custom_id"] for one in lines)
+        for file in server.get("/v1/files").json["data"]:
+            assert server.request("DELETE", f"/v1/files/{file['id']}").status == 200
+        batch = begin(server, lines)
+
+        def waits():
+            before = look(server, batch)["request_counts"]
+            time.sleep(0.3)
+            return before["completed"] > 0 and look(server, batch)["request_counts"] == before
+        harness.wait_until("it to wait again", waits)
+    assert not any("gave up" in one for one in server.lines), server.lines[-9:]
+
+
 def send_form(server, data):
     """A connection on which a form with `data` began, and what ends the form."""
     form = (b"--e\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n"

@@ -22,15 +22,16 @@ struct batch_run *wefti_batch_run_next(const struct batch_run *run) {
     return TAILQ_NEXT(run, entry);
 }
 
-bool wefti_batch_run_is_busy(const struct batch_run *run) {
-    return run->is_writing || run->pending[0].len || run->pending[1].len;
-}
-
 static bool has_answers(const struct batch_run *run) {
     bool has = false;
     for (int i = 0; i < N_ANSWERS; i++)
         has = has || run->pending[i].len > 0 || run->write.bytes[i].len > 0;
     return has;
+}
+
+/* Answers that wait for room may wait for days. */
+bool wefti_batch_run_is_busy(const struct batch_run *run) {
+    return run->is_writing || (has_answers(run) && !run->lacks_room);
 }
 
 /* --------------------------------------------------------------------------------------- items --- */
@@ -86,7 +87,6 @@ static void answer(struct batch_item *item, int status, const struct weft_buf *b
         return;
     }
     run->n_pending[which]++;
-    run->all->server->api.metrics.n_batch_lines[which]++;
     drop_item(item);
 }
 
@@ -279,6 +279,31 @@ static void read_more(struct batch_run *run) {
 
 /* ------------------------------------------------------------------------------------- writing --- */
 
+/* The lines of these answers have none any more. */
+static void take_back(struct batch_run *run, struct weft_buf *answers) {
+    struct weft_str rest = {answers->data, answers->len}, line;
+    uint32_t idx;
+    while (weft_api_batch_next_line(&rest, &line)) {
+        bool is_own = weft_api_batch_answered(line, run->batch.id, &idx);
+        WEFT_ASSERT(is_own && idx < run->n_places && run->places[idx].is_taken);
+        run->places[idx].is_taken = false;
+        if (idx < run->next) run->next = idx;
+    }
+    weft_buf_fini(answers);
+}
+
+/* A batch that is to end does not wait for room: what could not be written was not answered. */
+static void drop_answers(struct batch_run *run) {
+    WEFT_ASSERT(!run->is_writing);
+    for (int i = 0; i < N_ANSWERS; i++) {
+        take_back(run, &run->pending[i]);
+        take_back(run, &run->write.bytes[i]);
+        run->n_pending[i] = run->write.n[i] = 0;
+    }
+    run->lacks_room = false;
+    run->wait_until_ms = 0;
+}
+
 static void complain_of_room(struct batches *all, const char *why) {
     if (all->lacks_room) return;
     all->lacks_room = true;
@@ -291,6 +316,7 @@ static void after_write(struct batch_op *op) {
     struct batches *all = run->all;
     WEFT_ASSERT(run->is_writing && run->phase == RUN_ON);
     run->is_writing = false;
+    run->lacks_room = op->err != WEFT_OK;
     if (op->err) {
         run->wait_until_ms = weft_now_ms() + AGAIN_MS;
         complain_of_room(all, op->why.text);
@@ -300,6 +326,7 @@ static void after_write(struct batch_op *op) {
     for (int i = 0; i < N_ANSWERS; i++) {
         if (write->bytes[i].len > 0) continue;
         run->n_answers[i] += write->n[i];
+        all->server->api.metrics.n_batch_lines[i] += write->n[i];
         write->n[i] = 0;
     }
     all->store.bytes += run->n_bytes[0] + run->n_bytes[1] - run->n_counted;
@@ -322,7 +349,8 @@ static void write_answers(struct batch_run *run, uint64_t now_ms) {
         }
         n += write->bytes[i].len;
     }
-    if (all->store.bytes + n > all->store.bytes_max) {
+    run->lacks_room = all->store.bytes + n > all->store.bytes_max;
+    if (run->lacks_room) {
         run->wait_until_ms = now_ms + AGAIN_MS;
         complain_of_room(all, "--batch-store-size is used up");
         return;
@@ -455,6 +483,7 @@ void wefti_batch_run_pump(struct batch_run *run) {
     if (stops && !run->is_reading) drop_items(run);
     bool may_begin = now_ms >= run->wait_until_ms;
     if (!run->is_writing && may_begin && has_answers(run)) write_answers(run, now_ms);
+    if (stops && run->lacks_room && !run->is_writing) drop_answers(run);
     if (run->is_writing || has_answers(run)) {
         if (run->is_reading || stops || !may_begin) return;
     } else if (!run->is_reading && run->n_items == 0) {

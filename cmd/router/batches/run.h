@@ -84,6 +84,7 @@ struct batch_run {
     struct run_read read;   /* these two: the thread's while they are out */
     struct run_write write; /* after an error its bytes are still to be written */
     bool is_reading, is_writing;
+    bool lacks_room;        /* for the answers that it has */
     bool is_lost;           /* it is to be opened again */
     uint64_t n_counted;     /* bytes of its answers that the store counts */
     uint64_t wait_until_ms; /* before that nothing is begun */
