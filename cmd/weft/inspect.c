@@ -59,8 +59,8 @@ static void print_encoder(const struct weft_model_params *p) {
 }
 
 static void print_rope(const struct weft_model_params *p) {
-    static const char *const scalings[] = {"none", "linear",   "llama3",
-                                           "yarn", "longrope", "dynamic"};
+    static const char *const scalings[] = {"none",     "linear",  "llama3", "yarn",
+                                           "longrope", "dynamic", "ntk"};
     if (p->encoder.n_positions > 0) {
         printf("positions       %u learned\n", p->encoder.n_positions);
         return;

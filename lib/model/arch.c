@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "file.h"
 
+#define GTE (WEFTI_MODEL_ARCH_ENCODER | WEFTI_MODEL_ARCH_FUSED | WEFTI_MODEL_ARCH_FOLDER)
 static const struct wefti_model_arch archs[] = {
     {"llama", "llama", "LlamaForCausalLM", 0, 0, true},
     {"llama", "mistral", "MistralForCausalLM", WEFTI_MODEL_ARCH_WINDOW, 4096, true},
@@ -49,7 +50,12 @@ static const struct wefti_model_arch archs[] = {
      WEFTI_MODEL_ARCH_ENCODER | WEFTI_MODEL_ARCH_FUSED, 0, false},
     {"modern-bert", "modernbert", "ModernBertModel",
      WEFTI_MODEL_ARCH_ENCODER | WEFTI_MODEL_ARCH_FUSED, 0, false},
+    {"gte", "new", "NewModel", GTE, 0, false},
+    {"gte", "new", "NewForMaskedLM", GTE, 0, false},
+    {"gte", "new", "NewForSequenceClassification", GTE | WEFTI_MODEL_ARCH_HEAD, 0, false},
+    {"gte", "gte", "GteModel", GTE, 0, false}, /* Snowflake's name for it */
 };
+#undef GTE
 #define N_ARCHS (sizeof archs / sizeof archs[0])
 
 const struct wefti_model_arch *wefti_model_arch_of_class(const char *name) {
@@ -79,9 +85,15 @@ static const char *name_of(size_t i, enum wefti_model_arch_name kind) {
     return kind == WEFTI_MODEL_BY_TYPE ? archs[i].hf_type : archs[i].name;
 }
 
+static bool has_name(size_t i, enum wefti_model_arch_name kind) {
+    return kind != WEFTI_MODEL_BY_GGUF || !(archs[i].traits & WEFTI_MODEL_ARCH_FOLDER);
+}
+
+/* Of the classes of one type the first is listed. */
 static bool is_listed_before(size_t i, enum wefti_model_arch_name kind) {
+    enum wefti_model_arch_name by = kind == WEFTI_MODEL_BY_GGUF ? kind : WEFTI_MODEL_BY_TYPE;
     for (size_t before = 0; before < i; before++) {
-        if (strcmp(name_of(before, kind), name_of(i, kind)) == 0) return true;
+        if (strcmp(name_of(before, by), name_of(i, by)) == 0) return true;
     }
     return false;
 }
@@ -96,7 +108,7 @@ weft_err wefti_model_arch_refuse(const char *path, enum wefti_model_arch_name ki
     char list[480] = "";
     size_t at = 0;
     for (size_t i = 0; i < N_ARCHS && at < sizeof list; i++) {
-        if (is_listed_before(i, kind)) continue;
+        if (is_listed_before(i, kind) || !has_name(i, kind)) continue;
         int n = snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", name_of(i, kind));
         at += n > 0 ? (size_t)n : 0;
     }

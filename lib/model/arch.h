@@ -24,10 +24,11 @@ enum {
     WEFTI_MODEL_ARCH_WRAPPED = 1 << 15,     /* part of a larger model, whose rest is left out */
     WEFTI_MODEL_ARCH_ENCODER = 1 << 16,     /* tokens see what comes after them */
     WEFTI_MODEL_ARCH_HEAD = 1 << 17,        /* an encoder with a head that classifies */
+    WEFTI_MODEL_ARCH_FOLDER = 1 << 18,      /* no GGUF file has it */
 };
 
 struct wefti_model_arch {
-    const char *name;               /* general.architecture of GGUF files */
+    const char *name;               /* general.architecture of GGUF files, if there are such */
     const char *hf_type, *hf_class; /* model_type and architectures of config.json */
     unsigned traits;
     uint32_t window;            /* the default; 0: none */

@@ -1,5 +1,5 @@
 /* The tensors of encoders. Folders name them in the style of the library that each family was written with,
- * GGUF files in one: a table has all four. */
+ * GGUF files in one: a table has them all. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "params.h"
 #include "roles.h"
 
-enum style { STYLE_BERT, STYLE_NOMIC, STYLE_MODERN, STYLE_GGUF, STYLES };
+enum style { STYLE_BERT, STYLE_NOMIC, STYLE_MODERN, STYLE_GGUF, STYLE_GTE, STYLES };
 
 enum size { HIDDEN, HEADS, FFN, VOCAB, TYPES, POSITIONS, LABELS, N_SIZES };
 
@@ -39,7 +39,7 @@ struct role {
 };
 
 static const char *const layer_prefix[STYLES] = {"encoder.layer.", "encoder.layers.", "layers.",
-                                                 "blk."};
+                                                 "blk.", "encoder.layer."};
 
 #define AT(field) offsetof(struct weft_model_layer, field)
 static const struct role layer_roles[] = {
@@ -53,41 +53,58 @@ static const struct role layer_roles[] = {
      {HIDDEN},
      AT(attn_norm_bias),
      WITH_FIRST_NORM_BIAS},
-    {{"attention.self.query.weight", "attn.Wq.weight", "attn.Wq.weight", "attn_q.weight"},
+    {{"attention.self.query.weight", "attn.Wq.weight", "attn.Wq.weight", "attn_q.weight",
+      "attention.q_proj.weight"},
      2,
      {HEADS, HIDDEN},
      AT(wq),
      ALWAYS},
-    {{"attention.self.key.weight", "attn.Wk.weight", "attn.Wk.weight", "attn_k.weight"},
+    {{"attention.self.key.weight", "attn.Wk.weight", "attn.Wk.weight", "attn_k.weight",
+      "attention.k_proj.weight"},
      2,
      {HEADS, HIDDEN},
      AT(wk),
      ALWAYS},
-    {{"attention.self.value.weight", "attn.Wv.weight", "attn.Wv.weight", "attn_v.weight"},
+    {{"attention.self.value.weight", "attn.Wv.weight", "attn.Wv.weight", "attn_v.weight",
+      "attention.v_proj.weight"},
      2,
      {HEADS, HIDDEN},
      AT(wv),
      ALWAYS},
-    {{"attention.self.query.bias", NULL, NULL, "attn_q.bias"}, 1, {HEADS}, AT(bq), WITH_BIAS},
-    {{"attention.self.key.bias", NULL, NULL, "attn_k.bias"}, 1, {HEADS}, AT(bk), WITH_BIAS},
-    {{"attention.self.value.bias", NULL, NULL, "attn_v.bias"}, 1, {HEADS}, AT(bv), WITH_BIAS},
+    {{"attention.self.query.bias", NULL, NULL, "attn_q.bias", "attention.q_proj.bias"},
+     1,
+     {HEADS},
+     AT(bq),
+     WITH_BIAS},
+    {{"attention.self.key.bias", NULL, NULL, "attn_k.bias", "attention.k_proj.bias"},
+     1,
+     {HEADS},
+     AT(bk),
+     WITH_BIAS},
+    {{"attention.self.value.bias", NULL, NULL, "attn_v.bias", "attention.v_proj.bias"},
+     1,
+     {HEADS},
+     AT(bv),
+     WITH_BIAS},
     {{"attention.output.dense.weight", "attn.out_proj.weight", "attn.Wo.weight",
-      "attn_output.weight"},
+      "attn_output.weight", "attention.o_proj.weight"},
      2,
      {HIDDEN, HEADS},
      AT(wo),
      ALWAYS},
-    {{"attention.output.dense.bias", NULL, NULL, "attn_output.bias"},
+    {{"attention.output.dense.bias", NULL, NULL, "attn_output.bias", "attention.o_proj.bias"},
      1,
      {HIDDEN},
      AT(bo),
      WITH_BIAS},
-    {{"attention.output.LayerNorm.weight", "norm1.weight", NULL, "attn_output_norm.weight"},
+    {{"attention.output.LayerNorm.weight", "norm1.weight", NULL, "attn_output_norm.weight",
+      "attn_ln.weight"},
      1,
      {HIDDEN},
      AT(attn_sum_norm),
      WITH_SUM_NORMS},
-    {{"attention.output.LayerNorm.bias", "norm1.bias", NULL, "attn_output_norm.bias"},
+    {{"attention.output.LayerNorm.bias", "norm1.bias", NULL, "attn_output_norm.bias",
+      "attn_ln.bias"},
      1,
      {HIDDEN},
      AT(attn_sum_bias),
@@ -98,12 +115,12 @@ static const struct role layer_roles[] = {
      {HIDDEN},
      AT(ffn_norm_bias),
      WITH_NORMS_BIAS},
-    {{NULL, "mlp.fc12.weight", "mlp.Wi_gate.weight", "ffn_gate.weight"},
+    {{NULL, "mlp.fc12.weight", "mlp.Wi_gate.weight", "ffn_gate.weight", "mlp.gate_proj.weight"},
      2,
      {FFN, HIDDEN},
      AT(w_gate),
      WITH_GATE},
-    {{NULL, "mlp.fc11.weight", "mlp.Wi_up.weight", "ffn_up.weight"},
+    {{NULL, "mlp.fc11.weight", "mlp.Wi_up.weight", "ffn_up.weight", "mlp.up_proj.weight"},
      2,
      {FFN, HIDDEN},
      AT(w_up),
@@ -118,18 +135,23 @@ static const struct role layer_roles[] = {
      {FFN},
      AT(b_gate),
      WITHOUT_GATE_BIAS},
-    {{"output.dense.weight", "mlp.fc2.weight", "mlp.Wo.weight", "ffn_down.weight"},
+    {{"output.dense.weight", "mlp.fc2.weight", "mlp.Wo.weight", "ffn_down.weight",
+      "mlp.down_proj.weight"},
      2,
      {HIDDEN, FFN},
      AT(w_down),
      ALWAYS},
-    {{"output.dense.bias", NULL, NULL, "ffn_down.bias"}, 1, {HIDDEN}, AT(b_down), WITH_BIAS},
-    {{"output.LayerNorm.weight", "norm2.weight", NULL, "layer_output_norm.weight"},
+    {{"output.dense.bias", NULL, NULL, "ffn_down.bias", "mlp.down_proj.bias"},
+     1,
+     {HIDDEN},
+     AT(b_down),
+     WITH_BIAS},
+    {{"output.LayerNorm.weight", "norm2.weight", NULL, "layer_output_norm.weight", "mlp_ln.weight"},
      1,
      {HIDDEN},
      AT(ffn_sum_norm),
      WITH_SUM_NORMS},
-    {{"output.LayerNorm.bias", "norm2.bias", NULL, "layer_output_norm.bias"},
+    {{"output.LayerNorm.bias", "norm2.bias", NULL, "layer_output_norm.bias", "mlp_ln.bias"},
      1,
      {HIDDEN},
      AT(ffn_sum_bias),
@@ -140,13 +162,13 @@ static const struct role layer_roles[] = {
 #define AT(field) offsetof(weft_model, field)
 static const struct role model_roles[] = {
     {{"embeddings.word_embeddings.weight", "embeddings.word_embeddings.weight",
-      "embeddings.tok_embeddings.weight", "token_embd.weight"},
+      "embeddings.tok_embeddings.weight", "token_embd.weight", "embeddings.word_embeddings.weight"},
      2,
      {VOCAB, HIDDEN},
      AT(embedding),
      ALWAYS},
     {{"embeddings.token_type_embeddings.weight", "embeddings.token_type_embeddings.weight", NULL,
-      "token_types.weight"},
+      "token_types.weight", "embeddings.token_type_embeddings.weight"},
      2,
      {TYPES, HIDDEN},
      AT(encoder.types),
@@ -157,12 +179,13 @@ static const struct role model_roles[] = {
      AT(encoder.positions),
      WITH_POSITIONS},
     {{"embeddings.LayerNorm.weight", "emb_ln.weight", "embeddings.norm.weight",
-      "token_embd_norm.weight"},
+      "token_embd_norm.weight", "embeddings.LayerNorm.weight"},
      1,
      {HIDDEN},
      AT(encoder.embed_norm),
      ALWAYS},
-    {{"embeddings.LayerNorm.bias", "emb_ln.bias", "embeddings.norm.bias", "token_embd_norm.bias"},
+    {{"embeddings.LayerNorm.bias", "emb_ln.bias", "embeddings.norm.bias", "token_embd_norm.bias",
+      "embeddings.LayerNorm.bias"},
      1,
      {HIDDEN},
      AT(encoder.embed_bias),
@@ -181,18 +204,22 @@ static const struct role model_roles[] = {
 
 /* Two shapes of a head have the same sense: BERT's pooler and a matrix, XLM-RoBERTa's head. */
 static const struct role head_roles[][4] = {
-    {{{"pooler.dense.weight", NULL, NULL, "cls.weight"},
+    {{{"pooler.dense.weight", NULL, NULL, "cls.weight", "pooler.dense.weight"},
       2,
       {HIDDEN, HIDDEN},
       AT(encoder.dense),
       ALWAYS},
-     {{"pooler.dense.bias", NULL, NULL, "cls.bias"}, 1, {HIDDEN}, AT(encoder.dense_bias), ALWAYS},
-     {{"classifier.weight", NULL, NULL, "cls.output.weight"},
+     {{"pooler.dense.bias", NULL, NULL, "cls.bias", "pooler.dense.bias"},
+      1,
+      {HIDDEN},
+      AT(encoder.dense_bias),
+      ALWAYS},
+     {{"classifier.weight", NULL, NULL, "cls.output.weight", "classifier.weight"},
       2,
       {LABELS, HIDDEN},
       AT(encoder.classifier),
       ALWAYS},
-     {{"classifier.bias", NULL, NULL, "cls.output.bias"},
+     {{"classifier.bias", NULL, NULL, "cls.output.bias", "classifier.bias"},
       1,
       {LABELS},
       AT(encoder.labels_bias),
@@ -243,6 +270,7 @@ static enum style style_of(const struct wefti_model_resolver *r) {
     const char *arch = r->model->params.arch;
     if (r->format == WEFT_MODEL_GGUF) return STYLE_GGUF;
     if (strcmp(arch, "nomic-bert") == 0) return STYLE_NOMIC;
+    if (strcmp(arch, "gte") == 0) return STYLE_GTE;
     return strcmp(arch, "modern-bert") == 0 ? STYLE_MODERN : STYLE_BERT;
 }
 
@@ -322,11 +350,11 @@ static bool ends(const char *text, const char *suffix) {
     return len >= n && strcmp(text + len - n, suffix) == 0;
 }
 
-/* Tables of numbers that follow from the shape, BERT's pooler where nobody classifies, and what guessed words in
- * training. */
+/* Tables of numbers that follow from the shape, BERT's pooler where nobody classifies, what guessed words in
+ * training, and what weighs each token (gte-multilingual-base, for sparse vectors). */
 static bool is_idle(const char *name, bool has_head) {
     return ends(name, "position_ids") || begins(name, "cls.") || begins(name, "lm_head.") ||
-           (!has_head && begins(name, "pooler."));
+           (!has_head && (begins(name, "pooler.") || begins(name, "classifier.")));
 }
 
 /* TensorFlow's names for what norms multiply by and add: *name_io may be replaced. */
@@ -345,7 +373,7 @@ static bool rename_norm(char **name_io) {
 }
 
 weft_err wefti_model_clean_encoder(weft_model *model, const char *path, struct weft_errmsg *why) {
-    static const char *const prefixes[] = {"bert.", "roberta.", "model."};
+    static const char *const prefixes[] = {"bert.", "roberta.", "model.", "new."};
     size_t n = 0;
     weft_err err = WEFT_OK;
     free(model->by_name); /* of the names before */

@@ -171,6 +171,7 @@ enum weft_rope_scaling {
     WEFT_ROPE_YARN = 3,
     WEFT_ROPE_LONGROPE = 4, /* sequences with a long prompt have other frequencies */
     WEFT_ROPE_DYNAMIC = 5,  /* stretches what is longer than the context, so nothing here */
+    WEFT_ROPE_NTK = 6,      /* a larger base, and all pairs slower: GTE */
 };
 
 /* Layers with many feed-forward parts, of which each token takes a few: the router scores them all,

@@ -56,7 +56,7 @@ void wefti_model_params_set_encoder(struct weft_model_params *p) {
     WEFT_ASSERT(p->n_heads > 0 && p->n_hidden % p->n_heads == 0);
     p->n_kv_heads = p->n_heads;
     p->head_dim = p->rope_dim = p->n_hidden / p->n_heads;
-    p->rope_factor = 1;
+    if (p->rope_scaling == WEFT_ROPE_NONE) p->rope_factor = 1;
     p->pre_norms = !p->encoder.norms_sums;
     p->post_norms = false;
     for (uint32_t i = 0; i < p->n_layers && i < WEFT_LAYERS_MAX && p->encoder.n_positions > 0; i++)
@@ -187,7 +187,9 @@ static weft_err check_rope_scaling(const struct weft_model_params *p, const char
                             "%s: the RoPE scaling factor is %g; 1 to 1e6 are allowed", path,
                             p->rope_factor);
     }
-    if (p->rope_scaling == WEFT_ROPE_LINEAR || p->rope_scaling == WEFT_ROPE_DYNAMIC) return WEFT_OK;
+    if (p->rope_scaling == WEFT_ROPE_LINEAR || p->rope_scaling == WEFT_ROPE_DYNAMIC ||
+        p->rope_scaling == WEFT_ROPE_NTK)
+        return WEFT_OK;
     weft_err err = WEFT_OK;
     if (p->rope_scaling == WEFT_ROPE_LLAMA3) err = check_llama3(p, path, why);
     if (p->rope_scaling == WEFT_ROPE_YARN) err = check_yarn(p, path, why);

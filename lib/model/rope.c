@@ -1,7 +1,8 @@
 /* The angles by which positions turn q and k: one frequency per pair of elements, stretched in one
  * of the ways that models are trained with. As in Hugging Face, in double throughout.
  *
- * YaRN: Peng et al. 2023 (arXiv 2309.00071). LongRoPE: Ding et al. 2024 (arXiv 2402.13753). */
+ * YaRN: Peng et al. 2023 (arXiv 2309.00071). LongRoPE: Ding et al. 2024 (arXiv 2402.13753).
+ * NTK: Su 2023 (kexue.fm/archives/9706). */
 #include "model_internal.h"
 
 #include <math.h>
@@ -38,6 +39,13 @@ static double yarn_frequency(const struct weft_model_params *p, uint32_t pair, d
     return frequency / p->rope_factor * stretched + frequency * (1 - stretched);
 }
 
+/* The base grows by the factor f, as if the context did, and all pairs turn slower by f^(2/d), so that the
+ * slowest is stretched by f in all. Whatever the length: GTE's models were trained so. */
+static double ntk_frequency(const struct weft_model_params *p, uint32_t pair) {
+    double base = p->rope_theta * p->rope_factor;
+    return pow(base, -2.0 * pair / p->rope_dim) / pow(p->rope_factor, 2.0 / p->rope_dim);
+}
+
 static double scaled_frequency(const weft_model *model, bool is_long, uint32_t pair) {
     const struct weft_model_params *p = &model->params;
     double frequency = pow(p->rope_theta, -2.0 * pair / p->rope_dim);
@@ -56,6 +64,9 @@ static double scaled_frequency(const weft_model *model, bool is_long, uint32_t p
         break;
     case WEFT_ROPE_LONGROPE:
         frequency /= (is_long ? p->rope_long_factors : p->rope_short_factors)[pair];
+        break;
+    case WEFT_ROPE_NTK:
+        frequency = ntk_frequency(p, pair);
         break;
     }
     return model->rope_freqs ? frequency / (double)model->rope_freqs[pair] : frequency;

@@ -1,6 +1,6 @@
 /* Fused and stacked tensors, taken apart under the names that other models give the parts. A weight
- * is [out features, in features] row by row, so a part is a run of rows, and still a view into the
- * file; so is an expert's of a stack of all experts of a layer. Everything after this, packed files
+ * is [out features, in features] row by row, so a part is a run of rows (of a bias: of elements), and still a
+ * view into the file; so is an expert's of a stack of all experts of a layer. Everything after this, packed files
  * included, knows parts alone. */
 #include "model_internal.h"
 
@@ -22,26 +22,46 @@ enum { PARTS_MAX = 3 };
 
 static const struct fused {
     const char *names[2];
-    uint32_t n_parts;
+    uint32_t n_dims, n_parts;
     struct part parts[PARTS_MAX];
 } all_fused[] = {
     {{"self_attn.qkv_proj.weight", "attn_qkv.weight"},
+     2,
      3,
      {{{"self_attn.q_proj.weight", "attn_q.weight"}, ROWS_Q},
       {{"self_attn.k_proj.weight", "attn_k.weight"}, ROWS_KV},
       {{"self_attn.v_proj.weight", "attn_v.weight"}, ROWS_KV}}},
     {{"attn.Wqkv.weight", ""},
+     2,
      3,
      {{{"attn.Wq.weight", ""}, ROWS_Q},
       {{"attn.Wk.weight", ""}, ROWS_KV},
       {{"attn.Wv.weight", ""}, ROWS_KV}}},
     {{"mlp.Wi.weight", ""},
      2,
+     2,
      {{{"mlp.Wi_gate.weight", ""}, ROWS_FFN}, {{"mlp.Wi_up.weight", ""}, ROWS_FFN}}},
     {{"mlp.gate_up_proj.weight", "ffn_up.weight"},
      2,
+     2,
      {{{"mlp.gate_proj.weight", "ffn_gate.weight"}, ROWS_FFN},
       {{"mlp.up_proj.weight", "ffn_up.weight"}, ROWS_FFN}}},
+    {{"attention.qkv_proj.weight", ""},
+     2,
+     3,
+     {{{"attention.q_proj.weight", ""}, ROWS_Q},
+      {{"attention.k_proj.weight", ""}, ROWS_KV},
+      {{"attention.v_proj.weight", ""}, ROWS_KV}}},
+    {{"attention.qkv_proj.bias", ""},
+     1,
+     3,
+     {{{"attention.q_proj.bias", ""}, ROWS_Q},
+      {{"attention.k_proj.bias", ""}, ROWS_KV},
+      {{"attention.v_proj.bias", ""}, ROWS_KV}}},
+    {{"mlp.up_gate_proj.weight", ""},
+     2,
+     2,
+     {{{"mlp.up_proj.weight", ""}, ROWS_FFN}, {{"mlp.gate_proj.weight", ""}, ROWS_FFN}}},
 };
 
 static uint64_t n_rows(const struct weft_model_params *p, enum rows rows) {
@@ -53,10 +73,10 @@ static uint64_t n_rows(const struct weft_model_params *p, enum rows rows) {
  * begins otherwise. */
 static const char *after_layer_prefix(const char *name, enum weft_model_format format,
                                       size_t *prefix_len_out) {
-    static const char *const prefixes[2][3] = {{"model.layers.", "layers.", "encoder.layers."},
-                                               {"blk.", NULL, NULL}};
+    static const char *const prefixes[2][4] = {
+        {"model.layers.", "layers.", "encoder.layers.", "encoder.layer."}, {"blk."}};
     size_t len = 0;
-    for (size_t i = 0; i < 3 && prefixes[format][i] && len == 0; i++) {
+    for (size_t i = 0; i < 4 && prefixes[format][i] && len == 0; i++) {
         if (strncmp(name, prefixes[format][i], strlen(prefixes[format][i])) == 0)
             len = strlen(prefixes[format][i]);
     }
@@ -78,7 +98,8 @@ static const struct fused *find_fused(const struct weft_model_params *p,
         if (strcmp(name, fused->names[format]) != 0) continue;
         for (uint32_t part = 0; part < fused->n_parts; part++)
             rows += n_rows(p, fused->parts[part].rows);
-        if (rows > 0 && tensor->n_dims == 2 && tensor->dims[0] == rows && tensor->bytes % rows == 0)
+        if (rows > 0 && tensor->n_dims == fused->n_dims && tensor->dims[0] == rows &&
+            tensor->bytes % rows == 0)
             return fused;
     }
     return NULL;

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,6 +90,25 @@ static void families_are_told_apart_by_what_they_compute(void **state) {
          0,
          2048},
         {"modernbert-mean", {.is_on = 1, .gated = 1}, true, true, 9, 1024},
+        {"gte-cls",
+         {.is_on = 1, .norms_sums = 1, .norm_bias = 1, .bias = 1, .gated = 1},
+         true,
+         false,
+         0,
+         160},
+        {"gte-rerank",
+         {.is_on = 1,
+          .n_types = 1,
+          .norms_sums = 1,
+          .norm_bias = 1,
+          .bias = 1,
+          .gated = 1,
+          .has_head = 1,
+          .n_labels = 1},
+         true,
+         false,
+         0,
+         160},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         weft_model *model = open_model(cases[i].name);
@@ -114,6 +134,20 @@ static void layers_of_modernbert_differ_in_what_they_see(void **state) {
         assert_int_equal(weft_model_layers(model)[i].attn_norm != NULL, i > 0);
     }
     assert_true(p->rope_theta == 160000 && p->local_rope_theta == 10000);
+    weft_model_free(model);
+}
+
+static void rope_of_gte_is_stretched_whatever_the_length(void **state) {
+    (void)state;
+    struct weft_rope rope;
+    weft_model *model = open_model("gte-cls"); /* base 50000, by 8, heads of 16 */
+    weft_model_rope(model, false, false, &rope);
+    for (int i = 0; i < 8; i++) {
+        double want = pow(50000. * 8, -i / 8.) / pow(8, 1 / 8.);
+        assert_true(fabs(rope.inv_freq[i] / want - 1) < 1e-12);
+    }
+    assert_true(rope.magnitude == 1);
+    assert_int_equal(weft_model_long_prompt(model), UINT32_MAX);
     weft_model_free(model);
 }
 
@@ -173,6 +207,22 @@ static void what_would_compute_something_else_is_refused_by_name(void **state) {
         {"modernbert-mean", "{\"norm_bias\":true}", "norm.bias"},
         {"modernbert-mean", "{\"architectures\":[\"ModernBertForSequenceClassification\"]}",
          "ModernBertForSequenceClassification"},
+        {"gte-cls", "{\"logn_attention_scale\":true}", "logn_attention_scale"},
+        {"gte-cls", "{\"layer_norm_type\":\"rms_norm\"}", "layer_norm_type"},
+        {"gte-cls", "{\"position_embedding_type\":\"absolute\"}", "position_embedding_type"},
+        {"gte-cls", "{\"hidden_act\":\"silu\"}", "hidden_act"},
+        {"gte-cls", "{\"type_vocab_size\":1}", "token_type_embeddings"},
+        {"gte-cls", "{\"architectures\":[\"NewForSequenceClassification\"]}", "pooler.dense"},
+        {"gte-cls", "{\"architectures\":[\"NewForTokenClassification\"]}",
+         "NewForTokenClassification"},
+        {"gte-cls", "{\"model_type\":\"bert\"}", "model_type"},
+        {"gte-cls", "{\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}", "linear"},
+        {"gte-cls", "{\"rope_scaling\":{\"type\":\"ntk\",\"factor\":2,\"mixed_b\":0.6}}",
+         "mixed_b"},
+        {"gte-cls", "{\"rope_scaling\":{\"type\":\"ntk\"}}", "factor"},
+        {"gte-cls", "{\"rope_scaling\":{\"factor\":2}}", "no type"},
+        {"gte-cls", "{\"rope_scaling\":{\"type\":\"ntk\",\"factor\":0.5}}", "RoPE scaling factor"},
+        {"gte-cls", "{\"rope_scaling\":3}", "rope_scaling"},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         struct weft_errmsg why = {""};
@@ -205,6 +255,12 @@ static void options_that_are_served_are_read(void **state) {
          "{\"global_rope_theta\":null,\"local_rope_theta\":null,\"rope_parameters\":{"
          "\"full_attention\":{\"rope_theta\":5},\"sliding_attention\":{\"rope_theta\":7}}}",
          {.is_on = 1, .gated = 1}},
+        {"gte-cls",
+         "{\"architectures\":[\"GteModel\"],\"model_type\":\"gte\",\"rope_scaling\":null}",
+         {.is_on = 1, .norms_sums = 1, .norm_bias = 1, .bias = 1, .gated = 1}},
+        {"gte-cls",
+         "{\"architectures\":[\"NewForMaskedLM\"],\"unpad_inputs\":true}",
+         {.is_on = 1, .norms_sums = 1, .norm_bias = 1, .bias = 1, .gated = 1}},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         struct weft_errmsg why = {""};
@@ -223,6 +279,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(families_are_told_apart_by_what_they_compute),
         cmocka_unit_test(layers_of_modernbert_differ_in_what_they_see),
+        cmocka_unit_test(rope_of_gte_is_stretched_whatever_the_length),
         cmocka_unit_test(what_would_compute_something_else_is_refused_by_name),
         cmocka_unit_test(options_that_are_served_are_read),
     };

@@ -92,7 +92,8 @@ static weft_err check_kind(struct config *c) {
         return weft_err_set(c->why, WEFT_E_PROTO, "%s: has no general.architecture", c->path);
     }
     c->arch = wefti_model_arch_of_gguf(value);
-    if (!c->arch) return wefti_model_arch_refuse(c->path, WEFTI_MODEL_BY_GGUF, value, c->why);
+    if (!c->arch || c->arch->traits & WEFTI_MODEL_ARCH_FOLDER)
+        return wefti_model_arch_refuse(c->path, WEFTI_MODEL_BY_GGUF, value, c->why);
     if (weft_gguf_str(c->gguf, "general.type", &value) && !str_is(value, "model")) {
         return unsupported(c, "general.type", value);
     }

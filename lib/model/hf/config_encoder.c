@@ -1,4 +1,4 @@
-/* config.json of encoders: BERT and XLM-RoBERTa, nomic's BERT, ModernBERT. What would change the arithmetic
+/* config.json of encoders: BERT and XLM-RoBERTa, nomic's BERT, ModernBERT, GTE. What would change the arithmetic
  * and is not served is refused by name. */
 #include "config_hf.h"
 
@@ -185,6 +185,54 @@ static weft_err read_modern(const struct config *c, struct weft_model_params *p)
     return WEFT_OK;
 }
 
+/* "ntk" with a factor is all that its code knows, and of that the form without "mixed_b" all its models have. */
+static weft_err read_gte_rope(const struct config *c, struct weft_model_params *p) {
+    static const char key[] = "rope_scaling";
+    const json_t *scaling = get(c->root, key);
+    const char *type;
+    p->rope_theta = 10000;
+    weft_err err = get_double(c, c->root, "rope_theta", &p->rope_theta);
+    if (err || !scaling) return err;
+    if (!json_is_object(scaling)) return wrong_type(c, key, "an object");
+    err = get_text(c, scaling, "type", "", &type);
+    if (err) return err;
+    if (strcmp(type, "ntk") != 0) return unsupported(c, key, *type ? type : "no type");
+    if (get(scaling, "mixed_b")) return unsupported(c, key, "ntk with mixed_b");
+    if (!get(scaling, "factor"))
+        return weft_err_set(c->why, WEFT_E_PROTO, "%s: \"%s\" has no \"factor\"", c->path, key);
+    p->rope_scaling = WEFT_ROPE_NTK;
+    return get_double(c, scaling, "factor", &p->rope_factor);
+}
+
+/* How it is computed ("unpad_inputs", "use_memory_efficient_attention") changes nothing, and whether q, k and v
+ * are one tensor ("pack_qkv") shows in the file. */
+static weft_err read_gte(const struct config *c, struct weft_model_params *p) {
+    static const struct wanted flags[] = {{"logn_attention_scale", false, false}};
+    static const struct {
+        const char *key, *value;
+    } texts[] = {{"layer_norm_type", "layer_norm"}, {"position_embedding_type", "rope"}};
+    struct weft_model_encoder *e = &p->encoder;
+    const struct size sizes[] = {{"num_hidden_layers", REQUIRED, &p->n_layers},
+                                 {"num_attention_heads", REQUIRED, &p->n_heads},
+                                 {"hidden_size", REQUIRED, &p->n_hidden},
+                                 {"intermediate_size", REQUIRED, &p->n_ffn},
+                                 {"vocab_size", REQUIRED, &p->n_vocab},
+                                 {"type_vocab_size", 1, &e->n_types},
+                                 {"max_position_embeddings", 2048, &p->n_context}};
+    weft_err err = read_sizes(c, sizes, COUNT(sizes));
+    if (!err) err = check_flags(c, flags, COUNT(flags));
+    for (size_t i = 0; i < COUNT(texts) && !err; i++) {
+        const char *value;
+        err = get_text(c, c->root, texts[i].key, texts[i].value, &value);
+        if (!err && strcmp(value, texts[i].value) != 0) return unsupported(c, texts[i].key, value);
+    }
+    if (!err) err = read_eps(c, "layer_norm_eps", 1e-12, p);
+    if (!err) err = read_activation(c, "hidden_act", p);
+    if (!err) err = read_gte_rope(c, p);
+    e->norms_sums = e->norm_bias = e->bias = e->gated = 1;
+    return err;
+}
+
 weft_err wefti_model_config_encoder(const struct config *c, const struct wefti_model_arch *arch,
                                     struct weft_model_params *p) {
     static const char quant_key[] = "quantization_config";
@@ -194,6 +242,8 @@ weft_err wefti_model_config_encoder(const struct config *c, const struct wefti_m
         err = read_nomic(c, p);
     else if (strcmp(arch->name, "modern-bert") == 0)
         err = read_modern(c, p);
+    else if (strcmp(arch->name, "gte") == 0)
+        err = read_gte(c, p);
     else
         err = read_bert(c, arch, p);
     if (err) return err;

@@ -241,6 +241,7 @@ static weft_err refuse(const struct config *c, enum wefti_model_arch_name kind, 
     return wefti_model_arch_refuse(c->path, kind, (struct weft_str){name, strlen(name)}, c->why);
 }
 
+/* Encoders may name what else their weights are for after what they are (gte-multilingual-base). */
 static weft_err read_architecture(const struct config *c,
                                   const struct wefti_model_arch **arch_out) {
     const char *type;
@@ -249,14 +250,14 @@ static weft_err read_architecture(const struct config *c,
     if (err) return err;
     const json_t *list = get(c->root, "architectures");
     const char *name = json_string_value(json_array_get(list, 0));
-    if (list && (!name || json_array_size(list) != 1)) {
-        return wrong_type(c, "architectures", "a list of one name");
-    }
     if (!name && !type) {
         return weft_err_set(c->why, WEFT_E_PROTO,
                             "%s: names neither \"architectures\" nor a \"model_type\"", c->path);
     }
     *arch_out = name ? wefti_model_arch_of_class(name) : wefti_model_arch_of_type(type);
+    bool is_encoder = *arch_out && (*arch_out)->traits & WEFTI_MODEL_ARCH_ENCODER;
+    if (list && (!name || (json_array_size(list) != 1 && !is_encoder)))
+        return wrong_type(c, "architectures", "a list of one name");
     if (!*arch_out)
         return refuse(c, name ? WEFTI_MODEL_BY_CLASS : WEFTI_MODEL_BY_TYPE, name ? name : type);
     /* An unknown type (Kimi K2's) changes nothing: the class says what to compute. */
