@@ -191,8 +191,8 @@ static void check_goldens(const char *folder, const char *model) {
 static void texts_and_pairs_are_cut_as_recorded(void **state) {
     (void)state;
     static const char *const folders[] = {
-        "bert-uncased-mean", "bert-cased-cls",      "xlmr-cls",        "nomic-mean",
-        "modernbert-mean",   "bert-rerank-sigmoid", "bert-rerank-raw", "xlmr-rerank"};
+        "bert-uncased-mean",   "bert-cased-cls",  "xlmr-cls",    "nomic-mean", "modernbert-mean",
+        "bert-rerank-sigmoid", "bert-rerank-raw", "xlmr-rerank", "gte-cls",    "gte-rerank"};
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
         check_goldens(folders[i], folders[i]);
 }

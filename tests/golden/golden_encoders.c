@@ -2,8 +2,8 @@
  * poolings and logits of heads within 1e-4, rerank order equal; and, in other modes too, a text's values are the
  * same bits alone and in company.
  *
- * tests/data/embed holds some of ../shared/embed (made by ../shared/reference/embed); what is only there is read
- * from there, and said to be skipped where it is absent. */
+ * tests/data/embed holds some of ../shared/embed (made by ../shared/reference/embed) and what make_gte.py makes; what
+ * is only there is read from there, and said to be skipped where it is absent. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -197,8 +197,8 @@ static void check_vectors(const char *folder, const char *model) {
 
 static void vectors_equal_the_reference(void **state) {
     (void)state;
-    static const char *const folders[] = {"bert-uncased-mean", "bert-cased-cls", "xlmr-cls",
-                                          "nomic-mean", "modernbert-mean"};
+    static const char *const folders[] = {"bert-uncased-mean", "bert-cased-cls",  "xlmr-cls",
+                                          "nomic-mean",        "modernbert-mean", "gte-cls"};
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
         check_vectors(folders[i], folders[i]);
     static const char *const files[] = {"bert-uncased-mean", "nomic-mean", "modernbert-mean"};
@@ -277,6 +277,7 @@ static void scores_and_their_order_equal_the_reference(void **state) {
     check_scores("bert-rerank-raw", "bert-rerank-raw");
     check_scores("xlmr-rerank", "xlmr-rerank");
     check_scores("xlmr-rerank", "gguf/xlmr-rerank.gguf");
+    check_scores("gte-rerank", "gte-rerank");
 }
 
 /* ------------------------------------------------------------------------------- invariance --- */
@@ -300,7 +301,7 @@ static void check_company(const char *model, enum weft_eng_act act) {
 static void a_text_has_the_same_bits_alone_and_in_company(void **state) {
     (void)state;
     static const char *const folders[] = {"bert-uncased-mean", "xlmr-cls", "nomic-mean",
-                                          "modernbert-mean"};
+                                          "modernbert-mean", "gte-cls"};
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
         check_company(folders[i], WEFT_ENG_ACT_F32);
         check_company(folders[i], WEFT_ENG_ACT_AUTO);
@@ -424,7 +425,7 @@ static uint32_t pool_golden(const char *folder, const char *path, enum weft_eng_
 static void a_packed_encoder_has_the_bits_of_its_source(void **state) {
     (void)state;
     static const char *const folders[] = {"bert-uncased-mean", "xlmr-cls", "nomic-mean",
-                                          "modernbert-mean"};
+                                          "modernbert-mean", "gte-cls"};
     static float source[TEXTS_MAX][HIDDEN_MAX], packed[TEXTS_MAX][HIDDEN_MAX];
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
         char dir[] = "/tmp/weft-test-XXXXXX", path[64];

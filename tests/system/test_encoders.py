@@ -79,7 +79,7 @@ def check_vectors(name, model):
 
 def test_vectors_are_those_of_the_reference():
     """Pooled, normalised and cut as the models' own files say."""
-    names = ["bert-uncased-mean", "bert-cased-cls", "xlmr-cls", "nomic-mean", "modernbert-mean"]
+    names = ["bert-uncased-mean", "bert-cased-cls", "xlmr-cls", "nomic-mean", "modernbert-mean", "gte-cls"]
     names = names[:1] if harness.SANITIZED else names
     harness.for_each(names, lambda name: check_vectors(name, name))
 
@@ -108,6 +108,7 @@ def test_rerank_scores_and_order_are_those_of_the_reference():
     check_scores("bert-rerank-sigmoid", "bert-rerank-sigmoid")
     check_scores("bert-rerank-raw", "bert-rerank-raw")
     check_scores("xlmr-rerank", "xlmr-rerank")
+    check_scores("gte-rerank", "gte-rerank")
 
 
 def test_gguf_files_are_served_alike():
