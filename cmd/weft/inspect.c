@@ -47,6 +47,10 @@ static void print_window(const struct weft_model_params *p) {
 /* What encoders have in place of a next token. */
 static void print_encoder(const struct weft_model_params *p) {
     const struct weft_model_encoder *e = &p->encoder;
+    if (e->as_decoder) {
+        printf("encoder         tokens see both sides; all else as in a decoder\n");
+        return;
+    }
     printf("encoder         tokens see both sides; norms %s%s",
            e->norms_sums ? "after sums" : "before halves of layers",
            e->norm_bias ? "" : ", no biases");

@@ -220,6 +220,8 @@ struct weft_model_encoder {
     uint32_t gated;     /* the FFN's first matrix is activated and multiplied with a second one */
     uint32_t tanh_gelu; /* with gelu: the form with tanh */
     uint32_t has_head, n_labels; /* the first hidden state goes through a head that classifies */
+    uint32_t
+        as_decoder; /* tensors, norms and all else are a decoder's: only what tokens see differs */
 };
 
 /* What the engine needs to know; every field is checked against base/limits.h and the others. */

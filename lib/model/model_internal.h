@@ -35,6 +35,11 @@ struct weft_model {
     size_t n_files, cap_files;
 };
 
+/* Whether tensors are named and joined as encoders' are. */
+static inline bool wefti_model_has_encoder_roles(const struct weft_model_params *p) {
+    return p->encoder.is_on && !p->encoder.as_decoder;
+}
+
 /* An empty model; NULL when out of memory. */
 weft_model *wefti_model_new(void);
 

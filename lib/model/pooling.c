@@ -196,7 +196,7 @@ static weft_err read_length(struct weft_model_pooling *p, const char *path,
 
 static bool is_encoder(const char *arch) {
     static const char *const beginnings[] = {"Bert",       "Roberta", "XLMRoberta", "NomicBert",
-                                             "ModernBert", "New",     "GteNew"};
+                                             "ModernBert", "New",     "Gte"};
     for (size_t i = 0; i < sizeof beginnings / sizeof beginnings[0]; i++) {
         if (strncmp(arch, beginnings[i], strlen(beginnings[i])) == 0) return true;
     }
@@ -266,8 +266,10 @@ static weft_err read_config(struct weft_model_pooling *p, const char *path,
     const char *arch =
         json_string_value(json_array_get(json_object_get(config, "architectures"), 0));
     if (!arch) arch = "";
-    bool reads_both_ways = is_encoder(arch) && !ends_with(arch, "ForCausalLM");
-    p->judges = strcmp(arch, "Qwen3ForCausalLM") == 0;
+    bool is_one_way = !json_is_false(json_object_get(config, "is_causal"));
+    bool has_first = is_encoder(arch) && !ends_with(arch, "ForCausalLM");
+    bool reads_both_ways = has_first || !is_one_way;
+    p->judges = is_one_way && strcmp(arch, "Qwen3ForCausalLM") == 0;
     p->generates = !reads_both_ways && !ends_with(arch, "ForSequenceClassification");
     if (ends_with(arch, "ForSequenceClassification")) {
         p->task = WEFT_MODEL_CLASSIFIES;
@@ -278,7 +280,7 @@ static weft_err read_config(struct weft_model_pooling *p, const char *path,
     json_decref(config);
     if (!err) err = read_modules(p, path, why);
     if (err || p->kind != WEFT_POOLING_NONE) return err;
-    p->kind = reads_both_ways ? WEFT_POOLING_CLS : WEFT_POOLING_LAST;
+    p->kind = has_first ? WEFT_POOLING_CLS : WEFT_POOLING_LAST;
     p->normalises = true;
     return WEFT_OK;
 }

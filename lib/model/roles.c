@@ -581,7 +581,7 @@ weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, c
         err = weft_err_set(why, err, "%s: out of memory", path);
         goto cleanup;
     }
-    if (p->encoder.is_on)
+    if (wefti_model_has_encoder_roles(p))
         err = wefti_model_resolve_encoder(&r);
     else
         err =
@@ -593,7 +593,7 @@ weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, c
                            "%s: the embedding table is quantised, which is not supported", path);
         goto cleanup;
     }
-    if (!p->encoder.is_on) err = resolve_decoder(&r);
+    if (!wefti_model_has_encoder_roles(p)) err = resolve_decoder(&r);
     if (err) goto cleanup;
     err = check_all_used(&r);
 cleanup:

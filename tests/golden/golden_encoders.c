@@ -177,19 +177,23 @@ static double check_pooling(struct fixture *fix, const struct goldens *goldens,
     return worst;
 }
 
+static void check_poolings(struct fixture *fix, const struct goldens *goldens, const char *model) {
+    static struct text texts[TEXTS_MAX];
+    uint32_t n = read_texts(goldens, texts);
+    double mean = check_pooling(fix, goldens, texts, n, WEFT_POOLING_MEAN);
+    double cls = check_pooling(fix, goldens, texts, n, WEFT_POOLING_CLS);
+    double last = check_pooling(fix, goldens, texts, n, WEFT_POOLING_LAST);
+    (void)printf("%-28s %u texts; largest error: mean %.1e, cls %.1e, last %.1e\n", model, n, mean,
+                 cls, last);
+    assert_true(mean <= TOLERANCE && cls <= TOLERANCE && last <= TOLERANCE);
+}
+
 static void check_vectors(const char *folder, const char *model) {
     struct fixture fix;
     struct goldens goldens;
-    static struct text texts[TEXTS_MAX];
     if (!open_goldens(&goldens, folder)) return;
     if (begin(&fix, model, WEFT_ENG_ACT_F32)) {
-        uint32_t n = read_texts(&goldens, texts);
-        double mean = check_pooling(&fix, &goldens, texts, n, WEFT_POOLING_MEAN);
-        double cls = check_pooling(&fix, &goldens, texts, n, WEFT_POOLING_CLS);
-        double last = check_pooling(&fix, &goldens, texts, n, WEFT_POOLING_LAST);
-        (void)printf("%-28s %u texts; largest error: mean %.1e, cls %.1e, last %.1e\n", model, n,
-                     mean, cls, last);
-        assert_true(mean <= TOLERANCE && cls <= TOLERANCE && last <= TOLERANCE);
+        check_poolings(&fix, &goldens, model);
         end(&fix);
     }
     goldens_close(&goldens);
@@ -207,6 +211,45 @@ static void vectors_equal_the_reference(void **state) {
         (void)snprintf(path, sizeof path, "gguf/%s.gguf", files[i]);
         check_vectors(files[i], path);
     }
+}
+
+/* A copy of the zoo's Qwen2 whose tokens see each other. `dir` is a template for mkdtemp. */
+static void make_qwen2_both(char *dir) {
+    char path[64];
+    json_error_t at;
+    json_t *config = json_load_file(drive_fixture("tests/data/zoo/qwen2/config.json"), 0, &at);
+    assert_non_null(config);
+    assert_int_equal(json_object_set_new(config, "is_causal", json_false()), 0);
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof path, "%s/config.json", dir);
+    assert_int_equal(json_dump_file(config, path, 0), 0);
+    (void)snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    assert_int_equal(symlink(drive_fixture("tests/data/zoo/qwen2/model.safetensors"), path), 0);
+    json_decref(config);
+}
+
+static void remove_qwen2_both(const char *dir) {
+    char path[64];
+    (void)snprintf(path, sizeof path, "%s/config.json", dir);
+    assert_int_equal(unlink(path), 0);
+    (void)snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+/* As GTE's Qwen2: a decoder in all but what tokens see. */
+static void a_decoder_that_sees_both_ways_equals_the_reference(void **state) {
+    (void)state;
+    char dir[] = "/tmp/weft-test-XXXXXX";
+    struct fixture fix;
+    struct goldens goldens;
+    make_qwen2_both(dir);
+    begin_at(&fix, dir, WEFT_ENG_ACT_F32, WEFT_ENG_DT_AUTO);
+    assert_true(open_goldens(&goldens, "qwen2-both"));
+    check_poolings(&fix, &goldens, "qwen2-both");
+    goldens_close(&goldens);
+    end(&fix);
+    remove_qwen2_both(dir);
 }
 
 /* ------------------------------------------------------------------------------- rerankers --- */
@@ -477,6 +520,7 @@ static void quantised_forms_are_near_the_exact_one(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(vectors_equal_the_reference),
+        cmocka_unit_test(a_decoder_that_sees_both_ways_equals_the_reference),
         cmocka_unit_test(scores_and_their_order_equal_the_reference),
         cmocka_unit_test(a_text_has_the_same_bits_alone_and_in_company),
         cmocka_unit_test(a_long_text_has_the_same_bits_with_any_number_of_threads),

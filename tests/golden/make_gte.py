@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Two small models of GTE's architecture (NewModel) with random weights, and what they must compute.
+"""Small models of GTE's architecture (NewModel) with random weights, and what they must compute.
 
-usage: python3 make_gte.py tests/data/embed      (tests/data/embed/gte-cls and gte-rerank were made so)
+usage: python3 make_gte.py tests/data/embed tests/data/zoo/qwen2
+(tests/data/embed/gte-cls, gte-rerank and qwen2-both were made so)
 
 `gte-cls` is built as gte-base-en-v1.5: WordPiece, no token types, RoPE stretched by NTK. `gte-rerank` is built as
 gte-multilingual-reranker-base: Unigram, one token type, a pooler and a head, names that begin with "new.". Tokenizers,
 texts and their token ids are those of bert-uncased-mean and xlmr-rerank beside them. All is computed in float64 of
-weights that were rounded to float16.
+weights that were rounded to float16. Of `qwen2-both` there are goldens alone: the zoo's Qwen2 with "is_causal": false.
 """
 import json
 import math
@@ -145,17 +146,21 @@ def unit(vector):
     return (vector / np.linalg.norm(vector)).astype(np.float32)
 
 
-def embed_goldens(folder, model, like):
-    arrays, texts = {}, []
-    for i, text in enumerate(like["texts"][:15]):
+def make_arrays(model, texts):
+    arrays = {}
+    for i, text in enumerate(texts):
         x = model.hidden(text["input_ids"])
         at = f"text_{i}."
         arrays[at + "input_ids"] = np.array(text["input_ids"], np.int32)
         arrays[at + "hidden"] = x[[0, -1]].astype(np.float32)
         arrays[at + "embedding"] = arrays[at + "unit_cls"] = unit(x[0])
         arrays[at + "unit_mean"], arrays[at + "unit_lasttoken"] = unit(x.mean(0)), unit(x[-1])
-        texts.append({**text, "norm": 1.0})
-    save(f"{folder}/goldens.safetensors", arrays)
+    return arrays
+
+
+def embed_goldens(folder, model, like):
+    texts = [{**text, "norm": 1.0} for text in like["texts"][:15]]
+    save(f"{folder}/goldens.safetensors", make_arrays(model, texts))
     dump(folder, "goldens.json", {"kind": "embedding", "pooling": "cls", "normalize": True, "texts": texts})
 
 
@@ -201,5 +206,64 @@ def make(root, seed, name, source, config):
         write_pooling(folder)
 
 
+class Qwen2:
+    """A decoder whose tokens all see each other."""
+
+    def __init__(self, folder):
+        with open(f"{folder}/config.json") as f:
+            self.config = json.load(f)
+        self.w = {}
+        with open(f"{folder}/model.safetensors", "rb") as f:
+            header = json.loads(f.read(*struct.unpack("<Q", f.read(8))))
+            data = f.read()
+        for name, tensor in header.items():
+            if name == "__metadata__":
+                continue
+            assert tensor["dtype"] == "BF16"
+            bits = np.frombuffer(data[slice(*tensor["data_offsets"])], np.uint16).astype(np.uint32) << 16
+            self.w[name.removeprefix("model.")] = bits.view(np.float32).reshape(tensor["shape"]).astype(np.float64)
+
+    def norm(self, name, x):
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.config["rms_norm_eps"]) * self.w[name + ".weight"]
+
+    def heads(self, at, name, x):
+        y = x @ self.w[f"{at}{name}_proj.weight"].T + self.w[f"{at}{name}_proj.bias"]
+        return y.reshape(len(x), -1, self.config["hidden_size"] // self.config["num_attention_heads"])
+
+    def turned(self, x):
+        dim = x.shape[2]
+        angles = (np.arange(len(x))[:, None] * self.config["rope_theta"] ** (-np.arange(0, dim, 2) / dim))[:, None, :]
+        a, b = x[..., :dim // 2], x[..., dim // 2:]
+        return np.concatenate([a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)], -1)
+
+    def attention(self, at, x):
+        q, k, v = (self.heads(at, name, x) for name in "qkv")
+        q, k, shared = self.turned(q), self.turned(k), q.shape[1] // k.shape[1]
+        k, v = np.repeat(k, shared, 1), np.repeat(v, shared, 1)
+        scores = np.einsum("ihd,jhd->hij", q, k) / math.sqrt(q.shape[2])
+        shares = np.exp(scores - scores.max(-1, keepdims=True))
+        shares /= shares.sum(-1, keepdims=True)
+        return np.einsum("hij,jhd->ihd", shares, v).reshape(len(x), -1) @ self.w[at + "o_proj.weight"].T
+
+    def hidden(self, ids):
+        x = self.w["embed_tokens.weight"][ids]
+        for layer in range(self.config["num_hidden_layers"]):
+            at = f"layers.{layer}."
+            x = x + self.attention(at + "self_attn.", self.norm(at + "input_layernorm", x))
+            y = self.norm(at + "post_attention_layernorm", x)
+            gate, up = (y @ self.w[f"{at}mlp.{name}_proj.weight"].T for name in ("gate", "up"))
+            x = x + (gate / (1 + np.exp(-gate)) * up) @ self.w[at + "mlp.down_proj.weight"].T
+        return self.norm("norm", x)
+
+
+def decoder_goldens(folder, source):
+    model, rng, texts = Qwen2(source), np.random.default_rng(703), []
+    for n in (1, 2, 3, 5, 8, 13, 17, 21, 34, 40, 55, 64):
+        texts.append({"input_ids": [int(i) for i in rng.integers(0, model.config["vocab_size"], n)]})
+    os.makedirs(folder, exist_ok=True)
+    save(f"{folder}/goldens.safetensors", make_arrays(model, texts))
+
+
+decoder_goldens(f"{sys.argv[1]}/qwen2-both", sys.argv[2])
 for number, (name, (source, config)) in enumerate(MODELS.items()):
     make(sys.argv[1], 701 + number, name, source, config)

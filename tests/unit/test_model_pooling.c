@@ -76,6 +76,25 @@ static void a_decoder_alone_generates(void **state) {
     weft_model_pooling_free(p);
 }
 
+static void what_sees_both_ways_generates_nothing(void **state) {
+    static const struct {
+        const char *config;
+        enum weft_pooling_kind kind;
+    } cases[] = {
+        {"{\"architectures\": [\"Qwen3ForCausalLM\"], \"is_causal\": false}", WEFT_POOLING_LAST},
+        {"{\"architectures\": [\"NewModel\", \"NewForTokenClassification\"]}", WEFT_POOLING_CLS},
+        {"{\"architectures\": [\"GteModel\"]}", WEFT_POOLING_CLS},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        write_text(*state, "config.json", cases[i].config);
+        struct weft_model_pooling *p = read_good(*state);
+        assert_int_equal(p->task, WEFT_MODEL_EMBEDS);
+        assert_int_equal(p->kind, cases[i].kind);
+        assert_true(p->normalises && !p->judges && !p->generates);
+        weft_model_pooling_free(p);
+    }
+}
+
 static void folders_of_ours_say_what_they_are(void **state) {
     (void)state;
     struct weft_model_pooling *p = read_good(test_source_path("tests/data/embed/qwen3-last"));
@@ -254,10 +273,10 @@ static void gguf_files_say_it_in_their_metadata(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_dir, free_dir)
     const struct CMUnitTest tests[] = {
-        TEST(a_decoder_alone_generates),           TEST(folders_of_ours_say_what_they_are),
-        TEST(both_forms_of_a_pooling_are_read),    TEST(what_cannot_be_done_is_refused_by_name),
-        TEST(scores_are_as_the_config_says),       TEST(lengths_and_prompts_are_read),
-        TEST(gguf_files_say_it_in_their_metadata),
+        TEST(what_sees_both_ways_generates_nothing),  TEST(a_decoder_alone_generates),
+        TEST(folders_of_ours_say_what_they_are),      TEST(both_forms_of_a_pooling_are_read),
+        TEST(what_cannot_be_done_is_refused_by_name), TEST(scores_are_as_the_config_says),
+        TEST(lengths_and_prompts_are_read),           TEST(gguf_files_say_it_in_their_metadata),
     };
 #undef TEST
     return cmocka_run_group_tests_name("model_pooling", tests, NULL, NULL);

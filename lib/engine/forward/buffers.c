@@ -149,7 +149,7 @@ static void set_latent(struct wefti_forward *f, const struct weft_model_params *
 }
 
 static void set_act(struct wefti_forward *f, const struct weft_model_params *p) {
-    bool is_exact = p->encoder.is_on && !p->encoder.tanh_gelu;
+    bool is_exact = p->encoder.is_on && !p->encoder.as_decoder && !p->encoder.tanh_gelu;
     f->act_mul = !p->gelu   ? f->kern->silu_mul
                  : is_exact ? f->kern->gelu_erf_mul
                             : f->kern->gelu_mul;
@@ -172,7 +172,7 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     memcpy(f->no_rope, p->no_rope, sizeof f->no_rope);
     f->rope_interleaved = p->rope_interleaved;
     set_act(f, p);
-    f->layer_norm = p->encoder.is_on;
+    f->layer_norm = p->encoder.is_on && !p->encoder.as_decoder;
     f->has_positions = p->encoder.n_positions > 0;
     f->first_position = p->encoder.first_position;
     f->qk_norm_all = p->qk_norm_all;

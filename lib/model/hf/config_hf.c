@@ -385,6 +385,19 @@ static weft_err read_traits(const struct config *c, const struct wefti_model_arc
     return err;
 }
 
+/* GTE's Qwen2 and its like: a decoder's weights, trained to embed with all tokens in sight. A window or a latent
+ * would ask for kernels that are for one direction. */
+static weft_err read_causal(const struct config *c, struct weft_model_params *p) {
+    static const char key[] = "is_causal";
+    bool is_causal = true;
+    weft_err err = get(c->root, key) ? get_bool(c, key, &is_causal) : WEFT_OK;
+    if (err || is_causal) return err;
+    if (p->window > 0 || p->kv_lora > 0)
+        return unsupported(c, key, "false in a model with a window or a latent");
+    p->encoder.is_on = p->encoder.as_decoder = 1;
+    return WEFT_OK;
+}
+
 /* The part of a larger model's file that describes its language model, with keys for all parts. */
 static weft_err unwrap(const struct config *c, struct config *text_out) {
     static const char key[] = "text_config";
@@ -421,6 +434,7 @@ static weft_err read_model(const struct config *c, const struct wefti_model_arch
     if (err) return err;
     if (p->n_layers > WEFT_LAYERS_MAX) return wefti_model_params_check(p, c->path, c->why);
     err = read_traits(c, arch, p);
+    if (!err) err = read_causal(c, p);
     if (err) return err;
     return wefti_model_params_check(p, c->path, c->why);
 }

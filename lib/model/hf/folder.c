@@ -101,7 +101,7 @@ weft_err wefti_model_from_folder(const char *dir, weft_model **model_out, struct
     err = wefti_model_safetensors_folder(model, dir, why);
     if (err) goto cleanup;
     if (model->params.wrapped) wefti_model_unwrap(model);
-    err = model->params.encoder.is_on ? wefti_model_clean_encoder(model, dir, why)
+    err = wefti_model_has_encoder_roles(&model->params) ? wefti_model_clean_encoder(model, dir, why)
                                       : wefti_model_add_prefix(model, dir, why);
     if (err) goto cleanup;
     err = wefti_model_join(model, dir, why);
