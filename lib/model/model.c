@@ -190,6 +190,23 @@ weft_err weft_model_open(const char *path, weft_model **model_out, struct weft_e
     return err;
 }
 
+weft_err weft_model_open_predictor(const char *path, weft_model **model_out,
+                                   struct weft_errmsg *why) {
+    struct weft_model_place place;
+    weft_model *model = NULL;
+    *model_out = NULL;
+    weft_err err = weft_model_locate(path, &place, why);
+    if (err) return err;
+    err = weft_model_open(path, &model, why);
+    if (!err) err = wefti_model_become_predictor(model, place.format, place.path, why);
+    weft_model_place_fini(&place);
+    if (err)
+        weft_model_free(model);
+    else
+        *model_out = model;
+    return err;
+}
+
 /* ------------------------------------------------------------------------------- accessors --- */
 
 const struct weft_model_params *weft_model_params(const weft_model *model) {
@@ -214,6 +231,10 @@ const struct weft_tensor *weft_model_head(const weft_model *model) {
 
 const struct weft_model_encoder_tensors *weft_model_encoder(const weft_model *model) {
     return &model->encoder;
+}
+
+const struct weft_model_predictor_tensors *weft_model_predictor(const weft_model *model) {
+    return model->predictor.eh_proj ? &model->predictor : NULL;
 }
 
 bool weft_model_has_file(const weft_model *model, const struct stat *st) {

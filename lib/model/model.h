@@ -268,9 +268,10 @@ struct weft_model_params {
      * rope_dim long and n_kv_heads = 1: what keys and values are made of, and a key that turns. */
     uint32_t kv_lora, q_lora; /* q_lora 0: q comes of the hidden state directly */
     uint32_t nope_dim, v_dim;
-    uint32_t n_predict; /* layers after the last that guess further tokens: unused */
-    bool untied;        /* the head is a tensor of its own in any case */
-    bool wrapped;       /* the folder holds a larger model, of which this is the language part */
+    uint32_t
+        n_predict; /* layers after the last that guess further tokens (weft_model_open_predictor) */
+    bool untied;   /* the head is a tensor of its own in any case */
+    bool wrapped;  /* the folder holds a larger model, of which this is the language part */
     uint32_t no_rope[WEFT_LAYERS_MAX / 32];   /* a bit per layer: q and k are not turned there */
     uint32_t no_window[WEFT_LAYERS_MAX / 32]; /* a bit per layer: `window` does not count there */
     struct weft_model_moe moe;
@@ -326,6 +327,13 @@ struct weft_model_encoder_tensors {
     const struct weft_tensor *classifier, *labels_bias; /* [n_labels, hidden]; [n_labels] */
 };
 
+/* What a layer that predicts further tokens has before its first half: its input is eh_proj times the
+ * token's embedding, normalised by enorm, and the state before it, normalised by hnorm. */
+struct weft_model_predictor_tensors {
+    const struct weft_tensor *enorm, *hnorm; /* [hidden] */
+    const struct weft_tensor *eh_proj;       /* [hidden, 2 * hidden] */
+};
+
 typedef struct weft_model weft_model;
 struct stat;
 
@@ -334,6 +342,11 @@ struct stat;
  * architecture, tensor type or option, by name), NOMEM. */
 WEFT_MUST_CHECK weft_err weft_model_open(const char *path, weft_model **model_out,
                                          struct weft_errmsg *why);
+/* The same of the first of a model's n_predict layers, by itself: a model of one layer, which has
+ * embedding, final norm and head of its own, or else the whole model's. INVAL: there is none;
+ * UNSUPPORTED: of a packed file, which has no weights of such layers. */
+WEFT_MUST_CHECK weft_err weft_model_open_predictor(const char *path, weft_model **model_out,
+                                                   struct weft_errmsg *why);
 void weft_model_free(weft_model *model); /* accepts NULL */
 
 const struct weft_model_params *weft_model_params(const weft_model *model);
@@ -343,6 +356,8 @@ const struct weft_tensor *weft_model_embedding(const weft_model *model);   /* [v
 const struct weft_tensor *weft_model_final_norm(const weft_model *model);
 const struct weft_tensor *weft_model_head(const weft_model *model); /* [vocab, hidden] */
 const struct weft_model_encoder_tensors *weft_model_encoder(const weft_model *model);
+/* NULL: it is a whole model. */
+const struct weft_model_predictor_tensors *weft_model_predictor(const weft_model *model);
 
 /* Whether `st` is that of a file that the tensors lie in. */
 bool weft_model_has_file(const weft_model *model, const struct stat *st);

@@ -22,6 +22,8 @@ struct weft_model {
     struct weft_model_expert *experts; /* [params.n_layers][params.moe.n_experts], or NULL */
     const struct weft_tensor *embedding, *final_norm, *head;
     struct weft_model_encoder_tensors encoder;
+    uint32_t first_layer; /* the number that the file knows layer 0 by: above 0 for a predictor */
+    struct weft_model_predictor_tensors predictor;
     float *rope_freqs;         /* [rope_dim / 2] divisors of GGUF's rope_freqs.weight, or NULL */
     struct weft_packed packed; /* arena_bytes 0: not a packed file */
     enum weft_dtype *stored;   /* [n_tensors] of a packed file, else NULL */
@@ -82,6 +84,11 @@ WEFT_MUST_CHECK weft_err wefti_model_split(weft_model *model, enum weft_model_fo
 
 /* Whether opening a GGUF model reads the values of the tensor, which the engine's form lacks. */
 bool wefti_model_role_is_read(const char *name);
+
+/* Makes an opened model the layer after its last one, which predicts further tokens (predictor.c). */
+WEFT_MUST_CHECK weft_err wefti_model_become_predictor(weft_model *model,
+                                                      enum weft_model_format format,
+                                                      const char *path, struct weft_errmsg *why);
 
 /* Finds the tensor of every role and checks its shape (roles.c). */
 WEFT_MUST_CHECK weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format,

@@ -327,21 +327,26 @@ static bool is_there(const weft_model *model, uint32_t layer, enum when when) {
     return true;
 }
 
+/* The number that the file knows a layer by. */
+static uint32_t number_of(const weft_model *model, uint32_t layer) {
+    return model->first_layer + layer;
+}
+
 /* GGUF files have all experts of a layer in one tensor, which messages name if it is missing. */
 static weft_err missing_expert(const struct wefti_model_resolver *r, uint32_t layer, size_t role,
                                const char *name) {
     const char *before = expert_roles[role].names[WEFT_MODEL_GGUF].before;
     if (r->format == WEFT_MODEL_GGUF)
         return weft_err_set(r->why, WEFT_E_PROTO, "%s: tensor '%s%u.%.*s_exps.weight' is missing",
-                            r->path, layer_prefix[r->format], layer, (int)strlen(before) - 1,
-                            before);
+                            r->path, layer_prefix[r->format], number_of(r->model, layer),
+                            (int)strlen(before) - 1, before);
     return weft_err_set(r->why, WEFT_E_PROTO, "%s: tensor '%s' is missing", r->path, name);
 }
 
 /* The experts of a layer that has some. */
 static weft_err resolve_experts(struct wefti_model_resolver *r, uint32_t layer) {
     weft_model *model = r->model;
-    uint32_t n = model->params.moe.n_experts;
+    uint32_t n = model->params.moe.n_experts, number = number_of(model, layer);
     struct weft_model_expert *experts = model->experts + (size_t)layer * n;
     model->layers[layer].experts = experts;
     for (uint32_t e = 0; e < n; e++) {
@@ -350,10 +355,10 @@ static weft_err resolve_experts(struct wefti_model_resolver *r, uint32_t layer) 
             const struct weft_tensor *tensor;
             const struct role role = {.n_dims = 2,
                                       .dims = {expert_roles[i].dims[0], expert_roles[i].dims[1]}};
-            (void)snprintf(name, sizeof name, "%s%u.%s%u.%s", layer_prefix[r->format], layer,
+            (void)snprintf(name, sizeof name, "%s%u.%s%u.%s", layer_prefix[r->format], number,
                            expert_roles[i].names[r->format].before, e,
                            expert_roles[i].names[r->format].after);
-            (void)snprintf(other, sizeof other, "%s%u.%s%u.%s", layer_prefix[r->format], layer,
+            (void)snprintf(other, sizeof other, "%s%u.%s%u.%s", layer_prefix[r->format], number,
                            expert_roles[i].other.before, e, expert_roles[i].other.after);
             weft_err err = take(r, &role, name, &tensor);
             if (!err && !tensor) err = take(r, &role, other, &tensor);
@@ -368,14 +373,15 @@ static weft_err resolve_experts(struct wefti_model_resolver *r, uint32_t layer) 
 
 static weft_err resolve_layer(struct wefti_model_resolver *r, uint32_t layer) {
     weft_model *model = r->model;
+    uint32_t number = number_of(model, layer);
     for (size_t i = 0; i < N_LAYER_ROLES; i++) {
         const struct role *role = &layer_roles[i].role;
         const struct weft_tensor *tensor;
         char name[96], other[96];
         if (!is_there(model, layer, layer_roles[i].when)) continue;
-        (void)snprintf(name, sizeof name, "%s%u.%s", layer_prefix[r->format], layer,
+        (void)snprintf(name, sizeof name, "%s%u.%s", layer_prefix[r->format], number,
                        role->names[r->format]);
-        (void)snprintf(other, sizeof other, "%s%u.%s", layer_prefix[r->format], layer,
+        (void)snprintf(other, sizeof other, "%s%u.%s", layer_prefix[r->format], number,
                        role->other ? role->other : "");
         weft_err err = take_either(r, role, name, role->other ? other : NULL, &tensor);
         if (err) return err;
@@ -544,35 +550,47 @@ static weft_err resolve_decoder(struct wefti_model_resolver *r) {
     return err ? err : resolve_rope(r);
 }
 
+static void fill_sizes(const struct weft_model_params *p, uint64_t sizes[SIZE_COUNT]) {
+    uint64_t n_heads = p->n_heads;
+    sizes[SIZE_HIDDEN] = p->n_hidden;
+    sizes[SIZE_Q] = n_heads * (p->kv_lora ? p->nope_dim + p->rope_dim : p->head_dim);
+    sizes[SIZE_OUT] = n_heads * (p->kv_lora ? p->v_dim : p->head_dim);
+    sizes[SIZE_Q_LORA] = p->q_lora;
+    sizes[SIZE_KV_LORA] = p->kv_lora;
+    sizes[SIZE_NOPE] = p->nope_dim;
+    sizes[SIZE_KV_HEADS] = n_heads * (p->nope_dim + p->v_dim);
+    sizes[SIZE_K_HEADS] = n_heads * p->kv_lora;
+    sizes[SIZE_V_HEADS] = n_heads * p->v_dim;
+    sizes[SIZE_KV] = (uint64_t)p->n_kv_heads * p->head_dim;
+    sizes[SIZE_FFN] = p->n_ffn;
+    sizes[SIZE_VOCAB] = p->n_vocab;
+    sizes[SIZE_HEAD] = p->head_dim;
+    sizes[SIZE_HALF_ROPE] = p->rope_dim / 2;
+    sizes[SIZE_EXPERTS] = p->moe.n_experts;
+    sizes[SIZE_EXPERT_FFN] = p->moe.n_ffn;
+    sizes[SIZE_SHARED_FFN] = p->moe.n_ffn_shared;
+}
+
+/* Its rows are gathered as the file has them; rows in parts may call themselves f32. */
+static weft_err check_embedding(const struct wefti_model_resolver *r) {
+    const struct weft_tensor *table = r->model->embedding;
+    if (!table->parts && weft_dtypes[table->dtype].class <= WEFT_DTYPE_BLOCKS) return WEFT_OK;
+    return weft_err_set(r->why, WEFT_E_UNSUPPORTED,
+                        "%s: the embedding table is quantised, which is not supported", r->path);
+}
+
 weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, const char *path,
                              struct weft_errmsg *why) {
     const struct weft_model_params *p = &model->params;
     WEFT_ASSERT(model->by_name); /* the index comes first */
     WEFT_ASSERT(p->n_layers >= 1 && p->n_layers <= WEFT_LAYERS_MAX);
-    uint64_t q_head = p->kv_lora ? p->nope_dim + p->rope_dim : p->head_dim;
-    uint64_t n_heads = p->n_heads;
+    uint64_t sizes[SIZE_COUNT];
+    fill_sizes(p, sizes);
     struct wefti_model_resolver r = {
         .model = model,
         .format = format,
         .path = path,
-        .sizes = (const uint64_t[SIZE_COUNT]){[SIZE_HIDDEN] = p->n_hidden,
-                                              [SIZE_Q] = n_heads * q_head,
-                                              [SIZE_OUT] =
-                                                  n_heads * (p->kv_lora ? p->v_dim : p->head_dim),
-                                              [SIZE_Q_LORA] = p->q_lora,
-                                              [SIZE_KV_LORA] = p->kv_lora,
-                                              [SIZE_NOPE] = p->nope_dim,
-                                              [SIZE_KV_HEADS] = n_heads * (p->nope_dim + p->v_dim),
-                                              [SIZE_K_HEADS] = n_heads * p->kv_lora,
-                                              [SIZE_V_HEADS] = n_heads * p->v_dim,
-                                              [SIZE_KV] = (uint64_t)p->n_kv_heads * p->head_dim,
-                                              [SIZE_FFN] = p->n_ffn,
-                                              [SIZE_VOCAB] = p->n_vocab,
-                                              [SIZE_HEAD] = p->head_dim,
-                                              [SIZE_HALF_ROPE] = p->rope_dim / 2,
-                                              [SIZE_EXPERTS] = p->moe.n_experts,
-                                              [SIZE_EXPERT_FFN] = p->moe.n_ffn,
-                                              [SIZE_SHARED_FFN] = p->moe.n_ffn_shared},
+        .sizes = sizes,
         .used = calloc(model->n_tensors + 1, sizeof *r.used),
         .why = why,
     };
@@ -583,14 +601,15 @@ weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, c
     }
     if (wefti_model_has_encoder_roles(p))
         err = wefti_model_resolve_encoder(&r);
+    else if (model->predictor.eh_proj)
+        err = wefti_model_resolve_predictor(&r);
     else
         err =
             take_either(&r, &embedding_role, embedding_role.names[format], NULL, &model->embedding);
+    if (!err) err = check_embedding(&r);
     if (err) goto cleanup;
-    /* Its rows are gathered as the file has them; rows in parts may call themselves f32. */
-    if (model->embedding->parts || weft_dtypes[model->embedding->dtype].class > WEFT_DTYPE_BLOCKS) {
-        err = weft_err_set(why, WEFT_E_UNSUPPORTED,
-                           "%s: the embedding table is quantised, which is not supported", path);
+    if (model->predictor.eh_proj) {
+        err = resolve_layers(&r); /* the rest was used when the whole model was opened */
         goto cleanup;
     }
     if (!wefti_model_has_encoder_roles(p)) err = resolve_decoder(&r);

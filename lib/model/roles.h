@@ -20,6 +20,9 @@ weft_err wefti_model_take(struct wefti_model_resolver *r, const char *name, uint
 /* Everything of an encoder; its embedding table may be of any type (encoder.c). */
 weft_err wefti_model_resolve_encoder(struct wefti_model_resolver *r);
 
+/* What a layer that predicts further tokens has beside a layer's tensors (predictor.c). */
+weft_err wefti_model_resolve_predictor(struct wefti_model_resolver *r);
+
 /* Of a folder: tensors get the names of the bare model, and lose what plays no part, before the index is
  * made (encoder.c). */
 weft_err wefti_model_clean_encoder(weft_model *model, const char *path, struct weft_errmsg *why);
