@@ -71,6 +71,8 @@ function(engine_tests suffix env)
             LINKS weft_engine weft_model weft_kernels weft_alloc INSIDE model LABELS unit TIMEOUT 120 ARGS ${ARGN} ENV "${env}")
   weft_test(golden_lora${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_lora.c ${ENG_GOLDENS}
             LINKS weft_engine weft_model weft_kernels PkgConfig::JANSSON weft_alloc INSIDE kernels LABELS golden TIMEOUT 60 ENV "${env}")
+  weft_test(golden_predictor${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_predictor.c ${ENG_GOLDENS}
+            LINKS weft_engine weft_model weft_kernels weft_collective PkgConfig::JANSSON m weft_alloc INSIDE engine kernels LABELS golden TIMEOUT 60 ENV "${env}")
   weft_test(golden_embed${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_embed.c ${ENG_GOLDENS}
             LINKS weft_engine weft_model weft_kernels PkgConfig::JANSSON weft_alloc m INSIDE kernels LABELS golden TIMEOUT 120 ENV "${env}")
 endfunction()

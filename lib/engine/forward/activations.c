@@ -43,6 +43,7 @@ void wefti_forward_acts_note_forms(struct wefti_forward *f) {
         }
     }
     if (f->weights->head.n > 0) note_form(f, &f->weights->head);
+    if (f->weights->eh_proj.n > 0) note_form(f, &f->weights->eh_proj);
 }
 
 static void forms_of(const struct wefti_weights_matrix *const *group, uint32_t n,

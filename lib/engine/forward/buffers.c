@@ -59,6 +59,8 @@ static void lay_out(struct wefti_forward *f, struct wefti_memory_layout *layout)
     }
     f->last_tiles = wefti_memory_reserve(layout, rows, sizeof(struct wefti_forward_attn_tile));
     f->x = wefti_memory_reserve(layout, rows * f->x_stride, sizeof *f->x);
+    if (f->joined_stride > 0)
+        f->joined = wefti_memory_reserve(layout, rows * f->joined_stride, sizeof *f->joined);
     if (f->moe.n_experts > 0) lay_out_experts(f, layout);
     if (!f->coll && (f->adds_apart || f->moe.n_ffn_shared > 0))
         f->added = wefti_memory_reserve(layout, rows * f->x_stride, sizeof *f->x);
@@ -180,6 +182,7 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     f->logit_soft_cap = p->logit_soft_cap;
     set_kinds(f, p);
     f->x_stride = wefti_memory_stride(f->n_hidden);
+    if (f->weights->eh_proj.n > 0) f->joined_stride = wefti_memory_stride(f->weights->eh_proj.k);
     f->q_stride = wefti_memory_stride(f->q_dim);
     f->out_stride = wefti_memory_stride((size_t)f->n_heads * wefti_forward_value_dim(f));
     f->ffn_stride = wefti_memory_stride(f->n_ffn);

@@ -104,6 +104,27 @@ static void share_embeddings(const struct wefti_forward_thread *thread) {
     wefti_forward_end_phase(thread);
 }
 
+/* A token's embedding and the state before it, side by side. */
+static void join(const struct wefti_forward_thread *thread, uint32_t row, float *out) {
+    const struct wefti_forward *f = thread->forward;
+    const struct wefti_forward_norm enorm = {f->weights->enorm, 0}, hnorm = {f->weights->hnorm, 0};
+    embed(thread, row, out);
+    wefti_forward_normalise(f, out, enorm, f->n_hidden, out);
+    wefti_forward_normalise(f, thread->pass->batch->states[row], hnorm, f->n_hidden,
+                            out + f->n_hidden);
+}
+
+/* What a predictor's layer reads. */
+static void multiply_joined(const struct wefti_forward_thread *thread, uint32_t n_rows) {
+    struct wefti_forward *f = thread->forward;
+    const struct wefti_weights_matrix *eh_proj[] = {&f->weights->eh_proj};
+    const struct wefti_forward_source joined = {.rows = f->joined, .stride = f->joined_stride};
+    const struct wefti_forward_product product = {
+        .matrix = eh_proj[0], .c = f->x, .ldc = f->x_stride};
+    struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &joined, n_rows, eh_proj, 1);
+    wefti_forward_multiply(thread, &acts, n_rows, &product, 1);
+}
+
 /* Embeddings, angles, and the copies of cache blocks: none writes what another one reads. */
 static void begin_pass(const struct wefti_forward_thread *thread) {
     const struct wefti_forward *f = thread->forward;
@@ -118,7 +139,9 @@ static void begin_pass(const struct wefti_forward_thread *thread) {
             continue;
         }
         uint32_t row = task - n_copies_tasks;
-        if (!wefti_forward_is_divided(f))
+        if (f->joined)
+            join(thread, row, f->joined + row * f->joined_stride);
+        else if (!wefti_forward_is_divided(f))
             embed(thread, row, f->x + row * f->x_stride);
         else if (has_token(f->weights->vocab, batch->tokens[row]))
             embed(thread, row, wefti_forward_own_part(f) + row * f->part_stride);
@@ -130,6 +153,7 @@ static void begin_pass(const struct wefti_forward_thread *thread) {
         share_embeddings(thread);
     else
         wefti_forward_end_phase(thread);
+    if (f->joined) multiply_joined(thread, batch->n_tokens);
 }
 
 /* Normalises each head, or all of them as one row. */

@@ -36,6 +36,9 @@ struct wefti_forward_span { /* of last_rows */
 struct wefti_forward_batch {
     uint32_t n_tokens;
     const uint32_t *tokens; /* [n_tokens] */
+    /* [n_tokens] of a predictor: the state before each token, [n_hidden] after the final norm of what it
+     * comes from. May be what on_hidden writes in the same pass. Of whole models nobody reads it. */
+    const float *const *states;
     /* [n_tokens] by kind of blocks (the first is always there): rows of a sequence together,
      * ascending. */
     const struct weft_attn_row *rows[WEFT_KV_KINDS];

@@ -108,7 +108,7 @@ struct wefti_forward {
     bool uses[WEFT_ACT_COUNT];
     size_t act_bytes[WEFT_ACT_COUNT]; /* of the widest row */
     size_t x_stride, q_stride, out_stride, kv_stride, ffn_stride, logit_stride, rope_stride;
-    size_t q_a_stride, heads_stride;
+    size_t q_a_stride, heads_stride, joined_stride;
 
     /* For sequences with a short prompt, and with a long one. */
     struct weft_rope ropes[WEFTI_FORWARD_KINDS][2];
@@ -116,7 +116,8 @@ struct wefti_forward {
     /* Buffers of all threads. */
     float *rope[WEFTI_FORWARD_KINDS]; /* [rows][rope_stride] cos and sin pairs */
     float *x;                         /* [rows][x_stride] the residual stream */
-    float *added; /* [rows][x_stride] to scale or normalise before it is added, or of the shared
+    float *joined; /* [rows][joined_stride] of a predictor: embeddings beside states; or NULL */
+    float *added;  /* [rows][x_stride] to scale or normalise before it is added, or of the shared
                      expert; or NULL */
     float *q, *k, *v, *attn;         /* [rows][q_stride, kv_stride twice, out_stride] */
     float *q_a;                      /* [rows][q_a_stride]; with latents */

@@ -226,8 +226,8 @@ static void tell_progress(struct packing *packing) {
     atomic_flag_clear_explicit(&packing->is_telling, memory_order_release);
 }
 
-/* Task 0 hashes the file (one stream, as long as a share of the packing); the others follow the
- * items. Tasks ascend per thread, so each keeps its place in the list. */
+/* Task 0 hashes the file (one stream, as long as a share of the packing; of a predictor nobody asks for
+ * the hash, and its file is the whole model's); the others follow the items. Tasks ascend per thread, so each keeps its place in the list. */
 static void pack_thread(void *ctx, uint32_t thread_idx) {
     struct packing *packing = ctx;
     const struct wefti_weights_item *item = packing->plan->items;
@@ -236,7 +236,8 @@ static void pack_thread(void *ctx, uint32_t thread_idx) {
         uint32_t task = wefti_pool_take(packing->pool, thread_idx);
         if (task >= packing->n_tasks) return;
         if (task == 0) {
-            packing->model_hash = weft_model_hash(packing->plan->model);
+            if (!weft_model_predictor(packing->plan->model))
+                packing->model_hash = weft_model_hash(packing->plan->model);
             tell_progress(packing);
             continue;
         }

@@ -497,6 +497,18 @@ static void place_encoder(struct wefti_weights_plan *plan, struct wefti_weights_
     out->labels_bias = place_bias(plan, from->labels_bias, p->encoder.n_labels);
 }
 
+/* A predictor is one rank's: drafts and their like are not divided. */
+static void place_predictor(struct wefti_weights_plan *plan, struct wefti_weights *weights) {
+    const struct weft_model_predictor_tensors *from = weft_model_predictor(plan->model);
+    uint32_t hidden = weft_model_params(plan->model)->n_hidden;
+    if (!from) return;
+    WEFT_ASSERT(plan->options->n_ranks == 1);
+    weights->enorm = place_norm(plan, from->enorm, hidden);
+    weights->hnorm = place_norm(plan, from->hnorm, hidden);
+    place_matrix(plan, from->eh_proj, WEFTI_CALIB_QKV, whole(hidden, 2 * hidden),
+                 &weights->eh_proj);
+}
+
 /* A calibrated pack that does the same as an uncalibrated one counts as one. */
 static weft_err use_calibration(struct wefti_weights_plan *plan, struct weft_errmsg *why) {
     const struct weft_eng_options *options = plan->options;
@@ -612,7 +624,7 @@ weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan, const weft_mod
         .options = options,
         .types = {.model = model, .options = options},
         .place_hash = LAYOUT_VERSION,
-        .cap_items = (size_t)p->n_layers * (32 + 3 * (size_t)p->moe.n_experts) + 12,
+        .cap_items = (size_t)p->n_layers * (32 + 3 * (size_t)p->moe.n_experts) + 15,
     };
     weights->n_layers = p->n_layers;
     weights->n_vocab = p->n_vocab;
@@ -650,6 +662,7 @@ weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan, const weft_mod
                      rows_of(p->n_vocab, p->n_hidden, weights->vocab), &weights->head);
     place_embedding(plan, weights);
     place_encoder(plan, &weights->encoder);
+    place_predictor(plan, weights);
     note_experts(weights, p->moe.n_experts);
     weights->layout_hash = weights->arena_hash = plan->hash;
     uint64_t share[] = {plan->hash, options->rank, options->n_ranks, weights->placement_hash};

@@ -113,6 +113,9 @@ struct wefti_weights {
     size_t final_norm;                    /* 0: there is none */
     struct wefti_weights_matrix head;     /* n is 0: there is none */
     struct wefti_weights_encoder encoder;
+    /* Of a layer that predicts further tokens: what makes its input of embeddings and states. */
+    size_t enorm, hnorm;                 /* offsets of f32 vectors */
+    struct wefti_weights_matrix eh_proj; /* n is 0: it is a whole model */
     bool tied;                           /* embedding rows are gathered from the head's panels */
     struct wefti_weights_rows embedding; /* else these are the rank's rows */
 };
