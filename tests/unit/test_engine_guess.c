@@ -8,10 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/limits.h"
 #include "base/minmax.h"
 #include "base/rand.h"
+#include "engine/session_file.h"
 #include "harness/eng_drive.h"
 #include "unit/engine_fixtures.h"
 
@@ -253,6 +255,70 @@ static void drafts_share_what_sequences_share(void **state) {
     free(drive);
 }
 
+/* Saves the blocks that a prompt begins with, and reads them back into others. */
+static void move_by_file(weft_eng *eng, const uint32_t *tokens, uint32_t n_blocks,
+                         const uint32_t *from, const uint32_t *to) {
+    char dir[] = "weft-guess-XXXXXX", path[64];
+    _Atomic bool is_called_off = false;
+    struct weft_eng_session session = {.tokens = tokens, .n_tokens = n_blocks * 16};
+    struct weft_eng_session_blocks blocks = {.blocks = {to}, .n = {n_blocks}};
+    struct weft_errmsg why = {{0}};
+    weft_eng_session_file *file = NULL;
+    uint64_t n_bytes = 0;
+    session.blocks = (struct weft_eng_session_blocks){.blocks = {from}, .n = {n_blocks}};
+    assert_non_null(mkdtemp(dir));
+    const struct weft_eng_session_folder folder = {dir, 1u << 30, &is_called_off};
+    assert_int_equal(weft_eng_session_save(eng, &folder, "a", &session, &n_bytes, &why), WEFT_OK);
+    assert_int_equal(weft_eng_session_open(eng, &folder, "a", 0, &file, &why), WEFT_OK);
+    assert_int_equal(weft_eng_session_read(eng, file, &blocks, &why), WEFT_OK);
+    weft_eng_session_close(file);
+    (void)snprintf(path, sizeof path, "%s/a", dir);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+/* A file has nothing of the draft's, and what the draft has in the block is of another text. */
+static void drafts_compute_again_what_a_file_brings(void **state) {
+    (void)state;
+    struct drive *drive = calloc(1, sizeof *drive);
+    uint32_t prompt[LONG_PROMPT], other[LONG_PROMPT], blocks[SEQ_BLOCKS], others[SEQ_BLOCKS];
+    uint32_t proposed[LONG_STEPS], accepted[2][LONG_STEPS], n_whole = (LONG_PROMPT - 1) / 16;
+    assert_non_null(drive);
+    weft_eng *eng = open_with(ENGINE_TARGET, 0, drive_fixture(ENGINE_DRAFT));
+    drive_init(drive, eng);
+    for (uint32_t i = 0; i < LONG_PROMPT; i++) {
+        prompt[i] = 300 + i % 23;
+        other[i] = 700 + i % 19;
+    }
+    for (uint32_t i = 0; i < SEQ_BLOCKS; i++) {
+        blocks[i] = i;
+        others[i] = SEQ_BLOCKS + i;
+    }
+    struct weft_step_start start = {
+        .gen = 1, .tokens = prompt, .n_tokens = LONG_PROMPT, .n_prompt = LONG_PROMPT};
+    weft_sampling_init(&start.sampling);
+    start.sampling.max_tokens = 80;
+    drive_start(drive, &start);
+    drive_grant(drive, 0, 1, blocks, SEQ_BLOCKS);
+    follow_steps(drive, 0, LONG_PROMPT, proposed, accepted[0]);
+    start.slot = 1;
+    start.tokens = other;
+    drive_start(drive, &start);
+    drive_grant(drive, 1, 1, others, SEQ_BLOCKS);
+    follow_steps(drive, 1, LONG_PROMPT, proposed, accepted[1]);
+    drive_release(drive, 1, 1);
+    move_by_file(eng, prompt, n_whole, blocks, others);
+    start.slot = 2;
+    start.tokens = prompt;
+    start.n_cached = n_whole * 16;
+    drive_start(drive, &start);
+    drive_grant(drive, 2, 1, others, SEQ_BLOCKS);
+    follow_steps(drive, 2, LONG_PROMPT - n_whole * 16, proposed, accepted[1]);
+    assert_memory_equal(accepted[1], accepted[0], sizeof accepted[0]);
+    weft_eng_free(eng);
+    free(drive);
+}
+
 static void a_draft_that_fits_nothing_is_refused(void **state) {
     (void)state;
     struct weft_eng_options options;
@@ -371,6 +437,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(guesses_change_no_token),
         cmocka_unit_test(guesses_of_a_draft_change_no_token),
         cmocka_unit_test(drafts_share_what_sequences_share),
+        cmocka_unit_test(drafts_compute_again_what_a_file_brings),
         cmocka_unit_test(a_draft_that_fits_nothing_is_refused),
         cmocka_unit_test(guesses_stop_at_what_they_have_room_for),
         cmocka_unit_test(nothing_comes_after_an_end),

@@ -245,6 +245,10 @@ void wefti_draft_move(struct wefti_draft *draft, const struct weft_step_plan *pl
         draft->n_in_block[plan->restores[i].block] = 0;
 }
 
+void wefti_draft_forget(struct wefti_draft *draft, uint32_t block) {
+    draft->n_in_block[block] = 0;
+}
+
 void wefti_draft_start(struct wefti_draft *draft, uint32_t slot) {
     draft->states[slot] = (struct state){0};
 }

@@ -8,7 +8,8 @@
  *          that begins to guess catches up first, so many tokens a step, and who never guesses costs nothing.
  *          A guess is the draft's likeliest token, whatever the sequence samples by.
  * Contract The vocabularies are the same, token by token (checked at opening).
- * Threads  The owner calls; passes run on all threads of the pool.
+ * Threads  The owner calls; passes run on all threads of the pool. Only forget may be called beside that, by
+ *          whoever has the block for itself.
  * Memory   All of it is sized at opening.
  * Source   Leviathan et al., ICML 2023; Chen et al., 2023. Here acceptance is by equality with the
  *          token that the target draws itself, so nothing about the draft's distribution matters. */
@@ -54,6 +55,8 @@ WEFT_MUST_CHECK weft_err wefti_draft_load(struct wefti_draft *draft, struct weft
 
 /* A plan, in its order: copies and restores; then starts and, before the target's, grants. */
 void wefti_draft_move(struct wefti_draft *draft, const struct weft_step_plan *plan);
+/* A full block was filled by others: the draft has computed nothing of it. */
+void wefti_draft_forget(struct wefti_draft *draft, uint32_t block);
 void wefti_draft_start(struct wefti_draft *draft, uint32_t slot);
 void wefti_draft_grant(struct wefti_draft *draft, const struct wefti_slot *slot,
                        const struct weft_step_grant *grant);
