@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/minmax.h"
 #include "codec/msgpack_reader.h"
 #include "proto/proto.h"
 #include "storage.h"
@@ -419,6 +420,8 @@ static void read_submit(weft_proto_decoder *dec, struct weft_submit *submit) {
     submit->no_guesses = weft_msgpack_read_bool(rd, "no_guesses");
     submit->session_id = read_str(rd, "session_id", WEFT_SESSION_ID_BYTES_MAX);
     read_adapters(dec, &submit->adapters, &submit->n_adapters);
+    submit->shifts = weft_msgpack_read_bool(rd, "shifts");
+    submit->n_keep = weft_msgpack_read_u32(rd, "n_keep", WEFT_CONTEXT_MAX);
     check_submit(rd, submit);
 }
 
@@ -630,8 +633,15 @@ static void read_start(weft_proto_decoder *dec, struct weft_step_start *start) {
     read_pooling(dec, &start->sampling, start->n_prompt, &start->pooling);
     start->sampler_state = read_state(rd);
     read_adapters(dec, &start->adapters, &start->n_adapters);
+    start->n_keep = weft_msgpack_read_u32(rd, "n_keep", WEFT_CONTEXT_MAX);
+    start->n_dropped = weft_msgpack_read_u32(rd, "n_dropped", WEFT_CONTEXT_MAX);
     weft_msgpack_read_close(rd, "start", n_more);
-    if (start->n_tokens < start->n_prompt || start->n_cached >= start->n_tokens ||
+    uint32_t n_gone = weft_min_u32(start->n_dropped, start->n_tokens);
+    if (start->n_tokens - n_gone <= start->n_keep)
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "start",
+                                 "drops %u of %u tokens from the %u-th on, the last one too",
+                                 start->n_dropped, start->n_tokens, start->n_keep);
+    if (start->n_tokens < start->n_prompt || start->n_cached >= start->n_tokens - n_gone ||
         start->n_prompt_logprobs_done > start->n_prompt)
         weft_msgpack_reader_fail(
             rd, WEFT_E_PROTO, "start", "has %u tokens, a prompt of %u, %u cached and %u told",

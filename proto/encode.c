@@ -193,6 +193,8 @@ static void put_submit(struct weft_buf *buf, const struct weft_submit *submit) {
     weft_msgpack_add_bool(buf, submit->no_guesses);
     put_str(buf, submit->session_id, WEFT_SESSION_ID_BYTES_MAX);
     put_adapters(buf, submit->adapters, submit->n_adapters);
+    weft_msgpack_add_bool(buf, submit->shifts);
+    weft_msgpack_add_uint(buf, submit->n_keep);
 }
 
 static void put_event(struct weft_buf *buf, const struct weft_event *event) {
@@ -288,7 +290,9 @@ static void put_snapshot(struct weft_buf *buf, const struct weft_msg_snapshot *s
 
 static void put_start(struct weft_buf *buf, const struct weft_step_start *start) {
     WEFT_ASSERT(start->n_prompt >= 1 && start->n_tokens >= start->n_prompt);
-    WEFT_ASSERT(start->n_cached < start->n_tokens);
+    WEFT_ASSERT(start->n_dropped < start->n_tokens &&
+                start->n_keep < start->n_tokens - start->n_dropped);
+    WEFT_ASSERT(start->n_cached < start->n_tokens - start->n_dropped);
     weft_msgpack_add_array(buf, WEFTI_PROTO_F_START);
     weft_msgpack_add_uint(buf, start->slot);
     weft_msgpack_add_uint(buf, start->gen);
@@ -302,6 +306,8 @@ static void put_start(struct weft_buf *buf, const struct weft_step_start *start)
     put_pooling(buf, &start->pooling);
     put_state(buf, start->sampler_state);
     put_adapters(buf, start->adapters, start->n_adapters);
+    weft_msgpack_add_uint(buf, start->n_keep);
+    weft_msgpack_add_uint(buf, start->n_dropped);
 }
 
 static void put_grants(struct weft_buf *buf, const struct weft_step_grant *grants, uint32_t n) {

@@ -53,8 +53,9 @@
  *   18: a submit may want no guesses
  *   19: a submit has a session_id, a snapshot n_sessions and n_session_blocks
  *   20: the four messages about sessions and their files
- *   21: WEFT_MSG_ADD_LORA, WEFT_MSG_REMOVE_LORA and WEFT_MSG_LORA; a submit and a start have adapters */
-#define WEFT_PROTO_VERSION 21
+ *   21: WEFT_MSG_ADD_LORA, WEFT_MSG_REMOVE_LORA and WEFT_MSG_LORA; a submit and a start have adapters
+ *   22: a submit has shifts and n_keep, a start n_keep and n_dropped */
+#define WEFT_PROTO_VERSION 22
 
 enum weft_proto_type {
     WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */

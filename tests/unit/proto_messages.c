@@ -108,8 +108,8 @@ static bool same_submit(const struct weft_submit *a, const struct weft_submit *b
         a->priority != b->priority || a->ttft_us != b->ttft_us || a->tpot_us != b->tpot_us ||
         a->tenant != b->tenant || a->flow != b->flow || a->weight != b->weight ||
         !same_adapters(a->adapters, a->n_adapters, b->adapters, b->n_adapters) ||
-        a->no_guesses != b->no_guesses || a->cache_salt.hi != b->cache_salt.hi ||
-        a->cache_salt.lo != b->cache_salt.lo ||
+        a->shifts != b->shifts || a->n_keep != b->n_keep || a->no_guesses != b->no_guesses ||
+        a->cache_salt.hi != b->cache_salt.hi || a->cache_salt.lo != b->cache_salt.lo ||
         !same_items(a->prompt, a->n_prompt, b->prompt, b->n_prompt, sizeof *a->prompt) ||
         !same_sampling(&a->sampling, &b->sampling) || !same_pooling(&a->pooling, &b->pooling) ||
         !weft_str_is(a->session_id, b->session_id.data, b->session_id.len))
@@ -203,8 +203,8 @@ static bool same_start(const struct weft_step_start *a, const struct weft_step_s
            a->n_prompt == b->n_prompt && a->n_cached == b->n_cached &&
            a->n_prompt_logprobs_done == b->n_prompt_logprobs_done &&
            same_adapters(a->adapters, a->n_adapters, b->adapters, b->n_adapters) &&
-           a->n_window_skipped == b->n_window_skipped &&
-           same_state(a->sampler_state, b->sampler_state) &&
+           a->n_window_skipped == b->n_window_skipped && a->n_keep == b->n_keep &&
+           a->n_dropped == b->n_dropped && same_state(a->sampler_state, b->sampler_state) &&
            same_sampling(&a->sampling, &b->sampling) && same_pooling(&a->pooling, &b->pooling);
 }
 
@@ -506,6 +506,8 @@ static void fill_submit(struct weft_submit *submit, bool max) {
     submit->weight = WEFT_WEIGHT_MAX;
     submit->cache_salt = (struct weft_digest){UINT64_MAX, UINT64_MAX - 1};
     submit->no_guesses = true;
+    submit->shifts = true;
+    submit->n_keep = WEFT_CONTEXT_MAX;
     submit->session_id = (struct weft_str){"a talk \xc3\xa4", 9};
     submit->n_adapters = WEFT_SEQ_ADAPTERS_MAX;
     submit->adapters = most_adapters;
@@ -681,7 +683,9 @@ static void fill_plan(struct weft_step_plan *plan, bool max) {
                                          .tokens = few_tokens,
                                          .n_tokens = 4,
                                          .n_prompt = 2,
-                                         .n_cached = 3,
+                                         .n_cached = 1,
+                                         .n_keep = 1,
+                                         .n_dropped = 2,
                                          .n_window_skipped = WEFT_CONTEXT_MAX,
                                          .sampler_state = -1e300,
                                          .n_adapters = 2,
@@ -1158,6 +1162,8 @@ static void random_submit(uint64_t *rand, struct weft_submit *submit) {
     submit->weight = 1 + number(rand, WEFT_WEIGHT_MAX - 1);
     submit->cache_salt = (struct weft_digest){number64(rand), number64(rand)};
     submit->no_guesses = coin(rand);
+    submit->shifts = coin(rand);
+    submit->n_keep = number(rand, WEFT_CONTEXT_MAX);
     submit->session_id = (struct weft_str){"conversation", number(rand, 12)};
     submit->n_adapters = number(rand, WEFT_SEQ_ADAPTERS_MAX);
     submit->adapters = random_adapters(rand, submit->n_adapters);
@@ -1211,7 +1217,9 @@ static void random_start(uint64_t *rand, struct weft_step_start *start) {
     start->n_tokens = 1 + count(rand, 5000);
     start->tokens = tokens(rand, start->n_tokens);
     start->n_prompt = 1 + weft_rand_below(rand, start->n_tokens);
-    start->n_cached = weft_rand_below(rand, start->n_tokens);
+    start->n_dropped = coin(rand) ? weft_rand_below(rand, start->n_tokens) : 0;
+    start->n_keep = weft_rand_below(rand, start->n_tokens - start->n_dropped);
+    start->n_cached = weft_rand_below(rand, start->n_tokens - start->n_dropped);
     start->n_prompt_logprobs_done = weft_rand_below(rand, start->n_prompt + 1);
     start->n_window_skipped = number(rand, WEFT_CONTEXT_MAX);
     start->sampler_state = random_state(rand);

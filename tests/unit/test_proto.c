@@ -508,10 +508,10 @@ static void a_submit_that_contradicts_itself_is_refused(void **state) {
     msg.submit.sampling.bias = twice;
     assert_refused(fix, &msg, WEFT_E_PROTO, "twice");
     /* From weight on: 5 bytes at most, then the salt of 9 and 9, no pooling, a bool, the session's name, and
-     * adapters of 2 and 64. */
+     * adapters of 2 and 64; a bool, and a number of 5. */
     msg = sample(WEFT_MSG_SUBMIT, true);
     encode(fix, &msg);
-    uint8_t *weight = (uint8_t *)fix->buf.data + fix->buf.len - 66 - 10 - 1 - 4 - 18 - 5;
+    uint8_t *weight = (uint8_t *)fix->buf.data + fix->buf.len - 6 - 66 - 10 - 1 - 4 - 18 - 5;
     assert_int_equal(weight[0], 0xce);
     weight[4]++; /* WEFT_WEIGHT_MAX + 1 */
     assert_bytes_refused(fix, fix->buf.data, fix->buf.len, WEFT_E_TOOBIG, "weight is 1000001");
@@ -525,12 +525,12 @@ static void a_submit_that_contradicts_itself_is_refused(void **state) {
     assert_refused(fix, &msg, WEFT_E_TOOBIG, "tpot_us is");
     /* No prompt, no choices: our own encoder would not write them. */
     static const char no_prompt[] =
-        "\xdc\0\x18\1\1\1\xc2\xc4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+        "\xdc\0\x1a\1\1\1\xc2\xc4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     assert_bytes_refused(fix, no_prompt, sizeof no_prompt - 1, WEFT_E_PROTO, "prompt is empty");
     static const char no_choice[] =
-        "\xdc\0\x18\1\1\1\xc2\xc4\4\1\0\0\0\x90\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+        "\xdc\0\x1a\1\1\1\xc2\xc4\4\1\0\0\0\x90\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     assert_bytes_refused(fix, no_choice, sizeof no_choice - 1, WEFT_E_PROTO, "choices is empty");
-    static const char ragged[] = "\xdc\0\x18\1\1\1\xc2\xc4\5\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    static const char ragged[] = "\xdc\0\x1a\1\1\1\xc2\xc4\5\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     assert_bytes_refused(fix, ragged, sizeof ragged - 1, WEFT_E_PROTO, "no multiple of 4");
 }
 
@@ -594,13 +594,33 @@ static void a_plan_that_contradicts_itself_is_refused(void **state) {
     msg = sample(WEFT_MSG_PLAN, true);
     encode(fix, &msg);
     /* The first start: slot 4, gen 1, choice 0, bin 16, ..., n_prompt 4, n_cached 0, told 0. */
-    char *start = memmem(fix->buf.data, fix->buf.len, "\x9e\x04\x01\x00\xc4\x10", 6);
+    char *start = memmem(fix->buf.data, fix->buf.len, "\xdc\0\x10\x04\x01\x00\xc4\x10", 8);
     assert_non_null(start);
     static const char wrong[][3] = {{0, 0, 0}, {5, 0, 0}, {4, 4, 0}, {4, 0, 5}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        memcpy(start + 6 + 16, wrong[i], 3);
+        memcpy(start + 8 + 16, wrong[i], 3);
         assert_int_equal(decode(fix, fix->buf.data, fix->buf.len), WEFT_E_PROTO);
     }
+}
+
+/* What a start drops is in its tokens, and the last one stays. */
+static void starts_that_drop_too_much_are_refused(void **state) {
+    struct fixture *fix = *state;
+    struct weft_msg msg = sample(WEFT_MSG_PLAN, true);
+    const struct weft_step_start *start = &msg.plan.starts[1];
+    size_t n_bytes = start->n_adapters * sizeof *start->adapters;
+    encode(fix, &msg);
+    uint8_t *tail = memmem(fix->buf.data, fix->buf.len, start->adapters, n_bytes);
+    assert_non_null(tail);
+    tail += n_bytes;
+    assert_true(tail[0] == 1 && tail[1] == 2); /* n_keep, n_dropped: of four tokens, one cached */
+    assert_int_equal(decode(fix, fix->buf.data, fix->buf.len), WEFT_OK);
+    tail[1] = 3;
+    assert_int_equal(decode(fix, fix->buf.data, fix->buf.len), WEFT_E_PROTO);
+    tail[0] = 0;
+    assert_int_equal(decode(fix, fix->buf.data, fix->buf.len), WEFT_E_PROTO); /* all are cached */
+    tail[1] = 100;
+    assert_int_equal(decode(fix, fix->buf.data, fix->buf.len), WEFT_E_PROTO);
 }
 
 static void results_and_events_that_contradict_themselves_are_refused(void **state) {
@@ -854,6 +874,7 @@ int main(void) {
         TEST(claims_without_bytes_cost_nothing),
         TEST(a_submit_that_contradicts_itself_is_refused),
         TEST(a_plan_that_contradicts_itself_is_refused),
+        TEST(starts_that_drop_too_much_are_refused),
         TEST(results_and_events_that_contradict_themselves_are_refused),
         TEST(values_come_with_an_end_and_without_a_token),
         TEST(a_pooling_leaves_no_room_for_tokens),

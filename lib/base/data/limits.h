@@ -84,6 +84,11 @@
 #define WEFT_MORE_MAX (WEFT_SPEC_TOKENS_MAX + WEFT_FORCED_MAX)
 #define WEFT_SPEC_NGRAM_MAX 8 /* the longest match looked for: each length has an index */
 
+/* Prompt and output of a request that goes on beyond the model's length (context_shift), or that length if it
+ * is greater: a day at 12 tokens a second. What samplers and grammars go by is all of it, so a slot has address
+ * space for so many. */
+#define WEFT_SHIFTED_TOKENS_MAX (1u << 20)
+
 #define WEFT_SEQ_ADAPTERS_MAX 4 /* LoRA adapters of one request */
 #define WEFT_LORAS_MAX 1024     /* --max-loras */
 

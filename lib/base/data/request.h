@@ -55,8 +55,12 @@ struct weft_submit {
     uint32_t weight;               /* the tenant's share next to others': 1..WEFT_WEIGHT_MAX */
     struct weft_digest cache_salt; /* only requests of one salt share cached prefixes */
     bool no_guesses;               /* nothing is guessed ahead for it */
-    struct weft_str session_id;    /* the tenant's name for the conversation; empty: none */
-    uint32_t n_adapters;           /* at most WEFT_SEQ_ADAPTERS_MAX; added in this order */
+    /* Where a sequence comes to the model's length it does not end: of what is behind its first n_keep tokens
+     * half is dropped, and it goes on with the rest. Without beams and pooling. */
+    bool shifts;
+    uint32_t n_keep;
+    struct weft_str session_id; /* the tenant's name for the conversation; empty: none */
+    uint32_t n_adapters;        /* at most WEFT_SEQ_ADAPTERS_MAX; added in this order */
     const struct weft_step_adapter *adapters;
 };
 

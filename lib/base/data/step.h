@@ -12,6 +12,9 @@
  *          it sampled is what it had guessed, it goes on with the next position: all that it knew of a
  *          sequence without guesses is known there too, so the tokens are the same. n_computed then
  *          grows by the guesses that came true as well; what was computed of others is written over.
+ * Shifts   A sequence that went on beyond the model's length has dropped some of its tokens: n_dropped from
+ *          n_keep on. What is computed is the others, at the positions that they have without these; what samples
+ *          the next token goes by all of them. A sequence drops tokens by being started anew.
  * Blocks   Layers whose window is shorter than sequences may get have blocks of their own kind, in a
  *          pool with ids of its own. A sequence has a table per kind; entry i holds the tokens from
  *          i * block_size on. The scheduler takes back windowed blocks without a word, once no later
@@ -52,7 +55,11 @@ struct weft_step_start {
     const uint32_t *tokens; /* [n_tokens]: the prompt and the output so far */
     uint32_t n_tokens;      /* >= n_prompt */
     uint32_t n_prompt;      /* >= 1 */
-    uint32_t n_cached; /* leading tokens whose KV is already in the granted blocks; < n_tokens */
+    /* Tokens that have no place any more, counted from n_keep on; 0: all have one. Only with output, after
+     * the prompt's log-probabilities are done, and never the last token. */
+    uint32_t n_keep, n_dropped;
+    uint32_t
+        n_cached; /* leading ones of those that have whose KV is in the granted blocks; not all */
     uint32_t n_window_skipped; /* entries that the windowed table begins without; no later position
                                   sees them */
     uint32_t n_prompt_logprobs_done; /* prompt positions whose log-probabilities were delivered */
