@@ -393,9 +393,9 @@ static struct draw sample(weft_eng *eng, const struct wefti_engine_job *job, flo
     struct wefti_sampler_input input = {
         .sampling = &slot->sampling,
         .choice = slot->choice,
-        .tokens = slot->tokens,
+        .tokens = wefti_slot_history(slot),
         .n_prompt = slot->n_prompt,
-        .n_known = slot->n_known,
+        .n_known = slot->n_prompt + wefti_slot_n_output(slot),
         .mask = guide.is_free ? NULL : guide.mask,
         .state = &slot->sampler_state,
     };
@@ -455,7 +455,7 @@ static void take_guess(weft_eng *eng, const struct wefti_engine_job *job, const 
     append(eng, slot, draw);
     out->n_accepted++;
     if (weft_sampling_has_state(&slot->sampling)) out->sampler_state = slot->sampler_state;
-    out->n_more = slot->n_known - slot->n_prompt - out->output_idx - 1;
+    out->n_more = wefti_slot_n_output(slot) - out->output_idx - 1;
 }
 
 static void take(weft_eng *eng, const struct wefti_engine_job *job, const struct draw *draw) {
@@ -470,11 +470,11 @@ static void take(weft_eng *eng, const struct wefti_engine_job *job, const struct
     out->finish = draw->end;
     if (!draw->sampled) return;
     out->token = draw->token;
-    out->output_idx = slot->n_known - slot->n_prompt;
+    out->output_idx = wefti_slot_n_output(slot);
     out->more = slot->tokens + slot->n_known + 1;
     append(eng, slot, draw);
     if (weft_sampling_has_state(&slot->sampling)) out->sampler_state = slot->sampler_state;
-    out->n_more = slot->n_known - slot->n_prompt - out->output_idx - 1;
+    out->n_more = wefti_slot_n_output(slot) - out->output_idx - 1;
 }
 
 /* What the other ranks hear of a draw; NONE: nothing came of it. */

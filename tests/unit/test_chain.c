@@ -349,17 +349,17 @@ static void dry_knows_what_goes_on_with_a_repetition(void **state) {
     f->sampling.dry_base = 2.0f;
     memcpy(f->work, f->logits, sizeof f->logits);
     f->input.n_known = 8;
-    wefti_dry_apply(&f->input, f->work, f->scratch.counts, f->chain.runs);
+    wefti_dry_apply(&f->input, f->work, f->scratch.counts, f->chain.runs, f->chain.n_runs);
     for (uint32_t i = 0; i < N; i++)
         assert_true(f->work[i] == (i == 8 ? f->logits[i] - 2.0f : f->logits[i]));
     f->sampling.dry_penalty_last_n = 7; /* "6 7 8 1 5 6 7": a run of two */
     memcpy(f->work, f->logits, sizeof f->logits);
-    wefti_dry_apply(&f->input, f->work, f->scratch.counts, f->chain.runs);
+    wefti_dry_apply(&f->input, f->work, f->scratch.counts, f->chain.runs, f->chain.n_runs);
     assert_true(f->work[8] == f->logits[8] - 1.0f);
     f->sampling.dry_breakers = &tokens[6];
     f->sampling.n_dry_breakers = 1; /* only "7" behind the break: too short */
     memcpy(f->work, f->logits, sizeof f->logits);
-    wefti_dry_apply(&f->input, f->work, f->scratch.counts, f->chain.runs);
+    wefti_dry_apply(&f->input, f->work, f->scratch.counts, f->chain.runs, f->chain.n_runs);
     assert_memory_equal(f->work, f->logits, sizeof f->logits);
 }
 
@@ -380,7 +380,7 @@ static void dry_agrees_with_its_definition(void **state) {
         s->n_dry_breakers = weft_rand_below(&rng, 2);
         f->input.n_known = n;
         memcpy(f->work, f->logits, sizeof f->logits);
-        wefti_dry_apply(&f->input, f->work, f->scratch.counts, f->chain.runs);
+        wefti_dry_apply(&f->input, f->work, f->scratch.counts, f->chain.runs, f->chain.n_runs);
         uint32_t limit = 0;
         while (limit < n && !(s->n_dry_breakers && f->tokens[n - 1 - limit] == breaker))
             limit++;
@@ -411,7 +411,7 @@ static void dry_takes_a_text_of_one_token(void **state) {
     f->sampling.dry_multiplier = 1.0f;
     f->input.n_known = TOKENS_MAX;
     memcpy(f->work, f->logits, sizeof f->logits);
-    wefti_dry_apply(&f->input, f->work, f->scratch.counts, f->chain.runs);
+    wefti_dry_apply(&f->input, f->work, f->scratch.counts, f->chain.runs, f->chain.n_runs);
     assert_true(isfinite(f->work[3]) && f->work[3] < -1e29f);
 }
 

@@ -121,11 +121,13 @@ static void spoil_start(struct fuzz *fuzz, struct weft_step_start *start) {
                                 &start->n_prompt,
                                 &start->n_cached,
                                 &start->n_prompt_logprobs_done,
-                                &start->n_window_skipped};
-    uint32_t which = below(fuzz, 9);
-    if (which == 7) {
+                                &start->n_window_skipped,
+                                &start->n_keep,
+                                &start->n_dropped};
+    uint32_t which = below(fuzz, 11);
+    if (which == 9) {
         spoil_sampling(fuzz, &start->sampling);
-    } else if (which == 8) {
+    } else if (which == 10) {
         fuzz->tokens[0][below(fuzz, 8)] = odd_number(fuzz);
     } else {
         uint32_t value = odd_number(fuzz);

@@ -60,16 +60,35 @@ static weft_err check_releases(const struct check *check) {
     return WEFT_OK;
 }
 
+/* The last token stays, and what the prompt is asked for was told before. */
+static weft_err check_dropped(const struct check *check, const struct weft_step_start *start) {
+    bool has_prompt = start->sampling.n_prompt_logprobs < 0 ||
+                      start->n_prompt_logprobs_done == start->n_prompt || start->n_prompt == 1;
+    if (start->n_tokens > start->n_prompt && start->n_tokens <= check->slots->history_cap &&
+        start->n_dropped < start->n_tokens && start->n_keep < start->n_tokens - start->n_dropped &&
+        has_prompt && start->sampling.max_tokens <= check->slots->history_cap - start->n_prompt &&
+        start->pooling.kind == WEFT_POOLING_NONE)
+        return WEFT_OK;
+    return weft_err_set(check->why, WEFT_E_PROTO,
+                        "a start drops %u tokens behind the first %u, of %u, %u of them prompt",
+                        start->n_dropped, start->n_keep, start->n_tokens, start->n_prompt);
+}
+
 static weft_err check_start_lengths(const struct check *check,
                                     const struct weft_step_start *start) {
     uint32_t len_max = check->slots->max_model_len;
-    if (start->n_prompt < 1 || start->n_tokens < start->n_prompt || start->n_tokens > len_max)
+    if (start->n_dropped > 0) {
+        weft_err err = check_dropped(check, start);
+        if (err) return err;
+    }
+    uint32_t n_left = start->n_tokens - start->n_dropped;
+    if (start->n_prompt < 1 || start->n_tokens < start->n_prompt || n_left > len_max)
         return weft_err_set(check->why, WEFT_E_PROTO,
                             "a start has %u tokens, %u of them prompt; between 1 and %u fit",
                             start->n_tokens, start->n_prompt, len_max);
-    if (start->n_cached >= start->n_tokens)
+    if (start->n_cached >= n_left)
         return weft_err_set(check->why, WEFT_E_PROTO, "a start has %u of %u tokens cached",
-                            start->n_cached, start->n_tokens);
+                            start->n_cached, n_left);
     uint32_t skipped = start->n_window_skipped,
              low = weft_attn_low(start->n_cached, check->slots->window);
     if (skipped > 0 && (check->slots->window == 0 || skipped > low / check->slots->block_size))
@@ -132,8 +151,10 @@ static weft_err check_start(const struct check *check, const struct weft_step_st
     if (!isfinite(start->sampler_state))
         return weft_err_set(check->why, WEFT_E_PROTO,
                             "the state of a start's sampler is no number");
-    enum weft_end finish = wefti_slot_finish(&start->sampling, start->tokens, start->n_prompt,
-                                             start->n_tokens, check->slots->max_model_len);
+    uint32_t n_left = start->n_tokens - start->n_dropped;
+    enum weft_end finish =
+        wefti_slot_finish(&start->sampling, start->n_tokens - start->n_prompt,
+                          start->tokens[start->n_tokens - 1], n_left, check->slots->max_model_len);
     *shadow = (struct wefti_slot_shadow){
         .stamp = shadow->stamp,
         .used = true,
@@ -146,7 +167,7 @@ static weft_err check_start(const struct check *check, const struct weft_step_st
                 .n_values = weft_pooling_n_values(&start->pooling, &check->slots->shape),
                 .n_prompt = start->n_prompt,
                 .n_prompt_logprobs_done = start->n_prompt_logprobs_done,
-                .n_known = start->n_tokens,
+                .n_known = n_left,
                 .n_computed = start->n_cached},
     };
     return WEFT_OK;

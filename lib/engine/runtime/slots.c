@@ -31,11 +31,16 @@ static void lay_out(struct wefti_slots *s, struct wefti_memory_layout *layout) {
     }
 }
 
+uint32_t wefti_slots_history_cap(uint32_t max_model_len) {
+    return weft_max_u32(max_model_len, WEFT_SHIFTED_TOKENS_MAX);
+}
+
 weft_err wefti_slots_init(struct wefti_slots *slots, const struct weft_eng_info *info,
                           struct weft_errmsg *why) {
     *slots = (struct wefti_slots){
         .n_slots = info->max_seqs,
         .max_model_len = info->max_model_len,
+        .history_cap = wefti_slots_history_cap(info->max_model_len),
         .block_size = info->block_size,
         .n_kinds = info->window > 0 ? 2 : 1,
         .n_blocks = {info->n_blocks, info->n_window_blocks},
@@ -51,11 +56,15 @@ weft_err wefti_slots_init(struct wefti_slots *slots, const struct weft_eng_info 
     lay_out(slots, &layout);
     slots->map_bytes = layout.used;
     slots->map = wefti_memory_map_near(slots->map_bytes, info->home);
-    if (!slots->map)
+    slots->history_bytes = (size_t)slots->n_slots * slots->history_cap * sizeof *slots->histories;
+    slots->histories = wefti_memory_map_near(slots->history_bytes, info->home);
+    if (!slots->map || !slots->histories)
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for %u sequences of %u tokens",
                             slots->n_slots, slots->max_model_len);
     layout = (struct wefti_memory_layout){.base = slots->map};
     lay_out(slots, &layout);
+    for (uint32_t i = 0; i < slots->n_slots; i++)
+        slots->slots[i].history = slots->histories + (size_t)i * slots->history_cap;
     return WEFT_OK;
 }
 
@@ -74,6 +83,7 @@ void wefti_slots_fini(struct wefti_slots *slots) {
     for (uint32_t i = 0; slots->map && i < slots->n_slots; i++)
         wefti_slot_drop_held(&slots->slots[i]);
     wefti_memory_unmap(slots->map, slots->map_bytes);
+    wefti_memory_unmap(slots->histories, slots->history_bytes);
     *slots = (struct wefti_slots){0};
 }
 
@@ -92,25 +102,40 @@ static bool is_stop_token(const struct weft_sampling *sampling, uint32_t token) 
     return false;
 }
 
-enum weft_end wefti_slot_finish(const struct weft_sampling *sampling, const uint32_t *tokens,
-                                uint32_t n_prompt, uint32_t n_known, uint32_t max_model_len) {
-    uint32_t n_output = n_known - n_prompt;
+enum weft_end wefti_slot_finish(const struct weft_sampling *sampling, uint32_t n_output,
+                                uint32_t last, uint32_t n_known, uint32_t max_model_len) {
     if (n_output == 0) return WEFT_END_NONE; /* the prompt is to be computed in any case */
-    if (n_output >= sampling->min_tokens && is_stop_token(sampling, tokens[n_known - 1]))
-        return WEFT_END_STOP;
+    if (n_output >= sampling->min_tokens && is_stop_token(sampling, last)) return WEFT_END_STOP;
     if (n_output >= sampling->max_tokens || n_known >= max_model_len) return WEFT_END_LENGTH;
     return WEFT_END_NONE;
+}
+
+/* All of a start's tokens, and those that have a place. */
+static void take_tokens(struct wefti_slot *slot, const struct weft_step_start *start) {
+    uint32_t n_before = start->n_dropped > 0 ? start->n_keep : 0;
+    uint32_t n_first = n_before + start->n_dropped; /* of those behind what was dropped */
+    slot->n_dropped = start->n_dropped;
+    slot->n_known = start->n_tokens - start->n_dropped;
+    memcpy(slot->tokens, start->tokens, (size_t)n_before * sizeof *slot->tokens);
+    memcpy(slot->tokens + n_before, start->tokens + n_first,
+           (size_t)(start->n_tokens - n_first) * sizeof *slot->tokens);
+    if (start->n_dropped > 0)
+        memcpy(slot->history, start->tokens, (size_t)start->n_tokens * sizeof *slot->history);
+}
+
+static enum weft_end finish_of(const struct wefti_slots *slots, const struct wefti_slot *slot) {
+    return wefti_slot_finish(&slot->sampling, wefti_slot_n_output(slot),
+                             slot->tokens[slot->n_known - 1], slot->n_known, slots->max_model_len);
 }
 
 void wefti_slot_start(struct wefti_slots *slots, const struct weft_step_start *start) {
     struct wefti_slot *slot = &slots->slots[start->slot];
     const struct weft_sampling *from = &start->sampling;
-    WEFT_ASSERT(!slot->used && start->n_tokens <= slots->max_model_len);
+    WEFT_ASSERT(!slot->used && start->n_tokens - start->n_dropped <= slots->max_model_len);
     slot->used = slot->gen_known = true;
     slot->gen = start->gen;
     slot->choice = start->choice;
     slot->n_prompt = start->n_prompt;
-    slot->n_known = start->n_tokens;
     slot->n_computed = start->n_cached;
     slot->is_late = slot->is_held = false;
     slot->n_table[WEFT_KV_FULL] = 0;
@@ -118,7 +143,7 @@ void wefti_slot_start(struct wefti_slots *slots, const struct weft_step_start *s
     if (start->n_window_skipped > 0) /* attention finds the tile that it then masks out */
         memset(slot->table[WEFT_KV_WINDOWED], 0, start->n_window_skipped * sizeof(uint32_t));
     slot->n_prompt_logprobs_done = start->n_prompt_logprobs_done;
-    memcpy(slot->tokens, start->tokens, (size_t)start->n_tokens * sizeof *slot->tokens);
+    take_tokens(slot, start);
     slot->sampling = *from;
     slot->sampling.stop_tokens = slot->stop_tokens;
     slot->sampling.bias = slot->bias;
@@ -145,8 +170,7 @@ void wefti_slot_start(struct wefti_slots *slots, const struct weft_step_start *s
         memcpy(slot->dry_breakers, from->dry_breakers, from->n_dry_breakers * sizeof(uint32_t));
     slot->sampler_state =
         start->n_tokens > start->n_prompt ? start->sampler_state : weft_sampling_first_state(from);
-    slot->finish = wefti_slot_finish(&slot->sampling, slot->tokens, slot->n_prompt, slot->n_known,
-                                     slots->max_model_len);
+    slot->finish = finish_of(slots, slot);
 }
 
 void wefti_slot_grant(struct wefti_slots *slots, const struct weft_step_grant *grant) {
@@ -186,9 +210,12 @@ struct weft_step_seq wefti_slot_seq(const struct wefti_slots *slots,
 void wefti_slot_append(struct wefti_slots *slots, struct wefti_slot *slot, uint32_t token) {
     WEFT_ASSERT(slot->finish == WEFT_END_NONE && slot->n_known < slots->max_model_len);
     WEFT_ASSERT(token < slots->n_vocab);
+    if (slot->n_dropped > 0) {
+        WEFT_ASSERT(slot->n_known + slot->n_dropped < slots->history_cap);
+        slot->history[slot->n_known + slot->n_dropped] = token;
+    }
     slot->tokens[slot->n_known++] = token;
-    slot->finish = wefti_slot_finish(&slot->sampling, slot->tokens, slot->n_prompt, slot->n_known,
-                                     slots->max_model_len);
+    slot->finish = finish_of(slots, slot);
 }
 
 struct weft_step_span wefti_slot_pooled(const struct wefti_slot *slot, uint32_t n_tokens) {

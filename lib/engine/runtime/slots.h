@@ -2,7 +2,9 @@
  * and how far each has come.
  *
  * Model    A slot holds one sequence or none; (slot, generation) names it. It has n_known tokens,
- *          of which n_computed went through the model; the first n_prompt are the prompt.
+ *          of which n_computed went through the model; the first n_prompt are the prompt. Where a
+ *          sequence dropped some (base/step.h, Shifts), these are the tokens without them, and
+ *          `history` has all: n_known + n_dropped.
  * Threads  One owner, who steps the engine; compute threads read during a step.
  * Errors   Only init can fail: arguments come from a plan that plan_check.h found right. */
 #ifndef WEFT_ENGINE_SLOTS_H
@@ -30,6 +32,8 @@ struct wefti_slot {
     uint64_t late_turns;            /* which was the so-manieth time */
     float *held;                    /* [n_vocab] from the heap, while it is late */
     uint32_t *tokens;               /* [max_model_len] */
+    uint32_t n_dropped;             /* tokens that only the history has */
+    uint32_t *history;              /* [history_cap], if some were dropped */
     uint32_t *table[WEFT_KV_KINDS]; /* [table_cap]; of kinds that are not there NULL */
     uint32_t *stop_tokens;          /* [WEFT_STOP_TOKENS_MAX], what sampling.stop_tokens and
                                      .masked_tokens point into */
@@ -54,7 +58,7 @@ struct wefti_slot_shadow {
 };
 
 struct wefti_slots {
-    uint32_t n_slots, max_model_len, block_size, n_vocab, max_batched_tokens;
+    uint32_t n_slots, max_model_len, history_cap, block_size, n_vocab, max_batched_tokens;
     uint32_t n_kinds, n_blocks[WEFT_KV_KINDS]; /* kinds of blocks: WEFT_KV_FULL first */
     uint32_t window;                           /* of WEFT_KV_WINDOWED */
     struct weft_pooling_shape shape;
@@ -65,6 +69,8 @@ struct wefti_slots {
     uint64_t shadow_stamp;
     void *map;
     size_t map_bytes;
+    uint32_t *histories; /* [n_slots][history_cap]: apart, as most of it is never touched */
+    size_t history_bytes;
 };
 
 WEFT_MUST_CHECK weft_err wefti_slots_init(struct wefti_slots *slots,
@@ -98,8 +104,21 @@ struct weft_step_span wefti_slot_pooled(const struct wefti_slot *slot, uint32_t 
 void wefti_slot_pool(struct wefti_slot *slot, const float *hidden, uint32_t n_hidden);
 void wefti_slot_write_values(const struct wefti_slot *slot);
 
-/* Why a sequence with this much output is over; NONE: it goes on. */
-enum weft_end wefti_slot_finish(const struct weft_sampling *sampling, const uint32_t *tokens,
-                                uint32_t n_prompt, uint32_t n_known, uint32_t max_model_len);
+/* Tokens after the prompt, and all of them with the prompt: n_prompt + n_output. */
+static inline uint32_t wefti_slot_n_output(const struct wefti_slot *slot) {
+    return slot->n_known + slot->n_dropped - slot->n_prompt;
+}
+
+static inline const uint32_t *wefti_slot_history(const struct wefti_slot *slot) {
+    return slot->n_dropped > 0 ? slot->history : slot->tokens;
+}
+
+/* Most tokens that a sequence has, those that it dropped included. */
+uint32_t wefti_slots_history_cap(uint32_t max_model_len);
+
+/* Why a sequence with this much output, which ends with `last`, is over; NONE: it goes on. It has n_known
+ * tokens that it did not drop. */
+enum weft_end wefti_slot_finish(const struct weft_sampling *sampling, uint32_t n_output,
+                                uint32_t last, uint32_t n_known, uint32_t max_model_len);
 
 #endif

@@ -231,7 +231,7 @@ static void penalise(struct wefti_chain *c, enum weft_sampler sampler) {
     if (sampler == WEFT_SAMPLER_PENALTIES)
         wefti_penalties_apply(c->input, c->logits, c->counts);
     else
-        wefti_dry_apply(c->input, c->logits, c->counts, c->scratch->runs);
+        wefti_dry_apply(c->input, c->logits, c->counts, c->scratch->runs, c->scratch->n_runs);
     for (uint32_t i = 0; i < c->n; i++) {
         if (c->logits[ids[i]] != (float)x[i]) x[i] = (double)c->logits[ids[i]];
     }

@@ -28,7 +28,7 @@ struct wefti_chain_scratch {     /* one per thread */
     uint64_t *keys, *keys_spare; /* [n_vocab], of wefti_rank */
     uint32_t *rank, *rank_spare; /* [n_vocab] */
     uint32_t *runs;              /* [n_runs], of DRY */
-    uint32_t n_runs;             /* the most tokens that a sequence has */
+    uint32_t n_runs;             /* how far it looks back: the model's length */
 };
 
 struct wefti_chain_scratch wefti_chain_scratch_reserve(struct wefti_memory_layout *layout,

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "base/check.h"
+#include "base/minmax.h"
 
 #define DRY_MOST 1e30 /* of a penalty: finite, so that two of them still rank */
 
@@ -96,9 +96,10 @@ static float dry_penalty(const struct weft_sampling *s, uint32_t run) {
 }
 
 void wefti_dry_apply(const struct wefti_sampler_input *input, float *logits, uint32_t *counts,
-                     uint32_t *runs) {
+                     uint32_t *runs, uint32_t n_runs) {
     const struct weft_sampling *s = input->sampling;
     uint32_t n = input->n_known - begin_of_last(s->dry_penalty_last_n, input->n_known);
+    n = weft_min_u32(n, n_runs);
     uint32_t most = 0; /* a repetition does not reach over the last breaker */
     if (n <= s->dry_allowed_length) return;
     const struct backwards h = {input->tokens + input->n_known - 1, n};

@@ -15,8 +15,8 @@ bool wefti_dry_is_active(const struct weft_sampling *sampling);
 /* On raw logits. `counts` [n_vocab] is zero before and after. */
 void wefti_penalties_apply(const struct wefti_sampler_input *input, float *logits,
                            uint32_t *counts);
-/* The same; `runs` has room for each of the sequence's tokens. */
+/* The same; it looks back as far as `runs` has room, [n_runs], which is the model's length. */
 void wefti_dry_apply(const struct wefti_sampler_input *input, float *logits, uint32_t *counts,
-                     uint32_t *runs);
+                     uint32_t *runs, uint32_t n_runs);
 
 #endif

@@ -123,8 +123,8 @@ static void penalise(const struct wefti_sampler_input *input, const struct wefti
         if (plan->steps[i] == WEFT_SAMPLER_PENALTIES) {
             wefti_penalties_apply(input, logits, scratch->counts);
         } else {
-            WEFT_ASSERT(input->n_known <= scratch->chain->n_runs);
-            wefti_dry_apply(input, logits, scratch->counts, scratch->chain->runs);
+            wefti_dry_apply(input, logits, scratch->counts, scratch->chain->runs,
+                            scratch->chain->n_runs);
         }
     }
 }
