@@ -25,7 +25,7 @@ static uint32_t n_computed(const weft_sched *sched, const struct seq *seq) {
  * left. */
 static enum weft_activity_phase phase_of(const struct seq *seq, uint32_t n_done) {
     if (seq->state != SEQ_RUNNING) return WEFT_ACTIVITY_WAITING;
-    bool decodes = seq->n_output > 0 && n_done + 1 >= seq->req->n_prompt + seq->n_output;
+    bool decodes = seq->n_output > 0 && n_done + 1 >= wefti_sched_seq_known(seq);
     return decodes ? WEFT_ACTIVITY_DECODE : WEFT_ACTIVITY_PROMPT;
 }
 

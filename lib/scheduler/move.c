@@ -8,7 +8,8 @@ bool wefti_sched_request_move(weft_sched *from, struct request *req, weft_sched 
                               uint64_t now_us) {
     WEFT_ASSERT(from != to && req->n_running == 0);
     WEFT_ASSERT(!wefti_sched_index_find(&to->index, req->key.router, req->key.request_id));
-    if (!wefti_sched_request_fits(to, req)) return false;
+    bool is_as_long = from->options.max_model_len == to->options.max_model_len;
+    if ((req->shifts && !is_as_long) || !wefti_sched_request_fits(to, req)) return false;
     const struct request_payer who = {req->tenant, req->flow, req->weight, req->is_background};
     struct payer *flow = wefti_sched_request_reserve(to, &who);
     if (!flow) return false;

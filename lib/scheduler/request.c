@@ -88,6 +88,8 @@ struct request *wefti_sched_request_new(uint32_t router, const struct weft_submi
         memcpy(req->adapters, submit->adapters, submit->n_adapters * sizeof *req->adapters);
     req->is_resumed = submit->resume;
     req->no_guesses = submit->no_guesses;
+    req->shifts = submit->shifts;
+    req->n_keep = submit->n_keep;
     req->tenant = submit->tenant;
     req->flow = submit->flow;
     req->weight = submit->weight;

@@ -46,7 +46,7 @@ static struct ends ends_at(const weft_sched *sched, const struct seq *seq, uint3
     const struct weft_sampling *sampling = &seq->req->sampling;
     return (struct ends){
         .length = n_output >= sampling->max_tokens ||
-                  seq->req->n_prompt + n_output >= sched->options.max_model_len,
+                  seq->req->n_prompt + n_output - seq->n_dropped >= sched->options.max_model_len,
         .stop = token && n_output >= sampling->min_tokens && is_stop_token(sampling, *token),
     };
 }
@@ -247,7 +247,7 @@ static void count_tokens(weft_sched *sched, const struct row *row,
     struct seq *seq = row->seq;
     struct request *req = seq->req;
     uint32_t n_tokens = row->n_tokens + out->n_accepted;
-    uint32_t end = row->first + n_tokens, n_prompt = req->n_prompt;
+    uint32_t end = row->first + n_tokens, n_prompt = wefti_sched_seq_prompt(seq);
     uint32_t prompt_end = end < n_prompt ? end : n_prompt;
     uint32_t n_new = 0; /* prompt tokens are new once per request, output tokens per sequence */
     if (prompt_end > req->n_prompt_computed) {
@@ -296,7 +296,8 @@ static void add_forced(weft_sched *sched, struct seq *seq, struct row *next, uin
     next->n_spec = 0;
 }
 
-static void add_more(weft_sched *sched, struct seq *seq, const struct weft_step_out *out) {
+static void add_more(weft_sched *sched, struct seq *seq, const struct weft_step_out *out,
+                     enum weft_end last_end) {
     struct row *next = next_row(sched, seq);
     for (uint32_t i = 0; i < out->n_more; i++) {
         bool is_last = i + 1 == out->n_more;
@@ -305,7 +306,7 @@ static void add_more(weft_sched *sched, struct seq *seq, const struct weft_step_
                                     .output_idx = seq->n_output,
                                     .sampler_state = seq->sampler_state};
         add_token(sched, seq, out->more[i]);
-        wefti_sched_event_push(sched, seq, &one, is_last ? out->finish : WEFT_END_NONE);
+        wefti_sched_event_push(sched, seq, &one, is_last ? last_end : WEFT_END_NONE);
     }
     shift_guessed(seq, next, out->n_accepted);
     add_forced(sched, seq, next, out->n_more - out->n_accepted);
@@ -342,11 +343,15 @@ static void commit(weft_sched *sched, const struct row *row, const struct weft_s
         seq->sampler_state = out->sampler_state;
     }
     bool tells = out->sampled || out->n_prompt_logprobs > 0 || out->n_values > 0;
-    enum weft_end end = out->n_more > 0 ? WEFT_END_NONE : out->finish;
+    bool outgrows = out->finish == WEFT_END_LENGTH &&
+                    wefti_sched_seq_outgrows(seq, seq->n_output + out->n_more);
+    enum weft_end last_end = outgrows ? WEFT_END_NONE : out->finish;
+    enum weft_end end = out->n_more > 0 ? WEFT_END_NONE : last_end;
     if (tells || end) wefti_sched_event_push(sched, seq, tells ? out : NULL, end);
-    add_more(sched, seq, out);
+    add_more(sched, seq, out, last_end);
     if (out->is_late) hold(sched, seq);
-    if (!out->finish) return;
+    if (outgrows) wefti_sched_seq_shift(sched, seq);
+    if (!last_end) return;
     if (req->n_live == 1) sched->n_finished++;
     wefti_sched_seq_leave(sched, seq, true);
 }

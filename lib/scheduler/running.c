@@ -183,9 +183,10 @@ void wefti_sched_seq_start(weft_sched *sched, struct seq *seq) {
     count_not_waiting(sched, seq->req);
 }
 
-void wefti_sched_seq_preempt(weft_sched *sched, struct seq *seq) {
+/* RUNNING -> WAITING, at the front of its class. */
+static void stop(weft_sched *sched, struct seq *seq, uint32_t n_in_cache) {
     WEFT_ASSERT(seq->state == SEQ_RUNNING);
-    wefti_sched_publish(sched, seq, seq->n_planned);
+    wefti_sched_publish(sched, seq, n_in_cache);
     give_back(sched, seq);
     seq->state = SEQ_WAITING;
     seq->req->n_waiting++;
@@ -193,6 +194,10 @@ void wefti_sched_seq_preempt(weft_sched *sched, struct seq *seq) {
     seq->req->was_preempted = true;
     count_not_running(sched, seq->req);
     wefti_sched_request_unpark(sched, seq->req); /* a parked sibling may have waited for this one */
+}
+
+void wefti_sched_seq_preempt(weft_sched *sched, struct seq *seq) {
+    stop(sched, seq, seq->n_planned);
 }
 
 /* Rows that are out name this sequence; their results will find nobody. */
@@ -239,6 +244,19 @@ static uint32_t n_computed(const weft_sched *sched, const struct seq *seq, bool 
         if (seq->row[i] != NO_ROW) n -= sched->out[i].rows[seq->row[i]].n_tokens;
     }
     return n;
+}
+
+/* What is published has the tokens of before. */
+void wefti_sched_seq_shift(weft_sched *sched, struct seq *seq) {
+    uint32_t n_in_cache = n_computed(sched, seq, true);
+    forget_rows(sched, seq, true);
+    if (seq->state == SEQ_RUNNING) stop(sched, seq, n_in_cache);
+    wefti_sched_spill_drop(sched, seq);
+    wefti_sched_seq_drop_tokens(sched, seq);
+    seq->n_computed_max = wefti_sched_seq_known(seq) - 1;
+    seq->n_preempted = seq->n_losses = 0; /* it got past all that */
+    seq->owes_shift = true;
+    sched->n_context_shifts++;
 }
 
 void wefti_sched_seq_leave(weft_sched *sched, struct seq *seq, bool ended) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/minmax.h"
 
 #define POOL_ALIGN 64
 
@@ -90,7 +91,7 @@ static weft_err make_tables(weft_sched *sched) {
     sched->copies = calloc(WEFT_KV_KINDS * n, sizeof *sched->copies);
     sched->grants = calloc(WEFT_KV_KINDS * n, sizeof *sched->grants);
     sched->rows = calloc(n, sizeof *sched->rows);
-    sched->start_tokens = calloc(sched->options.max_model_len, sizeof *sched->start_tokens);
+    sched->start_tokens = calloc(sched->history_cap, sizeof *sched->start_tokens);
     bool all = sched->slot_gen && sched->free_slots && sched->table_blocks && sched->running &&
                sched->by_slot && sched->payers && sched->candidates && sched->pending &&
                sched->releases && sched->starts && sched->copies && sched->grants && sched->rows &&
@@ -115,6 +116,7 @@ static void init_sizes(weft_sched *sched, const struct weft_sched_options *optio
     sched->running_max = options->max_seqs < options->max_batched_tokens
                              ? options->max_seqs
                              : options->max_batched_tokens;
+    sched->history_cap = weft_max_u32(options->max_model_len, WEFT_SHIFTED_TOKENS_MAX);
     uint32_t longest = wefti_sched_blocks_for(sched, options->max_model_len);
     sched->table_cap = longest < options->n_blocks ? longest : options->n_blocks;
     TAILQ_INIT(&sched->idle_payers);

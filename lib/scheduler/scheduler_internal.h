@@ -5,7 +5,7 @@
  *
  *     WAITING ──start──► RUNNING ──finish, cancel, deadline──► DONE
  *        ▲                  │
- *        └────preempt───────┘   (WAITING → DONE by cancel, deadline, or a last result, too)
+ *        └────preempt, shift┘   (WAITING → DONE by cancel, deadline, or a last result, too)
  *
  * RUNNING means: it holds a slot, a generation and blocks, and stands in `running`, sorted by age.
  * A request with a waiting sequence stands in the queue (queue.c), and by age in the heap `waiting`,
@@ -114,7 +114,9 @@ struct seq {
     enum seq_state state;
     uint32_t *output; /* as the worker reported so far; grows on the way */
     uint32_t n_output, output_cap;
-    double sampler_state;    /* after the last of it, where the sampling has one */
+    double sampler_state; /* after the last of it, where the sampling has one */
+    uint32_t n_dropped;   /* tokens behind the first n_keep that have no place any more: shift.c */
+    bool owes_shift;      /* it has not started since it dropped some */
     uint32_t n_computed_max; /* most tokens it ever had in the cache: below it is recomputation */
 
     /* While RUNNING. */
@@ -216,6 +218,8 @@ struct request {
     uint32_t n_prompt_cached;              /* found in the prefix cache when it first started */
     uint32_t n_owed;                       /* prompt tokens that are charged and not planned yet */
     bool no_guesses;
+    bool shifts;                /* it drops tokens where it would end at the model's length, */
+    uint32_t n_keep;            /* behind these */
     struct weft_str session_id; /* empty: it has none */
     struct weft_kv_space salt;  /* of whoever wants its cache apart; zeroes: of nobody */
     bool parked;
@@ -311,6 +315,7 @@ struct weft_sched {
     struct weft_sched_options options;
     uint32_t running_max; /* min(max_seqs, max_batched_tokens) */
     uint32_t table_cap;   /* blocks of the longest sequence */
+    uint32_t history_cap; /* tokens of the longest one, those that it dropped included */
     bool draining;
 
     void *pool_mem, *cache_mem;
@@ -373,7 +378,7 @@ struct weft_sched {
     struct weft_step_spill *spills, *restores; /* [WEFT_STEP_SPILLS_MAX] each, if there is a file */
     struct weft_step_copy *copies;             /* these two: [WEFT_KV_KINDS * max_seqs] */
     struct weft_step_grant *grants;
-    uint32_t *start_tokens;  /* [max_model_len] prompt and output joined, of restarted sequences */
+    uint32_t *start_tokens;  /* [history_cap] prompt and output joined, of restarted sequences */
     uint32_t n_start_tokens; /* of these */
     uint32_t n_plan_tokens;  /* of all starts of the plan, those that borrow included */
     uint32_t n_plan_grammar_bytes;
@@ -431,9 +436,14 @@ void wefti_sched_request_free(struct request *req); /* accepts NULL */
 /* Room for so many more output tokens. WEFT_E_NOMEM: no change. */
 WEFT_MUST_CHECK weft_err wefti_sched_seq_reserve_output(struct seq *seq, uint32_t n_more);
 
+/* Tokens that are known and have a place in the cache, computed or not. */
+static inline uint32_t wefti_sched_seq_known(const struct seq *seq) {
+    return seq->req->n_prompt + seq->n_output - seq->n_dropped;
+}
+
 /* Tokens it has once all plans that are out have run. */
 static inline uint32_t wefti_sched_seq_len(const struct seq *seq) {
-    return seq->req->n_prompt + seq->n_output + seq->n_samples_out;
+    return wefti_sched_seq_known(seq) + seq->n_samples_out;
 }
 
 /* Tokens that could be planned now. */
@@ -458,6 +468,8 @@ bool wefti_sched_computes_all(const struct request *req);
 void wefti_sched_seq_release(weft_sched *sched, struct seq *seq); /* in the worker; once */
 void wefti_sched_seq_start(weft_sched *sched, struct seq *seq);   /* its table is filled already */
 void wefti_sched_seq_preempt(weft_sched *sched, struct seq *seq); /* RUNNING -> WAITING */
+/* The worker ended it at the model's length: -> WAITING, with fewer tokens. */
+void wefti_sched_seq_shift(weft_sched *sched, struct seq *seq);
 /* -> DONE. ended: the worker said so. When it is the last one, the request is gone as well. */
 void wefti_sched_seq_leave(weft_sched *sched, struct seq *seq, bool ended);
 void wefti_sched_request_enqueue(weft_sched *sched, struct request *req,
@@ -470,6 +482,24 @@ void wefti_sched_request_unpark(weft_sched *sched, struct request *req);
 void wefti_sched_request_park(weft_sched *sched, struct request *req);
 void wefti_sched_request_set_aside(weft_sched *sched, struct request *req);
 void wefti_sched_request_free_borrowed(weft_sched *sched);
+
+/* ----------------------------------------------------------------------------------- shift --- */
+
+/* How many of the first tokens in the cache are the prompt's. */
+uint32_t wefti_sched_seq_prompt(const struct seq *seq);
+/* The token that has this place. */
+uint32_t wefti_sched_seq_token(const struct seq *seq, uint32_t pos);
+/* All tokens that have one. */
+void wefti_sched_seq_copy_tokens(const struct seq *seq, uint32_t *out);
+/* Whether one that has n_output tokens of output by then goes on at the model's length. */
+bool wefti_sched_seq_outgrows(const struct seq *seq, uint32_t n_output);
+/* It drops as many as one with its output has dropped by then; none that never came to that length. */
+void wefti_sched_seq_drop_tokens(const weft_sched *sched, struct seq *seq);
+/* A new request, which may have come far already. */
+void wefti_sched_shift_begin(const weft_sched *sched, struct request *req);
+WEFT_MUST_CHECK weft_err wefti_sched_shift_check(const weft_sched *sched,
+                                                 const struct weft_submit *submit,
+                                                 struct weft_errmsg *why);
 
 /* ----------------------------------------------------------------------------------- queue --- */
 

@@ -12,6 +12,7 @@ struct slot {
     enum weft_end finish;
     uint32_t gen; /* of the last start, used or not */
     uint32_t choice, n_prompt, n_tokens, n_computed, n_logprobs_done;
+    uint32_t n_dropped; /* tokens that are not in `tokens` any more */
     uint64_t prompt_hash;
     struct weft_sampling sampling;
     struct weft_pooling pooling;
@@ -335,6 +336,29 @@ static void add_token(struct sim_worker *worker, struct slot *slot, uint32_t tok
     slot->history[i] = add_to_history(before, token);
 }
 
+static uint32_t n_output_of(const struct slot *slot) {
+    return slot->n_tokens + slot->n_dropped - slot->n_prompt;
+}
+
+/* What a sequence has dropped by then, one token after the other. */
+static uint32_t dropped_by(uint32_t len, const struct weft_step_start *start) {
+    uint32_t n = start->n_prompt, n_dropped = 0;
+    for (uint32_t i = start->n_prompt; i < start->n_tokens; i++) {
+        if (++n < len) continue;
+        n -= (len - start->n_keep) / 2;
+        n_dropped += (len - start->n_keep) / 2;
+    }
+    return n_dropped;
+}
+
+static void check_dropped(const struct sim_worker *worker, const struct weft_step_start *start) {
+    if (start->n_dropped == 0) return;
+    WEFT_ASSERT(start->n_keep + start->n_dropped < start->n_tokens);
+    WEFT_ASSERT(start->n_dropped == dropped_by(worker->options.max_model_len, start));
+    WEFT_ASSERT(start->sampling.n_prompt_logprobs < 0 || start->n_prompt == 1 ||
+                start->n_prompt_logprobs_done == start->n_prompt);
+}
+
 static bool is_beam(const struct slot *slot) {
     return slot->sampling.length_penalty != 1.0f;
 }
@@ -384,8 +408,9 @@ static void start(struct sim_worker *worker, const struct weft_step_start *start
     struct slot *slot = &worker->slots[start->slot];
     WEFT_ASSERT(!slot->used && start->gen > slot->gen);
     WEFT_ASSERT(start->n_prompt >= 1 && start->n_tokens >= start->n_prompt);
-    WEFT_ASSERT(start->n_cached < start->n_tokens &&
-                start->n_tokens <= worker->options.max_model_len);
+    uint32_t n_left = start->n_tokens - start->n_dropped;
+    check_dropped(worker, start);
+    WEFT_ASSERT(start->n_cached < n_left && n_left <= worker->options.max_model_len);
     WEFT_ASSERT(start->n_prompt_logprobs_done <= start->n_prompt);
     check_sampling(worker, &start->sampling);
     check_pooling(worker, start);
@@ -402,6 +427,7 @@ static void start(struct sim_worker *worker, const struct weft_step_start *start
     slot->n_computed = start->n_cached;
     slot->n_logprobs_done = start->n_prompt_logprobs_done;
     slot->n_tokens = slot->n_blocks = 0;
+    slot->n_dropped = start->n_dropped;
     slot->n_window_skipped = slot->n_window_blocks = start->n_window_skipped;
     WEFT_ASSERT(start->n_window_skipped <= first_seen(worker, slot->n_computed));
     slot->sampling = start->sampling;
@@ -410,8 +436,10 @@ static void start(struct sim_worker *worker, const struct weft_step_start *start
            start->sampling.n_stop_tokens * sizeof(uint32_t));
     slot->sampling.stop_tokens = slot->stop_tokens;
     slot->prompt_hash = sim_prompt_hash(start->tokens, start->n_prompt, start->sampling.seed);
-    for (uint32_t i = 0; i < start->n_tokens; i++)
-        add_token(worker, slot, start->tokens[i]);
+    for (uint32_t i = 0; i < start->n_tokens; i++) {
+        if (i < start->n_keep || i >= start->n_keep + start->n_dropped)
+            add_token(worker, slot, start->tokens[i]);
+    }
     uint32_t n_output = start->n_tokens - start->n_prompt;
     if (weft_sampling_has_state(&start->sampling) && n_output > 0)
         WEFT_ASSERT(start->sampler_state ==
@@ -558,7 +586,7 @@ static bool is_stop_token(const struct slot *slot, uint32_t token) {
 
 /* The next token, and whether it was the last. */
 static uint32_t take_next(struct sim_worker *worker, struct slot *slot) {
-    uint32_t idx = slot->n_tokens - slot->n_prompt;
+    uint32_t idx = n_output_of(slot);
     uint32_t token = sim_token(slot->prompt_hash, slot->choice, idx, worker->options.n_vocab);
     add_token(worker, slot, token);
     if (is_stop_token(slot, token) && idx + 1 >= slot->sampling.min_tokens)
@@ -596,7 +624,7 @@ static void force(struct sim_worker *worker, struct slot *slot, struct weft_step
 static uint32_t guess_room(const struct sim_worker *worker, const struct slot *slot,
                            const struct weft_step_row *row) {
     uint32_t n = row->n_spec, size = worker->options.block_size;
-    uint32_t n_output = slot->n_tokens - slot->n_prompt, n_left = slot->sampling.max_tokens;
+    uint32_t n_output = n_output_of(slot), n_left = slot->sampling.max_tokens;
     if (n_left <= n_output || slot->n_tokens >= worker->options.max_model_len) return 0;
     n = weft_min_u32(n, n_left - n_output - 1);
     n = weft_min_u32(n, worker->options.max_model_len - slot->n_tokens - 1);
@@ -666,12 +694,11 @@ static void sample(struct sim_worker *worker, struct slot *slot, struct weft_ste
         return;
     }
     out->sampled = true;
-    out->output_idx = slot->n_tokens - slot->n_prompt;
+    out->output_idx = n_output_of(slot);
     out->token = take_next(worker, slot);
     verify(worker, slot, out);
     if (weft_sampling_has_state(&slot->sampling))
-        out->sampler_state =
-            sim_sampler_state(slot->prompt_hash, slot->choice, slot->n_tokens - slot->n_prompt);
+        out->sampler_state = sim_sampler_state(slot->prompt_hash, slot->choice, n_output_of(slot));
     if (slot->finish == WEFT_END_NONE) force(worker, slot, out);
     out->finish = slot->finish;
     if (slot->sampling.n_logprobs < 0) return;

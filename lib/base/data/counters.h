@@ -72,7 +72,9 @@
     SCHED(n_sessions_evicted, "sessions_evicted_total", "", 1,                                     \
           "Sessions given up for others, or for requests that lacked blocks.")                     \
     SCHED(n_sessions_expired, "sessions_expired_total", "", 1,                                     \
-          "Sessions that nobody used for --session-ttl.")
+          "Sessions that nobody used for --session-ttl.")                                          \
+    SCHED(n_context_shifts, "context_shifts_total", "", 1,                                         \
+          "Times a sequence dropped tokens at the model's length, and went on (context_shift).")
 
 /* For lists of fields in a struct: both kinds, one, none. */
 #define WEFT_COUNTER_FIELD(name, ...) uint64_t name;

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/minmax.h"
 
 #define PROMPTS_AHEAD 4u
 
@@ -47,14 +48,17 @@ _Static_assert(WEFT_GRAMMAR_BYTES_MAX + 4 * (WEFT_ALLOWED_TOKENS_MAX + WEFT_BAD_
                    WEFT_STEP_GRAMMAR_BYTES_MAX,
                "so does any grammar, with all that may be beside it");
 
-/* The storage holds the longest sequence, a plan's message a few; more starts need more plans. */
+/* The storage holds one that dropped tokens, or others of the model's length together; a plan's message a
+ * few of these. More starts need more plans. */
 bool wefti_sched_seq_start_fits(const weft_sched *sched, const struct seq *seq) {
     uint32_t n_tokens = seq->req->n_prompt + seq->n_output;
     if (n_tokens > WEFT_STEP_START_TOKENS_MAX - sched->n_plan_tokens) return false;
     if (weft_sampling_long_bytes(&seq->req->sampling) >
         WEFT_STEP_GRAMMAR_BYTES_MAX - sched->n_plan_grammar_bytes)
         return false;
-    return seq->n_output == 0 || n_tokens <= sched->options.max_model_len - sched->n_start_tokens;
+    uint32_t cap = sched->n_start_tokens > 0 ? sched->options.max_model_len : sched->history_cap;
+    uint32_t n_free = cap - weft_min_u32(cap, sched->n_start_tokens);
+    return seq->n_output == 0 || n_tokens <= n_free;
 }
 
 void wefti_sched_seq_add_start(weft_sched *sched, struct seq *seq, uint32_t n_cached) {
@@ -69,6 +73,8 @@ void wefti_sched_seq_add_start(weft_sched *sched, struct seq *seq, uint32_t n_ca
         .tokens = join_tokens(sched, seq),
         .n_tokens = n_tokens,
         .n_prompt = req->n_prompt,
+        .n_keep = seq->n_dropped > 0 ? req->n_keep : 0,
+        .n_dropped = seq->n_dropped,
         .n_cached = n_cached,
         .n_window_skipped = seq->windowed.first,
         .n_prompt_logprobs_done = req->n_prompt_logprobs_done,
@@ -84,7 +90,7 @@ void wefti_sched_seq_add_start(weft_sched *sched, struct seq *seq, uint32_t n_ca
 /* With what examine found for it. */
 static void plan_start(weft_sched *sched, struct seq *seq, const struct prefix *prefix) {
     struct request *req = seq->req;
-    uint32_t n_tokens = req->n_prompt + seq->n_output;
+    uint32_t n_tokens = wefti_sched_seq_known(seq);
     wefti_sched_seq_start(sched, seq);
     wefti_sched_prefix_fill(sched, seq, prefix, n_tokens);
     seq->n_planned = prefix->n_cached;
@@ -100,6 +106,8 @@ static void plan_start(weft_sched *sched, struct seq *seq, const struct prefix *
         sched->n_cache_hit_tokens += prefix->n_restored > 0
                                          ? prefix->n_blocks * sched->options.block_size
                                          : prefix->n_cached;
+    if (seq->owes_shift) wefti_sched_charge_prompt(sched, req, n_tokens - prefix->n_cached);
+    seq->owes_shift = false;
     if (req->first_plan_us != UINT64_MAX) return;
     wefti_sched_request_first_start(sched, req);
     wefti_sched_forecast_started(sched, req);
@@ -116,10 +124,10 @@ static enum outcome examine(weft_sched *sched, const struct seq *seq, struct pre
     if (sched->n_running == sched->running_max) return CROWDED;
     if (wefti_sched_lacks_grammar(sched, req)) return AWAIT;
     wefti_sched_prefix_find(sched, seq, prefix_out);
-    if (!prefix_out->source && wefti_sched_prefix_awaited(req) &&
+    if (!prefix_out->source && seq->n_dropped == 0 && wefti_sched_prefix_awaited(req) &&
         prefix_out->n_cached + 1 < req->n_prompt)
         return PARK;
-    while (!wefti_sched_prefix_has_room(sched, prefix_out, req->n_prompt + seq->n_output)) {
+    while (!wefti_sched_prefix_has_room(sched, prefix_out, wefti_sched_seq_known(seq))) {
         if (!wefti_sched_sessions_give(sched)) return CROWDED;
     }
     bool fits = wefti_sched_seq_start_fits(sched, seq) &&
@@ -182,12 +190,13 @@ static bool is_premature(const weft_sched *sched, const struct request *req) {
     uint64_t n_tokens = 0;
     for (uint32_t i = 0; i < sched->n_running; i++) {
         const struct seq *seq = sched->running[i];
-        if (seq->n_planned >= seq->req->n_prompt) continue;
+        uint32_t n_prompt = wefti_sched_seq_prompt(seq);
+        if (seq->n_planned >= n_prompt) continue;
         int order = wefti_sched_served_less(seq->req, req);
         bool is_before =
             order ? order < 0 : wefti_sched_heap_before(&seq->req->by_turn, &req->by_turn);
         n_before += is_before;
-        n_tokens += is_before ? seq->req->n_prompt - seq->n_planned : 0;
+        n_tokens += is_before ? n_prompt - seq->n_planned : 0;
     }
     return n_before >= PROMPTS_AHEAD && n_tokens >= sched->options.max_batched_tokens;
 }

@@ -29,7 +29,7 @@ static uint32_t shared_tokens(const weft_sched *sched, const struct request *a,
 }
 
 static bool computes_prompt(const struct seq *seq) {
-    return seq->n_planned < seq->req->n_prompt && !seq->chain.is_closed;
+    return seq->n_planned < seq->req->n_prompt && seq->n_dropped == 0 && !seq->chain.is_closed;
 }
 
 /* The running sequence that will have most of the request's prompt; NULL: none will have more than

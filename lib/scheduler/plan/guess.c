@@ -80,7 +80,8 @@ void wefti_sched_note_time(weft_sched *sched, const struct plan_out *plan,
 /* ------------------------------------------------------------------------------------ room --- */
 
 uint32_t wefti_sched_seq_reach(const weft_sched *sched, const struct seq *seq, uint32_t n_tokens) {
-    uint64_t longest = (uint64_t)seq->req->n_prompt + seq->req->sampling.max_tokens;
+    uint64_t longest =
+        (uint64_t)seq->req->n_prompt + seq->req->sampling.max_tokens - seq->n_dropped;
     longest = weft_min_u64(longest, sched->options.max_model_len);
     uint64_t most = weft_min_u64((uint64_t)seq->n_planned + seq->n_spec_out + n_tokens, longest);
     return (uint32_t)weft_max_u64(most, (uint64_t)seq->n_planned + n_tokens);
@@ -92,7 +93,7 @@ static bool may_guess(const weft_sched *sched, const struct seq *seq) {
     const struct weft_sampling *sampling = &seq->req->sampling;
     if (sched->yielding.is_on && seq->req->is_background) return false;
     return seq->chunk == 1 && !seq->is_held && wefti_sched_seq_left(seq) == 1 &&
-           seq->n_planned >= seq->req->n_prompt && sampling->n_logprobs < 0 &&
+           seq->n_planned >= wefti_sched_seq_prompt(seq) && sampling->n_logprobs < 0 &&
            !weft_sampling_has_state(sampling) && !seq->req->no_guesses;
 }
 

@@ -122,8 +122,9 @@ static weft_err grow(weft_sched *sched, struct seq *seq, uint32_t n_tokens) {
 
 /* Whether what it lacks are forced tokens: output that nobody has computed, without blocks as yet. */
 static bool lacks_forced(const struct seq *seq, uint32_t left) {
-    return left > 1 && left <= 1 + WEFT_FORCED_MAX && seq->n_planned >= seq->req->n_prompt &&
-           seq->n_planned >= seq->n_computed_max && seq->req->sampling.n_logprobs < 0;
+    return left > 1 && left <= 1 + WEFT_FORCED_MAX &&
+           seq->n_planned >= wefti_sched_seq_prompt(seq) && seq->n_planned >= seq->n_computed_max &&
+           seq->req->sampling.n_logprobs < 0;
 }
 
 /* Its chunk: one token if it decodes, and of forced ones as many more as are to `spare` and have blocks;
@@ -244,8 +245,8 @@ static void emit_row(weft_sched *sched, struct seq *seq, struct plan_out *out) {
     };
     seq->row[out->step % WEFT_SCHED_PLANS_MAX] = row_idx;
     seq->n_rows_out++;
-    bool is_decode =
-        seq->n_planned >= seq->req->n_prompt && (n_tokens == 1 || lacks_forced(seq, n_tokens));
+    bool is_decode = seq->n_planned >= wefti_sched_seq_prompt(seq) &&
+                     (n_tokens == 1 || lacks_forced(seq, n_tokens));
     out->n_decode_tokens += is_decode ? n_tokens : 0;
     if (!is_decode) sched->n_planned_tokens += n_tokens;
     seq->n_planned += n_computed;

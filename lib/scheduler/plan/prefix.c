@@ -52,8 +52,7 @@ bool wefti_sched_same_space(const weft_sched *sched, const struct request *a,
 const uint32_t *wefti_sched_tokens_of(const weft_sched *sched, const struct seq *seq) {
     const struct request *req = seq->req;
     if (seq->n_output == 0) return req->prompt;
-    memcpy(sched->found_tokens, req->prompt, req->n_prompt * sizeof *req->prompt);
-    memcpy(sched->found_tokens + req->n_prompt, seq->output, seq->n_output * sizeof *seq->output);
+    wefti_sched_seq_copy_tokens(seq, sched->found_tokens);
     return sched->found_tokens;
 }
 
@@ -62,7 +61,7 @@ const uint32_t *wefti_sched_tokens_of(const weft_sched *sched, const struct seq 
 bool wefti_sched_seq_can_be_forked(const struct seq *seq) {
     const struct request *req = seq->req;
     return seq->state == SEQ_RUNNING && seq->n_planned + 1 >= req->n_prompt &&
-           !wefti_sched_prompt_logprobs_pending(req);
+           seq->n_dropped == 0 && !wefti_sched_prompt_logprobs_pending(req);
 }
 
 /* A sequence started in this very plan (the worker knows none of its blocks yet) is no source: the
@@ -82,13 +81,13 @@ bool wefti_sched_prefix_awaited(const struct request *req) {
     for (uint32_t i = 0; i < req->n_choices && req->n_prompt > 1; i++) {
         const struct seq *seq = &req->seqs[i];
         bool is_ready = wefti_sched_seq_can_be_forked(seq) && seq->n_granted > 0;
-        if (seq->state == SEQ_RUNNING && !is_ready) return true;
+        if (seq->state == SEQ_RUNNING && !is_ready && seq->n_dropped == 0) return true;
     }
     return false;
 }
 
 static void find_cached(const weft_sched *sched, const struct seq *seq, struct prefix *prefix) {
-    uint32_t n_tokens = seq->req->n_prompt + seq->n_output;
+    uint32_t n_tokens = wefti_sched_seq_known(seq);
     struct weft_kv_space space = wefti_sched_space_of(sched, seq->req);
     struct weft_kv_match match;
     if (!sched->options.prefix_cache || wefti_sched_computes_all(seq->req)) return;
@@ -114,7 +113,7 @@ static void find_forked(const weft_sched *sched, const struct seq *seq, const st
 
 void wefti_sched_prefix_find(const weft_sched *sched, const struct seq *seq,
                              struct prefix *prefix_out) {
-    const struct seq *source = find_source(sched, seq->req);
+    const struct seq *source = seq->n_dropped == 0 ? find_source(sched, seq->req) : NULL;
     *prefix_out = (struct prefix){.partial = WEFT_KV_NONE};
     find_cached(sched, seq, prefix_out);
     if (source && seq->req->n_prompt - 1 > prefix_out->n_cached)
@@ -231,6 +230,9 @@ static const uint32_t *block_tokens(const weft_sched *sched, const struct seq *s
                                     uint32_t storage[WEFT_BLOCK_SIZE_MAX]) {
     uint32_t n = sched->options.block_size, n_prompt = seq->req->n_prompt;
     uint64_t first = (uint64_t)idx * n;
+    for (uint32_t i = 0; i < n && seq->n_dropped > 0; i++)
+        storage[i] = wefti_sched_seq_token(seq, (uint32_t)first + i);
+    if (seq->n_dropped > 0) return storage;
     if (first + n <= n_prompt) return seq->req->prompt + first;
     if (first >= n_prompt) return seq->output + (first - n_prompt);
     for (uint32_t i = 0; i < n; i++)
@@ -266,7 +268,7 @@ static void lend_twins(weft_sched *sched, struct seq *seq, uint32_t n) {
 
 void wefti_sched_publish(weft_sched *sched, struct seq *seq, uint32_t n_computed) {
     if (!sched->options.prefix_cache) return;
-    uint32_t n_known = seq->req->n_prompt + seq->n_output;
+    uint32_t n_known = wefti_sched_seq_known(seq);
     uint32_t n = (n_computed < n_known ? n_computed : n_known) / sched->options.block_size;
     uint32_t storage[WEFT_BLOCK_SIZE_MAX];
     while (seq->chain.n < n && !seq->chain.is_closed) {

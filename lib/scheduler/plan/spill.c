@@ -123,7 +123,7 @@ void wefti_sched_spill_extend(const weft_sched *sched, const struct seq *seq,
                               struct prefix *prefix) {
     if (!has_spilled(sched, seq) || prefix->n_blocks < seq->spilled.first_block) return;
     if (wefti_sched_computes_all(seq->req)) return;
-    uint32_t n_known = seq->req->n_prompt + seq->n_output;
+    uint32_t n_known = wefti_sched_seq_known(seq);
     uint32_t n_tokens = weft_min_u32(seq->spilled.n_tokens, n_known - 1);
     if (n_tokens <= prefix->n_cached) return;
     prefix->partial = WEFT_KV_NONE;

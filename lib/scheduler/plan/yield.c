@@ -30,7 +30,8 @@ static bool add_streams(const weft_sched *sched, struct weft_sched_work *work,
     for (; i < sched->n_running && !sched->running[i]->req->is_background; i++) {
         const struct seq *seq = sched->running[i];
         if (!wants_row(sched, seq)) continue;
-        if (wefti_sched_seq_left(seq) > 1 + WEFT_FORCED_MAX || seq->n_planned < seq->req->n_prompt)
+        if (wefti_sched_seq_left(seq) > 1 + WEFT_FORCED_MAX ||
+            seq->n_planned < wefti_sched_seq_prompt(seq))
             return false;
         weft_sched_work_add(work, seq->n_planned, 1, 1);
     }

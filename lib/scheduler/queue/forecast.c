@@ -112,9 +112,9 @@ static void make_agenda(const weft_sched *sched, struct agenda *agenda) {
         agenda->n_tokens[i] = agenda->n_tokens[i] * sched->waiting.n / n;
     for (uint32_t i = 0; i < sched->n_running; i++) {
         const struct seq *seq = sched->running[i];
-        if (seq->n_planned >= seq->req->n_prompt || seq->req->is_background) continue;
-        agenda->n_tokens[slice_of(sched, seq->req->by_turn.minor)] +=
-            seq->req->n_prompt - seq->n_planned;
+        uint32_t n_prompt = wefti_sched_seq_prompt(seq);
+        if (seq->n_planned >= n_prompt || seq->req->is_background) continue;
+        agenda->n_tokens[slice_of(sched, seq->req->by_turn.minor)] += n_prompt - seq->n_planned;
     }
 }
 
@@ -172,7 +172,8 @@ static uint64_t prompts_running(const weft_sched *sched) {
     uint64_t n = 0;
     for (uint32_t i = 0; i < sched->n_running; i++) {
         const struct seq *seq = sched->running[i];
-        if (seq->n_planned < seq->req->n_prompt) n += seq->req->n_prompt - seq->n_planned;
+        uint32_t n_prompt = wefti_sched_seq_prompt(seq);
+        if (seq->n_planned < n_prompt) n += n_prompt - seq->n_planned;
     }
     return n;
 }

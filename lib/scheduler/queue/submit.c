@@ -58,6 +58,7 @@ static weft_err check_shape(const weft_sched *sched, const struct weft_submit *s
         return weft_err_set(why, WEFT_E_INVAL, "at most %u adapters for one request, got %u",
                             WEFT_SEQ_ADAPTERS_MAX, submit->n_adapters);
     weft_err err = weft_sampling_check(&submit->sampling, sched->options.n_vocab, why);
+    if (!err) err = wefti_sched_shift_check(sched, submit, why);
     return err ? err : check_pooling(sched, submit, why);
 }
 
@@ -85,8 +86,9 @@ static weft_err check_choice(const weft_sched *sched, const struct weft_submit *
                              uint32_t idx, struct weft_errmsg *why) {
     const struct weft_submit_choice *choice = &submit->choices[idx];
     if (choice->n_output == 0) return WEFT_OK;
+    uint32_t n_room = sched->options.max_model_len - submit->n_prompt;
     if (choice->n_output >= submit->sampling.max_tokens ||
-        choice->n_output >= sched->options.max_model_len - submit->n_prompt)
+        (choice->n_output >= n_room && !submit->shifts))
         return weft_err_set(why, WEFT_E_INVAL, "choice %u has %u tokens of output already", idx,
                             choice->n_output);
     if (!tokens_in_vocabulary(choice->output, choice->n_output, sched->options.n_vocab))
@@ -132,7 +134,8 @@ bool wefti_sched_request_fits(const weft_sched *sched, const struct request *req
     if (req->beams && wefti_sched_beams_max_tokens(req) > n_room) return false;
     for (uint32_t i = 0; i < req->n_choices; i++) {
         const struct seq *seq = &req->seqs[i];
-        if (seq->state != SEQ_DONE && seq->n_output > 0 && seq->n_output >= n_room) return false;
+        bool is_long = seq->n_output > 0 && seq->n_output >= n_room;
+        if (seq->state != SEQ_DONE && is_long && !req->shifts) return false;
     }
     return true;
 }
@@ -167,6 +170,7 @@ static struct request *make_request(weft_sched *sched, uint64_t now_us, uint32_t
     req->deadline_us = UINT64_MAX;
     if (submit->deadline_us && submit->deadline_us < UINT64_MAX - now_us)
         req->deadline_us = now_us + submit->deadline_us;
+    wefti_sched_shift_begin(sched, req);
     if (!wefti_sched_beams_init(sched, req, submit->n_choices)) return req;
     wefti_sched_request_free(req);
     return NULL;

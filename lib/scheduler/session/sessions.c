@@ -129,6 +129,7 @@ void wefti_sched_session_keep(weft_sched *sched, const struct seq *seq, uint32_t
     const struct weft_sched_options *o = &sched->options;
     bool is_kept = o->prefix_cache && o->session_ttl_us > 0 && o->max_sessions > 0;
     if (!is_kept || req->session_id.len == 0 || seq->choice > 0 || req->beams) return;
+    if (seq->n_dropped > 0) return; /* no next turn begins with what is left */
     uint32_t n_known = weft_min_u32(n_computed, req->n_prompt + seq->n_output);
     uint32_t n_blocks = weft_min_u32(n_known / o->block_size, sched->table_cap);
     struct weft_kv_space space = wefti_sched_space_of(sched, req);
