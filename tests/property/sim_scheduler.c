@@ -71,6 +71,8 @@ struct client {
     uint32_t logprobs_done; /* prompt positions [0, done) */
     uint32_t deadly_len;    /* no worker survives having so much of it in the cache; 0: harmless */
     uint32_t n_killed;      /* workers, since it was handed in */
+    bool shifts;            /* it goes on beyond the model's length, */
+    uint32_t n_keep;        /* with these */
     uint32_t tenant, flow;
     int32_t priority;
     uint64_t ttft_us;
@@ -128,6 +130,7 @@ struct totals {
     uint64_t n_hit_tokens, n_evictions;
     uint64_t n_saved, n_files_failed;
     uint64_t n_sessions_kept, n_sessions_evicted, n_sessions_expired;
+    uint64_t n_shifts;
     uint64_t n_tenant_full, n_too_late, n_overloaded;
     double bound_used_max; /* of the steps within which a request must end */
 };
@@ -154,6 +157,11 @@ static void trace(struct world *world, uint64_t value) {
 
 /* ------------------------------------------------------------------------------ starvation --- */
 
+/* So much output, and what is left computed again each time that tokens are dropped: two at least. */
+static uint64_t shift_work(const struct world *world, uint32_t n_output) {
+    return n_output + (uint64_t)(n_output / 2 + 1) * world->options.max_model_len;
+}
+
 /* Everything that all together could still compute, one token a step, and a running set to wait
  * for. Twice: two plans are in flight. */
 static uint64_t steps_bound(const struct world *world) {
@@ -165,6 +173,7 @@ static uint64_t steps_bound(const struct world *world) {
         uint32_t n_output = client->sampling.max_tokens;
         uint64_t n_tokens = client->n_prompt + (n_output < n_room ? n_output : n_room);
         uint32_t width = client->sampling.beam_width;
+        if (client->shifts) n_tokens = client->n_prompt + shift_work(world, n_output);
         work += client->n_choices * n_tokens;
         work += width * n_tokens * n_tokens; /* if each step preempts all of them */
     }
@@ -336,6 +345,15 @@ static void draw_session(struct world *world, struct client *client) {
     if (has_one) client->session_id = (struct weft_str){names[dice(world, 6)], 1};
 }
 
+/* Streams have room for so much. */
+static void draw_shift(struct world *world, struct client *client) {
+    struct weft_sampling *s = &client->sampling;
+    bool may = s->beam_width == 0 && client->pooling.kind == WEFT_POOLING_NONE;
+    if (!may || s->max_tokens > LEN_MAX || world->options.whole_tokens > 0) return;
+    client->shifts = chance(world, 3000);
+    client->n_keep = dice(world, chance(world, 5000) ? 8 : 2 * LEN_MAX);
+}
+
 static void draw_client(struct world *world, struct client *client) {
     memset(client, 0, sizeof *client);
     client->key = (struct weft_sched_key){.router = dice(world, N_ROUTERS),
@@ -368,6 +386,7 @@ static void draw_client(struct world *world, struct client *client) {
     if (world->is_recorded && client->pooling.kind == WEFT_POOLING_NONE)
         client->sampling.max_tokens = n_output;
     draw_beams(world, client);
+    draw_shift(world, client);
     draw_session(world, client);
     if (client->sampling.beam_width > 0) client->sampling.mirostat = 0; /* a search draws nothing */
     client->prompt_hash = sim_prompt_hash(client->prompt, client->n_prompt, client->sampling.seed);
@@ -396,6 +415,8 @@ static enum weft_reject submit(struct world *world, struct client *client, bool 
         .deadline_us = has_deadline ? client->deadline_us - world->now_us : 0,
         .sampling = client->sampling,
         .pooling = client->pooling,
+        .shifts = client->shifts,
+        .n_keep = client->n_keep,
         .session_id = client->session_id,
         .tenant = client->tenant,
         .flow = client->flow,
@@ -545,6 +566,7 @@ static void stop_actors(struct world *world) {
     totals.n_guessed += stats.n_draft_tokens;
     totals.n_accepted_guesses += stats.n_draft_accepted;
     totals.n_late += stats.n_late_masks;
+    totals.n_shifts += stats.n_context_shifts;
     weft_sched_free(world->sched);
     sim_worker_free(world->worker);
 }
@@ -598,8 +620,9 @@ static void end_stream(struct world *world, struct client *client, uint32_t choi
     if (sampling->beam_width > 0 && (end == WEFT_END_LENGTH || end == WEFT_END_STOP))
         WEFT_ASSERT(stream->n == client->beams[choice].n && end == client->beams[choice].end);
     else if (end == WEFT_END_LENGTH)
-        WEFT_ASSERT(stream->n == sampling->max_tokens ||
-                    client->n_prompt + stream->n == world->options.max_model_len);
+        WEFT_ASSERT(
+            stream->n == sampling->max_tokens ||
+            (client->n_prompt + stream->n == world->options.max_model_len && !client->shifts));
     if (end == WEFT_END_ERROR) {
         WEFT_ASSERT(most_losses(client) >= WEFT_SEQ_LOSSES_MAX);
         totals.n_given_up += client->deadly_len > 0;
@@ -1112,7 +1135,7 @@ static void report(void) {
     printf("%" PRIu64 " requests came as they were recorded\n", totals.n_recorded);
     printf("%" PRIu64 " blocks spilled, %" PRIu64 " read back\n", totals.n_spills,
            totals.n_restores);
-    printf("%" PRIu64 " beam searches\n", totals.n_beams);
+    printf("%" PRIu64 " beam searches, %" PRIu64 " shifts\n", totals.n_beams, totals.n_shifts);
     printf("%" PRIu64 " requests waited until their grammar was compiled; %" PRIu64
            " tokens were forced, %" PRIu64 " rows late\n",
            totals.n_compiled, totals.n_forced, totals.n_late);
@@ -1132,7 +1155,7 @@ static void check_all_happened(void) {
     WEFT_ASSERT(totals.n_preemptions > 0 && totals.n_forks > 0 && totals.n_deadlines > 0);
     WEFT_ASSERT(totals.n_guessed > totals.n_accepted_guesses && totals.n_accepted_guesses > 0);
     WEFT_ASSERT(totals.n_compiled > 0 && totals.n_forced > 0 && totals.n_late > 0);
-    WEFT_ASSERT(totals.n_beams > 0);
+    WEFT_ASSERT(totals.n_beams > 0 && totals.n_shifts > 0);
     WEFT_ASSERT(totals.n_sessions_kept > 0 && totals.n_sessions_evicted > 0);
     WEFT_ASSERT(totals.n_sessions_expired > 0 && totals.n_files_failed > 0);
     WEFT_ASSERT(totals.n_saved > 0 ||
