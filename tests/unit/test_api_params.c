@@ -276,6 +276,13 @@ static const struct row rows[] = {
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"priority\":\"1\"}", 400, "priority"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"speculative\":false}", 0, ""},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"speculative\":0}", 400, "speculative"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"context_shift\":1}", 400, "context_shift"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"n_keep\":\"all\"}", 0, ""},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"context_shift\":true,\"n_keep\":-1}", 0, ""},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"context_shift\":true,\"n_keep\":-2}", 400, "n_keep"},
+    {CALL_CHAT, CHAT("\"context_shift\":true,\"n_discard\":0"), 0, ""},
+    {CALL_CHAT, CHAT("\"context_shift\":true,\"n_discard\":5"), 400, "n_discard"},
+    {CALL_CHAT, CHAT("\"context_shift\":true,\"use_beam_search\":true"), 400, "context_shift"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"timeout\":0}", 400, "timeout"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"timeout\":86401}", 400, "timeout"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"timeout\":true}", 400, "timeout"},
@@ -852,6 +859,37 @@ static void defaults_fit_the_context(void **state) {
     wefti_api_params_fini(&p);
 }
 
+#define LONG "{\"prompt\":\"a\",\"context_shift\":true"
+
+/* A prompt is as long as ever at most, but not what comes after it. */
+static void a_shifting_request_may_be_longer_than_the_context(void **state) {
+    (void)state;
+    struct params p;
+    struct weft_api_error error;
+    assert_true(parse(LONG ",\"max_tokens\":1000}", CALL_COMPLETION, 63, &p, &error));
+    assert_true(p.shifts && p.n_keep == 0 && p.sampling.max_tokens == 1000);
+    wefti_api_params_fini(&p);
+    assert_true(parse(LONG ",\"n_predict\":-1,\"n_keep\":-1}", CALL_LLAMA, 10, &p, &error));
+    assert_int_equal(p.sampling.max_tokens, WEFT_SHIFTED_TOKENS_MAX - 10);
+    assert_int_equal(p.n_keep, -1);
+    wefti_api_params_fini(&p);
+    assert_true(parse(LONG "}", CALL_COMPLETION, 60, &p, &error));
+    assert_int_equal(p.sampling.max_tokens, 16); /* OpenAI's, as ever */
+    wefti_api_params_fini(&p);
+    assert_true(parse("{\"prompt\":[1,2,3],\"context_shift\":true,\"max_tokens\":1000,"
+                      "\"truncate_prompt_tokens\":-1}",
+                      CALL_COMPLETION, 0, &p, &error));
+    assert_int_equal(p.prompts[0].n_ids, 3);
+    wefti_api_params_fini(&p);
+    assert_false(parse(LONG "}", CALL_COMPLETION, 64, &p, &error));
+    assert_non_null(strstr(error.message, "maximum context length is 64 tokens"));
+    wefti_api_params_fini(&p);
+    assert_false(parse(LONG ",\"max_tokens\":1048576}", CALL_COMPLETION, 1, &p, &error));
+    assert_string_equal(error.code, "context_length_exceeded");
+    assert_non_null(strstr(error.message, "have at most 1048576 tokens together"));
+    wefti_api_params_fini(&p);
+}
+
 static void ignored_ends_are_still_kept_back_by_min_tokens(void **state) {
     (void)state;
     struct params p;
@@ -1120,6 +1158,7 @@ int main(void) {
         cmocka_unit_test(ollamas_options_have_its_defaults),
         cmocka_unit_test(a_number_too_small_for_a_float_is_not_off),
         cmocka_unit_test(defaults_fit_the_context),
+        cmocka_unit_test(a_shifting_request_may_be_longer_than_the_context),
         cmocka_unit_test(ignored_ends_are_still_kept_back_by_min_tokens),
         cmocka_unit_test(ends_beyond_the_vocabulary_are_passed_over),
         cmocka_unit_test(the_model_s_defaults_speak_where_a_request_is_silent),

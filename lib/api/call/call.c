@@ -865,6 +865,8 @@ static void describe_job(const struct weft_api_upstream_job *upstream, uint64_t 
         .weight = asker->weight ? asker->weight : 1,
         .cache_salt = service->cache_salt,
         .no_guesses = service->no_guesses,
+        .shifts = call->params.shifts,
+        .n_keep = wefti_api_params_n_keep(&call->params, job->prompt, call->api->tok),
         .n_adapters = call->params.n_adapters,
         .adapters = call->params.adapters,
     };

@@ -309,6 +309,8 @@ static bool settings_part(const struct body_piece *at) {
     weft_write_uint(w, at->call->limits.max_model_len);
     weft_write_key(w, "n_predict");
     weft_write_int(w, n_predict_of(p));
+    weft_write_key(w, "n_keep");
+    weft_write_int(w, p->n_keep);
     weft_write_key(w, "seed");
     weft_write_int(w, (int64_t)at->choice->job->seed);
     wefti_api_llama_write_sampling(&p->sampling, w);
@@ -374,8 +376,10 @@ static bool end_part(const struct body_piece *at) {
     int64_t n_predict = n_predict_of(p);
     bool has_room = n_predict >= 0 && n_predict <= p->sampling.max_tokens;
     WEFT_ASSERT(choice->end != WEFT_END_NONE);
+    uint32_t n_all = (uint32_t)choice->job->prompt->n_ids + choice->n_tokens;
+    bool has_shifted = n_all > at->call->limits.max_model_len;
     weft_write_key(w, "truncated");
-    weft_write_bool(w, choice->end == WEFT_END_LENGTH && !has_room);
+    weft_write_bool(w, has_shifted || (choice->end == WEFT_END_LENGTH && !has_room));
     weft_write_key(w, "stop_type");
     weft_write_str(w, stop_type(choice->end));
     weft_write_key(w, "stopping_word");

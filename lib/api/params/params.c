@@ -70,6 +70,7 @@ bool wefti_api_params_parse(json_t *json, const weft_api_kind *kind,
     kind->parse(&r, limits, params);
     if (params->n_run < params->n) params->n_run = params->n;
     if (kind->generates) wefti_api_params_read_service(&r, params);
+    if (kind->generates) wefti_api_params_read_shift(&r, kind, params);
     if (kind->generates) wefti_api_params_check_samplers(&r, limits, params);
     if (kind->generates) wefti_api_params_read_adapters(&r, limits, params);
     wefti_api_params_read_ids(&r, kind, limits, params);
@@ -94,23 +95,29 @@ void wefti_api_params_read_encoding(const struct reader *r, struct params *param
 
 /* ------------------------------------------------------------------- once lengths are known --- */
 
-static void too_long(const struct params *params, const weft_api_kind *kind,
-                     const struct weft_api_limits *limits, size_t n_prompt,
-                     struct weft_api_error *error) {
+static void too_long(const struct params *params, const weft_api_kind *kind, uint32_t n_most,
+                     size_t n_prompt, struct weft_api_error *error) {
     const char *what = kind->prompt_field;
     uint32_t n_new = params->has_max_tokens ? params->sampling.max_tokens : 0;
-    if (n_new)
+    if (params->shifts && n_prompt < n_most)
+        weft_api_error_set(
+            error, 400, what, "context_length_exceeded",
+            "With 'context_shift' %s and completion have at most %u tokens together. "
+            "However, you requested %zu tokens (%zu in the %s, %u in the "
+            "completion). Please reduce the length of the %s or completion.",
+            what, n_most, n_prompt + n_new, n_prompt, what, n_new, what);
+    else if (n_new && !params->shifts)
         weft_api_error_set(
             error, 400, what, "context_length_exceeded",
             "This model's maximum context length is %u tokens. However, you requested "
             "%zu tokens (%zu in the %s, %u in the completion). Please reduce the length "
             "of the %s or completion.",
-            limits->max_model_len, n_prompt + n_new, n_prompt, what, n_new, what);
+            n_most, n_prompt + n_new, n_prompt, what, n_new, what);
     else
         weft_api_error_set(error, 400, what, "context_length_exceeded",
                            "This model's maximum context length is %u tokens. However, your %s "
                            "resulted in %zu tokens. Please reduce the length of the %s.",
-                           limits->max_model_len, what, n_prompt, what);
+                           n_most, what, n_prompt, what);
 }
 
 static uint64_t entry_bytes(int32_t n_logprobs) {
@@ -164,12 +171,14 @@ bool wefti_api_params_fit(struct params *params, const weft_api_kind *kind,
     }
     struct weft_sampling *s = &params->sampling;
     uint32_t n_least = params->has_max_tokens ? s->max_tokens : 1;
-    if (longest + n_least > limits->max_model_len) {
-        too_long(params, kind, limits, longest, error);
+    uint32_t n_most = wefti_api_params_longest(params, limits);
+    bool has_room = !params->shifts || longest < limits->max_model_len;
+    if (longest + n_least > n_most || !has_room) {
+        too_long(params, kind, has_room ? n_most : limits->max_model_len, longest, error);
         return false;
     }
     if (!params->has_max_tokens) {
-        uint32_t left = limits->max_model_len - (uint32_t)longest;
+        uint32_t left = n_most - (uint32_t)longest;
         uint32_t usual = params->usual_max_tokens;
         s->max_tokens = usual > 0 && usual < left ? usual : left;
     }

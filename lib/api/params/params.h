@@ -123,6 +123,8 @@ struct params {
     bool ignore_eos, has_seed, has_max_tokens;
     bool is_open_ended;        /* without max_tokens it continues while the context lasts, */
     uint32_t usual_max_tokens; /* or until so many tokens; 0: no such number */
+    bool shifts;               /* it goes on beyond the model's length, */
+    int32_t n_keep;            /* without dropping so many tokens in front; -1: the prompt */
     /* Set before wefti_api_params_fit: log-probabilities are kept only until they are sent. */
     bool drops_sent_logprobs;
     uint64_t logprob_bytes;  /* the most that those sure to be kept take */
@@ -181,6 +183,10 @@ bool wefti_api_params_fit(struct params *params, const weft_api_kind *kind,
  * are any, else the API's own. */
 void wefti_api_params_usual_sampling(const struct weft_gen_defaults *defaults,
                                      struct weft_sampling *out);
+
+/* How many tokens in front a prompt's choices never drop. */
+uint32_t wefti_api_params_n_keep(const struct params *params, const struct prompt *prompt,
+                                 const weft_tokenizer *tok);
 
 void wefti_api_params_drop_json(struct params *params);
 void wefti_api_params_fini(struct params *params);

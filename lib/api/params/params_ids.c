@@ -77,9 +77,10 @@ void wefti_api_params_read_ids(const struct reader *r, const weft_api_kind *kind
 /* Where the context decides, the output has the room that it asks for. */
 static size_t n_kept(const struct params *params, uint32_t max_model_len) {
     if (params->truncate_to > 0) return (size_t)params->truncate_to;
-    uint32_t n_output = params->has_max_tokens  ? params->sampling.max_tokens
-                        : params->is_open_ended ? 1
-                                                : params->usual_max_tokens;
+    uint32_t n_output = params->shifts           ? 1
+                        : params->has_max_tokens ? params->sampling.max_tokens
+                        : params->is_open_ended  ? 1
+                                                 : params->usual_max_tokens;
     return n_output < max_model_len ? max_model_len - n_output : 1;
 }
 

@@ -198,6 +198,13 @@ void wefti_api_params_read_documents(const struct reader *r, const struct weft_a
 void wefti_api_params_read_adapters(const struct reader *r, const struct weft_api_limits *limits,
                                     struct params *params);
 
+/* "context_shift" and what belongs to it, after "use_beam_search". */
+void wefti_api_params_read_shift(const struct reader *r, const weft_api_kind *kind,
+                                 struct params *params);
+/* How many tokens a prompt and its output may have together. */
+uint32_t wefti_api_params_longest(const struct params *params,
+                                  const struct weft_api_limits *limits);
+
 /* "priority", "timeout", "user", ...: of every kind that generates. */
 void wefti_api_params_read_service(const struct reader *r, struct params *params);
 bool wefti_api_is_session_id(struct weft_str id);
