@@ -18,6 +18,7 @@ weft_test(test_api_cluster SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_api_clust
 weft_test(sim_cluster SOURCES ${CMAKE_SOURCE_DIR}/tests/property/sim_cluster.c
           LINKS weft_api weft_traffic weft_base m INSIDE api LABELS property TIMEOUT 60)
 weft_fuzz(fuzz_request RUNS 20000 LINKS weft_api weft_codec INSIDE api)
+weft_fuzz(fuzz_batch RUNS 20000 LINKS weft_api)
 weft_fuzz(fuzz_multipart RUNS 20000 LINKS weft_api)
 foreach(symbol malloc calloc realloc)
   target_link_options(test_api_call PRIVATE -Wl,--wrap=${symbol})

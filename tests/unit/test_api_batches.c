@@ -253,6 +253,65 @@ static void an_answer_tells_which_line_it_is_to(void **state) {
     weft_buf_fini(&out);
 }
 
+/* Writes an answer, reads it back, and reads no beginning of it. */
+static void assert_comes_back(const struct weft_api_batch_answer *answer) {
+    struct weft_buf out;
+    struct weft_api_batch_answered answered;
+    weft_buf_init(&out, 1 << 20);
+    weft_api_batch_write_answer(answer, &out);
+    assert_true(weft_api_batch_answer_read((struct weft_str){out.data, out.len}, &answered));
+    assert_int_equal(answered.n_custom_id, answer->custom_id.len);
+    assert_memory_equal(answered.custom_id, answer->custom_id.data, answered.n_custom_id);
+    assert_int_equal(answered.status, answer->status);
+    for (size_t n = 0; n < out.len - 2; n++) { /* but for a body that ends there, as it seems */
+        const struct weft_str part = {out.data, n};
+        if (n == 0 || out.data[n - 1] != '}')
+            assert_false(weft_api_batch_answer_read(part, &answered));
+        assert_true(weft_api_batch_begins_answer(part));
+    }
+    weft_buf_fini(&out);
+}
+
+static void an_answer_of_any_batch_tells_its_line_and_status(void **state) {
+    (void)state;
+    char long_id[WEFT_API_CUSTOM_ID_BYTES_MAX];
+    struct weft_api_batch_answer answer = {.batch_id = "batch_0123456789abcdef",
+                                           .idx = 7,
+                                           .custom_id = {"a\0\"\xc3\xa9", 5},
+                                           .status = 429,
+                                           .request_id = "r",
+                                           .body = STR("{\"a\":1}")};
+    assert_comes_back(&answer);
+    memset(long_id, 1, sizeof long_id); /* "\u0001" of each */
+    answer.custom_id = (struct weft_str){long_id, sizeof long_id};
+    assert_comes_back(&answer);
+    answer = (struct weft_api_batch_answer){
+        .batch_id = "batch_1", .custom_id = STR(""), .code = "batch_expired", .message = "late"};
+    assert_comes_back(&answer);
+}
+
+static void what_is_no_answer_is_not_read_as_one(void **state) {
+    (void)state;
+    static const char *const bad[] = {
+        "",
+        "\n",
+        "}",
+        "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{}}",
+        "{\"id\":\"batch_req_\",\"custom_id\":\"a\",\"response\":{\"status_code\":200,}",
+        "{\"id\":\"batch_req_x\",\"custom_id\":\"a\",\"response\":{\"status_code\":200,}",
+        "{\"id\":\"batch_req_0\",\"custom_id\":7,\"response\":{\"status_code\":200,}",
+        "{\"id\":\"batch_req_0\",\"custom_id\":\"a,\"response\":{\"status_code\":200,}",
+        "{\"id\":\"batch_req_0\",\"custom_id\":\"a\",\"response\":{\"status_code\":20,}",
+        "{\"id\":\"batch_req_0\",\"custom_id\":\"a\",\"response\":{\"status_code\":2000,}",
+        "{\"id\":\"batch_req_0\",\"custom_id\":\"a\",\"response\":null}",
+    };
+    struct weft_api_batch_answered answered;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_false(weft_api_batch_answer_read(STR(bad[i]), &answered));
+    assert_false(weft_api_batch_begins_answer(STR("{\"custom_id\"")));
+    assert_true(weft_api_batch_begins_answer(STR("{\"id\":\"ba")));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_request_for_a_batch_is_read),
@@ -265,6 +324,8 @@ int main(void) {
         cmocka_unit_test(a_bad_line_has_a_code),
         cmocka_unit_test(lines_are_told_apart),
         cmocka_unit_test(an_answer_tells_which_line_it_is_to),
+        cmocka_unit_test(an_answer_of_any_batch_tells_its_line_and_status),
+        cmocka_unit_test(what_is_no_answer_is_not_read_as_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

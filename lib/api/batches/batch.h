@@ -26,6 +26,7 @@
 
 #define WEFT_API_STORED_ID_BYTES 40
 #define WEFT_API_BATCH_LINES_MAX 50000u /* OpenAI's bound, too */
+#define WEFT_API_CUSTOM_ID_BYTES_MAX 512
 #define WEFT_API_BATCH_FAULTS_MAX 20    /* of its lines that are told */
 #define WEFT_API_BATCH_WINDOW_S_MAX (30u * 86400)
 #define WEFT_API_METADATA_MAX 16 /* pairs, and their bytes: */
@@ -147,5 +148,18 @@ void weft_api_batch_write_answer(const struct weft_api_batch_answer *answer, str
 
 /* The place of the line that an answer is to. False: it is none of this batch. */
 bool weft_api_batch_answered(struct weft_str answer, const char *batch_id, uint32_t *idx_out);
+
+/* What an answer, of whatever batch, says of the line that it is to. */
+struct weft_api_batch_answered {
+    char custom_id[WEFT_API_CUSTOM_ID_BYTES_MAX];
+    size_t n_custom_id;
+    int status; /* 0: no response */
+};
+
+/* Reads a whole line, with or without its newline, as weft_api_batch_write_answer makes it; whose file it is, nobody
+ * knows. False: it is none. */
+bool weft_api_batch_answer_read(struct weft_str line, struct weft_api_batch_answered *answered_out);
+/* Whether `text` begins as answers do, or is too short to tell: a last line that was cut short. */
+bool weft_api_batch_begins_answer(struct weft_str text);
 
 #endif

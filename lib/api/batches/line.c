@@ -15,8 +15,9 @@
 
 #define VALUES_MAX (2u << 20) /* as of a request's body */
 #define DEPTH_MAX 66
-#define NAME_BYTES_MAX 512
 #define ID_HEAD "{\"id\":\"batch_req_"
+/* A custom_id in JSON: six bytes for one at most, and quotes. */
+#define CUSTOM_ID_JSON_BYTES_MAX (6 * WEFT_API_CUSTOM_ID_BYTES_MAX + 2)
 
 const weft_api_kind *wefti_api_batch_kind(struct weft_str path) {
     static const char *const paths[] = {"/v1/chat/completions", "/v1/completions", "/v1/responses",
@@ -62,7 +63,7 @@ static bool read_body(json_t *body, struct weft_api_batch_line *line,
 static bool read_name(const json_t *o, struct weft_api_batch_line *line,
                       struct weft_api_batch_fault *fault) {
     struct weft_str name = text_of(o, "custom_id");
-    if (!name.data || name.len > NAME_BYTES_MAX)
+    if (!name.data || name.len > WEFT_API_CUSTOM_ID_BYTES_MAX)
         return fail(fault, "missing_required_parameter", "custom_id",
                     "'custom_id' must be a text of at most 512 bytes");
     line->name = malloc(name.len + 1);
@@ -184,4 +185,65 @@ bool weft_api_batch_answered(struct weft_str answer, const char *batch_id, uint3
     *idx_out = (uint32_t)strtoul(number, &end, 16);
     return *end == '\0' && number[0] != '-' && number[0] != '+' && number[0] != ' ' &&
            answer.data[n_head + 8] == '"';
+}
+
+/* ------------------------------------------------------------------------------- reading answers --- */
+
+static bool skip(struct weft_str *rest, const char *text) {
+    size_t n = strlen(text);
+    if (rest->len < n || memcmp(rest->data, text, n) != 0) return false;
+    *rest = (struct weft_str){rest->data + n, rest->len - n};
+    return true;
+}
+
+/* At least one. */
+static bool skip_all(struct weft_str *rest, const char *of) {
+    size_t n = 0;
+    while (n < rest->len && rest->data[n] && strchr(of, rest->data[n]))
+        n++;
+    *rest = (struct weft_str){rest->data + n, rest->len - n};
+    return n > 0;
+}
+
+static bool take_custom_id(struct weft_str *rest, struct weft_api_batch_answered *answered) {
+    size_t n = rest->len < CUSTOM_ID_JSON_BYTES_MAX ? rest->len : CUSTOM_ID_JSON_BYTES_MAX;
+    json_error_t where;
+    json_t *text = json_loadb(rest->data, n,
+                              JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK | JSON_ALLOW_NUL, &where);
+    bool is_fair = json_is_string(text) && json_string_length(text) <= sizeof answered->custom_id;
+    if (is_fair) {
+        answered->n_custom_id = json_string_length(text);
+        memcpy(answered->custom_id, json_string_value(text), answered->n_custom_id);
+        WEFT_ASSERT(where.position >= 0 && (size_t)where.position <= n);
+        *rest = (struct weft_str){rest->data + where.position, rest->len - (size_t)where.position};
+    }
+    json_decref(text);
+    return is_fair;
+}
+
+static bool take_status(struct weft_str *rest, int *status_out) {
+    *status_out = 0;
+    if (skip(rest, "null,\"error\":{")) return true;
+    if (!skip(rest, "{\"status_code\":") || rest->len < 4) return false;
+    for (int i = 0; i < 3; i++) {
+        if (rest->data[i] < '0' || rest->data[i] > '9') return false;
+        *status_out = 10 * *status_out + (rest->data[i] - '0');
+    }
+    *rest = (struct weft_str){rest->data + 3, rest->len - 3};
+    return skip(rest, ",") && *status_out >= 100;
+}
+
+bool weft_api_batch_answer_read(struct weft_str line, struct weft_api_batch_answered *answered) {
+    memset(answered, 0, sizeof *answered);
+    if (line.len && line.data[line.len - 1] == '\n') line.len--;
+    if (line.len == 0 || line.data[line.len - 1] != '}') return false;
+    return skip(&line, ID_HEAD) && skip_all(&line, "0123456789abcdef") &&
+           skip(&line, "\",\"custom_id\":") && line.len > 0 && line.data[0] == '"' &&
+           take_custom_id(&line, answered) && skip(&line, ",\"response\":") &&
+           take_status(&line, &answered->status);
+}
+
+bool weft_api_batch_begins_answer(struct weft_str text) {
+    size_t n = text.len < sizeof ID_HEAD - 1 ? text.len : sizeof ID_HEAD - 1;
+    return memcmp(text.data, ID_HEAD, n) == 0;
 }
