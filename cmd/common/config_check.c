@@ -151,6 +151,8 @@ weft_err wefti_config_check(const struct wefti_config_program *program, struct w
          (WEFT_PROG_TEMPLATE | WEFT_PROG_GRAMMAR | WEFT_PROG_PARSE_OUTPUT | WEFT_PROG_SAMPLE)) &&
         !c->cases)
         return weft_err_set(why, WEFT_E_INVAL, "no --cases given; usage: %s", program->usage);
+    if ((c->batch_fd >= 0) != (c->answers_fd >= 0))
+        return weft_err_set(why, WEFT_E_INVAL, "--batch-fd and --answers-fd need each other");
     if (c->speculative_ngram == 1)
         return weft_err_set(why, WEFT_E_INVAL,
                             "--speculative-ngram looks for 2 to %d tokens, not 1; 0 is off",

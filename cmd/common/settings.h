@@ -356,6 +356,9 @@
     X(rpc_fd, FD, "rpc-fd", ROUTER, -1, 1e6, "-1", "FD",                                           \
       "the same for MessagePack-RPC, in place of --rpc-port")                                      \
     /* What the first router read; the first is not given one. */                                  \
+    X(batch_fd, FD, "batch-fd", ROUTER, -1, 1e6, "-1", "FD",                                       \
+      "the requests of weft run --batch: they are answered, and nobody else's")                    \
+    X(answers_fd, FD, "answers-fd", ROUTER, -1, 1e6, "-1", "FD", "where their answers go")         \
     X(model_identity, TEXT, "model-identity", ROUTER, 0, 0, NULL, "TEXT",                          \
       "end where the model's tokenizer, template or defaults are not these")                       \
     X(model_root, TEXT, "model-root", ROUTER, 0, 0, NULL, "TEXT",                                  \

@@ -5,6 +5,11 @@
  *   ready URL RPC_PORT IDENTITY
  *                       router: the listening sockets are open, and the scheduler says that it
  *                       serves; what was read of the model, for --model-identity of its successor
+ *   ready batch 0 IDENTITY
+ *                       the same of a router that computes the batch of `weft run --batch` and listens nowhere
+ *   batch DONE FAILED TOTAL BYTES
+ *                       such a router, now and then: lines that have their answers, those of them whose status is
+ *                       not 200, all lines, and the bytes of answers that last
  *   replaced            router: another server has its sockets; it ends when its connections have
  *   failed TEXT         it cannot go on, and starting again would not help: a bad model
  *                       file, a port in use
@@ -34,8 +39,8 @@ void weft_status_write(int fd, const char *word, const char *text);
 #define WEFT_EXIT_FATAL 78
 
 /* The same, but going on would be wrong at any time: the files of the model are not those that the
- * server began with. */
-#define WEFT_EXIT_CHANGED 79
+ * server began with, or the batch of `weft run` cannot be ended. */
+#define WEFT_EXIT_FINAL 79
 
 /* Of a worker: the group with which it divides the model is over, because another one has died or
  * failed. It can only be started together with the others. */

@@ -192,11 +192,11 @@ int main(int argc, char **argv) {
     if (!err)
         err = wefti_scheduler_links_open(&server.schedulers, api, config->scheduler_url, &why);
     if (!err) err = wefti_server_init(&server, signal_fd, &why);
-    if (!err) err = wefti_replace_or_listen(&server, &why);
+    if (!err && config->batch_fd < 0) err = wefti_replace_or_listen(&server, &why);
     if (err) { /* the system frees what `server` holds */
         weft_buf_fini(&identity);
         int status = weft_actor_fail(config, why.text);
-        return has_changed ? WEFT_EXIT_CHANGED : status;
+        return has_changed ? WEFT_EXIT_FINAL : status;
     }
     server.identity = weft_buf_cstr(&identity);
     wefti_server_run(&server);
@@ -205,7 +205,10 @@ int main(int argc, char **argv) {
     weft_api_fini(api);
     weft_buf_fini(&identity);
     (void)close(signal_fd);
-    if (server.has_failed) return weft_actor_fail(config, server.failure.text);
+    if (server.has_failed) {
+        int status = weft_actor_fail(config, server.failure.text);
+        return server.batches.job.has_failed ? WEFT_EXIT_FINAL : status;
+    }
     weft_actor_stopped(config);
     return EXIT_SUCCESS;
 }

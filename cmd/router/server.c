@@ -380,6 +380,14 @@ static void tick_conn(struct conn *conn, uint64_t now_ms) {
 
 /* ---------------------------------------------------------------------------- start and end --- */
 
+/* Nobody can connect where there is only a batch to compute. */
+static void say_ready_for_batch(struct server *server) {
+    char text[16 + WEFT_IDENTITY_BYTES_MAX];
+    (void)snprintf(text, sizeof text, "batch 0 %s", server->identity);
+    server->was_ready = true;
+    weft_status_write(server->config.status_fd, "ready", text);
+}
+
 static void say_ready(struct server *server) {
     char url[128], text[160 + WEFT_IDENTITY_BYTES_MAX];
     /* No browser opens the address that stands for all of them. */
@@ -581,9 +589,17 @@ static bool adapters_are_ready(struct server *server) {
     return false;
 }
 
+/* A batch may end the server that is there for it; a supervisor does that by itself. */
+static void look_after_job(struct server *server) {
+    const struct batch_job *job = &server->batches.job;
+    if (job->has_failed && !server->has_failed) wefti_server_fail(server, job->failure.text);
+    if (job->is_over && server->config.status_fd < 0) uv_stop(&server->loop);
+}
+
 static void on_turn(uv_prepare_t *prepare) {
     struct server *server = prepare->data;
     server->n_turns++;
+    look_after_job(server);
     weft_api_live_look(&server->live, weft_now_ms());
     wefti_batches_turn(&server->batches);
     for (int pass = 0; pass < TURN_PASSES_MAX && (pass == 0 || !TAILQ_EMPTY(&server->awake));
@@ -604,11 +620,13 @@ static void on_turn(uv_prepare_t *prepare) {
     else
         (void)uv_idle_stop(&server->again);
     const struct weft_api_upstream *upstream = &server->api.upstream;
+    bool has_job = server->config.batch_fd >= 0;
     bool serves = upstream->has_snapshot && upstream->snapshot.serving && upstream->is_up;
     bool reads_store = server->batches.state == BATCHES_OPENING && !server->batches.has_complained;
     if (server->was_ready || !serves || reads_store || !adapters_are_ready(server)) return;
-    if (server->n_listeners == 0) server->replacing.take(server);
+    if (server->n_listeners == 0 && !has_job) server->replacing.take(server);
     if (server->n_listeners > 0 && !server->has_failed) say_ready(server);
+    if (has_job && !server->has_failed) say_ready_for_batch(server);
 }
 
 static void wake_live(void *owner) {

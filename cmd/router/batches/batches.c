@@ -63,9 +63,12 @@ weft_err wefti_batches_init(struct batches *all, struct server *server, struct w
     TAILQ_INIT(&all->ready);
     wefti_batch_io_init(&all->io, &server->work);
     all->store.lock_fd = -1;
-    if (!config->batch_store) return WEFT_OK;
+    all->job.input_fd = config->batch_fd;
+    all->job.output_fd = config->answers_fd;
+    if (config->batch_fd < 0 && !config->batch_store) return WEFT_OK;
     (void)signal(SIGXFSZ,
                  SIG_IGN); /* a limit of the process is a full disk, and no reason to die */
+    if (config->batch_fd >= 0) return wefti_batch_job_begin(all, why);
     weft_err err = wefti_batch_store_init(&all->store, config->batch_store, why);
     if (err) return err;
     all->store.bytes_max = config->batch_store_bytes;
@@ -137,11 +140,17 @@ static void finish_leaving(struct batches *all) {
 
 void wefti_batches_open(struct batches *all) {
     if (all->state != BATCHES_CLOSED) return;
+    if (all->job.input_fd >= 0) {
+        all->state = BATCHES_OPEN;
+        wefti_batch_runs_start(all);
+        return;
+    }
     all->state = BATCHES_OPENING;
     wefti_batch_io_add(&all->io, &all->opening);
 }
 
 void wefti_batches_tick(struct batches *all, uint64_t now_ms) {
+    if (all->job.input_fd >= 0) wefti_batch_job_tick(all, now_ms);
     if (now_ms >= all->try_ms && !all->server->replaced_ms) wefti_batches_open(all);
     if (all->state == BATCHES_LEAVING) finish_leaving(all);
     if (all->state != BATCHES_OPEN) return;
@@ -150,7 +159,7 @@ void wefti_batches_tick(struct batches *all, uint64_t now_ms) {
         next = wefti_batch_run_next(run);
         wefti_batch_run_pump(run);
     }
-    if (now_ms - all->swept_ms < SWEEP_MS) return;
+    if (now_ms - all->swept_ms < SWEEP_MS || all->job.input_fd >= 0) return;
     all->swept_ms = now_ms;
     sweep(all, (int64_t)time(NULL));
 }

@@ -7,6 +7,7 @@
  * Once     A line's answer is written and synced before it counts. Whatever ends before that is asked again: in this
  *          process after a refusal that says so, or in the next one, which reads what is there, cuts off a line
  *          that is not whole, and goes on with those that have no answer.
+ * Job      A server may be there for one batch alone, which is in no store (job.h).
  * Owner    One process has a folder at a time. A server that replaces another waits until that one has let go.
  */
 #ifndef WEFT_ROUTER_BATCHES_H
@@ -18,6 +19,7 @@
 
 #include "base/err.h"
 #include "batches/io.h"
+#include "batches/job.h"
 #include "batches/store.h"
 
 #define WEFT_BATCH_RUNS_MAX 4   /* batches at once, the oldest first */
@@ -43,6 +45,7 @@ struct batches {
     struct server *server;
     enum batches_state state;
     struct batch_store store;
+    struct batch_job job;
     struct batch_io io;
     struct batch_runs runs;
     struct batch_items ready; /* whose calls have something to tell */

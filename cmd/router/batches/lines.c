@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "batches/run.h"
 #include "codec/digest.h"
 
@@ -21,21 +22,23 @@ static struct batch_run *run_of(struct batch_op *op) {
 
 /* ------------------------------------------------------------------------------ checking lines --- */
 
-struct named { /* a line, to find two of one name */
-    struct weft_digest name;
-    uint32_t idx;
-};
-
 struct checking {
     struct batch_run *run;
-    struct named *names;
-    uint32_t cap;
+    uint32_t cap, line; /* of the file */
     struct weft_buf faults;
-    uint32_t n_faults;
 };
 
-static void add_fault(struct checking *c, const struct weft_api_batch_fault *fault, uint32_t idx) {
-    if (c->n_faults++ < WEFT_API_BATCH_FAULTS_MAX) weft_api_batch_add_fault(&c->faults, fault, idx);
+/* `of`: NULL: of none. Those of a job are told at once: nobody asks for them later. */
+static void add_fault(struct checking *c, const struct weft_api_batch_fault *fault,
+                      const struct line_name *of) {
+    struct batch_run *run = c->run;
+    if (run->n_faults++ >= WEFT_API_BATCH_FAULTS_MAX) return;
+    weft_api_batch_add_fault(&c->faults, fault, of ? of->idx : UINT32_MAX);
+    if (run->job && of)
+        weft_say(WEFT_LOG_ERROR, "--batch: line %u: %s (%s)", of->line, fault->message,
+                 fault->code);
+    else if (run->job)
+        weft_say(WEFT_LOG_ERROR, "--batch: %s (%s)", fault->message, fault->code);
 }
 
 static bool grow(struct checking *c) {
@@ -44,11 +47,16 @@ static bool grow(struct checking *c) {
     uint32_t cap = c->cap ? 2 * c->cap : 256;
     struct line_place *places = realloc(run->places, cap * sizeof *places);
     if (places) run->places = places;
-    struct named *names = realloc(c->names, cap * sizeof *names);
-    if (names) c->names = names;
+    struct line_name *names = realloc(run->names, cap * sizeof *names);
+    if (names) run->names = names;
     if (!places || !names) return false;
     c->cap = cap;
     return true;
+}
+
+/* A job's lines may ask different ones. */
+static const char *endpoint_of(const struct batch_run *run) {
+    return run->job ? NULL : run->batch.endpoint;
 }
 
 static weft_err check_line(struct checking *c, struct weft_str text, uint64_t at,
@@ -59,15 +67,15 @@ static weft_err check_line(struct checking *c, struct weft_str text, uint64_t at
     if (!grow(c)) return weft_err_set(why, WEFT_E_NOMEM, "no memory for the lines of a batch");
     uint32_t idx = run->n_places++;
     run->places[idx] = (struct line_place){.at = at, .n_bytes = (uint32_t)text.len};
-    c->names[idx] = (struct named){.idx = idx};
+    run->names[idx] = (struct line_name){.idx = idx, .line = c->line};
     if (text.len > run->line_bytes_max) {
-        add_fault(c, &fault, idx);
+        add_fault(c, &fault, &run->names[idx]);
         return WEFT_OK;
     }
-    if (weft_api_batch_line_read(text, run->batch.endpoint, &line, &fault))
-        c->names[idx].name = weft_digest_of("custom_id", line.custom_id.data, line.custom_id.len);
+    if (weft_api_batch_line_read(text, endpoint_of(run), &line, &fault))
+        run->names[idx].name = weft_digest_of("custom_id", line.custom_id.data, line.custom_id.len);
     else
-        add_fault(c, &fault, idx);
+        add_fault(c, &fault, &run->names[idx]);
     weft_api_batch_line_fini(&line);
     return WEFT_OK;
 }
@@ -80,11 +88,12 @@ static weft_err check_lines(struct checking *c, FILE *in, struct weft_errmsg *wh
     weft_err err = WEFT_OK;
     while (!err && (n = getline(&text, &cap, in)) > 0) {
         struct weft_str rest = {text, (size_t)n}, line;
-        if (c->run->n_places >= WEFT_API_BATCH_LINES_MAX) {
+        c->line++;
+        if (c->run->n_places >= c->run->n_lines_max) {
             struct weft_api_batch_fault fault = {"too_many_requests", NULL, ""};
             (void)snprintf(fault.message, sizeof fault.message, "a batch has at most %u requests",
-                           WEFT_API_BATCH_LINES_MAX);
-            add_fault(c, &fault, UINT32_MAX);
+                           c->run->n_lines_max);
+            add_fault(c, &fault, NULL);
             break;
         }
         if (weft_api_batch_next_line(&rest, &line)) err = check_line(c, line, at, why);
@@ -95,28 +104,22 @@ static weft_err check_lines(struct checking *c, FILE *in, struct weft_errmsg *wh
     return err;
 }
 
-static int by_name(const void *a, const void *b) {
-    const struct named *x = a, *y = b;
-    if (x->name.hi != y->name.hi) return x->name.hi < y->name.hi ? -1 : 1;
-    if (x->name.lo != y->name.lo) return x->name.lo < y->name.lo ? -1 : 1;
-    return x->idx < y->idx ? -1 : x->idx > y->idx;
-}
-
 /* The second of two is at fault. */
 static void check_names(struct checking *c) {
     const struct weft_api_batch_fault fault = {"duplicate_custom_id", "custom_id",
                                                "an earlier line has the same 'custom_id'"};
+    struct line_name *names = c->run->names;
     uint32_t n = c->run->n_places;
     if (n == 0) {
         const struct weft_api_batch_fault empty = {"empty_file", NULL, "the file has no requests"};
-        if (c->n_faults == 0) add_fault(c, &empty, UINT32_MAX);
+        if (c->run->n_faults == 0) add_fault(c, &empty, NULL);
         return;
     }
-    qsort(c->names, n, sizeof *c->names, by_name);
+    qsort(names, n, sizeof *names, wefti_batch_by_name);
     for (uint32_t i = 1; i < n; i++) {
-        const struct weft_digest *a = &c->names[i - 1].name, *b = &c->names[i].name;
+        const struct weft_digest *a = &names[i - 1].name, *b = &names[i].name;
         bool is_named = (a->hi | a->lo) != 0;
-        if (is_named && a->hi == b->hi && a->lo == b->lo) add_fault(c, &fault, c->names[i].idx);
+        if (is_named && a->hi == b->hi && a->lo == b->lo) add_fault(c, &fault, &names[i]);
     }
 }
 
@@ -130,10 +133,11 @@ static weft_err check_input(struct batch_run *run, struct weft_errmsg *why) {
         if (fd >= 0) (void)close(fd);
         return weft_err_set(why, err, "no memory to read a batch");
     }
+    rewind(in); /* a job's descriptor is where an earlier router left it */
     err = check_lines(&c, in, why);
     (void)fclose(in);
     if (!err) check_names(&c);
-    if (!err && c.n_faults > 0) {
+    if (!err && run->n_faults > 0) {
         struct weft_buf list;
         weft_buf_init(&list, FAULTS_BYTES_MAX + 2);
         weft_buf_printf(&list, "[%s]", weft_buf_cstr(&c.faults));
@@ -141,7 +145,6 @@ static weft_err check_input(struct batch_run *run, struct weft_errmsg *why) {
         weft_buf_fini(&list);
         if (!run->faults) err = WEFT_E_NOMEM;
     }
-    free(c.names);
     weft_buf_fini(&c.faults);
     return err;
 }
@@ -179,6 +182,7 @@ static weft_err recover(struct batch_run *run, int which, struct weft_errmsg *wh
 
 static weft_err open_answers(struct batch_run *run, struct weft_errmsg *why) {
     weft_err err = WEFT_OK;
+    if (run->job) return wefti_batch_resume_in_thread(run, why);
     const char *const ids[] = {run->batch.output, run->batch.error};
     for (int i = 0; i < N_ANSWERS && !err; i++) {
         wefti_batch_path(run->folder, BATCH_PATH_BYTES, ids[i], run->paths[i]);
@@ -202,27 +206,40 @@ void wefti_batch_run_forget(struct batch_run *run) {
     free(run->places);
     run->places = NULL;
     run->n_places = run->next = 0;
+    free(run->names);
+    run->names = NULL;
     free(run->faults);
     run->faults = NULL;
+    run->n_faults = 0;
+}
+
+/* What the batch is, on the disk. A job is what it is by its files. */
+static weft_err keep(const struct batch_run *run, struct weft_errmsg *why) {
+    return run->job ? WEFT_OK : wefti_batch_keep_in_thread(run->folder, &run->batch, why);
+}
+
+static weft_err open_input(struct batch_run *run, struct weft_errmsg *why) {
+    char path[WEFT_BATCH_PATH_BYTES] = "--batch";
+    if (run->job) {
+        run->input_fd = fcntl(run->job->input_fd, F_DUPFD_CLOEXEC, 0);
+    } else {
+        wefti_batch_path(run->folder, BATCH_PATH_BYTES, run->batch.input, path);
+        run->input_fd = open(path, O_RDONLY | O_CLOEXEC);
+    }
+    if (run->input_fd >= 0) return check_input(run, why);
+    if (errno != ENOENT) return wefti_disk_err("cannot open", path, why);
+    run->faults = strdup("[{\"code\":\"file_not_found\",\"line\":null,\"message\":\"the input "
+                         "file is gone\",\"param\":\"input_file_id\"}]");
+    return run->faults ? WEFT_OK : weft_err_set(why, WEFT_E_NOMEM, "no memory for a batch");
 }
 
 void wefti_batch_open_in_thread(struct batch_op *op) {
     struct batch_run *run = run_of(op);
     struct weft_api_batch *batch = &run->batch;
-    char path[WEFT_BATCH_PATH_BYTES];
-    wefti_batch_path(run->folder, BATCH_PATH_BYTES, batch->input, path);
-    run->input_fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (run->input_fd >= 0) {
-        op->err = check_input(run, &op->why);
-    } else if (errno == ENOENT) {
-        run->faults =
-            strdup("[{\"code\":\"file_not_found\",\"line\":null,\"message\":\"the input file is "
-                   "gone\",\"param\":\"input_file_id\"}]");
-        if (!run->faults) op->err = WEFT_E_NOMEM;
-    } else {
-        op->err = wefti_disk_err("cannot open", path, &op->why);
-    }
+    op->err = open_input(run, &op->why);
     if (!op->err && !run->faults) op->err = open_answers(run, &op->why);
+    free(run->names);
+    run->names = NULL;
     if (!op->err) {
         batch->n_total = run->n_places;
         batch->errors = run->faults;
@@ -230,7 +247,7 @@ void wefti_batch_open_in_thread(struct batch_op *op) {
             weft_api_batch_enter(batch, WEFT_API_BATCH_FAILED, run->now_s);
         else if (batch->status == WEFT_API_BATCH_VALIDATING)
             weft_api_batch_enter(batch, WEFT_API_BATCH_IN_PROGRESS, run->now_s);
-        op->err = wefti_batch_keep_in_thread(run->folder, batch, &op->why);
+        op->err = keep(run, &op->why);
         batch->errors = NULL;
     }
     if (op->err) wefti_batch_run_forget(run);
@@ -248,7 +265,7 @@ static weft_err read_line(struct batch_run *run, struct batch_item *item, struct
         wefti_disk_read(run->input_fd, "the input file", place->at, text, place->n_bytes, why);
     if (!err)
         item->is_fair = weft_api_batch_line_read((struct weft_str){text, place->n_bytes},
-                                                 run->batch.endpoint, &item->line, &item->fault);
+                                                 endpoint_of(run), &item->line, &item->fault);
     free(text);
     return err;
 }
@@ -263,12 +280,18 @@ void wefti_batch_read_in_thread(struct batch_op *op) {
     }
 }
 
+/* Both kinds of a job's answers are in one file. */
+static uint64_t end_of(const struct batch_run *run, int which) {
+    return run->job ? run->n_bytes[ANSWERS_OUTPUT] + run->n_bytes[ANSWERS_ERROR]
+                    : run->n_bytes[which];
+}
+
 void wefti_batch_write_in_thread(struct batch_op *op) {
     struct run_write *write = (struct run_write *)op;
     struct batch_run *run = write->run;
     for (int i = 0; i < N_ANSWERS && !op->err; i++) {
         struct weft_buf *bytes = &write->bytes[i];
-        op->err = wefti_disk_append(run->fds[i], run->paths[i], run->n_bytes[i], bytes->data,
+        op->err = wefti_disk_append(run->fds[i], run->paths[i], end_of(run, i), bytes->data,
                                     bytes->len, &op->why);
         if (op->err) return;
         run->n_bytes[i] += bytes->len;
@@ -347,7 +370,7 @@ void wefti_batch_close_in_thread(struct batch_op *op) {
     struct batch_run *run = run_of(op);
     struct weft_api_batch *batch = &run->batch;
     if (run->expires) op->err = write_expired(run, &op->why);
-    if (!op->err) op->err = end_answers(run, &op->why);
+    if (!op->err && !run->job) op->err = end_answers(run, &op->why);
     if (op->err) return;
     batch->n_completed = run->n_answers[ANSWERS_OUTPUT];
     batch->n_failed = run->n_answers[ANSWERS_ERROR];
@@ -358,5 +381,5 @@ void wefti_batch_close_in_thread(struct batch_op *op) {
                          : run->expires ? WEFT_API_BATCH_EXPIRED
                                         : WEFT_API_BATCH_COMPLETED,
                          run->now_s);
-    op->err = wefti_batch_keep_in_thread(run->folder, batch, &op->why);
+    op->err = keep(run, &op->why);
 }

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/minmax.h"
 #include "batches/batches.h"
 #include "server.h"
 
@@ -92,13 +93,13 @@ static void answer(struct batch_item *item, int status, const struct weft_buf *b
 
 static void tell_error(struct batch_item *item, const struct weft_api_error *error) {
     struct weft_buf body;
-    const char *path = item->run->batch.endpoint;
+    struct weft_str path = item->line.url; /* errors look as this one's do */
     if (error->retry_after_ms) {
         put_back(item, error->retry_after_ms);
         return;
     }
     weft_buf_init(&body, ANSWER_BYTES_MAX);
-    weft_api_error_write(error, item->id, path, strlen(path), &body);
+    weft_api_error_write(error, item->id, path.data ? path.data : "", path.len, &body);
     answer(item, error->status, &body);
     weft_buf_fini(&body);
 }
@@ -196,17 +197,23 @@ static bool may_ask(const struct batch_run *run) {
     const struct weft_api_state *api = &all->server->api;
     if (all->state != BATCHES_OPEN || api->is_leaving || api->draining || api->is_replaced)
         return false;
+    if (run->job && !all->server->was_ready) return false; /* its adapters are still loaded */
     if (run->pending[0].len + run->pending[1].len > PENDING_BYTES_MAX) return false;
     return !weft_api_why_not(api, weft_now_ms());
 }
 
-/* As many lines as a worker has places, shared among the batches. */
+/* As many lines as a worker has places, shared among the batches. A job has all workers for itself, and twice as many
+ * lines as they have places: so each place has its next one in the queue when it gets free. */
 static uint32_t n_wanted(const struct batch_run *run) {
     const struct batches *all = run->all;
-    uint32_t n_places = all->server->api.upstream.snapshot.model.max_seqs;
-    uint32_t n_most = n_places < WEFT_BATCH_ITEMS_MAX ? n_places : WEFT_BATCH_ITEMS_MAX;
-    uint32_t n = n_most / (all->n_runs ? all->n_runs : 1);
-    if (n == 0) n = 1;
+    const struct weft_msg_snapshot *snapshot = &all->server->api.upstream.snapshot;
+    uint32_t n = weft_min_u32(snapshot->model.max_seqs, WEFT_BATCH_ITEMS_MAX);
+    if (run->job)
+        n = weft_min_u32(2 * snapshot->model.max_seqs *
+                             weft_max_u32(snapshot->n_workers_serving, 1),
+                         WEFT_BATCH_JOB_ITEMS_MAX);
+    else
+        n = weft_max_u32(n / weft_max_u32(all->n_runs, 1), 1);
     return n > run->n_items ? n - run->n_items : 0;
 }
 
@@ -218,6 +225,7 @@ static void after_read(struct batch_op *op) {
     run->is_reading = false;
     read->n = read->n_read = 0;
     if (op->err) weft_warn("batch %s: %s", run->batch.id, op->why.text);
+    if (op->err && run->job) wefti_batch_job_fail(run->all, op->why.text);
     for (uint32_t i = 0; i < n; i++) {
         if (op->err || i >= n_read || !may_ask(run))
             put_back(read->items[i], op->err ? AGAIN_MS : 0);
@@ -305,7 +313,8 @@ static void drop_answers(struct batch_run *run) {
 }
 
 static void complain_of_room(struct batches *all, const char *why) {
-    if (all->lacks_room) return;
+    if (all->job.input_fd >= 0) wefti_batch_job_fail(all, why);
+    if (all->lacks_room || all->job.input_fd >= 0) return;
     all->lacks_room = true;
     weft_warn("batches wait for room: %s", why);
 }
@@ -391,6 +400,7 @@ static void finish(struct batch_run *run) {
     batch->errors = run->faults;
     run->faults = NULL;
     wefti_batch_let_go(&all->store, batch->input);
+    all->job.n_bytes = run->n_counted;
     all->store.bytes -= run->n_counted;
     run->n_counted = 0;
     const bool has[] = {batch->has_output, batch->has_error};
@@ -402,7 +412,10 @@ static void finish(struct batch_run *run) {
     }
     weft_info("batch %s: %u of %u requests completed, %u failed", batch->id, batch->n_completed,
               batch->n_total, batch->n_failed);
+    bool is_job = run->job != NULL;
+    uint32_t n_faults = run->n_faults;
     run_free(run);
+    if (is_job) wefti_batch_job_end(all, n_faults);
     wefti_batch_runs_start(all);
 }
 
@@ -501,6 +514,8 @@ static void begin_run(struct batches *all, struct stored_batch *stored) {
     struct batch_run *run = calloc(1, sizeof *run);
     if (!run) return;
     run->all = all;
+    run->job = all->job.input_fd >= 0 ? &all->job : NULL;
+    run->n_lines_max = run->job ? WEFT_BATCH_JOB_LINES_MAX : WEFT_API_BATCH_LINES_MAX;
     run->stored = stored;
     run->folder = all->store.folder;
     run->ttl_s = all->store.ttl_s;

@@ -15,7 +15,9 @@
 #include "api/batch.h"
 #include "api/call.h"
 #include "base/buf.h"
+#include "base/request.h"
 #include "batches/io.h"
+#include "batches/job.h"
 #include "batches/store.h"
 
 #define READ_LINES_MAX 16
@@ -26,6 +28,11 @@ struct line_place {
     uint64_t at;
     uint32_t n_bytes;
     bool is_taken; /* it has an answer, or is under way */
+};
+
+struct line_name {           /* to find two of one name, or the line that an answer is to */
+    struct weft_digest name; /* of its custom_id; zeros: it has none */
+    uint32_t idx, line;      /* its place, and its line in the file, from 1 on */
 };
 
 struct batch_item { /* a line that is under way */
@@ -62,6 +69,7 @@ struct batch_run {
     struct batch_op op; /* first: opening and closing */
     TAILQ_ENTRY(batch_run) entry;
     struct batches *all;
+    const struct batch_job *job; /* NULL: the batch is the store's */
     struct stored_batch *stored;
     enum run_phase phase;
     struct weft_api_batch batch; /* a copy, whose texts are the store's */
@@ -70,13 +78,15 @@ struct batch_run {
     const char *folder;          /* of the store */
     uint32_t ttl_s;              /* of the files that it leaves */
     uint64_t line_bytes_max;
-    char *faults; /* of lines, owned: the batch has failed */
+    char *faults; /* n_faults of lines, owned: the batch has failed */
     int input_fd, fds[N_ANSWERS];
     char paths[N_ANSWERS][WEFT_BATCH_PATH_BYTES];
     uint64_t n_bytes[N_ANSWERS];
     uint32_t n_answers[N_ANSWERS]; /* in the files */
     struct line_place *places;     /* [n_places] */
     uint32_t n_places, next;       /* all below are taken */
+    uint32_t n_lines_max, n_faults;
+    struct line_name *names; /* [n_places] in order, while it is opened */
     TAILQ_HEAD(, batch_item) items;
     uint32_t n_items;
     struct weft_buf pending[N_ANSWERS];
@@ -99,5 +109,10 @@ void wefti_batch_open_in_thread(struct batch_op *op);
 void wefti_batch_close_in_thread(struct batch_op *op);
 void wefti_batch_read_in_thread(struct batch_op *op);
 void wefti_batch_write_in_thread(struct batch_op *op);
+
+int wefti_batch_by_name(const void *a, const void *b); /* of struct line_name */
+/* Opens the answers of a job, and marks the lines that have theirs. PROTO: the file is none of answers. */
+WEFT_MUST_CHECK weft_err wefti_batch_resume_in_thread(struct batch_run *run,
+                                                      struct weft_errmsg *why);
 
 #endif

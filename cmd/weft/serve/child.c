@@ -98,16 +98,20 @@ static bool make_argv(struct supervisor *sup, const struct child *child, int sta
     return n > *n_fixed_out;
 }
 
-/* What a service manager has opened is for routers. */
-static int listener(const struct supervisor *sup, const struct child *child, int fd) {
+/* What a service manager has opened, and the files of a batch, are for routers. */
+static int of_router(const struct supervisor *sup, const struct child *child, int fd) {
     return child == &sup->children[ROUTER] ? fd : -1;
 }
 
 static pid_t fork_child(const struct supervisor *sup, const struct child *child, int status_fd,
                         char **argv) {
-    const int kept_fds[] = {status_fd, sup->packed_fd >= 0 ? sup->packed_fd : child->weights_fd,
-                            group_fd(sup, child), listener(sup, child, sup->config.http_fd),
-                            listener(sup, child, sup->config.rpc_fd)};
+    const int kept_fds[] = {status_fd,
+                            sup->packed_fd >= 0 ? sup->packed_fd : child->weights_fd,
+                            group_fd(sup, child),
+                            of_router(sup, child, sup->config.http_fd),
+                            of_router(sup, child, sup->config.rpc_fd),
+                            of_router(sup, child, sup->config.batch_fd),
+                            of_router(sup, child, sup->config.answers_fd)};
     sigset_t ours, before;
     weft_signals_of_supervisor(&ours);
     (void)sigprocmask(SIG_BLOCK, &ours,
@@ -161,7 +165,7 @@ enum weft_restart_end wefti_child_end(const struct child *child, int status) {
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && !child->is_killed)
         return WEFT_RESTART_KILLED;
     if (!WIFEXITED(status)) return WEFT_RESTART_DIED;
-    if (WEXITSTATUS(status) == WEFT_EXIT_CHANGED) return WEFT_RESTART_WRONG;
+    if (WEXITSTATUS(status) == WEFT_EXIT_FINAL) return WEFT_RESTART_WRONG;
     return WEXITSTATUS(status) == WEFT_EXIT_FATAL ? WEFT_RESTART_REFUSED : WEFT_RESTART_DIED;
 }
 

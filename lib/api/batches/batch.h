@@ -109,6 +109,7 @@ bool weft_api_batch_parse(struct weft_str body, struct weft_api_batch *batch_out
 struct weft_api_batch_line {
     struct weft_str custom_id; /* its bytes: */
     char *name;                /* owned */
+    struct weft_str url;       /* the kind's path */
     const weft_api_kind *kind;
     char *body; /* owned: JSON again, no tree of it, which takes many times the memory */
     size_t n_body;

@@ -84,6 +84,7 @@ static bool read_object(json_t *o, const char *endpoint, struct weft_api_batch_l
     line->kind = wefti_api_batch_kind(url);
     if (!line->kind)
         return fail(fault, "invalid_url", "url", "'url' must be one of " WEFTI_API_BATCH_ENDPOINTS);
+    line->url = (struct weft_str){line->kind->path, url.len};
     if (endpoint && !weft_str_is(url, endpoint, strlen(endpoint)))
         return fail(fault, "mismatched_endpoint", "url", "'url' must be the batch's 'endpoint'");
     return read_body(json_object_get(o, "body"), line, fault);
