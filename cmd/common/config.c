@@ -142,14 +142,23 @@ static void clear(struct weft_config *config) {
     }
 }
 
-static weft_err set_defaults(enum weft_program program, struct weft_config *config,
+/* Of what `program` knows, and `but` does not. */
+static weft_err set_defaults(enum weft_program program, unsigned but, struct weft_config *config,
                              struct weft_errmsg *why) {
     weft_err err = WEFT_OK;
     for (size_t i = 0; i < wefti_config_n_settings && !err; i++) {
         const struct wefti_config_setting *s = &wefti_config_settings[i];
-        if (s->programs & program && s->value)
+        if (s->programs & program && !(s->programs & but) && s->value)
             err = wefti_config_set(config, s, s->name, s->value, why);
     }
+    return err;
+}
+
+weft_err weft_config_fill(struct weft_config *config, enum weft_program program,
+                          struct weft_errmsg *why) {
+    const struct weft_config before = *config;
+    weft_err err = set_defaults(program, config->program, config, why);
+    config->given = before.given;
     return err;
 }
 
@@ -319,7 +328,7 @@ weft_err weft_config_parse(enum weft_program bit, int argc, char **argv, struct 
     if (args.ask == ASK_VERSION) printf("weft %s\n", WEFT_VERSION);
     *done_out = args.ask != ASK_NOTHING;
     if (*done_out) return WEFT_OK;
-    err = set_defaults(bit, config, why);
+    err = set_defaults(bit, 0, config, why);
     memset(&config->given, 0, sizeof config->given);
     if (!err && args.config_file) err = wefti_config_read_file(bit, args.config_file, config, why);
     begin_source(config);

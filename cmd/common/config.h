@@ -33,6 +33,7 @@ enum weft_program {
     WEFT_PROG_GRAMMAR = 8192,
     WEFT_PROG_PARSE_OUTPUT = 16384,
     WEFT_PROG_SAMPLE = 32768,
+    WEFT_PROG_RUN_BATCH = 65536, /* weft run --batch */
 };
 
 struct weft_config {
@@ -69,6 +70,11 @@ struct weft_config {
 WEFT_MUST_CHECK weft_err weft_config_parse(enum weft_program program, int argc, char **argv,
                                            struct weft_config *config_out, bool *done_out,
                                            struct weft_errmsg *why);
+
+/* Gives the settings that `program` knows, and the one that `config` was read for does not, their defaults: so the
+ * latter can start what the former starts. NOMEM. */
+WEFT_MUST_CHECK weft_err weft_config_fill(struct weft_config *config, enum weft_program program,
+                                          struct weft_errmsg *why);
 
 /* The name of a command's program; false: there is no such command, and *nearest_out (NULL: none is
  * near) is one that may have been meant. */

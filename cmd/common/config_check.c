@@ -151,6 +151,8 @@ weft_err wefti_config_check(const struct wefti_config_program *program, struct w
          (WEFT_PROG_TEMPLATE | WEFT_PROG_GRAMMAR | WEFT_PROG_PARSE_OUTPUT | WEFT_PROG_SAMPLE)) &&
         !c->cases)
         return weft_err_set(why, WEFT_E_INVAL, "no --cases given; usage: %s", program->usage);
+    if (program->bit == WEFT_PROG_RUN_BATCH && !c->batch_file)
+        return weft_err_set(why, WEFT_E_INVAL, "no --batch given; usage: %s", program->usage);
     if ((c->batch_fd >= 0) != (c->answers_fd >= 0))
         return weft_err_set(why, WEFT_E_INVAL, "--batch-fd and --answers-fd need each other");
     if (c->speculative_ngram == 1)
@@ -177,7 +179,8 @@ weft_err wefti_config_check(const struct wefti_config_program *program, struct w
                             c->allowed_origins);
     weft_err err = check_groups(c, why);
     if (err) return err;
-    if (program->bit & (WEFT_PROG_SERVE | WEFT_PROG_ROUTER) && !c->served_model_name)
+    if (program->bit & (WEFT_PROG_SERVE | WEFT_PROG_RUN_BATCH | WEFT_PROG_ROUTER) &&
+        !c->served_model_name)
         c->served_model_name = one_name(name_of(c->model));
     return WEFT_OK;
 }

@@ -25,13 +25,16 @@ enum {
     GRAMMAR = WEFT_PROG_GRAMMAR,
     PARSE_OUTPUT = WEFT_PROG_PARSE_OUTPUT,
     SAMPLE = WEFT_PROG_SAMPLE,
+    RUN_BATCH = WEFT_PROG_RUN_BATCH,
+    SUPERVISORS = SERVE | RUN_BATCH,
+    ASKED = SUPERVISORS | ROUTER, /* what requests are answered by, wherever they come from */
     FRONT = SERVE | ROUTER,
     TALK = RUN | CHAT,
     LOCAL = TALK | WEFT_PROG_PERPLEXITY | BENCH,
-    ENGINE = SERVE | WORKER | LOCAL,
+    ENGINE = SUPERVISORS | WORKER | LOCAL,
     ACTORS = ROUTER | SCHEDULER | WORKER,
     TOOLS = LOCAL | PACK | BENCH_SERVE | INSPECT | TOKENIZE | TEMPLATE | GRAMMAR | PARSE_OUTPUT |
-            SAMPLE,
+            SAMPLE | RUN_BATCH,
     EVERY = SERVE | ACTORS | TOOLS,
     SECRET = SERVE | ROUTER | BENCH_SERVE,
     QUANTISERS = WEFT_PROG_PERPLEXITY | PACK,
@@ -92,7 +95,29 @@ static const struct wefti_config_program programs[] = {
      .examples = {"weft run models/fable-6m -p \"The old house stood\" --temperature 0.6 --seed 11",
                   "weft run model.gguf --chat -p \"What is a loom?\"",
                   "weft run model.gguf < prompt.txt"},
-     .words = {MODEL}},
+     .words = {MODEL},
+     .details = "With --batch FILE it answers the requests of a file: see weft help run-batch."},
+    {.bit = WEFT_PROG_RUN_BATCH,
+     .name = "run-batch",
+     .usage = "weft run MODEL --batch FILE [--output FILE] [options]",
+     .about = "Answers the requests of a file, without a server.",
+     .examples =
+         {"weft run models/fable-6m --batch in.jsonl --output out.jsonl",
+          "weft run model.gguf --batch - < in.jsonl > out.jsonl",
+          "weft run models/fable-6m --batch in.jsonl --output out.jsonl --lora mine=adapter"},
+     .words = {MODEL},
+     .details =
+         "The file is one of OpenAI's batches: a line for each request, {\"custom_id\": TEXT, "
+         "\"method\": \"POST\", \"url\": \"/v1/chat/completions\", /v1/completions, /v1/responses, "
+         "/v1/embeddings or /v1/messages, \"body\": {...}}. All of it is checked before anything "
+         "is "
+         "computed. Answers come as they are ready, a line each: {\"id\", \"custom_id\", "
+         "\"response\": {\"status_code\", \"request_id\", \"body\"}, \"error\"}. The same command "
+         "after it was stopped or killed goes on with the lines that have no answer in --output. "
+         "The "
+         "exit status is 0 if every line has an answer, be it an error. weft run-batch is another "
+         "name of "
+         "weft run where --batch is given."},
     {.bit = WEFT_PROG_PACK,
      .name = "pack",
      .usage = "weft pack MODEL OUT [--dtype TYPE] [options]",
@@ -204,6 +229,8 @@ const struct wefti_config_alias wefti_config_aliases[] = {
     {WEFT_PROG_RUN, "-p", "--prompt", false},
     {WEFT_PROG_RUN, "-n", "--n-predict", false},
     {WEFT_PROG_RUN, "--max-tokens", "--n-predict", false},
+    {WEFT_PROG_RUN_BATCH, "-i", "--batch", false},
+    {WEFT_PROG_RUN_BATCH, "-o", "--output", false},
     {WEFT_PROG_CHAT, "-n", "--n-predict", false},
     {WEFT_PROG_CHAT, "--max-tokens", "--n-predict", false},
     {WEFT_PROG_BENCH, "--prompt", "--bench-prompt", false},

@@ -56,6 +56,12 @@
 
 /* clang-format off */
 #define WEFT_SETTINGS(X, KNOB, HEAD)                                                               \
+    HEAD("Batch")                                                                                  \
+    X(batch_file, TEXT, "batch", RUN_BATCH, 0, 0, NULL, "FILE",                                    \
+      "the requests, one a line; \"-\": standard input")                                           \
+    X(batch_output, TEXT, "output", RUN_BATCH, 0, 0, NULL, "FILE",                                 \
+      "where answers go, after those that it has already: their lines are not asked again "        \
+      "(default: standard output)")                                                                \
     HEAD("Prompt")                                                                                 \
     X(prompt, TEXT, "prompt", RUN, 0, 0, NULL, "TEXT",                                             \
       "the text to go on with; \"-\": standard input, as without it where that is a pipe")         \
@@ -197,21 +203,21 @@
     X(replace, FLAG, "replace", FRONT, 0, 0, NULL, NULL,                                           \
       "when the model is loaded take the ports of this user's server that has them, and let it "   \
       "finish; where none runs, start as without")                                                 \
-    X(served_model_name, TEXT, "served-model-name", FRONT, 0, 0, NULL, "NAME,...",                 \
+    X(served_model_name, TEXT, "served-model-name", ASKED, 0, 0, NULL, "NAME,...",                 \
       "the model's names in the API, comma-separated: requests may use any, answers carry the "    \
       "first (default: MODEL without folders and ending)")                                                \
-    X(n_workers, AUTO, "workers", SERVE | WORKER, 1, WEFT_WORKERS_MAX, "auto", "N",                \
+    X(n_workers, AUTO, "workers", SUPERVISORS | WORKER, 1, WEFT_WORKERS_MAX, "auto", "N",                \
       "worker processes that share this machine, 1 to 32; auto: one per NUMA node, or per list "   \
       "of --cpus")                                                                                 \
-    X(cpus, TEXT, "cpus", SERVE, 0, 0, NULL, "LIST/...",                                           \
+    X(cpus, TEXT, "cpus", SUPERVISORS, 0, 0, NULL, "LIST/...",                                           \
       "CPUs of each worker, such as 0-7/8-15 (default: equal parts, node by node)")                \
-    X(layout, WORD, "layout", SERVE, 0, 0, "auto", "auto|replica|tp",                              \
+    X(layout, WORD, "layout", SUPERVISORS, 0, 0, "auto", "auto|replica|tp",                              \
       "replica: each worker computes by itself with all of the model; tp: groups of workers divide " \
       "it; auto: tp if --tp is given")                                                             \
-    X(n_ranks, U32, "tp", SERVE | WORKER, 0, 8, "0", "N",                                          \
+    X(n_ranks, U32, "tp", SUPERVISORS | WORKER, 0, 8, "0", "N",                                          \
       "workers of a group that divides the model: 2, 4 or 8; 0: all that there are, with --layout " \
       "tp")                                                                                        \
-    X(expert_profile, TEXT, "expert-profile", SERVE | WORKER, 0, 0, NULL, "FILE",                  \
+    X(expert_profile, TEXT, "expert-profile", SUPERVISORS | WORKER, 0, 0, NULL, "FILE",                  \
       "with --layout tp, give each rank experts of about equal use, by a profile of weft bench")   \
     X(drain_delay_ms, U32, "drain-delay", FRONT, 0, WEFT_SETTING_MS_MAX, "0", "MS",                \
       "on SIGTERM go on serving for so long, while /health is 503 and load balancers notice")      \
@@ -228,13 +234,13 @@
       "origins allowed by CORS, comma-separated")                                                  \
     X(max_connections, U32, "max-connections", FRONT, 1, 1000000, "16384", "N",                    \
       "client connections at once")                                                                \
-    X(max_body_bytes, SIZE, "max-body", FRONT, 1024, WEFT_BODY_BYTES_MAX, "32MiB", "SIZE",         \
+    X(max_body_bytes, SIZE, "max-body", ASKED, 1024, WEFT_BODY_BYTES_MAX, "32MiB", "SIZE",         \
       "largest request body")                                                                      \
-    X(strict_fields, FLAG, "strict-fields", FRONT, 0, 0, NULL, NULL,                               \
+    X(strict_fields, FLAG, "strict-fields", ASKED, 0, 0, NULL, NULL,                               \
       "refuse requests that have a field which is not known here")                                 \
-    X(max_logprobs, I32, "max-logprobs", FRONT, -1, WEFT_VOCAB_MAX, "20", "N",                     \
+    X(max_logprobs, I32, "max-logprobs", ASKED, -1, WEFT_VOCAB_MAX, "20", "N",                     \
       "most log-probabilities per token a request may ask for; -1: all of the vocabulary")                                    \
-    X(max_logprob_bytes, SIZE, "max-logprob-bytes", FRONT, 4096, 1e12, "64MiB", "SIZE",            \
+    X(max_logprob_bytes, SIZE, "max-logprob-bytes", ASKED, 4096, 1e12, "64MiB", "SIZE",            \
       "memory one request's log-probabilities may take at a time")                                 \
     X(responses_bytes, SIZE, "responses-store", FRONT, 0, 1e12, "0", "SIZE",                       \
       "memory for responses that are kept, to be gone on with or asked for; 0: none are")          \
@@ -254,11 +260,11 @@
       "end requests that take longer; 0: never")                                                   \
     X(idle_timeout_ms, U32, "idle-timeout", FRONT, 100, WEFT_SETTING_MS_MAX, "75000", "MS",        \
       "close idle connections and unfinished requests")                                            \
-    X(json_whitespace, U32, "json-whitespace", FRONT | GRAMMAR, 0, WEFT_GRAMMAR_BLANKS_MAX, "1",   \
+    X(json_whitespace, U32, "json-whitespace", ASKED | GRAMMAR, 0, WEFT_GRAMMAR_BLANKS_MAX, "1",   \
       "N",                                                                                         \
       "blanks in JSON that follows a schema: 1: at most one, behind ',' and ':'; 0: none; more: up " \
       "to so many of any kind, wherever JSON has them")                                            \
-    X(json_max_digits, U32, "json-max-digits", FRONT | GRAMMAR, 1, WEFT_GRAMMAR_DIGITS_MAX, "64",  \
+    X(json_max_digits, U32, "json-max-digits", ASKED | GRAMMAR, 1, WEFT_GRAMMAR_DIGITS_MAX, "64",  \
       "N", "digits of its numbers, on either side of the point")                                   \
     X(sse_keepalive_ms, U32, "sse-keepalive", FRONT, 50, WEFT_SETTING_MS_MAX, "5000", "MS",        \
       "comment line in a stream that is silent for so long")                                       \
@@ -278,7 +284,7 @@
       "who goes first: who came first, the lowest priority, or the earliest deadline")             \
     X(max_queued_tokens, U32, "max-queued-tokens", SERVE | SCHEDULER, 0, 4e9, "0", "N",            \
       "tokens of requests that may wait; beyond them 503 is answered; 0: no bound")                \
-    X(no_prefix_cache, FLAG, "no-prefix-cache", FRONT | SCHEDULER, 0, 0, NULL, NULL,               \
+    X(no_prefix_cache, FLAG, "no-prefix-cache", ASKED | SCHEDULER, 0, 0, NULL, NULL,               \
       "compute each prompt anew, also where another began with the same tokens")                   \
     X(session_ttl_s, U32, "session-ttl", FRONT | SCHEDULER, 0, 31536000, "3600", "SECONDS",        \
       "what a request with a session_id has computed is kept so long for the next; 0: it is not")  \
@@ -292,31 +298,31 @@
       "end requests that run longer; 0: never")                                                    \
                                                                                                    \
     HEAD("Speculative decoding")                                                                   \
-    X(speculative_model, TEXT, "speculative-model", SERVE | SCHEDULER | WORKER, 0, 0, NULL,        \
+    X(speculative_model, TEXT, "speculative-model", SUPERVISORS | SCHEDULER | WORKER, 0, 0, NULL,        \
       "MODEL",                                                                                     \
       "guess by what a small model with the same vocabulary says, where --speculative-ngram finds " \
       "nothing")                                                                                   \
-    X(speculative_ngram, U32, "speculative-ngram", SERVE | SCHEDULER | WORKER, 0,                  \
+    X(speculative_ngram, U32, "speculative-ngram", SUPERVISORS | SCHEDULER | WORKER, 0,                  \
       WEFT_SPEC_NGRAM_MAX, "0", "N",                                                               \
       "guess that what came after the same N tokens before, or fewer down to 2, comes again; 0: "  \
       "guess nothing")                                                                             \
-    X(num_speculative_tokens, AUTO, "num-speculative-tokens", SERVE | SCHEDULER, 1,                \
+    X(num_speculative_tokens, AUTO, "num-speculative-tokens", SUPERVISORS | SCHEDULER, 1,                \
       WEFT_SPEC_TOKENS_MAX, "auto", "K",                                                           \
       "tokens that a sequence guesses in a step; auto: as many as pay, by what came true and what " \
       "a step takes")                                                                              \
                                                                                                    \
     HEAD("Model and memory")                                                                       \
-    X(chat_template, TEXT, "chat-template", FRONT | TALK, 0, 0, NULL, "FILE",                      \
+    X(chat_template, TEXT, "chat-template", ASKED | TALK, 0, 0, NULL, "FILE",                      \
       "use this chat template, not the model's")                                                   \
-    X(tool_call_parser, TEXT, "tool-call-parser", FRONT, 0, 0, "auto", "auto|NAME",                \
+    X(tool_call_parser, TEXT, "tool-call-parser", ASKED, 0, 0, "auto", "auto|NAME",                \
       "format of the model's calls of tools and thoughts, hermes for one; auto: as its template looks") \
-    X(runner, WORD, "runner", FRONT, 0, 0, "auto", "auto|generate|pooling",                        \
+    X(runner, WORD, "runner", ASKED, 0, 0, "auto", "auto|generate|pooling",                        \
       "what the model is served for, text or embeddings; auto: as its files say")                  \
-    X(lora, LIST, "lora", FRONT, 0, 0, NULL, "NAME=PATH",                                          \
+    X(lora, LIST, "lora", ASKED, 0, 0, NULL, "NAME=PATH",                                          \
       "a LoRA adapter: a PEFT folder or a GGUF file, served as model NAME; may be given again")    \
-    X(max_loras, U32, "max-loras", SERVE | WORKER, 0, WEFT_LORAS_MAX, "64", "N",                   \
+    X(max_loras, U32, "max-loras", SUPERVISORS | WORKER, 0, WEFT_LORAS_MAX, "64", "N",                   \
       "adapters at a time; 0: none")                                                               \
-    X(max_lora_rank, U32, "max-lora-rank", SERVE | WORKER, 1, 256, "256", "N",                     \
+    X(max_lora_rank, U32, "max-lora-rank", SUPERVISORS | WORKER, 1, 256, "256", "N",                     \
       "highest rank of an adapter")                                                                \
     X(dtype, WORD, "dtype", ENGINE | PACK, 0, 0, "auto", "auto|f32|bf16|f16|q8|q4",                \
       "type of the weights; auto: as the file has them")                                           \
@@ -330,9 +336,9 @@
     X(kv_memory, SIZE, "kv-memory", ENGINE, 0, 1e15, NULL, "SIZE",                                 \
       "memory of a worker's KV cache (default: what the sequences can use, at most its part "      \
       "of half of what is free)")                                                                  \
-    X(kv_spill, SIZE, "kv-spill", SERVE | WORKER, 0, 1e15, NULL, "SIZE",                           \
+    X(kv_spill, SIZE, "kv-spill", SUPERVISORS | WORKER, 0, 1e15, NULL, "SIZE",                           \
       "size of a worker's file for KV blocks of preempted sequences; 0: none")                     \
-    X(kv_spill_dir, TEXT, "kv-spill-dir", SERVE | WORKER, 0, 0, NULL, "DIR",                       \
+    X(kv_spill_dir, TEXT, "kv-spill-dir", SUPERVISORS | WORKER, 0, 0, NULL, "DIR",                       \
       "where that file is, without a name (default: TMPDIR, or /var/tmp)")                         \
     X(session_dir, TEXT, "session-dir", SERVE | WORKER, 0, 0, NULL, "DIR",                         \
       "where sessions are saved to and restored from (default: they are not)")                     \

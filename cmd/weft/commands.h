@@ -11,6 +11,7 @@
 
 int weft_cmd_serve(const struct weft_config *config);
 int weft_cmd_run(const struct weft_config *config);
+int weft_cmd_run_batch(const struct weft_config *config);
 int weft_cmd_chat(const struct weft_config *config);
 int weft_cmd_perplexity(const struct weft_config *config);
 int weft_cmd_bench(const struct weft_config *config);

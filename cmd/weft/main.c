@@ -13,6 +13,7 @@ static const struct {
 } commands[] = {
     {WEFT_PROG_SERVE, weft_cmd_serve},
     {WEFT_PROG_RUN, weft_cmd_run},
+    {WEFT_PROG_RUN_BATCH, weft_cmd_run_batch},
     {WEFT_PROG_CHAT, weft_cmd_chat},
     {WEFT_PROG_PERPLEXITY, weft_cmd_perplexity},
     {WEFT_PROG_BENCH, weft_cmd_bench},
@@ -34,6 +35,17 @@ static int end_output(int status) {
     (void)fprintf(stderr, "weft: cannot write the output%s%s\n", errno ? ": " : "",
                   errno ? strerror(errno) : "");
     return status ? status : WEFT_STATUS_FAILED;
+}
+
+/* `weft run --batch` has the settings of a server: it is the command run-batch. */
+static enum weft_program batch_or_not(enum weft_program program, int argc, char **argv) {
+    static const char flag[] = "--batch";
+    for (int i = 0; program == WEFT_PROG_RUN && i < argc; i++) {
+        if (strncmp(argv[i], flag, sizeof flag - 1) != 0) continue;
+        char end = argv[i][sizeof flag - 1];
+        if (end == '\0' || end == '=') return WEFT_PROG_RUN_BATCH;
+    }
+    return program;
 }
 
 static bool find_command(const char *name, enum weft_program *program_out) {
@@ -80,6 +92,7 @@ static int run_command(int argc, char **argv) {
         return 0;
     }
     if (!find_command(argv[1], &program)) return WEFT_STATUS_USAGE;
+    program = batch_or_not(program, argc - 2, argv + 2);
     weft_err err = weft_config_parse(program, argc - 1, argv + 1, &config, &done, &why);
     if (done) return 0;
     weft_actor_log("weft", &config);

@@ -1075,6 +1075,39 @@ static void fractions_keep_every_bit(void **state) {
     assert_string_equal(config.prompt, "x");
 }
 
+/* Who answers a file has settings of its own, and for the rest those of a server that nobody set up. */
+static void a_batch_without_a_server_gives_its_actors_whole_settings(void **state) {
+    (void)state;
+    struct weft_errmsg error;
+    ASSERT_REFUSED(WEFT_E_INVAL,
+                   "no --batch given; usage: weft run MODEL --batch FILE [--output FILE] [options]",
+                   WEFT_PROG_RUN_BATCH, "m");
+    ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag --port (try --help)", WEFT_PROG_RUN_BATCH, "m",
+                   "--batch=f", "--port=1");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--batch-fd and --answers-fd need each other", WEFT_PROG_ROUTER,
+                   "m", "--batch-fd=3");
+    ASSERT_PARSES(WEFT_PROG_RUN_BATCH, "a/b", "-i", "in", "-o", "out", "--max-num-seqs=3");
+    struct weft_config from = config;
+    assert_false(from.given.port);
+    assert_int_equal(weft_config_fill(&from, WEFT_PROG_SERVE, &error), WEFT_OK);
+    assert_false(from.given.port);
+    assert_true(from.given.max_num_seqs);
+    assert_string_equal(from.batch_file, "in");
+    assert_string_equal(from.batch_output, "out");
+    from.scheduler_url = "abstract://weft-s";
+    from.worker_url = "abstract://weft-w";
+    from.batch_fd = 7;
+    from.answers_fd = 8;
+    assert_round_trip(&from, WEFT_PROG_WORKER);
+    assert_round_trip(&from, WEFT_PROG_SCHEDULER);
+    assert_int_equal(config.max_num_seqs, 3);
+    assert_round_trip(&from, WEFT_PROG_ROUTER);
+    assert_int_equal(config.batch_fd, 7);
+    assert_int_equal(config.answers_fd, 8);
+    assert_int_equal(config.max_connections, 16384);
+    assert_string_equal(config.served_model_name, "b");
+}
+
 static void a_key_never_stands_in_argv(void **state) {
     (void)state;
     ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--api-key=hunter2", "--api-key-file=keys.txt");
@@ -1180,6 +1213,7 @@ int main(void) {
         CASE(a_worker_gets_the_supervisors_settings),
         CASE(defaults_make_the_round_trip_as_well),
         CASE(fractions_keep_every_bit),
+        CASE(a_batch_without_a_server_gives_its_actors_whole_settings),
         CASE(a_key_never_stands_in_argv),
         CASE(argv_is_whole_or_not_at_all),
         CASE(some_texts_may_be_given_again_and_get_a_line_each),

@@ -1,4 +1,4 @@
-/* `weft serve`: one supervisor and its children.
+/* `weft serve`, and `weft run --batch`, which is the same without clients: one supervisor and its children.
  *
  * The supervisor owns: a memfd with the packed weights for each NUMA node that has a worker (so a
  * restarted worker maps instead of packing, and so does every worker but the node's first), or the
@@ -161,7 +161,8 @@ static weft_err set_up(struct supervisor *sup, const struct weft_placement_choic
     /* Signals ignored from the start (nohup, a script's background job) stay ignored: blocked, they
      * would be queued for the signalfd all the same. */
     if (!weft_signal_is_ignored(SIGINT)) (void)sigaddset(&set, SIGINT);
-    if (!weft_signal_is_ignored(SIGHUP)) (void)sigaddset(&set, SIGHUP);
+    /* A terminal that is closed ends a batch, and reloads a server. */
+    if (!weft_signal_is_ignored(SIGHUP) && !sup->offline.is_on) (void)sigaddset(&set, SIGHUP);
     (void)sigprocmask(SIG_BLOCK, &set, NULL);
     sup->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (sup->signal_fd < 0) return weft_err_errno(why, errno, "cannot watch signals");
@@ -194,30 +195,66 @@ static weft_err check_model(struct supervisor *sup, struct weft_errmsg *why) {
     return err;
 }
 
+/* Runs the actors until the supervisor's loop ends. WEFT_STATUS_USAGE, WEFT_STATUS_FAILED: it never began. */
+static int supervise(struct supervisor *sup) {
+    static struct weft_placement_choice choice;
+    struct weft_errmsg why = {""};
+    weft_err err = check_model(sup, &why);
+    if (err) return weft_cmd_fail(err, &why);
+    err = choose_places(sup, &choice, &why);
+    if (err) return weft_cmd_misuse(err, &why);
+    err = set_up(sup, &choice, &why);
+    if (err) {
+        weft_addresses_fini(&sup->addresses);
+        return weft_cmd_fail(err, &why);
+    }
+    weft_restart_init(&sup->restart, sup->n_children, FIRST_WORKER, sup->n_ranks);
+    wefti_supervise(sup); /* it starts them */
+    weft_addresses_fini(&sup->addresses);
+    if (sup->fatal[0]) weft_say(WEFT_LOG_ERROR, "%s", sup->fatal);
+    return sup->exit_status;
+}
+
 int weft_cmd_serve(const struct weft_config *config) {
     static struct supervisor sup;
-    static struct weft_placement_choice choice;
     struct weft_errmsg why = {""};
     sup.config = *config;
     weft_actor_init("weft", &sup.config);
     weft_notify_init(&sup.notify);
     weft_err err = weft_activation_take(&sup.config, &why);
-    if (!err) err = check_model(&sup, &why);
     if (err) return weft_cmd_fail(err, &why);
-    err = choose_places(&sup, &choice, &why);
-    if (err) return weft_cmd_misuse(err, &why);
-    err = set_up(&sup, &choice, &why);
-    if (err) {
-        weft_addresses_fini(&sup.addresses);
-        return weft_cmd_fail(err, &why);
-    }
-    weft_restart_init(&sup.restart, sup.n_children, FIRST_WORKER, sup.n_ranks);
-    wefti_supervise(&sup); /* it starts them */
-    weft_addresses_fini(&sup.addresses);
-    if (sup.fatal[0])
-        weft_say(WEFT_LOG_ERROR, "%s", sup.fatal);
-    else
-        weft_say(WEFT_LOG_INFO, "stopped");
+    int status = supervise(&sup);
+    if (sup.phase == PHASE_STOP && !sup.fatal[0]) weft_say(WEFT_LOG_INFO, "stopped");
     weft_notify_fini(&sup.notify);
-    return sup.exit_status;
+    return status;
+}
+
+/* What became of the batch; returns the exit status. */
+static int conclude(const struct supervisor *sup) {
+    const struct weft_offline *o = &sup->offline;
+    if (weft_offline_is_over(o)) {
+        weft_say(WEFT_LOG_INFO, "done: %u lines have their answers, %u of them an error",
+                 o->n_total, o->n_failed);
+        return 0;
+    }
+    if (o->is_known)
+        weft_say(WEFT_LOG_ERROR, "stopped: %u of %u lines have their answers%s", o->n_done,
+                 o->n_total, o->is_shown ? "" : "; the same command goes on with the others");
+    else
+        weft_say(WEFT_LOG_ERROR, "stopped before anything was computed");
+    return WEFT_STATUS_FAILED;
+}
+
+int weft_cmd_run_batch(const struct weft_config *config) {
+    static struct supervisor sup;
+    struct weft_errmsg why = {""};
+    sup.config = *config;
+    weft_actor_init("weft", &sup.config);
+    weft_err err = weft_config_fill(&sup.config, WEFT_PROG_SERVE, &why);
+    sup.config.log_level = config->tool_log_level;
+    if (!err) err = weft_offline_open(&sup.offline, &sup.config, &why);
+    if (err) return weft_cmd_fail(err, &why);
+    int status = supervise(&sup);
+    bool has_run = sup.phase == PHASE_STOP && !sup.fatal[0];
+    return has_run ? conclude(&sup) : status;
 }

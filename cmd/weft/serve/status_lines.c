@@ -39,6 +39,7 @@ static void router_ready(struct supervisor *sup, char *text) {
 static void announce(struct supervisor *sup) {
     if (sup->announced || !sup->ready_on[0] || !weft_restart_has_begun(&sup->restart)) return;
     sup->announced = true;
+    if (sup->offline.is_on) return; /* nobody can ask it */
     weft_say(WEFT_LOG_INFO, "ready on %s", sup->ready_on);
     weft_notify_say(&sup->notify, "READY=1\nSTATUS=serving");
     char hosts[WEFT_HOSTS_MAX][INET6_ADDRSTRLEN + 2];
@@ -81,6 +82,8 @@ static void take_line(struct supervisor *sup, uint32_t child_idx, char *line) {
         announce(sup);
     } else if (child_idx == ROUTER && text_after(line, "replaced")) {
         sup->was_replaced = true;
+    } else if (child_idx == ROUTER && (text = text_after(line, "batch"))) {
+        weft_offline_take(&sup->offline, text, weft_now_ms());
     } else if (text_after(line, "worked")) {
         weft_restart_worked(&sup->restart, child_idx);
     } else if (child_idx == SCHEDULER && text_after(line, "explained")) {

@@ -169,7 +169,7 @@ static void begin_stop(struct supervisor *sup) {
     signal_child(sup, SCHEDULER, WEFT_SIGNO_EXIT);
 }
 
-static void begin_drain(struct supervisor *sup) {
+static void say_stopping(const struct supervisor *sup) {
     char delay[64] = "no new requests";
     if (sup->config.drain_delay_ms > 0)
         (void)snprintf(delay, sizeof delay, "new requests are taken for another %g s",
@@ -178,6 +178,11 @@ static void begin_drain(struct supervisor *sup) {
              "stopping: %s, running ones have up to %g s; a second Ctrl-C or SIGTERM ends it at "
              "once",
              delay, sup->config.drain_timeout_ms / 1000.0);
+}
+
+/* Nobody waits for the lines of a batch that are under way: they are computed again another time. */
+static void begin_drain(struct supervisor *sup) {
+    if (!sup->offline.is_on) say_stopping(sup);
     weft_notify_say(&sup->notify, "STOPPING=1\nSTATUS=draining");
     sup->phase = PHASE_DRAIN;
     /* The router keeps the limit itself; after a second more it counts as stuck. */
@@ -302,9 +307,19 @@ static void let_take(struct supervisor *sup) {
     if (sigqueue(router, WEFT_SIGNO_TAKE, nothing) == 0) sup->told_to_take = router;
 }
 
+/* The batch of `weft run --batch`: shows answers, and ends when there are no more. */
+static void look_after_batch(struct supervisor *sup) {
+    struct weft_errmsg why = {""};
+    if (!sup->offline.is_on) return;
+    if (weft_offline_show(&sup->offline, sup->config.answers_fd, &why))
+        set_fatal(sup, "", why.text);
+    if (weft_offline_is_over(&sup->offline) && sup->phase != PHASE_STOP) begin_stop(sup);
+}
+
 /* Timers, phases, and who is to be started; returns how long poll may sleep. */
 static int advance(struct supervisor *sup) {
     uint64_t now = weft_now_ms();
+    look_after_batch(sup);
     if (sup->fatal[0] && sup->phase != PHASE_STOP) begin_stop(sup);
     if (sup->was_replaced && sup->phase == PHASE_RUN) begin_leave(sup);
     if (sup->phase == PHASE_DRAIN && (sup->children[ROUTER].pid == 0 || now >= sup->phase_until_ms))
@@ -317,7 +332,8 @@ static int advance(struct supervisor *sup) {
         return 100;
     }
     watch(sup, now);
-    int wait_ms = sup->phase == PHASE_DRAIN ? 100 : WATCH_MS;
+    bool has_soon = sup->phase == PHASE_DRAIN || weft_offline_lags(&sup->offline);
+    int wait_ms = has_soon ? 100 : WATCH_MS;
     for (uint32_t i = 0; sup->n_ranks > 1 && i < sup->n_workers / sup->n_ranks; i++) {
         uint64_t left = advance_group(sup, i, now);
         if (left < (uint64_t)wait_ms) wait_ms = (int)left;

@@ -1,6 +1,6 @@
-/* supervisor — shared by the files of `weft serve`.
+/* supervisor — shared by the files of `weft serve` and `weft run --batch`.
  *
- *   serve.c         the command: settings, addresses, who runs where
+ *   serve.c         the commands: settings, addresses, who runs where
  *   supervise.c     the loop: signals, phases, who is started and when; lib/restart decides
  *   ranks.c         workers that divide a model, and so begin and end together
  *   child.c         a process: how it is made, and how its end is told
@@ -10,6 +10,7 @@
  *   hosts.c         where others reach the server
  *   activation.c    sockets that a service manager gives
  *   notify.c        what the service manager is told
+ *   offline.c       the batch that `weft run --batch` is there for
  */
 #ifndef WEFT_SERVE_SUPERVISOR_H
 #define WEFT_SERVE_SUPERVISOR_H
@@ -24,6 +25,7 @@
 #include "base/limits.h"
 #include "common/config.h"
 #include "notify.h"
+#include "offline.h"
 #include "restart/restart.h"
 
 /* Children by index: these two, and after them the workers. */
@@ -75,6 +77,7 @@ struct supervisor {
     char bin_dir[512];
     struct weft_addresses addresses; /* of links */
     struct weft_notify notify;
+    struct weft_offline offline;
     int packed_fd;       /* that file; -1: it is not one */
     char model_path[32]; /* of that file, by descriptor */
     int signal_fd;
