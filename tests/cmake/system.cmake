@@ -1,6 +1,7 @@
 # The limits only end tests that hang: no test takes longer than a minute on an idle machine of two cores.
 weft_system_test(system_api test_api.py TIMEOUT 600)
 weft_system_test(system_batches test_batches.py TIMEOUT 600)
+weft_system_test(system_run_batch test_run_batch.py TIMEOUT 300)
 weft_system_test(system_messages test_messages.py TIMEOUT 300)
 weft_system_test(system_fields test_fields.py TIMEOUT 300)
 weft_system_test(system_clients test_clients.py TIMEOUT 600)
