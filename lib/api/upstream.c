@@ -234,6 +234,7 @@ void weft_api_upstream_unlinked(struct weft_api_state *api, uint32_t scheduler, 
     fail_asks(upstream);
     wefti_api_place_again(upstream, scheduler);
     if (upstream->cluster) wefti_api_cluster_down(upstream->cluster, scheduler, now_us / 1000);
+    if (api->adapters.ops) api->adapters.ops->unlinked(api, scheduler);
     wefti_api_see_together(upstream, now_us / 1000);
 }
 
@@ -445,6 +446,7 @@ static void on_snapshot(struct weft_api_state *api, uint32_t scheduler,
     upstream->n_snapshots++;
     if (snapshot->has_model && upstream->snapshot.has_model)
         on_model(&api->limits, &upstream->snapshot);
+    if (api->adapters.ops) api->adapters.ops->reported(api);
     weft_api_metrics_snapshot(&api->metrics, &s->counted, snapshot, s->snapshot_at_ms);
 }
 
@@ -555,7 +557,7 @@ void weft_api_upstream_message(struct weft_api_state *api, uint32_t scheduler, c
         on_experts(api, scheduler, &msg.experts);
         return;
     case WEFT_MSG_LORA:
-        if (api->adapters.ops) api->adapters.ops->told(api, &msg.lora);
+        if (api->adapters.ops) api->adapters.ops->told(api, scheduler, &msg.lora);
         return;
     default:
         (void)weft_err_set(&why, WEFT_E_PROTO, "a scheduler sends no %s",

@@ -44,8 +44,8 @@ enum weft_api_upstream_failure {
 #define WEFT_API_UNANSWERED_MAX 256 /* of one scheduler */
 #define WEFT_API_UNANSWERED_BYTES_MAX (8u << 20)
 
-/* What the upstream asks and tells a job's owner. Any of the last four may close the job. is_bound
- * and placed are for several schedulers. */
+/* What the upstream asks and tells a job's owner. Any of the last four may close the job. is_bound,
+ * placed and uses_adapter are for several schedulers. */
 struct weft_api_upstream_job_ops {
     /* Fills in everything of a Submit but its id and attempt. `choices` has WEFT_CHOICES_MAX
      * places, for the message to point to. */
@@ -58,6 +58,7 @@ struct weft_api_upstream_job_ops {
     /* Its output so far, or what it shares an answer with, binds it to its fingerprint. */
     bool (*is_bound)(const struct weft_api_upstream_job *job);
     void (*placed)(struct weft_api_upstream_job *job, const char *fingerprint);
+    bool (*uses_adapter)(const struct weft_api_upstream_job *job, uint64_t id);
     /* What the client knows it by; *choice is the job's, and becomes the answer's. */
     const char *(*public_id)(const struct weft_api_upstream_job *job, uint32_t *choice);
     void (*accepted)(struct weft_api_upstream_job *job);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/adapters.h"
 #include "api/http.h"
 #include "base/rand.h"
 #include "inside/api/answers/answers.h"
@@ -37,6 +38,7 @@ static int tear_down_three(void **state) {
     from = 0;
     fingerprint = "fp";
     n_running = 0;
+    wefti_api_adapters_fini(&api);
     return tear_down(state);
 }
 
@@ -371,6 +373,103 @@ static void a_client_that_leaves_between_two_tries_leaves_nothing_behind(void **
     assert_int_equal(count_submits(), n);
 }
 
+/* ------------------------------------------------------------------------------------ adapters --- */
+
+static void put_lora(uint64_t digest, const char *failure) {
+    struct weft_msg msg = {.type = WEFT_MSG_LORA};
+    msg.lora = (struct weft_msg_lora){.id = api.adapters.all[0]->id,
+                                      .is_there = !failure,
+                                      .digest = {1, digest},
+                                      .text = failure ? failure : ""};
+    put_msg(&msg);
+}
+
+/* All three are asked for the adapter "a". */
+static void begin_adapter(void) {
+    struct weft_errmsg why;
+    assert_int_equal(weft_api_adapters_begin(&api, "a=/a", &why), WEFT_OK);
+    for (uint32_t i = 0; i < 3; i++) {
+        AS(i, put_link(false));
+        AS(i, put_link(true));
+        AS(i, put_snapshot(true));
+    }
+}
+
+static bool is_offered(void) {
+    const char *failure = NULL;
+    return weft_api_adapters_are_ready(&api, &failure) && api.limits.adapters->n == 1;
+}
+
+static const char *adapter_body(uint32_t i) {
+    static char body[96];
+    (void)snprintf(body, sizeof body, "{\"model\":\"a\",\"prompt\":\"%u Once upon a time\"}", i);
+    return body;
+}
+
+static void an_adapter_is_offered_once_all_that_serve_have_it(void **state) {
+    (void)state;
+    begin_adapter();
+    AS(0, put_lora(5, NULL));
+    assert_false(is_offered());
+    AS(1, put_link(false));
+    assert_false(is_offered());
+    AS(2, put_snapshot(false)); /* nobody knows for how long */
+    assert_true(is_offered());
+    for (uint32_t i = 0; i < 20; i++) { /* one that serves again may not have it yet */
+        AS(2, put_snapshot(true));
+        weft_api_call *call = begin(adapter_body(i));
+        assert_int_equal(last_sent()->type, WEFT_MSG_SUBMIT);
+        assert_int_equal(last_sent()->scheduler, 0);
+        weft_api_call_drop(call);
+    }
+    AS(2, put_lora(5, NULL));
+    uint32_t placed = 0;
+    for (uint32_t i = 0; i < 40; i++) {
+        weft_api_call *call = begin(adapter_body(i));
+        placed |= 1u << last_sent()->scheduler;
+        weft_api_call_drop(call);
+    }
+    assert_int_equal(placed, 1u << 0 | 1u << 2);
+}
+
+static void one_that_loses_an_adapter_loses_its_streams_to_those_that_have_it(void **state) {
+    (void)state;
+    begin_adapter();
+    for (uint32_t i = 0; i < 3; i++)
+        AS(i, put_lora(5, NULL));
+    weft_api_call *call = begin(adapter_body(0)),
+                  *plain = begin("{\"prompt\":\"0 Once upon a time\"}");
+    struct sent first = paper.sent[paper.n_sent - 2];
+    uint32_t n = count_submits();
+    AS(first.scheduler, put_accepted(&first));
+    put_token(&first, 0, 0, 7, WEFT_END_NONE);
+    put_lora(0, "its file is gone");
+    assert_true(is_offered());
+    assert_int_equal(count_submits(), n + 1);
+    struct sent second = *last_sent();
+    assert_int_equal(second.id, first.id);
+    assert_int_not_equal(second.scheduler, first.scheduler);
+    AS(second.scheduler, put_lora(6, NULL)); /* another one in its place */
+    struct sent third = *last_sent();
+    assert_int_not_equal(third.scheduler, first.scheduler);
+    assert_int_not_equal(third.scheduler, second.scheduler);
+    AS(third.scheduler, put_lora(0, "its file is gone"));
+    assert_int_equal(api.adapters.n, 0); /* nobody has it */
+    weft_api_call_drop(call);
+    weft_api_call_drop(plain);
+}
+
+static void an_adapter_that_one_cannot_load_is_not_offered(void **state) {
+    (void)state;
+    const char *failure = NULL;
+    begin_adapter();
+    AS(1, put_lora(5, NULL));
+    AS(0, put_lora(0, "there is no such file"));
+    (void)weft_api_adapters_are_ready(&api, &failure);
+    assert_non_null(strstr(failure, "no such file"));
+    assert_int_equal(api.adapters.n, 0);
+}
+
 /* ------------------------------------------------------------------------------------ together --- */
 
 static void one_that_serves_is_enough(void **state) {
@@ -604,6 +703,9 @@ int main(void) {
         CASE3(what_is_wrong_with_a_request_is_told_at_once),
         CASE3(too_long_for_one_and_too_busy_for_another_is_worth_another_try),
         CASE3(a_client_that_leaves_between_two_tries_leaves_nothing_behind),
+        CASE3(an_adapter_is_offered_once_all_that_serve_have_it),
+        CASE3(one_that_loses_an_adapter_loses_its_streams_to_those_that_have_it),
+        CASE3(an_adapter_that_one_cannot_load_is_not_offered),
         CASE3(one_that_serves_is_enough),
         CASE3(figures_are_sums_of_those_that_are_there),
         CASE3(counters_of_one_that_starts_anew_go_on),

@@ -10,7 +10,7 @@
 
 #include "api/adapters.h"
 #include "api/api.h"
-#include "names.h"
+#include "inside/api/names.h"
 
 enum { SNAPSHOT_MS = 250, NOW_MS = 10000 };
 
@@ -79,7 +79,7 @@ static void tell_adapter(struct weft_api_state *api, uint32_t idx, const char *f
                                        .is_there = !failure,
                                        .digest = {1, idx + 1},
                                        .text = failure ? failure : ""};
-    api->adapters.ops->told(api, &told);
+    api->adapters.ops->told(api, 0, &told);
 }
 
 static void expect_unknown(const struct weft_api_state *api, int status) {
@@ -94,6 +94,9 @@ static void nothing_is_served_before_adapters_of_the_command_line_are_there(void
     (void)state;
     struct weft_api_state api = serving_state(0);
     struct weft_errmsg why;
+    struct weft_api_scheduler one = {.is_up = true};
+    api.upstream.schedulers = &one;
+    api.upstream.n_schedulers = 1;
     api.upstream.served_at_ms = NOW_MS; /* as in a router that took over */
     api.settings.restart_grace_ms = 1000;
     assert_int_equal(weft_api_adapters_begin(&api, "a=/a\nb=/b", &why), WEFT_OK);

@@ -82,25 +82,56 @@ static void on_failure(struct weft_api_state *api, struct weft_api_adapter *adap
     wefti_api_call_finish(waiting, &error);
 }
 
-static void on_told(struct weft_api_state *api, const struct weft_msg_lora *lora) {
-    struct weft_api_adapter *adapter = wefti_api_adapters_find(&api->adapters, lora->id);
-    if (!adapter) return; /* taken back meanwhile */
-    if (!lora->is_there) {
-        on_failure(api, adapter, lora->text);
-        return;
-    }
-    if (adapter->is_ready) return;
+static void offer(struct weft_api_state *api, struct weft_api_adapter *adapter) {
     weft_api_call *waiting = adapter->waiting;
     adapter->waiting = NULL;
     adapter->is_ready = true;
     if (adapter->is_first) api->limits.n_adapters_awaited--;
-    adapter->digest = lora->digest;
-    weft_info("adapter %s is loaded: %llu bytes", adapter->name, (unsigned long long)lora->bytes);
+    weft_info("adapter %s is loaded: %llu bytes", adapter->name,
+              (unsigned long long)adapter->bytes);
     wefti_api_adapters_renew(api);
     if (waiting) wefti_api_call_finish(waiting, NULL);
 }
 
-static const struct weft_api_adapters_ops adapter_ops = {.linked = on_link, .told = on_told};
+static void offer_complete_ones(struct weft_api_state *api) {
+    for (uint32_t i = 0; i < api->adapters.n; i++) {
+        struct weft_api_adapter *adapter = api->adapters.all[i];
+        if (!adapter->is_ready && wefti_api_adapter_is_complete(api, adapter)) offer(api, adapter);
+    }
+}
+
+static void on_unlink(struct weft_api_state *api, uint32_t scheduler) {
+    for (uint32_t i = 0; i < api->adapters.n; i++)
+        wefti_api_adapter_unlink(api->adapters.all[i], scheduler);
+    offer_complete_ones(api);
+}
+
+static bool is_other(const struct weft_digest *known, const struct weft_digest *told) {
+    return (known->hi | known->lo) != 0 && (known->hi != told->hi || known->lo != told->lo);
+}
+
+static void on_told(struct weft_api_state *api, uint32_t scheduler,
+                    const struct weft_msg_lora *lora) {
+    struct weft_api_adapter *adapter = wefti_api_adapters_find(&api->adapters, lora->id);
+    const char *wrong = lora->text;
+    if (!adapter) return; /* taken back meanwhile */
+    if (lora->is_there && !is_other(&adapter->digest, &lora->digest)) {
+        adapter->there |= 1u << scheduler;
+        adapter->digest = lora->digest;
+        adapter->bytes = lora->bytes;
+        offer_complete_ones(api);
+        return;
+    }
+    if (api->upstream.schedulers[scheduler].is_stranger) return; /* it has no requests */
+    if (lora->is_there) wrong = "its files differ from those of another scheduler";
+    if (!wefti_api_adapter_lose(api, adapter, scheduler, wrong)) on_failure(api, adapter, wrong);
+}
+
+static const struct weft_api_adapters_ops adapter_ops = {.linked = on_link,
+                                                         .unlinked = on_unlink,
+                                                         .told = on_told,
+                                                         .reported = offer_complete_ones,
+                                                         .lacking = wefti_api_adapters_lacking};
 
 weft_err weft_api_adapters_begin(struct weft_api_state *api, const char *lines,
                                  struct weft_errmsg *why) {

@@ -1,8 +1,8 @@
 /* adapters — the LoRA adapters that clients may name as models.
  *
  * Model    The router has the list: names and paths, from --lora and from clients. It tells every
- *          scheduler, again whenever one comes anew, and offers an adapter once it was told that the
- *          workers have it. One that was taken off the list stays with the schedulers until the calls
+ *          scheduler, again whenever one comes anew, and offers an adapter once all that serve have said that
+ *          their workers have it. Requests for it go to schedulers that said so. One that was taken off the list stays with the schedulers until the calls
  *          that use it have ended, so that these can be resumed.
  * Lists    What calls read is an immutable copy, since they are prepared in other threads; a call holds
  *          the copy that was there when it came.
@@ -41,18 +41,26 @@ struct weft_api_adapter_list {
 struct weft_api_adapter {
     char *name, *path;
     uint64_t id;
-    struct weft_digest digest; /* zeroes until it is ready */
-    bool is_ready;
+    uint32_t there;            /* at which schedulers, in their present sessions: bits */
+    struct weft_digest digest; /* zeroes until one has it */
+    uint64_t bytes;
+    bool is_ready;   /* offered, and so it stays while one of them has it */
     bool is_first;   /* of the command line: without it the server does not start */
     bool is_leaving; /* off the list, while calls use it */
     uint32_t n_calls;
     weft_api_call *waiting; /* the one that asked for it; NULL: none */
 };
 
-/* A scheduler has a new session; it says something of an adapter. */
+/* For the upstream, which knows no adapters. A scheduler has a new session, or none any more; it says
+ * something of an adapter, or how it is. */
 struct weft_api_adapters_ops {
     void (*linked)(struct weft_api_state *api, uint32_t scheduler);
-    void (*told)(struct weft_api_state *api, const struct weft_msg_lora *lora);
+    void (*unlinked)(struct weft_api_state *api, uint32_t scheduler);
+    void (*told)(struct weft_api_state *api, uint32_t scheduler, const struct weft_msg_lora *lora);
+    void (*reported)(struct weft_api_state *api);
+    /* The schedulers that lack one of them: bits. */
+    uint32_t (*lacking)(const struct weft_api_state *api, const struct weft_step_adapter *adapters,
+                        uint32_t n);
 };
 
 struct weft_api_adapters {

@@ -884,6 +884,14 @@ static const char *public_id_of_job(const struct weft_api_upstream_job *upstream
     return job->call->id;
 }
 
+static bool job_uses_adapter(const struct weft_api_upstream_job *upstream, uint64_t id) {
+    const struct params *p = &const_job_of(upstream)->call->params;
+    for (uint32_t i = 0; i < p->n_adapters; i++) {
+        if (p->adapters[i].id == id) return true;
+    }
+    return false;
+}
+
 static const struct weft_api_upstream_job_ops job_ops = {
     .public_id = public_id_of_job,
     .describe = describe_job,
@@ -891,6 +899,7 @@ static const struct weft_api_upstream_job_ops job_ops = {
     .fingerprint = job_fingerprint,
     .is_bound = job_is_bound,
     .placed = job_placed,
+    .uses_adapter = job_uses_adapter,
     .accepted = job_accepted,
     .rejected = job_rejected,
     .event = job_event,

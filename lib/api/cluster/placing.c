@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "api/adapters.h"
 #include "api/api.h"
 #include "base/check.h"
 
@@ -72,13 +73,13 @@ static uint32_t without_window(const struct weft_api_upstream *upstream) {
 /* Nobody can take it: somebody may come back within the grace. Who is there and only left alone for its
  * failures has its next chance before that counts. */
 static void leave_alone(struct weft_api_state *api, struct weft_api_upstream_job *job,
-                        uint64_t now_us) {
+                        uint32_t not_these, uint64_t now_us) {
     struct weft_api_upstream *upstream = &api->upstream;
     uint64_t now_ms = now_us / 1000;
     WEFT_ASSERT(job->place == WEFT_API_UPSTREAM_WAITING);
     if (job->alone_since_ms == 0) job->alone_since_ms = now_ms;
     uint64_t until_ms = job->alone_since_ms + api->settings.restart_grace_ms;
-    if (wefti_api_cluster_any_rests(upstream->cluster, bound_to(job), job->refused_by, now_ms))
+    if (wefti_api_cluster_any_rests(upstream->cluster, bound_to(job), not_these, now_ms))
         until_ms += WEFTI_API_BACKOFF_MS_MAX;
     if (now_ms >= until_ms) {
         job->ops->failed(job,
@@ -99,15 +100,18 @@ uint32_t wefti_api_place_job(struct weft_api_state *api, struct weft_api_upstrea
     if (!cluster) return 0;
     const char *fingerprint = bound_to(job);
     uint64_t now_ms = now_us / 1000;
-    if (!wefti_api_cluster_any(cluster, fingerprint, job->refused_by, now_ms)) {
-        leave_alone(api, job, now_us);
+    uint32_t not_these = job->refused_by;
+    if (api->adapters.ops)
+        not_these |= api->adapters.ops->lacking(api, submit->adapters, submit->n_adapters);
+    if (!wefti_api_cluster_any(cluster, fingerprint, not_these, now_ms)) {
+        leave_alone(api, job, not_these, now_us);
         return WEFTI_API_NOBODY;
     }
     const struct wefti_api_wish wish = {.tokens = submit->prompt,
                                         .n_tokens = submit->n_prompt,
                                         .space = submit->cache_salt,
                                         .fingerprint = fingerprint,
-                                        .not_these = job->refused_by | without_window(upstream)};
+                                        .not_these = not_these | without_window(upstream)};
     uint32_t to = wefti_api_cluster_place(cluster, &wish, now_ms);
     *is_full_out = to == WEFTI_API_NOBODY;
     if (*is_full_out) return to;
@@ -156,6 +160,24 @@ static void look_at_those_apart(struct weft_api_upstream *upstream, uint64_t now
     }
 }
 
+static void move(struct weft_api_state *api, struct weft_api_upstream_job *job) {
+    struct weft_api_upstream *upstream = &api->upstream;
+    weft_api_upstream_cancel(api, job, UINT32_MAX);
+    wefti_api_take_off(upstream, job);
+    job->place = WEFT_API_UPSTREAM_WAITING;
+    TAILQ_INSERT_HEAD(&upstream->waiting, job, entry);
+}
+
+void wefti_api_place_elsewhere(struct weft_api_state *api, uint32_t scheduler,
+                               uint64_t adapter_id) {
+    struct weft_api_scheduler *from = &api->upstream.schedulers[scheduler];
+    struct weft_api_upstream_job *job, *before;
+    for (job = TAILQ_LAST(&from->sent, weft_api_upstream_jobs); job; job = before) {
+        before = TAILQ_PREV(job, weft_api_upstream_jobs, entry);
+        if (job->ops->uses_adapter(job, adapter_id)) move(api, job);
+    }
+}
+
 /* Moves what others can take. The scheduler may hear of it later, if it only stood still. */
 static void take_from(struct weft_api_state *api, uint32_t scheduler, uint64_t now_us) {
     struct weft_api_upstream *upstream = &api->upstream;
@@ -167,10 +189,7 @@ static void take_from(struct weft_api_state *api, uint32_t scheduler, uint64_t n
         if (!wefti_api_cluster_any(upstream->cluster, bound_to(job), 1u << scheduler,
                                    now_us / 1000))
             continue;
-        weft_api_upstream_cancel(api, job, UINT32_MAX);
-        wefti_api_take_off(upstream, job);
-        job->place = WEFT_API_UPSTREAM_WAITING;
-        TAILQ_INSERT_HEAD(&upstream->waiting, job, entry);
+        move(api, job);
         n++;
     }
     if (n > 0) wefti_api_cluster_failed(upstream->cluster, scheduler, now_us / 1000);

@@ -32,6 +32,9 @@ bool wefti_api_place_refused(struct weft_api_upstream *upstream, struct weft_api
 /* All jobs that were sent to this scheduler are sent again, before those that never were. */
 void wefti_api_place_again(struct weft_api_upstream *upstream, uint32_t scheduler);
 
+/* The scheduler lacks the adapter, which others have: jobs that need it are sent to these. */
+void wefti_api_place_elsewhere(struct weft_api_state *api, uint32_t scheduler, uint64_t adapter_id);
+
 /* A moment has passed: jobs that were set apart are looked at again, and schedulers that cannot serve
  * lose theirs. `stood_still`: nobody called for so long that no silence tells anything. */
 void wefti_api_place_tick(struct weft_api_state *api, uint64_t now_us, bool stood_still);
