@@ -32,6 +32,7 @@ void weft_sched_cancel(weft_sched *sched, uint64_t now_us, const struct weft_sch
 
 void weft_sched_router_lost(weft_sched *sched, uint64_t now_us, uint32_t router) {
     wefti_sched_forecast_advance(sched, now_us);
+    wefti_sched_files_orphan(sched, router);
     for (uint32_t i = 0; i < sched->index.n_buckets; i++) {
         for (struct request *req = LIST_FIRST(&sched->index.buckets[i]), *next; req; req = next) {
             next = LIST_NEXT(req, link); /* dropping a request changes its own links only */

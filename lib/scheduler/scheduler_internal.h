@@ -691,7 +691,8 @@ uint32_t wefti_sched_session_make(weft_sched *sched, uint64_t tenant, struct wef
                                   const struct weft_kv_space *space);
 bool wefti_sched_files_hold(const weft_sched *sched); /* some blocks, until the worker answers */
 void wefti_sched_files_forget(weft_sched *sched);     /* before the cache is reset */
-void wefti_sched_files_lost(weft_sched *sched);       /* before an epoch's end */
+void wefti_sched_files_orphan(weft_sched *sched, uint32_t router);
+void wefti_sched_files_lost(weft_sched *sched); /* before an epoch's end */
 void wefti_sched_files_fini(weft_sched *sched);
 /* Whether so many blocks, and those of the window after n_tokens, can be had without anybody's lack. */
 bool wefti_sched_prefix_can_spare(const weft_sched *sched, uint32_t n_blocks);

@@ -46,10 +46,15 @@ static void run(struct bench *bench, uint64_t id, uint32_t n_prompt) {
     bench_run_until_idle(bench, true);
 }
 
-static void ask(struct bench *bench, uint64_t id, enum weft_session_op op) {
+static void ask_as(struct bench *bench, uint32_t router, uint64_t id, enum weft_session_op op) {
     const struct weft_session_wish wish = {.id = id, .op = op, .session_id = talk, .file = name};
     struct weft_errmsg why;
-    assert_int_equal(weft_sched_session_ask(bench->sched, bench->now_us, 3, &wish, &why), WEFT_OK);
+    assert_int_equal(weft_sched_session_ask(bench->sched, bench->now_us, router, &wish, &why),
+                     WEFT_OK);
+}
+
+static void ask(struct bench *bench, uint64_t id, enum weft_session_op op) {
+    ask_as(bench, 3, id, op);
 }
 
 static struct weft_session_answer await_answer(struct bench *bench, uint64_t id) {
@@ -190,6 +195,45 @@ static void files_that_do_not_fit_are_refused(void **state) {
     }
 }
 
+static void one_that_finds_no_blocks_to_spare_is_worth_another_try(void **state) {
+    bench_free(*state);
+    struct weft_sched_options options = options_of(16);
+    struct bench *bench = *state = bench_new(&options);
+    struct weft_submit submit = request(bench, 1, 44);
+    submit.prompt = bench->prompt + 1; /* its blocks are others than the file's */
+    bench_take(bench, &submit);
+    for (uint32_t i = 0; i < 3; i++)
+        (void)bench_step(bench);
+    ask(bench, 9, WEFT_SESSION_RESTORE);
+    open_done(bench, next_file(bench), 32);
+    assert_int_equal(await_answer(bench, 9).err, WEFT_E_AGAIN);
+    bench_run_until_idle(bench, true);
+}
+
+static void the_next_router_hears_nothing_of_what_a_lost_one_asked(void **state) {
+    struct bench *bench = *state;
+    struct weft_session_answer answer;
+    uint32_t router;
+    ask(bench, 1, WEFT_SESSION_RESTORE);
+    ask(bench, 2, WEFT_SESSION_RESTORE);
+    ask_as(bench, 5, 1, WEFT_SESSION_RESTORE);
+    const struct weft_kv_file *file = next_file(bench);
+    weft_sched_router_lost(bench->sched, bench->now_us, 3);
+    ask(bench, 1, WEFT_SESSION_RESTORE); /* of another router in its place */
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_non_null(file);
+        assert_false(weft_sched_session_answered(bench->sched, &router, &answer));
+        const struct weft_kv_filed filed = {
+            .epoch = file->epoch, .id = file->id, .err = WEFT_E_PROTO, .text = "damaged"};
+        file_done(bench, &filed);
+        bool is_told = weft_sched_session_answered(bench->sched, &router, &answer);
+        assert_int_equal(is_told, i > 0); /* the first has ended, and the second has not begun */
+        if (is_told) assert_int_equal(router, i == 1 ? 5u : 3u);
+        file = next_file(bench);
+    }
+    assert_null(file);
+}
+
 static void who_runs_alone_waits_for_a_file(void **state) {
     struct weft_sched_options options = options_of(16);
     bench_free(*state);
@@ -267,6 +311,8 @@ int main(void) {
         CASE(what_is_restored_is_found_by_the_next_turn),
         CASE(what_is_cached_already_is_not_read),
         CASE(files_that_do_not_fit_are_refused),
+        CASE(one_that_finds_no_blocks_to_spare_is_worth_another_try),
+        CASE(the_next_router_hears_nothing_of_what_a_lost_one_asked),
         CASE(who_runs_alone_waits_for_a_file),
         CASE(a_lost_worker_ends_all_of_them),
         CASE(there_are_only_so_many),

@@ -28,6 +28,7 @@ struct file_op {
     uint64_t id;         /* its number with the worker */
     uint64_t ready_step; /* HELD: plans below it may write to the blocks */
     bool is_forgotten;   /* the cache is to forget what it holds */
+    bool is_orphan;      /* its router is gone: nobody hears the answer */
     struct weft_kv_space space;
     struct held held;
     uint32_t n_found, n_tokens; /* blocks that were there; of RESTORE */
@@ -52,6 +53,22 @@ static void op_free(weft_sched *sched, struct file_op *op) {
     if (!op) return;
     if (op->stage != DONE) end(sched, op, WEFT_E_CLOSED);
     free(op);
+}
+
+static void take_off(weft_sched *sched, struct file_op *op) {
+    TAILQ_REMOVE(&sched->file_ops, op, link);
+    sched->n_file_ops--;
+}
+
+static void drop(weft_sched *sched, struct file_op *op) {
+    take_off(sched, op);
+    op_free(sched, op);
+}
+
+/* Nobody waits for an orphan's answer. */
+static void finish(weft_sched *sched, struct file_op *op, weft_err err) {
+    end(sched, op, err);
+    if (op->is_orphan) drop(sched, op);
 }
 
 /* ---------------------------------------------------------------------------------- asking --- */
@@ -87,8 +104,7 @@ bool weft_sched_session_answered(weft_sched *sched, uint32_t *router_out,
     sched->told_op = NULL;
     struct file_op *op = TAILQ_FIRST(&sched->file_ops);
     if (!op || op->stage != DONE) return false;
-    TAILQ_REMOVE(&sched->file_ops, op, link);
-    sched->n_file_ops--;
+    take_off(sched, op);
     sched->told_op = op;
     *router_out = op->router;
     *answer_out = op->answer;
@@ -174,8 +190,8 @@ static weft_err take_opened(weft_sched *sched, struct file_op *op,
     if (!reserve(sched, op, filed->tokens, n))
         return weft_err_set(&op->why, WEFT_E_NOMEM, "no memory to restore the session");
     if (take_blocks(sched, op))
-        return weft_err_set(&op->why, WEFT_E_FULL, "no %u blocks can be spared for the session now",
-                            n_blocks);
+        return weft_err_set(&op->why, WEFT_E_AGAIN,
+                            "no %u blocks can be spared for the session now", n_blocks);
     hold_until_written(sched, op);
     return WEFT_OK;
 }
@@ -266,7 +282,7 @@ weft_err weft_sched_filed(weft_sched *sched, uint64_t now_us, const struct weft_
     } else {
         err = take_read(sched, op);
     }
-    end(sched, op, err);
+    finish(sched, op, err);
     return WEFT_OK;
 }
 
@@ -288,20 +304,32 @@ void wefti_sched_files_forget(weft_sched *sched) {
     }
 }
 
+/* The next router in its place numbers its questions from the same number on. */
+void wefti_sched_files_orphan(weft_sched *sched, uint32_t router) {
+    struct file_op *op = NULL, *next = NULL;
+    for (op = TAILQ_FIRST(&sched->file_ops); op; op = next) {
+        next = TAILQ_NEXT(op, link);
+        if (op->router != router) continue;
+        op->is_orphan = true; /* the worker ends what it has begun */
+        if (op->stage == ASKED || op->stage == DONE) drop(sched, op);
+    }
+}
+
 void wefti_sched_files_lost(weft_sched *sched) {
-    struct file_op *op = NULL;
-    TAILQ_FOREACH(op, &sched->file_ops, link) {
+    struct file_op *op = NULL, *next = NULL;
+    for (op = TAILQ_FIRST(&sched->file_ops); op; op = next) {
+        next = TAILQ_NEXT(op, link);
         if (op->stage == DONE) continue;
         (void)weft_err_set(&op->why, WEFT_E_CLOSED, "the worker was lost meanwhile, try again");
-        end(sched, op, WEFT_E_CLOSED);
+        finish(sched, op, WEFT_E_CLOSED);
     }
 }
 
 void wefti_sched_files_fini(weft_sched *sched) {
-    struct file_op *op = NULL;
-    while ((op = TAILQ_FIRST(&sched->file_ops))) {
-        TAILQ_REMOVE(&sched->file_ops, op, link);
-        op_free(sched, op);
+    struct file_op *op = NULL, *next = NULL;
+    for (op = TAILQ_FIRST(&sched->file_ops); op; op = next) {
+        next = TAILQ_NEXT(op, link);
+        drop(sched, op);
     }
     op_free(sched, sched->told_op);
 }
