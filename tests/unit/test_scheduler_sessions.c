@@ -121,6 +121,42 @@ static void it_goes_before_a_newcomer_waits(void **state) {
     bench_run_until_idle(bench, true);
 }
 
+/* Somebody's prompt has all of the steps, and its blocks leave too few for what waits in the background. */
+static void it_stays_for_a_request_that_may_not_start_yet(void **state) {
+    struct weft_sched_options options = options_of(32);
+    struct bench *bench = remake(state, &options);
+    run(bench, 1, 0, 21, "talk");
+    struct weft_submit first = request(bench, 2, 1, 60, NULL);
+    struct weft_submit behind = request(bench, 3, 2, 60, NULL);
+    behind.priority = WEFT_PRIORITY_BACKGROUND;
+    bench_take(bench, &first);
+    (void)bench_step(bench);
+    bench_take(bench, &behind);
+    for (uint32_t i = 0; i < 2; i++) {
+        (void)bench_step(bench);
+        assert_int_equal(bench_stats(bench).n_sessions, 1);
+    }
+    bench_run_until_idle(bench, true);
+    assert_int_equal(bench_n_tokens(bench, 3), 4);
+}
+
+/* In the order of deadlines; four prompts are before it. */
+static void it_stays_for_a_request_whose_start_would_be_premature(void **state) {
+    struct weft_sched_options options = options_of(44);
+    options.policy = WEFT_SCHED_EDF;
+    struct bench *bench = remake(state, &options);
+    run(bench, 1, 0, 21, "talk");
+    for (uint32_t id = 2; id <= 6; id++) {
+        struct weft_submit submit = request(bench, id, id, 28, NULL);
+        bench_take(bench, &submit);
+    }
+    (void)bench_step(bench);
+    assert_int_equal(bench_stats(bench).n_running, 4);
+    assert_int_equal(bench_stats(bench).n_sessions, 1);
+    bench_run_until_idle(bench, true);
+    assert_int_equal(bench_n_tokens(bench, 6), 4);
+}
+
 static void it_goes_when_its_time_is_over(void **state) {
     struct bench *bench = *state;
     run(bench, 1, 0, 21, "talk");
@@ -239,6 +275,8 @@ int main(void) {
         CASE(the_next_turn_replaces_it),
         CASE(it_goes_before_anybody_who_runs_is_preempted),
         CASE(it_goes_before_a_newcomer_waits),
+        CASE(it_stays_for_a_request_that_may_not_start_yet),
+        CASE(it_stays_for_a_request_whose_start_would_be_premature),
         CASE(it_goes_when_its_time_is_over),
         CASE(a_turn_that_begins_prolongs_it),
         CASE(the_least_recently_used_of_too_many_goes),

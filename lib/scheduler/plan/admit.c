@@ -115,6 +115,32 @@ static void plan_start(weft_sched *sched, struct seq *seq, const struct prefix *
     req->n_prompt_cached = prefix->n_cached < req->n_prompt ? prefix->n_cached : req->n_prompt;
 }
 
+/* In the order of deadlines a prompt that starts behind others gets nothing of a step, but holds a
+ * place and memory that somebody more urgent may want soon. */
+static bool is_premature(const weft_sched *sched, const struct request *req) {
+    if (sched->options.policy != WEFT_SCHED_EDF) return false;
+    uint32_t n_before = 0;
+    uint64_t n_tokens = 0;
+    for (uint32_t i = 0; i < sched->n_running; i++) {
+        const struct seq *seq = sched->running[i];
+        uint32_t n_prompt = wefti_sched_seq_prompt(seq);
+        if (seq->n_planned >= n_prompt) continue;
+        int order = wefti_sched_served_less(seq->req, req);
+        bool is_before =
+            order ? order < 0 : wefti_sched_heap_before(&seq->req->by_turn, &req->by_turn);
+        n_before += is_before;
+        n_tokens += is_before ? n_prompt - seq->n_planned : 0;
+    }
+    return n_before >= PROMPTS_AHEAD && n_tokens >= sched->options.max_batched_tokens;
+}
+
+/* It will not start now, whatever room there is: nobody gives up any for it. */
+static bool is_held_back(const weft_sched *sched, const struct request *req) {
+    const struct yielding *yielding = &sched->yielding;
+    return (req->is_background && yielding->is_on && !yielding->may_start) ||
+           is_premature(sched, req);
+}
+
 /* A sequence whose last row is still out waits for its token, and so does everybody after it: the
  * blocks it gave up are not for younger ones. Sessions make room for it: what they held stays in the
  * cache meanwhile, so what was found is there. */
@@ -128,6 +154,7 @@ static enum outcome examine(weft_sched *sched, const struct seq *seq, struct pre
         prefix_out->n_cached + 1 < req->n_prompt)
         return PARK;
     while (!wefti_sched_prefix_has_room(sched, prefix_out, wefti_sched_seq_known(seq))) {
+        if (is_held_back(sched, req)) return BLOCKED;
         if (!wefti_sched_sessions_give(sched)) return CROWDED;
     }
     bool fits = wefti_sched_seq_start_fits(sched, seq) &&
@@ -182,25 +209,6 @@ static bool is_late(const weft_sched *sched, const struct request *req) {
     return req->first_plan_us == UINT64_MAX && wefti_sched_becomes_late(sched, req, req->n_prompt);
 }
 
-/* In the order of deadlines a prompt that starts behind others gets nothing of a step, but holds a
- * place and memory that somebody more urgent may want soon. */
-static bool is_premature(const weft_sched *sched, const struct request *req) {
-    if (sched->options.policy != WEFT_SCHED_EDF) return false;
-    uint32_t n_before = 0;
-    uint64_t n_tokens = 0;
-    for (uint32_t i = 0; i < sched->n_running; i++) {
-        const struct seq *seq = sched->running[i];
-        uint32_t n_prompt = wefti_sched_seq_prompt(seq);
-        if (seq->n_planned >= n_prompt) continue;
-        int order = wefti_sched_served_less(seq->req, req);
-        bool is_before =
-            order ? order < 0 : wefti_sched_heap_before(&seq->req->by_turn, &req->by_turn);
-        n_before += is_before;
-        n_tokens += is_before ? n_prompt - seq->n_planned : 0;
-    }
-    return n_before >= PROMPTS_AHEAD && n_tokens >= sched->options.max_batched_tokens;
-}
-
 /* Starts one sequence. READY: somebody's turn may be next, this request's or another's. */
 static enum outcome admit_one(weft_sched *sched, struct request *req) {
     struct seq *seq = first_waiting(req);
@@ -208,8 +216,9 @@ static enum outcome admit_one(weft_sched *sched, struct request *req) {
     enum outcome outcome = seq ? examine(sched, seq, &prefix) : PARK;
     if (outcome == PARK) wefti_sched_request_park(sched, req);
     if (outcome == AWAIT) wefti_sched_await_grammar(sched, req);
-    bool has_way = outcome == CROWDED && !req->is_background && wefti_sched_make_way(sched);
-    if (outcome != READY) return has_way ? READY : outcome;
+    bool wants_way = outcome == CROWDED && !req->is_background && !is_held_back(sched, req);
+    if (wants_way && wefti_sched_make_way(sched)) return READY;
+    if (outcome != READY) return outcome;
     if (req->is_background && sched->yielding.is_on) {
         if (!sched->yielding.may_start) return BLOCKED;
         sched->yielding.may_start = false;
