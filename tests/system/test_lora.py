@@ -77,6 +77,14 @@ def test_lists_of_adapters_are_added_with_their_strengths():
         for lora in ([{"id": 2}], [{"id": -1}], [{}], {"id": 0}, [{"id": 0}] * 5, [{"id": 0, "scale": "x"}]):
             reply = server.post("/v1/completions", {**BODY, "lora": lora})
             assert reply.status == 400 and "lora" in reply.text or "id" in reply.text, (lora, reply.text)
+        a1 = tokens(server, model="a1")
+        assert server.post("/v1/unload_lora_adapter", {"lora_name": "a0"}).status == 200
+        assert [(a["id"], a["name"]) for a in server.get("/lora-adapters").json] == [(1, "a1")]
+        assert server.post("/v1/completions", {**BODY, "lora": [{"id": 0}]}).status == 400
+        assert tokens(server, lora=[{"id": 1}]) == a1, "its number stays"
+        body = {"lora_name": "other", "lora_path": f"{folder}/a0"}
+        assert server.post("/v1/load_lora_adapter", body).status == 200
+        assert sorted((a["id"], a["name"]) for a in server.get("/lora-adapters").json) == [(0, "other"), (1, "a1")]
 
 
 def test_cached_prefixes_are_the_adapters_own():

@@ -29,6 +29,7 @@ struct weft_api_state;
 /* One that may be named; of a copy. */
 struct weft_api_adapter_item {
     char *name, *path;
+    uint32_t number; /* that "lora" names it by */
     uint64_t id;
     struct weft_digest digest;
 };
@@ -40,6 +41,7 @@ struct weft_api_adapter_list {
 
 struct weft_api_adapter {
     char *name, *path;
+    uint32_t number; /* the lowest that was free when it came: its own until it is gone */
     uint64_t id;
     uint32_t there;            /* at which schedulers, in their present sessions: bits */
     struct weft_digest digest; /* zeroes until one has it */
@@ -96,8 +98,10 @@ bool wefti_api_adapters_have(const struct weft_api_state *api,
 /* The copy as it is now, held; NULL: there is none. Accepts NULL. */
 const struct weft_api_adapter_list *wefti_api_adapters_hold(struct weft_api_state *api);
 void wefti_api_adapters_let_go(const struct weft_api_adapter_list *list);
-/* NULL: no such name. `list` may be NULL. */
+/* NULL: no such name, or number. `list` may be NULL. */
 const struct weft_api_adapter_item *wefti_api_adapter_find(const struct weft_api_adapter_list *list,
                                                            const char *name, size_t len);
+const struct weft_api_adapter_item *
+wefti_api_adapter_numbered(const struct weft_api_adapter_list *list, int64_t number);
 
 #endif

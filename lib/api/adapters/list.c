@@ -36,3 +36,11 @@ const struct weft_api_adapter_item *wefti_api_adapter_find(const struct weft_api
     }
     return NULL;
 }
+
+const struct weft_api_adapter_item *
+wefti_api_adapter_numbered(const struct weft_api_adapter_list *list, int64_t number) {
+    for (uint32_t i = 0; list && i < list->n; i++) {
+        if (list->items[i].number == number) return &list->items[i];
+    }
+    return NULL;
+}

@@ -31,6 +31,16 @@ struct weft_api_adapter *wefti_api_adapters_find_name(const struct weft_api_adap
     return NULL;
 }
 
+static uint32_t lowest_free_number(const struct weft_api_adapters *a) {
+    bool is_taken[WEFT_LORAS_MAX] = {false};
+    uint32_t number = 0;
+    for (uint32_t i = 0; i < a->n; i++)
+        is_taken[a->all[i]->number] = true;
+    while (number < WEFT_LORAS_MAX && is_taken[number])
+        number++;
+    return number;
+}
+
 struct weft_api_adapter *wefti_api_adapters_add(struct weft_api_adapters *a, const char *name,
                                                 const char *path) {
     struct weft_api_adapter *adapter = calloc(1, sizeof *adapter);
@@ -43,6 +53,8 @@ struct weft_api_adapter *wefti_api_adapters_add(struct weft_api_adapters *a, con
         adapter_free(adapter);
         return NULL;
     }
+    adapter->number = lowest_free_number(a);
+    WEFT_ASSERT(adapter->number < WEFT_LORAS_MAX); /* fewer are there */
     a->all[a->n++] = adapter;
     return adapter;
 }
@@ -72,6 +84,7 @@ void wefti_api_adapters_renew(struct weft_api_state *api) {
         struct weft_api_adapter_item *item = &list->items[list->n++];
         *item = (struct weft_api_adapter_item){.name = strdup(from->name),
                                                .path = strdup(from->path),
+                                               .number = from->number,
                                                .id = from->id,
                                                .digest = from->digest};
         is_whole = item->name && item->path;

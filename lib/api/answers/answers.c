@@ -57,7 +57,7 @@ void wefti_api_write_lora_adapters(const struct weft_api_state *api, struct weft
     for (uint32_t i = 0; adapters && i < adapters->n; i++) {
         weft_write_map(w);
         weft_write_key(w, "id");
-        weft_write_uint(w, i);
+        weft_write_uint(w, adapters->items[i].number);
         weft_write_key(w, "name");
         weft_write_str(w, adapters->items[i].name);
         weft_write_key(w, "path");

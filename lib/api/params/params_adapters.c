@@ -1,5 +1,5 @@
 /* Which adapters a request has: the one that "model" names, then those that llama-server's "lora" lists by
- * their places in GET /lora-adapters. */
+ * their numbers in GET /lora-adapters. */
 #include <math.h>
 
 #include "api/adapters.h"
@@ -21,8 +21,7 @@ static void read_item(const struct reader *r, const struct weft_api_limits *limi
                       struct params *params) {
     const struct weft_api_adapter_list *list = limits->adapters;
     struct fields_known known = {.n = 0};
-    uint32_t n = list ? list->n : 0;
-    int64_t id = -1;
+    int64_t number = -1;
     double scale = 1;
     if (!json_is_object(item)) {
         wefti_api_json_wrong_type(r, "lora", "a list of objects", item);
@@ -33,15 +32,21 @@ static void read_item(const struct reader *r, const struct weft_api_limits *limi
         return;
     }
     struct reader of_item = wefti_api_json_within(r, item, &known);
-    if (n == 0) {
+    if (!list || list->n == 0) {
         weft_api_error_set(r->error, 400, "lora", NULL, "this server has no adapters");
         return;
     }
-    if (!wefti_api_json_get_int(&of_item, "id", 0, (int64_t)n - 1, &id) &&
+    if (!wefti_api_json_get_int(&of_item, "id", 0, WEFT_LORAS_MAX - 1, &number) &&
         wefti_api_json_ok(&of_item))
         weft_api_error_set(r->error, 400, "lora", NULL, "an entry of 'lora' has no 'id'");
     (void)wefti_api_json_get_double(&of_item, "scale", -STRENGTH_MAX, STRENGTH_MAX, &scale);
-    if (wefti_api_json_ok(&of_item)) add(r, params, list->items[id].id, scale);
+    if (!wefti_api_json_ok(&of_item)) return;
+    const struct weft_api_adapter_item *named = wefti_api_adapter_numbered(list, number);
+    if (named)
+        add(r, params, named->id, scale);
+    else
+        weft_api_error_set(r->error, 400, "lora", NULL, "no adapter has the 'id' %lld",
+                           (long long)number);
 }
 
 void wefti_api_params_read_adapters(const struct reader *r, const struct weft_api_limits *limits,
