@@ -86,6 +86,8 @@ def test_the_next_turn_finds_what_was_said():
         assert said(again) == said(say(server, turn, session="other", cache_salt="apart"))
         assert server.request("DELETE", path_of("other")).json["deleted"] is True
         refused(server.request("DELETE", path_of("other")), 404, "no such session")
+        for name in ("save", "restore"):
+            refused(server.request("DELETE", path_of(name)), 404, "no such session")
         assert list(sessions(server)) == ["talk"]
         server.chat(messages=[{"role": "user", "content": "Hello, who are you?"}], session_id="a chat", max_tokens=40)
         assert set(sessions(server)) == {"talk", "a chat"}

@@ -301,12 +301,14 @@ static bool fits(const struct weft_api_span *path, const char *route, bool is_pr
     return is_long_enough && path->at && memcmp(path->at, route, len) == 0;
 }
 
+#define SESSIONS "/v1/sessions"
+
+/* Behind a name: a session may be called "save". */
 static bool ends_so(const struct weft_api_span *path, const char *end) {
     size_t len = strlen(end);
-    return path->len > len && memcmp(path->at + path->len - len, end, len) == 0;
+    return path->len > strlen(SESSIONS "/") + len &&
+           memcmp(path->at + path->len - len, end, len) == 0;
 }
-
-#define SESSIONS "/v1/sessions"
 
 /* What stands between the prefix and "/save" or "/restore" is a name, percent-encoded. */
 static struct weft_api_route find_session_route(const struct weft_api_span *path) {
