@@ -305,6 +305,28 @@ static void logits_that_are_no_numbers_do_no_harm(void **state) {
     wefti_beam_free(search);
 }
 
+/* A worker that errs may list one several times. */
+static void a_stop_token_listed_again_and_again_finds_room(void **state) {
+    (void)state;
+    enum { STEPS = 40 };
+    struct weft_sampling sampling = make_sampling(4);
+    sampling.max_tokens = STEPS;
+    sampling.early_stopping = WEFT_BEAM_STOP_NEVER;
+    struct wefti_beam_options o = {&sampling, 4, STEPS, VOCAB};
+    wefti_beam_search *search = wefti_beam_new(&o);
+    assert_non_null(search);
+    static const uint32_t tokens[] = {STOP, STOP, STOP, STOP, STOP, STOP, STOP, STOP, 0, 1, 2, 3};
+    static const float values[] = {-90, -90, -90, -90, -90, -90, -90, -90, -1, -1, -1, -1};
+    struct wefti_beam_next next[4] = {
+        {12, tokens, values}, {12, tokens, values}, {12, tokens, values}, {12, tokens, values}};
+    while (!search->is_over) {
+        assert_int_equal(wefti_beam_reserve(search), WEFT_OK);
+        wefti_beam_advance(search, next);
+    }
+    assert_int_equal(search->n_tokens, STEPS);
+    wefti_beam_free(search);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_width_is_as_the_plain_search),
@@ -312,6 +334,7 @@ int main(void) {
         cmocka_unit_test(wide_beams_find_the_best_of_the_whole_tree),
         cmocka_unit_test(stopping_early_never_takes_longer),
         cmocka_unit_test(logits_that_are_no_numbers_do_no_harm),
+        cmocka_unit_test(a_stop_token_listed_again_and_again_finds_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

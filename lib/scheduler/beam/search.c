@@ -51,10 +51,10 @@ void wefti_beam_free(wefti_beam_search *search) {
 }
 
 weft_err wefti_beam_reserve(wefti_beam_search *search) {
-    /* Each place is taken once, and a beam of each finishes at most once for each stop token. */
-    uint32_t n_more = search->group_size * search->n_groups *
-                      (1 + weft_min_u32(search->options.sampling->n_stop_tokens,
-                                        n_stopping(search->options.sampling)));
+    /* Each place is taken once, and a beam of each finishes at most once for each of its likeliest: more
+     * often than there are stop tokens, where a worker errs and lists one twice. */
+    uint32_t n_more =
+        search->group_size * search->n_groups * (1 + n_stopping(search->options.sampling));
     if (search->n_nodes + n_more <= search->nodes_cap) return WEFT_OK;
     uint32_t cap = weft_max_u32(2 * search->nodes_cap, FIRST_NODES);
     cap = weft_max_u32(cap, search->n_nodes + n_more);
