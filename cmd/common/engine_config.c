@@ -35,6 +35,7 @@ weft_err weft_engine_config(const struct weft_config *config, struct weft_eng_op
     options->draft_path = config->speculative_model;
     options->max_loras = config->max_loras;
     options->max_lora_rank = config->max_lora_rank;
+    options->lora_memory_bytes = config->max_lora_memory;
     if (config->n_workers && config->n_workers != WEFT_CONFIG_AUTO)
         options->n_sharers = config->n_workers;
     if (config->weights_copies) options->n_copies = config->weights_copies;

@@ -224,6 +224,9 @@ static weft_err reserve(weft_eng *eng, const weft_model *model,
     };
     err = wefti_fit_check(loading, to_come, &room, why);
     if (err) return err;
+    if (eng->loras)
+        wefti_loras_limit(eng->loras, options->lora_memory_bytes ? options->lora_memory_bytes
+                                                                 : wefti_fit_lora_bytes(loading));
     if (loading->is_page_cache && room.limit_bytes > 0 &&
         loading->weight_bytes + info->kv_bytes + scratch_bytes > room.most_bytes)
         weft_warn("the packed file does not fit into memory beside cache and scratch: its pages "
@@ -247,7 +250,8 @@ static weft_err open_loras(weft_eng *eng, const char *path, const weft_model *mo
         .format = place.format,
         .n_max = options->max_loras,
         .rank_max = options->max_lora_rank,
-        /* Half of the bytes to read; where activations are rounded, too, it makes no difference. */
+        /* Half of the bytes to read, and to keep. Their rounding is as fine as that of the activations
+         * which W is multiplied by there, or finer; x and t are not rounded for them. */
         .dtype = eng->exact ? WEFT_DT_F32 : WEFT_DT_BF16,
         .home = options->home,
     };

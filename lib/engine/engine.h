@@ -135,8 +135,11 @@ struct weft_eng_options {
     /* LoRA adapters that may be there at a time, and the highest rank of one (1..256). max_loras 0: none
      * may. Not in a group: then there are none. */
     uint32_t max_loras, max_lora_rank;
-    bool profile;  /* note when each thread was busy with what; see weft_eng_profile */
-    uint64_t home; /* nodes whose memory is preferred (base/numa.h); 0: no choice */
+    uint64_t
+        lora_memory_bytes; /* of all adapters of this engine; 0: half of what the machine's or the
+                                 cgroup's memory leaves beside the model */
+    bool profile;          /* note when each thread was busy with what; see weft_eng_profile */
+    uint64_t home;         /* nodes whose memory is preferred (base/numa.h); 0: no choice */
 };
 
 /* max_seqs 64, max_batched_tokens 512, block_size 16, n_sharers 1, n_copies 1, n_ranks 1,
@@ -250,7 +253,8 @@ bool weft_eng_next_prepared(weft_eng *eng, struct weft_eng_ticket *ticket_out);
 
 /* Reads the LoRA adapter at `path` (lora.h) and keeps it under a number of the caller's, for sequences
  * that name it; if it has one of that number, that stays. By any thread but one at a time, on an open
- * engine, while steps run. FULL (max_loras), UNSUPPORTED (in a group), errors of weft_lora_open, NOMEM. */
+ * engine, while steps run. FULL (max_loras,
+ * lora_memory_bytes), UNSUPPORTED (in a group), errors of weft_lora_open, NOMEM. */
 struct weft_eng_lora {
     struct weft_digest digest; /* of what it says: equal ones compute the same */
     uint64_t bytes;            /* of memory */

@@ -117,7 +117,8 @@ def test_bad_adapters_are_refused_by_name():
     weft = os.path.join(harness.BIN_DIR, "weft")
     for args, word in ((("--lora", f"x={DATA}/bad/width"), "lora_A"), (("--lora", "x"), "NAME=PATH"),
                        (("--lora", f"x={DATA}/qwen3-r6", "--layout", "tp", "--workers", "2"), "--layout tp"),
-                       (("--lora", f"x={DATA}/qwen3-r6", "--max-lora-rank", "5"), "rank 6")):
+                       (("--lora", f"x={DATA}/qwen3-r6", "--max-lora-rank", "5"), "rank 6"),
+                       (("--lora", f"x={DATA}/qwen3-r6", "--max-lora-memory", "1KiB"), "--max-lora-memory allows 1.0 KiB")):
         end = subprocess.run([weft, "serve", QWEN3, "--port", "0", "--rpc-port", "0", *args], capture_output=True,
                              text=True, timeout=harness.LIMIT_S)
         assert end.returncode in (1, 2) and word in end.stderr.splitlines()[-1], (args, end.returncode, end.stderr)

@@ -152,6 +152,33 @@ static void tables_and_numbers_are_checked(void **state) {
     weft_eng_free(eng);
 }
 
+/* What one takes is told, and given back with it. */
+static void memory_is_bounded(void **state) {
+    (void)state;
+    struct weft_eng_options options;
+    struct weft_eng_lora info;
+    struct weft_errmsg why;
+    char path[1024];
+    weft_eng_options_init(&options);
+    options.kv_memory_bytes = 16u << 20;
+    (void)snprintf(path, sizeof path, "%s", drive_fixture("tests/data/lora/qwen3-r6"));
+    weft_eng *eng = drive_open(drive_fixture("tests/data/zoo/qwen3"), &options);
+    assert_int_equal(weft_eng_add_lora(eng, 1, path, &info, &why), WEFT_OK);
+    weft_eng_free(eng);
+    options.lora_memory_bytes = 2 * info.bytes;
+    eng = drive_open(drive_fixture("tests/data/zoo/qwen3"), &options);
+    for (uint64_t round = 0; round < 3; round++) {
+        assert_int_equal(weft_eng_add_lora(eng, 3 * round, path, &info, &why), WEFT_OK);
+        assert_int_equal(weft_eng_add_lora(eng, 3 * round + 1, path, &info, &why), WEFT_OK);
+        assert_int_equal(weft_eng_add_lora(eng, 3 * round + 2, path, &info, &why), WEFT_E_FULL);
+        assert_non_null(strstr(why.text, "--max-lora-memory"));
+        assert_non_null(strstr(why.text, "qwen3-r6 takes"));
+        weft_eng_remove_lora(eng, 3 * round);
+        weft_eng_remove_lora(eng, 3 * round + 1);
+    }
+    weft_eng_free(eng);
+}
+
 /* It goes with the last sequence that has it. */
 static void an_adapter_in_use_stays_until_its_sequence_ends(void **state) {
     (void)state;
@@ -202,6 +229,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(adapters_add_what_merged_weights_have),
         cmocka_unit_test(an_adapter_fits_a_model_of_the_other_format),
         cmocka_unit_test(tables_and_numbers_are_checked),
+        cmocka_unit_test(memory_is_bounded),
         cmocka_unit_test(an_adapter_in_use_stays_until_its_sequence_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

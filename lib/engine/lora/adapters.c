@@ -5,16 +5,19 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/parse.h"
 #include "runtime/memory.h"
 
 struct wefti_loras {
     struct weft_model_params params;
     enum weft_model_format format;
     uint32_t n_max, rank_max;
+    uint64_t n_bytes_max;
     enum weft_dtype type;
     uint64_t home;
     pthread_mutex_t lock; /* of the table: whoever adds against whoever steps */
     uint32_t n;
+    uint64_t n_bytes;                  /* of all in the table */
     struct wefti_lora_adapter **table; /* [n_max] */
 };
 
@@ -26,6 +29,7 @@ weft_err wefti_loras_new(const struct wefti_loras_config *config, wefti_loras **
                            .format = config->format,
                            .n_max = config->n_max,
                            .rank_max = config->rank_max,
+                           .n_bytes_max = UINT64_MAX,
                            .type = config->dtype,
                            .home = config->home,
                            .lock = PTHREAD_MUTEX_INITIALIZER};
@@ -44,6 +48,11 @@ static void adapter_free(struct wefti_lora_adapter *adapter) {
     free(adapter->layers);
     free(adapter->experts);
     free(adapter);
+}
+
+void wefti_loras_limit(wefti_loras *loras, uint64_t n_bytes_max) {
+    WEFT_ASSERT(loras->n == 0);
+    loras->n_bytes_max = n_bytes_max;
 }
 
 void wefti_loras_free(wefti_loras *loras) {
@@ -98,43 +107,62 @@ static void lay_out(struct wefti_lora_adapter *adapter, const struct weft_lora_p
     }
 }
 
-static weft_err allocate(const wefti_loras *loras, struct wefti_lora_adapter *adapter,
-                         const struct weft_lora_part *parts, size_t n_parts) {
-    bool has_experts = false;
-    for (size_t i = 0; i < n_parts; i++)
-        has_experts = has_experts || parts[i].expert != WEFT_LORA_NO_EXPERT;
-    size_t n_layers = loras->params.n_layers;
-    adapter->n_experts = loras->params.moe.n_experts;
-    adapter->layers = calloc(n_layers * WEFT_LORA_ROLE_COUNT, sizeof *adapter->layers);
-    if (has_experts)
-        adapter->experts = calloc(n_layers * adapter->n_experts * WEFTI_LORA_EXPERT_ROLES,
-                                  sizeof *adapter->experts);
-    if (!adapter->layers || (has_experts && !adapter->experts)) return WEFT_E_NOMEM;
+/* Whether there is a place, and memory, for one more. By whoever adds: nobody else takes any. */
+static weft_err check_room(wefti_loras *loras, const char *path, uint64_t n_bytes,
+                           struct weft_errmsg *why) {
+    char own[WEFT_SIZE_TEXT_BYTES], used[WEFT_SIZE_TEXT_BYTES], most[WEFT_SIZE_TEXT_BYTES];
+    (void)pthread_mutex_lock(&loras->lock);
+    uint32_t n = loras->n;
+    uint64_t n_used = loras->n_bytes;
+    (void)pthread_mutex_unlock(&loras->lock);
+    if (n == loras->n_max)
+        return weft_err_set(why, WEFT_E_FULL,
+                            "there are %u adapters, and --max-loras allows no more", n);
+    if (n_used <= loras->n_bytes_max && n_bytes <= loras->n_bytes_max - n_used) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_FULL,
+                        "%s takes %s, other adapters have %s, and --max-lora-memory allows %s",
+                        path, weft_size_text(n_bytes, own), weft_size_text(n_used, used),
+                        weft_size_text(loras->n_bytes_max, most));
+}
+
+/* The tables of an adapter, and where its matrices will be: its bytes are known. */
+static weft_err plan(const wefti_loras *loras, struct wefti_lora_adapter *adapter,
+                     const struct weft_lora_part *parts, size_t n_parts) {
+    size_t n_layers = loras->params.n_layers, n_of_experts = 0;
+    size_t n_of_layers = n_layers * WEFT_LORA_ROLE_COUNT;
     struct wefti_memory_layout layout = {0};
+    adapter->type = loras->type;
+    adapter->n_experts = loras->params.moe.n_experts;
+    for (size_t i = 0; i < n_parts; i++) {
+        if (parts[i].expert != WEFT_LORA_NO_EXPERT)
+            n_of_experts = n_layers * adapter->n_experts * WEFTI_LORA_EXPERT_ROLES;
+    }
+    adapter->layers = calloc(n_of_layers, sizeof *adapter->layers);
+    if (n_of_experts) adapter->experts = calloc(n_of_experts, sizeof *adapter->experts);
+    if (!adapter->layers || (n_of_experts && !adapter->experts)) return WEFT_E_NOMEM;
     lay_out(adapter, parts, n_parts, &layout);
     adapter->map_bytes = layout.used;
-    adapter->map = wefti_memory_map_near(layout.used, loras->home);
+    adapter->info.bytes =
+        layout.used + (n_of_layers + n_of_experts) * sizeof(struct wefti_lora_matrix);
+    return WEFT_OK;
+}
+
+static weft_err allocate(const wefti_loras *loras, struct wefti_lora_adapter *adapter,
+                         const struct weft_lora_part *parts, size_t n_parts) {
+    adapter->map = wefti_memory_map_near(adapter->map_bytes, loras->home);
     if (!adapter->map) return WEFT_E_NOMEM;
-    layout = (struct wefti_memory_layout){.base = adapter->map};
+    struct wefti_memory_layout layout = {.base = adapter->map};
     lay_out(adapter, parts, n_parts, &layout);
     return WEFT_OK;
 }
 
-static weft_err pack(const wefti_loras *loras, uint64_t id, const weft_lora *lora,
-                     struct wefti_lora_adapter **adapter_out) {
-    size_t n_parts = 0;
-    const struct weft_lora_part *parts = weft_lora_parts(lora, &n_parts);
+static weft_err fill(struct wefti_lora_adapter *adapter, const struct weft_lora_part *parts,
+                     size_t n_parts) {
     uint32_t k_max = 1;
     for (size_t i = 0; i < n_parts; i++)
         k_max = weft_max_u32(k_max, weft_max_u32(parts[i].k, parts[i].rank));
-    struct wefti_lora_adapter *adapter = calloc(1, sizeof *adapter);
     float *rows = malloc(sizeof *rows * WEFT_PANEL * k_max);
-    weft_err err = WEFT_E_NOMEM;
-    if (!adapter || !rows) goto cleanup;
-    adapter->id = id;
-    adapter->type = loras->type;
-    err = allocate(loras, adapter, parts, n_parts);
-    if (err) goto cleanup;
+    if (!rows) return WEFT_E_NOMEM;
     for (size_t i = 0; i < n_parts; i++) {
         const struct wefti_lora_matrix *m = matrix_of_part(adapter, &parts[i]);
         const struct side a = {m->rank, m->k, weft_lora_a_row};
@@ -143,10 +171,30 @@ static weft_err pack(const wefti_loras *loras, uint64_t id, const weft_lora *lor
         pack_rows(adapter->type, &parts[i], &a, rows, map + (m->a - map));
         pack_rows(adapter->type, &parts[i], &b, rows, map + (m->b - map));
     }
-    *adapter_out = adapter;
-    adapter = NULL;
-cleanup:
     free(rows);
+    return WEFT_OK;
+}
+
+static weft_err pack(wefti_loras *loras, uint64_t id, const char *path, const weft_lora *lora,
+                     struct wefti_lora_adapter **adapter_out, struct weft_errmsg *why) {
+    size_t n_parts = 0;
+    const struct weft_lora_part *parts = weft_lora_parts(lora, &n_parts);
+    struct wefti_lora_adapter *adapter = calloc(1, sizeof *adapter);
+    weft_err err = WEFT_E_NOMEM;
+    *adapter_out = NULL;
+    if (!adapter || plan(loras, adapter, parts, n_parts)) goto no_memory;
+    adapter->id = id;
+    adapter->info.digest = weft_lora_digest(lora);
+    err = check_room(loras, path, adapter->info.bytes, why);
+    if (err) goto cleanup;
+    err = allocate(loras, adapter, parts, n_parts);
+    if (!err) err = fill(adapter, parts, n_parts);
+    if (err) goto no_memory;
+    *adapter_out = adapter;
+    return WEFT_OK;
+no_memory:
+    err = weft_err_set(why, WEFT_E_NOMEM, "%s: no memory for the adapter", path);
+cleanup:
     adapter_free(adapter);
     return err;
 }
@@ -174,13 +222,13 @@ static bool find_again(wefti_loras *loras, uint64_t id, struct weft_eng_lora *in
     return is_there;
 }
 
-/* False: there is no place for it. */
-static bool put(wefti_loras *loras, struct wefti_lora_adapter *adapter) {
+/* There was room for it, which nobody else takes. */
+static void put(wefti_loras *loras, struct wefti_lora_adapter *adapter) {
     (void)pthread_mutex_lock(&loras->lock);
-    bool has_room = loras->n < loras->n_max;
-    if (has_room) loras->table[loras->n++] = adapter;
+    WEFT_ASSERT(loras->n < loras->n_max);
+    loras->table[loras->n++] = adapter;
+    loras->n_bytes += adapter->info.bytes;
     (void)pthread_mutex_unlock(&loras->lock);
-    return has_room;
 }
 
 weft_err wefti_loras_add(wefti_loras *loras, uint64_t id, const char *path,
@@ -192,23 +240,12 @@ weft_err wefti_loras_add(wefti_loras *loras, uint64_t id, const char *path,
     if (find_again(loras, id, info_out)) return WEFT_OK;
     weft_err err = weft_lora_open(path, &base, &lora, why);
     if (err) return err;
-    err = pack(loras, id, lora, &adapter);
-    if (err) {
-        err = weft_err_set(why, err, "%s: no memory for the adapter", path);
-        goto cleanup;
-    }
-    adapter->info =
-        (struct weft_eng_lora){.digest = weft_lora_digest(lora), .bytes = adapter->map_bytes};
-    *info_out = adapter->info;
-    if (put(loras, adapter))
-        adapter = NULL;
-    else
-        err = weft_err_set(why, WEFT_E_FULL,
-                           "there are %u adapters, and --max-loras allows no more", loras->n_max);
-cleanup:
-    adapter_free(adapter);
+    err = pack(loras, id, path, lora, &adapter, why);
     weft_lora_free(lora);
-    return err;
+    if (!adapter) return err;
+    *info_out = adapter->info;
+    put(loras, adapter);
+    return WEFT_OK;
 }
 
 /* With the lock. */
@@ -216,6 +253,7 @@ static void let_go(wefti_loras *loras, uint32_t i) {
     struct wefti_lora_adapter *adapter = loras->table[i];
     if (adapter->n_users > 0 || !adapter->is_leaving) return;
     loras->table[i] = loras->table[--loras->n];
+    loras->n_bytes -= adapter->info.bytes;
     adapter_free(adapter);
 }
 

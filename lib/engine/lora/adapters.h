@@ -4,7 +4,8 @@
  *          is found by a number of the caller's choice, and held by the sequences that use it.
  * Threads  Adapters may be added by any thread, one at a time, while steps run. All else is for the
  *          thread that steps: so nothing disappears within a step. A lock guards the table alone.
- * Memory   One mapping per adapter, sized by its ranks; a full table takes no more of them. */
+ * Memory   One mapping per adapter, sized by its ranks. A full table takes no more of them, nor do those
+ *          in it that have all the bytes that they may. */
 #ifndef WEFT_ENGINE_ADAPTERS_H
 #define WEFT_ENGINE_ADAPTERS_H
 
@@ -64,6 +65,8 @@ struct wefti_loras_config {
 WEFT_MUST_CHECK weft_err wefti_loras_new(const struct wefti_loras_config *config,
                                          wefti_loras **loras_out);
 void wefti_loras_free(wefti_loras *loras); /* accepts NULL */
+/* The most bytes of all of them together. Before the first is added; there is no bound until then. */
+void wefti_loras_limit(wefti_loras *loras, uint64_t n_bytes_max);
 
 /* weft_eng_add_lora. */
 WEFT_MUST_CHECK weft_err wefti_loras_add(wefti_loras *loras, uint64_t id, const char *path,

@@ -2,7 +2,10 @@
 
 #include <stdio.h>
 
+#include "base/minmax.h"
 #include "base/parse.h"
+
+#define LORA_BYTES_MIN (64u << 20) /* small adapters find room beside the largest cache */
 
 static uint64_t for_each(const struct weft_eng_loading *loading) {
     return loading->draft_bytes + loading->kv_bytes + loading->scratch_bytes;
@@ -43,4 +46,13 @@ weft_err wefti_fit_check(const struct weft_eng_loading *loading, uint64_t to_com
         weft_size_text(room->limit_bytes, limit),
         room->is_cgroup ? "of the control group" : "what the machine has",
         weft_size_text(room->most_bytes, left));
+}
+
+/* The other half is for whatever else the machine does. */
+uint64_t wefti_fit_lora_bytes(const struct weft_eng_loading *loading) {
+    if (loading->limit_bytes == 0) return UINT64_MAX;
+    uint64_t taken =
+        loading->n_copies * loading->weight_bytes + loading->n_sharers * for_each(loading);
+    uint64_t left = loading->limit_bytes > taken ? loading->limit_bytes - taken : 0;
+    return weft_max_u64(left / 2 / loading->n_sharers, LORA_BYTES_MIN);
 }
