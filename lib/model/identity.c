@@ -15,7 +15,7 @@
 #include "packed/packed.h"
 
 /* What lib/tokenizer and lib/template read of a folder, and weft_model_pooling_read; config.json for its
- * eos_token_id, too. */
+ * eos_token_id, too. And what modules.json names. */
 static const char *const front_files[] = {
     "tokenizer.json",
     "tokenizer.model",
@@ -26,7 +26,6 @@ static const char *const front_files[] = {
     "generation_config.json",
     "config.json",
     "modules.json",
-    "1_Pooling/config.json",
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
 };
@@ -40,20 +39,29 @@ void weft_identity_add(struct weft_buf *identity, const char *name, const void *
                     (uint64_t)XXH3_64bits(bytes, n));
 }
 
-static weft_err add_folder(const char *dir, struct weft_buf *identity, struct weft_errmsg *why) {
-    for (size_t i = 0; i < sizeof front_files / sizeof *front_files; i++) {
-        struct weft_errmsg detail = {""};
-        char *text;
-        size_t len;
-        weft_err err =
-            weft_model_read_in(dir, front_files[i], FRONT_FILE_BYTES_MAX, &text, &len, &detail);
-        if (!err) weft_identity_add(identity, front_files[i], text, len);
-        free(text);
-        if (err == WEFT_E_NOMEM || err == WEFT_E_IO)
-            return weft_err_set(why, err, "%s", detail.text);
-        /* Else it is missing or unreadable: whoever needs it says so. */
-    }
+/* What is missing or unreadable has no entry: whoever needs it says so. */
+static weft_err add_file(const char *dir, const char *name, struct weft_buf *identity,
+                         struct weft_errmsg *why) {
+    struct weft_errmsg detail = {""};
+    char *text;
+    size_t len;
+    weft_err err = weft_model_read_in(dir, name, FRONT_FILE_BYTES_MAX, &text, &len, &detail);
+    if (!err) weft_identity_add(identity, name, text, len);
+    free(text);
+    if (err == WEFT_E_NOMEM || err == WEFT_E_IO) return weft_err_set(why, err, "%s", detail.text);
     return WEFT_OK;
+}
+
+static weft_err add_folder(const char *dir, struct weft_buf *identity, struct weft_errmsg *why) {
+    char pooling[WEFTI_MODEL_POOLING_NAME_BYTES];
+    struct weft_errmsg detail = {""};
+    weft_err err = WEFT_OK;
+    for (size_t i = 0; i < sizeof front_files / sizeof *front_files && !err; i++)
+        err = add_file(dir, front_files[i], identity, why);
+    if (err) return err;
+    err = wefti_model_pooling_file(dir, pooling, &detail);
+    if (err == WEFT_E_NOMEM || err == WEFT_E_IO) return weft_err_set(why, err, "%s", detail.text);
+    return !err && *pooling ? add_file(dir, pooling, identity, why) : WEFT_OK;
 }
 
 static weft_err add_gguf(const char *path, struct weft_buf *identity, struct weft_errmsg *why) {

@@ -90,6 +90,13 @@ WEFT_MUST_CHECK weft_err wefti_model_become_predictor(weft_model *model,
                                                       enum weft_model_format format,
                                                       const char *path, struct weft_errmsg *why);
 
+/* The file of the pooling that modules.json of a folder or packed file names: "1_Pooling/config.json"; or
+ * "", if it names none (pooling.c). IO, NOMEM; PROTO: no JSON, or no plain name. */
+#define WEFTI_MODEL_POOLING_NAME_BYTES 80u
+WEFT_MUST_CHECK weft_err wefti_model_pooling_file(const char *path,
+                                                  char name_out[WEFTI_MODEL_POOLING_NAME_BYTES],
+                                                  struct weft_errmsg *why);
+
 /* Finds the tensor of every role and checks its shape (roles.c). */
 WEFT_MUST_CHECK weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format,
                                              const char *path, struct weft_errmsg *why);

@@ -89,18 +89,36 @@ static weft_err read_modes(struct weft_model_pooling *p, const char *path, const
     return WEFT_OK;
 }
 
-static weft_err read_pooling(struct weft_model_pooling *p, const char *path, const char *folder,
-                             struct weft_errmsg *why) {
-    char name[128];
+/* The last part of "sentence_transformers.models.Pooling". */
+static const char *module_name(const json_t *module) {
+    const char *type = string_at(module, "type"), *dot = strrchr(type, '.');
+    return dot ? dot + 1 : type;
+}
+
+/* "1_Pooling/config.json", of the folder that a module names. */
+static weft_err name_config(const char *path, const json_t *module,
+                            char name_out[WEFTI_MODEL_POOLING_NAME_BYTES],
+                            struct weft_errmsg *why) {
+    const char *folder = string_at(module, "path");
     bool is_plain = *folder && strlen(folder) < 64;
     for (const char *c = folder; *c; c++)
         is_plain &= isalnum((unsigned char)*c) || *c == '_' || *c == '-';
     if (!is_plain)
         return weft_err_set(why, WEFT_E_PROTO,
                             "%s/modules.json: the folder of its pooling has no plain name", path);
-    (void)snprintf(name, sizeof name, "%s/config.json", folder);
+    (void)snprintf(name_out, WEFTI_MODEL_POOLING_NAME_BYTES, "%s/config.json", folder);
+    return WEFT_OK;
+}
+
+static weft_err read_pooling(struct weft_model_pooling *p, const char *path, const json_t *module,
+                             struct weft_errmsg *why) {
+    char name[WEFTI_MODEL_POOLING_NAME_BYTES];
     json_t *config = NULL;
-    weft_err err = weft_model_json(path, name, SMALL_BYTES_MAX, &config, why);
+    if (p->kind != WEFT_POOLING_NONE)
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "%s/modules.json: several poolings are not supported", path);
+    weft_err err = name_config(path, module, name, why);
+    if (!err) err = weft_model_json(path, name, SMALL_BYTES_MAX, &config, why);
     if (!err) err = read_modes(p, path, config, why);
     json_decref(config);
     return err;
@@ -109,10 +127,9 @@ static weft_err read_pooling(struct weft_model_pooling *p, const char *path, con
 /* The modules in their order: the model itself, a pooling, and perhaps a normalisation. */
 static weft_err read_module(struct weft_model_pooling *p, const char *path, const json_t *module,
                             struct weft_errmsg *why) {
-    const char *type = string_at(module, "type"), *dot = strrchr(type, '.');
-    const char *name = dot ? dot + 1 : type;
+    const char *name = module_name(module);
     if (strcmp(name, "Transformer") == 0) return WEFT_OK;
-    if (strcmp(name, "Pooling") == 0) return read_pooling(p, path, string_at(module, "path"), why);
+    if (strcmp(name, "Pooling") == 0) return read_pooling(p, path, module, why);
     if (strcmp(name, "Normalize") == 0) {
         p->normalises = true;
         return WEFT_OK;
@@ -122,19 +139,26 @@ static weft_err read_module(struct weft_model_pooling *p, const char *path, cons
                         "%s/modules.json: a module \"%s\" is not supported", path, shown.text);
 }
 
-static weft_err read_modules(struct weft_model_pooling *p, const char *path,
-                             struct weft_errmsg *why) {
+/* NULL: there is no such file. */
+static weft_err open_modules(const char *path, json_t **modules_out, struct weft_errmsg *why) {
     struct weft_errmsg missing = {""};
     char *text = NULL;
     size_t len;
+    *modules_out = NULL;
     weft_err err = weft_model_read_in(path, "modules.json", SMALL_BYTES_MAX, &text, &len, &missing);
     if (err == WEFT_E_NOTFOUND) return WEFT_OK;
     if (err) return weft_err_set(why, err, "%s", missing.text);
-    json_t *modules = NULL;
-    err = wefti_model_json_parse(path, "modules.json", (struct weft_str){text, len}, 0, &modules,
+    err = wefti_model_json_parse(path, "modules.json", (struct weft_str){text, len}, 0, modules_out,
                                  why);
     free(text);
-    if (err) return err;
+    return err;
+}
+
+static weft_err read_modules(struct weft_model_pooling *p, const char *path,
+                             struct weft_errmsg *why) {
+    json_t *modules = NULL;
+    weft_err err = open_modules(path, &modules, why);
+    if (err || !modules) return err;
     for (size_t i = 0; i < json_array_size(modules) && !err; i++)
         err = read_module(p, path, json_array_get(modules, i), why);
     if (!err && p->kind == WEFT_POOLING_NONE)
@@ -144,6 +168,20 @@ static weft_err read_modules(struct weft_model_pooling *p, const char *path,
     p->task = WEFT_MODEL_EMBEDS;
     p->judges = false;
     return WEFT_OK;
+}
+
+weft_err wefti_model_pooling_file(const char *path, char name_out[WEFTI_MODEL_POOLING_NAME_BYTES],
+                                  struct weft_errmsg *why) {
+    json_t *modules = NULL;
+    *name_out = 0;
+    weft_err err = open_modules(path, &modules, why);
+    for (size_t i = 0; i < json_array_size(modules) && !err && !*name_out; i++) {
+        const json_t *module = json_array_get(modules, i);
+        if (strcmp(module_name(module), "Pooling") == 0)
+            err = name_config(path, module, name_out, why);
+    }
+    json_decref(modules);
+    return err;
 }
 
 static weft_err read_prompts(struct weft_model_pooling *p, const char *path,

@@ -179,6 +179,51 @@ static void a_packed_model_has_its_text_with_it(void **state) {
     }
 }
 
+static void write_whole(const char *path, const uint8_t *data, size_t n) {
+    FILE *file = fopen(path, "wbe");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, n, file), n);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void link_file(const char *dir, const char *source, const char *name) {
+    char from[256], *whole;
+    (void)snprintf(from, sizeof from, "%s/%s", source, name);
+    whole = realpath(from, NULL);
+    assert_non_null(whole);
+    (void)snprintf(from, sizeof from, "%s/%s", dir, strcmp(name, "1_Pooling") ? name : "2_Pool");
+    assert_int_equal(symlink(whole, from), 0);
+    free(whole);
+}
+
+/* modules.json names the folder of a pooling. */
+static void a_pooling_is_packed_whatever_its_folder_is_called(void **state) {
+    (void)state;
+    static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json",
+                                        "1_Pooling"};
+    static const char modules[] =
+        "[{\"path\": \"2_Pool\", \"type\": \"sentence_transformers.models.Pooling\"}]";
+    struct weft_model_pooling *pooling;
+    struct weft_errmsg why = {""};
+    char dir[128], path[160];
+    (void)snprintf(dir, sizeof dir, "%s", in_folder("pooled"));
+    assert_int_equal(mkdir(dir, 0700), 0);
+    for (size_t i = 0; i < 4; i++)
+        link_file(dir, drive_fixture("tests/data/embed/bert-uncased-mean"), files[i]);
+    (void)snprintf(path, sizeof path, "%s/modules.json", dir);
+    write_whole(path, (const uint8_t *)modules, sizeof modules - 1);
+    must_pack(dir, WEFT_ENG_DT_AUTO, in_folder("text.weft"));
+    if (weft_model_pooling_read(in_folder("text.weft"), &pooling, &why)) fail_msg("%s", why.text);
+    assert_int_equal(pooling->kind, WEFT_POOLING_MEAN);
+    weft_model_pooling_free(pooling);
+    assert_int_equal(unlink(path), 0);
+    for (size_t i = 0; i < 4; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", dir, i < 3 ? files[i] : "2_Pool");
+        assert_int_equal(unlink(path), 0);
+    }
+    assert_int_equal(rmdir(dir), 0);
+}
+
 /* -------------------------------------------------------------------------- what is refused --- */
 
 static void expect_refusal(const char *path, weft_err want, const char *words) {
@@ -223,13 +268,6 @@ static struct bytes read_whole(const char *path) {
     assert_int_equal(fread(b.data, 1, b.n, file), b.n);
     (void)fclose(file);
     return b;
-}
-
-static void write_whole(const char *path, const uint8_t *data, size_t n) {
-    FILE *file = fopen(path, "wbe");
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, n, file), n);
-    assert_int_equal(fclose(file), 0);
 }
 
 enum {
@@ -472,6 +510,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packed_models_compute_the_same_bits),
         cmocka_unit_test(a_packed_model_has_its_text_with_it),
+        cmocka_unit_test(a_pooling_is_packed_whatever_its_folder_is_called),
         cmocka_unit_test(options_that_do_not_fit_are_refused),
         cmocka_unit_test(damaged_files_are_refused),
         cmocka_unit_test(forged_headers_are_refused),

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "model/model.h"
 #include "unit/model_files.h"
@@ -87,6 +89,27 @@ static void a_folder_is_its_small_files(void **state) {
     test_dir_free(dir);
 }
 
+/* modules.json names it. */
+static void a_poolings_file_counts_wherever_it_is(void **state) {
+    (void)state;
+    static const char modules[] =
+        "[{\"path\": \"2_Pool\", \"type\": \"sentence_transformers.models.Pooling\"}]";
+    char *dir = test_dir_new(), path[512];
+    (void)snprintf(path, sizeof path, "%s/2_Pool", dir);
+    assert_int_equal(mkdir(path, 0700), 0);
+    test_dir_write(dir, "modules.json", modules, sizeof modules - 1);
+    test_dir_write(dir, "2_Pool/config.json", "{}", 2);
+    char *had = identity_of(dir);
+    test_dir_write(dir, "2_Pool/config.json", "[]", 2);
+    expect_changes_at(dir, had, "2_Pool/config.json");
+    test_dir_write(dir, "modules.json", "{", 1); /* whoever reads it says so */
+    expect_changes_at(dir, had, "modules.json, 2_Pool/config.json");
+    (void)snprintf(path, sizeof path, "%s/2_Pool/config.json", dir);
+    assert_int_equal(unlink(path), 0);
+    free(had);
+    test_dir_free(dir);
+}
+
 static void a_gguf_file_is_its_metadata(void **state) {
     (void)state;
     char *dir = test_dir_new(), path[512];
@@ -123,6 +146,7 @@ int main(void) {
         cmocka_unit_test(what_is_another_or_gone_or_new_is_named),
         cmocka_unit_test(entries_are_told_apart_by_their_bytes),
         cmocka_unit_test(a_folder_is_its_small_files),
+        cmocka_unit_test(a_poolings_file_counts_wherever_it_is),
         cmocka_unit_test(a_gguf_file_is_its_metadata),
         cmocka_unit_test(what_is_no_model_has_none),
     };

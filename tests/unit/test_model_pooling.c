@@ -156,6 +156,10 @@ static void what_cannot_be_done_is_refused_by_name(void **state) {
     expect_bad(*state, WEFT_E_PROTO, "no plain name");
     write_text(*state, "modules.json", "[" MODULE(1, "", "Pooling") "]");
     expect_bad(*state, WEFT_E_PROTO, "no plain name");
+    write_text(*state, "1_Pooling/config.json", "{\"pooling_mode\": \"mean\"}");
+    write_text(*state, "modules.json",
+               "[" MODULE(1, "1_Pooling", "Pooling") "," MODULE(2, "1_Pooling", "Pooling") "]");
+    expect_bad(*state, WEFT_E_UNSUPPORTED, "several poolings");
     write_text(*state, "modules.json", "[" MODULE(1, "gone", "Pooling") "]");
     expect_bad(*state, WEFT_E_NOTFOUND, "gone/config.json");
     write_text(*state, "modules.json", "{");

@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "gguf/gguf.h"
 
-/* The small files of a folder that somebody may want: a few megabytes. */
+/* The small files of a folder that somebody may want: a few megabytes. And its pooling's. */
 static const char *const small_files[] = {
     "config.json",
     "generation_config.json",
@@ -24,13 +24,12 @@ static const char *const small_files[] = {
     "chat_template.jinja",
     "chat_template.json",
     "modules.json",
-    "1_Pooling/config.json",
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
 };
 #define SMALL_FILE_BYTES_MAX (256u << 20)
-_Static_assert(2 + sizeof small_files / sizeof small_files[0] <= WEFTI_MODEL_PACKED_SECTIONS_MAX,
-               "with the name and the tensors, all of them are read again");
+_Static_assert(3 + sizeof small_files / sizeof small_files[0] <= WEFTI_MODEL_PACKED_SECTIONS_MAX,
+               "with the name, the tensors and a pooling, all of them are read again");
 
 static void put_u32(struct weft_buf *out, uint32_t value) {
     for (int i = 0; i < 4; i++, value >>= 8)
@@ -71,9 +70,24 @@ static void put_tensors(const weft_model *model, const enum weft_dtype *stored,
     }
 }
 
+/* Nothing, if it is not there. */
+static weft_err put_file(const char *dir, const char *name, struct weft_buf *out,
+                         uint32_t *n_sections, struct weft_errmsg *why) {
+    char *text;
+    size_t len;
+    struct weft_errmsg missing = {""};
+    weft_err err = weft_model_read_in(dir, name, SMALL_FILE_BYTES_MAX, &text, &len, &missing);
+    if (err == WEFT_E_NOTFOUND) return WEFT_OK;
+    if (err) return weft_err_set(why, err, "%s", missing.text);
+    put_section(out, name, text, len, n_sections);
+    free(text);
+    return WEFT_OK;
+}
+
 /* The source's metadata, or its small files. */
 static weft_err put_source(const struct weft_model_place *place, struct weft_buf *out,
                            uint32_t *n_sections, struct weft_errmsg *why) {
+    char pooling[WEFTI_MODEL_POOLING_NAME_BYTES];
     if (place->format == WEFT_MODEL_GGUF) {
         weft_gguf *gguf;
         weft_err err = weft_gguf_open(place->path, &gguf, why);
@@ -82,18 +96,11 @@ static weft_err put_source(const struct weft_model_place *place, struct weft_buf
         weft_gguf_free(gguf);
         return WEFT_OK;
     }
-    for (size_t i = 0; i < sizeof small_files / sizeof small_files[0]; i++) {
-        char *text;
-        size_t len;
-        struct weft_errmsg missing = {""};
-        weft_err err = weft_model_read_in(place->path, small_files[i], SMALL_FILE_BYTES_MAX, &text,
-                                          &len, &missing);
-        if (err == WEFT_E_NOTFOUND) continue;
-        if (err) return weft_err_set(why, err, "%s", missing.text);
-        put_section(out, small_files[i], text, len, n_sections);
-        free(text);
-    }
-    return WEFT_OK;
+    weft_err err = wefti_model_pooling_file(place->path, pooling, why);
+    for (size_t i = 0; i < sizeof small_files / sizeof small_files[0] && !err; i++)
+        err = put_file(place->path, small_files[i], out, n_sections, why);
+    if (!err && *pooling) err = put_file(place->path, pooling, out, n_sections, why);
+    return err;
 }
 
 static weft_err put_sections(const struct weft_model_place *place,
