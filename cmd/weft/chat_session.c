@@ -98,11 +98,15 @@ static weft_err split(const char *path, char **dir_out, const char **name_out,
     return WEFT_OK;
 }
 
+/* A space is that of no adapter and no salt: 0, or 1 where rope turns long prompts otherwise. */
 static weft_err read_blocks(weft_eng *eng, weft_eng_session_file *file,
                             struct weft_chat_cache *cache, struct weft_errmsg *why) {
     const struct weft_eng_info *info = weft_eng_info(eng);
     const struct weft_eng_session *session = weft_eng_session_of(file);
     struct weft_eng_session_blocks blocks;
+    if (session->space_hi != 0 || session->space_lo > 1)
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "it was not computed of its tokens alone, but with adapters or a salt");
     if (session->n_tokens > info->max_model_len ||
         session->n_tokens / info->block_size > info->n_blocks)
         return weft_err_set(why, WEFT_E_TOOBIG, "it has %u tokens, there is room for %u",
@@ -114,7 +118,7 @@ static weft_err read_blocks(weft_eng *eng, weft_eng_session_file *file,
     if (err) return err;
     memcpy(cache->tokens, session->tokens, session->n_tokens * sizeof *cache->tokens);
     cache->n_tokens = session->n_tokens;
-    cache->is_long = session->space_lo != 0;
+    cache->is_long = session->space_lo == 1;
     return WEFT_OK;
 }
 

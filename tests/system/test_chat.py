@@ -83,6 +83,21 @@ def test_a_session_goes_on_at_the_next_start():
                 assert "is no conversation" in err, err
 
 
+def test_a_servers_session_is_taken_if_tokens_alone_tell_it():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "talk")
+        for salt in ({}, {"cache_salt": "x"}):
+            with Server("--session-dir", folder) as server:
+                server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "Tell me a story."}],
+                                                     "session_id": "s", "max_tokens": 24, "temperature": 0, **salt})
+                assert server.post("/v1/sessions/s/save", {"filename": "talk"}).status == 200
+                assert server.request("DELETE", "/v1/sessions/s").status == 200
+            _, err = chat(["Tell me a story."], "--session", path, "--log-level", "debug", *GREEDY)
+            assert (int(re.findall(r"tokens, (\d+) of them in the cache", err)[0]) > 0) == (not salt), err
+            assert ("computed again" in err and "adapters or a salt" in err) == bool(salt), err
+            os.remove(path + ".json")
+
+
 def test_what_is_kept_between_turns_suits_the_model():
     """A window, latent attention, and rope that turns long prompts otherwise: their keys are of no use to short ones."""
     lines = ["One.", "Two, and a good deal more of it than of the first one, " * 2, "Three."]
