@@ -369,7 +369,7 @@ static weft_err open_chat(struct chat *chat, struct weft_errmsg *why) {
     weft_loading_end(&loading);
     if (err) return err;
     const struct weft_eng_info *info = weft_eng_info(chat->eng);
-    err = weft_talk_sampling(config, chat->tok, info->n_vocab, chat->stops, &chat->sampling, why);
+    err = weft_talk_sampling(config, chat->tok, info, chat->stops, &chat->sampling, why);
     if (err) return err;
     chat->cached = calloc(info->max_model_len, sizeof *chat->cached);
     if (!chat->cached) return weft_err_set(why, WEFT_E_NOMEM, "no memory for a context");

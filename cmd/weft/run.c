@@ -195,8 +195,7 @@ int weft_cmd_run(const struct weft_config *given) {
     }
     weft_detok_init(&run.detok, run.tok, true);
     if (!config.chat) run.detok.at_start = false; /* what continues a text keeps its space */
-    err = weft_talk_sampling(&config, run.tok, weft_eng_info(eng)->n_vocab, run.stops, &sampling,
-                             &why);
+    err = weft_talk_sampling(&config, run.tok, weft_eng_info(eng), run.stops, &sampling, &why);
     is_misuse = err == WEFT_E_INVAL;
     if (err) goto cleanup;
     sampling.max_tokens = config.n_predict;

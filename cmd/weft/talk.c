@@ -53,7 +53,7 @@ static weft_err add_dry_breakers(const weft_tokenizer *tok, uint32_t n_vocab,
 }
 
 weft_err weft_talk_sampling(const struct weft_config *config, const weft_tokenizer *tok,
-                            uint32_t n_vocab, uint32_t stops[WEFT_STOP_TOKENS_MAX],
+                            const struct weft_eng_info *info, uint32_t stops[WEFT_STOP_TOKENS_MAX],
                             struct weft_sampling *out, struct weft_errmsg *why) {
     weft_err err = WEFT_OK;
     weft_sampling_init(out);
@@ -65,17 +65,21 @@ weft_err weft_talk_sampling(const struct weft_config *config, const weft_tokeniz
 #undef TAKE
     if (strcmp(config->sampler_variant, "llama.cpp") == 0) out->variant = WEFT_VARIANT_LLAMA_CPP;
     if (config->samplers) err = read_samplers(config->samplers, out, why);
-    if (!err && out->dry_multiplier > 0.0f) err = add_dry_breakers(tok, n_vocab, out, why);
+    if (!err && out->dry_multiplier > 0.0f) err = add_dry_breakers(tok, info->n_vocab, out, why);
     if (!err && out->mirostat > 0 && out->adaptive_target >= 0.0f)
         err = weft_err_set(why, WEFT_E_INVAL,
                            "--mirostat and --adaptive-target both draw the token: choose one");
+    if (!err && weft_sampling_sees_too_little(out, info->max_model_len))
+        err = weft_err_set(why, WEFT_E_INVAL,
+                           "--repeat-last-n can only be -1 or 0, for penalties look at all tokens, "
+                           "unless --sampler-variant is llama.cpp");
     out->stop_tokens = stops;
     if (err || config->ignore_eos) return err;
     /* A tokenizer may know ids that the model lacks: they cannot come. */
     size_t n_eos = 0;
     const uint32_t *eos = weft_tok_eos(tok, &n_eos);
     for (size_t i = 0; i < n_eos && out->n_stop_tokens < WEFT_STOP_TOKENS_MAX; i++) {
-        if (eos[i] < n_vocab) stops[out->n_stop_tokens++] = eos[i];
+        if (eos[i] < info->n_vocab) stops[out->n_stop_tokens++] = eos[i];
     }
     return WEFT_OK;
 }

@@ -6,6 +6,7 @@
 
 #include "base/sampling.h"
 #include "common/config.h"
+#include "engine/engine.h"
 #include "template/template.h"
 #include "tokenizer/tokenizer.h"
 
@@ -13,9 +14,11 @@
 #define WEFT_TALK_BYTES_MAX (256u << 20)
 
 /* The sampler's settings, with the tokenizer's ends of a text as stop tokens unless --ignore-eos. The
- * stop tokens stay in `stops`. INVAL: samplers that are none or do not go together. */
+ * stop tokens stay in `stops`. INVAL: samplers that are none or do not go together, or a
+ * count of tokens that penalties cannot keep to. */
 WEFT_MUST_CHECK weft_err weft_talk_sampling(const struct weft_config *config,
-                                            const weft_tokenizer *tok, uint32_t n_vocab,
+                                            const weft_tokenizer *tok,
+                                            const struct weft_eng_info *info,
                                             uint32_t stops[WEFT_STOP_TOKENS_MAX],
                                             struct weft_sampling *out, struct weft_errmsg *why);
 

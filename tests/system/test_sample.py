@@ -124,6 +124,22 @@ def test_files_that_are_none_are_refused():
         assert "finite" in outcome(case(), whole[:-16] + struct.pack("<4f", *[float("nan")] * 4))
 
 
+def test_penalties_see_all_tokens_or_none_or_say_so():
+    def run(*args):
+        done = subprocess.run([WEFT, "run", harness.FABLE, "-p", "A fox, a fox, a fox", "-n", "24", *args],
+                              capture_output=True, text=True, timeout=harness.LIMIT_S, check=False)
+        return done.stdout if done.returncode == 0 else done.stderr
+
+    plain, llama = run(), ("--sampler-variant", "llama.cpp")
+    penalised = run("--repetition-penalty", "1.5")
+    assert penalised != plain and run("--repetition-penalty", "1.5", *llama) == penalised
+    for variant in ((), llama):
+        assert run("--repetition-penalty", "1.5", "--repeat-last-n", "0", *variant) == plain
+    assert "--repeat-last-n can only be -1 or 0" in run("--presence-penalty", "1", "--repeat-last-n", "8")
+    assert run("--repetition-penalty", "1.5", "--repeat-last-n", "8", *llama) != plain
+    assert run("--repeat-last-n", "8") == plain
+
+
 def ids_of(server, body):
     reply = server.post("/v1/completions", {"return_token_ids": True, **body})
     assert reply.status == 200, (reply.status, reply.text)

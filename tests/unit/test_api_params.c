@@ -988,7 +988,7 @@ static void llamas_fields_have_its_defaults_and_go_until_the_context_is_full(voi
     assert_true(parse("{\"prompt\":\"a\",\"repeat_penalty\":1.5,\"frequency_penalty\":1,"
                       "\"repeat_last_n\":0,\"n_predict\":0}",
                       CALL_LLAMA, 4, &p, &error));
-    assert_true(p.sampling.repetition_penalty == 1.0f && p.sampling.frequency_penalty == 0.0f);
+    assert_false(weft_sampling_has_penalties(&p.sampling));
     assert_int_equal(p.sampling.max_tokens, 0);
     wefti_api_params_fini(&p);
     l.defaults = (struct weft_gen_defaults){0.5, NAN, 0.25, NAN, 0, 6};

@@ -105,26 +105,13 @@ void wefti_api_params_read_samplers(const struct reader *r, struct params *param
     read_breakers(r, params);
 }
 
-/* vLLM's penalties look at all there is: a shorter view of it is refused if there are any. */
-static void check_window(const struct reader *r, const struct weft_api_limits *limits,
-                         struct weft_sampling *s) {
-    if (s->repeat_last_n == 0) {
-        s->repetition_penalty = 1.0f;
-        s->presence_penalty = s->frequency_penalty = 0.0f;
-    }
-    bool has_any = s->repetition_penalty != 1.0f || s->presence_penalty != 0.0f ||
-                   s->frequency_penalty != 0.0f;
-    bool is_short = s->repeat_last_n > 0 && s->repeat_last_n < (int64_t)limits->max_model_len;
-    if (has_any && is_short && s->variant == WEFT_VARIANT_VLLM)
-        weft_api_error_set(r->error, 400, "repeat_last_n", "unsupported_parameter",
-                           "'repeat_last_n' can only be -1 or 0, for penalties look at all tokens, "
-                           "unless 'sampler_variant' is 'llama.cpp'");
-}
-
 void wefti_api_params_check_samplers(const struct reader *r, const struct weft_api_limits *limits,
                                      struct params *params) {
     struct weft_sampling *s = &params->sampling;
-    check_window(r, limits, s);
+    if (weft_sampling_sees_too_little(s, limits->max_model_len))
+        weft_api_error_set(r->error, 400, "repeat_last_n", "unsupported_parameter",
+                           "'repeat_last_n' can only be -1 or 0, for penalties look at all tokens, "
+                           "unless 'sampler_variant' is 'llama.cpp'");
     if (s->mirostat > 0 && s->adaptive_target >= 0.0f)
         weft_api_error_set(r->error, 400, "mirostat", NULL,
                            "'mirostat' and 'adaptive_target' both draw the token: choose one");

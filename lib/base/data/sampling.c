@@ -104,6 +104,17 @@ static weft_err check_samplers(uint64_t samplers, struct weft_errmsg *why) {
     return WEFT_OK;
 }
 
+bool weft_sampling_has_penalties(const struct weft_sampling *sampling) {
+    return sampling->repeat_last_n != 0 &&
+           (sampling->repetition_penalty != 1.0f || sampling->presence_penalty != 0.0f ||
+            sampling->frequency_penalty != 0.0f);
+}
+
+bool weft_sampling_sees_too_little(const struct weft_sampling *sampling, uint32_t max_len) {
+    return weft_sampling_has_penalties(sampling) && sampling->variant == WEFT_VARIANT_VLLM &&
+           sampling->repeat_last_n > 0 && (uint32_t)sampling->repeat_last_n < max_len;
+}
+
 bool weft_sampling_has_state(const struct weft_sampling *sampling) {
     return sampling->mirostat > 0 || sampling->adaptive_target >= 0.0f;
 }

@@ -109,7 +109,7 @@ enum weft_sampler_variant { WEFT_VARIANT_VLLM, WEFT_VARIANT_LLAMA_CPP, WEFT_VARI
     KNOB(I32, dry_penalty_last_n, "dry-penalty-last-n", -1, -1, WEFT_CONTEXT_MAX, -1, INT32_MAX,   \
          "last tokens that it looks at; -1: all")                                                  \
     KNOB(I32, repeat_last_n, "repeat-last-n", -1, -1, WEFT_CONTEXT_MAX, -1, INT32_MAX,             \
-         "last tokens that llama.cpp's penalties look at; -1: all")                                \
+         "last tokens that llama.cpp's penalties look at; -1: all, 0: none")                       \
     KNOB(U32, mirostat, "mirostat", 0, 0, 2, 0, 2,                                                 \
          "Mirostat 1 or 2 in place of all samplers that cut; 0: off")                              \
     KNOB(F32, mirostat_tau, "mirostat-tau", 5, 0, 100, 0, 100, "its surprise wanted, in bits")     \
@@ -177,6 +177,12 @@ uint64_t weft_samplers_add(uint64_t samplers, enum weft_sampler sampler);
 /* Writes what runs in this order, and returns how many there are; `samplers` passed
  * weft_sampling_check. */
 uint32_t weft_samplers_list(uint64_t samplers, enum weft_sampler out[WEFT_SAMPLER_COUNT]);
+
+/* Whether tokens are penalised for having come before. */
+bool weft_sampling_has_penalties(const struct weft_sampling *sampling);
+/* Whether they should be by fewer tokens than the max_len that a sequence may have: vLLM's penalties look at
+ * all of them. */
+bool weft_sampling_sees_too_little(const struct weft_sampling *sampling, uint32_t max_len);
 
 /* Mirostat and adaptive-p carry a number from token to token, which goes wherever the sequence's
  * output goes: its last tokens alone do not tell it. */

@@ -36,7 +36,7 @@ static bool is_dynamic(const struct weft_sampling *s) {
 static bool is_active(enum weft_sampler sampler, const struct weft_sampling *s) {
     switch (sampler) {
     case WEFT_SAMPLER_PENALTIES:
-        return wefti_penalties_are_active(s);
+        return weft_sampling_has_penalties(s);
     case WEFT_SAMPLER_DRY:
         return wefti_dry_is_active(s);
     case WEFT_SAMPLER_TEMPERATURE:

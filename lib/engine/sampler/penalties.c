@@ -7,12 +7,6 @@
 
 #define DRY_MOST 1e30 /* of a penalty: finite, so that two of them still rank */
 
-bool wefti_penalties_are_active(const struct weft_sampling *s) {
-    bool any = s->repetition_penalty != 1.0f || s->frequency_penalty != 0.0f ||
-               s->presence_penalty != 0.0f;
-    return any && !(s->variant == WEFT_VARIANT_LLAMA_CPP && s->repeat_last_n == 0);
-}
-
 bool wefti_dry_is_active(const struct weft_sampling *s) {
     return s->dry_multiplier > 0.0f && s->dry_base >= 1.0f && s->dry_penalty_last_n != 0;
 }

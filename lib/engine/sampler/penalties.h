@@ -9,7 +9,6 @@
 
 #include "sampler/sampler.h"
 
-bool wefti_penalties_are_active(const struct weft_sampling *sampling);
 bool wefti_dry_is_active(const struct weft_sampling *sampling);
 
 /* On raw logits. `counts` [n_vocab] is zero before and after. */
