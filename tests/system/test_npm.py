@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 
 import harness
 import npm_packages
@@ -41,6 +42,8 @@ def test_openai():
     drive(folder, "openai_tools", *TOOLS)
     drive(folder, "openai_responses", *TOOLS, "--responses-store", "16MiB")
     drive(folder, "openai_embeddings", *NAMES, served=EMBEDDER)
+    with tempfile.TemporaryDirectory() as store:
+        drive(folder, "openai_batches", *NAMES, "--batch-store", store)
 
 
 def test_anthropic():
