@@ -10,8 +10,10 @@ import tempfile
 import time
 
 import harness
+import test_replace
 from harness import Server
 
+EMBEDDER = os.path.join(harness.SOURCE_DIR, "tests", "data", "embed", "qwen3-last")
 ENDPOINT = "/v1/completions"
 N_LINES = 60
 
@@ -120,6 +122,45 @@ def test_lines_of_more_prompts_than_run_at_once_have_their_answers():
     flags = ("--max-num-seqs", "4", "--max-queue", "66")
     with tempfile.TemporaryDirectory() as folder, Server("--batch-store", folder, *flags) as server:
         check_answers(server, ended(server, begin(server, lines)), lines)
+
+
+def test_texts_become_vectors():
+    url = "/v1/embeddings"
+    lines = [{"custom_id": f"text {i}", "method": "POST", "url": url,
+              "body": {"input": ["A loom " * (i + 1), "東京"], "encoding_format": ("float", "base64")[i % 2]}}
+             for i in range(40)]
+    lines[7]["body"]["input"] = []
+    with tempfile.TemporaryDirectory() as folder, Server("--batch-store", folder, model=EMBEDDER) as server:
+        batch = ended(server, begin(server, lines, endpoint=url))
+        assert batch["request_counts"] == {"total": 40, "completed": 39, "failed": 1}, batch
+        answers = content(server, batch["output_file_id"]) + content(server, batch["error_file_id"])
+        by_id = {one["custom_id"]: one["response"] for one in answers}
+        assert len(by_id) == len(answers) == len(lines)
+        for one in lines:
+            plain, got = server.post(url, one["body"]), by_id[one["custom_id"]]
+            assert got["status_code"] == plain.status, (one, got)
+            for part in ("data", "usage", "error"):
+                assert got["body"].get(part) == plain.json.get(part), one
+
+
+def test_a_server_that_replaces_another_goes_on_with_its_batches():
+    harness.attempt(replace_in_between)
+
+
+def replace_in_between():
+    lines = [line(i, max_tokens=60, ignore_eos=True) for i in range(N_LINES)]
+    with tempfile.TemporaryDirectory() as folder, Server("--batch-store", folder, "--max-num-seqs", "2",
+                                                         check_idle=False) as old:
+        batch = begin(old, lines)
+        harness.wait_until("some answers", lambda: look(old, batch)["request_counts"]["completed"] >= 5)
+        with test_replace.successor(old, "--batch-store", folder) as new:
+            test_replace.ended(old)
+            batch = ended(new, batch)
+            check_answers(new, batch, lines)
+            n_new = new.metrics()['weft_batch_requests_total{status="completed"}']
+            if n_new == 0:
+                raise harness.Void("the old one had answered all")
+            assert n_new <= N_LINES - 5, n_new
 
 
 def test_lists_are_told_in_pages_and_to_their_owner_alone():
