@@ -125,8 +125,8 @@ weft_err weft_offline_open(struct weft_offline *offline, struct weft_config *con
     *offline = (struct weft_offline){.is_on = true, .is_shown = !config->batch_output};
     weft_err err = open_input(config->batch_file, &config->batch_fd, why);
     if (err) return err;
-    return offline->is_shown ? open_nameless(&config->answers_fd, why)
-                             : open_output(config->batch_output, &config->answers_fd, why);
+    return config->batch_output ? open_output(config->batch_output, &config->answers_fd, why)
+                                : open_nameless(&config->answers_fd, why);
 }
 
 /* -------------------------------------------------------------------------------------- progress --- */
