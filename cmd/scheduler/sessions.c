@@ -32,7 +32,9 @@ static void drop(struct wefti_actor *a, uint32_t peer, const struct weft_session
         .id = wish->id, .err = WEFT_E_NOTFOUND, .text = "there is no such session"};
     for (uint32_t i = 0; i < a->n_groups; i++) {
         weft_sched *sched = a->groups[i].replica->sched;
-        if (!sched || !weft_sched_session_drop(sched, wish->tenant, wish->session_id)) continue;
+        uint32_t n = sched ? weft_sched_session_drop(sched, wish->tenant, wish->session_id) : 0;
+        if (n == 0) continue;
+        text.n_tokens += n;
         text.err = WEFT_OK;
         text.text = "";
     }

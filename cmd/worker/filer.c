@@ -86,6 +86,7 @@ static weft_err read_file(wefti_filer *f) {
     if (!f->file || f->file_id != f->wish.id)
         return weft_err_set(&f->why, WEFT_E_STATE, "'%s' was not opened", f->name);
     weft_err err = weft_eng_session_read(f->eng, f->file, &blocks, &f->why);
+    if (!err) f->filed.n_bytes = weft_eng_session_bytes(f->file);
     close_file(f);
     return err;
 }

@@ -18,8 +18,8 @@
 #define WEFT_SCHED_FILES_MAX 16
 
 bool weft_sched_session_has(const weft_sched *sched, uint64_t tenant, struct weft_str id);
-/* False: there is none. */
-bool weft_sched_session_drop(weft_sched *sched, uint64_t tenant, struct weft_str id);
+/* Tokens that it had; 0: there is none. */
+uint32_t weft_sched_session_drop(weft_sched *sched, uint64_t tenant, struct weft_str id);
 /* Writes the first `n_max` of a tenant's; names are valid until the next call. Returns how many. */
 uint32_t weft_sched_session_list(const weft_sched *sched, uint64_t now_us, uint64_t tenant,
                                  struct weft_session_told *told_out, uint32_t n_max);

@@ -42,7 +42,7 @@ struct weft_session_answer {
     uint64_t id;
     weft_err err;
     const char *text;  /* the sentence that goes with it; never NULL */
-    uint32_t n_tokens; /* saved, restored */
+    uint32_t n_tokens; /* saved, restored, dropped */
     uint64_t n_bytes;  /* of the file */
     uint32_t n_told;   /* of LIST, at most WEFT_SESSIONS_MAX */
     const struct weft_session_told *told;
@@ -71,7 +71,7 @@ struct weft_kv_filed {
     uint64_t epoch, id;
     weft_err err;
     const char *text;            /* the sentence that goes with it; never NULL */
-    uint64_t n_bytes;            /* of SAVE */
+    uint64_t n_bytes;            /* of SAVE and READ: the file's */
     uint64_t space_hi, space_lo; /* of OPEN, as is */
     uint32_t n_tokens;           /* what follows */
     const uint32_t *tokens;

@@ -369,6 +369,10 @@ const struct weft_eng_session *weft_eng_session_of(const weft_eng_session_file *
     return &file->session;
 }
 
+uint64_t weft_eng_session_bytes(const weft_eng_session_file *file) {
+    return wefti_session_file_bytes(&file->head);
+}
+
 static weft_err read_block(weft_eng_session_file *file, uint64_t at, uint32_t idx, uint8_t *block,
                            uint64_t n_bytes, struct weft_errmsg *why) {
     const uint8_t *digests =

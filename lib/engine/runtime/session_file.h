@@ -71,6 +71,7 @@ WEFT_MUST_CHECK weft_err weft_eng_session_open(const weft_eng *eng,
                                                struct weft_errmsg *why);
 void weft_eng_session_close(weft_eng_session_file *file); /* accepts NULL */
 
+uint64_t weft_eng_session_bytes(const weft_eng_session_file *file); /* all of it */
 /* What it is about; the file's. */
 const struct weft_eng_session *weft_eng_session_of(const weft_eng_session_file *file);
 /* Reads its blocks into these: of full layers the last n, of windowed ones all. PROTO: a block is

@@ -280,6 +280,7 @@ weft_err weft_sched_filed(weft_sched *sched, uint64_t now_us, const struct weft_
         op->answer.n_tokens = op->n_tokens;
         op->answer.n_bytes = filed->n_bytes;
     } else {
+        op->answer.n_bytes = filed->n_bytes;
         err = take_read(sched, op);
     }
     finish(sched, op, err);

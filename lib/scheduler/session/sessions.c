@@ -151,10 +151,12 @@ bool weft_sched_session_has(const weft_sched *sched, uint64_t tenant, struct wef
     return find(sched, tenant, id) != NULL;
 }
 
-bool weft_sched_session_drop(weft_sched *sched, uint64_t tenant, struct weft_str id) {
+uint32_t weft_sched_session_drop(weft_sched *sched, uint64_t tenant, struct weft_str id) {
     struct session *session = find(sched, tenant, id);
-    if (session) drop(sched, session);
-    return session != NULL;
+    if (!session) return 0;
+    uint32_t n_tokens = session->held.table.n * sched->options.block_size;
+    drop(sched, session);
+    return n_tokens;
 }
 
 uint32_t weft_sched_session_list(const weft_sched *sched, uint64_t now_us, uint64_t tenant,
