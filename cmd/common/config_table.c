@@ -235,6 +235,7 @@ const struct wefti_config_alias wefti_config_aliases[] = {
     {WEFT_PROG_CHAT, "--max-tokens", "--n-predict", false},
     {WEFT_PROG_BENCH, "--prompt", "--bench-prompt", false},
     {WEFT_PROG_BENCH, "--rounds", "--reps", false},
+    {SERVE | WORKER, "--slot-save-path", "--session-dir", false},
     {SERVE | SCHEDULER, "--step-target", "--itl-target-ms", true},
     {0, NULL, NULL, false},
 };

@@ -52,6 +52,7 @@ struct weft_api_route {
     bool is_admins;   /* and that of an admin */
     bool needs_model; /* 503 while nothing is served */
     bool is_stored;   /* of files and batches: `ask` says what; whoever keeps them answers */
+    bool is_slot;     /* of llama-server's slots: the query says what is done */
     bool is_live;     /* also as server-sent events: live.h */
     bool is_watched;  /* for probes and metrics: answered in a spare place, too */
     const weft_api_kind *kind; /* of the call that answers; NULL: one of these does */

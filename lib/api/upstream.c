@@ -146,23 +146,23 @@ void weft_api_upstream_forget(struct weft_api_session_ask *ask) {
 }
 
 static void on_session_done(struct weft_api_upstream *upstream,
-                            const struct weft_session_answer *answer) {
+                            const struct weft_session_answer *answer, uint64_t now_us) {
     struct weft_api_session_ask *ask = NULL;
     LIST_FOREACH(ask, &upstream->asks, entry) {
         if (ask->id == answer->id) break;
     }
     if (!ask) return; /* nobody waits for it any more */
     weft_api_upstream_forget(ask);
-    ask->answered(ask, answer);
+    ask->answered(ask, answer, now_us);
 }
 
-static void fail_asks(struct weft_api_upstream *upstream) {
+static void fail_asks(struct weft_api_upstream *upstream, uint64_t now_us) {
     static const struct weft_session_answer lost = {
         .err = WEFT_E_CLOSED, .text = "the scheduler was lost meanwhile, try again"};
     struct weft_api_session_ask *ask = NULL;
     while ((ask = LIST_FIRST(&upstream->asks))) {
         weft_api_upstream_forget(ask);
-        ask->answered(ask, &lost);
+        ask->answered(ask, &lost, now_us);
     }
 }
 
@@ -231,7 +231,7 @@ void weft_api_upstream_unlinked(struct weft_api_state *api, uint32_t scheduler, 
     struct weft_api_upstream *upstream = &api->upstream;
     WEFT_ASSERT(scheduler < upstream->n_schedulers);
     upstream->schedulers[scheduler].is_up = false;
-    fail_asks(upstream);
+    fail_asks(upstream, now_us);
     wefti_api_place_again(upstream, scheduler);
     if (upstream->cluster) wefti_api_cluster_down(upstream->cluster, scheduler, now_us / 1000);
     if (api->adapters.ops) api->adapters.ops->unlinked(api, scheduler);
@@ -548,7 +548,7 @@ void weft_api_upstream_message(struct weft_api_state *api, uint32_t scheduler, c
         on_events(upstream, scheduler, &msg.events, now_us);
         return;
     case WEFT_MSG_SESSION_DONE:
-        on_session_done(upstream, &msg.session_done);
+        on_session_done(upstream, &msg.session_done, now_us);
         return;
     case WEFT_MSG_SNAPSHOT:
         on_snapshot(api, scheduler, &msg.snapshot, now_us);

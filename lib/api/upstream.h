@@ -100,7 +100,8 @@ struct weft_api_session_ask {
     bool is_open;
     uint64_t id;
     /* It is closed then. Where the scheduler was lost, with CLOSED. */
-    void (*answered)(struct weft_api_session_ask *ask, const struct weft_session_answer *answer);
+    void (*answered)(struct weft_api_session_ask *ask, const struct weft_session_answer *answer,
+                     uint64_t now_us);
 };
 
 LIST_HEAD(weft_api_session_asks, weft_api_session_ask);

@@ -197,6 +197,44 @@ def test_files_that_are_none_are_refused_by_name():
             refused(file_call(server, "save", "x"), 400, "--session-dir")
 
 
+def test_llama_servers_slots_are_sessions():
+    """With its names throughout, its flag too."""
+    body = {"prompt": STORY, "n_predict": 20, "temperature": 0, "cache_prompt": True, "return_tokens": True}
+
+    def slot(server, idx, action, **fields):
+        return server.post(f"/slots/{idx}?action={action}", fields)
+
+    with folder() as directory:
+        with serving("--slot-save-path", directory) as server:
+            first = server.post("/completion", {**body, "id_slot": 3}).json
+            assert list(sessions(server)) == ["slot-3"]
+            saved = slot(server, 3, "save", filename="a.bin").json
+            size = os.path.getsize(os.path.join(directory, "a.bin"))
+            assert saved.pop("timings")["save_ms"] >= 0
+            n = saved["n_saved"]
+            assert n > 0 and saved == {"id_slot": 3, "filename": "a.bin", "n_saved": n, "n_written": size}, saved
+            assert slot(server, 3, "erase").json == {"id_slot": 3, "n_erased": n}
+            assert slot(server, 3, "erase").json == {"id_slot": 3, "n_erased": 0} and not sessions(server)
+            refused(slot(server, 3, "save", filename="a.bin"), 404, "no such session")
+            refused(slot(server, 3, "save", filename="../a.bin"), 400, "'filename' must be a name")
+            refused(slot(server, 3, "move", filename="a.bin"), 400, "'action' must be save, restore or erase")
+            refused(server.post("/slots/3", {"filename": "a.bin"}), 400, "'action' must be")
+            for wrong in ("x", "-1", "2147483648", "3/4", "99999999999999999999"):
+                refused(slot(server, wrong, "erase"), 404, "there is nothing at")
+            refused(server.get("/slots/3?action=save"), 405, "/slots/ID takes POST")
+            refused(server.post("/completion", {**body, "id_slot": "3"}), 400, "id_slot")
+        with serving("--session-dir", directory) as server:
+            server.post("/completion", {**body, "id_slot": -1})
+            assert not sessions(server)
+            assert server.post("/reset_prefix_cache", {}).status == 200
+            restored = slot(server, 0, "restore", filename="a.bin").json
+            assert restored.pop("timings")["restore_ms"] >= 0
+            assert restored == {"id_slot": 0, "filename": "a.bin", "n_restored": n, "n_read": size}, restored
+            prompt = server.post("/tokenize", {"content": STORY, "add_special": True}).json["tokens"]
+            goes_on = server.post("/completion", {**body, "prompt": prompt + first["tokens"] + [9, 8], "id_slot": 0}).json
+            assert goes_on["tokens_cached"] >= n
+
+
 def test_keys_have_sessions_and_files_of_their_own():
     with folder() as directory:
         keys = os.path.join(directory, "keys")

@@ -283,6 +283,8 @@ static const struct row rows[] = {
     {CALL_CHAT, CHAT("\"context_shift\":true,\"n_discard\":0"), 0, ""},
     {CALL_CHAT, CHAT("\"context_shift\":true,\"n_discard\":5"), 400, "n_discard"},
     {CALL_CHAT, CHAT("\"context_shift\":true,\"use_beam_search\":true"), 400, "context_shift"},
+    {CALL_COMPLETION, "{\"prompt\":\"a\",\"id_slot\":2147483648}", 400, "id_slot"},
+    {CALL_LLAMA, "{\"prompt\":\"a\",\"id_slot\":\"3\"}", 400, "id_slot"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"timeout\":0}", 400, "timeout"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"timeout\":86401}", 400, "timeout"},
     {CALL_COMPLETION, "{\"prompt\":\"a\",\"timeout\":true}", 400, "timeout"},
@@ -890,6 +892,23 @@ static void a_shifting_request_may_be_longer_than_the_context(void **state) {
     wefti_api_params_fini(&p);
 }
 
+static void a_slot_is_a_session(void **state) {
+    (void)state;
+    struct params p;
+    struct weft_api_error error;
+    assert_true(parse("{\"prompt\":\"a\",\"id_slot\":2147483647}", CALL_LLAMA, 4, &p, &error));
+    assert_int_equal(p.service.n_session_id, 15);
+    assert_memory_equal(p.service.session_id, "slot-2147483647", 15);
+    wefti_api_params_fini(&p);
+    assert_true(parse("{\"prompt\":\"a\",\"session_id\":\"talk\",\"id_slot\":3}", CALL_LLAMA, 4, &p,
+                      &error));
+    assert_memory_equal(p.service.session_id, "talk", 4);
+    wefti_api_params_fini(&p);
+    assert_true(parse("{\"prompt\":\"a\",\"id_slot\":-1}", CALL_LLAMA, 4, &p, &error));
+    assert_int_equal(p.service.n_session_id, 0);
+    wefti_api_params_fini(&p);
+}
+
 static void ignored_ends_are_still_kept_back_by_min_tokens(void **state) {
     (void)state;
     struct params p;
@@ -1158,6 +1177,7 @@ int main(void) {
         cmocka_unit_test(ollamas_options_have_its_defaults),
         cmocka_unit_test(a_number_too_small_for_a_float_is_not_off),
         cmocka_unit_test(defaults_fit_the_context),
+        cmocka_unit_test(a_slot_is_a_session),
         cmocka_unit_test(a_shifting_request_may_be_longer_than_the_context),
         cmocka_unit_test(ignored_ends_are_still_kept_back_by_min_tokens),
         cmocka_unit_test(ends_beyond_the_vocabulary_are_passed_over),

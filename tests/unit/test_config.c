@@ -836,6 +836,13 @@ static void one_file_serves_all_programs(void **state) {
     assert_string_equal(config.log_format, "json");
 }
 
+/* llama-server's name for it. */
+static void a_folder_of_slots_is_one_of_sessions(void **state) {
+    (void)state;
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--slot-save-path", "/tmp");
+    assert_string_equal(config.session_dir, "/tmp");
+}
+
 /* --step-target was the name of --itl-target-ms; whoever has it written down need not change it. */
 static void a_setting_keeps_the_name_it_had(void **state) {
     (void)state;
@@ -1203,6 +1210,7 @@ int main(void) {
         CASE(origins_are_what_browsers_send),
         CASE(one_file_serves_all_programs),
         CASE(a_setting_keeps_the_name_it_had),
+        CASE(a_folder_of_slots_is_one_of_sessions),
         CASE(a_faulty_line_is_named_by_file_and_number),
         CASE(a_line_may_be_long_but_not_endless),
         CASE(bytes_that_are_no_text_are_refused),

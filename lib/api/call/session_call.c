@@ -59,19 +59,23 @@ static void fail(weft_api_call *call, weft_err err, const char *text) {
     wefti_api_call_fail(call, 500, 0, "session_file", text);
 }
 
-static void answered(struct weft_api_session_ask *ask, const struct weft_session_answer *answer) {
+static void answered(struct weft_api_session_ask *ask, const struct weft_session_answer *answer,
+                     uint64_t now_us) {
     weft_api_call *call =
         (weft_api_call *)(void *)((char *)ask - offsetof(struct weft_api_call, session_ask));
     WEFT_ASSERT(call->state == WEFT_API_CALL_WAITING && !call->kind_state);
-    if (answer->err) {
+    bool is_gone = answer->err == WEFT_E_NOTFOUND && call->kind->takes_no_session;
+    if (answer->err && !is_gone) {
         fail(call, answer->err, answer->text);
         return;
     }
-    call->kind_state = copy(answer);
-    if (!call->kind_state) {
+    struct wefti_session_state *state = copy(answer);
+    if (!state) {
         wefti_api_call_fail(call, 500, 0, NULL, "out of memory");
         return;
     }
+    state->took_us = now_us > call->arrived_us ? now_us - call->arrived_us : 0;
+    call->kind_state = state;
     call->state = WEFT_API_CALL_DONE;
     call->wake(call);
 }

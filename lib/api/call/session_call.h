@@ -7,6 +7,7 @@
 
 /* kind_state of such a call once it is answered: all in one piece. */
 struct wefti_session_state {
+    uint64_t took_us;                  /* since the call came */
     struct weft_session_answer answer; /* `told` and its names are below */
     struct weft_session_told told[];
 };

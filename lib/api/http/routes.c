@@ -7,6 +7,7 @@
 #include "answers/answers.h"
 #include "api/api.h"
 #include "base/check.h"
+#include "base/parse.h"
 #include "base/process.h"
 #include "base/utf8.h"
 #include "http/head.h"
@@ -341,7 +342,62 @@ static bool take_session_id(struct weft_api_http *h) {
     return true;
 }
 
-static struct weft_api_route find_route(const struct weft_api_span *path) {
+/* The next of a list's members, without blanks around it and what follows a ';'. False: no more. */
+static bool next_member(struct weft_api_span *list, char separator, struct weft_api_span *out) {
+    if (list->len == 0) return false;
+    const char *end = memchr(list->at, separator, list->len);
+    size_t n = end ? (size_t)(end - list->at) : list->len;
+    *out = (struct weft_api_span){list->at, n};
+    list->at += end ? n + 1 : n;
+    list->len -= end ? n + 1 : n;
+    const char *more = memchr(out->at, ';', out->len);
+    if (more) out->len = (size_t)(more - out->at);
+    for (; out->len && (*out->at == ' ' || *out->at == '\t'); out->len--)
+        out->at++;
+    while (out->len && (out->at[out->len - 1] == ' ' || out->at[out->len - 1] == '\t'))
+        out->len--;
+    return true;
+}
+
+static bool has_member(struct weft_api_span list, char separator, const char *text) {
+    struct weft_api_span member;
+    while (next_member(&list, separator, &member)) {
+        if (member.len == strlen(text) && strncasecmp(member.at, text, member.len) == 0)
+            return true;
+    }
+    return false;
+}
+
+#define SLOTS "/slots/"
+
+/* What the query says is looked at once it is known who asks. */
+static struct weft_api_route find_slot_route(const struct weft_api_span *query) {
+    static const char *const actions[] = {"action=save", "action=restore", "action=erase"};
+    static const weft_api_kind *const kinds[] = {
+        &wefti_api_kind_slot_save, &wefti_api_kind_slot_restore, &wefti_api_kind_slot_erase};
+    struct weft_api_route route = {
+        .path = "/slots/ID", .is_post = true, .is_guarded = true, .is_slot = true};
+    for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++) {
+        if (has_member(*query, '&', actions[i])) route.kind = kinds[i];
+    }
+    return route;
+}
+
+/* The session of the slot that the path names; false: that is no number. */
+static bool take_slot(struct weft_api_http *h) {
+    char text[16] = "";
+    uint64_t idx = 0;
+    size_t n_prefix = strlen(SLOTS), len = h->path.len - n_prefix;
+    if (len >= sizeof text) return false;
+    memcpy(text, h->path.at + n_prefix, len);
+    if (weft_parse_u64(text, INT32_MAX, &idx)) return false;
+    h->n_session_id = wefti_api_slot_session((uint32_t)idx, h->session_id);
+    return true;
+}
+
+static struct weft_api_route find_route(const struct weft_api_span *path,
+                                        const struct weft_api_span *query) {
+    if (fits(path, SLOTS, true)) return find_slot_route(query);
     if (fits(path, SESSIONS, false) || fits(path, SESSIONS "/", true))
         return find_session_route(path);
     for (size_t i = 0; wefti_api_kinds[i]; i++) {
@@ -415,10 +471,12 @@ static bool is_welcome_upload(struct weft_api_http *h) {
 
 void wefti_api_http_check(struct weft_api_http *h) {
     struct weft_api_error *no = &h->refusal;
-    h->route = find_route(&h->path);
+    h->route = find_route(&h->path, &h->query);
     const struct weft_api_route *route = &h->route;
     if (h->method == HTTP_OPTIONS) return;
-    if (!route->path || (route->kind && route->kind->asks_session && !take_session_id(h))) {
+    bool names_session = !route->is_slot && route->kind && route->kind->asks_session;
+    if (!route->path || (names_session && !take_session_id(h)) ||
+        (route->is_slot && !take_slot(h))) {
         set_not_found(no, &h->path);
         return;
     }
@@ -449,6 +507,11 @@ void wefti_api_http_check(struct weft_api_http *h) {
                            "--batch-store");
         return;
     }
+    if (route->is_slot && !route->kind) {
+        weft_api_error_set(no, 400, "action", NULL,
+                           "'action' must be save, restore or erase: /slots/0?action=save");
+        return;
+    }
     bool is_post = route->is_post || h->ask.op == WEFT_API_ASK_BATCH_NEW;
     if (h->ask.op == WEFT_API_ASK_FILE_UPLOAD && !is_welcome_upload(h)) return;
     if (is_post && !is_welcome_type(&h->content_type, &h->origin)) {
@@ -462,32 +525,6 @@ void wefti_api_http_check(struct weft_api_http *h) {
         weft_api_error_set(no, 503, NULL, "not_serving", "%s", why);
         no->retry_after_ms = WEFT_API_RETRY_MS;
     }
-}
-
-/* The next of a list's members, without blanks around it and what follows a ';'. False: no more. */
-static bool next_member(struct weft_api_span *list, char separator, struct weft_api_span *out) {
-    if (list->len == 0) return false;
-    const char *end = memchr(list->at, separator, list->len);
-    size_t n = end ? (size_t)(end - list->at) : list->len;
-    *out = (struct weft_api_span){list->at, n};
-    list->at += end ? n + 1 : n;
-    list->len -= end ? n + 1 : n;
-    const char *more = memchr(out->at, ';', out->len);
-    if (more) out->len = (size_t)(more - out->at);
-    for (; out->len && (*out->at == ' ' || *out->at == '\t'); out->len--)
-        out->at++;
-    while (out->len && (out->at[out->len - 1] == ' ' || out->at[out->len - 1] == '\t'))
-        out->len--;
-    return true;
-}
-
-static bool has_member(struct weft_api_span list, char separator, const char *text) {
-    struct weft_api_span member;
-    while (next_member(&list, separator, &member)) {
-        if (member.len == strlen(text) && strncasecmp(member.at, text, member.len) == 0)
-            return true;
-    }
-    return false;
 }
 
 bool weft_api_http_wants_events(const struct weft_api_http *h) {

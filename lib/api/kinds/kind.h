@@ -79,6 +79,7 @@ struct weft_api_kind {
     bool is_admins;             /* only those may ask */
     bool asks_session;          /* the scheduler, about sessions: */
     enum weft_session_op session_op;
+    bool takes_no_session;    /* where it is not there, that is as good as dropped */
     size_t prompt_tokens_max; /* 0: what fits the context */
 
     /* Reads its fields. Errors go into the reader's. */
@@ -147,7 +148,10 @@ struct weft_api_kind {
     X(session_save)                                                                                \
     X(session_restore)                                                                             \
     X(load_lora)                                                                                   \
-    X(unload_lora)
+    X(unload_lora)                                                                                 \
+    X(slot_save)                                                                                   \
+    X(slot_restore)                                                                                \
+    X(slot_erase)
 
 #define X(name) extern const struct weft_api_kind wefti_api_kind_##name;
 WEFT_API_KIND_LIST(X)

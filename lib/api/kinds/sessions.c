@@ -100,8 +100,7 @@ static void open_done(weft_api_call *call, struct weft_writer *w) {
     weft_write_text(w, p->session_file, p->n_session_file);
     weft_write_key(w, op == WEFT_SESSION_SAVE ? "n_saved" : "n_restored");
     weft_write_uint(w, state->answer.n_tokens);
-    if (op != WEFT_SESSION_SAVE) return;
-    weft_write_key(w, "n_written");
+    weft_write_key(w, op == WEFT_SESSION_SAVE ? "n_written" : "n_read");
     weft_write_uint(w, state->answer.n_bytes);
 }
 
@@ -136,3 +135,60 @@ SESSIONS_KIND(session_save, "/v1/sessions/ID/save", WEFT_SESSION_SAVE, parse_fil
               done_parts);
 SESSIONS_KIND(session_restore, "/v1/sessions/ID/restore", WEFT_SESSION_RESTORE, parse_file,
               open_done, done_parts);
+
+/* ----------------------------------------------------------------------------------- slots --- */
+
+/* POST /slots/N?action=save, restore, erase: llama-server's names for sessions. A slot is the session that
+ * requests with "id_slot": N leave (params_service.c); no sequence has a place of its own here, so a number
+ * is but a name. */
+
+static void open_slot(const weft_api_call *call, struct weft_writer *w) {
+    const struct service *service = &call->params.service;
+    weft_write_map(w);
+    weft_write_key(w, "id_slot");
+    weft_write_uint(w, wefti_api_slot_of(service->session_id, service->n_session_id));
+}
+
+static void open_erased(weft_api_call *call, struct weft_writer *w) {
+    const struct wefti_session_state *state = call->kind_state;
+    open_slot(call, w);
+    weft_write_key(w, "n_erased");
+    weft_write_uint(w, state->answer.n_tokens);
+}
+
+static void open_filed(weft_api_call *call, struct weft_writer *w) {
+    const struct wefti_session_state *state = call->kind_state;
+    const struct params *p = &call->params;
+    bool is_save = call->kind->session_op == WEFT_SESSION_SAVE;
+    open_slot(call, w);
+    weft_write_key(w, "filename");
+    weft_write_text(w, p->session_file, p->n_session_file);
+    weft_write_key(w, is_save ? "n_saved" : "n_restored");
+    weft_write_uint(w, state->answer.n_tokens);
+    weft_write_key(w, is_save ? "n_written" : "n_read");
+    weft_write_uint(w, state->answer.n_bytes);
+    weft_write_key(w, "timings");
+    weft_write_map(w);
+    weft_write_key(w, is_save ? "save_ms" : "restore_ms");
+    weft_write_double(w, (double)state->took_us * 1e-3);
+    weft_write_end(w);
+}
+
+#define SLOTS_KIND(name, its_op, its_parse, opens, is_lenient)                                     \
+    const struct weft_api_kind wefti_api_kind_##name = {                                           \
+        .path = "/slots/ID",                                                                       \
+        .id_prefix = "slot",                                                                       \
+        .prompt_field = "id_slot",                                                                 \
+        .asks_session = true,                                                                      \
+        .session_op = its_op,                                                                      \
+        .takes_no_session = is_lenient,                                                            \
+        .parse = its_parse,                                                                        \
+        .open_body = opens,                                                                        \
+        .choice_parts = no_parts,                                                                  \
+        .end_parts = done_parts,                                                                   \
+        .free_state = wefti_api_session_free_state,                                                \
+    }
+
+SLOTS_KIND(slot_save, WEFT_SESSION_SAVE, parse_file, open_filed, false);
+SLOTS_KIND(slot_restore, WEFT_SESSION_RESTORE, parse_file, open_filed, false);
+SLOTS_KIND(slot_erase, WEFT_SESSION_DROP, parse_nothing, open_erased, true);

@@ -208,5 +208,8 @@ uint32_t wefti_api_params_longest(const struct params *params,
 /* "priority", "timeout", "user", ...: of every kind that generates. */
 void wefti_api_params_read_service(const struct reader *r, struct params *params);
 bool wefti_api_is_session_id(struct weft_str id);
+/* The session of a slot, "slot-N", and the other way round. Returns the name's length. */
+uint32_t wefti_api_slot_session(uint32_t idx, char name_out[WEFT_SESSION_ID_BYTES_MAX]);
+uint32_t wefti_api_slot_of(const char *name, uint32_t len);
 
 #endif

@@ -1,5 +1,6 @@
 /* How, and for whom, a request is to be served: the scheduler decides by these, and no token
  * changes with them. */
+#include <stdio.h>
 #include <string.h>
 
 #include "codec/digest.h"
@@ -51,6 +52,26 @@ bool wefti_api_is_session_id(struct weft_str id) {
     return true;
 }
 
+#define SLOT "slot-"
+
+uint32_t wefti_api_slot_session(uint32_t idx, char name_out[WEFT_SESSION_ID_BYTES_MAX]) {
+    return (uint32_t)snprintf(name_out, WEFT_SESSION_ID_BYTES_MAX, SLOT "%u", idx);
+}
+
+uint32_t wefti_api_slot_of(const char *name, uint32_t len) {
+    uint32_t idx = 0;
+    for (uint32_t i = sizeof SLOT - 1; i < len; i++)
+        idx = idx * 10 + (uint32_t)(name[i] - '0');
+    return idx;
+}
+
+/* llama-server's: a number stands for a conversation; -1: for none. */
+static void read_slot(const struct reader *r, struct service *service) {
+    int64_t idx = -1;
+    if (!wefti_api_json_get_int(r, "id_slot", -1, INT32_MAX, &idx) || idx < 0) return;
+    service->n_session_id = wefti_api_slot_session((uint32_t)idx, service->session_id);
+}
+
 static void read_session(const struct reader *r, struct service *service) {
     const json_t *value = wefti_api_json_get(r, "session_id");
     struct weft_str id = {json_string_value(value), json_string_length(value)};
@@ -83,5 +104,6 @@ void wefti_api_params_read_service(const struct reader *r, struct params *params
     read_salt(r, service);
     (void)wefti_api_json_get_bool(r, "speculative", &speculative);
     service->no_guesses = !speculative;
-    read_session(r, service);
+    read_slot(r, service);
+    read_session(r, service); /* goes before it */
 }
