@@ -10,8 +10,22 @@
 #include "base/check.h"
 #include "base/file.h"
 
-weft_err wefti_model_file_map(const char *path, uint64_t max_bytes,
-                              struct wefti_model_file *file_out, struct weft_errmsg *why) {
+/* The file itself, or memory for as many bytes. */
+static void *map(int fd, enum wefti_model_file_way way, size_t n_bytes) {
+    if (way == WEFTI_MODEL_FILE_MAPPED) return mmap(NULL, n_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    return mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
+static weft_err fill(int fd, const struct wefti_model_file *file, struct weft_errmsg *why) {
+    size_t n_read;
+    weft_err err = weft_file_fill(fd, file->path, file->map, file->map_bytes, &n_read, why);
+    if (err || n_read == file->map_bytes) return err;
+    return weft_err_set(why, WEFT_E_PROTO, "%s: the file became shorter while it was read",
+                        file->path);
+}
+
+weft_err wefti_model_file_open(const char *path, enum wefti_model_file_way way, uint64_t max_bytes,
+                               struct wefti_model_file *file_out, struct weft_errmsg *why) {
     int fd;
     size_t n_bytes;
     WEFT_ASSERT(path);
@@ -27,18 +41,24 @@ weft_err wefti_model_file_map(const char *path, uint64_t max_bytes,
         err = weft_err_set(why, WEFT_E_NOMEM, "out of memory while opening %s", path);
         goto cleanup;
     }
-    void *bytes = mmap(NULL, n_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    void *bytes = map(fd, way, n_bytes);
     if (bytes == MAP_FAILED) {
         err = weft_err_errno(why, errno, "cannot map %s", path);
         free(path_copy);
         goto cleanup;
     }
     *file_out = (struct wefti_model_file){path_copy, bytes, n_bytes, bytes, n_bytes};
-    err = weft_file_check_lfs(path, bytes, n_bytes, why);
+    if (way == WEFTI_MODEL_FILE_COPIED) err = fill(fd, file_out, why);
+    if (!err) err = weft_file_check_lfs(path, bytes, n_bytes, why);
     if (err) wefti_model_file_close(file_out);
 cleanup:
     (void)close(fd);
     return err;
+}
+
+weft_err wefti_model_file_map(const char *path, uint64_t max_bytes,
+                              struct wefti_model_file *file_out, struct weft_errmsg *why) {
+    return wefti_model_file_open(path, WEFTI_MODEL_FILE_MAPPED, max_bytes, file_out, why);
 }
 
 weft_err wefti_model_file_borrow(const char *label, const void *bytes, size_t n_bytes,

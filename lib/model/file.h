@@ -12,11 +12,21 @@ struct wefti_model_file {
     char *path; /* owned; for messages */
     const unsigned char *bytes;
     size_t n_bytes;
-    void *map; /* NULL: the bytes are somebody else's (tests) */
+    void *map; /* of the file, or memory; NULL: the bytes are somebody else's (tests) */
     size_t map_bytes;
 };
 
-/* Maps a regular, non-empty file of at most `max_bytes` read-only. */
+enum wefti_model_file_way {
+    WEFTI_MODEL_FILE_MAPPED, /* costs no memory; whoever cuts the file kills who reads it (SIGBUS) */
+    WEFTI_MODEL_FILE_COPIED, /* whoever changes the file harms nobody */
+};
+
+/* A regular, non-empty file of at most `max_bytes`. PROTO: it is empty, or was cut meanwhile. */
+WEFT_MUST_CHECK weft_err wefti_model_file_open(const char *path, enum wefti_model_file_way way,
+                                               uint64_t max_bytes,
+                                               struct wefti_model_file *file_out,
+                                               struct weft_errmsg *why);
+/* The same, mapped: of a file that stays as it is while the process lives, as a model's do. */
 WEFT_MUST_CHECK weft_err wefti_model_file_map(const char *path, uint64_t max_bytes,
                                               struct wefti_model_file *file_out,
                                               struct weft_errmsg *why);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "model/lora.h"
 #include "unit/model_files.h"
@@ -241,6 +242,39 @@ static void matching_is_bounded_for_all_expressions_together(void **state) {
     changeable_free(&of);
 }
 
+static void an_adapter_outlives_its_file(void **state) {
+    (void)state;
+    struct changeable of = read_changeable();
+    struct weft_errmsg why;
+    size_t n = 0;
+    float row[4096];
+    test_dir_write(of.dir, "adapter_config.json", of.text, strlen(of.text));
+    weft_lora *lora = open_for(QWEN3, of.dir, &why);
+    if (!lora) fail_msg("%s", why.text);
+    test_dir_write(of.dir, "adapter_model.safetensors", "", 0);
+    const struct weft_lora_part *parts = weft_lora_parts(lora, &n);
+    assert_true(parts[n - 1].k <= COUNT(row));
+    weft_lora_a_row(&parts[n - 1], 0, row);
+    weft_lora_free(lora);
+    assert_null(open_for(QWEN3, of.dir, &why));
+    assert_non_null(strstr(why.text, "adapter_model.safetensors: the file is empty"));
+    changeable_free(&of);
+}
+
+/* Sparse, so that only a reader that takes it whole would notice. */
+static void a_file_larger_than_any_adapter_is_refused(void **state) {
+    (void)state;
+    char path[512];
+    struct changeable of = read_changeable();
+    struct weft_errmsg why;
+    test_dir_write(of.dir, "adapter_config.json", of.text, strlen(of.text));
+    (void)snprintf(path, sizeof path, "%s/adapter_model.safetensors", of.dir);
+    assert_int_equal(truncate(path, (off_t)1 << 40), 0);
+    assert_null(open_for(QWEN3, of.dir, &why));
+    assert_non_null(strstr(why.text, "more than an adapter of rank 256 of this model needs"));
+    changeable_free(&of);
+}
+
 static void a_rank_over_the_limit_is_refused(void **state) {
     (void)state;
     weft_model *base;
@@ -265,6 +299,8 @@ int main(void) {
         cmocka_unit_test(another_architecture_is_refused),
         cmocka_unit_test(settings_out_of_range_are_refused),
         cmocka_unit_test(matching_is_bounded_for_all_expressions_together),
+        cmocka_unit_test(an_adapter_outlives_its_file),
+        cmocka_unit_test(a_file_larger_than_any_adapter_is_refused),
         cmocka_unit_test(a_rank_over_the_limit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

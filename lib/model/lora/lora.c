@@ -3,6 +3,7 @@
  * wrong. */
 #include "lora_internal.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -320,7 +321,7 @@ static weft_err read_gguf(struct reader *r, struct wefti_model_file *file) {
     err = check_gguf(r, gguf);
     if (!err) err = wefti_model_gguf_tensors(r->lora->file, gguf, r->why);
     if (!err) err = take_all(r);
-    /* The views go on pointing into the mapping, which the adapter keeps. */
+    /* The views go on pointing into the bytes, which the adapter keeps. */
     if (!err) err = wefti_model_add_file(r->lora->file, &gguf->file);
     weft_gguf_free(gguf);
     return err;
@@ -362,6 +363,19 @@ cleanup:
     return err;
 }
 
+/* Into memory: clients have adapters loaded while the server runs, and whoever writes such a file must
+ * not be able to end it. */
+static weft_err open_tensors(const char *path, const struct weft_lora_base *base,
+                             struct wefti_model_file *file_out, struct weft_errmsg *why) {
+    uint64_t bytes_max = wefti_lora_file_bytes_max(base->params, base->rank_max);
+    weft_err err = wefti_model_file_open(path, WEFTI_MODEL_FILE_COPIED, bytes_max, file_out, why);
+    if (err != WEFT_E_TOOBIG) return err;
+    return weft_err_set(why, err,
+                        "%s: the file has over %" PRIu64
+                        " bytes, which is more than an adapter of rank %u of this model needs",
+                        path, bytes_max, base->rank_max);
+}
+
 static weft_err open_peft(const char *dir, const struct weft_lora_base *base, weft_lora **lora_out,
                           struct weft_errmsg *why) {
     wefti_lora_config *config = NULL;
@@ -374,7 +388,7 @@ static weft_err open_peft(const char *dir, const struct weft_lora_base *base, we
         err = weft_err_set(why, WEFT_E_NOMEM, "%s: out of memory", dir);
         goto cleanup;
     }
-    err = wefti_model_file_map(path, UINT64_MAX, &file, why);
+    err = open_tensors(path, base, &file, why);
     if (!err) err = wefti_lora_from_file(&file, config, base, lora_out, why);
 cleanup:
     free(path);
@@ -391,7 +405,7 @@ weft_err weft_lora_open(const char *path, const struct weft_lora_base *base, wef
         return weft_err_set(why, WEFT_E_UNSUPPORTED,
                             "%s: the model is an encoder, whose adapters are not supported", path);
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return open_peft(path, base, lora_out, why);
-    weft_err err = wefti_model_file_map(path, UINT64_MAX, &file, why);
+    weft_err err = open_tensors(path, base, &file, why);
     if (err) return err;
     if (file.n_bytes < 4 || memcmp(file.bytes, "GGUF", 4) != 0) {
         err = weft_err_set(why, WEFT_E_PROTO,

@@ -60,7 +60,7 @@ struct weft_lora_base {
 typedef struct weft_lora weft_lora;
 
 /* Opens the PEFT folder or GGUF file at `path` as an adapter of `base`, which is borrowed for the
- * call. *lora_out is the caller's, to free. NOTFOUND, IO, PROTO (malformed, or it does not fit the
+ * call; the files are read into memory, and may change or go afterwards. *lora_out is the caller's, to free. NOTFOUND, IO, PROTO (malformed, or it does not fit the
  * model), UNSUPPORTED (a method that is not plain LoRA, a matrix that cannot be adapted, an encoder, or
  * a GGUF file for another architecture), TOOBIG (a rank, or expressions that take too long), NOMEM. */
 WEFT_MUST_CHECK weft_err weft_lora_open(const char *path, const struct weft_lora_base *base,

@@ -215,3 +215,25 @@ void wefti_lora_shape(const struct weft_model_params *p, const struct wefti_lora
     *n_out = shapes[role][0];
     *k_out = shapes[role][1];
 }
+
+static uint64_t sum_of_sides(const struct weft_model_params *params,
+                             const struct wefti_lora_module *module, enum weft_lora_role role) {
+    uint32_t n, k;
+    wefti_lora_shape(params, module, role, &n, &k);
+    return (uint64_t)n + k;
+}
+
+uint64_t wefti_lora_file_bytes_max(const struct weft_model_params *params, uint32_t rank_max) {
+    const uint64_t metadata_bytes = 32u << 20; /* as for the header of a model's file */
+    uint64_t n = 0; /* at most layers * (roles + 3 experts) * 2^33: far from an overflow */
+    WEFT_ASSERT(rank_max <= WEFT_LORA_RANK_MAX);
+    for (uint32_t layer = 0; layer < params->n_layers; layer++) {
+        struct wefti_lora_module module = {.layer = layer, .expert = WEFT_LORA_NO_EXPERT};
+        for (unsigned role = 0; role < WEFT_LORA_ROLE_COUNT; role++)
+            n += sum_of_sides(params, &module, (enum weft_lora_role)role);
+        module.all_experts = true;
+        for (unsigned role = WEFT_LORA_GATE; role <= WEFT_LORA_DOWN; role++)
+            n += params->moe.n_experts * sum_of_sides(params, &module, (enum weft_lora_role)role);
+    }
+    return metadata_bytes + n * rank_max * sizeof(float);
+}
