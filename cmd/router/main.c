@@ -82,7 +82,8 @@ static weft_err load_model(struct server *server, struct weft_errmsg *why) {
     if (err) return err;
     err = weft_api_name_model(api, config->served_model_name, why);
     if (err) return err;
-    err = weft_api_adapters_begin(api, config->lora, why);
+    bool is_successor = config->model_identity != NULL;
+    err = weft_api_adapters_begin(api, config->lora, is_successor, why);
     if (err) return err;
     limits->max_logprobs =
         config->max_logprobs < 0 ? WEFT_VOCAB_MAX : (uint32_t)config->max_logprobs;

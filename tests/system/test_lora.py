@@ -196,5 +196,19 @@ def test_an_adapter_whose_files_are_gone_is_told_and_forgotten():
         assert len(tokens(server)) == BODY["max_tokens"]
 
 
+def test_an_adapter_of_the_command_line_that_is_gone_takes_nothing_else_down():
+    with made_adapters(2) as folder, Server(*flags(folder, 2)) as server:
+        expected = tokens(server, model="a1")
+        os.remove(f"{folder}/a0/adapter_model.safetensors")
+        server.kill("worker")
+        harness.wait_until("it to be gone", lambda: len(server.get("/v1/models").json["data"]) == 2)
+        pid = server.kill("router")["router"]
+        harness.wait_until("another", lambda: server.children().get("router") not in (None, pid))
+        harness.wait_until("health", lambda: not server.is_refused() and server.get("/health").status == 200)
+        assert server.post("/v1/completions", {**BODY, "model": "a0"}).status == 404
+        assert tokens(server, model="a1") == expected
+        assert len(tokens(server)) == BODY["max_tokens"]
+
+
 if __name__ == "__main__":
     harness.main()

@@ -99,7 +99,7 @@ static void nothing_is_served_before_adapters_of_the_command_line_are_there(void
     api.upstream.n_schedulers = 1;
     api.upstream.served_at_ms = NOW_MS; /* as in a router that took over */
     api.settings.restart_grace_ms = 1000;
-    assert_int_equal(weft_api_adapters_begin(&api, "a=/a\nb=/b", &why), WEFT_OK);
+    assert_int_equal(weft_api_adapters_begin(&api, "a=/a\nb=/b", false, &why), WEFT_OK);
     for (uint32_t i = 0; i < 2; i++) {
         assert_says(weft_api_why_not(&api, NOW_MS), "adapters are being loaded");
         assert_says(weft_api_why_ill(&api, NOW_MS), "adapters are being loaded");
@@ -114,6 +114,27 @@ static void nothing_is_served_before_adapters_of_the_command_line_are_there(void
     tell_adapter(&api, 1, "its files are gone"); /* later: one name less */
     assert_null(weft_api_why_ill(&api, NOW_MS));
     wefti_api_adapters_fini(&api);
+}
+
+/* One of two is gone: the end of a first start, and a name less for a router that comes after. */
+static void an_adapter_that_is_gone_ends_only_a_first_start(void **state) {
+    (void)state;
+    for (int have_served = 0; have_served < 2; have_served++) {
+        struct weft_api_state api = serving_state(0);
+        struct weft_errmsg why;
+        const char *failure = NULL;
+        assert_int_equal(weft_api_adapters_begin(&api, "a=/a\nb=/b", have_served, &why), WEFT_OK);
+        tell_adapter(&api, 1, "its files are gone");
+        assert_false(weft_api_adapters_are_ready(&api, &failure));
+        assert_int_equal(failure == NULL, have_served);
+        tell_adapter(&api, 0, NULL);
+        assert_true(weft_api_adapters_are_ready(&api, &failure));
+        assert_int_equal(failure == NULL, have_served);
+        assert_true(wefti_api_is_model(&api.limits, "a", 1) ||
+                    wefti_api_adapter_find(api.limits.adapters, "a", 1));
+        assert_null(wefti_api_adapter_find(api.limits.adapters, "b", 1));
+        wefti_api_adapters_fini(&api);
+    }
 }
 
 static void expect_names(const char *list, weft_err want, const char *const *names, uint32_t n) {
@@ -147,6 +168,7 @@ int main(void) {
         cmocka_unit_test(requests_are_taken_in_for_longer_than_health_is_good),
         cmocka_unit_test(a_worker_that_stands_still_is_ill_and_takes_requests),
         cmocka_unit_test(each_reason_not_to_serve_is_told),
+        cmocka_unit_test(an_adapter_that_is_gone_ends_only_a_first_start),
         cmocka_unit_test(nothing_is_served_before_adapters_of_the_command_line_are_there),
         cmocka_unit_test(a_model_has_the_names_of_a_list),
     };

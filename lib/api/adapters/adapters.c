@@ -68,7 +68,7 @@ static void on_failure(struct weft_api_state *api, struct weft_api_adapter *adap
     weft_api_call *waiting = adapter->waiting;
     bool was_ready = adapter->is_ready;
     adapter->waiting = NULL;
-    if (adapter->is_first && !was_ready)
+    if (adapter->is_first && !was_ready && !a->have_served)
         (void)snprintf(a->failure.text, sizeof a->failure.text, "--lora %s: %.400s", adapter->name,
                        text);
     else
@@ -133,10 +133,11 @@ static const struct weft_api_adapters_ops adapter_ops = {.linked = on_link,
                                                          .reported = offer_complete_ones,
                                                          .lacking = wefti_api_adapters_lacking};
 
-weft_err weft_api_adapters_begin(struct weft_api_state *api, const char *lines,
+weft_err weft_api_adapters_begin(struct weft_api_state *api, const char *lines, bool have_served,
                                  struct weft_errmsg *why) {
     weft_err err = WEFT_OK;
     api->adapters.ops = &adapter_ops;
+    api->adapters.have_served = have_served;
     for (const char *at = lines; at && *at && !err;) {
         size_t len = strcspn(at, "\n");
         err = add_line(api, at, len, why);

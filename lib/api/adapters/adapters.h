@@ -47,7 +47,7 @@ struct weft_api_adapter {
     struct weft_digest digest; /* zeroes until one has it */
     uint64_t bytes;
     bool is_ready;   /* offered, and so it stays while one of them has it */
-    bool is_first;   /* of the command line: without it the server does not start */
+    bool is_first;   /* of the command line: nothing is served before it is there, or is given up */
     bool is_leaving; /* off the list, while calls use it */
     uint32_t n_calls;
     weft_api_call *waiting; /* the one that asked for it; NULL: none */
@@ -70,12 +70,15 @@ struct weft_api_adapters {
     struct weft_api_adapter **all;           /* [WEFT_LORAS_MAX] */
     uint32_t n;
     struct weft_api_adapter_list *list; /* NULL: none */
+    bool have_served;                   /* those of the command line, by an earlier router */
     struct weft_errmsg failure;         /* of one of the command line; "": none */
 };
 
-/* What --lora says, a line for each: "NAME=PATH". Call it once. INVAL, NOMEM. */
+/* What --lora says, a line for each: "NAME=PATH". Call it once. One that cannot be loaded is a
+ * failure, but where they `have_served` before: then the others, and the model, are worth more than a
+ * start that is all or nothing. INVAL, NOMEM. */
 WEFT_MUST_CHECK weft_err weft_api_adapters_begin(struct weft_api_state *api, const char *lines,
-                                                 struct weft_errmsg *why);
+                                                 bool have_served, struct weft_errmsg *why);
 void wefti_api_adapters_fini(struct weft_api_state *api);
 
 /* Whether those of the command line are there; *failure_out: why one cannot be; NULL: none failed. */
