@@ -247,6 +247,8 @@ def test_keys_have_sessions_and_files_of_their_own():
                 assert reply.status == 200, reply.text
             assert server.post(path_of("talk", "/save"), {"filename": "f"}, a).status == 200
             refused(server.post(path_of("talk", "/restore"), {"filename": "f"}, b), 409, "another API key")
+            refused(server.post(path_of("talk", "/save"), {"filename": "f"}, b), 409, "another API key")
+            assert server.post(path_of("talk", "/restore"), {"filename": "f"}, a).status == 200
             assert server.request("DELETE", path_of("talk"), headers=b).status == 200
             assert len(server.get("/v1/sessions", a).json["data"]) == 1
             assert server.get("/v1/sessions", b).json["data"] == []

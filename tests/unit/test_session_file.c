@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,9 +96,9 @@ static struct weft_eng_session_blocks blocks_of(const struct fixture *fix, const
     return out;
 }
 
-static weft_err save(struct fixture *fix, const char *name, const uint32_t *blocks,
-                     uint32_t n_tokens) {
-    const struct weft_eng_session session = {.tenant = TENANT,
+static weft_err save_as(struct fixture *fix, uint64_t tenant, const char *name,
+                        const uint32_t *blocks, uint32_t n_tokens) {
+    const struct weft_eng_session session = {.tenant = tenant,
                                              .space_hi = 3,
                                              .space_lo = 4,
                                              .tokens = fix->tokens,
@@ -105,6 +106,11 @@ static weft_err save(struct fixture *fix, const char *name, const uint32_t *bloc
                                              .blocks = blocks_of(fix, blocks, n_tokens)};
     uint64_t n_bytes = 0;
     return weft_eng_session_save(fix->eng, &fix->folder, name, &session, &n_bytes, &fix->why);
+}
+
+static weft_err save(struct fixture *fix, const char *name, const uint32_t *blocks,
+                     uint32_t n_tokens) {
+    return save_as(fix, TENANT, name, blocks, n_tokens);
 }
 
 /* Opens and reads into these blocks. */
@@ -198,6 +204,10 @@ static void files_are_their_tenants(void **state) {
     assert_int_equal(restore(fix, "a", TENANT + 1, others), WEFT_E_PROTO);
     assert_non_null(strstr(fix->why.text, "another API key"));
     assert_int_equal(restore(fix, "b", TENANT, others), WEFT_E_NOTFOUND);
+    assert_int_equal(save_as(fix, TENANT + 1, "a", written, N_TOKENS), WEFT_E_PROTO);
+    assert_non_null(strstr(fix->why.text, "another API key, and stays"));
+    assert_int_equal(save(fix, "a", written, N_TOKENS), WEFT_OK);
+    assert_int_equal(restore(fix, "a", TENANT, others), WEFT_OK);
 }
 
 static void names_are_no_paths(void **state) {
@@ -208,10 +218,14 @@ static void names_are_no_paths(void **state) {
         assert_int_equal(restore(fix, bad[i], TENANT, others), WEFT_E_INVAL);
     }
     assert_int_equal(symlink("/etc/passwd", path_of(fix, "a")), 0);
-    assert_int_equal(restore(fix, "a", TENANT, others), WEFT_E_IO); /* not followed */
+    assert_int_equal(restore(fix, "a", TENANT, others), WEFT_E_PROTO); /* not followed */
+    assert_int_equal(save(fix, "a", written, N_TOKENS), WEFT_E_PROTO);
     assert_int_equal(mkdir(path_of(fix, "b"), 0700), 0);
     assert_int_equal(restore(fix, "b", TENANT, others), WEFT_E_PROTO);
+    assert_int_equal(save(fix, "b", written, N_TOKENS), WEFT_E_PROTO);
     assert_int_equal(rmdir(path_of(fix, "b")), 0);
+    assert_int_equal(mkfifo(path_of(fix, "b"), 0600), 0);
+    assert_int_equal(save(fix, "b", written, N_TOKENS), WEFT_E_PROTO);
 }
 
 static void the_folder_has_a_bound(void **state) {
@@ -223,6 +237,42 @@ static void the_folder_has_a_bound(void **state) {
     assert_int_equal(access(path_of(fix, "b"), F_OK), -1);
 }
 
+struct saver {
+    pthread_t thread;
+    struct fixture fix; /* its own sentence */
+    weft_err err;       /* another than that somebody else saves */
+};
+
+static void *save_often(void *arg) {
+    struct saver *saver = arg;
+    for (uint32_t n_saved = 0; n_saved < 20 && !saver->err;) {
+        weft_err err = save(&saver->fix, "a", written, N_TOKENS);
+        if (err == WEFT_E_AGAIN)
+            (void)usleep(200);
+        else if (err)
+            saver->err = err;
+        else
+            n_saved++;
+    }
+    return NULL;
+}
+
+/* As by workers, and servers, that share a folder: each save is done or may be tried again. */
+static void several_may_save_to_one_name(void **state) {
+    struct fixture *fix = *state;
+    struct saver savers[4];
+    for (size_t i = 0; i < 4; i++) {
+        savers[i] = (struct saver){.fix = *fix};
+        savers[i].fix.folder.is_called_off = &fix->is_called_off;
+        assert_int_equal(pthread_create(&savers[i].thread, NULL, save_often, &savers[i]), 0);
+    }
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(pthread_join(savers[i].thread, NULL), 0);
+        if (savers[i].err) fail_msg("%s", savers[i].fix.why.text);
+    }
+    assert_int_equal(restore(fix, "a", TENANT, others), WEFT_OK);
+}
+
 static void what_a_dead_writer_left_is_removed(void **state) {
     struct fixture *fix = *state;
     int dead = open(path_of(fix, FRESH("dead")), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
@@ -231,7 +281,7 @@ static void what_a_dead_writer_left_is_removed(void **state) {
     assert_int_equal(flock(lives, LOCK_EX), 0);
     assert_int_equal(save(fix, "a", written, N_TOKENS), WEFT_OK);
     assert_int_equal(access(path_of(fix, FRESH("dead")), F_OK), -1);
-    assert_int_equal(save(fix, "b", written, N_TOKENS), WEFT_E_IO);
+    assert_int_equal(save(fix, "b", written, N_TOKENS), WEFT_E_AGAIN);
     assert_non_null(strstr(fix->why.text, "being written already"));
     (void)close(lives);
     assert_int_equal(save(fix, "b", written, N_TOKENS), WEFT_OK);
@@ -251,10 +301,10 @@ static void expect_file(const struct fixture *fix, const char *name, const char 
 
 /* Names of other programs, and even ours, if what they hold is not ours. */
 static void what_others_keep_there_stays(void **state) {
-    static const char *const theirs[] = {".bashrc.new", FRESH("dead"), FRESH("b"), "b"};
+    static const char *const theirs[] = {".bashrc.new", FRESH("dead"), "b", FRESH("b")};
     struct fixture *fix = *state;
     const uint64_t bounds[] = {1u << 30, UINT64_MAX};
-    for (size_t i = 0; i < 4; i++)
+    for (size_t i = 0; i < 3; i++)
         put_file(fix, theirs[i], "somebody's own");
     for (size_t i = 0; i < 2; i++) {
         fix->folder.bytes_max = bounds[i];
@@ -262,9 +312,9 @@ static void what_others_keep_there_stays(void **state) {
         assert_int_equal(save(fix, "b", written, N_TOKENS), WEFT_E_PROTO);
         assert_non_null(strstr(fix->why.text, "'b' is no session's file"));
     }
-    assert_int_equal(unlink(path_of(fix, "b")), 0);
+    put_file(fix, theirs[3], "somebody's own");
     assert_int_equal(save(fix, "b", written, N_TOKENS), WEFT_E_IO);
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < 4; i++)
         expect_file(fix, theirs[i], "somebody's own");
 }
 
@@ -316,6 +366,7 @@ int main(int argc, char **argv) {
         CASE(another_models_file_is_refused_by_name),
         CASE(files_are_their_tenants),
         CASE(names_are_no_paths),
+        CASE(several_may_save_to_one_name),
         CASE(the_folder_has_a_bound),
         CASE(what_a_dead_writer_left_is_removed),
         CASE(what_others_keep_there_stays),

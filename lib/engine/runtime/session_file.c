@@ -65,6 +65,12 @@ static struct wefti_session_want facts_of(const weft_eng *eng, uint64_t tenant) 
     return facts;
 }
 
+/* With errno. It was there when the server started: its loss is no fault of who asks. */
+static weft_err no_folder(struct weft_errmsg *why) {
+    weft_err err = weft_err_errno(why, errno, "cannot open the sessions' folder");
+    return err == WEFT_E_NOTFOUND ? WEFT_E_IO : err;
+}
+
 /* All of it, or -1 with errno. */
 static int move(int fd, void *bytes, size_t n_bytes, uint64_t at, bool is_write) {
     char *from = bytes;
@@ -98,11 +104,20 @@ static bool is_ours(int fd) {
     return move(fd, begin, sizeof begin, 0, false) == 0 && wefti_session_has_magic(begin);
 }
 
+/* Whether the file that is open is still the one of that name: until it was locked, its writer may
+ * have given it another name or removed it. From then on nobody else does. */
+static bool has_name(int dir, const char *name, int fd) {
+    struct stat is, named;
+    return fstat(fd, &is) == 0 && fstatat(dir, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+           is.st_dev == named.st_dev && is.st_ino == named.st_ino;
+}
+
 /* Somebody who writes such a file holds its lock: without, its writer has died. */
 static void remove_dead(int dir, const char *name) {
     int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return;
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0 && is_ours(fd)) (void)unlinkat(dir, name, 0);
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0 && has_name(dir, name, fd) && is_ours(fd))
+        (void)unlinkat(dir, name, 0);
     (void)close(fd);
 }
 
@@ -141,41 +156,69 @@ static weft_err check_room(int dir, const char *name, uint64_t n_bytes, uint64_t
                         name, n_bytes, n_used, dir_bytes_max);
 }
 
-/* Locks the file and empties it. */
-static weft_err begin_fresh(int fd, const char *name, const char *fresh, struct weft_errmsg *why) {
+/* With errno: a folder that went away is no session that is not found. */
+static weft_err cannot_write(const char *name, struct weft_errmsg *why) {
+    bool is_full = errno == ENOSPC || errno == EDQUOT;
+    weft_err err = weft_err_errno(why, errno, "cannot write '%s'", name);
+    return is_full ? WEFT_E_FULL : err == WEFT_E_NOTFOUND ? WEFT_E_IO : err;
+}
+
+static weft_err refuse_busy(const char *name, struct weft_errmsg *why) {
+    return weft_err_set(why, WEFT_E_AGAIN, "'%s' is being written already, try again", name);
+}
+
+/* Locks the file and empties it; *is_stale_out: it has lost its name meanwhile. */
+static weft_err begin_fresh(int dir, int fd, const char *name, const char *fresh,
+                            bool *is_stale_out, struct weft_errmsg *why) {
+    *is_stale_out = false;
     if (flock(fd, LOCK_EX | LOCK_NB) != 0)
-        return errno == EWOULDBLOCK
-                   ? weft_err_set(why, WEFT_E_IO, "'%s' is being written already", name)
-                   : weft_err_errno(why, errno, "cannot write '%s'", name);
+        return errno == EWOULDBLOCK ? refuse_busy(name, why) : cannot_write(name, why);
+    *is_stale_out = !has_name(dir, fresh, fd);
+    if (*is_stale_out) return refuse_busy(name, why);
     if (!is_ours(fd))
         return weft_err_set(why, WEFT_E_IO, "cannot write '%s': '%s' is in the way", name, fresh);
-    if (ftruncate(fd, 0) == 0) return WEFT_OK;
-    return weft_err_errno(why, errno, "cannot write '%s'", name);
+    return ftruncate(fd, 0) == 0 ? WEFT_OK : cannot_write(name, why);
 }
 
-/* A save takes the place of a session's file, and of nothing else that somebody keeps there. */
-static weft_err check_replaced(int dir, const char *name, struct weft_errmsg *why) {
-    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0)
-        return WEFT_OK; /* there is none, or none that can be told: the folder's rights hold */
-    bool is_session = is_ours(fd);
-    (void)close(fd);
-    if (is_session) return WEFT_OK;
-    return weft_err_set(why, WEFT_E_PROTO, "'%s' is no session's file and stays as it is", name);
-}
-
+/* Others of its name may come and go: each time one is written meanwhile. */
 static weft_err open_fresh(int dir, const char *name, const char *fresh, int *fd_out,
                            struct weft_errmsg *why) {
-    int fd = openat(dir, fresh, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    bool is_stale = true;
+    weft_err err = WEFT_E_AGAIN;
     *fd_out = -1;
-    if (fd < 0) return weft_err_errno(why, errno, "cannot write '%s'", name);
-    weft_err err = begin_fresh(fd, name, fresh, why);
-    if (err) {
-        (void)close(fd);
-        return err;
+    for (int tries = 0; is_stale && tries < 8; tries++) {
+        int fd = openat(dir, fresh, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+        if (fd < 0) return cannot_write(name, why);
+        err = begin_fresh(dir, fd, name, fresh, &is_stale, why);
+        if (!err)
+            *fd_out = fd;
+        else
+            (void)close(fd);
     }
-    *fd_out = fd;
-    return WEFT_OK;
+    return err;
+}
+
+/* Whose it is stands in the head of every version at the same place. */
+static weft_err check_owner(int fd, const char *name, uint64_t tenant, struct weft_errmsg *why) {
+    struct wefti_session_head head;
+    if (move(fd, &head, sizeof head, 0, false) != 0) return WEFT_OK; /* a piece of a file */
+    if (head.tenant == tenant) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_PROTO,
+                        "'%s' was saved with another API key, and stays as it is", name);
+}
+
+/* A save takes the place of a session's file of the same owner, and of nothing else that somebody
+ * keeps there. Who saves under this name holds the lock of the fresh file, so this stays true. */
+static weft_err check_replaced(int dir, const char *name, uint64_t tenant,
+                               struct weft_errmsg *why) {
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0 && errno == ENOENT) return WEFT_OK;
+    weft_err err =
+        fd >= 0 && is_ours(fd)
+            ? check_owner(fd, name, tenant, why)
+            : weft_err_set(why, WEFT_E_PROTO, "'%s' is no session's file and stays as it is", name);
+    if (fd >= 0) (void)close(fd);
+    return err;
 }
 
 /* Blocks first, whose digests stand before them. */
@@ -264,18 +307,16 @@ weft_err weft_eng_session_save(const weft_eng *eng, const struct weft_eng_sessio
     err = check_blocks(eng, &session->blocks, &head, false, why);
     if (err) return err;
     int dir = open(folder->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (dir < 0) return weft_err_errno(why, errno, "cannot open the sessions' folder");
+    if (dir < 0) return no_folder(why);
     (void)snprintf(fresh, sizeof fresh, ".%s" FRESH_END, name);
     uint64_t n_bytes = wefti_session_file_bytes(&head);
-    err = check_replaced(dir, name, why);
-    if (!err) err = check_room(dir, name, n_bytes, folder->bytes_max, why);
-    if (!err) err = open_fresh(dir, name, fresh, &fd, why);
+    err = open_fresh(dir, name, fresh, &fd, why);
     if (err) goto cleanup;
-    if (write_file(eng, fd, &head, session))
-        err = weft_err_errno(why, errno, "cannot write '%s'", name);
+    err = check_replaced(dir, name, session->tenant, why);
+    if (!err) err = check_room(dir, name, n_bytes, folder->bytes_max, why);
+    if (!err && write_file(eng, fd, &head, session)) err = cannot_write(name, why);
     if (!err) err = check_on(folder->is_called_off, why); /* after all blocks were read */
-    if (!err && renameat(dir, fresh, dir, name) != 0)
-        err = weft_err_errno(why, errno, "cannot write '%s'", name);
+    if (!err && renameat(dir, fresh, dir, name) != 0) err = cannot_write(name, why);
     if (err) (void)unlinkat(dir, fresh, 0);
     if (!err) (void)fsync(dir);
     if (!err) *n_bytes_out = n_bytes;
@@ -292,13 +333,15 @@ static weft_err open_file(const char *dir, const char *name, int *fd_out, uint64
     struct stat st;
     *fd_out = -1;
     int folder = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0) return weft_err_errno(why, errno, "cannot open the sessions' folder");
+    if (folder < 0) return no_folder(why);
     int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     int status = errno;
     (void)close(folder);
     if (fd < 0 && status == ENOENT)
         return weft_err_set(why, WEFT_E_NOTFOUND, "there is no file '%s' in the sessions' folder",
                             name);
+    if (fd < 0 && status == ELOOP) /* a link is not followed */
+        return weft_err_set(why, WEFT_E_PROTO, "'%s' is no session's file", name);
     if (fd < 0) return weft_err_errno(why, status, "cannot read '%s'", name);
     *fd_out = fd;
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))

@@ -8,11 +8,12 @@
  * Writing  Goes to a name of its own beside the file's, which is locked; it gets its name when it is
  *          whole and on the disk. What a process left there that died is removed by the next one: files
  *          of such a name that are empty or begin as a session's does. No other file is touched, and
- *          none that is no session's is replaced.
+ *          none is replaced but a session's of the same owner.
  * Threads  Any, one at a time, beside steps: nobody may write the blocks that are saved, or use those
  *          that are read into, meanwhile.
  * Errors   CLOSED (called off), NOTFOUND, IO (names file and reason), PROTO (not such a file, damaged, cut short, or
- *          another's: model, fingerprint, sizes, owner), FULL (the folder's bound), NOMEM. Each with a
+ *          another's: model, fingerprint, sizes, owner), FULL (the folder's bound, or the disk), AGAIN
+ *          (somebody else writes it now), NOMEM. Each with a
  *          sentence for whoever asked, that names the file. */
 #ifndef WEFT_ENGINE_SESSION_FILE_H
 #define WEFT_ENGINE_SESSION_FILE_H

@@ -18,7 +18,7 @@ struct wefti_session_digest {
     uint64_t lo, hi; /* XXH3, 128 bits */
 };
 
-/* As it stands in the file: no padding. */
+/* As it stands in the file: no padding. All before block_bytes has its place in later versions, too. */
 struct wefti_session_head {
     char magic[WEFTI_SESSION_MAGIC_BYTES];
     uint32_t version, head_bytes; /* of this struct */
