@@ -275,6 +275,49 @@ static void a_file_larger_than_any_adapter_is_refused(void **state) {
     changeable_free(&of);
 }
 
+/* All values of a file of F32: its header stays. */
+static void fill_with(const struct changeable *of, uint32_t bits) {
+    char *tensors = NULL;
+    size_t n = 0;
+    uint64_t n_header = 0;
+    struct weft_errmsg why;
+    assert_int_equal(
+        weft_model_read_in(of->dir, "adapter_model.safetensors", 1 << 20, &tensors, &n, &why),
+        WEFT_OK);
+    memcpy(&n_header, tensors, sizeof n_header);
+    for (size_t at = sizeof n_header + n_header; at + sizeof bits <= n; at += sizeof bits)
+        memcpy(tensors + at, &bits, sizeof bits);
+    test_dir_write(of->dir, "adapter_model.safetensors", tensors, n);
+    free(tensors);
+}
+
+static void values_nobody_can_compute_with_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t bits;
+        const char *words;
+    } values[] = {
+        {0x7fc00000, "values that are no finite numbers"}, /* NaN */
+        {0x7f800000, "values that are no finite numbers"}, /* infinite */
+        {0xff800000, "values that are no finite numbers"},
+        {0x7f61b1e6, "values so large"}, /* 3e38 */
+        {0x60ad78ec, "values so large"}, /* 1e20 */
+    };
+    struct changeable of = read_changeable();
+    struct weft_errmsg why;
+    test_dir_write(of.dir, "adapter_config.json", of.text, strlen(of.text));
+    for (size_t i = 0; i < COUNT(values); i++) {
+        fill_with(&of, values[i].bits);
+        assert_null(open_for(QWEN3, of.dir, &why));
+        if (!strstr(why.text, values[i].words)) fail_msg("%x: %s", values[i].bits, why.text);
+    }
+    fill_with(&of, 0x41200000); /* 10: much, and nothing is wrong with it */
+    weft_lora *lora = open_for(QWEN3, of.dir, &why);
+    if (!lora) fail_msg("%s", why.text);
+    weft_lora_free(lora);
+    changeable_free(&of);
+}
+
 static void a_rank_over_the_limit_is_refused(void **state) {
     (void)state;
     weft_model *base;
@@ -301,6 +344,7 @@ int main(void) {
         cmocka_unit_test(matching_is_bounded_for_all_expressions_together),
         cmocka_unit_test(an_adapter_outlives_its_file),
         cmocka_unit_test(a_file_larger_than_any_adapter_is_refused),
+        cmocka_unit_test(values_nobody_can_compute_with_are_refused),
         cmocka_unit_test(a_rank_over_the_limit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -227,17 +227,42 @@ static weft_err sort_parts(struct reader *r) {
     return WEFT_OK;
 }
 
-/* ---------------------------------------------------------------------------------- digest --- */
+/* ---------------------------------------------------------------------------------- values --- */
 
-static void add_rows(XXH3_state_t *state, const struct weft_lora_part *part, uint32_t n_rows,
-                     size_t row_bytes,
-                     void (*read)(const struct weft_lora_part *, uint32_t, float *), float *row) {
+/* The most that a part may make of inputs of 1: with activations of up to 1e6, squares of what comes
+ * out of it still fit into an f32, as in norms and attention. Adapters that were trained stay far
+ * below, with some 1e9 at the very worst. */
+#define GAIN_MAX 1e12
+
+/* Adds rows to the digest. The largest magnitude among their values; infinite if one is no number. */
+static double add_rows(XXH3_state_t *state, const struct weft_lora_part *part, uint32_t n_rows,
+                       uint32_t n_columns,
+                       void (*read)(const struct weft_lora_part *, uint32_t, float *), float *row) {
+    float most = 0;
+    bool are_numbers = true;
     for (uint32_t i = 0; i < n_rows; i++) {
         read(part, i, row);
-        (void)XXH3_128bits_update(state, row, row_bytes);
+        (void)XXH3_128bits_update(state, row, n_columns * sizeof *row);
+        for (uint32_t c = 0; c < n_columns; c++) {
+            most = fabsf(row[c]) > most ? fabsf(row[c]) : most;
+            are_numbers = are_numbers && isfinite(row[c]);
+        }
     }
+    return are_numbers ? (double)most : INFINITY;
 }
 
+static weft_err check_values(const struct reader *r, const struct weft_lora_part *part,
+                             double a_most, double b_most) {
+    if (!isfinite(a_most) || !isfinite(b_most))
+        return refuse(r, isfinite(a_most) ? part->b.name : part->a.name,
+                      "has values that are no finite numbers", WEFT_E_PROTO);
+    double inner = a_most * part->k, outer = b_most * part->rank * fabs((double)part->scale);
+    if (inner <= GAIN_MAX && outer <= GAIN_MAX && inner * outer <= GAIN_MAX) return WEFT_OK;
+    return refuse(r, inner > outer ? part->a.name : part->b.name,
+                  "has values so large that nothing can be computed with them", WEFT_E_PROTO);
+}
+
+/* Reads all values once. */
 static weft_err set_digest(struct reader *r) {
     weft_lora *lora = r->lora;
     XXH3_state_t *state = XXH3_createState();
@@ -248,19 +273,20 @@ static weft_err set_digest(struct reader *r) {
         goto cleanup;
     }
     (void)XXH3_128bits_reset(state);
-    for (size_t i = 0; i < lora->n_parts; i++) {
+    err = WEFT_OK;
+    for (size_t i = 0; i < lora->n_parts && !err; i++) {
         const struct weft_lora_part *part = &lora->parts[i];
         const uint32_t place[] = {part->layer, part->expert, part->role,
                                   part->rank,  part->n,      part->k};
         WEFT_ASSERT(part->k <= WEFT_HIDDEN_MAX && part->rank <= WEFT_LORA_RANK_MAX);
         (void)XXH3_128bits_update(state, place, sizeof place);
         (void)XXH3_128bits_update(state, &part->scale, sizeof part->scale);
-        add_rows(state, part, part->rank, part->k * sizeof *row, weft_lora_a_row, row);
-        add_rows(state, part, part->n, part->rank * sizeof *row, weft_lora_b_row, row);
+        double a_most = add_rows(state, part, part->rank, part->k, weft_lora_a_row, row);
+        double b_most = add_rows(state, part, part->n, part->rank, weft_lora_b_row, row);
+        err = check_values(r, part, a_most, b_most);
     }
     XXH128_hash_t hash = XXH3_128bits_digest(state);
     lora->digest = (struct weft_digest){.hi = hash.high64, .lo = hash.low64 | 1};
-    err = WEFT_OK;
 cleanup:
     (void)XXH3_freeState(state);
     free(row);
