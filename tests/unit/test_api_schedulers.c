@@ -387,7 +387,7 @@ static void put_lora(uint64_t digest, const char *failure) {
 /* All three are asked for the adapter "a". */
 static void begin_adapter(void) {
     struct weft_errmsg why;
-    assert_int_equal(weft_api_adapters_begin(&api, "a=/a", &why), WEFT_OK);
+    assert_int_equal(weft_api_adapters_begin(&api, "a=/a", false, &why), WEFT_OK);
     for (uint32_t i = 0; i < 3; i++) {
         AS(i, put_link(false));
         AS(i, put_link(true));
