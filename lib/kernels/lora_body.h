@@ -26,6 +26,12 @@ ALWAYS_INLINE void read_word(const uint8_t *panel, size_t word, bool is_bf16, ve
     *odd = is_bf16 ? vec_odd(at) : *even;
 }
 
+/* What is known of lanes when they are compiled: of one panel if is_same. */
+struct shape {
+    uint32_t n;
+    bool is_same, is_bf16;
+};
+
 /* Lanes under way, one beside the other; those of one panel read the first one's. */
 struct lanes {
     const float *x[LANES];
@@ -33,44 +39,44 @@ struct lanes {
     vec sum[LANES];
 };
 
-/* Words begin..end of the first `n` lanes; as far ahead of them, each lane's `ahead` is fetched. */
-ALWAYS_INLINE void run_words(struct lanes *lanes, const uint8_t *const *ahead, uint32_t n,
-                             bool is_same, size_t begin, size_t end, bool is_bf16) {
-    size_t per_word = is_bf16 ? 2 : 1;
+/* Words begin..end; as far ahead of them, each lane's `ahead` is fetched. */
+ALWAYS_INLINE void run_words(struct lanes *lanes, struct shape shape, const uint8_t *const *ahead,
+                             size_t begin, size_t end) {
+    size_t per_word = shape.is_bf16 ? 2 : 1;
     vec even, odd;
     for (size_t word = begin; word < end; word++) {
-        for (uint32_t l = 0; l < n; l++) {
+        for (uint32_t l = 0; l < shape.n; l++) {
             const float *x = lanes->x[l] + word * per_word;
-            if (l == 0 || !is_same) {
-                read_word(lanes->panels[l], word, is_bf16, &even, &odd);
+            if (l == 0 || !shape.is_same) {
+                read_word(lanes->panels[l], word, shape.is_bf16, &even, &odd);
                 __builtin_prefetch(ahead[l] + word * WORD_BYTES + AHEAD);
             }
             lanes->sum[l] = vec_add_product(lanes->sum[l], x[0], even);
-            if (is_bf16) lanes->sum[l] = vec_add_product(lanes->sum[l], x[1], odd);
+            if (shape.is_bf16) lanes->sum[l] = vec_add_product(lanes->sum[l], x[1], odd);
         }
     }
 }
 
-/* `n` lanes, of one panel if `is_same`; those after them are `next` further on. */
-ALWAYS_INLINE void run_lanes(const struct weft_kern_lora_lane *own, uint32_t n, bool is_same,
-                             uint32_t next, uint32_t k, bool is_bf16) {
-    size_t per_word = is_bf16 ? 2 : 1, n_whole = k / per_word,
+/* Those after them are `next` further on. */
+ALWAYS_INLINE void run_lanes(const struct weft_kern_lora_lane *own, struct shape shape,
+                             uint32_t next, uint32_t k) {
+    size_t per_word = shape.is_bf16 ? 2 : 1, n_whole = k / per_word,
            n_words = (k + per_word - 1) / per_word;
     size_t n_ahead = n_whole > AHEAD / WORD_BYTES ? n_whole - AHEAD / WORD_BYTES : 0;
     const uint8_t *after[LANES];
     struct lanes lanes;
-    for (uint32_t l = 0; l < n; l++) {
+    for (uint32_t l = 0; l < shape.n; l++) {
         lanes.x[l] = own[l].x;
         lanes.panels[l] = own[l].panel;
         lanes.sum[l] = vec_zero();
         after[l] = own[l + next].panel - n_words * WORD_BYTES;
     }
-    run_words(&lanes, lanes.panels, n, is_same, 0, n_ahead, is_bf16);
-    run_words(&lanes, after, n, is_same, n_ahead, n_whole, is_bf16);
-    for (uint32_t l = 0; l < n; l++) {
+    run_words(&lanes, shape, lanes.panels, 0, n_ahead);
+    run_words(&lanes, shape, after, n_ahead, n_whole);
+    for (uint32_t l = 0; l < shape.n; l++) {
         if (n_whole < n_words) { /* an odd K ends here */
             vec even, odd;
-            read_word(lanes.panels[l], n_whole, is_bf16, &even, &odd);
+            read_word(lanes.panels[l], n_whole, shape.is_bf16, &even, &odd);
             lanes.sum[l] = vec_add_product(lanes.sum[l], lanes.x[l][k - 1], even);
         }
         vec_write(vec_times(lanes.sum[l], own[l].scale), own[l].out);
@@ -87,17 +93,18 @@ static inline uint32_t count_same(const struct weft_kern_lora_lane *lanes, uint3
 ALWAYS_INLINE void shrink_type(const struct weft_kern_lora_lane *lanes, uint32_t n_lanes,
                                uint32_t k, bool is_bf16) {
     for (uint32_t i = 0, n; i < n_lanes; i += n) {
-        n = weft_min_u32(n_lanes - i, LANES);
-        uint32_t next = i + 2 * n <= n_lanes ? n : 0;
+        uint32_t n_left = n_lanes - i;
+        n = n_left >= LANES ? LANES : n_left >= LANES / 2 ? LANES / 2 : 1;
+        uint32_t next = 2 * n <= n_left ? n : 0;
         const struct weft_kern_lora_lane *own = lanes + i;
         if (n == LANES && count_same(own, n) == n)
-            run_lanes(own, LANES, true, next, k, is_bf16);
+            run_lanes(own, (struct shape){LANES, true, is_bf16}, next, k);
         else if (n == LANES)
-            run_lanes(own, LANES, false, next, k, is_bf16);
-        else if (n >= LANES / 2)
-            run_lanes(own, n = LANES / 2, false, 0, k, is_bf16);
+            run_lanes(own, (struct shape){LANES, false, is_bf16}, next, k);
+        else if (n == LANES / 2)
+            run_lanes(own, (struct shape){LANES / 2, false, is_bf16}, next, k);
         else
-            run_lanes(own, n = 1, false, 0, k, is_bf16);
+            run_lanes(own, (struct shape){1, false, is_bf16}, next, k);
     }
 }
 
@@ -128,9 +135,10 @@ ALWAYS_INLINE size_t expand_panel_bytes(const struct weft_kern_lora_expand *args
 
 /* `n_panels` panels from `panel` on times one row. */
 ALWAYS_INLINE void expand_row(const struct weft_kern_lora_expand *args, const uint8_t *panel,
-                              size_t panel_bytes, uint32_t n_panels, const float *t, bool is_bf16,
+                              uint32_t n_panels, const float *t, bool is_bf16,
                               vec sum[EXPAND_PANELS]) {
     size_t per_word = is_bf16 ? 2 : 1, n_whole = args->rank / per_word;
+    size_t panel_bytes = expand_panel_bytes(args, is_bf16);
     vec even, odd;
     for (uint32_t p = 0; p < n_panels; p++)
         sum[p] = vec_zero();
@@ -157,7 +165,7 @@ ALWAYS_INLINE void expand_panels(const struct weft_kern_lora_expand *args, uint3
         __builtin_prefetch(ahead + at);
     for (uint32_t r = 0; r < args->n_rows; r++) {
         vec sum[EXPAND_PANELS];
-        expand_row(args, panel, panel_bytes, n_panels, args->t[r], is_bf16, sum);
+        expand_row(args, panel, n_panels, args->t[r], is_bf16, sum);
         for (uint32_t p = 0; p < n_panels; p++) {
             uint32_t column = (first + p) * WEFT_PANEL;
             add_columns(sum[p], args->n_columns - column, args->y[r] + column);

@@ -121,8 +121,11 @@ static void an_adapter_that_is_gone_ends_only_a_first_start(void **state) {
     (void)state;
     for (int have_served = 0; have_served < 2; have_served++) {
         struct weft_api_state api = serving_state(0);
+        struct weft_api_scheduler one = {.is_up = true};
         struct weft_errmsg why;
         const char *failure = NULL;
+        api.upstream.schedulers = &one;
+        api.upstream.n_schedulers = 1;
         assert_int_equal(weft_api_adapters_begin(&api, "a=/a\nb=/b", have_served, &why), WEFT_OK);
         tell_adapter(&api, 1, "its files are gone");
         assert_false(weft_api_adapters_are_ready(&api, &failure));
