@@ -325,6 +325,39 @@ def test_a_server_goes_on_where_another_ended_even_in_the_middle_of_a_line():
             assert output.startswith(kept), "answers that were there were asked again"
 
 
+def unfinish(folder, batch, **changes):
+    """As if all had ended right before it was written that the batch is over."""
+    path = os.path.join(folder, "batches", batch["id"] + ".json")
+    with open(path) as f:
+        kept = json.load(f)
+    kept.update({"status": "in_progress", "output_file_id": None, "error_file_id": None, "finalizing_at": None,
+                 f"{batch['status']}_at": None, **changes})
+    with open(path, "w") as f:
+        json.dump(kept, f)
+
+
+def test_a_batch_that_was_cut_short_at_its_very_end_ends_once():
+    lines = [line(i) for i in range(3)]
+    slow = [line(i, max_tokens=400, ignore_eos=True) for i in range(100)]
+    with tempfile.TemporaryDirectory() as folder:
+        with Server("--batch-store", folder, "--max-num-seqs", "8") as server:
+            done = ended(server, begin(server, lines))
+            late = ended(server, begin(server, slow, completion_window="1s"), "expired")
+            before = server.get("/v1/files").json["data"]
+        assert late["request_counts"]["failed"] > 0, late
+        unfinish(folder, done)
+        unfinish(folder, late, status="finalizing", expired_at=late["expired_at"])
+        with Server("--batch-store", folder) as server:
+            check_answers(server, ended(server, done), lines)
+            again = ended(server, late, "expired")
+            assert again["request_counts"] == late["request_counts"]
+            after = server.get("/v1/files").json["data"]
+            assert sorted((one["id"], one["bytes"]) for one in after) == sorted(
+                (one["id"], one["bytes"]) for one in before), after
+            assert server.request("DELETE", f"/v1/files/{done['output_file_id']}").status == 200
+            assert server.get(f"/v1/files/{done['output_file_id']}").status == 404
+
+
 def test_a_full_disk_makes_a_batch_wait_and_nobody_else():
     lines = [line(i, max_tokens=20, ignore_eos=True) for i in range(N_LINES)]
     with tempfile.TemporaryDirectory() as folder, Server("--batch-store", folder) as server:

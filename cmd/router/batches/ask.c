@@ -540,6 +540,12 @@ static void cancel_batch(struct batch_ask *ask, struct stored_batch *stored) {
         refuse(ask, 409, "id", "batch_over", "this batch is over, or about to be");
         return;
     }
+    if (stored->run && wefti_batch_run_is_closing(stored->run)) {
+        tell_batch(
+            ask,
+            batch); /* it is cancelled already, and over by the time that this could be written */
+        return;
+    }
     weft_api_batch_enter(batch, WEFT_API_BATCH_CANCELLING, (int64_t)time(NULL));
     ask->batch = *batch;
     begin_op(ask, keep_batch_in_thread, after_cancel);

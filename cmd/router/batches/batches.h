@@ -75,6 +75,7 @@ void wefti_batch_runs_start(struct batches *all);
 void wefti_batch_run_pump(struct batch_run *run); /* looks what can be done for it now */
 struct batch_run *wefti_batch_run_next(const struct batch_run *run);
 void wefti_batch_runs_drop(struct batches *all); /* all that no thread has */
+bool wefti_batch_run_is_closing(const struct batch_run *run);
 bool wefti_batch_run_is_busy(const struct batch_run *run);
 void wefti_batch_item_tell(struct batch_item *item); /* one that is ready */
 

@@ -369,13 +369,15 @@ static weft_err end_answers(struct batch_run *run, struct weft_errmsg *why) {
 void wefti_batch_close_in_thread(struct batch_op *op) {
     struct batch_run *run = run_of(op);
     struct weft_api_batch *batch = &run->batch;
-    if (run->expires) op->err = write_expired(run, &op->why);
+    bool is_cancelled = batch->status == WEFT_API_BATCH_CANCELLING;
+    if (!is_cancelled) weft_api_batch_enter(batch, WEFT_API_BATCH_FINALIZING, run->now_s);
+    /* That it expires is written first: once all lines have an answer nobody could tell. */
+    if (run->expires) op->err = keep(run, &op->why);
+    if (run->expires && !op->err) op->err = write_expired(run, &op->why);
     if (!op->err && !run->job) op->err = end_answers(run, &op->why);
     if (op->err) return;
     batch->n_completed = run->n_answers[ANSWERS_OUTPUT];
     batch->n_failed = run->n_answers[ANSWERS_ERROR];
-    bool is_cancelled = batch->status == WEFT_API_BATCH_CANCELLING;
-    if (!is_cancelled) weft_api_batch_enter(batch, WEFT_API_BATCH_FINALIZING, run->now_s);
     weft_api_batch_enter(batch,
                          is_cancelled   ? WEFT_API_BATCH_CANCELLED
                          : run->expires ? WEFT_API_BATCH_EXPIRED

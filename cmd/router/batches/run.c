@@ -30,6 +30,10 @@ static bool has_answers(const struct batch_run *run) {
     return has;
 }
 
+bool wefti_batch_run_is_closing(const struct batch_run *run) {
+    return run->phase == RUN_CLOSING;
+}
+
 /* Answers that wait for room may wait for days. */
 bool wefti_batch_run_is_busy(const struct batch_run *run) {
     return run->is_writing || (has_answers(run) && !run->lacks_room);
@@ -437,6 +441,7 @@ static void begin_close(struct batch_run *run, bool expires) {
     run->expires = expires;
     run->now_s = (int64_t)time(NULL);
     enum weft_api_batch_status status = run->stored->batch.status;
+    if (expires) run->stored->batch.at_s[WEFT_API_BATCH_EXPIRED] = run->now_s;
     memcpy(run->batch.at_s, run->stored->batch.at_s, sizeof run->batch.at_s);
     run->batch.status = status;
     if (status != WEFT_API_BATCH_CANCELLING)
@@ -491,7 +496,8 @@ void wefti_batch_run_pump(struct batch_run *run) {
         begin_open(run);
         return;
     }
-    bool is_late = (int64_t)time(NULL) >= batch->expires_s;
+    bool has_expired = batch->at_s[WEFT_API_BATCH_EXPIRED] > 0; /* some lines may say so already */
+    bool is_late = has_expired || (int64_t)time(NULL) >= batch->expires_s;
     bool stops = is_late || batch->status == WEFT_API_BATCH_CANCELLING;
     if (stops && !run->is_reading) drop_items(run);
     bool may_begin = now_ms >= run->wait_until_ms;
@@ -503,7 +509,7 @@ void wefti_batch_run_pump(struct batch_run *run) {
         uint32_t n_answers = run->n_answers[0] + run->n_answers[1];
         if ((stops || n_answers == run->n_places) && may_begin) {
             begin_close(run, is_late && batch->status != WEFT_API_BATCH_CANCELLING &&
-                                 n_answers < run->n_places);
+                                 (has_expired || n_answers < run->n_places));
             return;
         }
     }

@@ -200,6 +200,24 @@ static bool is_of_unfinished(const struct batch_store *store, const char *id) {
     return false;
 }
 
+/* What a batch has answered is a file once the batch is over: whatever ended between the two, the file is made again.
+ * Until then nobody may see it, or remove its bytes. */
+static void forget_unfinished_answers(struct batch_store *store) {
+    const struct stored_batch *stored;
+    TAILQ_FOREACH(stored, &store->batches, entry) {
+        const char *const ids[] = {stored->batch.output, stored->batch.error};
+        if (weft_api_batch_is_over(&stored->batch)) continue;
+        for (int i = 0; i < 2; i++) {
+            char path[WEFT_BATCH_PATH_BYTES];
+            struct stored_file *file = wefti_batch_find_any_file(store, ids[i]);
+            if (!file) continue;
+            wefti_batch_path(store->folder, BATCH_PATH_FILE, ids[i], path);
+            (void)unlink(path); /* it is written again where it stays */
+            wefti_batch_forget_file(store, file);
+        }
+    }
+}
+
 /* Bytes without a file: of an upload or a removal that was cut short. */
 static void remove_orphans(const struct batch_store *store) {
     char folder[WEFT_BATCH_PATH_BYTES], path[2 * WEFT_BATCH_PATH_BYTES];
@@ -226,6 +244,7 @@ weft_err wefti_batch_store_open_in_thread(struct batch_store *store, struct weft
     err = load_folder(store, "files", why);
     if (!err) err = load_folder(store, "batches", why);
     if (!err) err = sort(store, why);
+    if (!err) forget_unfinished_answers(store);
     if (!err) remove_orphans(store);
     if (err) wefti_batch_store_fini(store);
     return err;

@@ -29,8 +29,9 @@
 struct stored_file {
     TAILQ_ENTRY(stored_file) entry;
     struct weft_api_file file;
-    uint32_t n_users; /* batches that read it, and requests, which know it by its id: the store may close first */
-    bool is_going;    /* its removal is under way */
+    uint32_t
+        n_users; /* batches that read it, and requests, which know it by its id: the store may close first */
+    bool is_going; /* its removal is under way */
 };
 
 struct batch_run;
