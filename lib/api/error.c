@@ -68,6 +68,10 @@ const char *weft_api_error_dropped(const struct weft_api_error *error) {
     return error->status == 429 || error->status == 503 ? error->code : NULL;
 }
 
+bool weft_api_error_is_memory(const struct weft_api_error *error) {
+    return error->status == 500 && !error->code;
+}
+
 const char *weft_api_error_type(int status) {
     switch (status) {
     case 401:

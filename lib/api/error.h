@@ -47,6 +47,9 @@ void weft_api_error_leaving(struct weft_api_error *error);
  * or 503. NULL: it has not, or has no word for it. */
 const char *weft_api_error_dropped(const struct weft_api_error *error);
 
+/* Whether memory ran out: 500 without a code, which every other one has. Asked again, the same may be answered. */
+bool weft_api_error_is_memory(const struct weft_api_error *error);
+
 /* OpenAI's "type" of an HTTP status; the first element of a MessagePack-RPC error. */
 const char *weft_api_error_type(int status);
 

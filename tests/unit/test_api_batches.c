@@ -181,6 +181,37 @@ static void a_line_that_was_read_holds_two_texts_and_no_tree(void **state) {
     weft_api_batch_line_fini(&line);
 }
 
+static int n_left; /* values before memory runs out */
+
+static void *scarce_malloc(size_t n) {
+    return n_left-- > 0 ? malloc(n) : NULL;
+}
+
+/* It would end a batch, or a line, that is fair. Where a string has no room jansson itself says that it is none. */
+static void without_memory_no_line_is_at_fault(void **state) {
+    (void)state;
+    struct weft_api_batch_line line;
+    struct weft_api_batch_fault fault;
+    static const char text[] =
+        "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\","
+        "\"body\":{\"prompt\":[1,2,3]}}";
+    json_malloc_t old_malloc;
+    json_free_t old_free;
+    bool is_fair = false;
+    int n_memory = 0;
+    json_get_alloc_funcs(&old_malloc, &old_free);
+    for (int n = 0; n < 100 && !is_fair; n++) {
+        n_left = n;
+        json_set_alloc_funcs(scarce_malloc, free);
+        is_fair = weft_api_batch_line_read(STR(text), NULL, &line, &fault);
+        json_set_alloc_funcs(old_malloc, old_free);
+        n_memory += !is_fair && fault.is_memory;
+        assert_true(is_fair || fault.is_memory || strcmp(fault.code, "invalid_json_line") == 0);
+        weft_api_batch_line_fini(&line);
+    }
+    assert_true(is_fair && n_memory > 10);
+}
+
 static void a_bad_line_has_a_code(void **state) {
     (void)state;
     static const struct {
@@ -206,6 +237,7 @@ static void a_bad_line_has_a_code(void **state) {
         struct weft_api_batch_fault fault;
         assert_false(weft_api_batch_line_read(STR(bad[i].text), "/v1/completions", &line, &fault));
         assert_string_equal(fault.code, bad[i].code);
+        assert_false(fault.is_memory);
         weft_api_batch_line_fini(&line);
     }
 }
@@ -321,6 +353,7 @@ int main(void) {
         cmocka_unit_test(what_is_over_stays_so),
         cmocka_unit_test(a_line_is_read),
         cmocka_unit_test(a_line_that_was_read_holds_two_texts_and_no_tree),
+        cmocka_unit_test(without_memory_no_line_is_at_fault),
         cmocka_unit_test(a_bad_line_has_a_code),
         cmocka_unit_test(lines_are_told_apart),
         cmocka_unit_test(an_answer_tells_which_line_it_is_to),

@@ -23,6 +23,16 @@ static void errors_have_openai_s_shape(void **state) {
     weft_buf_fini(&out);
 }
 
+static void memory_that_ran_out_is_told_from_other_failures(void **state) {
+    (void)state;
+    struct weft_api_error memory = {0}, grammar = {0}, bad = {0};
+    weft_api_error_set(&memory, 500, NULL, NULL, "out of memory");
+    weft_api_error_set(&grammar, 500, NULL, "grammar_failed", "no");
+    weft_api_error_set(&bad, 400, "n", NULL, "bad");
+    assert_true(weft_api_error_is_memory(&memory));
+    assert_false(weft_api_error_is_memory(&grammar) || weft_api_error_is_memory(&bad));
+}
+
 static void expect_quoted(const char *bytes, size_t len, const char *want) {
     char out[16];
     weft_api_quote(bytes, len, out, sizeof out);
@@ -97,6 +107,7 @@ static void errors_of_messages_have_anthropic_s_shape(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(errors_have_openai_s_shape),
+        cmocka_unit_test(memory_that_ran_out_is_told_from_other_failures),
         cmocka_unit_test(what_somebody_sent_is_quoted_whole_or_cut_between_characters),
         cmocka_unit_test(errors_below_api_have_ollama_s_shape),
         cmocka_unit_test(errors_of_messages_have_anthropic_s_shape),

@@ -63,7 +63,8 @@ static weft_err check_line(struct checking *c, struct weft_str text, uint64_t at
                            struct weft_errmsg *why) {
     struct batch_run *run = c->run;
     struct weft_api_batch_line line;
-    struct weft_api_batch_fault fault = {"invalid_json_line", NULL, "this line is too long"};
+    struct weft_api_batch_fault fault = {"invalid_json_line", NULL, "this line is too long", false};
+    weft_err err = WEFT_OK;
     if (!grow(c)) return weft_err_set(why, WEFT_E_NOMEM, "no memory for the lines of a batch");
     uint32_t idx = run->n_places++;
     run->places[idx] = (struct line_place){.at = at, .n_bytes = (uint32_t)text.len};
@@ -74,10 +75,12 @@ static weft_err check_line(struct checking *c, struct weft_str text, uint64_t at
     }
     if (weft_api_batch_line_read(text, endpoint_of(run), &line, &fault))
         run->names[idx].name = weft_digest_of("custom_id", line.custom_id.data, line.custom_id.len);
+    else if (fault.is_memory)
+        err = weft_err_set(why, WEFT_E_NOMEM, "no memory for a line of %zu bytes", text.len);
     else
         add_fault(c, &fault, &run->names[idx]);
     weft_api_batch_line_fini(&line);
-    return WEFT_OK;
+    return err;
 }
 
 static weft_err check_lines(struct checking *c, FILE *in, struct weft_errmsg *why) {
@@ -90,7 +93,7 @@ static weft_err check_lines(struct checking *c, FILE *in, struct weft_errmsg *wh
         struct weft_str rest = {text, (size_t)n}, line;
         c->line++;
         if (c->run->n_places >= c->run->n_lines_max) {
-            struct weft_api_batch_fault fault = {"too_many_requests", NULL, ""};
+            struct weft_api_batch_fault fault = {"too_many_requests", NULL, "", false};
             (void)snprintf(fault.message, sizeof fault.message, "a batch has at most %u requests",
                            c->run->n_lines_max);
             add_fault(c, &fault, NULL);
@@ -107,11 +110,12 @@ static weft_err check_lines(struct checking *c, FILE *in, struct weft_errmsg *wh
 /* The second of two is at fault. */
 static void check_names(struct checking *c) {
     const struct weft_api_batch_fault fault = {"duplicate_custom_id", "custom_id",
-                                               "an earlier line has the same 'custom_id'"};
+                                               "an earlier line has the same 'custom_id'", false};
     struct line_name *names = c->run->names;
     uint32_t n = c->run->n_places;
     if (n == 0) {
-        const struct weft_api_batch_fault empty = {"empty_file", NULL, "the file has no requests"};
+        const struct weft_api_batch_fault empty = {"empty_file", NULL, "the file has no requests",
+                                                   false};
         if (c->run->n_faults == 0) add_fault(c, &empty, NULL);
         return;
     }
@@ -267,6 +271,8 @@ static weft_err read_line(struct batch_run *run, struct batch_item *item, struct
         item->is_fair = weft_api_batch_line_read((struct weft_str){text, place->n_bytes},
                                                  endpoint_of(run), &item->line, &item->fault);
     free(text);
+    if (!err && !item->is_fair && item->fault.is_memory)
+        err = weft_err_set(why, WEFT_E_NOMEM, "no memory for a line of %u bytes", place->n_bytes);
     return err;
 }
 

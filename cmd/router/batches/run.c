@@ -15,7 +15,8 @@
 
 #define AGAIN_MS 5000 /* after the disk said no */
 #define PENDING_BYTES_MAX                                                                          \
-    (4u << 20) /* of answers that wait for the disk: no more lines are asked then */
+    (4u << 20)          /* of answers that wait for the disk: no more lines are asked then */
+#define FAILURES_MAX 20 /* of one line, for want of memory; then it is too large for this machine */
 #define ANSWER_BYTES_MAX (256u << 20) /* of one line */
 #define LINE_BESIDE_BYTES 65536       /* of a line, around its body */
 
@@ -95,11 +96,21 @@ static void answer(struct batch_item *item, int status, const struct weft_buf *b
     drop_item(item);
 }
 
+/* How long to wait before it is asked again; 0: that is its answer. */
+static uint32_t wait_of(struct batch_item *item, const struct weft_api_error *error) {
+    uint8_t *n_failures = &item->run->places[item->idx].n_failures;
+    if (error->retry_after_ms || !weft_api_error_is_memory(error)) return error->retry_after_ms;
+    if (*n_failures == FAILURES_MAX) return 0;
+    ++*n_failures;
+    return AGAIN_MS;
+}
+
 static void tell_error(struct batch_item *item, const struct weft_api_error *error) {
     struct weft_buf body;
     struct weft_str path = item->line.url; /* errors look as this one's do */
-    if (error->retry_after_ms) {
-        put_back(item, error->retry_after_ms);
+    uint32_t wait_ms = wait_of(item, error);
+    if (wait_ms) {
+        put_back(item, wait_ms);
         return;
     }
     weft_buf_init(&body, ANSWER_BYTES_MAX);

@@ -27,7 +27,8 @@ enum run_phase { RUN_OPENING, RUN_ON, RUN_CLOSING };
 struct line_place {
     uint64_t at;
     uint32_t n_bytes;
-    bool is_taken; /* it has an answer, or is under way */
+    uint8_t n_failures; /* for want of memory */
+    bool is_taken;      /* it has an answer, or is under way */
 };
 
 struct line_name {           /* to find two of one name, or the line that an answer is to */

@@ -120,6 +120,7 @@ struct weft_api_batch_fault {
     const char *code; /* static */
     const char *param;
     char message[200];
+    bool is_memory; /* which ran out: nobody knows whether there is a fault */
 };
 
 /* `endpoint`: the only one that it may ask; NULL: any that batches may. False: `fault` says why; `line` needs

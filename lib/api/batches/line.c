@@ -38,7 +38,14 @@ static bool fail(struct weft_api_batch_fault *fault, const char *code, const cha
                  const char *text) {
     fault->code = code;
     fault->param = param;
+    fault->is_memory = false;
     (void)snprintf(fault->message, sizeof fault->message, "%s", text);
+    return false;
+}
+
+static bool fail_for_memory(struct weft_api_batch_fault *fault) {
+    (void)fail(fault, "server_error", NULL, "out of memory");
+    fault->is_memory = true;
     return false;
 }
 
@@ -55,7 +62,7 @@ static bool read_body(json_t *body, struct weft_api_batch_line *line,
     if (json_is_true(json_object_get(body, "stream")))
         return fail(fault, "invalid_request", "body.stream", "the answer to a line is no stream");
     line->body = json_dumps(body, JSON_COMPACT | JSON_REAL_PRECISION(17));
-    if (!line->body) return fail(fault, "server_error", NULL, "out of memory");
+    if (!line->body) return fail_for_memory(fault);
     line->n_body = strlen(line->body);
     return true;
 }
@@ -67,7 +74,7 @@ static bool read_name(const json_t *o, struct weft_api_batch_line *line,
         return fail(fault, "missing_required_parameter", "custom_id",
                     "'custom_id' must be a text of at most 512 bytes");
     line->name = malloc(name.len + 1);
-    if (!line->name) return fail(fault, "server_error", NULL, "out of memory");
+    if (!line->name) return fail_for_memory(fault);
     memcpy(line->name, name.data, name.len);
     line->custom_id = (struct weft_str){line->name, name.len};
     return true;
@@ -94,10 +101,12 @@ bool weft_api_batch_line_read(struct weft_str text, const char *endpoint,
                               struct weft_api_batch_line *line,
                               struct weft_api_batch_fault *fault) {
     memset(line, 0, sizeof *line);
-    json_error_t where;
+    json_error_t where = {.line = 0};
     json_t *o = NULL;
-    if (weft_json_within(text.data, text.len, VALUES_MAX, DEPTH_MAX))
-        o = json_loadb(text.data, text.len, JSON_ALLOW_NUL, &where);
+    bool is_read = weft_json_within(text.data, text.len, VALUES_MAX, DEPTH_MAX);
+    if (is_read) o = json_loadb(text.data, text.len, JSON_ALLOW_NUL, &where);
+    if (is_read && !o && !where.text[0])
+        return fail_for_memory(fault); /* no other reason has no text */
     bool is_fair = read_object(o, endpoint, line, fault);
     json_decref(o);
     return is_fair;
