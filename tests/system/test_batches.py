@@ -163,6 +163,18 @@ def replace_in_between():
             assert n_new <= N_LINES - 5, n_new
 
 
+def test_answers_that_take_many_turns_to_write_are_whole():
+    lines = [line(i, max_tokens=40, ignore_eos=True, n=16, logprobs=20) for i in range(3)]
+    with tempfile.TemporaryDirectory() as folder, Server("--batch-store", folder) as server:
+        batch = ended(server, begin(server, lines))
+        output = content(server, batch["output_file_id"])
+        assert server.get(f"/v1/files/{batch['output_file_id']}").json["bytes"] > 6 << 16, batch
+        assert sorted(one["custom_id"] for one in output) == sorted(one["custom_id"] for one in lines)
+        plain = server.complete(**lines[0]["body"])
+        answer = next(one for one in output if one["custom_id"] == lines[0]["custom_id"])
+        assert answer["response"]["body"]["choices"] == plain["choices"]
+
+
 def test_lists_are_told_in_pages_and_to_their_owner_alone():
     with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys, tempfile.TemporaryDirectory() as folder:
         keys.write("key-one name=one\nkey-two name=two\n")

@@ -17,8 +17,11 @@
 #define PENDING_BYTES_MAX                                                                          \
     (4u << 20)          /* of answers that wait for the disk: no more lines are asked then */
 #define FAILURES_MAX 20 /* of one line, for want of memory; then it is too large for this machine */
-#define ANSWER_BYTES_MAX (256u << 20) /* of one line */
-#define LINE_BESIDE_BYTES 65536       /* of a line, around its body */
+#define BODY_BYTES_MAX (256u << 20) /* of one line's answer; around it: */
+#define ANSWER_BYTES_MAX (BODY_BYTES_MAX + LINE_BESIDE_BYTES)
+#define ANSWERS_BYTES_MAX                                                                          \
+    (PENDING_BYTES_MAX + ANSWER_BYTES_MAX) /* up to the one with that it was enough */
+#define LINE_BESIDE_BYTES 65536            /* of a line, around its body */
 
 struct batch_run *wefti_batch_run_next(const struct batch_run *run) {
     return TAILQ_NEXT(run, entry);
@@ -52,6 +55,7 @@ static void drop_item(struct batch_item *item) {
     run->n_items--;
     all->n_items--;
     weft_api_batch_line_fini(&item->line);
+    weft_buf_fini(&item->body);
     weft_api_release(&all->server->api, item->n_held);
     free(item);
 }
@@ -74,7 +78,8 @@ static void drop_items(struct batch_run *run) {
     }
 }
 
-static void answer(struct batch_item *item, int status, const struct weft_buf *body) {
+/* False: there is no memory for it. */
+static bool answer(struct batch_item *item, int status, const struct weft_buf *body) {
     struct batch_run *run = item->run;
     int which = status == 200 ? ANSWERS_OUTPUT : ANSWERS_ERROR;
     struct weft_buf *out = &run->pending[which];
@@ -86,14 +91,14 @@ static void answer(struct batch_item *item, int status, const struct weft_buf *b
                                                .request_id = item->id,
                                                .body = {body->data, body->len}};
     if (!body->failed) weft_api_batch_write_answer(&line, out);
-    if (body->failed || out->failed) { /* no memory: once more, when there may be some */
+    if (body->failed || out->failed) {
         out->len = before;
         out->failed = false;
-        put_back(item, AGAIN_MS);
-        return;
+        return false;
     }
     run->n_pending[which]++;
     drop_item(item);
+    return true;
 }
 
 /* How long to wait before it is asked again; 0: that is its answer. */
@@ -113,20 +118,49 @@ static void tell_error(struct batch_item *item, const struct weft_api_error *err
         put_back(item, wait_ms);
         return;
     }
-    weft_buf_init(&body, ANSWER_BYTES_MAX);
+    weft_buf_init(&body, BODY_BYTES_MAX);
     weft_api_error_write(error, item->id, path.data ? path.data : "", path.len, &body);
-    answer(item, error->status, &body);
+    if (!answer(item, error->status, &body)) put_back(item, AGAIN_MS);
     weft_buf_fini(&body);
 }
 
+static void make_ready(struct batch_item *item) {
+    WEFT_ASSERT(!item->is_ready);
+    item->is_ready = true;
+    TAILQ_INSERT_TAIL(&item->run->all->ready, item, ready_entry);
+}
+
+/* One piece of it; true: it has more. */
+static bool render_more(struct batch_item *item) {
+    struct weft_buf *body = &item->body;
+    return weft_api_render_body(item->call, body, WEFT_OUT_BYTES) != WEFT_API_RENDER_DONE &&
+           !body->failed;
+}
+
+/* An answer that cannot be held has no room here, or never will have any. */
+static void tell_why_not(struct batch_item *item) {
+    struct weft_api_error error = {0};
+    if (item->body.len > BODY_BYTES_MAX / 2)
+        weft_api_error_set(&error, 500, NULL, "answer_too_large",
+                           "the answer is larger than %u bytes, or than the memory that is left",
+                           BODY_BYTES_MAX);
+    else
+        weft_api_error_set(&error, 500, NULL, NULL, "out of memory");
+    tell_error(item, &error);
+}
+
 static void tell_body(struct batch_item *item) {
-    struct weft_buf body;
-    weft_buf_init(&body, ANSWER_BYTES_MAX);
-    while (weft_api_render_body(item->call, &body, WEFT_OUT_BYTES) != WEFT_API_RENDER_DONE &&
-           !body.failed) {
+    if (render_more(
+            item)) { /* streams are waiting for theirs, and this one's memory for its end: first, next time */
+        item->is_ready = true;
+        TAILQ_INSERT_HEAD(&item->run->all->ready, item, ready_entry);
+    } else if (!answer(item, 200, &item->body)) {
+        tell_why_not(item);
     }
-    answer(item, 200, &body);
-    weft_buf_fini(&body);
+}
+
+static bool has_many_answers(const struct batch_run *run) {
+    return run->pending[0].len + run->pending[1].len > PENDING_BYTES_MAX;
 }
 
 void wefti_batch_item_tell(struct batch_item *item) {
@@ -134,25 +168,30 @@ void wefti_batch_item_tell(struct batch_item *item) {
     WEFT_ASSERT(item->is_ready && item->call);
     TAILQ_REMOVE(&run->all->ready, item, ready_entry);
     item->is_ready = false;
-    switch (weft_api_call_state(item->call)) {
-    case WEFT_API_CALL_PREPARING:
-    case WEFT_API_CALL_WAITING:
-    case WEFT_API_CALL_RUNNING:
-        return;
-    case WEFT_API_CALL_FAILED:
+    enum weft_api_call_state state = weft_api_call_state(item->call);
+    bool has_ended = state == WEFT_API_CALL_FAILED || state == WEFT_API_CALL_DONE;
+    item->waits = has_ended && has_many_answers(run);
+    if (!has_ended || item->waits) return;
+    if (state == WEFT_API_CALL_FAILED)
         tell_error(item, weft_api_call_error(item->call));
-        break;
-    case WEFT_API_CALL_DONE:
+    else
         tell_body(item);
-    }
     wefti_batch_run_pump(run);
+}
+
+/* Those whose answers had to wait for others'. */
+static void go_on(struct batch_run *run) {
+    struct batch_item *item;
+    TAILQ_FOREACH(item, &run->items, entry) {
+        if (!item->waits) continue;
+        item->waits = false;
+        make_ready(item);
+    }
 }
 
 static void on_wake(weft_api_call *call) {
     struct batch_item *item = weft_api_call_owner(call);
-    if (item->is_ready) return;
-    item->is_ready = true;
-    TAILQ_INSERT_TAIL(&item->run->all->ready, item, ready_entry);
+    if (!item->is_ready && !item->waits) make_ready(item);
 }
 
 /* A line's body becomes a call's. False: there is no room for it now. */
@@ -213,7 +252,7 @@ static bool may_ask(const struct batch_run *run) {
     if (all->state != BATCHES_OPEN || api->is_leaving || api->draining || api->is_replaced)
         return false;
     if (run->job && !all->server->was_ready) return false; /* its adapters are still loaded */
-    if (run->pending[0].len + run->pending[1].len > PENDING_BYTES_MAX) return false;
+    if (has_many_answers(run)) return false;
     return !weft_api_why_not(api, weft_now_ms());
 }
 
@@ -255,6 +294,7 @@ static struct batch_item *new_item(struct batch_run *run, uint32_t idx) {
     if (!item) return NULL;
     item->run = run;
     item->idx = idx;
+    weft_buf_init(&item->body, BODY_BYTES_MAX);
     TAILQ_INSERT_TAIL(&run->items, item, entry);
     run->n_items++;
     run->all->n_items++;
@@ -368,11 +408,12 @@ static void write_answers(struct batch_run *run, uint64_t now_ms) {
         if (write->bytes[i].len == 0 && run->pending[i].len > 0) {
             write->bytes[i] = run->pending[i];
             write->n[i] = run->n_pending[i];
-            weft_buf_init(&run->pending[i], ANSWER_BYTES_MAX);
+            weft_buf_init(&run->pending[i], ANSWERS_BYTES_MAX);
             run->n_pending[i] = 0;
         }
         n += write->bytes[i].len;
     }
+    go_on(run);
     run->lacks_room = all->store.bytes + n > all->store.bytes_max;
     if (run->lacks_room) {
         run->wait_until_ms = now_ms + AGAIN_MS;
@@ -541,8 +582,8 @@ static void begin_run(struct batches *all, struct stored_batch *stored) {
     TAILQ_INIT(&run->items);
     for (int i = 0; i < N_ANSWERS; i++) {
         run->fds[i] = -1;
-        weft_buf_init(&run->pending[i], ANSWER_BYTES_MAX);
-        weft_buf_init(&run->write.bytes[i], ANSWER_BYTES_MAX);
+        weft_buf_init(&run->pending[i], ANSWERS_BYTES_MAX);
+        weft_buf_init(&run->write.bytes[i], ANSWERS_BYTES_MAX);
     }
     stored->run = run;
     TAILQ_INSERT_TAIL(&all->runs, run, entry);

@@ -41,12 +41,14 @@ struct batch_item { /* a line that is under way */
     struct batch_run *run;
     uint32_t idx;
     bool is_ready;
+    bool waits;      /* it would be ready, but too many answers are not written yet */
     uint64_t n_held; /* for its text, of the budget for bodies, until its call holds its own */
     struct weft_api_batch_line line;
     bool is_fair; /* else: */
     struct weft_api_batch_fault fault;
     weft_api_call *call;
-    char id[64]; /* of its request */
+    struct weft_buf body; /* of its answer, as far as it is rendered */
+    char id[64];          /* of its request */
 };
 
 struct run_read {       /* lines being read */
