@@ -82,11 +82,18 @@ void wefti_api_unpark(weft_api_call *call) {
 
 /* ------------------------------------------------------------------------------ the background --- */
 
+/* Twice as many prompts as all workers compute at once, as far as schedulers take so many. */
+static uint64_t background_max(const struct weft_api_state *api) {
+    const struct weft_msg_snapshot *snapshot = &api->upstream.snapshot;
+    const struct weft_model_info *model = &snapshot->model;
+    uint64_t n_of_one = 2 * weft_min_u32(model->max_seqs, model->max_batched_tokens);
+    uint64_t n_of_all = n_of_one * weft_max_u32(snapshot->n_workers_serving, 1);
+    return weft_max_u64(n_of_one, weft_min_u64(n_of_all, api->limits.max_prompts));
+}
+
 static bool has_room(const struct weft_api_state *api, const weft_api_call *call) {
-    const struct weft_model_info *model = &api->upstream.snapshot.model;
-    uint64_t n_running = weft_min_u32(model->max_seqs, model->max_batched_tokens);
     uint64_t n_open = api->n_background_jobs;
-    return n_open == 0 || n_open + call->params.n_prompts <= 2 * n_running;
+    return n_open == 0 || n_open + call->params.n_prompts <= background_max(api);
 }
 
 bool wefti_api_must_line_up(const weft_api_call *call) {
