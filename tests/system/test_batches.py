@@ -175,6 +175,16 @@ def test_answers_that_take_many_turns_to_write_are_whole():
         assert answer["response"]["body"]["choices"] == plain["choices"]
 
 
+def test_others_go_first_while_a_large_file_is_checked():
+    lines = [{**line(i, logit_bias=[0] * 200000), "method": "GET"} for i in range(12)]
+    with tempfile.TemporaryDirectory() as folder, Server("--batch-store", folder) as server:
+        batch = begin(server, lines)
+        reply = upload(server, b"x")
+        assert server.get(f"/v1/files/{reply.json['id']}/content").body == b"x"
+        assert look(server, batch)["status"] == "validating"
+        assert len(ended(server, batch, "failed")["errors"]["data"]) == 12
+
+
 def test_lists_are_told_in_pages_and_to_their_owner_alone():
     with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys, tempfile.TemporaryDirectory() as folder:
         keys.write("key-one name=one\nkey-two name=two\n")

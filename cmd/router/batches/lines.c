@@ -13,7 +13,8 @@
 #include "codec/digest.h"
 
 #define FAULTS_BYTES_MAX (32u << 10)
-#define EXPIRED_BYTES 65536 /* of answers that are written at a time */
+#define CHECKED_BYTES (1u << 20) /* of lines, at a time: some 20 ms */
+#define EXPIRED_BYTES 65536      /* of answers that are written at a time */
 
 static struct batch_run *run_of(struct batch_op *op) {
     _Static_assert(offsetof(struct batch_run, op) == 0, "one address for both");
@@ -22,10 +23,14 @@ static struct batch_run *run_of(struct batch_op *op) {
 
 /* ------------------------------------------------------------------------------ checking lines --- */
 
-struct checking {
+struct checking { /* the input, up to where it was read */
     struct batch_run *run;
+    FILE *in;
+    struct weft_buf text; /* of a line: what is longer than any may be is not kept */
+    uint64_t at;
     uint32_t cap, line; /* of the file */
     struct weft_buf faults;
+    bool is_whole;
 };
 
 /* `of`: NULL: of none. Those of a job are told at once: nobody asks for them later. */
@@ -83,27 +88,49 @@ static weft_err check_line(struct checking *c, struct weft_str text, uint64_t at
     return err;
 }
 
-static weft_err check_lines(struct checking *c, FILE *in, struct weft_errmsg *why) {
-    char *text = NULL;
-    size_t cap = 0;
-    uint64_t at = 0;
-    ssize_t n;
-    weft_err err = WEFT_OK;
-    while (!err && (n = getline(&text, &cap, in)) > 0) {
-        struct weft_str rest = {text, (size_t)n}, line;
-        c->line++;
-        if (c->run->n_places >= c->run->n_lines_max) {
-            struct weft_api_batch_fault fault = {"too_many_requests", NULL, "", false};
-            (void)snprintf(fault.message, sizeof fault.message, "a batch has at most %u requests",
-                           c->run->n_lines_max);
-            add_fault(c, &fault, NULL);
-            break;
-        }
-        if (weft_api_batch_next_line(&rest, &line)) err = check_line(c, line, at, why);
-        at += (uint64_t)n;
+/* Reads a line with its end; returns its bytes, of which more than fit a request are not kept. 0: there is none. */
+static size_t next_line(struct checking *c) {
+    size_t n = 0, n_most = c->run->line_bytes_max + 2;
+    int byte;
+    weft_buf_clear(&c->text);
+    while ((byte = getc_unlocked(c->in)) != EOF) {
+        if (n++ < n_most) weft_buf_add_char(&c->text, (char)byte);
+        if (byte == '\n') break;
     }
-    if (!err && ferror(in)) err = weft_err_set(why, WEFT_E_IO, "cannot read the input file");
-    free(text);
+    return n;
+}
+
+static weft_err check_next_line(struct checking *c, size_t n, struct weft_errmsg *why) {
+    struct weft_str rest = {c->text.data, c->text.len}, line;
+    weft_err err = WEFT_OK;
+    if (c->text.failed) return weft_err_set(why, WEFT_E_NOMEM, "no memory for a line of a batch");
+    c->line++;
+    if (c->run->n_places >= c->run->n_lines_max) {
+        struct weft_api_batch_fault fault = {"too_many_requests", NULL, "", false};
+        (void)snprintf(fault.message, sizeof fault.message, "a batch has at most %u requests",
+                       c->run->n_lines_max);
+        add_fault(c, &fault, NULL);
+        c->is_whole = true;
+        return WEFT_OK;
+    }
+    if (weft_api_batch_next_line(&rest, &line)) err = check_line(c, line, c->at, why);
+    c->at += n;
+    return err;
+}
+
+/* Some of them; others wait for this thread, too. */
+static weft_err check_lines(struct checking *c, struct weft_errmsg *why) {
+    uint64_t until = c->at + CHECKED_BYTES;
+    weft_err err = WEFT_OK;
+    while (!err && !c->is_whole && c->at < until) {
+        size_t n = next_line(c);
+        if (n > 0)
+            err = check_next_line(c, n, why);
+        else if (ferror(c->in))
+            err = weft_err_set(why, WEFT_E_IO, "cannot read the input file");
+        else
+            c->is_whole = true;
+    }
     return err;
 }
 
@@ -127,30 +154,43 @@ static void check_names(struct checking *c) {
     }
 }
 
-static weft_err check_input(struct batch_run *run, struct weft_errmsg *why) {
-    struct checking c = {.run = run};
-    weft_err err = WEFT_E_NOMEM;
-    weft_buf_init(&c.faults, FAULTS_BYTES_MAX);
-    int fd = fcntl(run->input_fd, F_DUPFD_CLOEXEC, 0);
+static weft_err begin_checking(struct batch_run *run, struct weft_errmsg *why) {
+    struct checking *c = calloc(1, sizeof *c);
+    int fd = c ? fcntl(run->input_fd, F_DUPFD_CLOEXEC, 0) : -1;
     FILE *in = fd >= 0 ? fdopen(fd, "r") : NULL;
     if (!in) {
         if (fd >= 0) (void)close(fd);
-        return weft_err_set(why, err, "no memory to read a batch");
+        free(c);
+        return weft_err_set(why, WEFT_E_NOMEM, "no memory to read a batch");
     }
     rewind(in); /* a job's descriptor is where an earlier router left it */
-    err = check_lines(&c, in, why);
-    (void)fclose(in);
-    if (!err) check_names(&c);
-    if (!err && run->n_faults > 0) {
-        struct weft_buf list;
-        weft_buf_init(&list, FAULTS_BYTES_MAX + 2);
-        weft_buf_printf(&list, "[%s]", weft_buf_cstr(&c.faults));
-        run->faults = list.failed ? NULL : strdup(weft_buf_cstr(&list));
-        weft_buf_fini(&list);
-        if (!run->faults) err = WEFT_E_NOMEM;
-    }
-    weft_buf_fini(&c.faults);
-    return err;
+    c->run = run;
+    c->in = in;
+    weft_buf_init(&c->text, run->line_bytes_max + 2);
+    weft_buf_init(&c->faults, FAULTS_BYTES_MAX);
+    run->checking = c;
+    return WEFT_OK;
+}
+
+static void end_checking(struct batch_run *run) {
+    struct checking *c = run->checking;
+    if (!c) return;
+    (void)fclose(c->in);
+    weft_buf_fini(&c->text);
+    weft_buf_fini(&c->faults);
+    free(c);
+    run->checking = NULL;
+}
+
+static weft_err list_faults(struct batch_run *run, struct weft_errmsg *why) {
+    struct weft_buf list;
+    check_names(run->checking);
+    if (run->n_faults == 0) return WEFT_OK;
+    weft_buf_init(&list, FAULTS_BYTES_MAX + 2);
+    weft_buf_printf(&list, "[%s]", weft_buf_cstr(&run->checking->faults));
+    run->faults = list.failed ? NULL : strdup(weft_buf_cstr(&list));
+    weft_buf_fini(&list);
+    return run->faults ? WEFT_OK : weft_err_set(why, WEFT_E_NOMEM, "no memory for a batch");
 }
 
 /* --------------------------------------------------------------------------- what is there already --- */
@@ -199,6 +239,7 @@ static weft_err open_answers(struct batch_run *run, struct weft_errmsg *why) {
 }
 
 void wefti_batch_run_forget(struct batch_run *run) {
+    end_checking(run);
     if (run->input_fd >= 0) (void)close(run->input_fd);
     run->input_fd = -1;
     for (int i = 0; i < N_ANSWERS; i++) {
@@ -230,30 +271,39 @@ static weft_err open_input(struct batch_run *run, struct weft_errmsg *why) {
         wefti_batch_path(run->folder, BATCH_PATH_BYTES, run->batch.input, path);
         run->input_fd = open(path, O_RDONLY | O_CLOEXEC);
     }
-    if (run->input_fd >= 0) return check_input(run, why);
+    if (run->input_fd >= 0) return begin_checking(run, why);
     if (errno != ENOENT) return wefti_disk_err("cannot open", path, why);
     run->faults = strdup("[{\"code\":\"file_not_found\",\"line\":null,\"message\":\"the input "
                          "file is gone\",\"param\":\"input_file_id\"}]");
     return run->faults ? WEFT_OK : weft_err_set(why, WEFT_E_NOMEM, "no memory for a batch");
 }
 
-void wefti_batch_open_in_thread(struct batch_op *op) {
-    struct batch_run *run = run_of(op);
+/* The lines are checked: what is answered already, and what becomes of the batch. */
+static weft_err end_opening(struct batch_run *run, struct weft_errmsg *why) {
     struct weft_api_batch *batch = &run->batch;
-    op->err = open_input(run, &op->why);
-    if (!op->err && !run->faults) op->err = open_answers(run, &op->why);
+    weft_err err = run->checking ? list_faults(run, why) : WEFT_OK;
+    end_checking(run);
+    if (!err && !run->faults) err = open_answers(run, why);
     free(run->names);
     run->names = NULL;
-    if (!op->err) {
-        batch->n_total = run->n_places;
-        batch->errors = run->faults;
-        if (run->faults)
-            weft_api_batch_enter(batch, WEFT_API_BATCH_FAILED, run->now_s);
-        else if (batch->status == WEFT_API_BATCH_VALIDATING)
-            weft_api_batch_enter(batch, WEFT_API_BATCH_IN_PROGRESS, run->now_s);
-        op->err = keep(run, &op->why);
-        batch->errors = NULL;
-    }
+    if (err) return err;
+    batch->n_total = run->n_places;
+    batch->errors = run->faults;
+    if (run->faults)
+        weft_api_batch_enter(batch, WEFT_API_BATCH_FAILED, run->now_s);
+    else if (batch->status == WEFT_API_BATCH_VALIDATING)
+        weft_api_batch_enter(batch, WEFT_API_BATCH_IN_PROGRESS, run->now_s);
+    err = keep(run, why);
+    batch->errors = NULL;
+    return err;
+}
+
+void wefti_batch_open_in_thread(struct batch_op *op) {
+    struct batch_run *run = run_of(op);
+    if (!run->checking) op->err = open_input(run, &op->why);
+    if (!op->err && run->checking) op->err = check_lines(run->checking, &op->why);
+    bool has_more = run->checking && !run->checking->is_whole;
+    if (!op->err && !has_more) op->err = end_opening(run, &op->why);
     if (op->err) wefti_batch_run_forget(run);
 }
 

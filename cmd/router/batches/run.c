@@ -507,7 +507,16 @@ static void after_open(struct batch_op *op) {
     struct batch_run *run = (struct batch_run *)op;
     struct batches *all = run->all;
     struct weft_api_batch *batch = &run->stored->batch;
+    if (run->checking && all->state == BATCHES_OPEN) { /* whatever has come meanwhile goes first */
+        wefti_batch_io_add(&all->io, &run->op);
+        return;
+    }
     run->phase = RUN_ON;
+    if (run->checking) { /* it is to leave */
+        wefti_batch_run_forget(run);
+        run->is_lost = true;
+        return;
+    }
     if (op->err) {
         complain_of_room(all, op->why.text);
         run->is_lost = true;

@@ -1,6 +1,6 @@
 /* run — a batch that is being computed; what its threads (lines.c) and the loop (run.c) share.
  *
- * Phases   OPENING: a thread reads and checks the input, and what is answered already. ON: lines are asked and
+ * Phases   OPENING: a thread reads and checks the input, some of its lines at a time, and what is answered already. ON: lines are asked and
  *          answers written. CLOSING: a thread ends the files and the batch.
  * Threads  While `op` is out everything but the list's entry and `items` belongs to its thread; while `is_reading`
  *          or `is_writing` what the comments say.
@@ -68,6 +68,8 @@ struct run_write {      /* answers being written */
     uint32_t n[N_ANSWERS];
 };
 
+struct checking; /* lines.c */
+
 struct batch_run {
     struct batch_op op; /* first: opening and closing */
     TAILQ_ENTRY(batch_run) entry;
@@ -89,7 +91,8 @@ struct batch_run {
     struct line_place *places;     /* [n_places] */
     uint32_t n_places, next;       /* all below are taken */
     uint32_t n_lines_max, n_faults;
-    struct line_name *names; /* [n_places] in order, while it is opened */
+    struct checking *checking; /* owned: the input is not read to its end yet */
+    struct line_name *names;   /* [n_places] in order, while it is opened */
     TAILQ_HEAD(, batch_item) items;
     uint32_t n_items;
     struct weft_buf pending[N_ANSWERS];
@@ -108,7 +111,7 @@ void wefti_batch_run_forget(struct batch_run *run);
 /* What an answer file is, once it is whole. */
 void wefti_batch_answer_file(const struct batch_run *run, int which, struct weft_api_file *out);
 
-void wefti_batch_open_in_thread(struct batch_op *op);
+void wefti_batch_open_in_thread(struct batch_op *op); /* again while `checking` is there */
 void wefti_batch_close_in_thread(struct batch_op *op);
 void wefti_batch_read_in_thread(struct batch_op *op);
 void wefti_batch_write_in_thread(struct batch_op *op);
