@@ -2,17 +2,18 @@
 """Vectors of texts by weft beside llama-server's --embeddings, in turns, on the same GGUF file.
 
     LLAMA_BIN=DIR bench/embeddings.py [--model FILE.gguf] [--type f16|bf16|f32|q8_0] [--texts 512] [--clients 8] [--each 16]
-                                      [--threads 2] [--rounds 3] [--json FILE]
+                                      [--threads 2] [--rounds 3] [--npm] [--json FILE]
 
 Without --model the file is made first: BERT-base's shape (12 layers, hidden 768, a vocabulary of 30522) with random
 weights. The texts have 16 to 256 tokens, the same for all; --clients clients post them, --each in a request. A
 round times all texts by one server after the other: weft as it is, weft with --dtype q8, llama-server (without LLAMA_BIN
-or --llama-bin there is none). Printed are medians of the rounds, medians of the rounds' ratios, and the least cosine of
+or --llama-bin there is none; with --npm llama.cpp as npm's node-llama-cpp ships it, text by text, in its place). Printed are medians of the rounds, medians of the rounds' ratios, and the least cosine of
 a text's vectors by weft as it is and by each of the others.
 """
 
 import argparse
 import concurrent.futures
+import functools
 import json
 import os
 import statistics
@@ -23,7 +24,7 @@ import time
 import urllib.request
 
 import numpy
-from peer import llama_server, weft_server
+from peer import llama_server, npm_server, weft_server
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 N_VOCAB, N_LAYERS, N_HIDDEN, N_FFN, N_HEADS, N_POSITIONS = 30522, 12, 768, 3072, 12, 512
@@ -158,8 +159,11 @@ def least_cosine(a, b):
 def measure(args, model):
     texts, n_tokens = make_texts(args.texts)
     servers = {"weft": (weft_server, ()), "weft q8": (weft_server, ("--dtype", "q8"))}
-    if args.llama_bin:
-        servers["llama-server"] = (llama_server, ("--embeddings", "--pooling", "mean", "-ub", "2048"))
+    peer = "npm" if args.npm else "llama-server" if args.llama_bin else None
+    if args.npm:
+        servers[peer] = (functools.partial(npm_server, script="llama_embeddings.mjs"), ())
+    elif args.llama_bin:
+        servers[peer] = (llama_server, ("--embeddings", "--pooling", "mean", "-ub", "2048"))
     seconds, vectors = {name: [] for name in servers}, {}
     for _ in range(args.rounds):
         for name, (server, options) in servers.items():
@@ -173,9 +177,9 @@ def measure(args, model):
         cosine = least_cosine(vectors["weft"], vectors[name])
         print(f"{name:<13} {n_tokens / statistics.median(took):7.0f} tokens/s, median of {len(took)}; least cosine {cosine:.5f}")
         result[name] = {"cosine": cosine}
-        if args.llama_bin:
-            result[name]["ratio"] = statistics.median(b / a for a, b in zip(took, seconds["llama-server"]))
-            print(f"{'':<13} {result[name]['ratio']:.2f} x llama-server's rate")
+        if peer:
+            result[name]["ratio"] = statistics.median(b / a for a, b in zip(took, seconds[peer]))
+            print(f"{'':<13} {result[name]['ratio']:.2f} x {peer}'s rate")
     return result
 
 
@@ -188,6 +192,7 @@ def main():
     parser.add_argument("--each", type=int, default=16)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--npm", action="store_true", help="beside npm's node-llama-cpp, which is fetched")
     parser.add_argument("--json")
     parser.add_argument("--bin", default=os.path.join(ROOT, "build/bin"))
     parser.add_argument("--llama-bin", default=os.environ.get("LLAMA_BIN"))

@@ -94,23 +94,23 @@ def llama_server(args, model, threads, n_slots, *options):
 
 
 @contextlib.contextmanager
-def npm_server(args, model, threads, n_slots, *_options):
-    """llama.cpp as an npm package has it."""
+def npm_server(_args, model, threads, n_slots, *_options, script="llama_server.mjs"):
+    """llama.cpp as an npm package has it, behind one of bench/peer's scripts."""
     sys.path.insert(0, os.path.join(ROOT, "tests/system"))
     import npm_packages  # noqa: PLC0415 - only who has no llama-server needs it
     folder = npm_packages.folder("llama", {"node-llama-cpp": "3.22.1"}, 20)
-    shutil.copy(os.path.join(ROOT, "bench/peer/llama_server.mjs"), folder)
+    shutil.copy(os.path.join(ROOT, "bench/peer", script), folder)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    proc = subprocess.Popen(["node", "llama_server.mjs", os.path.abspath(model), str(port), str(n_slots), "1024",
+    proc = subprocess.Popen(["node", script, os.path.abspath(model), str(port), str(n_slots), "1024",
                              str(threads)], cwd=folder, stdout=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"
     try:
         end = time.monotonic() + START_LIMIT_S
         while not is_healthy(url):
             if proc.poll() is not None or time.monotonic() > end:
-                raise SystemExit("bench/peer/llama_server.mjs did not start")
+                raise SystemExit(f"bench/peer/{script} did not start")
             time.sleep(0.1)
         yield url, []
     finally:
