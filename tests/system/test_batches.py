@@ -10,8 +10,9 @@ import tempfile
 import time
 
 import harness
-import test_replace
 from harness import Server
+from test_replace import ended as end_of_replaced
+from test_replace import successor
 
 EMBEDDER = os.path.join(harness.SOURCE_DIR, "tests", "data", "embed", "qwen3-last")
 ENDPOINT = "/v1/completions"
@@ -153,8 +154,8 @@ def replace_in_between():
                                                          check_idle=False) as old:
         batch = begin(old, lines)
         harness.wait_until("some answers", lambda: look(old, batch)["request_counts"]["completed"] >= 5)
-        with test_replace.successor(old, "--batch-store", folder) as new:
-            test_replace.ended(old)
+        with successor(old, "--batch-store", folder) as new:
+            end_of_replaced(old)
             batch = ended(new, batch)
             check_answers(new, batch, lines)
             n_new = new.metrics()['weft_batch_requests_total{status="completed"}']
