@@ -215,6 +215,18 @@ def test_lists_are_told_in_pages_and_to_their_owner_alone():
                 batch["status"] == "completed" for batch in server.get("/v1/batches", one).json["data"]))
 
 
+def test_what_is_not_the_stores_stays():
+    with tempfile.TemporaryDirectory() as folder:
+        os.mkdir(os.path.join(folder, "files"))
+        theirs = ["notes.jsonl", "film.part", "config.new"]
+        for name in [*theirs, "file-0123456789abcdef.part", "file-0123456789abcdef.jsonl"]:
+            with open(os.path.join(folder, "files", name), "w", encoding="utf-8") as file:
+                file.write(name)
+        with Server("--batch-store", folder) as server:
+            harness.wait_until("the store", lambda: server.get("/v1/files").status == 200)
+            assert sorted(os.listdir(os.path.join(folder, "files"))) == sorted(theirs)
+
+
 def test_what_cannot_be_is_refused_with_a_sentence():
     with Server() as server:
         for path in ("/v1/files", "/v1/batches", "/v1/files/file-1"):

@@ -97,6 +97,15 @@ static bool ends_with(const char *name, const char *end) {
     return len > n && strcmp(name + len - n, end) == 0;
 }
 
+/* Whatever else lies there is somebody's, and none of it is removed. */
+static bool is_ours(const char *name) {
+    return strncmp(name, "file-", 5) == 0 || strncmp(name, "batch_", 6) == 0;
+}
+
+static bool is_unfinished(const char *name) {
+    return is_ours(name) && (ends_with(name, ".new") || ends_with(name, ".part"));
+}
+
 /* Reads the object at `path`; NULL: it cannot be, and the log says why. */
 static char *read_object(const char *path, size_t *len_out) {
     struct weft_errmsg why = {""};
@@ -141,7 +150,7 @@ static weft_err load_folder(struct batch_store *store, const char *name, struct 
     const struct dirent *entry;
     while ((entry = readdir(dir))) {
         (void)snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        if (ends_with(entry->d_name, ".new") || ends_with(entry->d_name, ".part")) {
+        if (is_unfinished(entry->d_name)) {
             (void)unlink(path);
         } else if (ends_with(entry->d_name, ".json")) {
             if (is_files && store->n_files < WEFT_BATCH_FILES_MAX) load_file(store, path);
@@ -228,7 +237,8 @@ static void remove_orphans(const struct batch_store *store) {
     while ((entry = readdir(dir))) {
         char id[WEFT_API_STORED_ID_BYTES], what[WEFT_BATCH_PATH_BYTES];
         size_t len = strlen(entry->d_name);
-        if (!ends_with(entry->d_name, ".jsonl") || len - 6 >= sizeof id) continue;
+        if (!is_ours(entry->d_name) || !ends_with(entry->d_name, ".jsonl") || len - 6 >= sizeof id)
+            continue;
         (void)snprintf(id, sizeof id, "%.*s", (int)(len - 6), entry->d_name);
         wefti_batch_path(store->folder, BATCH_PATH_FILE, id, what);
         if (access(what, F_OK) == 0 || is_of_unfinished(store, id)) continue;

@@ -5,7 +5,7 @@
  *          files/ID.json        what it is; written last, so without it there is no such file
  *          batches/ID.json      a batch
  *          A batch's output and error files grow at files/ID.jsonl while it runs, and get their ID.json at its
- *          end. Names ending in .new or .part are not finished: they go when the store is opened.
+ *          end. IDs' names ending in .new or .part are not finished: they go when the store is opened.
  * Crash    Each .json is replaced in whole, each .jsonl only grows; so whatever is killed whenever, what is there is
  *          a state that was.
  * Bounds   Bytes of all files (--batch-store-size), of one (--batch-file-size), their numbers
