@@ -40,7 +40,7 @@ static void touch(weft_lora *lora) {
 
 static void read_as(const uint8_t *bytes, size_t n, const wefti_lora_config *config,
                     enum weft_model_format base_format) {
-    const struct weft_lora_base base = {&params, base_format, WEFT_LORA_RANK_MAX};
+    const struct weft_lora_base base = {&params, base_format, WEFT_LORA_RANK_MAX, 0};
     struct weft_errmsg why = {{0}};
     struct wefti_model_file file;
     weft_lora *lora = NULL;

@@ -142,7 +142,7 @@ static void another_architecture_is_refused(void **state) {
     const char *path = test_source_path("tests/data/lora/gguf/fable-r4-qv.gguf");
     assert_int_equal(weft_model_open(test_source_path(FABLE), &base, &why), WEFT_OK);
     struct weft_model_params params = *weft_model_params(base);
-    const struct weft_lora_base what = {&params, WEFT_MODEL_HF, WEFT_LORA_RANK_MAX};
+    const struct weft_lora_base what = {&params, WEFT_MODEL_HF, WEFT_LORA_RANK_MAX, 0};
     (void)snprintf(params.arch, sizeof params.arch, "gemma2");
     assert_int_equal(weft_lora_open(path, &what, &lora, &why), WEFT_E_UNSUPPORTED);
     assert_non_null(strstr(why.text, "general.architecture is 'llama' and not 'gemma2'"));
@@ -275,6 +275,27 @@ static void a_file_larger_than_any_adapter_is_refused(void **state) {
     changeable_free(&of);
 }
 
+static void a_file_larger_than_the_room_left_is_not_read(void **state) {
+    (void)state;
+    char path[512];
+    weft_model *base;
+    weft_lora *lora;
+    struct changeable of = read_changeable();
+    struct weft_errmsg why;
+    test_dir_write(of.dir, "adapter_config.json", of.text, strlen(of.text));
+    assert_int_equal(weft_model_open(test_source_path(QWEN3), &base, &why), WEFT_OK);
+    struct weft_lora_base what = {weft_model_params(base), WEFT_MODEL_HF, 6, 1};
+    /* Names and settings may have so much: one that is small has to be looked into. */
+    assert_int_equal(weft_lora_open(of.dir, &what, &lora, &why), WEFT_OK);
+    weft_lora_free(lora);
+    (void)snprintf(path, sizeof path, "%s/adapter_model.safetensors", of.dir);
+    assert_int_equal(truncate(path, (32 << 20) + 5), 0);
+    assert_int_equal(weft_lora_open(of.dir, &what, &lora, &why), WEFT_E_FULL);
+    assert_non_null(strstr(why.text, "more than --max-lora-memory leaves room for"));
+    weft_model_free(base);
+    changeable_free(&of);
+}
+
 /* All values of a file of F32: its header stays. */
 static void fill_with(const struct changeable *of, uint32_t bits) {
     char *tensors = NULL;
@@ -324,7 +345,7 @@ static void a_rank_over_the_limit_is_refused(void **state) {
     weft_lora *lora;
     struct weft_errmsg why;
     assert_int_equal(weft_model_open(test_source_path(QWEN3), &base, &why), WEFT_OK);
-    const struct weft_lora_base what = {weft_model_params(base), WEFT_MODEL_HF, 5};
+    const struct weft_lora_base what = {weft_model_params(base), WEFT_MODEL_HF, 5, 0};
     assert_int_equal(
         weft_lora_open(test_source_path("tests/data/lora/qwen3-r6"), &what, &lora, &why),
         WEFT_E_TOOBIG);
@@ -344,6 +365,7 @@ int main(void) {
         cmocka_unit_test(matching_is_bounded_for_all_expressions_together),
         cmocka_unit_test(an_adapter_outlives_its_file),
         cmocka_unit_test(a_file_larger_than_any_adapter_is_refused),
+        cmocka_unit_test(a_file_larger_than_the_room_left_is_not_read),
         cmocka_unit_test(values_nobody_can_compute_with_are_refused),
         cmocka_unit_test(a_rank_over_the_limit_is_refused),
     };

@@ -107,24 +107,6 @@ static void lay_out(struct wefti_lora_adapter *adapter, const struct weft_lora_p
     }
 }
 
-/* Whether there is a place, and memory, for one more. By whoever adds: nobody else takes any. */
-static weft_err check_room(wefti_loras *loras, const char *path, uint64_t n_bytes,
-                           struct weft_errmsg *why) {
-    char own[WEFT_SIZE_TEXT_BYTES], used[WEFT_SIZE_TEXT_BYTES], most[WEFT_SIZE_TEXT_BYTES];
-    (void)pthread_mutex_lock(&loras->lock);
-    uint32_t n = loras->n;
-    uint64_t n_used = loras->n_bytes;
-    (void)pthread_mutex_unlock(&loras->lock);
-    if (n == loras->n_max)
-        return weft_err_set(why, WEFT_E_FULL,
-                            "there are %u adapters, and --max-loras allows no more", n);
-    if (n_used <= loras->n_bytes_max && n_bytes <= loras->n_bytes_max - n_used) return WEFT_OK;
-    return weft_err_set(why, WEFT_E_FULL,
-                        "%s takes %s, other adapters have %s, and --max-lora-memory allows %s",
-                        path, weft_size_text(n_bytes, own), weft_size_text(n_used, used),
-                        weft_size_text(loras->n_bytes_max, most));
-}
-
 /* The tables of an adapter, and where its matrices will be: its bytes are known. */
 static weft_err plan(const wefti_loras *loras, struct wefti_lora_adapter *adapter,
                      const struct weft_lora_part *parts, size_t n_parts) {
@@ -175,18 +157,30 @@ static weft_err fill(struct wefti_lora_adapter *adapter, const struct weft_lora_
     return WEFT_OK;
 }
 
-static weft_err pack(wefti_loras *loras, uint64_t id, const char *path, const weft_lora *lora,
-                     struct wefti_lora_adapter **adapter_out, struct weft_errmsg *why) {
+static weft_err refuse_size(const wefti_loras *loras, const char *path, uint64_t n_bytes,
+                            uint64_t n_left, struct weft_errmsg *why) {
+    char own[WEFT_SIZE_TEXT_BYTES], used[WEFT_SIZE_TEXT_BYTES], most[WEFT_SIZE_TEXT_BYTES];
+    return weft_err_set(
+        why, WEFT_E_FULL, "%s takes %s, other adapters have %s, and --max-lora-memory allows %s",
+        path, weft_size_text(n_bytes, own), weft_size_text(loras->n_bytes_max - n_left, used),
+        weft_size_text(loras->n_bytes_max, most));
+}
+
+/* Into n_left bytes at most. */
+static weft_err pack(const wefti_loras *loras, uint64_t n_left, const char *path,
+                     const weft_lora *lora, struct wefti_lora_adapter **adapter_out,
+                     struct weft_errmsg *why) {
     size_t n_parts = 0;
     const struct weft_lora_part *parts = weft_lora_parts(lora, &n_parts);
     struct wefti_lora_adapter *adapter = calloc(1, sizeof *adapter);
     weft_err err = WEFT_E_NOMEM;
     *adapter_out = NULL;
     if (!adapter || plan(loras, adapter, parts, n_parts)) goto no_memory;
-    adapter->id = id;
     adapter->info.digest = weft_lora_digest(lora);
-    err = check_room(loras, path, adapter->info.bytes, why);
-    if (err) goto cleanup;
+    if (adapter->info.bytes > n_left) {
+        err = refuse_size(loras, path, adapter->info.bytes, n_left, why);
+        goto cleanup;
+    }
     err = allocate(loras, adapter, parts, n_parts);
     if (!err) err = fill(adapter, parts, n_parts);
     if (err) goto no_memory;
@@ -222,27 +216,44 @@ static bool find_again(wefti_loras *loras, uint64_t id, struct weft_eng_lora *in
     return is_there;
 }
 
+/* Whether there is a place for one more, and the bytes that it may have. Only whoever adds takes any. */
+static weft_err find_room(wefti_loras *loras, uint64_t *n_left_out, struct weft_errmsg *why) {
+    (void)pthread_mutex_lock(&loras->lock);
+    bool is_full = loras->n == loras->n_max;
+    *n_left_out = loras->n_bytes_max - loras->n_bytes;
+    (void)pthread_mutex_unlock(&loras->lock);
+    if (!is_full) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_FULL, "there are %u adapters, and --max-loras allows no more",
+                        loras->n_max);
+}
+
 /* There was room for it, which nobody else takes. */
 static void put(wefti_loras *loras, struct wefti_lora_adapter *adapter) {
     (void)pthread_mutex_lock(&loras->lock);
     WEFT_ASSERT(loras->n < loras->n_max);
+    WEFT_ASSERT(adapter->info.bytes <= loras->n_bytes_max - loras->n_bytes);
     loras->table[loras->n++] = adapter;
     loras->n_bytes += adapter->info.bytes;
     (void)pthread_mutex_unlock(&loras->lock);
 }
 
+/* A file that cannot fit is not even read. */
 weft_err wefti_loras_add(wefti_loras *loras, uint64_t id, const char *path,
                          struct weft_eng_lora *info_out, struct weft_errmsg *why) {
-    const struct weft_lora_base base = {&loras->params, loras->format, loras->rank_max};
+    struct weft_lora_base base = {&loras->params, loras->format, loras->rank_max, 0};
     struct wefti_lora_adapter *adapter = NULL;
     weft_lora *lora = NULL;
+    uint64_t n_left = 0;
     *info_out = (struct weft_eng_lora){0};
     if (find_again(loras, id, info_out)) return WEFT_OK;
-    weft_err err = weft_lora_open(path, &base, &lora, why);
+    weft_err err = find_room(loras, &n_left, why);
+    base.numbers_max = 1 + n_left / weft_dtypes[loras->type].block_bytes;
+    if (!err) err = weft_lora_open(path, &base, &lora, why);
     if (err) return err;
-    err = pack(loras, id, path, lora, &adapter, why);
+    err = pack(loras, n_left, path, lora, &adapter, why);
     weft_lora_free(lora);
     if (!adapter) return err;
+    adapter->id = id;
     *info_out = adapter->info;
     put(loras, adapter);
     return WEFT_OK;

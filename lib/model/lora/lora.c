@@ -393,9 +393,15 @@ cleanup:
  * not be able to end it. */
 static weft_err open_tensors(const char *path, const struct weft_lora_base *base,
                              struct wefti_model_file *file_out, struct weft_errmsg *why) {
-    uint64_t bytes_max = wefti_lora_file_bytes_max(base->params, base->rank_max);
+    const struct weft_lora_base any = {base->params, base->format, base->rank_max, 0};
+    uint64_t bytes_max = wefti_lora_file_bytes_max(base);
     weft_err err = wefti_model_file_open(path, WEFTI_MODEL_FILE_COPIED, bytes_max, file_out, why);
     if (err != WEFT_E_TOOBIG) return err;
+    if (bytes_max < wefti_lora_file_bytes_max(&any))
+        return weft_err_set(why, WEFT_E_FULL,
+                            "%s: the file has over %" PRIu64
+                            " bytes, which is more than --max-lora-memory leaves room for",
+                            path, bytes_max);
     return weft_err_set(why, err,
                         "%s: the file has over %" PRIu64
                         " bytes, which is more than an adapter of rank %u of this model needs",

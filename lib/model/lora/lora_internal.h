@@ -34,8 +34,8 @@ void wefti_lora_shape(const struct weft_model_params *params,
                       uint32_t *n_out, uint32_t *k_out);
 
 /* No file of an adapter of rank `rank_max` needs to be larger: what all of its matrices take in f32,
- * and names and settings. */
-uint64_t wefti_lora_file_bytes_max(const struct weft_model_params *params, uint32_t rank_max);
+ * or numbers_max of them, and names and settings. */
+uint64_t wefti_lora_file_bytes_max(const struct weft_lora_base *base);
 
 /* ------------------------------------------------------------ settings (lora_config.c) --- */
 

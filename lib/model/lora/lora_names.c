@@ -8,6 +8,7 @@
 
 #include "arch.h"
 #include "base/check.h"
+#include "base/minmax.h"
 
 enum when {
     ALWAYS,
@@ -223,10 +224,11 @@ static uint64_t sum_of_sides(const struct weft_model_params *params,
     return (uint64_t)n + k;
 }
 
-uint64_t wefti_lora_file_bytes_max(const struct weft_model_params *params, uint32_t rank_max) {
+uint64_t wefti_lora_file_bytes_max(const struct weft_lora_base *base) {
+    const struct weft_model_params *params = base->params;
     const uint64_t metadata_bytes = 32u << 20; /* as for the header of a model's file */
     uint64_t n = 0; /* at most layers * (roles + 3 experts) * 2^33: far from an overflow */
-    WEFT_ASSERT(rank_max <= WEFT_LORA_RANK_MAX);
+    WEFT_ASSERT(base->rank_max <= WEFT_LORA_RANK_MAX);
     for (uint32_t layer = 0; layer < params->n_layers; layer++) {
         struct wefti_lora_module module = {.layer = layer, .expert = WEFT_LORA_NO_EXPERT};
         for (unsigned role = 0; role < WEFT_LORA_ROLE_COUNT; role++)
@@ -235,5 +237,7 @@ uint64_t wefti_lora_file_bytes_max(const struct weft_model_params *params, uint3
         for (unsigned role = WEFT_LORA_GATE; role <= WEFT_LORA_DOWN; role++)
             n += params->moe.n_experts * sum_of_sides(params, &module, (enum weft_lora_role)role);
     }
-    return metadata_bytes + n * rank_max * sizeof(float);
+    n *= base->rank_max;
+    if (base->numbers_max > 0) n = weft_min_u64(n, base->numbers_max);
+    return metadata_bytes + n * sizeof(float);
 }
