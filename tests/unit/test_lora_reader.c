@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "inside/model/lora/lora_internal.h"
 #include "model/lora.h"
 #include "unit/model_files.h"
 
@@ -179,18 +180,22 @@ static void changeable_free(struct changeable *of) {
     free(of->text);
 }
 
-static void refuses_changed(const struct changeable *of, const char *from, const char *to,
-                            const char *words) {
-    struct weft_buf changed;
-    struct weft_errmsg why;
+/* The caller's, to free. */
+static char *changed_text(const struct changeable *of, const char *from, const char *to) {
+    char *out = NULL;
     const char *at = strstr(of->text, from);
     assert_non_null(at);
-    weft_buf_init(&changed, 1 << 20);
-    weft_buf_add(&changed, of->text, (size_t)(at - of->text));
-    weft_buf_add_str(&changed, to);
-    weft_buf_add_str(&changed, at + strlen(from));
-    test_dir_write(of->dir, "adapter_config.json", changed.data, changed.len);
-    weft_buf_fini(&changed);
+    if (asprintf(&out, "%.*s%s%s", (int)(at - of->text), of->text, to, at + strlen(from)) < 0)
+        fail();
+    return out;
+}
+
+static void refuses_changed(const struct changeable *of, const char *from, const char *to,
+                            const char *words) {
+    struct weft_errmsg why;
+    char *changed = changed_text(of, from, to);
+    test_dir_write(of->dir, "adapter_config.json", changed, strlen(changed));
+    free(changed);
     assert_null(open_for(QWEN3, of->dir, &why));
     if (!strstr(why.text, words)) fail_msg("%.80s: %s", to, why.text);
 }
@@ -216,6 +221,38 @@ static void settings_out_of_range_are_refused(void **state) {
     struct changeable of = read_changeable();
     for (size_t i = 0; i < COUNT(changes); i++)
         refuses_changed(&of, changes[i].from, changes[i].to, changes[i].words);
+    changeable_free(&of);
+}
+
+/* By their ends from a dot on, where a dot in the setting is any letter. */
+static void plain_names_are_matched_as_expressions_are(void **state) {
+    (void)state;
+    static const struct {
+        const char *to;
+        uint32_t rank;
+    } cases[] = {
+        {"\"rank_pattern\": {\"q_proj\": 7}", 7},
+        {"\"rank_pattern\": {\"_proj\": 7, \"roj\": 7, \"xq_proj\": 7, \"\": 7}", 6},
+        {"\"rank_pattern\": {\"attn.q_proj\": 7, \"layers.self_attn.q_proj\": 7}", 6},
+        {"\"rank_pattern\": {\"self.attn.q.proj\": 7}", 7},
+        {"\"rank_pattern\": {\"model.layers.0.self_attn.q_proj\": 7, \"q_proj\": 8}", 7},
+        {"\"rank_pattern\": {\".model.layers.0.self_attn.q_proj\": 7, \"[q]_proj\": 8}", 8},
+    };
+    static const char module[] = "model.layers.0.self_attn.q_proj";
+    struct changeable of = read_changeable();
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        const struct wefti_lora_named named = {
+            {module, sizeof module - 1}, module, "x", WEFT_MODEL_HF};
+        struct wefti_lora_measure measure = {0};
+        wefti_lora_config *config = NULL;
+        struct weft_errmsg why = {""};
+        char *text = changed_text(&of, "\"rank_pattern\": {}", cases[i].to);
+        assert_int_equal(wefti_lora_config_parse("x", text, strlen(text), &config, &why), WEFT_OK);
+        assert_int_equal(wefti_lora_config_of(config, &named, 0, &measure, &why), WEFT_OK);
+        assert_int_equal(measure.rank, cases[i].rank);
+        wefti_lora_config_free(config);
+        free(text);
+    }
     changeable_free(&of);
 }
 
@@ -362,6 +399,7 @@ int main(void) {
         cmocka_unit_test(what_is_no_adapter_is_refused),
         cmocka_unit_test(another_architecture_is_refused),
         cmocka_unit_test(settings_out_of_range_are_refused),
+        cmocka_unit_test(plain_names_are_matched_as_expressions_are),
         cmocka_unit_test(matching_is_bounded_for_all_expressions_together),
         cmocka_unit_test(an_adapter_outlives_its_file),
         cmocka_unit_test(a_file_larger_than_any_adapter_is_refused),

@@ -19,12 +19,13 @@
 #define CODE_BYTES_MAX (16u << 20) /* of all expressions: one of a kilobyte may become 64 */
 #define MATCH_STEPS_MAX 100000u    /* names have a hundred letters */
 #define MATCH_KIB_MAX 1024u
-/* Of all matches for an adapter. A name costs an expression about as many as it has letters; the largest
- * mixtures have 50,000 modules. Two seconds. */
+/* Of all matches for an adapter: two seconds. A name costs an expression about as many as it has letters,
+ * and a plain one a single step; the largest mixtures have 50,000 modules. */
 #define ALL_STEPS_MAX 100000000u
 
 struct pattern {
     pcre2_code *code;
+    char *plain;  /* an expression that is nothing but a name; NULL: it is more */
     double value; /* of a rank_pattern or alpha_pattern */
 };
 
@@ -42,7 +43,7 @@ struct wefti_lora_config {
     uint32_t layers[WEFT_LAYERS_MAX / 32]; /* those of layers_to_transform */
     struct patterns targets, ranks, alphas;
     size_t n_code_bytes;
-    uint32_t n_steps_left;
+    uint32_t *n_steps_left; /* matching leaves all else as it is */
     pcre2_match_data *match;
     pcre2_match_context *limits;
 };
@@ -50,8 +51,10 @@ struct wefti_lora_config {
 /* ------------------------------------------------------------------------------- patterns --- */
 
 static void patterns_free(struct patterns *patterns) {
-    for (size_t i = 0; i < patterns->n; i++)
+    for (size_t i = 0; i < patterns->n; i++) {
         pcre2_code_free(patterns->items[i].code);
+        free(patterns->items[i].plain);
+    }
     free(patterns->items);
     *patterns = (struct patterns){0};
 }
@@ -75,6 +78,30 @@ static weft_err count_code(wefti_lora_config *c, const pcre2_code *code, const c
                         c->path, setting, CODE_BYTES_MAX);
 }
 
+static bool is_letter(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+/* What settings name one by one are whole names, or their ends: an expression of letters, digits, '_' and
+ * '.', which is any letter. Compared as such they cost nothing. */
+static bool is_plain(const char *text) {
+    for (; *text; text++) {
+        if (!is_letter(*text) && *text != '.') return false;
+    }
+    return true;
+}
+
+/* Whether a name is that, or ends in it from some dot on. */
+static bool ends_plainly(struct weft_str name, const char *plain) {
+    size_t n = strlen(plain);
+    if (name.len < n || (name.len > n && name.data[name.len - n - 1] != '.')) return false;
+    const char *end = name.data + name.len - n;
+    for (size_t i = n; i-- > 0;) {
+        if (plain[i] != end[i] && plain[i] != '.') return false;
+    }
+    return true;
+}
+
 /* Adds an expression that is to match all of a name, or (`is_end`) all of it from some dot on. */
 static weft_err add_pattern(wefti_lora_config *c, struct patterns *patterns, const char *setting,
                             const char *text, bool is_end, struct weft_errmsg *why) {
@@ -92,7 +119,8 @@ static weft_err add_pattern(wefti_lora_config *c, struct patterns *patterns, con
     if (!code)
         return weft_err_set(why, WEFT_E_PROTO, "%s: %s: '%s' is not a regular expression", c->path,
                             setting, shown.text);
-    patterns->items[patterns->n++] = (struct pattern){.code = code};
+    char *plain = is_end && is_plain(text) ? strdup(text) : NULL;
+    patterns->items[patterns->n++] = (struct pattern){.code = code, .plain = plain};
     return count_code(c, code, setting, why);
 }
 
@@ -105,14 +133,22 @@ static int count_step(pcre2_callout_block *block, void *n_left) {
     return 0;
 }
 
+/* As pcre2_match. */
+static int match(const wefti_lora_config *c, const struct pattern *pattern, struct weft_str name) {
+    if (!pattern->plain)
+        return pcre2_match(pattern->code, (PCRE2_SPTR)name.data, name.len, 0, 0, c->match,
+                           c->limits);
+    if (count_step(NULL, c->n_steps_left)) return PCRE2_ERROR_CALLOUT;
+    return ends_plainly(name, pattern->plain) ? 1 : PCRE2_ERROR_NOMATCH;
+}
+
 /* The first pattern that matches, in *found_out; NULL: none does. */
 static weft_err find(const wefti_lora_config *c, const struct patterns *patterns,
                      const char *setting, struct weft_str name, const struct pattern **found_out,
                      struct weft_errmsg *why) {
     *found_out = NULL;
     for (size_t i = 0; i < patterns->n; i++) {
-        int rc = pcre2_match(patterns->items[i].code, (PCRE2_SPTR)name.data, name.len, 0, 0,
-                             c->match, c->limits);
+        int rc = match(c, &patterns->items[i], name);
         if (rc >= 0) {
             *found_out = &patterns->items[i];
             return WEFT_OK;
@@ -202,9 +238,7 @@ static weft_err add_name(wefti_lora_config *c, const char *name, struct weft_err
     for (const char *at = name; *at; at++) {
         if (n + 3 > sizeof quoted)
             return malformed(c, "target_modules", "has too long a name", why);
-        bool is_plain = (*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z') ||
-                        (*at >= '0' && *at <= '9') || *at == '_';
-        if (!is_plain) quoted[n++] = '\\';
+        if (!is_letter(*at)) quoted[n++] = '\\';
         quoted[n++] = *at;
     }
     quoted[n] = 0;
@@ -272,11 +306,12 @@ weft_err wefti_lora_config_parse(const char *path, const char *text, size_t len,
     c->path = strdup(path);
     c->match = pcre2_match_data_create(1, NULL);
     c->limits = pcre2_match_context_create(NULL);
-    if (!c->path || !c->match || !c->limits) goto cleanup;
+    c->n_steps_left = malloc(sizeof *c->n_steps_left);
+    if (!c->path || !c->match || !c->limits || !c->n_steps_left) goto cleanup;
     (void)pcre2_set_match_limit(c->limits, MATCH_STEPS_MAX);
     (void)pcre2_set_heap_limit(c->limits, MATCH_KIB_MAX);
-    c->n_steps_left = ALL_STEPS_MAX;
-    (void)pcre2_set_callout(c->limits, count_step, &c->n_steps_left);
+    *c->n_steps_left = ALL_STEPS_MAX;
+    (void)pcre2_set_callout(c->limits, count_step, c->n_steps_left);
     err = wefti_model_json_parse(path, "the file", (struct weft_str){text, len},
                                  JSON_DECODE_INT_AS_REAL, &root, why);
     if (!err) err = read_settings(c, root, why);
@@ -314,6 +349,7 @@ void wefti_lora_config_free(wefti_lora_config *c) {
     patterns_free(&c->alphas);
     pcre2_match_data_free(c->match);
     pcre2_match_context_free(c->limits);
+    free(c->n_steps_left);
     free(c->path);
     free(c);
 }
