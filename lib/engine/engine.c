@@ -36,7 +36,7 @@ static void lay_out(weft_eng *eng, struct wefti_memory_layout *layout) {
     eng->prompt_logprobs = wefti_memory_reserve(layout, n_tokens, sizeof *eng->prompt_logprobs);
     eng->spans = wefti_memory_reserve(layout, n_seqs, sizeof *eng->spans);
     eng->span_slots = wefti_memory_reserve(layout, n_seqs, sizeof *eng->span_slots);
-    eng->draft_lines = wefti_memory_reserve(layout, n_seqs, sizeof *eng->draft_lines);
+    eng->guess_lines = wefti_memory_reserve(layout, n_seqs, sizeof *eng->guess_lines);
     eng->outs = wefti_memory_reserve(layout, n_seqs, sizeof *eng->outs);
     /* This is address space: resident only as far as requests ever needed it. */
     uint32_t n_values = weft_max_u32(eng->info.n_hidden, eng->info.n_labels);
@@ -187,12 +187,12 @@ static weft_err reserve(weft_eng *eng, const weft_model *model,
     uint32_t len = info->max_model_len;
     uint64_t to_come = wefti_weights_bytes_to_come(&eng->weights, plan) * options->n_copies;
     struct weft_model_params own = *weft_model_params(model);
-    struct wefti_draft_needs draft = {0};
+    struct wefti_beside_needs draft = {0};
     own.n_kv_heads = weft_max_u32(eng->weights.n_kv_heads_max, 1);
     if (own.encoder.is_on) own.window = 0; /* no block is let go of before a text is done */
     weft_err err = open_step_memory(eng, why);
     if (!err) err = measure_scratch(eng, model, &scratch_bytes, why);
-    if (!err && eng->draft) err = wefti_draft_measure(eng->draft, &draft, why);
+    if (!err && eng->draft) err = wefti_beside_measure(wefti_draft_beside(eng->draft), &draft, why);
     scratch_bytes += draft.scratch_bytes;
     uint64_t of_each = scratch_bytes + draft.to_come_bytes;
     info->draft_bytes = draft.weight_bytes;
@@ -284,7 +284,7 @@ static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
     if (!err) err = reserve(eng, model, options, plan, &loading, why);
     if (!err) err = wefti_weights_load(&eng->weights, plan, path, model, eng->pool, &loading, why);
     wefti_weights_plan_free(plan);
-    if (!err && eng->draft) err = wefti_draft_load(eng->draft, why);
+    if (!err && eng->draft) err = wefti_beside_load(wefti_draft_beside(eng->draft), why);
     if (err) return err;
     set_weight_info(eng, weft_model_params(model));
     set_fingerprint(eng);

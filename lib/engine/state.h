@@ -82,7 +82,7 @@ struct weft_eng {
     uint32_t *span_slots;                      /* [max_seqs] whose they are */
     struct weft_logprobs *prompt_logprobs;     /* [max_batched_tokens] */
     struct weft_step_out *outs;                /* [max_seqs] */
-    struct wefti_draft_line *draft_lines;      /* [max_seqs] */
+    struct wefti_guess_line *guess_lines;      /* [max_seqs] */
     struct wefti_sampler_scratch *samplers;    /* [n_threads] */
     uint8_t *top;               /* best tokens: ids, then values, row by row; and pooled values */
     size_t top_bytes, top_used; /* the most that a step may yield */

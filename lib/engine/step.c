@@ -184,7 +184,7 @@ static uint32_t add_last_row(weft_eng *eng, struct step *step, uint32_t flat_row
 static weft_err guess(weft_eng *eng, const struct weft_step_plan *plan, uint32_t *catch_up_us_out,
                       struct weft_errmsg *why) {
     const struct wefti_guess_sources sources = {
-        .ngram = &eng->ngram, .draft = eng->draft, .lines = eng->draft_lines};
+        .ngram = &eng->ngram, .draft = eng->draft, .lines = eng->guess_lines};
     weft_err err = wefti_guess_all(&eng->slots, &sources, plan, catch_up_us_out, why);
     eng->has_failed = err != WEFT_OK;
     return err;

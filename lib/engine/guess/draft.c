@@ -10,12 +10,9 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/minmax.h"
-#include "forward/forward.h"
 #include "model/model.h"
-#include "runtime/kv_cache.h"
 #include "runtime/memory.h"
 #include "tokenizer/tokenizer.h"
-#include "weights/weights.h"
 
 #define CATCH_UP_TOKENS 256u /* of a step, of all sequences: a draft's pass over so many is short */
 #define LACKS_USUALLY 2u     /* the last guess, if it came true, and the token sampled after it */
@@ -26,18 +23,9 @@ struct state {          /* of a slot's sequence */
 };
 
 struct wefti_draft {
-    struct weft_eng_options options; /* of its weights and cache */
-    const struct weft_kern_table *kern;
-    struct wefti_pool *pool;
-    const char *path;
-    weft_model *model; /* until it is loaded */
-    struct wefti_weights_plan *plan;
-    struct wefti_weights weights;
-    struct wefti_kv_cache kv;
-    struct wefti_forward *forward;
+    struct wefti_beside beside;
     uint32_t n_vocab, n_shared_vocab, n_context, long_prompt, block_size;
-    uint32_t max_rows, max_seqs, max_model_len;
-    uint64_t home;
+    uint32_t max_rows, max_seqs;
 
     uint16_t *n_in_block; /* [n_blocks] leading tokens computed */
     struct state *states; /* [max_seqs] */
@@ -96,67 +84,42 @@ cleanup:
 
 /* ----------------------------------------------------------------------------------- opening --- */
 
-static struct wefti_forward_config forward_config(const struct wefti_draft *draft) {
-    return (struct wefti_forward_config){.kern = draft->kern,
-                                         .pool = draft->pool,
-                                         .weights = &draft->weights,
-                                         .kv = &draft->kv,
-                                         .model = draft->model,
-                                         .max_batched_tokens = draft->max_rows,
-                                         .max_model_len = draft->max_model_len,
-                                         .home = draft->home};
-}
-
-/* As the target's, but for what belongs to that alone. */
-static void take_options(struct wefti_draft *draft, const struct weft_eng_options *options) {
-    draft->options = *options;
-    draft->options.calib = NULL;
-    draft->options.layer_dtypes = NULL;
-    draft->options.n_layer_dtypes = 0;
-    draft->options.expert_profile = NULL;
-    draft->options.rank = 0;
-    draft->options.n_ranks = 1;
-    draft->options.coll = NULL;
-    draft->options.weights_fd = -1;
-    draft->options.on_loading = NULL;
-}
-
-static weft_err open_model(struct wefti_draft *draft, const char *target_path,
-                           const struct weft_eng_info *info, struct weft_errmsg *why) {
-    weft_err err = weft_model_open(draft->path, &draft->model, why);
-    if (err) return err;
-    const struct weft_model_params *p = weft_model_params(draft->model);
+static weft_err check_model(struct wefti_draft *draft, const char *path, const char *target_path,
+                            const weft_model *model, const struct weft_eng_info *info,
+                            struct weft_errmsg *why) {
+    const struct weft_model_params *p = weft_model_params(model);
     if (p->encoder.is_on)
         return weft_err_set(why, WEFT_E_INVAL,
-                            "the draft model %s is an encoder, which says nothing", draft->path);
-    err = check_vocabulary(draft->path, target_path, &draft->n_shared_vocab, why);
-    if (err) return err;
+                            "the draft model %s is an encoder, which says nothing", path);
+    weft_err err = check_vocabulary(path, target_path, &draft->n_shared_vocab, why);
     draft->n_vocab = p->n_vocab;
     draft->n_shared_vocab =
         weft_min_u32(draft->n_shared_vocab, weft_min_u32(p->n_vocab, info->n_vocab));
     draft->n_context = p->n_context;
-    draft->long_prompt = weft_model_long_prompt(draft->model);
-    return wefti_weights_lay_out(&draft->weights, draft->model, &draft->options, &draft->plan, why);
+    draft->long_prompt = weft_model_long_prompt(model);
+    return err;
 }
 
 weft_err wefti_draft_new(const char *target_path, const struct weft_eng_options *options,
                          const struct weft_eng_info *info, const struct weft_kern_table *kern,
                          struct wefti_pool *pool, struct wefti_draft **draft_out,
                          struct weft_errmsg *why) {
+    const char *path = options->draft_path;
+    weft_model *model = NULL;
     *draft_out = NULL;
     struct wefti_draft *draft = calloc(1, sizeof *draft);
     if (!draft) return weft_err_set(why, WEFT_E_NOMEM, "no memory for a draft model");
-    draft->kern = kern;
-    draft->pool = pool;
-    draft->path = options->draft_path;
     draft->block_size = info->block_size;
     draft->max_rows = info->max_batched_tokens;
     draft->max_seqs = info->max_seqs;
-    draft->max_model_len = info->max_model_len;
-    draft->home = info->home;
-    take_options(draft, options);
-    weft_err err = open_model(draft, target_path, info, why);
+    weft_err err = weft_model_open(path, &model, why);
+    if (!err) err = check_model(draft, path, target_path, model, info, why);
+    if (!err) {
+        err = wefti_beside_init(&draft->beside, path, model, options, info, kern, pool, why);
+        model = NULL;
+    }
     if (err) {
+        weft_model_free(model);
         wefti_draft_free(draft);
         return err;
     }
@@ -166,27 +129,13 @@ weft_err wefti_draft_new(const char *target_path, const struct weft_eng_options 
 
 void wefti_draft_free(struct wefti_draft *draft) {
     if (!draft) return;
-    wefti_forward_free(draft->forward);
-    wefti_kv_cache_close(&draft->kv);
-    wefti_weights_plan_free(draft->plan);
-    wefti_weights_close(&draft->weights);
-    weft_model_free(draft->model);
+    wefti_beside_close(&draft->beside);
     wefti_memory_unmap(draft->map, draft->map_bytes);
     free(draft);
 }
 
-weft_err wefti_draft_measure(const struct wefti_draft *draft, struct wefti_draft_needs *needs_out,
-                             struct weft_errmsg *why) {
-    const struct wefti_forward_config config = forward_config(draft);
-    size_t scratch_bytes = 0;
-    weft_err err = wefti_forward_measure(&config, &scratch_bytes, why);
-    *needs_out = (struct wefti_draft_needs){
-        .weight_bytes = draft->weights.bytes,
-        .to_come_bytes = wefti_weights_bytes_to_come(&draft->weights, draft->plan),
-        .scratch_bytes = scratch_bytes,
-        .block_bytes = wefti_kv_cache_block_bytes(weft_model_params(draft->model), &draft->options),
-    };
-    return err;
+struct wefti_beside *wefti_draft_beside(struct wefti_draft *draft) {
+    return &draft->beside;
 }
 
 static void lay_out(struct wefti_draft *d, uint32_t n_blocks, struct wefti_memory_layout *layout) {
@@ -204,31 +153,15 @@ static void lay_out(struct wefti_draft *d, uint32_t n_blocks, struct wefti_memor
 weft_err wefti_draft_open(struct wefti_draft *draft, const struct weft_eng_info *info,
                           struct weft_errmsg *why) {
     struct wefti_memory_layout layout = {0};
-    draft->max_model_len = info->max_model_len;
     lay_out(draft, info->n_blocks, &layout);
     draft->map_bytes = layout.used;
-    draft->map = wefti_memory_map_near(draft->map_bytes, draft->home);
+    draft->map = wefti_memory_map_near(draft->map_bytes, info->home);
     if (!draft->map) return weft_err_set(why, WEFT_E_NOMEM, "no memory for a draft model's steps");
     layout = (struct wefti_memory_layout){.base = draft->map};
     lay_out(draft, info->n_blocks, &layout);
     for (uint32_t i = 0; i < draft->max_rows; i++)
         draft->logit_rows[i] = i;
-    weft_err err = wefti_kv_cache_open_beside(&draft->kv, weft_model_params(draft->model),
-                                              &draft->options, info, why);
-    if (err) return err;
-    const struct wefti_forward_config config = forward_config(draft);
-    return wefti_forward_new(&config, &draft->forward, why);
-}
-
-weft_err wefti_draft_load(struct wefti_draft *draft, struct weft_errmsg *why) {
-    struct weft_eng_loading nobody = {0};
-    weft_err err = wefti_weights_load(&draft->weights, draft->plan, draft->path, draft->model,
-                                      draft->pool, &nobody, why);
-    wefti_weights_plan_free(draft->plan);
-    draft->plan = NULL;
-    weft_model_free(draft->model);
-    draft->model = NULL;
-    return err;
+    return wefti_beside_open(&draft->beside, info, why);
 }
 
 /* ------------------------------------------------------------------------------------- plans --- */
@@ -237,8 +170,7 @@ void wefti_draft_move(struct wefti_draft *draft, const struct weft_step_plan *pl
     for (uint32_t i = 0; i < plan->n_copies; i++) {
         const struct weft_step_copy *copy = &plan->copies[i];
         if (copy->kind != WEFT_KV_FULL) continue;
-        for (uint32_t l = 0; l < draft->kv.n_layers && draft->n_in_block[copy->from] > 0; l++)
-            wefti_kv_cache_copy(&draft->kv, l, copy, 1);
+        if (draft->n_in_block[copy->from] > 0) wefti_beside_copy(&draft->beside, copy);
         draft->n_in_block[copy->to] = draft->n_in_block[copy->from];
     }
     for (uint32_t i = 0; i < plan->n_restores; i++)
@@ -298,7 +230,7 @@ static void want_answer(struct wefti_draft *draft, uint32_t *answer) {
 static void on_logits(void *ctx, uint32_t i, float *logits, uint32_t thread_idx) {
     const struct wefti_draft *draft = ctx;
     (void)thread_idx;
-    *draft->answers[i] = draft->kern->argmax(logits, draft->n_shared_vocab);
+    *draft->answers[i] = draft->beside.kern->argmax(logits, draft->n_shared_vocab);
 }
 
 static weft_err run_pass(struct wefti_draft *draft, struct weft_errmsg *why) {
@@ -314,7 +246,8 @@ static weft_err run_pass(struct wefti_draft *draft, struct weft_errmsg *why) {
         .on_logits = on_logits,
         .ctx = draft,
     };
-    weft_err err = draft->n_rows > 0 ? wefti_forward_run(draft->forward, &batch, why) : WEFT_OK;
+    weft_err err =
+        draft->n_rows > 0 ? wefti_forward_run(draft->beside.forward, &batch, why) : WEFT_OK;
     draft->n_rows = draft->n_logit_rows = 0;
     return err;
 }
@@ -347,7 +280,7 @@ static void add_to_round(struct wefti_draft *draft, struct wefti_slot *slot, str
 }
 
 static weft_err begin(struct wefti_draft *draft, const struct wefti_slots *slots,
-                      const struct wefti_draft_line *lines, uint32_t n_lines,
+                      const struct wefti_guess_line *lines, uint32_t n_lines,
                       struct weft_errmsg *why) {
     for (uint32_t i = 0; i < n_lines; i++) {
         const struct wefti_slot *slot = &slots->slots[lines[i].slot];
@@ -360,7 +293,7 @@ static weft_err begin(struct wefti_draft *draft, const struct wefti_slots *slots
 }
 
 weft_err wefti_draft_guess(struct wefti_draft *draft, struct wefti_slots *slots,
-                           const struct wefti_draft_line *lines, uint32_t n_lines,
+                           const struct wefti_guess_line *lines, uint32_t n_lines,
                            uint32_t *catch_up_us_out, struct weft_errmsg *why) {
     uint64_t begin_us = weft_now_us();
     draft->n_of_step = 0;

@@ -1,8 +1,6 @@
 /* engine/guess/draft — a small model that guesses what the large one will say.
  *
- * Model    The draft has weights, a KV cache and a forward pass of its own, on the same threads. Its blocks
- *          mirror the target's: the same numbers in the same tables, all layers of one kind. So prefixes
- *          that sequences share, forks and copies hold for it as well. Of each block it is known how many
+ * Model    The draft runs beside the target (beside.h). Of each of its blocks it is known how many
  *          leading tokens the draft has computed: none when it is granted to somebody anew, or read back
  *          from a file, as many as its source's when it is a copy. Nothing is computed ahead: a sequence
  *          that begins to guess catches up first, so many tokens a step, and who never guesses costs nothing.
@@ -21,6 +19,7 @@
 
 #include "base/step.h"
 #include "engine/engine.h"
+#include "guess/beside.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
 #include "runtime/pool.h"
@@ -39,19 +38,13 @@ WEFT_MUST_CHECK weft_err wefti_draft_new(const char *target_path,
                                          struct weft_errmsg *why);
 void wefti_draft_free(struct wefti_draft *draft); /* accepts NULL */
 
-/* What it takes: of weights that are not in memory, of a full step, for each block. */
-struct wefti_draft_needs {
-    uint64_t weight_bytes, to_come_bytes, scratch_bytes, block_bytes;
-};
-WEFT_MUST_CHECK weft_err wefti_draft_measure(const struct wefti_draft *draft,
-                                             struct wefti_draft_needs *needs_out,
-                                             struct weft_errmsg *why);
+/* What it runs with, to be measured and loaded. */
+struct wefti_beside *wefti_draft_beside(struct wefti_draft *draft);
 
-/* Makes the cache, of as many blocks as info has, and what a pass works in; then reads the weights. */
+/* Makes the cache, of as many blocks as info has, and what a pass works in. */
 WEFT_MUST_CHECK weft_err wefti_draft_open(struct wefti_draft *draft,
                                           const struct weft_eng_info *info,
                                           struct weft_errmsg *why);
-WEFT_MUST_CHECK weft_err wefti_draft_load(struct wefti_draft *draft, struct weft_errmsg *why);
 
 /* A plan, in its order: copies and restores; then starts and, before the target's, grants. */
 void wefti_draft_move(struct wefti_draft *draft, const struct weft_step_plan *plan);
@@ -61,13 +54,9 @@ void wefti_draft_start(struct wefti_draft *draft, uint32_t slot);
 void wefti_draft_grant(struct wefti_draft *draft, const struct wefti_slot *slot,
                        const struct weft_step_grant *grant);
 
-/* A sequence that wants guesses: n_most of them; it gets slot->n_guesses, behind its known tokens. */
-struct wefti_draft_line {
-    uint32_t slot, n_most;
-};
 /* Returns the time that catching up took, in us. */
 WEFT_MUST_CHECK weft_err wefti_draft_guess(struct wefti_draft *draft, struct wefti_slots *slots,
-                                           const struct wefti_draft_line *lines, uint32_t n_lines,
+                                           const struct wefti_guess_line *lines, uint32_t n_lines,
                                            uint32_t *catch_up_us_out, struct weft_errmsg *why);
 /* After the step: what the draft computed of tokens that were not to be means nothing. */
 void wefti_draft_settle(struct wefti_draft *draft, const struct wefti_slots *slots);

@@ -22,7 +22,7 @@ uint32_t wefti_guess_room(const struct wefti_slots *slots, const struct weft_ste
 struct wefti_guess_sources {
     struct wefti_ngram *ngram;
     struct wefti_draft *draft;      /* for those of whom ngram finds nothing; NULL: none */
-    struct wefti_draft_line *lines; /* [max_seqs] */
+    struct wefti_guess_line *lines; /* [max_seqs] */
 };
 
 /* Guesses for all rows of a plan that is committed: n_guesses of their slots. Tells how long a draft
