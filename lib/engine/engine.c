@@ -34,7 +34,8 @@ static void lay_out(weft_eng *eng, struct wefti_memory_layout *layout) {
     eng->is_chained = wefti_memory_reserve(layout, n_tokens, sizeof *eng->is_chained);
     eng->jobs = wefti_memory_reserve(layout, n_tokens, sizeof *eng->jobs);
     eng->prompt_logprobs = wefti_memory_reserve(layout, n_tokens, sizeof *eng->prompt_logprobs);
-    eng->spans = wefti_memory_reserve(layout, n_seqs, sizeof *eng->spans);
+    size_t n_spans = n_seqs + (eng->mtp ? n_tokens : 0);
+    eng->spans = wefti_memory_reserve(layout, n_spans, sizeof *eng->spans);
     eng->span_slots = wefti_memory_reserve(layout, n_seqs, sizeof *eng->span_slots);
     eng->guess_lines = wefti_memory_reserve(layout, n_seqs, sizeof *eng->guess_lines);
     eng->outs = wefti_memory_reserve(layout, n_seqs, sizeof *eng->outs);
@@ -193,6 +194,7 @@ static weft_err reserve(weft_eng *eng, const weft_model *model,
     weft_err err = open_step_memory(eng, why);
     if (!err) err = measure_scratch(eng, model, &scratch_bytes, why);
     if (!err && eng->draft) err = wefti_beside_measure(wefti_draft_beside(eng->draft), &draft, why);
+    if (!err && eng->mtp) err = wefti_mtp_measure(eng->mtp, &draft, why);
     scratch_bytes += draft.scratch_bytes;
     uint64_t of_each = scratch_bytes + draft.to_come_bytes;
     info->draft_bytes = draft.weight_bytes;
@@ -200,6 +202,7 @@ static weft_err reserve(weft_eng *eng, const weft_model *model,
         err = wefti_kv_cache_open(&eng->kv, &own, options, to_come + options->n_sharers * of_each,
                                   draft.block_bytes, info, why);
     if (!err && eng->draft) err = wefti_draft_open(eng->draft, info, why);
+    if (!err && eng->mtp) err = wefti_mtp_open(eng->mtp, info, why);
     if (!err) err = wefti_spill_open(&eng->spill, options, &eng->kv, why);
     if (!err) err = wefti_slots_init(&eng->slots, info, why);
     if (!err)
@@ -280,11 +283,14 @@ static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
     err = wefti_pool_new(eng->info.n_threads, &eng->pool, why);
     if (!err && options->draft_path)
         err = wefti_draft_new(path, options, &eng->info, eng->kern, eng->pool, &eng->draft, why);
+    if (!err && options->mtp)
+        err = wefti_mtp_new(path, options, &eng->info, eng->kern, eng->pool, &eng->mtp, why);
     if (!err) err = wefti_weights_lay_out(&eng->weights, model, options, &plan, why);
     if (!err) err = reserve(eng, model, options, plan, &loading, why);
     if (!err) err = wefti_weights_load(&eng->weights, plan, path, model, eng->pool, &loading, why);
     wefti_weights_plan_free(plan);
     if (!err && eng->draft) err = wefti_beside_load(wefti_draft_beside(eng->draft), why);
+    if (!err && eng->mtp) err = wefti_beside_load(wefti_mtp_beside(eng->mtp), why);
     if (err) return err;
     set_weight_info(eng, weft_model_params(model));
     set_fingerprint(eng);
@@ -321,6 +327,7 @@ void weft_eng_free(weft_eng *eng) {
     wefti_pool_free(eng->pool);
     wefti_guides_free(eng->guides);
     wefti_draft_free(eng->draft);
+    wefti_mtp_free(eng->mtp);
     wefti_forward_free(eng->forward);
     wefti_loras_free(eng->loras);
     wefti_profile_free(eng->profile);

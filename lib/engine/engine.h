@@ -69,7 +69,7 @@ struct weft_eng_loading {
     uint32_t n_copies;                /* of the weights, by as many engines at the same time */
     bool is_page_cache;               /* the weights are a packed file: the kernel may drop them */
     uint32_t n_sharers;               /* each takes the next three: */
-    uint64_t draft_bytes;             /* weights of a draft model; 0: there is none */
+    uint64_t draft_bytes;             /* weights of what guesses; 0: there are none */
     uint64_t kv_bytes, scratch_bytes; /* when all of it is in use */
     uint64_t limit_bytes;             /* of the cgroup, or what the machine has; 0: not known */
     uint64_t done_bytes;              /* of the weights */
@@ -120,10 +120,12 @@ struct weft_eng_options {
     uint32_t max_model_len; /* 0: the model's context */
     /* What rows with n_spec guess by: what came after the same last tokens before, so many of them or
      * fewer, down to 2; at most WEFT_SPEC_NGRAM_MAX. Where that finds nothing, by what a small model
-     * with the same vocabulary says, which takes the types of this one's options. 0 and NULL: they guess
-     * nothing. The path is borrowed until the engine is open; not with ranks. */
+     * with the same vocabulary says, which takes the types of this one's options, or by the layer that the
+     * model has for it (multi-token prediction). 0, NULL and false: they guess nothing. Not both of the
+     * latter, and neither with ranks. The path is borrowed until the engine is open. */
     uint32_t ngram_max;
     const char *draft_path;
+    bool mtp;
     uint32_t n_threads; /* 0: one per allowed CPU, no more than the cgroup's CPU quota grants */
     /* A memfd that outlives this process and keeps the packed weights, or -1: private memory.
      * Empty: this process packs into it and seals it. Filled: its header (layout, which follows
@@ -175,8 +177,8 @@ struct weft_eng_info {
     uint32_t max_seqs, max_batched_tokens, n_threads;
     uint32_t long_prompt; /* a prompt of more tokens has nothing in the KV cache that a shorter one
                              can share, or the other way round (LongRoPE) */
-    uint64_t weight_bytes, kv_bytes; /* the latter with what a draft model's blocks take */
-    uint64_t draft_bytes;            /* of its weights; 0: there is none */
+    uint64_t weight_bytes, kv_bytes; /* the latter with the blocks of what guesses */
+    uint64_t draft_bytes; /* weights of that: a draft model or the model's own layer; 0: none */
     /* The weights that a sampling step reads once, whatever its batch: all but an untied embedding
      * table, of which it reads rows, and of experts as many as one token takes. */
     uint64_t step_weight_bytes;

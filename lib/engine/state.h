@@ -11,6 +11,7 @@
 #include "forward/forward.h"
 #include "guess/draft.h"
 #include "guess/guess.h"
+#include "guess/mtp.h"
 #include "guess/ngram.h"
 #include "kernels/kernels.h"
 #include "lora/adapters.h"
@@ -47,6 +48,7 @@ struct weft_eng {
     struct wefti_slots slots;
     struct wefti_ngram ngram;
     struct wefti_draft *draft; /* NULL: none */
+    struct wefti_mtp *mtp;     /* the same; not both */
     wefti_guides *guides;      /* NULL: of a rank that does not sample */
     wefti_loras *loras;        /* NULL: there may be none */
     struct wefti_forward *forward;
@@ -78,12 +80,14 @@ struct weft_eng {
     uint32_t *logit_rows;                      /* [max_batched_tokens] */
     bool *is_chained;                          /* [max_batched_tokens], of logit rows: guesses' */
     struct wefti_engine_job *jobs;             /* [max_batched_tokens], one per logit row */
-    struct wefti_forward_span *spans;          /* [max_seqs] */
-    uint32_t *span_slots;                      /* [max_seqs] whose they are */
-    struct weft_logprobs *prompt_logprobs;     /* [max_batched_tokens] */
-    struct weft_step_out *outs;                /* [max_seqs] */
-    struct wefti_guess_line *guess_lines;      /* [max_seqs] */
-    struct wefti_sampler_scratch *samplers;    /* [n_threads] */
+    struct wefti_forward_span
+        *spans;              /* [max_seqs], and with mtp [max_batched_tokens] after those */
+    uint32_t n_pooled_spans; /* of this step; what follows is each row for mtp */
+    uint32_t *span_slots;    /* [max_seqs] whose they are */
+    struct weft_logprobs *prompt_logprobs;  /* [max_batched_tokens] */
+    struct weft_step_out *outs;             /* [max_seqs] */
+    struct wefti_guess_line *guess_lines;   /* [max_seqs] */
+    struct wefti_sampler_scratch *samplers; /* [n_threads] */
     uint8_t *top;               /* best tokens: ids, then values, row by row; and pooled values */
     size_t top_bytes, top_used; /* the most that a step may yield */
     void *map;

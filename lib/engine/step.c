@@ -120,6 +120,7 @@ static void commit_plan(weft_eng *eng, const struct weft_step_plan *plan) {
     if (plan->epoch > eng->epoch) weft_eng_reset(eng, plan->epoch);
     eng->next_step++;
     if (eng->draft) wefti_draft_move(eng->draft, plan);
+    if (eng->mtp) wefti_mtp_move(eng->mtp, plan);
     for (uint32_t i = 0; i < plan->n_releases; i++) {
         end_guide(eng, &eng->slots.slots[plan->releases[i].slot]);
         wefti_slot_release(&eng->slots, &plan->releases[i]);
@@ -129,6 +130,7 @@ static void commit_plan(weft_eng *eng, const struct weft_step_plan *plan) {
         wefti_slot_start(&eng->slots, &plan->starts[i]);
         wefti_ngram_clear(&eng->ngram, plan->starts[i].slot);
         if (eng->draft) wefti_draft_start(eng->draft, plan->starts[i].slot);
+        if (eng->mtp) wefti_mtp_start(eng->mtp, plan->starts[i].slot);
         start_guide(eng, &plan->starts[i]);
         wefti_loras_take(eng->loras, plan->starts[i].adapters, plan->starts[i].n_adapters,
                          &eng->sets[plan->starts[i].slot]);
@@ -174,8 +176,9 @@ static weft_err move_blocks(weft_eng *eng, const struct weft_step_plan *plan,
     return err;
 }
 
-/* Rows come in their order. Returns where it stands in the list. */
+/* Rows come in their order. Returns where it stands in the list. With mtp all rows are there anyway. */
 static uint32_t add_last_row(weft_eng *eng, struct step *step, uint32_t flat_row) {
+    if (eng->mtp) return flat_row;
     if (step->n_last == 0 || eng->last_rows[step->n_last - 1] != flat_row)
         eng->last_rows[step->n_last++] = flat_row;
     return step->n_last - 1;
@@ -184,7 +187,7 @@ static uint32_t add_last_row(weft_eng *eng, struct step *step, uint32_t flat_row
 static weft_err guess(weft_eng *eng, const struct weft_step_plan *plan, uint32_t *catch_up_us_out,
                       struct weft_errmsg *why) {
     const struct wefti_guess_sources sources = {
-        .ngram = &eng->ngram, .draft = eng->draft, .lines = eng->guess_lines};
+        .ngram = &eng->ngram, .draft = eng->draft, .mtp = eng->mtp, .lines = eng->guess_lines};
     weft_err err = wefti_guess_all(&eng->slots, &sources, plan, catch_up_us_out, why);
     eng->has_failed = err != WEFT_OK;
     return err;
@@ -250,6 +253,7 @@ static void add_token(weft_eng *eng, struct step *step, const struct wefti_slot 
     uint32_t flat = step->n_tokens++;
     const struct wefti_lora_set *set = &eng->sets[slot - eng->slots.slots];
     eng->tokens[flat] = slot->tokens[pos];
+    if (eng->mtp) eng->last_rows[step->n_last++] = flat;
     for (uint32_t kind = 0; kind < eng->slots.n_kinds; kind++)
         eng->rows[kind][flat] = (struct weft_attn_row){slot->table[kind], pos, n_after};
     eng->is_second[flat] = slot->pooling.n_first > 0 && pos >= slot->pooling.n_first;
@@ -283,6 +287,7 @@ static void gather_row(weft_eng *eng, struct step *step, const struct weft_step_
     uint32_t first = slot->n_computed, end = first + row->n_tokens;
     const struct wefti_lora_set *set = &eng->sets[row->slot];
     eng->has_row_sets = eng->has_row_sets || set->n > 0;
+    if (eng->mtp) wefti_mtp_note(eng->mtp, &eng->slots, row->slot, step->n_tokens);
     out->ran = true;
     out->prompt_pos = span.begin;
     out->n_prompt_logprobs = span.end - span.begin;
@@ -520,7 +525,10 @@ static void on_logits(void *ctx, uint32_t i, float *logits, uint32_t thread_idx)
 static void on_hidden(void *ctx, uint32_t i, const float *hidden, uint32_t thread_idx) {
     weft_eng *eng = ctx;
     (void)thread_idx;
-    wefti_slot_pool(&eng->slots.slots[eng->span_slots[i]], hidden, eng->info.n_hidden);
+    if (i >= eng->n_pooled_spans)
+        wefti_mtp_take(eng->mtp, i - eng->n_pooled_spans, hidden);
+    else
+        wefti_slot_pool(&eng->slots.slots[eng->span_slots[i]], hidden, eng->info.n_hidden);
 }
 
 /* After the forward pass: masks that came during it are there now. Without one the step waits, so that
@@ -556,6 +564,13 @@ static void take_shared_tokens(weft_eng *eng, const struct step *step) {
             draw.end = (enum weft_end)(UINT32_MAX - shared[i]);
         take(eng, job, &draw);
     }
+}
+
+/* The states of all rows are wanted, each by itself. */
+static void add_state_spans(weft_eng *eng, struct step *step) {
+    eng->n_pooled_spans = step->n_spans;
+    for (uint32_t row = 0; eng->mtp && row < step->n_tokens; row++)
+        eng->spans[step->n_spans++] = (struct wefti_forward_span){row, 1};
 }
 
 static weft_err compute(weft_eng *eng, const struct step *step, struct weft_errmsg *why) {
@@ -643,6 +658,17 @@ static uint32_t clamp_us(uint64_t us) {
     return us < UINT32_MAX ? (uint32_t)us : UINT32_MAX;
 }
 
+/* What guesses catches up with the step: *us_out is the time that it took. */
+static weft_err settle_guesses(weft_eng *eng, uint64_t *us_out, struct weft_errmsg *why) {
+    weft_err err = WEFT_OK;
+    uint64_t begin_us = weft_now_us();
+    if (eng->draft) wefti_draft_settle(eng->draft, &eng->slots);
+    if (eng->mtp) err = wefti_mtp_settle(eng->mtp, &eng->slots, why);
+    eng->has_failed = err != WEFT_OK;
+    *us_out = weft_now_us() - begin_us;
+    return err;
+}
+
 weft_err weft_eng_step(weft_eng *eng, const struct weft_step_plan *plan,
                        const struct weft_step_result **result_out, struct weft_errmsg *why) {
     *result_out = NULL;
@@ -660,10 +686,13 @@ weft_err weft_eng_step(weft_eng *eng, const struct weft_step_plan *plan,
     if (err) return err;
     uint64_t guessed_us = weft_now_us();
     gather(eng, &step);
+    add_state_spans(eng, &step);
     err = compute(eng, &step, why);
     if (err) return err;
     settle(eng, &step);
-    if (eng->draft) wefti_draft_settle(eng->draft, &eng->slots);
+    uint64_t settled_us = 0;
+    err = settle_guesses(eng, &settled_us, why);
+    if (err) return err;
     uint64_t end_ns = weft_now_ns(), end_us = end_ns / 1000;
     if (eng->profile) wefti_profile_step(eng->profile, begin_ns, end_ns, step.n_tokens);
     eng->result = (struct weft_step_result){
@@ -673,8 +702,8 @@ weft_err weft_eng_step(weft_eng *eng, const struct weft_step_plan *plan,
         .idle_us = eng->last_end_us ? clamp_us(begin_us - eng->last_end_us) : 0,
         .n_tokens = step.n_tokens,
         .spill_us = moves ? clamp_us(moved_us - begin_us) : 0,
-        .draft_us = clamp_us(guessed_us - moved_us),
-        .catch_up_us = catch_up_us,
+        .draft_us = clamp_us(guessed_us - moved_us + settled_us),
+        .catch_up_us = clamp_us(catch_up_us + settled_us),
         .n_outs = plan->n_rows,
         .outs = eng->outs,
     };

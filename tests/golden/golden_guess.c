@@ -1,7 +1,8 @@
-/* Speculative decoding against recorded acceptance: tests/data/speculative, of fable-6m in float64.
+/* Speculative decoding against recorded acceptance: tests/data/speculative, of fable-6m in float64, and
+ * tests/data/mtp.
  *
- * Its tables tell for each number k of guesses how many steps a text of 128 tokens takes, and how many
- * guesses are made and come true. The exact mode makes the same. The prompts run at once: half of them for
+ * The tables tell for each number k of guesses how many steps a text takes, and how many guesses are made
+ * and come true. The exact mode makes the same. The prompts run at once: half of them for
  * each k, or all with "all" on the command line. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +22,7 @@
 
 static bool all_prompts;
 
-enum { PROMPTS_MAX = 20, TOKENS = 128, TOKENS_MAX = 136, K_MAX = 8, SEQ_BLOCKS = 24 };
+enum { PROMPTS_MAX = 20, TOKENS_MAX = 136, K_MAX = 8, SEQ_BLOCKS = 24 };
 
 struct text {
     uint32_t prompt[200], n_prompt, expected[TOKENS_MAX];
@@ -38,7 +39,7 @@ static bool takes_part(const struct text *text, uint32_t k) {
 struct table {
     json_t *root;
     struct text texts[PROMPTS_MAX];
-    uint32_t n_texts;
+    uint32_t n_texts, n_tokens, k_max;
 };
 
 static uint32_t number(const json_t *of, const char *name) {
@@ -60,7 +61,10 @@ static void read_table(struct table *table, const char *path, const char *part) 
     table->root = json_load_file(drive_fixture(path), 0, NULL);
     const json_t *prompts = json_object_get(table->root, "prompts");
     table->n_texts = (uint32_t)json_array_size(prompts);
-    assert_int_equal(table->n_texts, PROMPTS_MAX);
+    table->n_tokens = number(table->root, "new_tokens");
+    table->k_max = number(table->root, "max_k");
+    assert_true(table->n_texts <= PROMPTS_MAX && table->n_tokens + K_MAX <= TOKENS_MAX);
+    assert_true(table->n_texts > 0 && table->k_max > 0 && table->k_max <= K_MAX);
     for (uint32_t i = 0; i < table->n_texts; i++) {
         const json_t *prompt = json_array_get(prompts, i);
         struct text *text = &table->texts[i];
@@ -111,7 +115,7 @@ static void run_all(struct drive *drive, struct table *table, uint32_t gen, uint
             struct text *text = &table->texts[i];
             uint32_t left = text->n_prompt + text->n_out - text->n_computed;
             bool is_prompt = text->n_computed == 0;
-            if (text->n_out >= TOKENS || left + k > room || !takes_part(text, k)) continue;
+            if (text->n_out >= table->n_tokens || left + k > room || !takes_part(text, k)) continue;
             if (is_prompt && left > n_for_prompts) continue;
             n_for_prompts -= is_prompt ? left : 0;
             drive_guessing_row(drive, i, gen, left, k);
@@ -129,19 +133,20 @@ static void run_all(struct drive *drive, struct table *table, uint32_t gen, uint
     (void)drive_run(drive);
 }
 
-static void check_text(const struct text *text, uint32_t k) {
+static void check_text(const struct text *text, uint32_t n_tokens, uint32_t k) {
     char name[4];
     (void)snprintf(name, sizeof name, "%u", k);
     const json_t *want = json_object_get(text->by_k, name);
     assert_non_null(want);
-    assert_memory_equal(text->out, text->expected, TOKENS * sizeof(uint32_t));
+    assert_memory_equal(text->out, text->expected, n_tokens * sizeof(uint32_t));
     assert_int_equal(text->n_steps, number(want, "target_steps"));
     assert_int_equal(text->n_proposed, number(want, "proposed"));
     assert_int_equal(text->n_accepted, number(want, "accepted"));
     assert_int_equal(text->n_out, number(want, "emitted"));
 }
 
-static void check_table(const char *path, const char *part, const struct weft_eng_options *with) {
+static void check_table(const char *model, const char *path, const char *part,
+                        const struct weft_eng_options *with) {
     struct table *table = calloc(1, sizeof *table);
     struct drive *drive = calloc(1, sizeof *drive);
     assert_true(table && drive);
@@ -152,14 +157,14 @@ static void check_table(const char *path, const char *part, const struct weft_en
     options.max_model_len = SEQ_BLOCKS * 16;
     options.max_batched_tokens = 512;
     options.kv_memory_bytes = 256u << 20;
-    weft_eng *eng = drive_open(drive_fixture("models/fable-6m"), &options);
+    weft_eng *eng = drive_open(drive_fixture(model), &options);
     drive_init(drive, eng);
-    for (uint32_t k = 1; k <= K_MAX; k++) {
+    for (uint32_t k = 1; k <= table->k_max; k++) {
         uint32_t n_accepted = 0, n_proposed = 0;
         run_all(drive, table, k, k);
         for (uint32_t i = 0; i < table->n_texts; i++) {
             if (!takes_part(&table->texts[i], k)) continue;
-            check_text(&table->texts[i], k);
+            check_text(&table->texts[i], table->n_tokens, k);
             n_accepted += table->texts[i].n_accepted;
             n_proposed += table->texts[i].n_proposed;
         }
@@ -176,7 +181,7 @@ static void looked_up_guesses_come_true_as_recorded(void **state) {
     struct weft_eng_options options;
     weft_eng_options_init(&options);
     options.ngram_max = 3;
-    check_table("tests/data/speculative/ngram.json", "first", &options);
+    check_table("models/fable-6m", "tests/data/speculative/ngram.json", "first", &options);
 }
 
 static void drafted_guesses_come_true_as_recorded(void **state) {
@@ -184,7 +189,16 @@ static void drafted_guesses_come_true_as_recorded(void **state) {
     struct weft_eng_options options;
     weft_eng_options_init(&options);
     options.draft_path = drive_fixture("tests/data/fable-draft-1m");
-    check_table("tests/data/speculative/draft.json", NULL, &options);
+    check_table("models/fable-6m", "tests/data/speculative/draft.json", NULL, &options);
+}
+
+/* The step that computes a prompt has no guesses: the model's states come of it. */
+static void predicted_guesses_come_true_as_recorded(void **state) {
+    (void)state;
+    struct weft_eng_options options;
+    weft_eng_options_init(&options);
+    options.mtp = true;
+    check_table("tests/data/mtp", "tests/data/mtp/guesses.json", NULL, &options);
 }
 
 int main(int argc, char **argv) {
@@ -194,6 +208,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(looked_up_guesses_come_true_as_recorded),
         cmocka_unit_test(drafted_guesses_come_true_as_recorded),
+        cmocka_unit_test(predicted_guesses_come_true_as_recorded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,7 +35,14 @@ struct sums {
     uint32_t n_steps, n_proposed, n_accepted, n_most; /* the most that a row may guess */
 };
 
-static weft_eng *open_with(const char *model, uint32_t ngram_max, const char *draft) {
+/* By what is guessed. */
+struct sources {
+    uint32_t ngram_max;
+    const char *draft;
+    bool mtp;
+};
+
+static weft_eng *open_with(const char *model, struct sources sources) {
     struct weft_eng_options options;
     weft_eng_options_init(&options);
     options.n_threads = 2;
@@ -43,13 +50,14 @@ static weft_eng *open_with(const char *model, uint32_t ngram_max, const char *dr
     options.max_batched_tokens = 300;
     options.max_model_len = SEQ_BLOCKS * 16 - 4;
     options.kv_memory_bytes = 24u << 20;
-    options.ngram_max = ngram_max;
-    options.draft_path = draft;
+    options.ngram_max = sources.ngram_max;
+    options.draft_path = sources.draft;
+    options.mtp = sources.mtp;
     return drive_open(drive_fixture(model), &options);
 }
 
 static weft_eng *open_guessing(const char *model, uint32_t ngram_max) {
-    return open_with(model, ngram_max, NULL);
+    return open_with(model, (struct sources){.ngram_max = ngram_max});
 }
 
 /* The requests of every kind, and three whose text repeats itself: with two tokens to choose from any
@@ -142,13 +150,13 @@ static struct sums run_lines(weft_eng *eng, struct line *lines, uint32_t n, uint
     return sums;
 }
 
-static void check_model(const char *model, uint32_t ngram_max, const char *draft) {
+static void check_model(const char *model, struct sources sources) {
     struct engine_request *requests = calloc(ENGINE_REQUESTS, sizeof *requests);
     struct line *lines = calloc(N_REQUESTS, sizeof *lines);
     struct line *alone = calloc(N_REQUESTS, sizeof *alone);
     assert_true(requests && lines && alone);
     uint64_t rng = 5;
-    weft_eng *eng = open_with(model, ngram_max, draft);
+    weft_eng *eng = open_with(model, sources);
     make_lines(lines, requests, weft_eng_info(eng)->n_vocab);
     for (uint32_t i = 0; i < N_REQUESTS; i++) {
         struct sums sums = run_lines(eng, &lines[i], 1, 0, &rng);
@@ -179,15 +187,17 @@ static void guesses_change_no_token(void **state) {
                                          ENGINE_TIED};
     (void)state;
     for (size_t i = 0; i < (engine_short_run ? 2 : sizeof models / sizeof models[0]); i++)
-        check_model(models[i], 3, NULL);
+        check_model(models[i], (struct sources){.ngram_max = 3});
 }
 
 /* ------------------------------------------------------------------------------------- drafts --- */
 
 static void guesses_of_a_draft_change_no_token(void **state) {
     (void)state;
-    check_model(ENGINE_TARGET, 0, drive_fixture(ENGINE_DRAFT));
-    if (!engine_short_run) check_model(ENGINE_TARGET, 2, drive_fixture(ENGINE_DRAFT));
+    struct sources draft = {.draft = drive_fixture(ENGINE_DRAFT)};
+    check_model(ENGINE_TARGET, draft);
+    draft.ngram_max = 2;
+    if (!engine_short_run) check_model(ENGINE_TARGET, draft);
 }
 
 enum { LONG_PROMPT = 200, LONG_STEPS = 12 };
@@ -204,14 +214,13 @@ static void follow_steps(struct drive *drive, uint32_t slot, uint32_t left,
     }
 }
 
-/* A draft's keys and values go where the target's go: with blocks that are shared, copied, read back. */
-static void drafts_share_what_sequences_share(void **state) {
-    (void)state;
+/* Its keys and values go where the target's go: with blocks that are shared, copied, given to others. */
+static void check_sharing(const char *model, struct sources sources, uint32_t n_first) {
     struct drive *drive = calloc(1, sizeof *drive);
     uint32_t prompt[LONG_PROMPT], blocks[SEQ_BLOCKS], others[SEQ_BLOCKS];
     uint32_t proposed[2][LONG_STEPS], accepted[2][LONG_STEPS], n_whole = (LONG_PROMPT - 1) / 16;
     assert_non_null(drive);
-    weft_eng *eng = open_with(ENGINE_TARGET, 0, drive_fixture(ENGINE_DRAFT));
+    weft_eng *eng = open_with(model, sources);
     drive_init(drive, eng);
     for (uint32_t i = 0; i < LONG_PROMPT; i++)
         prompt[i] = 300 + i % 23;
@@ -226,7 +235,7 @@ static void drafts_share_what_sequences_share(void **state) {
     drive_start(drive, &start);
     drive_grant(drive, 0, 1, blocks, SEQ_BLOCKS);
     follow_steps(drive, 0, LONG_PROMPT, proposed[0], accepted[0]);
-    assert_int_equal(proposed[0][0], 4);
+    assert_int_equal(proposed[0][0], n_first);
     uint32_t n_accepted = 0;
     for (uint32_t i = 0; i < LONG_STEPS; i++)
         n_accepted += accepted[0][i];
@@ -253,6 +262,11 @@ static void drafts_share_what_sequences_share(void **state) {
     assert_memory_equal(accepted[1], accepted[0], sizeof accepted[0]);
     weft_eng_free(eng);
     free(drive);
+}
+
+static void drafts_share_what_sequences_share(void **state) {
+    (void)state;
+    check_sharing(ENGINE_TARGET, (struct sources){.draft = drive_fixture(ENGINE_DRAFT)}, 4);
 }
 
 /* Saves the blocks that a prompt begins with, and reads them back into others. */
@@ -284,7 +298,8 @@ static void drafts_compute_again_what_a_file_brings(void **state) {
     uint32_t prompt[LONG_PROMPT], other[LONG_PROMPT], blocks[SEQ_BLOCKS], others[SEQ_BLOCKS];
     uint32_t proposed[LONG_STEPS], accepted[2][LONG_STEPS], n_whole = (LONG_PROMPT - 1) / 16;
     assert_non_null(drive);
-    weft_eng *eng = open_with(ENGINE_TARGET, 0, drive_fixture(ENGINE_DRAFT));
+    weft_eng *eng =
+        open_with(ENGINE_TARGET, (struct sources){.draft = drive_fixture(ENGINE_DRAFT)});
     drive_init(drive, eng);
     for (uint32_t i = 0; i < LONG_PROMPT; i++) {
         prompt[i] = 300 + i % 23;
@@ -333,6 +348,80 @@ static void a_draft_that_fits_nothing_is_refused(void **state) {
     assert_int_equal(weft_eng_open(drive_fixture(ENGINE_TARGET), &options, &eng, &why),
                      WEFT_E_INVAL);
     assert_non_null(strstr(why.text, "is an encoder"));
+    assert_null(eng);
+}
+
+/* --------------------------------------------------------------------- multi-token prediction --- */
+
+#define ENGINE_MTP "tests/data/mtp"
+
+static void guesses_of_a_models_own_layer_change_no_token(void **state) {
+    (void)state;
+    check_model(ENGINE_MTP, (struct sources){.mtp = true});
+    if (!engine_short_run) check_model(ENGINE_MTP, (struct sources){.ngram_max = 2, .mtp = true});
+}
+
+/* The step that computes a prompt has no states to guess from. */
+static void its_blocks_are_shared_as_the_models_are(void **state) {
+    (void)state;
+    check_sharing(ENGINE_MTP, (struct sources){.mtp = true}, 0);
+}
+
+/* What is kept of a sequence goes in when it ends, and serves the next one with its blocks. */
+static void a_sequence_that_did_not_guess_leaves_no_gap(void **state) {
+    (void)state;
+    enum { N_PROMPT = 21, N_ALL = 50 };
+    struct drive *drive = calloc(1, sizeof *drive);
+    uint32_t text[N_ALL], blocks[2][SEQ_BLOCKS];
+    uint32_t proposed[2][LONG_STEPS], accepted[2][LONG_STEPS];
+    assert_non_null(drive);
+    weft_eng *eng = open_with(ENGINE_MTP, (struct sources){.mtp = true});
+    drive_init(drive, eng);
+    for (uint32_t i = 0; i < SEQ_BLOCKS; i++) {
+        blocks[0][i] = i;
+        blocks[1][i] = SEQ_BLOCKS + i;
+    }
+    for (uint32_t i = 0; i < N_PROMPT; i++)
+        text[i] = 40 + i * i % 31;
+    struct weft_step_start start = {
+        .gen = 1, .tokens = text, .n_tokens = N_PROMPT, .n_prompt = N_PROMPT};
+    weft_sampling_init(&start.sampling);
+    start.sampling.max_tokens = N_ALL - N_PROMPT;
+    drive_start(drive, &start);
+    drive_grant(drive, 0, 1, blocks[0], SEQ_BLOCKS);
+    for (uint32_t n = N_PROMPT; n < N_ALL; n++) {
+        drive_guessing_row(drive, 0, 1, n == N_PROMPT ? N_PROMPT : 1, 0);
+        text[n] = drive_run(drive)->outs[0].token;
+    }
+    drive_release(drive, 0, 1);
+    start.n_tokens = start.n_prompt = N_ALL;
+    start.sampling.max_tokens = 80;
+    for (uint32_t i = 0; i < 2; i++) {
+        start.slot = 1 + i;
+        start.n_cached = i == 0 ? N_ALL - 1 : 0;
+        drive_start(drive, &start);
+        drive_grant(drive, 1 + i, 1, blocks[i], SEQ_BLOCKS);
+        follow_steps(drive, 1 + i, N_ALL - start.n_cached, proposed[i], accepted[i]);
+    }
+    assert_memory_equal(proposed[1], proposed[0], sizeof proposed[0]);
+    assert_memory_equal(accepted[1], accepted[0], sizeof accepted[0]);
+    weft_eng_free(eng);
+    free(drive);
+}
+
+static void a_model_without_such_a_layer_is_refused(void **state) {
+    (void)state;
+    struct weft_eng_options options;
+    struct weft_errmsg why = {{0}};
+    weft_eng *eng = NULL;
+    weft_eng_options_init(&options);
+    options.mtp = true;
+    assert_int_equal(weft_eng_open(drive_fixture(ENGINE_TARGET), &options, &eng, &why),
+                     WEFT_E_INVAL);
+    assert_non_null(strstr(why.text, "has no layer that predicts further tokens"));
+    options.draft_path = drive_fixture(ENGINE_MTP);
+    assert_int_equal(weft_eng_open(drive_fixture(ENGINE_MTP), &options, &eng, &why), WEFT_E_INVAL);
+    assert_non_null(strstr(why.text, "beside a draft model"));
     assert_null(eng);
 }
 
@@ -439,6 +528,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(drafts_share_what_sequences_share),
         cmocka_unit_test(drafts_compute_again_what_a_file_brings),
         cmocka_unit_test(a_draft_that_fits_nothing_is_refused),
+        cmocka_unit_test(guesses_of_a_models_own_layer_change_no_token),
+        cmocka_unit_test(its_blocks_are_shared_as_the_models_are),
+        cmocka_unit_test(a_sequence_that_did_not_guess_leaves_no_gap),
+        cmocka_unit_test(a_model_without_such_a_layer_is_refused),
         cmocka_unit_test(guesses_stop_at_what_they_have_room_for),
         cmocka_unit_test(nothing_comes_after_an_end),
         cmocka_unit_test(too_many_guesses_are_refused),

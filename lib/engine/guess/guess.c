@@ -34,9 +34,10 @@ weft_err wefti_guess_all(struct wefti_slots *slots, const struct wefti_guess_sou
         if (n == 0) continue;
         slot->n_guesses = wefti_ngram_guess(sources->ngram, idx, slot->tokens, slot->n_known, n,
                                             slot->tokens + slot->n_known);
-        if (slot->n_guesses == 0 && sources->draft)
+        if (slot->n_guesses == 0 && (sources->draft || sources->mtp))
             sources->lines[n_lines++] = (struct wefti_guess_line){.slot = idx, .n_most = n};
     }
     if (n_lines == 0) return WEFT_OK;
+    if (sources->mtp) return wefti_mtp_guess(sources->mtp, slots, sources->lines, n_lines, why);
     return wefti_draft_guess(sources->draft, slots, sources->lines, n_lines, catch_up_us_out, why);
 }

@@ -12,6 +12,7 @@
 
 #include "base/step.h"
 #include "guess/draft.h"
+#include "guess/mtp.h"
 #include "guess/ngram.h"
 #include "runtime/slots.h"
 
@@ -21,7 +22,9 @@ uint32_t wefti_guess_room(const struct wefti_slots *slots, const struct weft_ste
 /* By what is guessed. */
 struct wefti_guess_sources {
     struct wefti_ngram *ngram;
-    struct wefti_draft *draft;      /* for those of whom ngram finds nothing; NULL: none */
+    /* For those of whom ngram finds nothing: one of these, or none. */
+    struct wefti_draft *draft;
+    struct wefti_mtp *mtp;
     struct wefti_guess_line *lines; /* [max_seqs] */
 };
 

@@ -44,6 +44,10 @@ weft_err wefti_options_check(const struct weft_eng_options *o, const struct weft
     if (o->draft_path && o->n_ranks > 1)
         return weft_err_set(why, WEFT_E_INVAL,
                             "a draft model is of no use to ranks that divide a model");
+    if (o->mtp && (o->n_ranks > 1 || o->draft_path))
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "multi-token prediction is not for ranks that divide a model, nor "
+                            "beside a draft model");
     if (!weft_coll_may_have(o->n_ranks) || o->rank >= o->n_ranks)
         return weft_err_set(why, WEFT_E_INVAL,
                             "a model is divided among 1, 2, 4 or 8 ranks, not by rank %u of %u",

@@ -445,6 +445,7 @@ weft_err weft_eng_session_read(weft_eng *eng, weft_eng_session_file *file,
             uint32_t block_idx = blocks->blocks[kind][i - n_skipped];
             uint8_t *block = wefti_kv_cache_block(&eng->kv, (enum weft_kv_kind)kind, block_idx);
             if (eng->draft && kind == WEFT_KV_FULL) wefti_draft_forget(eng->draft, block_idx);
+            if (eng->mtp && kind == WEFT_KV_FULL) wefti_mtp_forget(eng->mtp, block_idx);
             err = check_on(file->is_called_off, why);
             if (!err) err = read_block(file, at, idx, block, head->block_bytes[kind], why);
             if (err) return err;
