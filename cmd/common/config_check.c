@@ -117,10 +117,11 @@ static weft_err check_groups(const struct weft_config *c, struct weft_errmsg *wh
     if (n_workers && c->n_ranks && n_workers % c->n_ranks)
         return weft_err_set(why, WEFT_E_INVAL, WEFT_CONFIG_GROUPS_WHY, n_workers,
                             n_workers > 1 ? "s are" : " is", c->n_ranks);
-    if (c->speculative_model && (divides || c->n_ranks > 1))
+    if ((c->speculative_model || c->speculative_mtp) && (divides || c->n_ranks > 1))
         return weft_err_set(why, WEFT_E_INVAL,
-                            "--speculative-model is for workers that have a model each, not for "
-                            "--layout tp; --speculative-ngram is for both");
+                            "--speculative-%s is for workers that have a model each, not for "
+                            "--layout tp; --speculative-ngram is for both",
+                            c->speculative_model ? "model" : "mtp");
     if (c->layout && !strcmp(c->layout, "replica") && c->n_ranks > 1)
         return weft_err_set(why, WEFT_E_INVAL,
                             "--tp %u divides a model, which --layout replica does not", c->n_ranks);
@@ -155,6 +156,10 @@ weft_err wefti_config_check(const struct wefti_config_program *program, struct w
         return weft_err_set(why, WEFT_E_INVAL, "no --batch given; usage: %s", program->usage);
     if ((c->batch_fd >= 0) != (c->answers_fd >= 0))
         return weft_err_set(why, WEFT_E_INVAL, "--batch-fd and --answers-fd need each other");
+    if (c->speculative_model && c->speculative_mtp)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "--speculative-model and --speculative-mtp do the same by different "
+                            "means: one of them is enough");
     if (c->speculative_ngram == 1)
         return weft_err_set(why, WEFT_E_INVAL,
                             "--speculative-ngram looks for 2 to %d tokens, not 1; 0 is off",

@@ -302,6 +302,10 @@
       "MODEL",                                                                                     \
       "guess by what a small model with the same vocabulary says, where --speculative-ngram finds " \
       "nothing")                                                                                   \
+    X(speculative_mtp, FLAG, "speculative-mtp", SUPERVISORS | SCHEDULER | WORKER, 0, 0, NULL, \
+      NULL,                                                                                        \
+      "guess by the layer that the model has for it (multi-token prediction), where "              \
+      "--speculative-ngram finds nothing")                                                         \
     X(speculative_ngram, U32, "speculative-ngram", SUPERVISORS | SCHEDULER | WORKER, 0,                  \
       WEFT_SPEC_NGRAM_MAX, "0", "N",                                                               \
       "guess that what came after the same N tokens before, or fewer down to 2, comes again; 0: "  \

@@ -47,7 +47,8 @@ static void set_whole(const struct wefti_actor *a, const struct weft_model_info 
 
 /* Guesses of each sequence in a step. */
 static uint32_t n_spec_tokens(const struct weft_config *config) {
-    if (config->speculative_ngram == 0 && !config->speculative_model) return 0;
+    if (config->speculative_ngram == 0 && !config->speculative_model && !config->speculative_mtp)
+        return 0;
     return config->num_speculative_tokens == WEFT_CONFIG_AUTO ? WEFT_SCHED_SPEC_AUTO
                                                               : config->num_speculative_tokens;
 }

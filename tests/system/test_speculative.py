@@ -2,7 +2,7 @@
 
 64 mixed requests (greedy, seeded, with penalties, stop tokens, biases, several choices, grammars) have the tokens of a server
 without it: alone and in company, with the draft model and with look-ups, in a cache so small that sequences are
-preempted, and while workers and schedulers are killed.
+preempted, and while workers and schedulers are killed. A few of them go to a model that guesses by a layer of its own.
 """
 
 import itertools
@@ -16,13 +16,14 @@ from harness import FABLE, Server
 N = 64 if not harness.SANITIZED else 12
 N_LONG = 4
 DRAFT = os.path.join(harness.SOURCE_DIR, "tests/data/fable-draft-1m")
+MTP = os.path.join(harness.SOURCE_DIR, "tests/data/mtp")
 BOTH = ("--speculative-model", DRAFT, "--speculative-ngram", "3")
 WORDS = "the old king rode out to sea and said nothing while rain fell over a quiet house where Alice kept cats".split()
 SCHEMA = {"type": "object", "required": ["name", "n"], "additionalProperties": False, "properties": {
     "name": {"type": "string", "maxLength": 12}, "n": {"type": "integer", "minimum": 0, "maximum": 999}}}
 
 
-def make_requests(rng):
+def make_requests(rng, recorded="tests/data/speculative/ngram.json"):
     requests = []
     for i in range(N):
         words = [rng.choice(WORDS) for _ in range(rng.choice([3, 9, 30]))]
@@ -47,7 +48,7 @@ def make_requests(rng):
             body.update(prompt=rng.choice(WORDS), max_tokens=220, ignore_eos=True)
             body.pop("structured_outputs", None)
         requests.append(body)
-    with open(os.path.join(harness.SOURCE_DIR, "tests/data/speculative/ngram.json"), encoding="utf-8") as f:
+    with open(os.path.join(harness.SOURCE_DIR, recorded), encoding="utf-8") as f:
         recorded = json.load(f)["prompts"][0]  # in which guesses come true; of the others none may
     requests.insert(N_LONG, {"prompt": recorded["input_ids"], "max_tokens": 64, "temperature": 0, "ignore_eos": True,
                              "return_token_ids": True})
@@ -128,12 +129,43 @@ def test_ranks_that_divide_a_model_guess_alike():
         harness.wait_until("guesses that came true", lambda: guesses(server)[2] > 0)
 
 
+def test_a_models_own_layer_changes_no_token_and_loses_none():
+    """With prompts that share prefixes and come in chunks, also in a small cache, and under kills."""
+    requests = make_requests(harness.rng(), "tests/data/mtp/guesses.json")[:16]
+    with Server("--max-model-len", "400", model=MTP) as server:
+        wanted = together(server, requests)
+    n_tokens = sum(len(choice[2]) for choices in wanted for choice in choices)
+    options = ("--max-model-len", "400", "--speculative-mtp", "--num-speculative-tokens", "3")
+    with Server(*options, model=MTP) as server:
+        check(requests, wanted, [run(server, body) for body in requests])
+        check(requests, wanted, together(server, requests))
+        harness.wait_until("guesses that came true", lambda: guesses(server)[2] > 0)
+        with harness.Killer(server, ["worker", "scheduler"], n_tokens // 6) as killer:
+            for _ in itertools.takewhile(lambda _: killer.n < 2, range(20)):
+                check(requests, wanted, together(server, requests))
+        assert killer.n >= 2
+    options = ("--max-model-len", "400", "--speculative-mtp", "--speculative-ngram", "2", "--max-num-batched-tokens", "64",
+               "--max-num-seqs", "16", "--kv-memory", "112KiB")
+    with Server(*options, model=MTP) as server:
+        check(requests, wanted, together(server, requests))
+        harness.wait_until("preemptions", lambda: server.metric("weft_num_preemptions_total") > 0)
+
+
+def refused(*options):
+    reply = subprocess.run([os.path.join(harness.BIN_DIR, "weft"), "serve", FABLE, "--port", "0", "--no-rpc", *options],
+                           capture_output=True, text=True, timeout=harness.LIMIT_S, check=False)
+    assert reply.returncode == 1, reply
+    return reply.stderr
+
+
+def test_a_model_without_a_layer_that_guesses_ends_the_start():
+    said = refused("--speculative-mtp")
+    assert "models/fable-6m has no layer that predicts further tokens (multi-token prediction)" in said, said
+
+
 def test_a_draft_of_another_vocabulary_ends_the_start():
-    other = os.path.join(harness.SOURCE_DIR, "tests/data/zoo/mixtral")
-    reply = subprocess.run([os.path.join(harness.BIN_DIR, "weft"), "serve", FABLE, "--port", "0", "--no-rpc", "--speculative-model", other],
-                                   capture_output=True, text=True, timeout=harness.LIMIT_S, check=False)
-    assert reply.returncode == 1
-    assert "has 512 tokens, the model has 4096: they must have the same vocabulary" in reply.stderr, reply.stderr
+    said = refused("--speculative-model", os.path.join(harness.SOURCE_DIR, "tests/data/zoo/mixtral"))
+    assert "has 512 tokens, the model has 4096: they must have the same vocabulary" in said, said
 
 
 if __name__ == "__main__":

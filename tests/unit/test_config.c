@@ -456,6 +456,14 @@ static void settings_that_exclude_each_other_are_refused(void **state) {
         "--speculative-model is for workers that have a model each, not for --layout tp; "
         "--speculative-ngram is for both",
         WEFT_PROG_SERVE, "m", "--tp=2", "--speculative-model=d");
+    ASSERT_REFUSED(WEFT_E_INVAL,
+                   "--speculative-mtp is for workers that have a model each, not for --layout tp; "
+                   "--speculative-ngram is for both",
+                   WEFT_PROG_SERVE, "m", "--tp=2", "--speculative-mtp");
+    ASSERT_REFUSED(WEFT_E_INVAL,
+                   "--speculative-model and --speculative-mtp do the same by different means: one "
+                   "of them is enough",
+                   WEFT_PROG_SERVE, "m", "--speculative-mtp", "--speculative-model=d");
     ASSERT_REFUSED(WEFT_E_INVAL, "--speculative-ngram looks for 2 to 8 tokens, not 1; 0 is off",
                    WEFT_PROG_SERVE, "m", "--speculative-ngram=1");
     ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--layout=tp", "--workers=2", "--speculative-ngram=3",
