@@ -39,17 +39,21 @@ uint32_t wefti_sched_seq_token(const struct seq *seq, uint32_t pos) {
     return at < req->n_prompt ? req->prompt[at] : seq->output[at - req->n_prompt];
 }
 
+/* Of prompt and output joined, from `begin` to `end`. */
+static void copy_range(const struct seq *seq, uint32_t begin, uint32_t end, uint32_t *out) {
+    uint32_t n_prompt = seq->req->n_prompt;
+    uint32_t prompt_end = weft_min_u32(end, n_prompt), output_begin = weft_max_u32(begin, n_prompt);
+    if (begin < prompt_end)
+        memcpy(out, seq->req->prompt + begin, (prompt_end - begin) * sizeof *out);
+    if (output_begin < end)
+        memcpy(out + (output_begin - begin), seq->output + (output_begin - n_prompt),
+               (end - output_begin) * sizeof *out);
+}
+
 void wefti_sched_seq_copy_tokens(const struct seq *seq, uint32_t *out) {
-    const struct request *req = seq->req;
-    uint32_t n = wefti_sched_seq_known(seq);
-    if (seq->n_dropped == 0) {
-        memcpy(out, req->prompt, req->n_prompt * sizeof *out);
-        if (seq->n_output > 0)
-            memcpy(out + req->n_prompt, seq->output, seq->n_output * sizeof *out);
-        return;
-    }
-    for (uint32_t i = 0; i < n; i++)
-        out[i] = wefti_sched_seq_token(seq, i);
+    uint32_t n_before = seq->n_dropped > 0 ? seq->req->n_keep : 0;
+    copy_range(seq, 0, n_before, out);
+    copy_range(seq, n_before + seq->n_dropped, seq->req->n_prompt + seq->n_output, out + n_before);
 }
 
 bool wefti_sched_seq_outgrows(const struct seq *seq, uint32_t n_output) {

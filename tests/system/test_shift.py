@@ -112,8 +112,9 @@ def test_tokens_are_the_same_alone_and_in_company():
         check(requests, wanted, together(server, requests))
         harness.wait_until("preemptions", lambda: server.metric("weft_num_preemptions_total") > 0)
     few = slice(0, N_MIXED, 3)
-    with Server("--max-model-len", str(LEN), "--no-prefix-cache") as server:
-        check(requests[few], wanted[few], together(server, requests[few]))
+    for options in (["--no-prefix-cache"], ["--layout", "tp", "--workers", "2", "--threads", "1"]):
+        with Server("--max-model-len", str(LEN), *options) as server:
+            check(requests[few], wanted[few], together(server, requests[few]))
 
 
 def test_nothing_is_lost_or_changed_by_kills():
