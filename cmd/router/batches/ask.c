@@ -199,12 +199,15 @@ static void after_all(struct batch_op *op) {
     ask_free(ask_of(op));
 }
 
+static void read_in_thread(struct batch_op *op);
+
 static void begin_op(struct batch_ask *ask, void (*run)(struct batch_op *),
                      void (*done)(struct batch_op *)) {
     WEFT_ASSERT(!ask->in_thread);
     ask->in_thread = true;
     ask->op.run = run;
     ask->op.done = done;
+    ask->op.only_reads = run == read_in_thread && ask->fd >= 0;
     wefti_batch_io_add(&ask->all->io, &ask->op);
 }
 

@@ -46,7 +46,10 @@ void wefti_batch_io_add(struct batch_io *io, struct batch_op *op) {
 }
 
 bool wefti_batch_io_is_idle(const struct batch_io *io) {
-    return STAILQ_EMPTY(&io->ops);
+    const struct batch_op *op = STAILQ_FIRST(&io->ops);
+    while (op && op->only_reads)
+        op = STAILQ_NEXT(op, entry);
+    return !op;
 }
 
 /* --------------------------------------------------------------------------------------- disk --- */

@@ -20,6 +20,8 @@ struct batch_op { /* the first member of its owner's struct */
     STAILQ_ENTRY(batch_op) entry;
     void (*run)(struct batch_op *op);
     void (*done)(struct batch_op *op); /* may free it, and add others */
+    bool
+        only_reads; /* a file that it has open, and nothing of the store, which may close meanwhile */
     weft_err err;
     struct weft_errmsg why;
 };
@@ -32,7 +34,7 @@ struct batch_io {
 
 void wefti_batch_io_init(struct batch_io *io, struct work_queue *queue);
 void wefti_batch_io_add(struct batch_io *io, struct batch_op *op);
-bool wefti_batch_io_is_idle(const struct batch_io *io);
+bool wefti_batch_io_is_idle(const struct batch_io *io); /* but for those that only read */
 
 /* ------------------------------------------------------------------------- in a thread: disk --- */
 
