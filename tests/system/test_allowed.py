@@ -43,6 +43,10 @@ def test_none_but_allowed_tokens_come():
             assert len(choices[0]) == 60 and set(choices[0]) <= set(allowed)
         one = ids_of(server, "/v1/completions", {**body, "allowed_token_ids": allowed[:1], "guided_regex": ".*"})
         assert set(one[0]) <= set(allowed[:1])
+        reply = server.post("/v1/completions", {**body, "allowed_token_ids": allowed[:1],
+                                                "response_format": {"type": "json_object"}})
+        assert reply.status == 400 and "'allowed_token_ids'" in reply.json["error"]["message"], reply.text
+        assert reply.json["error"]["code"] == "grammar_failed"
         reply = server.complete(prompt="a", max_tokens=5, allowed_token_ids=tokens_of(server, "b"), logprobs=2)
         assert reply["choices"][0]["text"] == "bbbbb"
         assert max(reply["choices"][0]["logprobs"]["token_logprobs"]) < 0  # of all there are, not of the one

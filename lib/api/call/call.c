@@ -59,6 +59,21 @@ static void fail_for_logprobs(weft_api_call *call) {
     fail(call, 400, 0, NULL, text);
 }
 
+/* Where other fields of the request take tokens away, it contradicts itself, and would do so again. */
+static void fail_for_grammar(weft_api_call *call) {
+    const struct weft_sampling *sampling = &call->params.sampling;
+    bool takes_away = sampling->n_allowed_tokens > 0 || sampling->n_bad_words > 0;
+    for (uint32_t i = 0; i < sampling->n_bias; i++)
+        takes_away = takes_away || sampling->bias[i].bias <= WEFT_LOGIT_BIAS_NEVER;
+    if (takes_away)
+        fail(call, 400, 0, "grammar_failed",
+             "'allowed_token_ids', 'bad_words' or 'logit_bias' leave none of the tokens that the "
+             "grammar allows at some place of the output");
+    else
+        fail(call, 500, 0, "grammar_failed",
+             "the output could not be kept within its grammar: that met a bound of work or memory");
+}
+
 /* False: the call has failed. */
 static bool push_logprobs(weft_api_call *call, struct logprob_store *store, uint32_t most,
                           const struct weft_logprobs *lp) {
@@ -755,9 +770,7 @@ static void job_event(struct weft_api_upstream_job *upstream, const struct weft_
         return;
     }
     if (event->end == WEFT_END_GRAMMAR) {
-        fail(call, 500, 0, "grammar_failed",
-             "the output could not be kept within its grammar: that met a bound of work or memory, "
-             "or the other fields leave no token");
+        fail_for_grammar(call);
         return;
     }
     if (call->kind->pools && event->end && !take_values(job, event)) return;
