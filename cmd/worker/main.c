@@ -328,9 +328,15 @@ static void drain_filer(struct worker *w) {
 }
 
 static weft_err init_filer(struct worker *w, struct weft_errmsg *why) {
+    const char *dir = w->config.session_dir;
     if (!w->link || w->group.n_ranks > 1) return WEFT_OK;
-    return wefti_filer_start(wefti_stepper_eng(w->stepper), w->config.session_dir,
-                             w->config.session_dir_bytes, &w->filer, why);
+    if (dir && w->config.status_fd < 0) { /* else `weft serve` has looked, once */
+        struct weft_errmsg detail = {""};
+        weft_err err = weft_eng_session_check_folder(dir, &detail);
+        if (err) return weft_err_set(why, err, "--session-dir: %s", detail.text);
+    }
+    return wefti_filer_start(wefti_stepper_eng(w->stepper), dir, w->config.session_dir_bytes,
+                             &w->filer, why);
 }
 
 /* What a session before this one asked for is no news. */

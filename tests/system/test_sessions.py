@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import tempfile
 import threading
 import time
@@ -233,6 +234,13 @@ def test_llama_servers_slots_are_sessions():
             prompt = server.post("/tokenize", {"content": STORY, "add_special": True}).json["tokens"]
             goes_on = server.post("/completion", {**body, "prompt": prompt + first["tokens"] + [9, 8], "id_slot": 0}).json
             assert goes_on["tokens_cached"] >= n
+
+
+def test_a_folder_that_keeps_nothing_ends_the_start():
+    for path in ("/nowhere", "/dev/null"):
+        end = subprocess.run([os.path.join(harness.BIN_DIR, "weft"), "serve", harness.FABLE, "--port", "0", "--rpc-port", "0",
+                              "--session-dir", path], capture_output=True, text=True, timeout=harness.LIMIT_S)
+        assert end.returncode == 1 and f"--session-dir: cannot open the folder {path}" in end.stderr, (path, end)
 
 
 def test_keys_have_sessions_and_files_of_their_own():

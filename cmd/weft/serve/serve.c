@@ -23,6 +23,7 @@
 #include "commands.h"
 #include "common/actor.h"
 #include "common/signals.h"
+#include "engine/session_file.h"
 #include "model/model.h"
 #include "placement.h"
 #include "supervisor.h"
@@ -195,11 +196,19 @@ static weft_err check_model(struct supervisor *sup, struct weft_errmsg *why) {
     return err;
 }
 
+/* Likewise; later, when it may have gone for a while, only the calls fail that need it. */
+static weft_err check_session_dir(const char *dir, struct weft_errmsg *why) {
+    struct weft_errmsg detail = {""};
+    weft_err err = dir ? weft_eng_session_check_folder(dir, &detail) : WEFT_OK;
+    return err ? weft_err_set(why, err, "--session-dir: %s", detail.text) : WEFT_OK;
+}
+
 /* Runs the actors until the supervisor's loop ends. WEFT_STATUS_USAGE, WEFT_STATUS_FAILED: it never began. */
 static int supervise(struct supervisor *sup) {
     static struct weft_placement_choice choice;
     struct weft_errmsg why = {""};
     weft_err err = check_model(sup, &why);
+    if (!err) err = check_session_dir(sup->config.session_dir, &why);
     if (err) return weft_cmd_fail(err, &why);
     err = choose_places(sup, &choice, &why);
     if (err) return weft_cmd_misuse(err, &why);

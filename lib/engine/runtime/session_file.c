@@ -45,6 +45,14 @@ bool weft_eng_session_name_fits(const char *name, size_t len) {
     return true;
 }
 
+weft_err weft_eng_session_check_folder(const char *dir, struct weft_errmsg *why) {
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return weft_err_errno(why, errno, "cannot open the folder %s", dir);
+    int status = faccessat(fd, ".", R_OK | W_OK | X_OK, AT_EACCESS) == 0 ? 0 : errno;
+    (void)close(fd);
+    return status ? weft_err_errno(why, status, "cannot write to the folder %s", dir) : WEFT_OK;
+}
+
 uint32_t weft_eng_session_n_blocks(const struct weft_eng_info *info, enum weft_kv_kind kind,
                                    uint32_t n_tokens) {
     return wefti_session_n_blocks(kind, info->block_size, info->window, n_tokens);

@@ -55,6 +55,9 @@ struct weft_eng_session_folder {
     const _Atomic bool *is_called_off;
 };
 
+/* Whether files can be kept there at all, to be told when a server starts. NOTFOUND, IO. */
+WEFT_MUST_CHECK weft_err weft_eng_session_check_folder(const char *dir, struct weft_errmsg *why);
+
 /* Writes a file of this name into the folder, in place of what is there. */
 WEFT_MUST_CHECK weft_err weft_eng_session_save(const weft_eng *eng,
                                                const struct weft_eng_session_folder *folder,
