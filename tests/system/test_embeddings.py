@@ -233,9 +233,9 @@ def forms_of_scores(server):
     other = post(server, "/rerank", **ask, instruction="Find what is short.")["results"]
     assert {r["index"]: r["relevance_score"] for r in other} != by_index
     # What is too long loses the end of the document alone.
-    long = post(server, "/score", text_1="wool?", text_2=["word " * 600, "word " * 700])
-    assert long["usage"]["total_tokens"] == 2 * 1024
-    assert long["data"][0]["score"] == long["data"][1]["score"]
+    long = post(server, "/score", text_1="wool?", text_2=["word " * 600, "word " * 700, "word " * 400000])
+    assert long["usage"]["total_tokens"] == 3 * 1024
+    assert len({pair["score"] for pair in long["data"]}) == 1
 
 
 def what_scores_cannot_be_asked_for(server):
@@ -249,6 +249,8 @@ def what_scores_cannot_be_asked_for(server):
         ("/rerank", {"query": "a", "documents": ["a"], "top_n": 0}, "top_n"),
         ("/rerank", {"query": "a", "documents": ["a"], "max_tokens_per_doc": 5}, "max_tokens_per_doc"),
         ("/rerank", {"query": "word " * 2000, "documents": ["a"]}, "the query alone"),
+        ("/rerank", {"query": "b " * 90000, "documents": ["a"]}, "the query alone"),
+        ("/rerank", {"query": "a", "documents": ["a"], "instruction": "word " * 2000}, "the query and the instruction alone"),
         ("/score", {"text_1": ["a", "b"], "text_2": ["c"]}, "as many"),
         ("/score", {"text_1": "a"}, "'text_2'"),
     ):

@@ -50,9 +50,21 @@ static char *join(weft_api_call *call, const struct weft_str *parts, size_t n, s
     return text;
 }
 
-static void encode_text(weft_api_call *call, struct prompt *prompt, size_t ids_max) {
+/* Returns the number of tokens of type 0. */
+static size_t encode_cut(weft_api_call *call, struct prompt *prompt,
+                         const struct weft_tok_cut *input) {
     struct weft_errmsg why = {""};
-    size_t len, n_first = 0;
+    size_t n_first = 0;
+    weft_err err =
+        weft_tok_encode_cut(call->api->tok, input, &prompt->ids, &prompt->n_ids, &n_first, &why);
+    if (err)
+        weft_api_error_set(&call->error, err == WEFT_E_NOMEM ? 500 : 400, call->kind->prompt_field,
+                           NULL, "%s", why.text[0] ? why.text : weft_err_text(err));
+    return n_first;
+}
+
+static void encode_text(weft_api_call *call, struct prompt *prompt, size_t ids_max) {
+    size_t len;
     const char *before = prompt->before ? prompt->before->text : "";
     const struct weft_str parts[] = {{before, strlen(before)}, {prompt->text, prompt->text_len}};
     char *text = join(call, parts, 2, &len);
@@ -63,14 +75,28 @@ static void encode_text(weft_api_call *call, struct prompt *prompt, size_t ids_m
                                        .is_pair = prompt->second != NULL,
                                        .flags = flags,
                                        .ids_max = ids_max};
-    weft_err err =
-        weft_tok_encode_cut(call->api->tok, &input, &prompt->ids, &prompt->n_ids, &n_first, &why);
-    if (err)
-        weft_api_error_set(&call->error, err == WEFT_E_NOMEM ? 500 : 400, call->kind->prompt_field,
-                           NULL, "%s", why.text[0] ? why.text : weft_err_text(err));
-    else if (prompt->second)
-        prompt->n_first = (uint32_t)n_first;
+    size_t n_first = encode_cut(call, prompt, &input);
+    if (prompt->second) prompt->n_first = (uint32_t)n_first;
     free(text);
+}
+
+/* Whole, however long: what it has too much of is not known yet. The size of bodies bounds it. */
+static void encode_whole(weft_api_call *call, struct prompt *prompt, const struct weft_str *parts,
+                         size_t n) {
+    size_t len;
+    char *text = join(call, parts, n, &len);
+    if (!text) return;
+    const struct weft_tok_cut input = {
+        .first = {text, len}, .flags = WEFT_TOK_PARSE_SPECIAL, .ids_max = SIZE_MAX};
+    (void)encode_cut(call, prompt, &input);
+    free(text);
+}
+
+static void refuse_around(weft_api_call *call, size_t ids_max) {
+    bool is_asked = call->params.pooled.instruction != NULL;
+    weft_api_error_set(&call->error, 400, "query", "context_length_exceeded",
+                       "the query%s alone %s longer than the %zu tokens that this model takes",
+                       is_asked ? " and the instruction" : "", is_asked ? "are" : "is", ids_max);
 }
 
 /* What stands around the document is kept, and counted once: its last part begins with a special token,
@@ -81,10 +107,7 @@ static void cut_document(weft_api_call *call, struct prompt *prompt, size_t ids_
     size_t n_over = prompt->n_ids - ids_max;
     wefti_api_encode(call, &tail, (struct weft_str){QUESTION_TAIL, strlen(QUESTION_TAIL)},
                      WEFT_TOK_PARSE_SPECIAL);
-    if (!call->error.status && n_over > n_document_max)
-        weft_api_error_set(&call->error, 400, "query", "context_length_exceeded",
-                           "the query alone is longer than the %zu tokens that this model takes",
-                           ids_max);
+    if (!call->error.status && n_over > n_document_max) refuse_around(call, ids_max);
     if (!call->error.status) {
         WEFT_ASSERT(tail.n_ids + n_over <= prompt->n_ids);
         uint32_t *end = prompt->ids + (prompt->n_ids - tail.n_ids);
@@ -92,17 +115,6 @@ static void cut_document(weft_api_call *call, struct prompt *prompt, size_t ids_
         prompt->n_ids = ids_max;
     }
     free(tail.ids);
-}
-
-/* How many ids the question has without a document. */
-static size_t count_around(weft_api_call *call, const struct weft_str *parts, size_t n) {
-    struct prompt around = {0};
-    size_t len;
-    char *text = join(call, parts, n, &len);
-    if (text) wefti_api_encode(call, &around, (struct weft_str){text, len}, WEFT_TOK_PARSE_SPECIAL);
-    free(text);
-    free(around.ids);
-    return around.n_ids;
 }
 
 static void encode_question(weft_api_call *call, struct prompt *prompt, size_t ids_max) {
@@ -116,16 +128,16 @@ static void encode_question(weft_api_call *call, struct prompt *prompt, size_t i
         {QUESTION_DOCUMENT, strlen(QUESTION_DOCUMENT)}, {prompt->second, prompt->second_len},
         {QUESTION_TAIL, strlen(QUESTION_TAIL)},
     };
-    size_t n = sizeof parts / sizeof parts[0], len;
-    char *text = join(call, parts, n, &len);
-    if (text) wefti_api_encode(call, prompt, (struct weft_str){text, len}, WEFT_TOK_PARSE_SPECIAL);
-    free(text);
+    size_t n = sizeof parts / sizeof parts[0];
+    struct prompt around = {0};
+    encode_whole(call, prompt, parts, n);
     if (call->error.status || prompt->n_ids <= ids_max) return;
     parts[n - 2].len = 0;
-    size_t n_around = count_around(call, parts, n);
+    encode_whole(call, &around, parts, n);
     if (!call->error.status)
         cut_document(call, prompt, ids_max,
-                     prompt->n_ids > n_around ? prompt->n_ids - n_around : 0);
+                     prompt->n_ids > around.n_ids ? prompt->n_ids - around.n_ids : 0);
+    free(around.ids);
 }
 
 void wefti_api_encode_pooled(weft_api_call *call) {
