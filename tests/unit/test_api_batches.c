@@ -120,6 +120,34 @@ static void a_stored_file_comes_back(void **state) {
     weft_buf_fini(&text);
 }
 
+static void an_upload_may_shorten_its_life(void **state) {
+    (void)state;
+    static const struct {
+        const char *anchor, *seconds;
+        int64_t expires_s; /* 0: refused */
+    } cases[] = {{NULL, NULL, 90100},
+                 {"created_at", "3600", 3700},
+                 {"created_at", "2592000", 90100}, /* no longer than the store keeps it */
+                 {"created_at", "3599", 0},
+                 {"created_at", "2592001", 0},
+                 {"created_at", "99999999999999999999999", 0},
+                 {"created_at", "1h", 0},
+                 {"created_at", "-1", 0},
+                 {"created_at", NULL, 0},
+                 {"now", "3600", 0},
+                 {NULL, "3600", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct weft_api_file file = {.created_s = 100, .expires_s = 90100};
+        struct weft_api_error error = {0};
+        bool is_fair = weft_api_file_expire(&file, cases[i].anchor, cases[i].seconds, &error);
+        assert_int_equal(is_fair, cases[i].expires_s > 0);
+        if (is_fair)
+            assert_int_equal(file.expires_s, cases[i].expires_s);
+        else
+            assert_non_null(strstr(error.message, "'expires_after["));
+    }
+}
+
 static void what_is_over_stays_so(void **state) {
     (void)state;
     struct weft_api_batch batch = {.status = WEFT_API_BATCH_VALIDATING};
@@ -350,6 +378,7 @@ int main(void) {
         cmocka_unit_test(a_bad_one_names_its_field),
         cmocka_unit_test(what_is_stored_comes_back),
         cmocka_unit_test(a_stored_file_comes_back),
+        cmocka_unit_test(an_upload_may_shorten_its_life),
         cmocka_unit_test(what_is_over_stays_so),
         cmocka_unit_test(a_line_is_read),
         cmocka_unit_test(a_line_that_was_read_holds_two_texts_and_no_tree),

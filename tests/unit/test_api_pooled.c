@@ -181,6 +181,20 @@ static void results_come_best_first_and_equal_ones_in_order(void **state) {
     weft_api_call_drop(call);
 }
 
+/* (1, 1, 2) of length 1 is a little longer in f32. */
+static void no_cosine_is_over_1(void **state) {
+    (void)state;
+    static const float vectors[] = {1, 1, 2, 1, 1, 2};
+    serve(WEFT_MODEL_EMBEDS, 0);
+    weft_api_call *call = begin_kind(KIND(score), "{\"text_1\": \"q\", \"text_2\": \"q\"}");
+    put_all(2, 3, vectors);
+    json_t *body = body_of(call, 1000);
+    const json_t *data = json_array_get(json_object_get(body, "data"), 0);
+    assert_true(json_number_value(json_object_get(data, "score")) == 1);
+    json_decref(body);
+    weft_api_call_drop(call);
+}
+
 static void a_judge_is_asked_for_two_tokens(void **state) {
     (void)state;
     static const float logits[] = {1, 3};
@@ -216,6 +230,19 @@ static void classes_are_probabilities_with_names(void **state) {
     expect_error(KIND(rerank), "{\"query\": \"q\", \"documents\": [\"a\"]}", "no scores of pairs");
 }
 
+static void a_task_is_the_models_or_refused(void **state) {
+    (void)state;
+    static const float vector[] = {3, 3, 3};
+    serve(WEFT_MODEL_EMBEDS, 0);
+    expect_error(KIND(pooling), "{\"input\": \"a\", \"task\": \"nope\"}", "'task'");
+    expect_error(KIND(pooling), "{\"input\": \"a\", \"task\": 5}", "'task'");
+    expect_error(KIND(pooling), "{\"input\": \"a\", \"task\": \"classify\"}", "'task'");
+    weft_api_call *call = begin_kind(KIND(pooling), "{\"input\": \"a\", \"task\": \"embed\"}");
+    put_all(1, 3, vector);
+    json_decref(body_of(call, 1000));
+    weft_api_call_drop(call);
+}
+
 static void each_model_does_what_it_is_there_for(void **state) {
     (void)state;
     expect_error(KIND(embeddings), "{\"input\": \"a\"}", "--runner pooling");
@@ -237,8 +264,10 @@ int main(void) {
         CASE(values_come_once_over_a_loss),
         CASE(values_that_cannot_be_are_an_error),
         CASE(results_come_best_first_and_equal_ones_in_order),
+        CASE(no_cosine_is_over_1),
         CASE(a_judge_is_asked_for_two_tokens),
         CASE(classes_are_probabilities_with_names),
+        CASE(a_task_is_the_models_or_refused),
         CASE(each_model_does_what_it_is_there_for),
     };
     return cmocka_run_group_tests_name("api_pooled", tests, NULL, NULL);

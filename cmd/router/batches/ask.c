@@ -343,6 +343,15 @@ bool wefti_ask_is_full(const struct batch_ask *ask) {
     return ask->in_thread && ask->pending.len >= 2 * ASK_PENDING_BYTES;
 }
 
+static bool has_fair_expiry(struct batch_ask *ask) {
+    const char *anchor = weft_api_multipart_field(ask->form, "expires_after[anchor]");
+    const char *seconds = weft_api_multipart_field(ask->form, "expires_after[seconds]");
+    struct weft_api_error error = {0};
+    if (weft_api_file_expire(&ask->file, anchor, seconds, &error)) return true;
+    refuse(ask, error.status, error.param, NULL, error.message);
+    return false;
+}
+
 static void end_upload(struct batch_ask *ask) {
     struct weft_errmsg why = {""};
     if (ask->state == ASK_ANSWERED) return;
@@ -353,7 +362,7 @@ static void end_upload(struct batch_ask *ask) {
         refuse(ask, 400, "purpose", NULL, "'purpose' must be \"batch\"");
     } else if (ask->all->store.n_files >= WEFT_BATCH_FILES_MAX) {
         refuse(ask, 503, NULL, "store_full", "too many files are kept: remove some");
-    } else {
+    } else if (has_fair_expiry(ask)) {
         (void)snprintf(ask->file.purpose, sizeof ask->file.purpose, "batch");
         (void)snprintf(ask->file.name, sizeof ask->file.name, "%s",
                        ask->form->filename[0] ? ask->form->filename : "file.jsonl");

@@ -558,7 +558,8 @@ void wefti_batch_run_pump(struct batch_run *run) {
         return;
     }
     bool has_expired = batch->at_s[WEFT_API_BATCH_EXPIRED] > 0; /* some lines may say so already */
-    bool is_late = has_expired || (int64_t)time(NULL) >= batch->expires_s;
+    /* Both are whole seconds that were cut: after that one has passed the window is over, too. */
+    bool is_late = has_expired || (int64_t)time(NULL) > batch->expires_s;
     bool stops = is_late || batch->status == WEFT_API_BATCH_CANCELLING;
     if (stops && !run->is_reading) drop_items(run);
     bool may_begin = now_ms >= run->wait_until_ms;

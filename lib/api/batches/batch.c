@@ -326,6 +326,22 @@ static bool fail(struct weft_api_error *error, const char *param, const char *te
     return false;
 }
 
+bool weft_api_file_expire(struct weft_api_file *file, const char *anchor, const char *seconds,
+                          struct weft_api_error *error) {
+    char *end = NULL;
+    if (!anchor && !seconds) return true;
+    if (!anchor || strcmp(anchor, "created_at") != 0)
+        return fail(error, "expires_after", "'expires_after[anchor]' must be \"created_at\"");
+    bool is_number = seconds && seconds[0] >= '0' && seconds[0] <= '9';
+    unsigned long n = is_number ? strtoul(seconds, &end, 10) : 0;
+    if (!is_number || *end || n < WEFT_API_FILE_SECONDS_MIN || n > WEFT_API_FILE_SECONDS_MAX)
+        return fail(error, "expires_after",
+                    "'expires_after[seconds]' must be a number from 3600 to 2592000");
+    int64_t until_s = file->created_s + (int64_t)n;
+    if (file->expires_s == 0 || until_s < file->expires_s) file->expires_s = until_s;
+    return true;
+}
+
 static bool read_metadata(const json_t *value, struct weft_api_batch *batch,
                           struct weft_api_error *error) {
     const char *key;

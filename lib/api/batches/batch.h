@@ -27,8 +27,10 @@
 #define WEFT_API_STORED_ID_BYTES 40
 #define WEFT_API_BATCH_LINES_MAX 50000u /* OpenAI's bound, too */
 #define WEFT_API_CUSTOM_ID_BYTES_MAX 512
-#define WEFT_API_BATCH_FAULTS_MAX 20    /* of its lines that are told */
+#define WEFT_API_BATCH_FAULTS_MAX 20 /* of its lines that are told */
 #define WEFT_API_BATCH_WINDOW_S_MAX (30u * 86400)
+#define WEFT_API_FILE_SECONDS_MIN 3600u /* of "expires_after": OpenAI's bounds */
+#define WEFT_API_FILE_SECONDS_MAX (30u * 86400)
 #define WEFT_API_METADATA_MAX 16 /* pairs, and their bytes: */
 #define WEFT_API_METADATA_KEY_BYTES_MAX 64
 #define WEFT_API_METADATA_VALUE_BYTES_MAX 512
@@ -97,6 +99,11 @@ WEFT_MUST_CHECK weft_err weft_api_batch_restore(struct weft_str text,
 
 /* A fresh id: "batch_" or "file-" and digits. */
 void weft_api_stored_id(const char *prefix, char out[WEFT_API_STORED_ID_BYTES]);
+/* An upload's fields "expires_after[anchor]" and "expires_after[seconds]"; NULL: not sent. The file goes at its
+ * end by then, at most. False: the error says why. */
+bool weft_api_file_expire(struct weft_api_file *file, const char *anchor, const char *seconds,
+                          struct weft_api_error *error);
+
 /* Whether a text looks like one: it then holds neither '/' nor '.'. */
 bool weft_api_is_stored_id(struct weft_str text);
 

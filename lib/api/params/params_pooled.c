@@ -148,6 +148,15 @@ static void begin(const struct reader *r, struct params *params) {
     wefti_api_params_refuse_unsupported(r);
 }
 
+/* vLLM's name of what a model is to be used for: each has one use here, and no other is passed over. */
+static void check_task(const struct reader *r, bool classifies) {
+    const json_t *task = wefti_api_json_get(r, "task");
+    const char *only = classifies ? "classify" : "embed";
+    if (task && !json_is_null(task) && !wefti_api_json_is_text(task, only))
+        weft_api_error_set(r->error, 400, "task", NULL,
+                           "'task' must be \"%s\", which is what this model does", only);
+}
+
 void wefti_api_params_read_input(const struct reader *r, const char *name,
                                  const struct weft_api_limits *limits, enum pooled_want want,
                                  struct params *params) {
@@ -158,6 +167,7 @@ void wefti_api_params_read_input(const struct reader *r, const char *name,
         want_labels(r, limits, &params->pooled);
     else
         want_vectors(r, limits, &params->pooled);
+    if (want == POOLED_NOTHING) check_task(r, classifies);
     if (!wefti_api_json_ok(r)) return;
     wefti_api_params_read_prompts(r, name, limits, params);
     read_encoding(r, params);

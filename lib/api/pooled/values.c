@@ -84,18 +84,19 @@ weft_err wefti_api_take_values(struct job *job, const struct weft_event *event) 
 
 /* ----------------------------------------------------------------------------------- scores --- */
 
-static double dot(const struct job *a, const struct job *b) {
+/* Of vectors of length 1, as f32 has them: rounded, it may leave the range of a cosine. */
+static double cosine(const struct job *a, const struct job *b) {
     double sum = 0;
     for (uint32_t i = 0; i < a->n_values; i++)
         sum += (double)a->values[i] * (double)b->values[i];
-    return sum;
+    return fmax(-1, fmin(1, sum));
 }
 
 static double score_of(const weft_api_call *call, uint32_t i) {
     const struct pooled *pooled = &call->params.pooled;
     const struct job *jobs = call->jobs;
     if (pooled->compares)
-        return dot(&jobs[pooled->n_queries == 1 ? 0 : i], &jobs[pooled->n_queries + i]);
+        return cosine(&jobs[pooled->n_queries == 1 ? 0 : i], &jobs[pooled->n_queries + i]);
     const float *values = jobs[i].values;
     /* Of yes and no alone: softmax of two is a sigmoid of how far they are apart. */
     if (pooled->judges) return sigmoid((double)values[0] - (double)values[1]);
