@@ -98,7 +98,7 @@ def test_files_that_are_none_are_refused():
                 with open(name, "wb") as file:
                     file.write(content if isinstance(content, bytes) else json.dumps(content).encode())
             done = sample(path, "--json")
-            assert done.returncode in (0, 1), done
+            assert done.returncode in (0, 1) and bool(done.returncode) != bool(done.stdout), done
             return done.stderr if done.returncode else json.loads(done.stdout)
 
         def case(*steps, **more):
@@ -121,6 +121,20 @@ def test_files_that_are_none_are_refused():
         history = {"prompt": [9], "output": [], "repetition": 2}
         assert "token 9" in outcome(case(["penalties", history]))
         assert "token ids" in outcome(case(["penalties", {**history, "prompt": [-1]}]))
+        for wrong, words in (
+            ({"cases": 5}, '"cases" must be a list'), ({"cases": [5]}, "cases[0]"), ([], "no object"),
+            (case(vector=5), '"vector" must be a text'), ({"cases": [{"vector": "v", "steps": 5}]}, '"steps" must be a list'),
+            (case(["top_k"]), "top_k: there is no object"), (case(["top_k", {"k": "x"}]), '"k" must be a whole number'),
+            (case([5, {}]), "step 0"), (case(["temperature", {"t": 1e308}]), '"t" must be a number'),
+            (case(["xtc", {"threshold": 0.1, "probability": 1, "draw": -5}]), '"draw" must be a number from 0 to 1'),
+            (case(["logit_bias", {"bias": {"1": 1, "01": 2}}]), "none twice"),
+            ({"mirostat": [{"sampler": "mirostat3", "tau": 1, "eta": 1, "mu_start": 1, "steps": []}]}, "mirostat[0]"),
+            ({"mirostat": [{"sampler": "mirostat2", "tau": 1, "eta": 1, "mu_start": 1,
+                            "steps": [{"vector": "v", "draw": 1e308}]}]}, '"draw" must be'),
+            ({"contrastive": [{"vector": "v", "alpha": 1e308}]}, '"alpha" must be a number from 0 to 1'),
+        ):
+            assert words in outcome(wrong), (wrong, words)
+        assert "w" in outcome({"cases": [*case()["cases"], *case(vector="w")["cases"]]})  # and none of the first
         assert "finite" in outcome(case(), whole[:-16] + struct.pack("<4f", *[float("nan")] * 4))
 
 

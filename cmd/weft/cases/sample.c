@@ -7,12 +7,19 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "cases/sample_check.h"
 #include "cases/sample_file.h"
 #include "commands.h"
 #include "engine/engine.h"
 #include "json_text.h"
 
 enum { TOKENS_MAX = 1 << 20, BEST_SHOWN = 5, BIAS_MAX = WEFT_LOGIT_BIAS_MAX };
+
+/* Where results go until all are there: whoever reads them gets all or none. */
+struct printer {
+    FILE *out;
+    bool as_json;
+};
 
 /* A case as the engine takes it. */
 struct setup {
@@ -198,29 +205,29 @@ static weft_err find_logits(const struct weft_sample_file *file, const json_t *o
 
 /* ------------------------------------------------------------------------------------- cases --- */
 
-static void print_list(const double *values, size_t n) {
-    (void)putchar('[');
+static void print_list(const struct printer *to, const double *values, size_t n) {
+    (void)fputc('[', to->out);
     for (size_t i = 0; i < n; i++)
-        printf(i == 0 ? "%.17g" : ", %.17g", values[i]);
-    (void)putchar(']');
+        fprintf(to->out, i == 0 ? "%.17g" : ", %.17g", values[i]);
+    (void)fputc(']', to->out);
 }
 
 /* How many can come, and the likeliest few. */
-static void print_best(const double *p, uint32_t n) {
+static void print_best(const struct printer *to, const double *p, uint32_t n) {
     uint32_t n_kept = 0, last = n;
     for (uint32_t i = 0; i < n; i++)
         n_kept += p[i] > 0.0;
-    printf("%u kept:", n_kept);
+    fprintf(to->out, "%u kept:", n_kept);
     for (uint32_t shown = 0; shown < BEST_SHOWN && shown < n_kept; shown++) {
         uint32_t best = n;
         for (uint32_t i = 0; i < n; i++) {
             bool is_before = last == n || p[i] < p[last] || (p[i] == p[last] && i > last);
             if (is_before && (best == n || p[i] > p[best])) best = i;
         }
-        printf(" %u %.6f", best, p[best]);
+        fprintf(to->out, " %u %.6f", best, p[best]);
         last = best;
     }
-    (void)putchar('\n');
+    (void)fputc('\n', to->out);
 }
 
 /* Cases share names, but not the arrays that they expect. */
@@ -230,8 +237,8 @@ static const char *name_of(const json_t *test) {
     return name ? name : "?";
 }
 
-static weft_err run_case(const struct weft_sample_file *file, const json_t *test, bool as_json,
-                         struct weft_errmsg *why) {
+static weft_err run_case(const struct weft_sample_file *file, const json_t *test,
+                         const struct printer *to, struct weft_errmsg *why) {
     struct setup *s = malloc(sizeof *s);
     struct weft_sample_array logits = {0};
     double *p = NULL;
@@ -253,27 +260,27 @@ static weft_err run_case(const struct weft_sample_file *file, const json_t *test
                                          .n_tokens = s->n_tokens,
                                          .xtc_draw = &s->xtc_draw};
     if (!err) err = weft_eng_given_probabilities(&given, p, why);
-    if (!err && as_json)
-        print_list(p, logits.n_cols);
+    if (!err && to->as_json)
+        print_list(to, p, logits.n_cols);
     else if (!err)
-        print_best(p, given.n_vocab);
+        print_best(to, p, given.n_vocab);
     free(p);
     free(s->tokens);
     free(s);
     return err;
 }
 
-static void print_name(const char *name, bool is_first, bool as_json) {
-    if (as_json) {
-        printf(is_first ? "" : ",\n");
-        weft_print_json_string(stdout, name, strlen(name));
+static void print_name(const char *name, bool is_first, const struct printer *to) {
+    if (to->as_json) {
+        fprintf(to->out, is_first ? "" : ",\n");
+        weft_print_json_string(to->out, name, strlen(name));
     } else {
-        printf("%s", name);
+        fprintf(to->out, "%s", name);
     }
-    printf(": ");
+    fprintf(to->out, ": ");
 }
 
-static weft_err run_cases(const struct weft_sample_file *file, bool as_json,
+static weft_err run_cases(const struct weft_sample_file *file, const struct printer *to,
                           struct weft_errmsg *why) {
     weft_err err = WEFT_OK;
     const json_t *test;
@@ -281,8 +288,8 @@ static weft_err run_cases(const struct weft_sample_file *file, bool as_json,
     json_array_foreach(json_object_get(file->cases, "cases"), i, test) {
         struct weft_errmsg detail = {""};
         if (err) break;
-        print_name(name_of(test), i == 0, as_json);
-        err = run_case(file, test, as_json, &detail);
+        print_name(name_of(test), i == 0, to);
+        err = run_case(file, test, to, &detail);
         if (err) err = weft_err_set(why, err, "%s: %s", name_of(test), detail.text);
     }
     return err;
@@ -291,33 +298,34 @@ static weft_err run_cases(const struct weft_sample_file *file, bool as_json,
 /* ---------------------------------------------------------------------------------- Mirostat --- */
 
 /* JSON has no NaN, and no infinity. */
-static void print_number(const char *key, double value) {
+static void print_number(const struct printer *to, const char *key, double value) {
     if (isfinite(value))
-        printf("\"%s\": %.17g, ", key, value);
+        fprintf(to->out, "\"%s\": %.17g, ", key, value);
     else
-        printf("\"%s\": null, ", key);
+        fprintf(to->out, "\"%s\": null, ", key);
 }
 
-static void print_draw(const struct weft_eng_mirostat *drawn, bool is_first_kind, bool as_json) {
-    if (!as_json) {
-        printf("  %u of %u, surprise %.6f, mu %.6f\n", drawn->token, drawn->n_kept, drawn->surprise,
-               drawn->mu);
+static void print_draw(const struct weft_eng_mirostat *drawn, bool is_first_kind,
+                       const struct printer *to) {
+    if (!to->as_json) {
+        fprintf(to->out, "  %u of %u, surprise %.6f, mu %.6f\n", drawn->token, drawn->n_kept,
+                drawn->surprise, drawn->mu);
         return;
     }
-    (void)putchar('{');
+    (void)fputc('{', to->out);
     if (is_first_kind) {
-        print_number("s_hat", drawn->s_hat);
-        print_number("k", drawn->k);
+        print_number(to, "s_hat", drawn->s_hat);
+        print_number(to, "k", drawn->k);
     }
-    print_number("p", drawn->p);
-    print_number("surprise", drawn->surprise);
-    print_number("mu", drawn->mu);
-    printf("\"kept\": %u, \"token\": %u}", drawn->n_kept, drawn->token);
+    print_number(to, "p", drawn->p);
+    print_number(to, "surprise", drawn->surprise);
+    print_number(to, "mu", drawn->mu);
+    fprintf(to->out, "\"kept\": %u, \"token\": %u}", drawn->n_kept, drawn->token);
 }
 
 /* One chain of draws: mu goes from one to the next. */
-static weft_err run_mirostat(const struct weft_sample_file *file, const json_t *chain, bool as_json,
-                             struct weft_errmsg *why) {
+static weft_err run_mirostat(const struct weft_sample_file *file, const json_t *chain,
+                             const struct printer *to, struct weft_errmsg *why) {
     struct weft_sampling s;
     const char *kind = json_string_value(json_object_get(chain, "sampler"));
     const char *variant = json_string_value(json_object_get(chain, "variant"));
@@ -340,27 +348,27 @@ static weft_err run_mirostat(const struct weft_sample_file *file, const json_t *
         double draw = json_number_value(json_object_get(step, "draw"));
         err = weft_eng_given_mirostat(&given, mu, draw, &drawn, why);
         if (err) break;
-        if (as_json && i > 0) printf(", ");
-        print_draw(&drawn, s.mirostat == 1, as_json);
+        if (to->as_json && i > 0) fprintf(to->out, ", ");
+        print_draw(&drawn, s.mirostat == 1, to);
         mu = drawn.mu;
     }
     return err;
 }
 
-static weft_err run_mirostats(const struct weft_sample_file *file, bool as_json,
+static weft_err run_mirostats(const struct weft_sample_file *file, const struct printer *to,
                               struct weft_errmsg *why) {
     weft_err err = WEFT_OK;
     const json_t *chain;
     size_t i;
     json_array_foreach(json_object_get(file->cases, "mirostat"), i, chain) {
         const char *kind = json_string_value(json_object_get(chain, "sampler"));
-        if (as_json)
-            printf("%s{\"steps\": [", i > 0 ? ",\n" : "");
+        if (to->as_json)
+            fprintf(to->out, "%s{\"steps\": [", i > 0 ? ",\n" : "");
         else
-            printf("%s:\n", kind ? kind : "mirostat2");
-        err = run_mirostat(file, chain, as_json, why);
+            fprintf(to->out, "%s:\n", kind ? kind : "mirostat2");
+        err = run_mirostat(file, chain, to, why);
         if (err) break;
-        if (as_json) printf("]}");
+        if (to->as_json) fprintf(to->out, "]}");
     }
     return err;
 }
@@ -375,28 +383,28 @@ static weft_err find_hidden(const struct weft_sample_file *file, size_t idx, con
 }
 
 static void print_candidates(const struct weft_eng_candidate *c, uint32_t n, uint32_t chosen,
-                             bool as_json) {
-    for (uint32_t i = 0; !as_json && i < n; i++)
-        printf("  %s%u p %.6f, cosine %.6f, score %.6f\n", i == chosen ? "* " : "", c[i].token,
-               c[i].p, c[i].max_cosine, c[i].score);
-    if (!as_json) return;
-    printf("{\"candidates\": [");
+                             const struct printer *to) {
+    for (uint32_t i = 0; !to->as_json && i < n; i++)
+        fprintf(to->out, "  %s%u p %.6f, cosine %.6f, score %.6f\n", i == chosen ? "* " : "",
+                c[i].token, c[i].p, c[i].max_cosine, c[i].score);
+    if (!to->as_json) return;
+    fprintf(to->out, "{\"candidates\": [");
     for (uint32_t i = 0; i < n; i++)
-        printf(i ? ", %u" : "%u", c[i].token);
-    printf("], \"p\": [");
+        fprintf(to->out, i ? ", %u" : "%u", c[i].token);
+    fprintf(to->out, "], \"p\": [");
     for (uint32_t i = 0; i < n; i++)
-        printf(i ? ", %.17g" : "%.17g", c[i].p);
-    printf("], \"max_cosine\": [");
+        fprintf(to->out, i ? ", %.17g" : "%.17g", c[i].p);
+    fprintf(to->out, "], \"max_cosine\": [");
     for (uint32_t i = 0; i < n; i++)
-        printf(i ? ", %.17g" : "%.17g", c[i].max_cosine);
-    printf("], \"score\": [");
+        fprintf(to->out, i ? ", %.17g" : "%.17g", c[i].max_cosine);
+    fprintf(to->out, "], \"score\": [");
     for (uint32_t i = 0; i < n; i++)
-        printf(i ? ", %.17g" : "%.17g", c[i].score);
-    printf("], \"chosen\": %u}", c[chosen].token);
+        fprintf(to->out, i ? ", %.17g" : "%.17g", c[i].score);
+    fprintf(to->out, "], \"chosen\": %u}", c[chosen].token);
 }
 
 static weft_err run_contrastive(const struct weft_sample_file *file, const json_t *test, size_t idx,
-                                bool as_json, struct weft_errmsg *why) {
+                                const struct printer *to, struct weft_errmsg *why) {
     struct weft_sample_array logits, candidates, context = {0};
     struct weft_sampling s;
     uint32_t chosen = 0;
@@ -421,40 +429,54 @@ static weft_err run_contrastive(const struct weft_sample_file *file, const json_
     struct weft_eng_candidate *out = calloc(search.k, sizeof *out);
     if (!out) return weft_err_set(why, WEFT_E_NOMEM, "no memory");
     err = weft_eng_given_contrastive(&given, &search, out, &chosen, why);
-    if (!err) print_candidates(out, search.k, chosen, as_json);
+    if (!err) print_candidates(out, search.k, chosen, to);
     free(out);
     return err;
 }
 
-static weft_err run_contrastives(const struct weft_sample_file *file, bool as_json,
+static weft_err run_contrastives(const struct weft_sample_file *file, const struct printer *to,
                                  struct weft_errmsg *why) {
     weft_err err = WEFT_OK;
     const json_t *test;
     size_t i;
     json_array_foreach(json_object_get(file->cases, "contrastive"), i, test) {
-        if (as_json)
-            printf("%s", i > 0 ? ",\n" : "");
+        if (to->as_json)
+            fprintf(to->out, "%s", i > 0 ? ",\n" : "");
         else
-            printf("contrastive_%zu:\n", i);
-        err = run_contrastive(file, test, i, as_json, why);
+            fprintf(to->out, "contrastive_%zu:\n", i);
+        err = run_contrastive(file, test, i, to, why);
         if (err) break;
     }
+    return err;
+}
+
+static weft_err run_all(const struct weft_sample_file *file, const struct printer *to,
+                        struct weft_errmsg *why) {
+    bool has_cases = json_array_size(json_object_get(file->cases, "cases")) > 0;
+    if (to->as_json) fprintf(to->out, "{");
+    weft_err err = run_cases(file, to, why);
+    if (to->as_json) fprintf(to->out, "%s\"mirostat\": [", has_cases ? ",\n" : "");
+    if (!err) err = run_mirostats(file, to, why);
+    if (to->as_json) fprintf(to->out, "],\n\"contrastive\": [");
+    if (!err) err = run_contrastives(file, to, why);
+    if (to->as_json) fprintf(to->out, "]}\n");
     return err;
 }
 
 int weft_cmd_sample(const struct weft_config *config) {
     struct weft_errmsg why = {""};
     struct weft_sample_file file;
-    bool json = config->json;
+    char *text = NULL;
+    size_t len = 0;
+    struct printer to = {NULL, config->json};
     weft_err err = weft_sample_file_open(config->cases, &file, &why);
-    if (!err && json) printf("{");
-    if (!err) err = run_cases(&file, json, &why);
-    bool has_cases = json_array_size(json_object_get(file.cases, "cases")) > 0;
-    if (!err && json) printf("%s\"mirostat\": [", has_cases ? ",\n" : "");
-    if (!err) err = run_mirostats(&file, json, &why);
-    if (!err && json) printf("],\n\"contrastive\": [");
-    if (!err) err = run_contrastives(&file, json, &why);
-    if (!err && json) printf("]}\n");
+    if (!err) err = weft_sample_check(file.cases, &why);
+    if (!err) to.out = open_memstream(&text, &len);
+    if (!err && !to.out) err = weft_err_set(&why, WEFT_E_NOMEM, "no memory");
+    if (!err) err = run_all(&file, &to, &why);
+    if (to.out && fclose(to.out) != 0 && !err) err = weft_err_set(&why, WEFT_E_NOMEM, "no memory");
+    if (!err) (void)fwrite(text, 1, len, stdout);
+    free(text);
     weft_sample_file_close(&file);
     return err ? weft_cmd_fail(err, &why) : 0;
 }
