@@ -281,10 +281,9 @@ static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
     err = open_loras(eng, path, model, options, why);
     if (err) return err;
     err = wefti_pool_new(eng->info.n_threads, &eng->pool, why);
-    if (!err && options->draft_path)
-        err = wefti_draft_new(path, options, &eng->info, eng->kern, eng->pool, &eng->draft, why);
-    if (!err && options->mtp)
-        err = wefti_mtp_new(path, options, &eng->info, eng->kern, eng->pool, &eng->mtp, why);
+    const struct wefti_beside_host host = {path, options, &eng->info, eng->kern, eng->pool};
+    if (!err && options->draft_path) err = wefti_draft_new(&host, &eng->draft, why);
+    if (!err && options->mtp) err = wefti_mtp_new(&host, &eng->mtp, why);
     if (!err) err = wefti_weights_lay_out(&eng->weights, model, options, &plan, why);
     if (!err) err = reserve(eng, model, options, plan, &loading, why);
     if (!err) err = wefti_weights_load(&eng->weights, plan, path, model, eng->pool, &loading, why);

@@ -27,17 +27,16 @@ static void take_options(struct wefti_beside *beside, const struct weft_eng_opti
 }
 
 weft_err wefti_beside_init(struct wefti_beside *beside, const char *path, weft_model *model,
-                           const struct weft_eng_options *options, const struct weft_eng_info *info,
-                           const struct weft_kern_table *kern, struct wefti_pool *pool,
-                           struct weft_errmsg *why) {
-    *beside = (struct wefti_beside){.kern = kern,
-                                    .pool = pool,
+                           const struct wefti_beside_host *host, struct weft_errmsg *why) {
+    const struct weft_eng_info *info = host->info;
+    *beside = (struct wefti_beside){.kern = host->kern,
+                                    .pool = host->pool,
                                     .path = path,
                                     .model = model,
                                     .max_rows = info->max_batched_tokens,
                                     .max_model_len = info->max_model_len,
                                     .home = info->home};
-    take_options(beside, options);
+    take_options(beside, host->options);
     return wefti_weights_lay_out(&beside->weights, model, &beside->options, &beside->plan, why);
 }
 

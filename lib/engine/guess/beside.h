@@ -18,6 +18,15 @@
 #include "runtime/pool.h"
 #include "weights/weights.h"
 
+/* The target, and what it runs with; borrowed. */
+struct wefti_beside_host {
+    const char *path; /* the target's */
+    const struct weft_eng_options *options;
+    const struct weft_eng_info *info;
+    const struct weft_kern_table *kern;
+    struct wefti_pool *pool;
+};
+
 struct wefti_beside {
     struct weft_eng_options options; /* of its weights and cache */
     const struct weft_kern_table *kern;
@@ -32,14 +41,11 @@ struct wefti_beside {
     uint64_t home;
 };
 
-/* Takes `model`, opened at `path` (borrowed), for a target with the options. Errors of
+/* Takes `model`, opened at `path` (borrowed), for a target. Errors of
  * wefti_weights_lay_out. In any case `beside` is to be closed. */
 WEFT_MUST_CHECK weft_err wefti_beside_init(struct wefti_beside *beside, const char *path,
-                                           weft_model *model,
-                                           const struct weft_eng_options *options,
-                                           const struct weft_eng_info *info,
-                                           const struct weft_kern_table *kern,
-                                           struct wefti_pool *pool, struct weft_errmsg *why);
+                                           weft_model *model, const struct wefti_beside_host *host,
+                                           struct weft_errmsg *why);
 void wefti_beside_close(struct wefti_beside *beside); /* accepts zeroed ones */
 
 /* What it takes: of weights, of those that are not in memory, of a full step, for each block. */

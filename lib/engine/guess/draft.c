@@ -100,11 +100,10 @@ static weft_err check_model(struct wefti_draft *draft, const char *path, const c
     return err;
 }
 
-weft_err wefti_draft_new(const char *target_path, const struct weft_eng_options *options,
-                         const struct weft_eng_info *info, const struct weft_kern_table *kern,
-                         struct wefti_pool *pool, struct wefti_draft **draft_out,
+weft_err wefti_draft_new(const struct wefti_beside_host *host, struct wefti_draft **draft_out,
                          struct weft_errmsg *why) {
-    const char *path = options->draft_path;
+    const struct weft_eng_info *info = host->info;
+    const char *path = host->options->draft_path;
     weft_model *model = NULL;
     *draft_out = NULL;
     struct wefti_draft *draft = calloc(1, sizeof *draft);
@@ -113,9 +112,9 @@ weft_err wefti_draft_new(const char *target_path, const struct weft_eng_options 
     draft->max_rows = info->max_batched_tokens;
     draft->max_seqs = info->max_seqs;
     weft_err err = weft_model_open(path, &model, why);
-    if (!err) err = check_model(draft, path, target_path, model, info, why);
+    if (!err) err = check_model(draft, path, host->path, model, info, why);
     if (!err) {
-        err = wefti_beside_init(&draft->beside, path, model, options, info, kern, pool, why);
+        err = wefti_beside_init(&draft->beside, path, model, host, why);
         model = NULL;
     }
     if (err) {

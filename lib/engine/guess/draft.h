@@ -27,15 +27,10 @@
 
 struct wefti_draft;
 
-/* Opens the model at options->draft_path for a target at `target_path` with the options, and decides on
- * its sizes. *draft_out is the caller's. Errors of weft_model_open; INVAL: another vocabulary, or one that
+/* Opens the model at the options' draft_path for a target, and decides on its sizes. *draft_out is the caller's. Errors of weft_model_open; INVAL: another vocabulary, or one that
  * cannot be compared; NOMEM. */
-WEFT_MUST_CHECK weft_err wefti_draft_new(const char *target_path,
-                                         const struct weft_eng_options *options,
-                                         const struct weft_eng_info *info,
-                                         const struct weft_kern_table *kern,
-                                         struct wefti_pool *pool, struct wefti_draft **draft_out,
-                                         struct weft_errmsg *why);
+WEFT_MUST_CHECK weft_err wefti_draft_new(const struct wefti_beside_host *host,
+                                         struct wefti_draft **draft_out, struct weft_errmsg *why);
 void wefti_draft_free(struct wefti_draft *draft); /* accepts NULL */
 
 /* What it runs with, to be measured and loaded. */

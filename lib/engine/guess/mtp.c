@@ -52,13 +52,12 @@ struct wefti_mtp {
 
 /* ----------------------------------------------------------------------------------- opening --- */
 
-weft_err wefti_mtp_new(const char *path, const struct weft_eng_options *options,
-                       const struct weft_eng_info *info, const struct weft_kern_table *kern,
-                       struct wefti_pool *pool, struct wefti_mtp **mtp_out,
+weft_err wefti_mtp_new(const struct wefti_beside_host *host, struct wefti_mtp **mtp_out,
                        struct weft_errmsg *why) {
+    const struct weft_eng_info *info = host->info;
     weft_model *model;
     *mtp_out = NULL;
-    weft_err err = weft_model_open_predictor(path, &model, why);
+    weft_err err = weft_model_open_predictor(host->path, &model, why);
     if (err) return err;
     struct wefti_mtp *mtp = calloc(1, sizeof *mtp);
     if (!mtp) {
@@ -71,7 +70,7 @@ weft_err wefti_mtp_new(const char *path, const struct weft_eng_options *options,
     mtp->max_rows = info->max_batched_tokens;
     mtp->max_seqs = info->max_seqs;
     mtp->stride = wefti_memory_stride(info->n_hidden);
-    err = wefti_beside_init(&mtp->beside, path, model, options, info, kern, pool, why);
+    err = wefti_beside_init(&mtp->beside, host->path, model, host, why);
     if (err) {
         wefti_mtp_free(mtp);
         return err;

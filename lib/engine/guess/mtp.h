@@ -29,11 +29,9 @@
 
 struct wefti_mtp;
 
-/* Opens that layer of the model at `path` for a target with the options, and decides on its sizes.
+/* Opens that layer of the target's model, and decides on its sizes.
  * *mtp_out is the caller's. Errors of weft_model_open_predictor; NOMEM. */
-WEFT_MUST_CHECK weft_err wefti_mtp_new(const char *path, const struct weft_eng_options *options,
-                                       const struct weft_eng_info *info,
-                                       const struct weft_kern_table *kern, struct wefti_pool *pool,
+WEFT_MUST_CHECK weft_err wefti_mtp_new(const struct wefti_beside_host *host,
                                        struct wefti_mtp **mtp_out, struct weft_errmsg *why);
 void wefti_mtp_free(struct wefti_mtp *mtp); /* accepts NULL */
 
