@@ -5,14 +5,17 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 
 import harness
 from harness import FABLE
 
+ADAPTER = os.path.join(harness.SOURCE_DIR, "tests/data/lora/fable-r4-qv")
 STORY = {"max_tokens": 300, "ignore_eos": True, "temperature": 0.8, "return_tokens_as_token_ids": True, "logprobs": 0}
 N_STREAMS = 8
 
@@ -149,6 +152,35 @@ def test_a_killed_scheduler_s_streams_go_on_at_the_other():
                 raise harness.Void(f"{n_there} streams were there, {n_moved} moved")
         for victim in (0, 1):
             harness.attempt(lambda victim=victim: run(victim))
+
+
+def test_requests_for_an_adapter_go_where_it_is():
+    """One host's worker loses it; requests go on at the other, and the adapter is theirs until nobody has it."""
+    with tempfile.TemporaryDirectory() as folder, Cluster() as cluster:
+        path = shutil.copytree(ADAPTER, f"{folder}/a")
+        reply = cluster.request("POST", "/v1/load_lora_adapter", {"lora_name": "a", "lora_path": path})
+        assert reply.status == 200, reply.text
+
+        def run_all():
+            return harness.in_threads([lambda i=i: cluster.tokens(
+                {**STORY, "model": "a", "prompt": f"{i} Once upon a time", "seed": i, "max_tokens": 60})
+                for i in range(N_STREAMS)])
+        expected = run_all()
+        cluster.kill("scheduler 0")
+        assert run_all() == expected
+        cluster.start_scheduler(0)
+        cluster.wait_for(0, 1)
+        assert run_all() == expected
+        os.remove(f"{path}/adapter_model.safetensors")
+        cluster.kill("worker 0")
+        cluster.start_worker(0)
+        harness.wait_until("its loss", lambda: "is not at the scheduler" in "".join(cluster.lines["router 0"]))
+        n_before = placed(cluster)[0]
+        assert run_all() == expected
+        assert placed(cluster)[0] == n_before
+        cluster.kill("worker 1")
+        cluster.start_worker(1)
+        harness.wait_until("the end of it", lambda: len(cluster.request("GET", "/v1/models").json["data"]) == 1)
 
 
 def test_a_scheduler_that_stands_still_loses_its_streams():
