@@ -254,10 +254,31 @@ static void tell(wefti_lora_queue *l, struct weft_msg_lora *out) {
     weft_debug("adapter %s: %llu bytes", l->now.path, (unsigned long long)l->info.bytes);
 }
 
+static bool push_first(wefti_lora_queue *l, const struct todo *todo) {
+    if (l->n == QUEUE_MAX) return false;
+    l->first = (l->first + QUEUE_MAX - 1) % QUEUE_MAX;
+    l->todo[l->first] = *todo;
+    l->n++;
+    return true;
+}
+
+/* What an earlier session left behind has the last places: it goes, and then this one is tried again. */
+static bool is_put_back(wefti_lora_queue *l) {
+    if (l->err != WEFT_E_FULL || !l->has_stale || !push_first(l, &l->now)) return false;
+    l->now.path = NULL; /* the queue's again */
+    for (uint32_t i = 0; i < l->n_loaded; i++) {
+        const struct todo remove = {.id = l->loaded[i]};
+        if (l->is_stale[i] && push_first(l, &remove)) l->is_stale[i] = false;
+    }
+    l->has_stale = false; /* once: what a full queue does not take stays until the next session */
+    return true;
+}
+
 bool wefti_lora_queue_next(wefti_lora_queue *l, struct weft_msg_lora *answer_out) {
     for (;;) {
         bool was_loading = l->is_busy && l->now.path;
         if (l->is_busy && is_under_way(l)) return false;
+        if (was_loading && is_put_back(l)) was_loading = false;
         if (was_loading) tell(l, answer_out);
         if (l->is_busy) {
             free(l->now.path);

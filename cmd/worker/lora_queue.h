@@ -35,7 +35,7 @@ WEFT_MUST_CHECK weft_err wefti_lora_queue_add(wefti_lora_queue *loras,
 WEFT_MUST_CHECK weft_err wefti_lora_queue_remove(wefti_lora_queue *loras, uint64_t id);
 
 /* A scheduler began anew: it will ask for what it knows of. At its first plan, what it did not ask for
- * goes, and so does what was being loaded for the one before. */
+ * goes, and so does what was being loaded for the one before; earlier where its places are needed. */
 void wefti_lora_queue_new_session(wefti_lora_queue *loras);
 void wefti_lora_queue_first_plan(wefti_lora_queue *loras);
 

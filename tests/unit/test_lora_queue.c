@@ -17,20 +17,20 @@
 static struct {
     sem_t may_load, began; /* a post for each load */
     uint64_t has[8];       /* what the engine has */
-    uint32_t n;
+    uint32_t n, max;
 } eng;
 
 weft_err wefti_stepper_add_lora(wefti_stepper *st, uint64_t id, const char *path,
                                 struct weft_eng_lora *info_out, struct weft_errmsg *why) {
     (void)st;
     (void)path;
-    (void)why;
     (void)sem_post(&eng.began);
     (void)sem_wait(&eng.may_load);
     *info_out = (struct weft_eng_lora){.digest = {1, id}, .bytes = 10};
     for (uint32_t i = 0; i < eng.n; i++) {
         if (eng.has[i] == id) return WEFT_OK;
     }
+    if (eng.n == eng.max) return weft_err_set(why, WEFT_E_FULL, "no more than %u", eng.max);
     eng.has[eng.n++] = id;
     return WEFT_OK;
 }
@@ -61,6 +61,7 @@ static int setup(void **state) {
     wefti_lora_queue *l = NULL;
     struct weft_errmsg why;
     eng.n = 0;
+    eng.max = 8;
     assert_int_equal(sem_init(&eng.may_load, 0, 0), 0);
     assert_int_equal(sem_init(&eng.began, 0, 0), 0);
     wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -82,8 +83,8 @@ static void add(wefti_lora_queue *l, uint64_t id) {
     assert_int_equal(wefti_lora_queue_add(l, &msg), WEFT_OK);
 }
 
-/* What is under way is loaded; its number. */
-static uint64_t finish(wefti_lora_queue *l) {
+/* What is under way is loaded, or cannot be. */
+static struct weft_msg_lora await_answer(wefti_lora_queue *l) {
     struct weft_msg_lora answer;
     struct pollfd fd = {.fd = wake_fd, .events = POLLIN};
     uint64_t count;
@@ -92,6 +93,12 @@ static uint64_t finish(wefti_lora_queue *l) {
         assert_int_equal(poll(&fd, 1, 60000), 1);
         assert_int_equal(read(wake_fd, &count, sizeof count), sizeof count);
     }
+    return answer;
+}
+
+/* It is loaded; its number. */
+static uint64_t finish(wefti_lora_queue *l) {
+    struct weft_msg_lora answer = await_answer(l);
     assert_true(answer.is_there);
     return answer.id;
 }
@@ -171,6 +178,25 @@ static void a_load_of_an_old_session_stays_if_the_new_one_asks_for_it(void **sta
     assert_true(has(7));
 }
 
+static void what_an_old_session_left_makes_room(void **state) {
+    wefti_lora_queue *l = *state;
+    eng.max = 3;
+    for (uint64_t id = 5; id <= 7; id++)
+        load(l, id);
+    add(l, 8);
+    assert_false(await_answer(l).is_there); /* all places are this session's */
+    wefti_lora_queue_new_session(l);
+    add(l, 6);
+    add(l, 8);
+    assert_int_equal(wefti_lora_queue_remove(l, 8), WEFT_OK); /* its turn is behind that */
+    (void)sem_post(&eng.may_load);                            /* a second time */
+    assert_int_equal(finish(l), 6);
+    assert_int_equal(finish(l), 8);
+    expect_idle(l);
+    for (uint64_t id = 5; id <= 8; id++)
+        assert_int_equal(has(id), id == 6);
+}
+
 static void a_load_that_hangs_keeps_nobody_from_leaving(void **state) {
     wefti_lora_queue *l = *state;
     add(l, 7);
@@ -187,6 +213,7 @@ int main(void) {
         CASE(a_load_of_an_old_session_goes_with_the_first_plan),
         CASE(a_load_of_an_old_session_goes_after_the_first_plan),
         CASE(a_load_of_an_old_session_stays_if_the_new_one_asks_for_it),
+        CASE(what_an_old_session_left_makes_room),
         CASE(a_load_that_hangs_keeps_nobody_from_leaving),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
