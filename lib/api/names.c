@@ -64,25 +64,30 @@ bool wefti_api_is_model(const struct weft_api_limits *limits, const char *name, 
 
 /* ------------------------------------------------------------------------------- what it says --- */
 
+/* Of the model, and after these of its adapters. */
+static const char *name_at(const struct weft_api_limits *limits, uint32_t i) {
+    if (i < limits->n_model_names) return limits->model_names[i];
+    return limits->adapters->items[i - limits->n_model_names].name;
+}
+
 void wefti_api_no_such_model(const struct weft_api_limits *limits, const char *name, size_t len,
                              struct weft_api_error *error) {
     char wrong[QUOTED_BYTES], right[LISTED_BYTES], more[32] = "";
     size_t at = 0;
-    uint32_t i = 0;
+    uint32_t i = 0, n = limits->n_model_names + (limits->adapters ? limits->adapters->n : 0);
     if (limits->n_adapters_awaited > 0) {
         weft_api_error_no_adapters_yet(error);
         return;
     }
     weft_api_quote(name, len, wrong, sizeof wrong);
     right[0] = '\0';
-    for (; i < limits->n_model_names; i++) {
+    for (; i < n; i++) {
         char known[QUOTED_BYTES];
-        weft_api_quote(limits->model_names[i], strlen(limits->model_names[i]), known, sizeof known);
+        weft_api_quote(name_at(limits, i), strlen(name_at(limits, i)), known, sizeof known);
         if (strlen(known) + sizeof ", ''" > sizeof right - at) break;
         at += (size_t)snprintf(right + at, sizeof right - at, "%s'%s'", i ? ", " : "", known);
     }
-    if (i < limits->n_model_names)
-        (void)snprintf(more, sizeof more, " and %u more", limits->n_model_names - i);
+    if (i < n) (void)snprintf(more, sizeof more, " and %u more", n - i);
     weft_api_error_set(error, 404, "model", "model_not_found",
                        "The model '%s' does not exist; this server has %s%s.", wrong, right, more);
 }

@@ -149,7 +149,7 @@ def what_vectors_cannot_be_asked_for(server):
         ({"input": ["a", 1]}, "must not mix"),
         ({"input": {"text": "a"}}, "'input' must be"),
         ({"input": [600]}, "out of vocabulary"),
-        ({"input": [[]]}, "without tokens"),
+        ({"input": [[]]}, "list of token ids must not be empty"),
         ({"input": "a", "dimensions": 65}, "dimensions"),
         ({"input": "a", "dimensions": 0}, "dimensions"),
         ({"input": "a", "encoding_format": "hex"}, "encoding_format"),

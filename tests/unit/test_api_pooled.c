@@ -234,6 +234,7 @@ static void a_task_is_the_models_or_refused(void **state) {
     (void)state;
     static const float vector[] = {3, 3, 3};
     serve(WEFT_MODEL_EMBEDS, 0);
+    expect_error(KIND(embeddings), "{\"input\": [[]]}", "list of token ids must not be empty");
     expect_error(KIND(pooling), "{\"input\": \"a\", \"task\": \"nope\"}", "'task'");
     expect_error(KIND(pooling), "{\"input\": \"a\", \"task\": 5}", "'task'");
     expect_error(KIND(pooling), "{\"input\": \"a\", \"task\": \"classify\"}", "'task'");

@@ -88,6 +88,7 @@ static void expect_unknown(const struct weft_api_state *api, int status) {
     wefti_api_no_such_model(&api->limits, "c", 1, &error);
     assert_int_equal(error.status, status);
     assert_int_equal(error.retry_after_ms > 0, status == 503);
+    if (status == 404) assert_non_null(strstr(error.message, "'a', 'b'"));
 }
 
 static void nothing_is_served_before_adapters_of_the_command_line_are_there(void **state) {

@@ -153,9 +153,10 @@ bool wefti_api_adapters_load(struct weft_api_state *api, weft_api_call *call, co
     struct weft_api_adapters *a = &api->adapters;
     size_t len = strlen(name), n_path = strlen(path);
     if (!is_fit_name(name, len))
-        weft_api_error_set(error, 400, "lora_name", NULL,
-                           "'lora_name' must have 1 to %d bytes, and no comma",
-                           WEFT_API_ADAPTER_NAME_BYTES_MAX);
+        weft_api_error_set(
+            error, 400, "lora_name", NULL,
+            "'lora_name' must have 1 to %d bytes, no comma, and no blank at its ends",
+            WEFT_API_ADAPTER_NAME_BYTES_MAX);
     else if (n_path == 0 || n_path > WEFT_API_ADAPTER_PATH_BYTES_MAX)
         weft_api_error_set(error, 400, "lora_path", NULL, "'lora_path' must have 1 to %d bytes",
                            WEFT_API_ADAPTER_PATH_BYTES_MAX);

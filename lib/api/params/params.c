@@ -145,7 +145,10 @@ static bool fit_pooled(struct params *params, const weft_api_kind *kind,
     for (uint32_t i = 0; i < params->n_prompts; i++) {
         size_t n = params->prompts[i].n_ids;
         WEFT_ASSERT(n <= limits->max_model_len);
-        if (n == 0)
+        if (n == 0 && !params->prompts[i].text)
+            weft_api_error_set(error, 400, kind->prompt_field, NULL,
+                               "a list of token ids must not be empty");
+        else if (n == 0)
             weft_api_error_set(error, 400, kind->prompt_field, NULL,
                                "a text without tokens has nothing to go by, and this model's "
                                "tokenizer adds none");

@@ -24,7 +24,9 @@ static void read_item(const struct reader *r, const struct weft_api_limits *limi
     int64_t number = -1;
     double scale = 1;
     if (!json_is_object(item)) {
-        wefti_api_json_wrong_type(r, "lora", "a list of objects", item);
+        weft_api_error_set(r->error, 400, "lora", NULL,
+                           "each entry of 'lora' must be an object, got %s",
+                           wefti_api_json_type_name(item));
         return;
     }
     if (limits->n_adapters_awaited > 0) {

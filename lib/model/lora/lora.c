@@ -324,6 +324,10 @@ static weft_err check_gguf(struct reader *r, const weft_gguf *gguf) {
         if (is_there && text.len == strlen(wanted[i].value) &&
             memcmp(text.data, wanted[i].value, text.len) == 0)
             continue;
+        if (!is_there)
+            return weft_err_set(r->why, WEFT_E_UNSUPPORTED,
+                                "%s: it has no %s, which must be '%s' in the file of an adapter",
+                                r->path, wanted[i].key, wanted[i].value);
         struct wefti_model_shown shown = wefti_model_show(text.data, text.len);
         return weft_err_set(r->why, WEFT_E_UNSUPPORTED, "%s: %s is '%s' and not '%s'", r->path,
                             wanted[i].key, shown.text, wanted[i].value);

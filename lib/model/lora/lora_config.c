@@ -188,9 +188,12 @@ static weft_err refuse_variants(const wefti_lora_config *c, const json_t *root,
         "megatron_config"};
     const char *type = json_string_value(json_object_get(root, "peft_type"));
     const char *bias = json_string_value(json_object_get(root, "bias"));
-    if (!type || strcmp(type, "LORA") != 0) {
-        struct wefti_model_shown shown =
-            wefti_model_show(type ? type : "", type ? strlen(type) : 0);
+    if (!type)
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "%s: peft_type is missing, or no text; only LORA is supported",
+                            c->path);
+    if (strcmp(type, "LORA") != 0) {
+        struct wefti_model_shown shown = wefti_model_show(type, strlen(type));
         return weft_err_set(why, WEFT_E_UNSUPPORTED,
                             "%s: peft_type is '%s'; only LORA is supported", c->path, shown.text);
     }
@@ -205,6 +208,8 @@ static weft_err refuse_variants(const wefti_lora_config *c, const json_t *root,
     return WEFT_OK;
 }
 
+#define ALPHA_MAX 1e9 /* far above what anybody scales by */
+
 static bool read_positive(const json_t *value, double max, double *out) {
     *out = json_number_value(value);
     return json_is_number(value) && *out > 0 && *out <= max;
@@ -218,12 +223,12 @@ static weft_err read_pattern_map(wefti_lora_config *c, const json_t *root, const
                                  bool is_of_ranks, struct patterns *out, struct weft_errmsg *why) {
     json_t *map = json_object_get(root, setting), *value;
     const char *key;
-    if (!is_set(map)) return WEFT_OK;
+    if (!map || json_is_null(map)) return WEFT_OK;
     if (!json_is_object(map)) return malformed(c, setting, "is not an object", why);
     weft_err err = reserve(out, json_object_size(map), c->path, setting, why);
     json_object_foreach(map, key, value) {
         double number = 0;
-        bool ok = read_positive(value, 1e9, &number) && (!is_of_ranks || is_rank(number));
+        bool ok = read_positive(value, ALPHA_MAX, &number) && (!is_of_ranks || is_rank(number));
         if (!err && !ok) err = malformed(c, setting, "has a value that is out of range", why);
         if (!err) err = add_pattern(c, out, setting, key, true, why);
         if (!err) out->items[out->n - 1].value = number;
@@ -286,8 +291,8 @@ static weft_err read_settings(wefti_lora_config *c, const json_t *root, struct w
         !is_rank(c->rank))
         return weft_err_set(why, WEFT_E_PROTO, "%s: r is not a whole number from 1 to %u", c->path,
                             WEFT_LORA_RANK_MAX);
-    if (!read_positive(json_object_get(root, "lora_alpha"), 1e9, &c->alpha))
-        return malformed(c, "lora_alpha", "is not a positive number", why);
+    if (!read_positive(json_object_get(root, "lora_alpha"), ALPHA_MAX, &c->alpha))
+        return malformed(c, "lora_alpha", "is not a positive number of at most 1e9", why);
     c->has_root_scale = json_is_true(json_object_get(root, "use_rslora"));
     err = read_targets(c, root, why);
     if (!err) err = read_layers(c, root, why);
