@@ -240,31 +240,37 @@ static void without_memory_no_line_is_at_fault(void **state) {
     assert_true(is_fair && n_memory > 10);
 }
 
+#define NESTED "[[[[[[[[[[[[[[[[[[[["
+
 static void a_bad_line_has_a_code(void **state) {
     (void)state;
     static const struct {
-        const char *text, *code;
+        const char *text, *code, *words;
     } bad[] = {
-        {"", "invalid_json_line"},
-        {"[1]", "invalid_json_line"},
-        {"{\"custom_id\":\"a\"} x", "invalid_json_line"},
-        {"{\"method\":\"POST\"}", "missing_required_parameter"},
-        {"{\"custom_id\":\"a\",\"method\":\"GET\"}", "invalid_method"},
-        {"{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/health\"}", "invalid_url"},
+        {"", "invalid_json_line", "at byte 0"},
+        {"[1]", "invalid_json_line", "no JSON object"},
+        {"{\"custom_id\":\"a\"} x", "invalid_json_line",
+         "end of file expected near 'x', at byte 19"},
+        {"\xef\xbb\xbf{}", "invalid_json_line", "at byte 3"},
+        {NESTED NESTED NESTED NESTED NESTED, "invalid_json_line", "nests deeper than 66 levels"},
+        {"{\"method\":\"POST\"}", "missing_required_parameter", "custom_id"},
+        {"{\"custom_id\":\"a\",\"method\":\"GET\"}", "invalid_method", "POST"},
+        {"{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/health\"}", "invalid_url", "url"},
         {"{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/chat/completions\",\"body\":{}}",
-         "mismatched_endpoint"},
+         "mismatched_endpoint", "endpoint"},
         {"{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\"}",
-         "missing_required_parameter"},
+         "missing_required_parameter", "body"},
         {"{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/"
          "completions\",\"body\":{\"stream\":"
          "true}}",
-         "invalid_request"},
+         "invalid_request", "stream"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct weft_api_batch_line line;
         struct weft_api_batch_fault fault;
         assert_false(weft_api_batch_line_read(STR(bad[i].text), "/v1/completions", &line, &fault));
         assert_string_equal(fault.code, bad[i].code);
+        if (!strstr(fault.message, bad[i].words)) fail_msg("%s", fault.message);
         assert_false(fault.is_memory);
         weft_api_batch_line_fini(&line);
     }

@@ -68,13 +68,15 @@ static weft_err check_line(struct checking *c, struct weft_str text, uint64_t at
                            struct weft_errmsg *why) {
     struct batch_run *run = c->run;
     struct weft_api_batch_line line;
-    struct weft_api_batch_fault fault = {"invalid_json_line", NULL, "this line is too long", false};
+    struct weft_api_batch_fault fault = {"invalid_json_line", NULL, "", false};
     weft_err err = WEFT_OK;
     if (!grow(c)) return weft_err_set(why, WEFT_E_NOMEM, "no memory for the lines of a batch");
     uint32_t idx = run->n_places++;
     run->places[idx] = (struct line_place){.at = at, .n_bytes = (uint32_t)text.len};
     run->names[idx] = (struct line_name){.idx = idx, .line = c->line};
     if (text.len > run->line_bytes_max) {
+        (void)snprintf(fault.message, sizeof fault.message, "this line has over %zu bytes",
+                       (size_t)run->line_bytes_max);
         add_fault(c, &fault, &run->names[idx]);
         return WEFT_OK;
     }

@@ -8,6 +8,7 @@
 
 #include "api/batch.h"
 #include "base/check.h"
+#include "base/utf8.h"
 #include "batches/lines.h"
 #include "codec/json_out.h"
 #include "kinds/kind.h"
@@ -46,6 +47,23 @@ static bool fail(struct weft_api_batch_fault *fault, const char *code, const cha
 static bool fail_for_memory(struct weft_api_batch_fault *fault) {
     (void)fail(fault, "server_error", NULL, "out of memory");
     fault->is_memory = true;
+    return false;
+}
+
+/* jansson's reason quotes bytes of the line. */
+static bool fail_for_syntax(struct weft_api_batch_fault *fault, const json_error_t *where) {
+    (void)fail(fault, "invalid_json_line", NULL, "");
+    (void)snprintf(fault->message, sizeof fault->message, "this line is not JSON: %s, at byte %d",
+                   where->text, where->position);
+    weft_utf8_printable(fault->message);
+    return false;
+}
+
+static bool fail_for_bounds(struct weft_api_batch_fault *fault) {
+    (void)fail(fault, "invalid_json_line", NULL, "");
+    (void)snprintf(fault->message, sizeof fault->message,
+                   "this line nests deeper than %d levels, or holds over %u values", DEPTH_MAX,
+                   VALUES_MAX);
     return false;
 }
 
@@ -103,10 +121,11 @@ bool weft_api_batch_line_read(struct weft_str text, const char *endpoint,
     memset(line, 0, sizeof *line);
     json_error_t where = {.line = 0};
     json_t *o = NULL;
-    bool is_read = weft_json_within(text.data, text.len, VALUES_MAX, DEPTH_MAX);
-    if (is_read) o = json_loadb(text.data, text.len, JSON_ALLOW_NUL, &where);
-    if (is_read && !o && !where.text[0])
-        return fail_for_memory(fault); /* no other reason has no text */
+    if (!weft_json_within(text.data, text.len, VALUES_MAX, DEPTH_MAX))
+        return fail_for_bounds(fault);
+    o = json_loadb(text.data, text.len, JSON_ALLOW_NUL, &where);
+    if (!o && !where.text[0]) return fail_for_memory(fault); /* no other reason has no text */
+    if (!o) return fail_for_syntax(fault, &where);
     bool is_fair = read_object(o, endpoint, line, fault);
     json_decref(o);
     return is_fair;

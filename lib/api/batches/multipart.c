@@ -105,7 +105,7 @@ static weft_err begin_part(struct weft_api_multipart *form, struct weft_errmsg *
         form->has_file = true;
         if (copy(filename, form->filename, sizeof form->filename)) return WEFT_OK;
         return weft_err_set(why, WEFT_E_PROTO,
-                            "the file's name is longer than %d bytes, or no UTF-8",
+                            "the file's name is longer than %d bytes, no UTF-8, or holds a NUL",
                             WEFT_API_FILENAME_BYTES_MAX);
     }
     if (form->n_fields == WEFT_API_FIELDS_MAX)

@@ -40,7 +40,8 @@ static void read_list(struct weft_api_http *h) {
         is_fair = weft_parse_u64(text, 10000, &n) == WEFT_OK && n > 0;
     }
     if (!is_fair)
-        weft_api_error_set(&h->refusal, 400, "limit", NULL, "'limit' must be a number from 1 to %d",
+        weft_api_error_set(&h->refusal, 400, "limit", NULL,
+                           "'limit' must be a number from 1 to 10000; at most %d are told at once",
                            WEFT_API_LIST_MAX);
     h->ask.limit = n > WEFT_API_LIST_MAX ? WEFT_API_LIST_MAX : (uint32_t)n;
     if (!after.len) return;
