@@ -3,11 +3,14 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/str.h"
 #include "codec/msgpack.h"
 
 struct decoder {
     const char *bytes;
     size_t len, at;
+    struct weft_str field; /* the outermost map's, whose value is being read; in `bytes` */
+    size_t depth;          /* of maps and arrays */
     struct weft_errmsg *why;
 };
 
@@ -15,12 +18,15 @@ static json_t *decode(struct decoder *d);
 
 static json_t *refuse(const struct decoder *d, json_t *value, const char *text) {
     json_decref(value);
-    (void)weft_err_set(d->why, WEFT_E_PROTO, "%s", text);
+    (void)weft_err_set(d->why, WEFT_E_PROTO, "%s%.*s%s%s", d->field.len ? "'" : "",
+                       (int)d->field.len, d->field.len ? d->field.data : "",
+                       d->field.len ? "': " : "", text);
     return NULL;
 }
 
 static json_t *decode_array(struct decoder *d, size_t n) {
     json_t *array = json_array();
+    d->depth++;
     for (size_t i = 0; i < n; i++) {
         json_t *item = decode(d);
         if (!item || json_array_append_new(array, item) != 0) {
@@ -28,16 +34,20 @@ static json_t *decode_array(struct decoder *d, size_t n) {
             return NULL;
         }
     }
+    d->depth--;
     return array;
 }
 
 static json_t *decode_map(struct decoder *d, size_t n) {
     json_t *object = json_object();
+    size_t depth = d->depth++;
     for (size_t i = 0; i < n; i++) {
         struct weft_mp_item key;
+        if (depth == 0) d->field.len = 0;
         if (weft_msgpack_item(d->bytes, d->len, &d->at, &key) != WEFT_MP_OK ||
             key.type != WEFT_MP_TEXT)
             return refuse(d, object, "the keys of a map must be strings");
+        if (depth == 0) d->field = (struct weft_str){key.bytes, key.len < 64 ? key.len : 64};
         if (memchr(key.bytes, 0, key.len)) return refuse(d, object, "a key holds a NUL");
         if (json_object_getn(object, key.bytes, key.len))
             return refuse(d, object, "a map holds a key twice");
@@ -49,6 +59,7 @@ static json_t *decode_map(struct decoder *d, size_t n) {
         if (json_object_setn_new(object, key.bytes, key.len, item) != 0)
             return refuse(d, object, "a key is not valid UTF-8");
     }
+    d->depth = depth;
     return object;
 }
 

@@ -196,6 +196,26 @@ static void what_json_cannot_say_is_refused(void **state) {
     refuses("\xd4\x01\x00", 3);             /* an extension */
 }
 
+static void a_fault_names_the_field_that_has_it(void **state) {
+    (void)state;
+    static const struct {
+        const char *bytes;
+        size_t n;
+        const char *words;
+    } cases[] = {
+        {"\x82\xa1k\x01\xa1t\xcb\x7f\xf0\0\0\0\0\0\0", 15, "'t': a number is not finite"},
+        {"\x81\xa1k\x91\x81\xa1i\xa1\xff", 9, "'k': a string is not valid UTF-8"},
+        {"\x82\xa1k\x01\xa1k\x02", 7, "'k': a map holds a key twice"},
+        {"\x82\xa1k\x01\x02\x03", 6, "the keys of a map"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct weft_errmsg why = {""};
+        assert_null(weft_msgpack_to_json(cases[i].bytes, cases[i].n, &why));
+        if (strncmp(why.text, cases[i].words, strlen(cases[i].words)) != 0)
+            fail_msg("%s", why.text);
+    }
+}
+
 static void bin_counts_as_text(void **state) {
     (void)state;
     struct weft_errmsg why;
@@ -226,6 +246,7 @@ int main(void) {
         cmocka_unit_test(what_is_too_long_can_be_skipped),
         cmocka_unit_test(claims_are_bounded),
         cmocka_unit_test(what_json_cannot_say_is_refused),
+        cmocka_unit_test(a_fault_names_the_field_that_has_it),
         cmocka_unit_test(bin_counts_as_text),
         cmocka_unit_test(keys_are_found_without_decoding),
     };

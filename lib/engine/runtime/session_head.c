@@ -112,7 +112,10 @@ weft_err wefti_session_check_head(const struct wefti_session_head *head, uint64_
                                   struct weft_errmsg *why) {
     if (!wefti_session_has_magic(head->magic))
         return weft_err_set(why, WEFT_E_PROTO, "'%s' is no session's file", name);
-    if (head->version != WEFTI_SESSION_VERSION || head->head_bytes != sizeof *head)
+    if (head->version == WEFTI_SESSION_VERSION && head->head_bytes != sizeof *head)
+        return weft_err_set(why, WEFT_E_PROTO, "'%s' is damaged: its head has %u bytes, not %zu",
+                            name, head->head_bytes, sizeof *head);
+    if (head->version != WEFTI_SESSION_VERSION)
         return weft_err_set(why, WEFT_E_PROTO,
                             "'%s' is a session's file of version %u; this server reads version %d",
                             name, head->version, WEFTI_SESSION_VERSION);
