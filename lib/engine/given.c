@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "kernels/kernels.h"
+#include "runtime/contrast.h"
 #include "runtime/memory.h"
 #include "sampler/chain.h"
 #include "sampler/sampler.h"
@@ -124,35 +125,21 @@ weft_err weft_eng_given_mirostat(const struct weft_eng_given *given, double mu, 
 
 /* ------------------------------------------------------------------------ contrastive search --- */
 
-static double dot(const float *a, const float *b, uint32_t n) {
-    double sum = 0.0;
-    for (uint32_t i = 0; i < n; i++)
-        sum += (double)a[i] * (double)b[i];
-    return sum;
-}
-
-static double cosine(const float *a, const float *b, uint32_t n) {
-    return dot(a, b, n) / sqrt(dot(a, a, n) * dot(b, b, n));
-}
-
-static double max_cosine(const struct weft_eng_contrastive *search, uint32_t i) {
-    const float *own = search->candidates + (size_t)i * search->n_dims;
-    double max = -INFINITY;
-    for (uint32_t c = 0; c < search->n_context; c++)
-        max = fmax(max, cosine(own, search->context + (size_t)c * search->n_dims, search->n_dims));
-    return max;
-}
-
-static uint32_t score(struct wefti_chain *chain, const struct weft_eng_contrastive *search,
-                      struct weft_eng_candidate *out) {
+/* Of the k likeliest tokens, whose hidden states are given. */
+static uint32_t score(struct wefti_chain *chain, struct wefti_contrast *contrast,
+                      const struct weft_eng_contrastive *search, struct weft_eng_candidate *out) {
     uint32_t chosen = 0;
+    for (uint32_t c = 0; c < search->n_context; c++)
+        wefti_contrast_add(contrast, search->context + (size_t)c * search->n_dims);
     (void)wefti_chain_softmax(chain);
     (void)wefti_chain_rank(chain, 0.0);
     for (uint32_t i = 0; i < search->k; i++) {
+        const float *hidden = search->candidates + (size_t)i * search->n_dims;
         uint32_t token = chain->scratch->rank[i];
-        double p = chain->scratch->p[token], cos = max_cosine(search, i);
-        double own = (1.0 - search->alpha) * p - search->alpha * cos;
-        out[i] = (struct weft_eng_candidate){token, p, cos, own};
+        const struct wefti_contrast_candidate candidate = {token, chain->scratch->p[token],
+                                                           wefti_contrast_cosine(contrast, hidden)};
+        double own = wefti_contrast_score(&candidate, search->alpha);
+        out[i] = (struct weft_eng_candidate){token, candidate.p, candidate.cosine, own};
         if (own > out[chosen].score) chosen = i;
     }
     return chosen;
@@ -166,11 +153,20 @@ weft_err weft_eng_given_contrastive(const struct weft_eng_given *given,
     *chosen_out = 0;
     WEFT_ASSERT(search->k > 0 && search->n_context > 0 && search->n_dims > 0);
     WEFT_ASSERT(search->k <= given->n_vocab);
+    if (search->n_context > WEFT_CONTEXT_MAX || search->n_dims > WEFT_HIDDEN_MAX)
+        return weft_err_set(why, WEFT_E_INVAL, "%u hidden states of %u are out of range",
+                            search->n_context, search->n_dims);
     weft_err err = open_room(&room, given, why);
+    struct wefti_contrast *contrast =
+        err ? NULL : wefti_contrast_new(search->n_context, search->n_dims);
+    if (!err && !contrast)
+        err = weft_err_set(why, WEFT_E_NOMEM, "no memory for %u hidden states of %u",
+                           search->n_context, search->n_dims);
     if (!err) {
         struct wefti_chain chain = whole_chain(&room, given->n_vocab);
-        *chosen_out = score(&chain, search, out);
+        *chosen_out = score(&chain, contrast, search, out);
     }
+    wefti_contrast_free(contrast);
     close_room(&room);
     return err;
 }

@@ -17,6 +17,8 @@ weft_test(test_sampler SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_sampler.c
           LINKS weft_engine weft_kernels weft_model weft_alloc INSIDE engine LABELS unit TIMEOUT 60)
 weft_test(test_chain SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_chain.c
           LINKS weft_engine weft_kernels weft_model weft_alloc m INSIDE engine LABELS unit TIMEOUT 60)
+weft_test(test_contrast SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_contrast.c
+          LINKS weft_engine weft_alloc m INSIDE engine LABELS unit TIMEOUT 30)
 weft_test(test_sampler_shared SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_sampler_shared.c
           LINKS weft_engine weft_kernels weft_model weft_alloc PkgConfig::JANSSON m INSIDE engine LABELS unit TIMEOUT 60)
 weft_test(test_weights_plan SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_weights_plan.c ${ENG_FIXTURES}

@@ -73,6 +73,10 @@
     8192 /* numbers: some thousand words of few tokens. Each is looked at for each token */
 #define WEFT_CHOICES_MAX 128 /* n */
 #define WEFT_BEAMS_MAX 32    /* of one request: each has a place among the sequences that run */
+/* Hidden states that all requests with contrastive search of a group may come to keep: with a hidden size of
+ * 4096, 16384 tokens. What is over it waits outside, and what can never fit is refused. */
+#define WEFT_CONTRAST_BYTES_MAX (256ull << 20)
+#define WEFT_CONTRAST_K_MAX 64 /* candidates of contrastive search, each a row of a forward pass */
 #define WEFT_LENGTH_PENALTY_MAX 100.0f /* a power of the length, of either sign */
 #define WEFT_REQUEST_ID_BYTES_MAX 128
 #define WEFT_GRAMMAR_BYTES_MAX (4u << 20) /* a hundred tools' schemas are 1 MB */
