@@ -168,6 +168,7 @@ struct weft_eng_info {
     bool
         is_encoder; /* every sequence is computed whole in one step, and has a pooling; nothing of it is kept.
                         max_batched_tokens is max_model_len or more */
+    bool has_contrast;        /* contrastive search is possible: one process has the whole model */
     uint32_t window;          /* of the layers whose blocks are WEFT_KV_WINDOWED; 0: no such kind */
     uint32_t n_window_blocks; /* of that kind; n_blocks are WEFT_KV_FULL, which take no memory where
                                  all layers are windowed */

@@ -206,7 +206,8 @@ static weft_err map_blocks(struct wefti_kv_cache *cache, struct weft_kv_layer la
                            const struct weft_eng_info *info, struct weft_errmsg *why) {
     cache->n_blocks[WEFT_KV_FULL] = info->n_blocks;
     cache->n_blocks[WEFT_KV_WINDOWED] = info->n_window_blocks;
-    cache->map_bytes = wefti_kv_cache_bytes(cache, info->n_blocks, info->n_window_blocks);
+    cache->map_bytes = wefti_kv_cache_bytes(cache, (uint64_t)info->n_blocks + cache->n_spare,
+                                            (uint64_t)info->n_window_blocks + cache->n_spare);
     cache->layers = calloc(cache->n_layers, sizeof *cache->layers);
     cache->map = cache->layers ? wefti_memory_map_near(cache->map_bytes, info->home) : NULL;
     if (!cache->map)
@@ -223,8 +224,9 @@ weft_err wefti_kv_cache_open(struct wefti_kv_cache *cache, const struct weft_mod
                              uint64_t beside_bytes, struct weft_eng_info *info,
                              struct weft_errmsg *why) {
     struct weft_kv_layer layer = layer_of(params, options);
-    *cache =
-        (struct wefti_kv_cache){.n_layers = params->n_layers, .layer_bytes = layer_bytes(&layer)};
+    *cache = (struct wefti_kv_cache){.n_layers = params->n_layers,
+                                     .layer_bytes = layer_bytes(&layer),
+                                     .n_spare = info->has_contrast ? WEFTI_KV_SPARE : 0};
     set_kinds(cache, params, info);
     weft_err err = size_blocks(cache, options, taken_bytes, beside_bytes, info, why);
     return err ? err : map_blocks(cache, layer, info, why);

@@ -14,9 +14,13 @@
 #include "kernels/kernels.h"
 #include "model/model.h"
 
+/* The engine's own blocks, for what is computed without any sequence going on with it. */
+#define WEFTI_KV_SPARE 16u
+
 struct wefti_kv_cache {
     struct weft_kv_layer *layers; /* [n_layers] */
     uint32_t n_layers, n_blocks[WEFT_KV_KINDS];
+    uint32_t n_spare; /* blocks of each kind after those, which no plan names */
     uint32_t windowed[WEFT_LAYERS_MAX / 32]; /* a bit per layer: its blocks are of that kind */
     size_t layer_bytes;                /* of a block in one layer: K and V, or latents alone */
     size_t block_bytes[WEFT_KV_KINDS]; /* in all layers of the kind; 0: there are none */
@@ -34,7 +38,8 @@ static inline uint8_t *wefti_kv_cache_block(const struct wefti_kv_cache *cache,
                                             enum weft_kv_kind kind, uint32_t block) {
     uint8_t *first = cache->map;
     if (kind == WEFT_KV_WINDOWED)
-        first += cache->n_blocks[WEFT_KV_FULL] * cache->block_bytes[WEFT_KV_FULL];
+        first += (size_t)(cache->n_blocks[WEFT_KV_FULL] + cache->n_spare) *
+                 cache->block_bytes[WEFT_KV_FULL];
     return first + block * cache->block_bytes[kind];
 }
 

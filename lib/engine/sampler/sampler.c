@@ -421,6 +421,34 @@ void wefti_sampler_probabilities(const struct weft_kern_table *kern,
     if (!(mass > 0.0)) out[best] = 1.0;
 }
 
+void wefti_sampler_find_likeliest(const struct weft_kern_table *kern,
+                                  const struct wefti_sampler_input *input,
+                                  const struct wefti_sampler_logits *in,
+                                  struct wefti_sampler_scratch *scratch,
+                                  struct wefti_sampler_likeliest *out) {
+    const struct weft_sampling *s = input->sampling;
+    struct wefti_chain_plan plan = wefti_chain_plan(s);
+    uint32_t best = prepare(kern, input, &plan, in, scratch);
+    float *x = in->logits, values[WEFT_CONTRAST_K_MAX];
+    struct wefti_sampler_top top = {weft_min_u32(out->n, in->n_vocab), out->ids, values};
+    WEFT_ASSERT(out->n > 0 && out->n <= WEFT_CONTRAST_K_MAX);
+    if (!isfinite(x[best])) {
+        bool none_is_left = s->n_allowed_tokens > 0 && x[best] == -INFINITY;
+        out->ids[0] = none_is_left ? s->allowed_tokens[0] : best;
+        out->p[0] = 1.0;
+        out->n = 1;
+        return;
+    }
+    double sum = 0.0;
+    for (uint32_t i = 0; i < in->n_vocab; i++) {
+        if (!(x[i] >= -INFINITY)) x[i] = -INFINITY; /* no NaN */
+        sum += exp((double)x[i] - (double)x[best]);
+    }
+    wefti_sampler_find_top(x, in->n_vocab, &top);
+    for (out->n = 0; out->n < top.n && values[out->n] > -INFINITY; out->n++)
+        out->p[out->n] = exp((double)values[out->n] - (double)x[best]) / sum;
+}
+
 /* ------------------------------------------------------------------------ log-probabilities --- */
 
 void wefti_sampler_logprobs(const struct weft_kern_table *kern, const float *logits,

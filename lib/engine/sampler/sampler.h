@@ -62,6 +62,20 @@ uint32_t wefti_sampler_choose(const struct weft_kern_table *kern,
                               const struct wefti_sampler_input *input, float *logits,
                               uint32_t n_vocab, struct wefti_sampler_scratch *scratch);
 
+/* The likeliest tokens, best first, of equal ones the lower id first: at most out->n, and none that is
+ * masked. Probabilities are those of all tokens after masks, biases and penalties; samplers that cut or
+ * temper mean nothing. Changes `logits`. Of logits that are not numbers: the token that argmax names. */
+struct wefti_sampler_likeliest {
+    uint32_t n; /* WEFT_CONTRAST_K_MAX at most */
+    uint32_t ids[WEFT_CONTRAST_K_MAX];
+    double p[WEFT_CONTRAST_K_MAX];
+};
+void wefti_sampler_find_likeliest(const struct weft_kern_table *kern,
+                                  const struct wefti_sampler_input *input,
+                                  const struct wefti_sampler_logits *in,
+                                  struct wefti_sampler_scratch *scratch,
+                                  struct wefti_sampler_likeliest *out);
+
 /* What that would draw from. Without Mirostat. */
 void wefti_sampler_probabilities(const struct weft_kern_table *kern,
                                  const struct wefti_sampler_input *input, float *logits,
