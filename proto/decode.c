@@ -182,6 +182,7 @@ static void read_model(struct weft_msgpack_reader *rd, struct weft_model_info *m
         weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "is_encoder",
                                  "is true for texts of %u tokens, steps of %u and a window of %u",
                                  model->max_model_len, model->max_batched_tokens, model->window);
+    model->has_contrast = weft_msgpack_read_bool(rd, "has_contrast");
     weft_msgpack_read_close(rd, "model", n_more);
 }
 
@@ -803,6 +804,7 @@ static void read_result(weft_proto_decoder *dec, struct weft_step_result *result
     result->spill_us = weft_msgpack_read_u32(rd, "spill_us", UINT32_MAX);
     result->draft_us = weft_msgpack_read_u32(rd, "draft_us", UINT32_MAX);
     result->catch_up_us = weft_msgpack_read_u32(rd, "catch_up_us", UINT32_MAX);
+    result->contrast_us = weft_msgpack_read_u32(rd, "contrast_us", UINT32_MAX);
 }
 
 static void read_experts(weft_proto_decoder *dec, struct weft_msg_experts *experts) {

@@ -60,6 +60,7 @@ static void put_model(struct weft_buf *buf, const struct weft_model_info *model)
     weft_msgpack_add_uint(buf, model->n_hidden);
     weft_msgpack_add_uint(buf, model->n_labels);
     weft_msgpack_add_bool(buf, model->is_encoder);
+    weft_msgpack_add_bool(buf, model->has_contrast);
 }
 
 static void put_grammar(struct weft_buf *buf, const struct weft_grammar *grammar) {
@@ -378,6 +379,7 @@ static void put_result(struct weft_buf *buf, const struct weft_step_result *resu
     weft_msgpack_add_uint(buf, result->spill_us);
     weft_msgpack_add_uint(buf, result->draft_us);
     weft_msgpack_add_uint(buf, result->catch_up_us);
+    weft_msgpack_add_uint(buf, result->contrast_us);
 }
 
 static void put_experts(struct weft_buf *buf, const struct weft_msg_experts *experts) {

@@ -54,8 +54,9 @@
  *   19: a submit has a session_id, a snapshot n_sessions and n_session_blocks
  *   20: the four messages about sessions and their files
  *   21: WEFT_MSG_ADD_LORA, WEFT_MSG_REMOVE_LORA and WEFT_MSG_LORA; a submit and a start have adapters
- *   22: a submit has shifts and n_keep, a start n_keep and n_dropped */
-#define WEFT_PROTO_VERSION 22
+ *   22: a submit has shifts and n_keep, a start n_keep and n_dropped
+ *   23: sampling parameters have penalty_alpha, a model has_contrast, a result contrast_us */
+#define WEFT_PROTO_VERSION 23
 
 enum weft_proto_type {
     WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */
@@ -110,6 +111,7 @@ struct weft_model_info {
     bool
         is_encoder; /* each prompt is computed whole in one step, and has a pooling: max_model_len fits
                         max_batched_tokens, and there is no window */
+    bool has_contrast; /* contrastive search is possible */
 };
 
 struct weft_msg_worker_hello {

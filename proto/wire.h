@@ -19,7 +19,7 @@
 #define WEFTI_PROTO_F_EVENTS 2
 #define WEFTI_PROTO_F_SNAPSHOT 24 /* that every snapshot has; then those of its activity */
 #define WEFTI_PROTO_F_WORKER_HELLO 5
-#define WEFTI_PROTO_F_RESULT 10
+#define WEFTI_PROTO_F_RESULT 11
 #define WEFTI_PROTO_F_HEARTBEAT 4 /* likewise; then who is awaited */
 #define WEFTI_PROTO_F_PLAN 11
 #define WEFTI_PROTO_F_EXPERTS 4
@@ -35,7 +35,7 @@
 #define WEFTI_PROTO_F_LORA 7
 
 /* Fields of nested structs. */
-#define WEFTI_PROTO_F_MODEL 20
+#define WEFTI_PROTO_F_MODEL 21
 #define WEFTI_PROTO_ONE_MORE(...) +1
 #define WEFTI_PROTO_F_SAMPLING (7 WEFT_SAMPLING_LIST(WEFTI_PROTO_ONE_MORE, WEFTI_PROTO_ONE_MORE))
 #define WEFTI_PROTO_F_GRAMMAR 6

@@ -85,7 +85,7 @@ static bool on_token(void *ctx, uint32_t seq_idx, const struct weft_step_out *ou
 static uint32_t n_reusable(const struct chat *chat, const uint32_t *prompt, uint32_t n_prompt) {
     bool is_long = n_prompt > weft_eng_info(chat->eng)->long_prompt;
     uint32_t n = 0;
-    if (is_long != chat->long_cached) return 0;
+    if (is_long != chat->long_cached || weft_sampling_is_contrastive(&chat->sampling)) return 0;
     while (n < chat->n_cached && n + 1 < n_prompt && chat->cached[n] == prompt[n])
         n++;
     if (n < chat->n_restored && weft_eng_info(chat->eng)->window > 0) return 0;

@@ -73,6 +73,7 @@ weft_err weft_talk_sampling(const struct weft_config *config, const weft_tokeniz
         err = weft_err_set(why, WEFT_E_INVAL,
                            "--repeat-last-n can only be -1 or 0, for penalties look at all tokens, "
                            "unless --sampler-variant is llama.cpp");
+    if (!err && weft_sampling_is_contrastive(out)) err = weft_sampling_check(out, 0, why);
     out->stop_tokens = stops;
     if (err || config->ignore_eos) return err;
     /* A tokenizer may know ids that the model lacks: they cannot come. */

@@ -18,6 +18,19 @@
 #include "runtime/options.h"
 #include "weights/expert_load.h"
 
+static void lay_out_contrast(weft_eng *eng, struct wefti_memory_layout *layout) {
+    struct wefti_eng_contrast *c = &eng->contrast;
+    size_t n = WEFTI_KV_SPARE, table_cap = wefti_slots_table_cap(&eng->info);
+    if (!eng->info.has_contrast) return;
+    c->n_most = weft_min_u32(WEFTI_KV_SPARE, eng->info.max_batched_tokens);
+    c->slots = wefti_memory_reserve(layout, n, sizeof *c->slots);
+    c->candidates = wefti_memory_reserve(layout, n, sizeof *c->candidates);
+    c->spans = wefti_memory_reserve(layout, n, sizeof *c->spans);
+    c->copies = wefti_memory_reserve(layout, n * WEFT_KV_KINDS, sizeof *c->copies);
+    for (uint32_t kind = 0; kind < WEFT_KV_KINDS; kind++)
+        c->tables[kind] = wefti_memory_reserve(layout, n * table_cap, sizeof **c->tables);
+}
+
 static void lay_out(weft_eng *eng, struct wefti_memory_layout *layout) {
     size_t n_tokens = eng->info.max_batched_tokens, n_seqs = eng->info.max_seqs;
     size_t n_vocab = eng->info.n_vocab, n_threads = eng->info.n_threads;
@@ -39,6 +52,7 @@ static void lay_out(weft_eng *eng, struct wefti_memory_layout *layout) {
     eng->span_slots = wefti_memory_reserve(layout, n_seqs, sizeof *eng->span_slots);
     eng->guess_lines = wefti_memory_reserve(layout, n_seqs, sizeof *eng->guess_lines);
     eng->outs = wefti_memory_reserve(layout, n_seqs, sizeof *eng->outs);
+    lay_out_contrast(eng, layout);
     /* This is address space: resident only as far as requests ever needed it. */
     uint32_t n_values = weft_max_u32(eng->info.n_hidden, eng->info.n_labels);
     size_t values_bytes = weft_max_u32(n_values, WEFT_POOLING_IDS_MAX) * sizeof(float);
@@ -107,6 +121,7 @@ static void set_info(weft_eng *eng, const struct weft_model_params *p,
     info->max_batched_tokens = options->max_batched_tokens;
     info->is_encoder = p->encoder.is_on;
     info->n_labels = p->encoder.n_labels;
+    info->has_contrast = !info->is_encoder && options->n_ranks <= 1;
     if (info->is_encoder) fit_texts(info);
     info->n_threads =
         options->n_threads ? options->n_threads : wefti_pool_n_usable_cpus(options->n_sharers);

@@ -39,6 +39,17 @@ struct wefti_engine_job {
     bool is_broken; /* its logits are not numbers */
 };
 
+/* A pass over candidates of contrastive search: rows of the flat batch, each with blocks of its own at
+ * the end. [WEFTI_KV_SPARE] each. */
+struct wefti_eng_contrast {
+    uint32_t n, n_most; /* rows, and how many of them a pass may have */
+    uint32_t n_copies;
+    uint32_t *slots, *candidates;    /* whose they are */
+    uint32_t *tables[WEFT_KV_KINDS]; /* [table_cap] for each */
+    struct wefti_forward_span *spans;
+    struct weft_step_copy *copies; /* one for each kind */
+};
+
 struct weft_eng {
     const struct weft_kern_table *kern;
     struct wefti_pool *pool;
@@ -84,15 +95,21 @@ struct weft_eng {
         *spans;              /* [max_seqs], and with mtp [max_batched_tokens] after those */
     uint32_t n_pooled_spans; /* of this step; what follows is each row for mtp */
     uint32_t *span_slots;    /* [max_seqs] whose they are */
-    struct weft_logprobs *prompt_logprobs;  /* [max_batched_tokens] */
-    struct weft_step_out *outs;             /* [max_seqs] */
-    struct wefti_guess_line *guess_lines;   /* [max_seqs] */
+    struct weft_logprobs *prompt_logprobs; /* [max_batched_tokens] */
+    struct weft_step_out *outs;            /* [max_seqs] */
+    struct wefti_guess_line *guess_lines;  /* [max_seqs] */
+    struct wefti_eng_contrast contrast;
     struct wefti_sampler_scratch *samplers; /* [n_threads] */
     uint8_t *top;               /* best tokens: ids, then values, row by row; and pooled values */
     size_t top_bytes, top_used; /* the most that a step may yield */
     void *map;
     size_t map_bytes;
 };
+
+/* Computes the candidates that the step's logits named, and compares each with its sequence's context
+ * (contrast.c). */
+WEFT_MUST_CHECK weft_err wefti_eng_compare(weft_eng *eng, const struct weft_step_plan *plan,
+                                           struct weft_errmsg *why);
 
 /* Whether a sequence may have these adapters; PROTO, with a sentence. */
 WEFT_MUST_CHECK weft_err wefti_eng_check_loras(weft_eng *eng, const struct weft_step_adapter *list,

@@ -58,6 +58,20 @@ struct step {
     uint32_t n_held; /* jobs that sample from logits of an earlier step: the last ones of all */
 };
 
+/* Its context are all hidden states of the sequence, so all are computed. */
+static weft_err prepare_contrast(weft_eng *eng, const struct weft_step_start *start,
+                                 struct weft_errmsg *why) {
+    if (!weft_sampling_is_contrastive(&start->sampling)) return WEFT_OK;
+    if (!eng->info.has_contrast)
+        return weft_err_set(why, WEFT_E_PROTO, "a start has contrastive search, which is not here");
+    if (start->n_cached > 0 || start->n_dropped > 0 || start->pooling.kind != WEFT_POOLING_NONE)
+        return weft_err_set(
+            why, WEFT_E_PROTO,
+            "a start has contrastive search, pooling %d, %u tokens cached, %u dropped",
+            (int)start->pooling.kind, start->n_cached, start->n_dropped);
+    return wefti_slot_prepare_contrast(&eng->slots, start, why);
+}
+
 static weft_err check_step_plan(weft_eng *eng, const struct weft_step_plan *plan,
                                 struct weft_errmsg *why) {
     if (plan->epoch < eng->epoch)
@@ -75,6 +89,8 @@ static weft_err check_step_plan(weft_eng *eng, const struct weft_step_plan *plan
         wefti_plan_check(&eng->slots, plan, wefti_spill_n_slots(&eng->spill), is_new_epoch, why);
     for (uint32_t i = 0; i < plan->n_starts && !err; i++)
         err = wefti_eng_check_loras(eng, plan->starts[i].adapters, plan->starts[i].n_adapters, why);
+    for (uint32_t i = 0; i < plan->n_starts && !err; i++)
+        err = prepare_contrast(eng, &plan->starts[i], why);
     return err;
 }
 
@@ -237,6 +253,16 @@ static void want_values(weft_eng *eng, struct step *step, uint32_t out_idx, uint
         add_job(eng, step, flat_first + n_tokens - 1, out_idx)->scores = slot->values;
 }
 
+/* The hidden states of a sequence's next n_tokens, which begin at `flat_first`. */
+static void want_context(weft_eng *eng, struct step *step, uint32_t slot, uint32_t flat_first,
+                         uint32_t n_tokens) {
+    uint32_t first = add_last_row(eng, step, flat_first);
+    for (uint32_t i = 1; i < n_tokens; i++)
+        (void)add_last_row(eng, step, flat_first + i);
+    eng->spans[step->n_spans] = (struct wefti_forward_span){first, n_tokens};
+    eng->span_slots[step->n_spans++] = slot;
+}
+
 /* The row after a late one: its token stands for none of the batch's. */
 static void gather_held(weft_eng *eng, struct step *step, struct wefti_slot *slot,
                         uint32_t out_idx) {
@@ -302,6 +328,8 @@ static void gather_row(weft_eng *eng, struct step *step, const struct weft_step_
     }
     if (slot->n_values > 0)
         want_values(eng, step, out_idx, step->n_tokens - row->n_tokens, row->n_tokens);
+    if (slot->contrast)
+        want_context(eng, step, row->slot, step->n_tokens - row->n_tokens, row->n_tokens);
     slot->n_computed = end;
     if (span.end > span.begin) slot->n_prompt_logprobs_done = span.end;
     if (end < slot->n_known || !wefti_slot_may_sample(&eng->slots, slot)) return;
@@ -373,12 +401,25 @@ static enum weft_end guide_end(const struct wefti_guide *guide) {
 /* What the logits of a sequence's last known token come to. */
 struct draw {
     bool is_late; /* there is no mask yet */
+    bool is_open; /* one of the slot's candidates will be the token */
     bool sampled;
     uint32_t token;
     const uint32_t *forced; /* [n_forced] what follows it */
     uint32_t n_forced;
     enum weft_end end; /* in place of a token */
 };
+
+static void find_candidates(const weft_eng *eng, struct wefti_slot *slot,
+                            const struct wefti_sampler_input *input, float *logits,
+                            struct wefti_sampler_scratch *scratch) {
+    const struct wefti_sampler_logits in = {logits, eng->info.n_vocab};
+    struct wefti_sampler_likeliest found = {.n = slot->sampling.top_k};
+    wefti_sampler_find_likeliest(eng->kern, input, &in, scratch, &found);
+    for (uint32_t i = 0; i < found.n; i++)
+        slot->contrast->candidates[i] =
+            (struct wefti_contrast_candidate){.token = found.ids[i], .p = found.p[i]};
+    slot->contrast->n_candidates = found.n;
+}
 
 /* A guess goes without waiting where its mask is late: the next step comes to the same position. */
 static struct draw sample(weft_eng *eng, const struct wefti_engine_job *job, float *logits,
@@ -404,6 +445,11 @@ static struct draw sample(weft_eng *eng, const struct wefti_engine_job *job, flo
         .mask = guide.is_free ? NULL : guide.mask,
         .state = &slot->sampler_state,
     };
+    draw.is_open = slot->contrast != NULL;
+    if (draw.is_open) {
+        find_candidates(eng, slot, &input, logits, scratch);
+        return draw;
+    }
     bool is_forced = guide.n_forced > 0;
     draw.sampled = is_forced || !has_grammar || (guide.mask && !guide.is_empty);
     if (is_forced) {
@@ -500,6 +546,7 @@ static void use_logits(weft_eng *eng, struct wefti_engine_job *job, float *logit
         struct draw draw = {0};
         if (!job->is_guess || comes_true(&eng->slots.slots[out->slot], job))
             draw = sample(eng, job, logits, thread_idx);
+        if (draw.is_open) return;
         if (shared) *shared = shared_of(&draw);
         take(eng, job, &draw);
         token = draw.token;
@@ -525,10 +572,15 @@ static void on_logits(void *ctx, uint32_t i, float *logits, uint32_t thread_idx)
 static void on_hidden(void *ctx, uint32_t i, const float *hidden, uint32_t thread_idx) {
     weft_eng *eng = ctx;
     (void)thread_idx;
-    if (i >= eng->n_pooled_spans)
+    if (i >= eng->n_pooled_spans) {
         wefti_mtp_take(eng->mtp, i - eng->n_pooled_spans, hidden);
+        return;
+    }
+    struct wefti_slot *slot = &eng->slots.slots[eng->span_slots[i]];
+    if (slot->contrast)
+        wefti_contrast_add(slot->contrast, hidden);
     else
-        wefti_slot_pool(&eng->slots.slots[eng->span_slots[i]], hidden, eng->info.n_hidden);
+        wefti_slot_pool(slot, hidden, eng->info.n_hidden);
 }
 
 /* After the forward pass: masks that came during it are there now. Without one the step waits, so that
@@ -610,6 +662,25 @@ static weft_err compute(weft_eng *eng, const struct step *step, struct weft_errm
     return WEFT_OK;
 }
 
+/* The candidates of contrastive search become tokens. */
+static weft_err choose(weft_eng *eng, const struct weft_step_plan *plan, struct weft_errmsg *why) {
+    weft_err err = wefti_eng_compare(eng, plan, why);
+    eng->has_failed = err != WEFT_OK;
+    for (uint32_t i = 0; i < plan->n_rows && !err; i++) {
+        struct wefti_slot *slot = &eng->slots.slots[plan->rows[i].slot];
+        struct wefti_contrast *contrast = slot->contrast;
+        const struct wefti_engine_job job = {.out_idx = i};
+        struct draw draw = {.sampled = true};
+        if (!contrast || contrast->n_candidates == 0) continue;
+        WEFT_ASSERT(contrast->n == slot->n_known);
+        uint32_t chosen = wefti_contrast_choose(contrast, (double)slot->sampling.penalty_alpha);
+        draw.token = contrast->candidates[chosen].token;
+        contrast->n_candidates = 0;
+        take(eng, &job, &draw);
+    }
+    return err;
+}
+
 /* The head's outputs for the hidden state that a slot has pooled: f32 weights, sums in double. */
 static void classify(weft_eng *eng, const struct wefti_slot *slot) {
     const struct wefti_weights *w = &eng->weights;
@@ -689,6 +760,10 @@ weft_err weft_eng_step(weft_eng *eng, const struct weft_step_plan *plan,
     add_state_spans(eng, &step);
     err = compute(eng, &step, why);
     if (err) return err;
+    uint64_t computed_us = weft_now_us();
+    err = choose(eng, plan, why);
+    if (err) return err;
+    uint64_t chosen_us = weft_now_us();
     settle(eng, &step);
     uint64_t settled_us = 0;
     err = settle_guesses(eng, &settled_us, why);
@@ -704,6 +779,7 @@ weft_err weft_eng_step(weft_eng *eng, const struct weft_step_plan *plan,
         .spill_us = moves ? clamp_us(moved_us - begin_us) : 0,
         .draft_us = clamp_us(guessed_us - moved_us + settled_us),
         .catch_up_us = clamp_us(catch_up_us + settled_us),
+        .contrast_us = clamp_us(chosen_us - computed_us),
         .n_outs = plan->n_rows,
         .outs = eng->outs,
     };

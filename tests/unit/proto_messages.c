@@ -36,7 +36,8 @@ static bool same_model(const struct weft_model_info *a, const struct weft_model_
            a->kv_bytes == b->kv_bytes && a->long_prompt == b->long_prompt &&
            a->window == b->window && a->n_window_blocks == b->n_window_blocks &&
            a->n_spill_blocks == b->n_spill_blocks && a->n_hidden == b->n_hidden &&
-           a->n_labels == b->n_labels && a->is_encoder == b->is_encoder;
+           a->n_labels == b->n_labels && a->is_encoder == b->is_encoder &&
+           a->has_contrast == b->has_contrast;
 }
 
 /* Bit for bit. */
@@ -189,7 +190,8 @@ static bool same_out(const struct weft_step_out *a, const struct weft_step_out *
 static bool same_result(const struct weft_step_result *a, const struct weft_step_result *b) {
     if (a->epoch != b->epoch || a->step != b->step || a->busy_us != b->busy_us ||
         a->idle_us != b->idle_us || a->spill_us != b->spill_us || a->draft_us != b->draft_us ||
-        a->catch_up_us != b->catch_up_us || a->n_tokens != b->n_tokens || a->n_outs != b->n_outs)
+        a->catch_up_us != b->catch_up_us || a->contrast_us != b->contrast_us ||
+        a->n_tokens != b->n_tokens || a->n_outs != b->n_outs)
         return false;
     for (uint32_t i = 0; i < a->n_outs; i++) {
         if (!same_out(&a->outs[i], &b->outs[i])) return false;
@@ -652,7 +654,7 @@ static void fill_result(struct weft_step_result *result, bool max) {
     if (!max) return;
     result->epoch = result->step = UINT64_MAX;
     result->busy_us = result->idle_us = result->spill_us = result->draft_us = UINT32_MAX;
-    result->catch_up_us = UINT32_MAX;
+    result->catch_up_us = result->contrast_us = UINT32_MAX;
     result->n_tokens = WEFT_BATCHED_TOKENS_MAX;
 }
 
@@ -991,6 +993,7 @@ static void random_model(uint64_t *rand, struct weft_model_info *model) {
     model->n_labels = number(rand, WEFT_HIDDEN_MAX);
     if (coin(rand)) {
         model->is_encoder = model->max_model_len <= model->max_batched_tokens;
+        model->has_contrast = number(rand, 1);
         return;
     }
     model->window = 1 + number(rand, WEFT_CONTEXT_MAX - 1);
@@ -1017,6 +1020,16 @@ static void random_grammar(uint64_t *rand, struct weft_grammar *grammar) {
 
 static double random_state(uint64_t *rand) {
     return coin(rand) ? 0.0 : (weft_rand_unit(rand) - 0.5) * 100.0;
+}
+
+static void make_contrastive(uint64_t *rand, struct weft_sampling *sampling) {
+    sampling->penalty_alpha = between(rand, 0.01f, 1.0f);
+    sampling->top_k = 2 + number(rand, WEFT_CONTRAST_K_MAX - 2);
+    sampling->n_logprobs = sampling->n_prompt_logprobs = -1;
+    sampling->mirostat = 0;
+    sampling->adaptive_target = -1.0f;
+    sampling->samplers = WEFT_SAMPLERS_USUAL;
+    weft_grammar_init(&sampling->grammar);
 }
 
 static void random_sampling(uint64_t *rand, struct weft_sampling *sampling) {
@@ -1086,6 +1099,7 @@ static void random_sampling(uint64_t *rand, struct weft_sampling *sampling) {
     sampling->n_dry_breakers = count(rand, WEFT_DRY_BREAKERS_MAX);
     sampling->dry_breakers = tokens(rand, sampling->n_dry_breakers);
     if (coin(rand)) random_grammar(rand, &sampling->grammar);
+    if (weft_rand_below(rand, 8) == 0) make_contrastive(rand, sampling);
 }
 
 /* It may change the sampling: values come alone. */
@@ -1466,6 +1480,7 @@ void proto_random(uint64_t *rand, struct weft_msg *msg) {
         msg->result.spill_us = number(rand, UINT32_MAX);
         msg->result.draft_us = number(rand, UINT32_MAX);
         msg->result.catch_up_us = number(rand, UINT32_MAX);
+        msg->result.contrast_us = number(rand, UINT32_MAX);
         msg->result.n_tokens = number(rand, WEFT_BATCHED_TOKENS_MAX);
         msg->result.n_outs = count(rand, 100);
         struct weft_step_out *outs = take(msg->result.n_outs, sizeof *outs);

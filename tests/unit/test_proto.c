@@ -658,7 +658,7 @@ static void results_and_events_that_contradict_themselves_are_refused(void **sta
     /* [9, epoch, step, busy, idle, n_tokens, [[slot, gen, flags, token, idx, finish, logprobs, pos, prompt, more,
      * values, state, proposed, accepted]], spill, draft, catch_up] */
     char result[] =
-        "\x9a\x09\0\0\0\0\0\x91\x9e\0\0\2\0\0\0\xc0\0\xc0\xc4\4\1\0\0\0\xc4\0\0\0\0\0\0\0";
+        "\x9b\x09\0\0\0\0\0\x91\x9e\0\0\2\0\0\0\xc0\0\xc0\xc4\4\1\0\0\0\xc4\0\0\0\0\0\0\0\0";
     assert_bytes_refused(fix, result, sizeof result - 1, WEFT_E_PROTO, "but forced tokens");
     result[11] = 3;
     assert_int_equal(decode(fix, result, sizeof result - 1), WEFT_OK);
@@ -712,7 +712,7 @@ static void values_come_with_an_end_and_without_a_token(void **state) {
     event[7] = 1;
     assert_bytes_refused(fix, event, sizeof event - 1, WEFT_E_PROTO, "with a token");
     char result[] =
-        "\x9a\x09\0\0\0\0\0\x91\x9e\0\0\2\0\0\2\xc0\0\xc0\xc4\0\xc4\4\0\0\0\0\0\0\0\0\0\0";
+        "\x9b\x09\0\0\0\0\0\x91\x9e\0\0\2\0\0\2\xc0\0\xc0\xc4\0\xc4\4\0\0\0\0\0\0\0\0\0\0\0";
     assert_int_equal(decode(fix, result, sizeof result - 1), WEFT_OK);
     assert_int_equal(fix->msg.result.outs[0].n_values, 1);
     result[14] = 0;

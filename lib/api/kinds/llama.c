@@ -291,6 +291,7 @@ void wefti_api_llama_write_sampling(const struct weft_sampling *s, struct weft_w
     write_number(w, "mirostat_eta", s->mirostat_eta);
     write_number(w, "adaptive_target", s->adaptive_target);
     write_number(w, "adaptive_decay", s->adaptive_decay);
+    write_number(w, "penalty_alpha", s->penalty_alpha);
     write_samplers(s, w);
 }
 

@@ -277,6 +277,24 @@ static weft_err check_beams(const struct weft_sampling *s, struct weft_errmsg *w
     return WEFT_OK;
 }
 
+/* Its candidates are hidden states ahead of their tokens: what is known of a token when it is sampled comes
+ * too late for them. */
+static weft_err check_contrast(const struct weft_sampling *s, struct weft_errmsg *why) {
+    if (!weft_sampling_is_contrastive(s)) return WEFT_OK;
+    if (s->top_k < 2 || s->top_k > WEFT_CONTRAST_K_MAX)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "contrastive search (penalty_alpha) chooses among 2 to %d tokens, and "
+                            "top_k is %u",
+                            WEFT_CONTRAST_K_MAX, s->top_k);
+    if (s->n_logprobs >= 0 || s->n_prompt_logprobs >= 0 || s->beam_width > 0 ||
+        s->grammar.kind != WEFT_GRAMMAR_NONE || s->samplers != WEFT_SAMPLERS_USUAL ||
+        weft_sampling_has_state(s))
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "contrastive search (penalty_alpha) has no log-probabilities, beams, "
+                            "grammar, order of samplers, Mirostat and adaptive-p");
+    return WEFT_OK;
+}
+
 weft_err weft_sampling_check(const struct weft_sampling *s, uint32_t n_vocab,
                              struct weft_errmsg *why) {
     weft_err err = check_numbers(s, why);
@@ -288,6 +306,7 @@ weft_err weft_sampling_check(const struct weft_sampling *s, uint32_t n_vocab,
     if (!err) err = check_bad_words(s, n_vocab, why);
     if (!err) err = weft_grammar_check(&s->grammar, why);
     if (!err) err = check_beams(s, why);
+    if (!err) err = check_contrast(s, why);
     if (err) return err;
     if (s->n_bias > WEFT_LOGIT_BIAS_MAX)
         return weft_err_set(why, WEFT_E_INVAL, "%u logit_bias entries, at most %d are allowed",

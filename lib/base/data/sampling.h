@@ -117,6 +117,8 @@ enum weft_sampler_variant { WEFT_VARIANT_VLLM, WEFT_VARIANT_LLAMA_CPP, WEFT_VARI
     KNOB(F32, adaptive_target, "adaptive-target", -1, -1, 1, -1, 1,                                \
          "adaptive-p: probability that tokens shall have on average; below 0: off")                \
     KNOB(F32, adaptive_decay, "adaptive-decay", 0.9, 0, 0.99, 0, 0.99, "how slowly it forgets")    \
+    KNOB(F32, penalty_alpha, "penalty-alpha", 0, 0, 1, 0, 1,                                       \
+         "contrastive search: weight of what is unlike the text before it; 0: off")                \
     OWN(U32, max_tokens, 16) /* of the output; 0: only the prompt is computed */                   \
     KNOB(U32, min_tokens, "min-tokens", 0, 0, WEFT_CONTEXT_MAX, 0, WEFT_CONTEXT_MAX,               \
          "no end of sequence before so many")                                                      \
@@ -188,6 +190,17 @@ bool weft_sampling_sees_too_little(const struct weft_sampling *sampling, uint32_
  * output goes: its last tokens alone do not tell it. */
 bool weft_sampling_has_state(const struct weft_sampling *sampling);
 double weft_sampling_first_state(const struct weft_sampling *sampling);
+
+/* Contrastive search chooses among the top_k likeliest tokens, by its own rule: nothing is drawn, and
+ * samplers that cut or temper mean nothing. */
+static inline bool weft_sampling_is_contrastive(const struct weft_sampling *sampling) {
+    return sampling->penalty_alpha > 0.0f;
+}
+
+/* What its hidden states take in a sequence of so many tokens. */
+static inline uint64_t weft_sampling_contrast_bytes(uint32_t n_tokens, uint32_t n_hidden) {
+    return (uint64_t)n_tokens * (n_hidden * sizeof(float) + sizeof(double));
+}
 
 /* All switched off, greedy, seed 0, max_tokens 16. */
 void weft_sampling_init(struct weft_sampling *sampling);

@@ -159,7 +159,8 @@ struct weft_step_result {
     uint32_t n_tokens;    /* computed */
     uint32_t spill_us;    /* of busy_us: for the plan's spills and restores, */
     uint32_t draft_us;    /* and for guesses, */
-    uint32_t catch_up_us; /* of which to compute what sequences had before */
+    uint32_t catch_up_us; /* of which to compute what sequences had before; */
+    uint32_t contrast_us; /* and for candidates of contrastive search */
     uint32_t n_outs;
     const struct weft_step_out *outs;
 };

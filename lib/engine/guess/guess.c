@@ -9,7 +9,8 @@ uint32_t wefti_guess_room(const struct wefti_slots *slots, const struct weft_ste
     const struct wefti_slot *slot = &slots->slots[row->slot];
     bool reaches = slot->n_computed + row->n_tokens == slot->n_known && !slot->is_held;
     if (row->n_spec == 0 || slot->finish != WEFT_END_NONE || !reaches) return 0;
-    if (!wefti_slot_may_sample(slots, slot) || slot->sampling.n_logprobs >= 0) return 0;
+    if (!wefti_slot_may_sample(slots, slot) || slot->sampling.n_logprobs >= 0 || slot->contrast)
+        return 0;
     uint32_t n_output = wefti_slot_n_output(slot);
     WEFT_ASSERT(n_output < slot->sampling.max_tokens && slot->n_known < slots->max_model_len);
     uint32_t n = weft_min_u32(row->n_spec, slot->sampling.max_tokens - n_output - 1);

@@ -35,6 +35,11 @@ uint32_t wefti_slots_history_cap(uint32_t max_model_len) {
     return weft_max_u32(max_model_len, WEFT_SHIFTED_TOKENS_MAX);
 }
 
+/* One more than a full sequence needs: blocks are granted a step ahead. */
+uint32_t wefti_slots_table_cap(const struct weft_eng_info *info) {
+    return (info->max_model_len + info->block_size - 1) / info->block_size + 1;
+}
+
 weft_err wefti_slots_init(struct wefti_slots *slots, const struct weft_eng_info *info,
                           struct weft_errmsg *why) {
     *slots = (struct wefti_slots){
@@ -49,8 +54,7 @@ weft_err wefti_slots_init(struct wefti_slots *slots, const struct weft_eng_info 
         .is_encoder = info->is_encoder,
         .n_vocab = info->n_vocab,
         .max_batched_tokens = info->max_batched_tokens,
-        /* One more than a full sequence needs: blocks are granted a step ahead. */
-        .table_cap = (info->max_model_len + info->block_size - 1) / info->block_size + 1,
+        .table_cap = wefti_slots_table_cap(info),
     };
     struct wefti_memory_layout layout = {0};
     lay_out(slots, &layout);
@@ -79,9 +83,28 @@ void wefti_slot_drop_held(struct wefti_slot *slot) {
     slot->held = NULL;
 }
 
+static void drop_contrast(struct wefti_slot *slot) {
+    wefti_contrast_free(slot->contrast);
+    slot->contrast = NULL;
+}
+
+weft_err wefti_slot_prepare_contrast(struct wefti_slots *slots, const struct weft_step_start *start,
+                                     struct weft_errmsg *why) {
+    struct wefti_slot *slot = &slots->slots[start->slot];
+    uint64_t n_wanted = (uint64_t)start->n_prompt + start->sampling.max_tokens;
+    uint32_t n_max = (uint32_t)weft_min_u64(n_wanted, slots->max_model_len);
+    wefti_contrast_free(slot->next_contrast); /* of a plan that was refused */
+    slot->next_contrast = wefti_contrast_new(n_max, slots->shape.n_hidden);
+    if (slot->next_contrast) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_NOMEM, "no memory for the hidden states of %u tokens", n_max);
+}
+
 void wefti_slots_fini(struct wefti_slots *slots) {
-    for (uint32_t i = 0; slots->map && i < slots->n_slots; i++)
+    for (uint32_t i = 0; slots->map && i < slots->n_slots; i++) {
         wefti_slot_drop_held(&slots->slots[i]);
+        drop_contrast(&slots->slots[i]);
+        wefti_contrast_free(slots->slots[i].next_contrast);
+    }
     wefti_memory_unmap(slots->map, slots->map_bytes);
     wefti_memory_unmap(slots->histories, slots->history_bytes);
     *slots = (struct wefti_slots){0};
@@ -91,6 +114,7 @@ void wefti_slots_clear(struct wefti_slots *slots) {
     for (uint32_t i = 0; i < slots->n_slots; i++) {
         slots->slots[i].used = false;
         wefti_slot_drop_held(&slots->slots[i]);
+        drop_contrast(&slots->slots[i]);
         slots->slots[i].gen_known = false; /* a new epoch counts generations anew */
     }
 }
@@ -138,6 +162,9 @@ void wefti_slot_start(struct wefti_slots *slots, const struct weft_step_start *s
     slot->n_prompt = start->n_prompt;
     slot->n_computed = start->n_cached;
     slot->is_late = slot->is_held = false;
+    WEFT_ASSERT(!slot->contrast);
+    slot->contrast = slot->next_contrast;
+    slot->next_contrast = NULL;
     slot->n_table[WEFT_KV_FULL] = 0;
     slot->n_table[WEFT_KV_WINDOWED] = start->n_window_skipped;
     if (start->n_window_skipped > 0) /* attention finds the tile that it then masks out */
@@ -188,6 +215,7 @@ void wefti_slot_release(struct wefti_slots *slots, const struct weft_step_releas
     WEFT_ASSERT(slot->used && slot->gen == release->gen);
     slot->used = false;
     wefti_slot_drop_held(slot);
+    drop_contrast(slot);
 }
 
 bool wefti_slot_may_sample(const struct wefti_slots *slots, const struct wefti_slot *slot) {

@@ -16,6 +16,7 @@
 
 #include "base/step.h"
 #include "engine/engine.h"
+#include "runtime/contrast.h"
 
 struct wefti_slot {
     bool used, gen_known; /* gen_known: `gen` is that of the last sequence here, even if !used */
@@ -46,6 +47,10 @@ struct wefti_slot {
     uint32_t n_values;              /* and how many */
     uint32_t *dry_breakers;         /* [WEFT_DRY_BREAKERS_MAX] */
     double sampler_state;           /* after the last token that was sampled */
+
+    struct wefti_contrast *contrast; /* NULL: it has no contrastive search */
+    /* Of the sequence that the next plan starts here. */
+    struct wefti_contrast *next_contrast;
 };
 
 /* A slot after the parts of a plan that have been checked so far. */
@@ -73,6 +78,9 @@ struct wefti_slots {
     size_t history_bytes;
 };
 
+/* Blocks in a table of the longest sequence. */
+uint32_t wefti_slots_table_cap(const struct weft_eng_info *info);
+
 WEFT_MUST_CHECK weft_err wefti_slots_init(struct wefti_slots *slots,
                                           const struct weft_eng_info *info,
                                           struct weft_errmsg *why);
@@ -88,6 +96,11 @@ void wefti_slot_grant(struct wefti_slots *slots, const struct weft_step_grant *g
 void wefti_slot_release(struct wefti_slots *slots, const struct weft_step_release *release);
 
 void wefti_slot_drop_held(struct wefti_slot *slot); /* no-op: there is none */
+
+/* Before a plan is committed that starts a sequence with contrastive search: all that can fail. NOMEM. */
+WEFT_MUST_CHECK weft_err wefti_slot_prepare_contrast(struct wefti_slots *slots,
+                                                     const struct weft_step_start *start,
+                                                     struct weft_errmsg *why);
 
 /* Appends a sampled token and decides whether it was the last. */
 void wefti_slot_append(struct wefti_slots *slots, struct wefti_slot *slot, uint32_t token);
