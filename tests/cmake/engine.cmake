@@ -51,7 +51,7 @@ weft_fuzz(fuzz_session RUNS 100000 SOURCES ${CMAKE_SOURCE_DIR}/lib/engine/runtim
 
 # The engine on each instruction set. Fewer rounds for the scalar one, which is slow.
 function(engine_tests suffix env)
-  foreach(name test_engine_plans test_engine_guess test_engine_steps test_engine_calibrate test_engine_open test_engine_pooling test_engine_shift test_session_file)
+  foreach(name test_engine_plans test_engine_guess test_engine_steps test_engine_calibrate test_engine_open test_engine_pooling test_engine_contrast test_engine_shift test_session_file)
     weft_test(${name}${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c ${ENG_FIXTURES}
               LINKS weft_engine weft_model weft_kernels weft_alloc LABELS unit TIMEOUT 600 ARGS ${ARGN} ENV "${env}")
   endforeach()
