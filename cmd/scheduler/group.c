@@ -70,6 +70,7 @@ static weft_err make_sched(struct wefti_actor *a, struct wefti_group *g,
         .max_model_len = model->max_model_len,
         .n_vocab = model->n_vocab,
         .shape = {.n_hidden = model->n_hidden, .n_labels = model->n_labels},
+        .has_contrast = model->has_contrast,
         .max_queue = (a->config.max_queue + a->n_groups - 1) / a->n_groups,
         .itl_target_us = a->config.itl_target_ms == WEFT_CONFIG_AUTO
                              ? WEFT_SCHED_ITL_AUTO

@@ -85,6 +85,7 @@ static void check_request(const weft_sched *sched, const struct request *req) {
 static void check_requests(const weft_sched *sched) {
     uint32_t n = 0, n_waiting = 0, n_background = 0, n_background_seqs = 0, n_running = 0,
              n_running_seqs = 0, n_waiting_seqs = 0, n_followers = 0;
+    uint64_t contrast_bytes = 0;
     for (uint32_t i = 0; i < sched->index.n_buckets; i++) {
         const struct request *req = NULL;
         LIST_FOREACH(req, &sched->index.buckets[i], link) {
@@ -97,9 +98,11 @@ static void check_requests(const weft_sched *sched) {
             n_running_seqs += req->n_running;
             n_waiting_seqs += req->n_waiting;
             n_followers += req->follows;
+            contrast_bytes += req->contrast_bytes;
         }
     }
     WEFT_ASSERT(n == sched->index.n);
+    WEFT_ASSERT(contrast_bytes == sched->contrast_bytes);
     WEFT_ASSERT(n_running == sched->n_requests_running);
     WEFT_ASSERT(n_waiting == sched->n_requests_waiting);
     WEFT_ASSERT(n_background == sched->n_background);

@@ -169,5 +169,14 @@ bool wefti_sched_prompt_logprobs_pending(const struct request *req) {
 }
 
 bool wefti_sched_computes_all(const struct request *req) {
-    return wefti_sched_prompt_logprobs_pending(req) || weft_pooling_reads_all(&req->pooling);
+    return wefti_sched_prompt_logprobs_pending(req) || weft_pooling_reads_all(&req->pooling) ||
+           weft_sampling_is_contrastive(&req->sampling);
+}
+
+uint64_t wefti_sched_contrast_bytes(const weft_sched *sched, const struct weft_sampling *sampling,
+                                    uint32_t n_prompt) {
+    uint64_t n_tokens = (uint64_t)n_prompt + sampling->max_tokens;
+    if (!weft_sampling_is_contrastive(sampling)) return 0;
+    if (n_tokens > sched->options.max_model_len) n_tokens = sched->options.max_model_len;
+    return weft_sampling_contrast_bytes((uint32_t)n_tokens, sched->options.shape.n_hidden);
 }

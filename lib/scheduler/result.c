@@ -381,7 +381,7 @@ static void learn(weft_sched *sched, const struct plan_out *plan,
         weft_sched_work_add(&work, row->first, row->n_tokens + out->n_proposed,
                             out->sampled + out->n_prompt_logprobs + out->n_proposed);
     }
-    uint64_t other_us = (uint64_t)result->spill_us + result->draft_us;
+    uint64_t other_us = (uint64_t)result->spill_us + result->draft_us + result->contrast_us;
     uint32_t busy_us = result->busy_us - (uint32_t)weft_min_u64(other_us, result->busy_us);
     uint32_t predicted_us = weft_sched_cost_predict(&sched->cost, &work);
     if (predicted_us > 0) {

@@ -145,6 +145,8 @@ void wefti_sched_request_first_start(weft_sched *sched, struct request *req) {
 void wefti_sched_request_enqueue(weft_sched *sched, struct request *req, struct payer *flow) {
     wefti_sched_index_add(&sched->index, req);
     wefti_sched_payer_join(sched, req, flow);
+    req->contrast_bytes = wefti_sched_contrast_bytes(sched, &req->sampling, req->n_prompt);
+    sched->contrast_bytes += req->contrast_bytes;
     bool waits_anew = !req->is_resumed && req->first_plan_us == UINT64_MAX;
     if (req->first_plan_us != UINT64_MAX) /* it comes from another group, where it ran */
         expire(sched, req, req->first_plan_us, sched->options.run_timeout_us);
@@ -162,6 +164,7 @@ void wefti_sched_request_dequeue(weft_sched *sched, struct request *req) {
     call_back(req);
     wefti_sched_queue_remove(sched, req);
     count_queued(sched, req, false);
+    sched->contrast_bytes -= req->contrast_bytes;
     wefti_sched_payer_leave(sched, req);
     wefti_sched_heap_remove(&sched->deadlines, &req->by_deadline);
     wefti_sched_index_remove(&sched->index, req);
@@ -218,6 +221,7 @@ static void forget_rows(weft_sched *sched, struct seq *seq, bool ended) {
 static void remove_request(weft_sched *sched, struct request *req) {
     WEFT_ASSERT(req->n_running == 0 && req->n_waiting == 0);
     count_queued(sched, req, false); /* it is not running */
+    sched->contrast_bytes -= req->contrast_bytes;
     wefti_sched_payer_leave(sched, req);
     wefti_sched_heap_remove(&sched->deadlines, &req->by_deadline);
     wefti_sched_index_remove(&sched->index, req);

@@ -61,6 +61,7 @@ struct weft_sched_options {
     uint32_t max_model_len;
     uint32_t n_vocab;
     struct weft_pooling_shape shape; /* of the values that the model has for poolings */
+    bool has_contrast;               /* contrastive search is possible */
     uint32_t max_queue;              /* requests that wait for a place in the running set, beside as
                                     many as it has places free; WEFT_QUEUE_MAX at most */
     uint32_t itl_target_us;          /* prompts do not make a step of streams longer, by estimate;

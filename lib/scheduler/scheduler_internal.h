@@ -210,6 +210,7 @@ struct request {
     int32_t priority;
     bool is_background;
     uint64_t ttft_us, tpot_us; /* wished times; 0: none */
+    uint64_t contrast_bytes;   /* of hidden states that it may come to keep */
     struct heap_node by_turn, by_age, by_deadline;
     uint32_t n_prompt, n_choices;
     uint32_t n_live, n_running, n_waiting; /* sequences; live = running + waiting */
@@ -340,6 +341,7 @@ struct weft_sched {
     uint32_t n_background, n_background_seqs; /* requests; sequences of theirs that run */
     uint32_t n_background_queued;             /* requests in the queue */
     uint64_t n_queued_tokens;                 /* of the prompts of requests with nothing running */
+    uint64_t contrast_bytes;                  /* that all requests may come to keep */
     uint64_t turn[2];                         /* that of tenants in the background is the second */
     uint64_t active_weight; /* of all tenants with requests, not in the background */
     uint64_t now_us;        /* of the call under way */
@@ -811,6 +813,9 @@ WEFT_MUST_CHECK weft_err wefti_sched_events_reserve(weft_sched *sched, size_t n_
 void wefti_sched_event_push(weft_sched *sched, const struct seq *seq,
                             const struct weft_step_out *out, enum weft_end end);
 
+/* Bytes of hidden states that it may come to keep; 0: it has no contrastive search. */
+uint64_t wefti_sched_contrast_bytes(const weft_sched *sched, const struct weft_sampling *sampling,
+                                    uint32_t n_prompt);
 /* Room in all tables for one more request of this payer. NULL: too many, or no memory. */
 struct payer *wefti_sched_request_reserve(weft_sched *sched, const struct request_payer *who);
 /* Whether lengths and blocks of another scheduler of the same model hold it. */

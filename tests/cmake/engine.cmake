@@ -75,6 +75,8 @@ function(engine_tests suffix env)
             LINKS weft_engine weft_model weft_kernels PkgConfig::JANSSON weft_alloc INSIDE kernels LABELS golden TIMEOUT 60 ENV "${env}")
   weft_test(golden_predictor${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_predictor.c ${ENG_GOLDENS}
             LINKS weft_engine weft_model weft_kernels weft_collective PkgConfig::JANSSON m weft_alloc INSIDE engine kernels LABELS golden TIMEOUT 60 ENV "${env}")
+  weft_test(golden_contrast${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_contrast.c ${ENG_DRIVE}
+            LINKS weft_engine weft_model weft_kernels PkgConfig::JANSSON weft_alloc LABELS golden TIMEOUT 120 ENV "${env}")
   weft_test(golden_embed${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_embed.c ${ENG_GOLDENS}
             LINKS weft_engine weft_model weft_kernels PkgConfig::JANSSON weft_alloc m INSIDE kernels LABELS golden TIMEOUT 120 ENV "${env}")
 endfunction()

@@ -94,7 +94,8 @@ static bool may_guess(const weft_sched *sched, const struct seq *seq) {
     if (sched->yielding.is_on && seq->req->is_background) return false;
     return seq->chunk == 1 && !seq->is_held && wefti_sched_seq_left(seq) == 1 &&
            seq->n_planned >= wefti_sched_seq_prompt(seq) && sampling->n_logprobs < 0 &&
-           !weft_sampling_has_state(sampling) && !seq->req->no_guesses;
+           !weft_sampling_has_state(sampling) && !weft_sampling_is_contrastive(sampling) &&
+           !seq->req->no_guesses;
 }
 
 /* Tokens that it may have beside the one that its row samples. */

@@ -3,7 +3,7 @@
  *
  * The last known token is always computed: its logits are what the sequence goes on with. A sequence
  * whose prompt log-probabilities are still wanted finds nothing, for these need the logits of every
- * token.
+ * token; nor does one with contrastive search, whose context are the hidden states of all tokens.
  *
  * A block is published by the first plan after the one that fills it. The worker executes plans in
  * order, so whoever is told of it then reads what was written. Its tokens must be known by then; so

@@ -39,6 +39,31 @@ static weft_err check_pooling(const weft_sched *sched, const struct weft_submit 
                         submit->n_choices);
 }
 
+static weft_err check_contrast(const weft_sched *sched, const struct weft_submit *submit,
+                               struct weft_errmsg *why) {
+    uint64_t bytes = wefti_sched_contrast_bytes(sched, &submit->sampling, submit->n_prompt);
+    if (bytes == 0) return WEFT_OK;
+    if (!sched->options.has_contrast)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "contrastive search (penalty_alpha) is not available where workers "
+                            "divide a model (--layout tp)");
+    if (submit->n_choices != 1 || submit->pooling.kind != WEFT_POOLING_NONE)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "contrastive search (penalty_alpha) has one choice, not %u",
+                            submit->n_choices);
+    if (submit->shifts)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "contrastive search (penalty_alpha) compares with all of the text: its "
+                            "context cannot be shifted");
+    if (bytes <= WEFT_CONTRAST_BYTES_MAX) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_TOOBIG,
+                        "contrastive search (penalty_alpha) keeps the hidden states of prompt and "
+                        "output, %" PRIu64 " MiB for %u and %u tokens; at most %llu MiB are "
+                        "possible: ask for a lower max_tokens",
+                        bytes >> 20, submit->n_prompt, submit->sampling.max_tokens,
+                        WEFT_CONTRAST_BYTES_MAX >> 20);
+}
+
 static weft_err check_shape(const weft_sched *sched, const struct weft_submit *submit,
                             struct weft_errmsg *why) {
     if (submit->n_prompt == 0) return weft_err_set(why, WEFT_E_INVAL, "the prompt has no tokens");
@@ -120,6 +145,7 @@ static weft_err check_submit(const weft_sched *sched, const struct weft_submit *
                             submit->request_id, old->key.attempt, submit->attempt);
     weft_err err = check_shape(sched, submit, why);
     if (!err) err = check_fits(sched, submit->n_prompt, submit->sampling.max_tokens, why);
+    if (!err) err = check_contrast(sched, submit, why);
     if (err) return err;
     if (!tokens_in_vocabulary(submit->prompt, submit->n_prompt, sched->options.n_vocab))
         return weft_err_set(why, WEFT_E_INVAL,
@@ -254,11 +280,27 @@ static enum weft_reject check_background(const weft_sched *sched, uint32_t *retr
     return WEFT_REJECT_QUEUE_FULL;
 }
 
+/* Those in the background, too: their hidden states are as large. */
+static enum weft_reject check_contrasts(const weft_sched *sched, const struct weft_submit *submit,
+                                        uint32_t *retry_ms_out, struct weft_errmsg *why) {
+    uint64_t own = wefti_sched_contrast_bytes(sched, &submit->sampling, submit->n_prompt);
+    if (own == 0 || sched->contrast_bytes + own <= WEFT_CONTRAST_BYTES_MAX) return WEFT_REJECT_NONE;
+    *retry_ms_out = RETRY_MIN_MS;
+    (void)weft_err_set(why, WEFT_E_FULL,
+                       "requests with contrastive search (penalty_alpha) keep %" PRIu64
+                       " MiB of hidden states; with the %" PRIu64
+                       " of this one that would be more than the limit of %llu",
+                       sched->contrast_bytes >> 20, own >> 20, WEFT_CONTRAST_BYTES_MAX >> 20);
+    return WEFT_REJECT_OVERLOADED;
+}
+
 static enum weft_reject check_load(const weft_sched *sched, const struct weft_submit *submit,
                                    uint32_t *retry_ms_out, struct weft_errmsg *why) {
+    enum weft_reject no = check_contrasts(sched, submit, retry_ms_out, why);
+    if (no) return no;
     if (submit->priority == WEFT_PRIORITY_BACKGROUND)
         return check_background(sched, retry_ms_out, why);
-    enum weft_reject no = check_places(sched, submit, retry_ms_out, why);
+    no = check_places(sched, submit, retry_ms_out, why);
     if (!no) no = check_tokens(sched, submit, retry_ms_out, why);
     if (!no) no = check_deadline(sched, submit, retry_ms_out, why);
     return no;
