@@ -241,6 +241,10 @@ void weft_api_call_prepare(weft_api_call *call) {
         weft_api_error_set(
             &call->error, 400, "use_beam_search", NULL,
             "'use_beam_search' is not available where something constrains the output");
+    if (weft_sampling_is_contrastive(&p->sampling) && weft_api_call_has_grammar(call))
+        weft_api_error_set(
+            &call->error, 400, "penalty_alpha", NULL,
+            "'penalty_alpha' is not available where something constrains the output");
     if (call->limits.max_model_len == 0)
         weft_api_error_set(&call->error, 503, NULL, "not_serving", "the server is starting");
     else

@@ -105,9 +105,38 @@ void wefti_api_params_read_samplers(const struct reader *r, struct params *param
     read_breakers(r, params);
 }
 
+/* What stands beside contrastive search and would not be heeded; grammars are seen when the call is
+ * prepared. */
+static void check_contrast(const struct reader *r, const struct params *params) {
+    static const char *const names[] = {
+        "n",        "logprobs", "prompt_logprobs", "use_beam_search",
+        "samplers", "mirostat", "adaptive_target", "context_shift"};
+    const struct weft_sampling *s = &params->sampling;
+    const bool is_set[] = {params->n_run > 1,
+                           params->logprobs >= 0 || s->n_logprobs >= 0,
+                           s->n_prompt_logprobs >= 0,
+                           s->beam_width > 0,
+                           s->samplers != WEFT_SAMPLERS_USUAL,
+                           s->mirostat > 0,
+                           s->adaptive_target >= 0.0f,
+                           params->shifts};
+    if (!weft_sampling_is_contrastive(s)) return;
+    if (s->top_k < 2 || s->top_k > WEFT_CONTRAST_K_MAX)
+        weft_api_error_set(r->error, 400, "top_k", NULL,
+                           "'penalty_alpha' chooses among the 'top_k' likeliest tokens: 2 to %d, "
+                           "not %u",
+                           WEFT_CONTRAST_K_MAX, s->top_k);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (is_set[i])
+            weft_api_error_set(r->error, 400, names[i], NULL,
+                               "'%s' is not available with 'penalty_alpha'%s", names[i],
+                               i == 0 ? ", which finds one output" : "");
+}
+
 void wefti_api_params_check_samplers(const struct reader *r, const struct weft_api_limits *limits,
                                      struct params *params) {
     struct weft_sampling *s = &params->sampling;
+    check_contrast(r, params);
     if (weft_sampling_sees_too_little(s, limits->max_model_len))
         weft_api_error_set(r->error, 400, "repeat_last_n", "unsupported_parameter",
                            "'repeat_last_n' can only be -1 or 0, for penalties look at all tokens, "

@@ -112,15 +112,6 @@ void wefti_api_params_refuse_chat(const struct reader *r) {
     wefti_api_json_note(r, "parallel_tool_calls");
 }
 
-/* transformers' name. */
-static void refuse_contrastive(const struct reader *r) {
-    const json_t *value = wefti_api_json_get(r, "penalty_alpha");
-    if (value && !wefti_api_params_is_harmless(value, IF_ZERO))
-        weft_api_error_set(r->error, 400, "penalty_alpha", "unsupported_parameter",
-                           "'penalty_alpha' is not supported: contrastive search would compute "
-                           "'top_k' continuations for each token");
-}
-
 /* Of other kinds of data; the second is llama-server's. */
 static void refuse_data(const struct reader *r) {
     static const char *const fields[] = {"prompt_embeds", "multimodal_data", "multi_modal_data"};
@@ -137,7 +128,6 @@ static void refuse_data(const struct reader *r) {
 void wefti_api_params_refuse_unsupported(const struct reader *r) {
     wefti_api_params_refuse(r, unsupported);
     refuse_data(r);
-    refuse_contrastive(r);
     const json_t *modalities = wefti_api_json_get(r, "modalities");
     for (size_t i = 0; i < json_array_size(modalities); i++) {
         const json_t *item = json_array_get(modalities, i);
