@@ -91,7 +91,7 @@ def test_lines_are_answered_as_a_server_answers_them():
     with folder() as (source, out):
         write(source, lines)
         said = run("--batch", source, "--output", out)
-        assert "weft: done: 45 lines have their answers, 3 of them an error" in said, said
+        assert "weft: done: 45 lines have their answers, 3 of them errors" in said, said
         same_as_served(lines, read(out))
         with open(out, "rb") as f:
             before = f.read()
@@ -209,7 +209,7 @@ def kill_and_go_on():
             raise harness.Void("it was over before it was asked to end")
         assert status == 1 and "the same command goes on with the others" in said, said
         status, said = ended(start(*args))
-        assert status == 0 and f"done: {N_LINES} lines have their answers, 0 of them an error" in said, said
+        assert status == 0 and f"done: {N_LINES} lines have their answers, 0 of them errors" in said, said
         with open(out, "rb") as f:
             assert f.read().startswith(kept), "answers that were there were asked again"
         same_as_served(lines[:4], [one for one in read(out) if one["custom_id"] in [a["custom_id"] for a in lines[:4]]])

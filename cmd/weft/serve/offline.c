@@ -136,7 +136,7 @@ static void say(struct weft_offline *o, uint64_t now_ms) {
     if (o->said_ms && (now_ms < o->said_ms + SAY_MS || percent == o->said_percent)) return;
     o->said_ms = now_ms;
     o->said_percent = percent;
-    weft_say(WEFT_LOG_INFO, "%u of %u lines have their answers, %u of them an error", o->n_done,
+    weft_say(WEFT_LOG_INFO, "%u of %u lines have their answers, %u of them errors", o->n_done,
              o->n_total, o->n_failed);
 }
 
