@@ -102,5 +102,5 @@ weft_test(test_expert_load SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_expert_lo
 weft_test(golden_logits_ranks SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_logits.c ${ENG_GROUP} ${ENG_GOLDENS}
           LINKS weft_engine weft_collective weft_model weft_kernels PkgConfig::JANSSON weft_alloc INSIDE kernels LABELS golden TIMEOUT 120 ARGS 2)
 engine_group_test(_scalar "WEFT_ISA=scalar" short)
-weft_fuzz(fuzz_sample RUNS 1000 SOURCES ${CMAKE_SOURCE_DIR}/cmd/weft/cases/sample_file.c LINKS weft_base PkgConfig::JANSSON
+weft_fuzz(fuzz_sample RUNS 1000 SOURCES ${CMAKE_SOURCE_DIR}/cmd/weft/cases/sample_check.c ${CMAKE_SOURCE_DIR}/cmd/weft/cases/sample_file.c LINKS weft_base PkgConfig::JANSSON
           INSIDE cmd_weft)

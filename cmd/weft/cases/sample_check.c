@@ -1,4 +1,4 @@
-#include "cases/sample_check.h"
+#include "sample_check.h"
 
 #include <float.h>
 #include <math.h>
