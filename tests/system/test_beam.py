@@ -112,7 +112,8 @@ def test_what_cannot_be_is_refused():
             reply = server.post("/v1/completions", {"prompt": "x", "max_tokens": 2, **body})
             assert reply.status == 400, (reply.status, reply.text)
             return reply.json["error"]
-        assert "4 beams" in refused(use_beam_search=True, n=2, best_of=6)["message"]
+        wide = refused(use_beam_search=True, n=2, best_of=6)
+        assert "4 beams" in wide["message"] and wide["param"] == "best_of", wide
         assert refused(use_beam_search=True, guided_regex="a+")["param"] == "use_beam_search"
         reply = server.post("/v1/responses", {"input": "x", "use_beam_search": True})
         assert reply.status == 400, reply.text

@@ -277,16 +277,22 @@ void weft_api_call_return(weft_api_call *call, uint64_t now_us) {
     if (has_owner) wake(call); /* the owner looks again */
 }
 
-static void fail(weft_api_call *call, int status, uint32_t retry_after_ms, const char *code,
-                 const char *message) {
+/* `param`: the field of the request; NULL: none. */
+static void fail_at(weft_api_call *call, const char *param, int status, uint32_t retry_after_ms,
+                    const char *code, const char *message) {
     WEFT_ASSERT(!call->in_thread); /* params and error are that thread's */
     if (call->state == WEFT_API_CALL_FAILED || call->state == WEFT_API_CALL_DONE) return;
-    weft_api_error_set(&call->error, status, NULL, code, "%s", message);
+    weft_api_error_set(&call->error, status, param, code, "%s", message);
     call->error.retry_after_ms = retry_after_ms;
     count_open_choices(call, WEFT_END_ERROR);
     withdraw(call);
     call->state = WEFT_API_CALL_FAILED;
     wake(call);
+}
+
+static void fail(weft_api_call *call, int status, uint32_t retry_after_ms, const char *code,
+                 const char *message) {
+    fail_at(call, NULL, status, retry_after_ms, code, message);
 }
 
 void wefti_api_call_fail(weft_api_call *call, int status, uint32_t retry_after_ms, const char *code,
@@ -588,6 +594,14 @@ static const struct {
     [WEFT_REJECT_TENANT_FULL] = {429, true, "tenant_full"},
 };
 
+/* The field that a scheduler means. All that it finds wrong with a beam search is its width, which it
+ * alone can compare with its places: the rest was checked here. */
+static const char *refused_field(const weft_api_call *call, enum weft_reject reason) {
+    const struct params *p = &call->params;
+    if (reason != WEFT_REJECT_INVALID || p->sampling.beam_width == 0) return NULL;
+    return p->sampling.beam_width == p->n ? "n" : "best_of";
+}
+
 static void job_rejected(struct weft_api_upstream_job *upstream, const struct weft_rejection *msg) {
     const struct job *job = job_of(upstream);
     const char *text = msg->text && msg->text[0] ? msg->text : "the request was refused";
@@ -600,7 +614,7 @@ static void job_rejected(struct weft_api_upstream_job *upstream, const struct we
     else if (rejections[msg->reason].is_for_now)
         fail(job->call, status, retry_ms ? retry_ms : WEFT_API_RETRY_MS, code, text);
     else
-        fail(job->call, status, 0, code, text);
+        fail_at(job->call, refused_field(job->call, msg->reason), status, 0, code, text);
 }
 
 /* Takes entries of any choice: all are of the same prompt. */
