@@ -1,10 +1,12 @@
 #include "chat_session.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "engine/session_file.h"
@@ -13,6 +15,36 @@
 
 /* Nobody calls it off: this process has one thread for all of it. */
 static const _Atomic bool never;
+
+/* ---------------------------------------------------------------------------------- names --- */
+
+/* The folder of a path, which the caller frees, and the name there, which points into it. */
+static weft_err split(const char *path, char **dir_out, const char **name_out,
+                      struct weft_errmsg *why) {
+    *name_out = "";
+    if (asprintf(dir_out, "%s%s", strchr(path, '/') ? "" : "./", path) < 0) {
+        *dir_out = NULL;
+        return weft_err_set(why, WEFT_E_NOMEM, "no memory for a name");
+    }
+    char *slash = strrchr(*dir_out, '/');
+    *name_out = slash + 1;
+    if (slash == *dir_out) /* "/name" */
+        return weft_err_set(why, WEFT_E_INVAL, "a session's file does not lie in /");
+    *slash = '\0';
+    return WEFT_OK;
+}
+
+/* Told before anything is said: at the end the conversation would be lost. */
+static weft_err check_folder(const char *path, struct weft_errmsg *why) {
+    char *dir = NULL;
+    const char *name = NULL;
+    weft_err err = split(path, &dir, &name, why);
+    if (!err && access(dir, W_OK | X_OK) != 0)
+        err = weft_err_set(why, WEFT_E_INVAL, "--session: cannot write into the folder %s: %s", dir,
+                           strerror(errno));
+    free(dir);
+    return err;
+}
 
 /* ------------------------------------------------------------------------------- messages --- */
 
@@ -47,9 +79,11 @@ static weft_err add_messages(struct weft_conversation *c, const char *name, cons
 weft_err weft_chat_load(struct weft_conversation *c, const char *path, struct weft_errmsg *why) {
     char *text = NULL, *name = NULL;
     size_t len = 0;
+    weft_err err = check_folder(path, why);
+    if (err) return err;
     if (asprintf(&name, "%s.json", path) < 0)
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for a name");
-    weft_err err = weft_file_read(name, WEFT_FILE_REGULAR, MESSAGES_BYTES_MAX, &text, &len, why);
+    err = weft_file_read(name, WEFT_FILE_REGULAR, MESSAGES_BYTES_MAX, &text, &len, why);
     bool is_there = err != WEFT_E_NOTFOUND;
     if (is_there && !err) err = add_messages(c, name, text, len, why);
     free(text);
@@ -80,22 +114,6 @@ static uint32_t *place_blocks(const struct weft_eng_info *info, uint32_t n_token
         blocks_out->n[kind] = n_kept;
     }
     return storage;
-}
-
-/* The folder of a path, which the caller frees, and the name there, which points into it. */
-static weft_err split(const char *path, char **dir_out, const char **name_out,
-                      struct weft_errmsg *why) {
-    *name_out = "";
-    if (asprintf(dir_out, "%s%s", strchr(path, '/') ? "" : "./", path) < 0) {
-        *dir_out = NULL;
-        return weft_err_set(why, WEFT_E_NOMEM, "no memory for a name");
-    }
-    char *slash = strrchr(*dir_out, '/');
-    *name_out = slash + 1;
-    if (slash == *dir_out) /* "/name" */
-        return weft_err_set(why, WEFT_E_INVAL, "a session's file does not lie in /");
-    *slash = '\0';
-    return WEFT_OK;
 }
 
 /* A space is that of no adapter and no salt: 0, or 1 where rope turns long prompts otherwise. */

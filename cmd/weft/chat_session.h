@@ -17,7 +17,8 @@ struct weft_chat_cache {
     bool is_long; /* of prompts that are long ones to the engine */
 };
 
-/* Adds the messages of FILE.json, if it is there. PROTO: it has no such messages. */
+/* Adds the messages of FILE.json, if it is there. PROTO: it has no such messages. INVAL: nothing can
+ * be written there. */
 WEFT_MUST_CHECK weft_err weft_chat_load(struct weft_conversation *c, const char *path,
                                         struct weft_errmsg *why);
 /* Reads FILE into the engine's first blocks, if it is there and suits. */

@@ -83,6 +83,13 @@ def test_a_session_goes_on_at_the_next_start():
                 assert "is no conversation" in err, err
 
 
+def test_a_session_that_cannot_be_kept_begins_no_chat():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "none", "talk")
+        out, err = weft("chat", harness.FABLE, "--session", path, *GREEDY, stdin="Hello.\n", status=1)
+        assert out == "" and "cannot write into the folder" in err, (out, err)
+
+
 def test_a_servers_session_is_taken_if_tokens_alone_tell_it():
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "talk")
