@@ -242,8 +242,8 @@ int weft_cmd_serve(const struct weft_config *config) {
 static int conclude(const struct supervisor *sup) {
     const struct weft_offline *o = &sup->offline;
     if (weft_offline_is_over(o)) {
-        weft_say(WEFT_LOG_INFO, "done: %u lines have their answers, %u of them errors",
-                 o->n_total, o->n_failed);
+        weft_say(WEFT_LOG_INFO, "done: %u lines have their answers, %u of them errors", o->n_total,
+                 o->n_failed);
         return 0;
     }
     if (o->is_known)
