@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/file.h"
 #include "engine/session_file.h"
 
@@ -27,7 +28,10 @@ static weft_err split(const char *path, char **dir_out, const char **name_out,
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for a name");
     }
     char *slash = strrchr(*dir_out, '/');
+    WEFT_ASSERT(slash != NULL);
     *name_out = slash + 1;
+    if (slash[1] == '\0')
+        return weft_err_set(why, WEFT_E_INVAL, "--session: %s is a folder, and not a file", path);
     if (slash == *dir_out) /* "/name" */
         return weft_err_set(why, WEFT_E_INVAL, "a session's file does not lie in /");
     *slash = '\0';
