@@ -329,7 +329,7 @@
     X(max_lora_rank, U32, "max-lora-rank", SUPERVISORS | WORKER, 1, 256, "256", "N",                     \
       "highest rank of an adapter")                                                                \
     X(max_lora_memory, SIZE, "max-lora-memory", SERVE | WORKER, 0, 1e15, NULL, "SIZE",             \
-      "memory of a worker's adapters (default: its part of half of what the model leaves free)")   \
+      "memory of a worker's adapters (default: its part of a third of what the model leaves free)")   \
     X(dtype, WORD, "dtype", ENGINE | PACK, 0, 0, "auto", "auto|f32|bf16|f16|q8|q4",                \
       "type of the weights; auto: as the file has them")                                           \
     X(quant_scheme, WORD, "quant-scheme", ENGINE | PACK, 0, 0, "auto",                             \

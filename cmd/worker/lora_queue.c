@@ -264,7 +264,8 @@ static bool push_first(wefti_lora_queue *l, const struct todo *todo) {
 
 /* What an earlier session left behind has the last places: it goes, and then this one is tried again. */
 static bool is_put_back(wefti_lora_queue *l) {
-    if (l->err != WEFT_E_FULL || !l->has_stale || !push_first(l, &l->now)) return false;
+    bool is_wanted = l->err == WEFT_E_FULL && !l->now_is_stale;
+    if (!is_wanted || !l->has_stale || !push_first(l, &l->now)) return false;
     l->now.path = NULL; /* the queue's again */
     for (uint32_t i = 0; i < l->n_loaded; i++) {
         const struct todo remove = {.id = l->loaded[i]};

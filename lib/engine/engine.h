@@ -138,7 +138,7 @@ struct weft_eng_options {
      * may. Not in a group: then there are none. */
     uint32_t max_loras, max_lora_rank;
     uint64_t
-        lora_memory_bytes; /* of all adapters of this engine; 0: half of what the machine's or the
+        lora_memory_bytes; /* of all adapters of this engine; 0: a third of what the machine's or the
                                  cgroup's memory leaves beside the model */
     bool profile;          /* note when each thread was busy with what; see weft_eng_profile */
     uint64_t home;         /* nodes whose memory is preferred (base/numa.h); 0: no choice */

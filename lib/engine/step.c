@@ -61,7 +61,8 @@ struct step {
 /* Its context are all hidden states of the sequence, so all are computed. */
 static weft_err prepare_contrast(weft_eng *eng, const struct weft_step_start *start,
                                  struct weft_errmsg *why) {
-    if (!weft_sampling_is_contrastive(&start->sampling)) return WEFT_OK;
+    if (!weft_sampling_is_contrastive(&start->sampling))
+        return wefti_slot_prepare_contrast(&eng->slots, start, why);
     if (!eng->info.has_contrast)
         return weft_err_set(why, WEFT_E_PROTO, "a start has contrastive search, which is not here");
     if (start->n_cached > 0 || start->n_dropped > 0 || start->pooling.kind != WEFT_POOLING_NONE)

@@ -53,16 +53,16 @@ static void who_packs_counts_the_caches_of_all_and_later_ones_their_own(void **s
     assert_int_equal(check(&loading, 0, 400 * MIB), WEFT_OK);
 }
 
-static void adapters_may_have_half_of_what_the_limit_leaves(void **state) {
+static void adapters_may_have_a_third_of_what_the_limit_leaves(void **state) {
     (void)state;
     struct weft_eng_loading loading = model(1);
     assert_true(wefti_fit_lora_bytes(&loading) == UINT64_MAX);
     loading.limit_bytes = 4000 * MIB;
-    assert_true(wefti_fit_lora_bytes(&loading) == 800 * MIB);
+    assert_true(wefti_fit_lora_bytes(&loading) == 1600 * MIB / 3);
     loading.n_sharers = 4; /* one copy of the weights, four caches */
     assert_true(wefti_fit_lora_bytes(&loading) == 64 * MIB);
     loading.limit_bytes = 6000 * MIB;
-    assert_true(wefti_fit_lora_bytes(&loading) == 300 * MIB);
+    assert_true(wefti_fit_lora_bytes(&loading) == 200 * MIB);
     loading.limit_bytes = 1000 * MIB;
     assert_true(wefti_fit_lora_bytes(&loading) == 64 * MIB);
 }
@@ -113,7 +113,7 @@ int main(void) {
         cmocka_unit_test(weights_cache_and_scratch_are_added_up),
         cmocka_unit_test(weights_that_are_there_already_are_not_needed_again),
         cmocka_unit_test(who_packs_counts_the_caches_of_all_and_later_ones_their_own),
-        cmocka_unit_test(adapters_may_have_half_of_what_the_limit_leaves),
+        cmocka_unit_test(adapters_may_have_a_third_of_what_the_limit_leaves),
         cmocka_unit_test(what_is_not_known_refuses_nothing),
         cmocka_unit_test(the_sentence_has_the_numbers_and_what_would_help),
         cmocka_unit_test(copies_that_are_made_at_once_are_told),

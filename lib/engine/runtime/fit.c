@@ -48,11 +48,12 @@ weft_err wefti_fit_check(const struct weft_eng_loading *loading, uint64_t to_com
         weft_size_text(room->most_bytes, left));
 }
 
-/* The other half is for whatever else the machine does. */
+/* The other two thirds are for the file of one that is read, in f32 mostly, whose values are packed as
+ * bf16. */
 uint64_t wefti_fit_lora_bytes(const struct weft_eng_loading *loading) {
     if (loading->limit_bytes == 0) return UINT64_MAX;
     uint64_t taken =
         loading->n_copies * loading->weight_bytes + loading->n_sharers * for_each(loading);
     uint64_t left = loading->limit_bytes > taken ? loading->limit_bytes - taken : 0;
-    return weft_max_u64(left / 2 / loading->n_sharers, LORA_BYTES_MIN);
+    return weft_max_u64(left / 3 / loading->n_sharers, LORA_BYTES_MIN);
 }

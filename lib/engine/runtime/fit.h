@@ -17,7 +17,7 @@
 WEFT_MUST_CHECK weft_err wefti_fit_check(const struct weft_eng_loading *loading, uint64_t to_come,
                                          const struct weft_mem_room *room, struct weft_errmsg *why);
 
-/* What adapters of one engine may take by default: half of what the limit leaves beside all weights, caches
+/* What adapters of one engine may take by default: a third of what the limit leaves beside all weights, caches
  * and scratch, shared by n_sharers. It follows from sizes alone, so one that is opened anew has room for
  * what the one before had. A limit that is not known is none. */
 uint64_t wefti_fit_lora_bytes(const struct weft_eng_loading *loading);

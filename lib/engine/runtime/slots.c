@@ -91,9 +91,11 @@ static void drop_contrast(struct wefti_slot *slot) {
 weft_err wefti_slot_prepare_contrast(struct wefti_slots *slots, const struct weft_step_start *start,
                                      struct weft_errmsg *why) {
     struct wefti_slot *slot = &slots->slots[start->slot];
+    wefti_contrast_free(slot->next_contrast); /* of a plan that was refused */
+    slot->next_contrast = NULL;
+    if (!weft_sampling_is_contrastive(&start->sampling)) return WEFT_OK;
     uint64_t n_wanted = (uint64_t)start->n_prompt + start->sampling.max_tokens;
     uint32_t n_max = (uint32_t)weft_min_u64(n_wanted, slots->max_model_len);
-    wefti_contrast_free(slot->next_contrast); /* of a plan that was refused */
     slot->next_contrast = wefti_contrast_new(n_max, slots->shape.n_hidden);
     if (slot->next_contrast) return WEFT_OK;
     return weft_err_set(why, WEFT_E_NOMEM, "no memory for the hidden states of %u tokens", n_max);

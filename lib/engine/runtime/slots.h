@@ -97,7 +97,7 @@ void wefti_slot_release(struct wefti_slots *slots, const struct weft_step_releas
 
 void wefti_slot_drop_held(struct wefti_slot *slot); /* no-op: there is none */
 
-/* Before a plan is committed that starts a sequence with contrastive search: all that can fail. NOMEM. */
+/* Before a plan is committed that starts a sequence: all that can fail of contrastive search. NOMEM. */
 WEFT_MUST_CHECK weft_err wefti_slot_prepare_contrast(struct wefti_slots *slots,
                                                      const struct weft_step_start *start,
                                                      struct weft_errmsg *why);

@@ -48,17 +48,16 @@ _Static_assert(WEFT_GRAMMAR_BYTES_MAX + 4 * (WEFT_ALLOWED_TOKENS_MAX + WEFT_BAD_
                    WEFT_STEP_GRAMMAR_BYTES_MAX,
                "so does any grammar, with all that may be beside it");
 
-/* The storage holds one that dropped tokens, or others of the model's length together; a plan's message a
- * few of these. More starts need more plans. */
+/* The storage holds the longest one that dropped tokens, or several; a plan's message a few of those. More
+ * starts need more plans. */
 bool wefti_sched_seq_start_fits(const weft_sched *sched, const struct seq *seq) {
     uint32_t n_tokens = seq->req->n_prompt + seq->n_output;
     if (n_tokens > WEFT_STEP_START_TOKENS_MAX - sched->n_plan_tokens) return false;
     if (weft_sampling_long_bytes(&seq->req->sampling) >
         WEFT_STEP_GRAMMAR_BYTES_MAX - sched->n_plan_grammar_bytes)
         return false;
-    uint32_t cap = sched->n_start_tokens > 0 ? sched->options.max_model_len : sched->history_cap;
-    uint32_t n_free = cap - weft_min_u32(cap, sched->n_start_tokens);
-    return seq->n_output == 0 || n_tokens <= n_free;
+    WEFT_ASSERT(sched->n_start_tokens <= sched->history_cap);
+    return seq->n_output == 0 || n_tokens <= sched->history_cap - sched->n_start_tokens;
 }
 
 void wefti_sched_seq_add_start(weft_sched *sched, struct seq *seq, uint32_t n_cached) {

@@ -116,6 +116,11 @@ static weft_err check_choice(const weft_sched *sched, const struct weft_submit *
         (choice->n_output >= n_room && !submit->shifts))
         return weft_err_set(why, WEFT_E_INVAL, "choice %u has %u tokens of output already", idx,
                             choice->n_output);
+    bool owes_prompt = submit->sampling.n_prompt_logprobs >= 0 && submit->n_prompt > 1 &&
+                       submit->n_prompt_logprobs_done < submit->n_prompt;
+    if (choice->n_output >= n_room && owes_prompt)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "choice %u dropped tokens before its prompt's were told", idx);
     if (!tokens_in_vocabulary(choice->output, choice->n_output, sched->options.n_vocab))
         return weft_err_set(why, WEFT_E_INVAL,
                             "choice %u has a token that is outside the vocabulary of %u", idx,
