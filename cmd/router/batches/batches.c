@@ -188,6 +188,8 @@ void wefti_batches_leave(struct batches *all) {
 }
 
 void wefti_batches_stop(struct batches *all) {
+    if (all->job.input_fd >= 0 && !all->job.is_over && !TAILQ_EMPTY(&all->store.batches))
+        wefti_batch_job_tick(all, UINT64_MAX); /* what lasts by now is shown */
     if (all->state != BATCHES_OFF) all->state = BATCHES_LEAVING;
     wefti_batch_runs_drop(all);
 }

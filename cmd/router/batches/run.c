@@ -507,7 +507,9 @@ static void after_open(struct batch_op *op) {
     struct batch_run *run = (struct batch_run *)op;
     struct batches *all = run->all;
     struct weft_api_batch *batch = &run->stored->batch;
-    if (run->checking && all->state == BATCHES_OPEN) { /* whatever has come meanwhile goes first */
+    if (run->checking && all->state == BATCHES_OPEN) { /* whatever has come meanwhile goes first: */
+        run->batch.status = batch->status; /* what is kept at the end knows of a cancel */
+        memcpy(run->batch.at_s, batch->at_s, sizeof run->batch.at_s);
         wefti_batch_io_add(&all->io, &run->op);
         return;
     }
