@@ -46,6 +46,7 @@ enum {
     WIDE_FLOATS = GROUP_MAX * 2 * WEFT_PANEL,
     ACT_FLOATS = 12 * 128, /* widened activations of a tile: rows * chunk, see chunk_of */
     FEW_AHEAD = 2048,
+    BESIDE_LINES = 12,
     ACT_WORD = 4, /* bytes that a step of K takes of a row: 1 f32, 2 bf16 or 4 int8 */
 };
 
@@ -317,6 +318,15 @@ static inline void plan_ahead(const struct block *b, const struct step *step, ui
     tile->ahead_step = bytes / b->n_tiles / (tile->count / kernel->step + 1) + 1;
 }
 
+/* A few lines for each tile, as it has to compute for longer than they take to come. */
+static inline void fetch_beside(struct weft_kern_beside *beside) {
+    size_t end = beside->n_parts * beside->part_bytes;
+    for (uint32_t i = 0; i < BESIDE_LINES && beside->at < end; i++, beside->at += 64) {
+        const uint8_t *part = beside->parts[beside->at / beside->part_bytes];
+        __builtin_prefetch(part + beside->at % beside->part_bytes, 0, 2);
+    }
+}
+
 static inline void run_chunk(struct block *b, const struct step *step) {
     const struct tile_kernel *kernel = b->kernel;
     struct tile chunk = {.count = step->count, .k_begin = step->k_begin, .k = b->args->k};
@@ -334,6 +344,7 @@ static inline void run_chunk(struct block *b, const struct step *step) {
         if (step->first) memset(tile.acc, 0, len * sizeof *tile.acc);
         if (!b->few) plan_ahead(b, step, i, &tile);
         if (b->few) plan_streams(b, &tile);
+        if (b->args->beside && !b->few) fetch_beside(b->args->beside);
         if (kernel->widen_act) widen_acts(b, rows, &tile);
         tile_fn *run = b->few ? kernel->few : kernel->many;
         WEFT_ASSERT(run != NULL);

@@ -159,6 +159,13 @@ size_t weft_kern_act_row_bytes(enum weft_gemm_kind kind, uint32_t k); /* a multi
 void weft_kern_act_interleave(const void *row, size_t row_bytes, uint32_t row_idx,
                               uint32_t group_rows, void *group);
 
+/* Memory that is read soon, but not by a product: a product of many rows has time to fetch it. */
+struct weft_kern_beside {
+    const uint8_t *const *parts; /* of part_bytes each */
+    uint32_t n_parts;
+    size_t part_bytes, at; /* `at`: of all parts, so much was fetched; the kernels advance it */
+};
+
 struct weft_gemm_args {
     const void *act;       /* rows in the kind's form, act_row_bytes apart; or at a whole group */
     size_t act_row_bytes;  /* >= weft_kern_act_row_bytes(kind, k); a multiple of 64 */
@@ -171,6 +178,7 @@ struct weft_gemm_args {
     uint32_t m, n, k;
     uint32_t k_whole; /* columns of the weight that `packed` was cut from; 0: it is whole */
     const struct weft_kern_segs *segs;
+    struct weft_kern_beside *beside; /* NULL: nothing is to be fetched */
 };
 
 /* -------------------------------------------------------------------------------- adapters --- */

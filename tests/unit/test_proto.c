@@ -530,7 +530,8 @@ static void a_submit_that_contradicts_itself_is_refused(void **state) {
     static const char no_choice[] =
         "\xdc\0\x1a\1\1\1\xc2\xc4\4\1\0\0\0\x90\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     assert_bytes_refused(fix, no_choice, sizeof no_choice - 1, WEFT_E_PROTO, "choices is empty");
-    static const char ragged[] = "\xdc\0\x1a\1\1\1\xc2\xc4\5\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    static const char ragged[] =
+        "\xdc\0\x1a\1\1\1\xc2\xc4\5\1\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     assert_bytes_refused(fix, ragged, sizeof ragged - 1, WEFT_E_PROTO, "no multiple of 4");
 }
 

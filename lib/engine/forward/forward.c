@@ -328,9 +328,9 @@ static void make_q_and_kv(const struct wefti_forward_thread *thread, uint32_t la
     struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n_rows, qkv, 3);
     wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_QKV, &acts, n_rows);
     const struct wefti_forward_product products[] = {
-        {&layer->q, f->q, f->q_stride, NULL, vector_of(f, layer->bq)},
-        {&layer->k, f->k, f->kv_stride, NULL, vector_of(f, layer->bk)},
-        {&layer->v, f->v, f->kv_stride, NULL, vector_of(f, layer->bv)}};
+        {&layer->q, f->q, f->q_stride, NULL, vector_of(f, layer->bq), NULL},
+        {&layer->k, f->k, f->kv_stride, NULL, vector_of(f, layer->bk), NULL},
+        {&layer->v, f->v, f->kv_stride, NULL, vector_of(f, layer->bv), NULL}};
     const struct wefti_forward_lora_group group = {
         .layer = layer_idx,
         .n = 3,

@@ -293,6 +293,26 @@ void wefti_forward_lora_up_piece(const struct wefti_forward_thread *thread,
     }
 }
 
+/* As long as those of the largest rank: what is beyond an end is not read, only fetched. */
+void wefti_forward_lora_look(const struct wefti_forward_lora_plan *plan,
+                             const struct wefti_forward_lora_group *group, uint32_t member,
+                             const struct wefti_forward_piece *piece,
+                             struct wefti_forward_lora_parts *parts_out) {
+    struct weft_kern_beside *beside = &parts_out->beside;
+    *beside = (struct weft_kern_beside){.parts = parts_out->at};
+    for (uint32_t b = 0; b < plan->n_blocks && beside->n_parts < WEFTI_FORWARD_LORA_PARTS_MAX;
+         b++) {
+        const struct wefti_lora_adapter *adapter = plan->blocks[b].adapter;
+        const struct wefti_lora_matrix *m =
+            wefti_lora_matrix_of(adapter, group->layer, group->roles[member]);
+        if (m->rank == 0) continue;
+        size_t bytes = (piece->end - piece->begin) *
+                       weft_kern_panel_bytes(weft_kern_exact_kind(adapter->type), m->rank);
+        if (bytes > beside->part_bytes) beside->part_bytes = bytes;
+        parts_out->at[beside->n_parts++] = part_of(adapter, m, piece);
+    }
+}
+
 /* Panels of a matrix of the group; the adapters that change it agree on its rows. */
 static uint32_t count_panels(const struct wefti_forward_lora_plan *plan,
                              const struct wefti_forward_lora_group *group, uint32_t member) {

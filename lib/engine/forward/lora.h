@@ -76,6 +76,17 @@ void wefti_forward_lora_up_piece(const struct wefti_forward_thread *thread,
                                  const struct wefti_forward_lora_group *group, uint32_t member,
                                  const struct wefti_forward_target *target);
 
+/* Where a piece's parts of the adapters' B are, for who computes the piece before they are read. */
+enum { WEFTI_FORWARD_LORA_PARTS_MAX = 32 };
+struct wefti_forward_lora_parts {
+    const uint8_t *at[WEFTI_FORWARD_LORA_PARTS_MAX];
+    struct weft_kern_beside beside; /* of these */
+};
+void wefti_forward_lora_look(const struct wefti_forward_lora_plan *plan,
+                             const struct wefti_forward_lora_group *group, uint32_t member,
+                             const struct wefti_forward_piece *piece,
+                             struct wefti_forward_lora_parts *parts_out);
+
 /* Matrices of a layer's experts that read the same x: gate and up, or down. A row is at a place for each
  * of its experts, and its adapters go through them place by place. */
 struct wefti_forward_lora_experts {

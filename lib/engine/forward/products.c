@@ -40,6 +40,7 @@ void wefti_forward_multiply_piece(const struct wefti_forward *f,
         .k = m->k,
         .k_whole = m->k_whole,
         .segs = &m->segs,
+        .beside = product->beside,
     };
     f->kern->gemm[m->kind](&args, piece->begin, piece->end);
 }
@@ -200,6 +201,17 @@ static void activate_alone(const struct wefti_forward_thread *thread,
     if (thread->log) wefti_profile_mark_aside(thread->log, WEFT_ENG_OP_SILU_MUL, begin_ns);
 }
 
+/* What adapters add to a member of the pair, which is read after its product; NULL: nothing. */
+static struct weft_kern_beside *look_ahead(const struct wefti_forward_thread *thread,
+                                           const struct wefti_forward_adapted *adapted,
+                                           uint32_t member, const struct wefti_forward_piece *piece,
+                                           struct wefti_forward_lora_parts *parts) {
+    if (!adapted || !adapted->group) return NULL;
+    wefti_forward_lora_look(wefti_forward_lora_after(thread, adapted->layer), adapted->group,
+                            member, piece, parts);
+    return &parts->beside;
+}
+
 /* Gate goes to the result's place, up into scratch. Panels are contiguous, so a run of them is a
  * matrix of its own. */
 void wefti_forward_gate_up_piece(const struct wefti_forward_thread *thread,
@@ -209,7 +221,10 @@ void wefti_forward_gate_up_piece(const struct wefti_forward_thread *thread,
                                  const struct wefti_forward_adapted *adapted,
                                  const struct wefti_forward_piece *piece) {
     struct wefti_forward *f = thread->forward;
-    wefti_forward_multiply_piece(f, acts, gate, piece);
+    struct wefti_forward_lora_parts parts;
+    struct wefti_forward_product own = *gate;
+    own.beside = look_ahead(thread, adapted, 0, piece, &parts);
+    wefti_forward_multiply_piece(f, acts, &own, piece);
 
     uint32_t column = piece->begin * WEFT_PANEL, n_panels = piece->end - piece->begin;
     if (up_matrix->n == 0) {
@@ -223,8 +238,11 @@ void wefti_forward_gate_up_piece(const struct wefti_forward_thread *thread,
     struct wefti_forward_acts shifted = *acts;
     enum weft_kern_act form = weft_kern_act_of(run.kind);
     shifted.rows[form] += piece->row * shifted.row_bytes[form];
-    const struct wefti_forward_product up = {
-        .matrix = &run, .c = thread->scratch->tile, .ldc = (size_t)n_panels * WEFT_PANEL};
+    const struct wefti_forward_product up = {.matrix = &run,
+                                             .c = thread->scratch->tile,
+                                             .ldc = (size_t)n_panels * WEFT_PANEL,
+                                             .beside =
+                                                 look_ahead(thread, adapted, 1, piece, &parts)};
     const struct wefti_forward_piece whole = {0, piece->n_rows, 0, n_panels};
     wefti_forward_multiply_piece(f, &shifted, &up, &whole);
     if (adapted) {

@@ -11,8 +11,9 @@ struct wefti_forward_product {
     const struct wefti_weights_matrix *matrix;
     float *c;
     size_t ldc;
-    const float *residual; /* NULL: none; may be c */
-    const float *bias;     /* NULL: none */
+    const float *residual;           /* NULL: none; may be c */
+    const float *bias;               /* NULL: none */
+    struct weft_kern_beside *beside; /* NULL, or what is read after it */
 };
 
 /* All products of the same activations. */

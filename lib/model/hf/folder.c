@@ -102,7 +102,7 @@ weft_err wefti_model_from_folder(const char *dir, weft_model **model_out, struct
     if (err) goto cleanup;
     if (model->params.wrapped) wefti_model_unwrap(model);
     err = wefti_model_has_encoder_roles(&model->params) ? wefti_model_clean_encoder(model, dir, why)
-                                      : wefti_model_add_prefix(model, dir, why);
+                                                        : wefti_model_add_prefix(model, dir, why);
     if (err) goto cleanup;
     err = wefti_model_join(model, dir, why);
     if (err) goto cleanup;
