@@ -43,7 +43,7 @@ static weft_err check_folder(const char *path, struct weft_errmsg *why) {
     char *dir = NULL;
     const char *name = NULL;
     weft_err err = split(path, &dir, &name, why);
-    if (!err && access(dir, W_OK | X_OK) != 0)
+    if (!err && dir && access(dir, W_OK | X_OK) != 0)
         err = weft_err_set(why, WEFT_E_INVAL, "--session: cannot write into the folder %s: %s", dir,
                            strerror(errno));
     free(dir);
