@@ -438,6 +438,34 @@ class Call:
         return self.value
 
 
+def together(server, asked, outputs, n_kills_max=0):
+    """(outputs of all of them, asked at once; kills): worker and scheduler are killed so often, one after another."""
+    calls = [Call(lambda body=body: outputs(server.complete(**body))) for body in asked]
+    rng, n_kills = random.Random(7), 0
+    while n_kills < n_kills_max and not all(call.is_done for call in calls):
+        time.sleep(0.4 * SLOW)  # a scheduler that dies again and again within a second is given up
+        name = rng.choice(("worker", "scheduler"))
+        if name in server.children():
+            server.kill(name)
+            n_kills += 1
+    return [call.result() for call in calls], n_kills
+
+
+def check_company(asked, outputs, kv_memory, n_times, n_kills_max):
+    """Each has the outputs that it has alone: in company, under kills (asked n_times), and with blocks for some."""
+    with Server() as server:
+        alone = [outputs(server.complete(**body)) for body in asked]
+        assert together(server, asked, outputs)[0] == alone
+        killed, n_kills = together(server, asked * (1 if SANITIZED else n_times), outputs, n_kills_max)
+        assert killed == alone * (len(killed) // len(alone)) and n_kills > 0
+        print(f"    {len(killed)} requests under {n_kills} kills")
+    with Server("--kv-memory", kv_memory, "--max-model-len", "96") as server:
+        assert together(server, asked, outputs)[0] == alone
+        n = server.metric("weft_num_preemptions_total")
+        assert n > 0
+        print(f"    {n:.0f} preemptions")
+
+
 class Killer:
     """kill -9 of one child after the other, whenever so many more tokens have been computed."""
 

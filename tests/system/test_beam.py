@@ -4,7 +4,6 @@ lack and whatever dies."""
 import json
 import os
 import random
-import time
 
 import harness
 from harness import Server
@@ -59,32 +58,8 @@ def bodies(n):
     return found
 
 
-def together(server, asked, kill=()):
-    """All of them at once, while some process is killed again and again."""
-    calls = [harness.Call(lambda body=body: outputs(server.complete(**body))) for body in asked]
-    rng, n_kills = random.Random(7), 0
-    while kill and n_kills < 12 and not all(call.is_done for call in calls):
-        time.sleep(0.4 * harness.SLOW)  # a scheduler that dies again and again within a second is given up
-        name = rng.choice(kill)
-        if name in server.children():
-            server.kill(name)
-            n_kills += 1
-    return [call.result() for call in calls], n_kills
-
-
 def test_company_preemption_and_deaths_change_nothing():
-    asked = bodies(N_TOGETHER)
-    with Server() as server:
-        alone = [outputs(server.complete(**body)) for body in asked]
-        assert together(server, asked)[0] == alone
-        killed, n_kills = together(server, asked * (1 if harness.SANITIZED else 4), kill=("worker", "scheduler"))
-        assert killed == alone * (len(killed) // len(alone)) and n_kills > 0
-        print(f"    {len(killed)} requests under {n_kills} kills")
-    with Server("--kv-memory", "500KiB", "--max-model-len", "96") as server:  # blocks for some sequences
-        assert together(server, asked)[0] == alone
-        n = server.metric("weft_num_preemptions_total")
-        assert n > 0
-        print(f"    {n:.0f} preemptions")
+    harness.check_company(bodies(N_TOGETHER), outputs, kv_memory="500KiB", n_times=4, n_kills_max=12)
 
 
 def test_a_stream_brings_it_all_at_the_end():
