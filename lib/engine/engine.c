@@ -179,7 +179,8 @@ static struct wefti_forward_config forward_config(const weft_eng *eng, const wef
                                          .max_batched_tokens = eng->info.max_batched_tokens,
                                          .max_model_len = eng->info.max_model_len,
                                          .home = eng->info.home,
-                                         .lora_rank_max = eng->lora_rank_max};
+                                         .lora_rank_max = eng->lora_rank_max,
+                                         .exact = eng->exact};
 }
 
 /* What a full step uses beside weights and cache. Log-probabilities, shared spans of long sequences

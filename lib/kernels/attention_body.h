@@ -1,209 +1,430 @@
 /* kernels/attention_body — the walk over a sequence's spans and tiles, shared by the vector ISAs.
  *
  * Queries (row, head) that read the same kv head of the same sequence pass over the cache together:
- * a tile of 64 tokens is read from memory once for up to 64 of them, and QUERY_BATCH of them share
- * each load. `out` holds the unnormalised sum of values meanwhile. What a query computes never
+ * a tile of 64 tokens is read from memory once for up to 64 of them, and up to QUERY_BATCH of them
+ * share each load. `out` holds the unnormalised sum of values meanwhile. What a query computes never
  * depends on its neighbours: every score and every output element is one chain of its own, and
  * where the masks of a batch differ (the tile of the diagonal, and that where a window begins) each
- * query begins and stops at its own tokens, so that not even 0 * v of another one gets in.
+ * query begins and stops at its own tokens, so that not even 0 * v of another one gets in. (Where
+ * sums are of integers, 0 * v is nothing, and they need not.)
  *
- * An ISA file defines before including this, for n and dtype constant after inlining:
- *   score_queries(tile, queries, n, n_subs, dtype, p)       p[i][0 .. 16 * n_subs) = q_i . k
- *   value_queries(tile, queries, n, dtype, p, fade, j0, j1) out_i = out_i * fade[i]
- *                                                           + sum of p[i][j] v_j
- *   tile_max(p), tile_sum(p)                                of 64; the sum by the fixed tree
- *   widen_codes(codes, n, dtype, out)                       `n` elements, a multiple of 16, as f32
- *   transpose(from, n, to)                                  from[n][16] to to[16][n]
+ * An ISA file defines before including this, for n and form constant after inlining:
+ *   ATTN_HAS_PAIRS                1 if it has FORM_PAIRS, else 0
+ *   score_piece(tile, form, words, n, n_subs, p)
+ *                                 p[i][0 .. 16 * n_subs) = q_i . k for n = 1, 2, 4 or 8 queries;
+ *                                 FOURS: as integers in the bits
+ *   value_piece(tile, form, queries, n, weights, folds, j0, j1)
+ *                                 out_i = out_i * fade + sum of weights[i][j] v_j, j0 <= j < j1. A
+ *                                 step of which only some tokens lie there takes no others
+ *   fours_of(x, n, inverse, words) 15-bit codes of x * inverse, n a multiple of 16, in two parts;
+ *                                 returns their sum
+ *   fours_at(part, four, n_fours) where a word of it is
+ *   tile_max(p), tile_sum(p)      of 64; the sum by the fixed tree
+ *   widen_f16(codes, n, out)      `n` elements, a multiple of 16, as f32
+ *   transpose(from, n, to)        from[n][16] to to[16][n]
+ *   latent_pairs(k, n, v), latent_fours(k, n, v)
+ *                                 the values of a group, as V lies, from its keys
  *
  * Where many queries share a tile, it is widened to f32 once for all of them: the same values, so
- * the same bits. A latent's tile always is, and its values are made from its keys there, so that
- * one read from memory serves all heads of a row, and scores and values alike. */
+ * the same bits. A latent's values are made from its keys there, so that one read from memory
+ * serves all heads of a row, and scores and values alike. */
 #ifndef WEFT_KERNELS_ATTENTION_BODY_H
 #define WEFT_KERNELS_ATTENTION_BODY_H
 
 #include "attention_tile.h"
 
-/* Every number of queries gets its own unrolled copy. */
-#define FOR_QUERIES(n, call)                                                                       \
-    switch (n) {                                                                                   \
-    case 1:                                                                                        \
-        call(1);                                                                                   \
+/* Every form and number of queries gets its own unrolled copy. Not inline: their loops want every
+ * register for themselves. */
+#define PIECES_OF(FORM, CALL)                                                                      \
+    case FORM * 16 + 1:                                                                            \
+        CALL(FORM, 1);                                                                             \
         break;                                                                                     \
-    case 2:                                                                                        \
-        call(2);                                                                                   \
+    case FORM * 16 + 2:                                                                            \
+        CALL(FORM, 2);                                                                             \
         break;                                                                                     \
-    case 3:                                                                                        \
-        call(3);                                                                                   \
+    case FORM * 16 + 4:                                                                            \
+        CALL(FORM, 4);                                                                             \
         break;                                                                                     \
+    case FORM * 16 + 8:                                                                            \
+        CALL(FORM, 8);                                                                             \
+        break;
+
+#if ATTN_HAS_PAIRS
+enum { BEST_BF16 = FORM_PAIRS };
+#define PIECES_OF_PAIRS(CALL) PIECES_OF(FORM_PAIRS, CALL)
+#else
+enum { BEST_BF16 = FORM_BF16 };
+#define PIECES_OF_PAIRS(CALL)
+#endif
+
+#define ALL_PIECES(form, n, CALL)                                                                  \
+    switch ((uint32_t)(form)*16 + (n)) {                                                           \
+        PIECES_OF(FORM_F32, CALL)                                                                  \
+        PIECES_OF(FORM_F16, CALL)                                                                  \
+        PIECES_OF(FORM_BF16, CALL)                                                                 \
+        PIECES_OF_PAIRS(CALL)                                                                      \
+        PIECES_OF(FORM_FOURS, CALL)                                                                \
     default:                                                                                       \
-        call(4);                                                                                   \
-        break;                                                                                     \
+        weft_check_failed("queries of a piece", __FILE__, __LINE__);                               \
     }
 
-#define FOR_DTYPES(tile, n, call_f32, call_bf16, call_f16, call_int8)                              \
-    if ((tile)->dtype == WEFT_KV_F32) {                                                            \
-        FOR_QUERIES(n, call_f32)                                                                   \
-    } else if ((tile)->dtype == WEFT_KV_BF16) {                                                    \
-        FOR_QUERIES(n, call_bf16)                                                                  \
-    } else if ((tile)->dtype == WEFT_KV_F16) {                                                     \
-        FOR_QUERIES(n, call_f16)                                                                   \
-    } else {                                                                                       \
-        FOR_QUERIES(n, call_int8)                                                                  \
-    }
-
-/* Not inline: their loops want every register for themselves. */
-static __attribute__((noinline)) void scores(const struct attn_tile *tile,
-                                             const struct attn_query *queries, uint32_t n,
-                                             uint32_t n_subs, float (*p)[ATTN_TILE]) {
-#define SCORE_F32(count) score_queries(tile, queries, count, n_subs, WEFT_KV_F32, p)
-#define SCORE_BF16(count) score_queries(tile, queries, count, n_subs, WEFT_KV_BF16, p)
-#define SCORE_F16(count) score_queries(tile, queries, count, n_subs, WEFT_KV_F16, p)
-#define SCORE_INT8(count) score_queries(tile, queries, count, n_subs, WEFT_KV_INT8, p)
-    FOR_DTYPES(tile, n, SCORE_F32, SCORE_BF16, SCORE_F16, SCORE_INT8)
+/* The largest number of queries that has a copy. */
+static inline uint32_t piece_of(uint32_t n) {
+    return n >= 8 ? 8 : n >= 4 ? 4 : n >= 2 ? 2 : 1;
 }
 
-static __attribute__((noinline)) void values(const struct attn_tile *tile,
-                                             const struct attn_query *queries, uint32_t n,
-                                             float (*p)[ATTN_TILE], const float *fade, uint32_t j0,
-                                             uint32_t j1) {
-#define VALUE_F32(count) value_queries(tile, queries, count, WEFT_KV_F32, p, fade, j0, j1)
-#define VALUE_BF16(count) value_queries(tile, queries, count, WEFT_KV_BF16, p, fade, j0, j1)
-#define VALUE_F16(count) value_queries(tile, queries, count, WEFT_KV_F16, p, fade, j0, j1)
-#define VALUE_INT8(count) value_queries(tile, queries, count, WEFT_KV_INT8, p, fade, j0, j1)
-    FOR_DTYPES(tile, n, VALUE_F32, VALUE_BF16, VALUE_F16, VALUE_INT8)
+static __attribute__((noinline)) void scores(const struct attn_tile *tile, const uint32_t *words,
+                                             uint32_t n, uint32_t n_subs, union attn_weights *p) {
+#define SCORES(form, count) score_piece(tile, form, words, count, n_subs, p)
+    ALL_PIECES(tile->form, n, SCORES)
 }
 
-/* A tile as f32, and the memory for it. */
-struct wide_tile {
+static __attribute__((noinline)) void
+values(const struct attn_tile *tile, const struct attn_query *queries, uint32_t n,
+       const union attn_weights *p, const struct attn_fold *folds, uint32_t j0, uint32_t j1) {
+#define VALUES(form, count) value_piece(tile, form, queries, count, p, folds, j0, j1)
+    ALL_PIECES(tile->form, n, VALUES)
+}
+
+/* A tile made of another one, and the memory for it. */
+struct made_tile {
     struct attn_tile tile;
     _Alignas(64) float k[ATTN_TILE * WEFT_KV_DIM_MAX], v[ATTN_TILE * WEFT_KV_DIM_MAX];
 };
 
-/* n_subs groups; those after them are zero, so that products may run over all of them. int8: the
- * codes; their scales stay with `tile`. */
-static inline void widen_tile(const struct attn_tile *tile, uint32_t n_subs,
-                              struct wide_tile *wide) {
+/* Elements of a group, which lie in rows of `n_columns` units, as f32 in rows: of K a column is a
+ * token, of V an element. The last unit's padding is written, too. */
+static inline void widen_units(const uint8_t *codes, uint32_t n_rows, uint32_t n_columns,
+                               enum weft_kv_dtype dtype, float *out) {
+    const size_t n = (size_t)n_rows * n_columns;
+    const uint32_t *words = (const void *)codes;
+    if (dtype == WEFT_KV_F32) {
+        memcpy(out, codes, n * sizeof *out);
+    } else if (dtype == WEFT_KV_F16) {
+        widen_f16(codes, n, out);
+    } else if (dtype == WEFT_KV_BF16) {
+        for (uint32_t r = 0; r < n_rows; r += 2, words += n_columns, out += 2 * n_columns) {
+            for (uint32_t c = 0; c < n_columns; c++) {
+                out[c] = f32_from_bits(words[c] << 16);
+                out[n_columns + c] = f32_from_bits(words[c] & 0xffff0000u);
+            }
+        }
+    } else {
+        for (uint32_t r = 0; r < n_rows; r += 4, words += n_columns, out += 4 * n_columns) {
+            for (uint32_t i = 0; i < 4; i++) {
+                for (uint32_t c = 0; c < n_columns; c++) {
+                    out[i * n_columns + c] = (float)((int32_t)(words[c] >> 8 * i & 255) - 128);
+                }
+            }
+        }
+    }
+}
+
+/* n_subs groups as f32; those after them are zero, so that products may run over all of them. int8:
+ * the codes; their scales stay with `tile`. */
+static inline void widen_tile(const struct attn_tile *tile, enum weft_kv_dtype dtype,
+                              uint32_t n_subs, struct made_tile *made) {
     const uint32_t n = ATTN_SUB * tile->head_dim, n_values = ATTN_SUB * tile->value_dim;
-    wide->tile = *tile;
-    wide->tile.dtype = WEFT_KV_F32;
+    made->tile = *tile;
+    made->tile.form = FORM_F32;
     for (uint32_t s = 0; s < ATTN_SUBS; s++) {
-        float *k = wide->k + (size_t)s * n, *v = wide->v + (size_t)s * n_values;
+        float *k = made->k + (size_t)s * n, *v = made->v + (size_t)s * n_values;
         if (s >= n_subs) {
             memset(k, 0, n * sizeof *k);
             memset(v, 0, n_values * sizeof *v);
         } else {
-            widen_codes(tile->k[s], n, tile->dtype, k);
+            widen_units(tile->k[s], tile->head_dim, ATTN_SUB, dtype, k);
             if (tile->v[s] == tile->k[s])
                 transpose(k, tile->value_dim, v);
             else
-                widen_codes(tile->v[s], n, tile->dtype, v);
+                widen_units(tile->v[s], ATTN_SUB, tile->value_dim, dtype, v);
         }
-        wide->tile.k[s] = (const void *)k;
-        wide->tile.v[s] = (const void *)v;
+        made->tile.k[s] = (const void *)k;
+        made->tile.v[s] = (const void *)v;
     }
 }
 
-/* int8: dots become scores with the tokens' scales, and exponentials the weights of codes. The
- * results of slots after the last token of a sequence are masked, and not read as weights. */
-static inline void apply_scales(const uint8_t *const groups[ATTN_SUBS], uint32_t head_dim,
-                                uint32_t n_subs, float p[ATTN_TILE]) {
+static inline void latent_units(enum attn_form form, const uint8_t *k, uint32_t n, uint8_t *v) {
+#if ATTN_HAS_PAIRS
+    if (form == FORM_PAIRS) {
+        latent_pairs(k, n, v);
+        return;
+    }
+#endif
+    WEFT_ASSERT(form == FORM_FOURS);
+    latent_fours(k, n, v);
+}
+
+/* The values of a latent's tile, made of its keys. Those of tokens that are not there are never
+ * met. */
+static inline void make_values(const struct attn_tile *tile, uint32_t n_subs,
+                               struct made_tile *made) {
+    made->tile = *tile;
     for (uint32_t s = 0; s < n_subs; s++) {
-        const float *scales = kv_scales(groups[s], head_dim);
-        for (uint32_t l = 0; l < ATTN_SUB; l++) {
-            p[s * ATTN_SUB + l] *= scales[l];
-        }
+        uint8_t *v = (uint8_t *)made->v + (size_t)s * ATTN_SUB * WEFT_KV_DIM_MAX * sizeof(uint16_t);
+        latent_units(tile->form, tile->k[s], tile->value_dim, v);
+        made->tile.v[s] = v;
     }
 }
 
-static inline void cap_scores(float (*p)[ATTN_TILE], uint32_t n, float scale, float cap) {
+/* The form in which a layer's cache is met, unless its tiles are widened first. */
+static inline enum attn_form form_of(const struct weft_attn_args *args) {
+    switch (args->kv.dtype) {
+    case WEFT_KV_BF16:
+        return args->exact ? FORM_BF16 : BEST_BF16;
+    case WEFT_KV_F16:
+        return FORM_F16;
+    case WEFT_KV_INT8:
+        return args->exact ? FORM_F32 : FORM_FOURS;
+    default:
+        return FORM_F32;
+    }
+}
+
+/* Whether a tile is widened for `n` queries. */
+static inline bool is_widened(const struct weft_attn_args *args, enum attn_form form, uint32_t n) {
+    if (form == FORM_PAIRS || form == FORM_FOURS) return false;
+    if (args->kv.v_dim || args->kv.dtype == WEFT_KV_INT8) return true;
+    return args->kv.dtype != WEFT_KV_F32 && n >= WIDE_QUERIES;
+}
+
+/* The largest magnitude, and whether all are finite; NaN and infinity are larger than all else. */
+static inline uint32_t max_bits_of(const float *x, uint32_t n) {
+    uint32_t most = 0;
     for (uint32_t i = 0; i < n; i++) {
-        for (uint32_t j = 0; j < ATTN_TILE; j++) {
-            p[i][j] = cap * tanh_f32(p[i][j] * scale / cap);
+        uint32_t bits = f32_bits(x[i]) & 0x7fffffffu;
+        most = bits > most ? bits : most;
+    }
+    return most;
+}
+
+/* Codes of `n` numbers, a multiple of 16, in two parts; see FORM_FOURS. Returns their scale: NaN if
+ * a number is not finite. */
+static inline float to_fours(const float *x, uint32_t n, uint32_t *words, int32_t *sum) {
+    uint32_t max_bits = max_bits_of(x, n);
+    float max = f32_from_bits(max_bits);
+    if (!(max >= Q8_TINY && max_bits < 0x7f800000u)) {
+        memset(words, 0, n / 2 * sizeof *words);
+        *sum = 0;
+        return max < Q8_TINY ? 0.0f : NAN;
+    }
+    *sum = fours_of(x, n, (float)ATTN_CODE_MAX / max, words);
+    return max / (float)ATTN_CODE_MAX;
+}
+
+/* One query's words, as its batch has them. */
+static inline void prepare_query(const struct weft_attn_args *args, enum attn_form form,
+                                 struct attn_query *query, uint32_t lane, attn_words *words) {
+    const uint32_t dim = args->kv.head_dim, n_words = words_of(form, dim);
+    const float *q = query->q;
+    query->factor = args->scale;
+    query->offset = 0;
+    if (form == FORM_PAIRS) {
+        for (uint32_t w = 0; w < n_words; w++) {
+            uint32_t high = 2 * w + 1 < dim ? f32_to_bf16(q[2 * w + 1]) : 0;
+            words[w][lane] = high << 16 | f32_to_bf16(q[2 * w]);
+        }
+    } else if (form == FORM_FOURS) {
+        _Alignas(64) float padded[WEFT_KV_DIM_MAX];
+        uint32_t parts[WEFT_KV_DIM_MAX / 2], n = (dim + 15) / 16 * 16, n_fours = n_words / 2;
+        memcpy(padded, q, dim * sizeof *q);
+        memset(padded + dim, 0, (n - dim) * sizeof *q);
+        int32_t sum;
+        query->factor = to_fours(padded, n, parts, &sum) * args->scale;
+        query->offset = (int32_t)(-128 * (int64_t)sum);
+        for (uint32_t w = 0; w < n_fours; w++) {
+            words[fours_at(0, w, n_fours)][lane] = parts[fours_at(0, w, n / 4)];
+            words[fours_at(1, w, n_fours)][lane] = parts[fours_at(1, w, n / 4)];
+        }
+    } else {
+        for (uint32_t w = 0; w < n_words; w++) {
+            words[w][lane] = f32_bits(q[w]);
         }
     }
 }
 
-/* Turns the scores of a batch into exponentials in place (masked ones into 0); `fade` gets what the
+/* Queries of a span that see some of a tile, of those that have their words side by side. */
+struct batch {
+    struct attn_query *queries;
+    uint32_t n;
+    const uint32_t *words; /* the first one's first; see attn_words */
+    union attn_weights *p; /* [n] */
+    struct attn_fold *folds;
+};
+
+/* int8: dots become scores with the tokens' scales. Those of slots after the last token of a
+ * sequence are masked. */
+static inline void scale_scores(const struct attn_tile *tile, uint32_t n_subs, bool is_whole,
+                                int32_t offset, union attn_weights *p) {
+    for (uint32_t s = 0; s < n_subs; s++) {
+        const float *scales = kv_scales(tile->k[s], tile->head_dim);
+        for (uint32_t l = 0; l < ATTN_SUB; l++) {
+            uint32_t j = s * ATTN_SUB + l;
+            float dot = p->p[j];
+            if (is_whole) dot = (float)(int32_t)(p->words[j] + (uint32_t)offset);
+            p->p[j] = dot * scales[l];
+        }
+    }
+}
+
+/* Scores of a batch, unscaled. `products`: the tile, or what was made of it. */
+static inline void score_batch(const struct attn_tile *tile, const struct attn_tile *products,
+                               const struct batch *b, bool is_int8) {
+    uint32_t last = b->queries[b->n - 1].end, n_subs = (last + ATTN_SUB - 1) / ATTN_SUB;
+    if (n_subs < ATTN_SUBS) memset(b->p, 0, b->n * sizeof *b->p);
+    for (uint32_t i = 0, n; i < b->n; i += n) {
+        n = piece_of(b->n - i);
+        scores(products, b->words + i, n, n_subs, b->p + i);
+    }
+    for (uint32_t i = 0; i < b->n && is_int8; i++) {
+        scale_scores(tile, n_subs, products->form == FORM_FOURS, b->queries[i].offset, b->p + i);
+    }
+}
+
+static inline void cap_scores(const struct batch *b, float cap) {
+    for (uint32_t i = 0; i < b->n; i++) {
+        float *p = b->p[i].p, factor = b->queries[i].factor;
+        for (uint32_t j = 0; j < ATTN_TILE; j++) {
+            p[j] = cap * tanh_f32(p[j] * factor / cap);
+        }
+    }
+}
+
+/* Turns the scores of a batch into exponentials in place (masked ones into 0); `folds` get what the
  * sums so far are to be multiplied by. Each step runs for all queries before the next: most of the
  * time goes to waiting for the result before, and so they wait side by side. */
-static inline void fold_scores(struct attn_query *queries, uint32_t n, float scale,
-                               float (*p)[ATTN_TILE], float *fade) {
+static inline void fold_scores(const struct batch *b, bool is_capped) {
     float max[QUERY_BATCH] = {0}, shrink[QUERY_BATCH] = {0}, kept[QUERY_BATCH];
-    for (uint32_t i = 0; i < n; i++) {
+    struct attn_query *queries = b->queries;
+    for (uint32_t i = 0; i < b->n; i++) {
         uint32_t begin = queries[i].begin, n_seen = queries[i].end - begin;
+        float *p = b->p[i].p, factor = is_capped ? 1.0f : queries[i].factor;
         for (uint32_t j = 0; j < ATTN_TILE; j++) {
-            p[i][j] = j - begin < n_seen ? p[i][j] * scale : -INFINITY;
+            p[j] = j - begin < n_seen ? p[j] * factor : -INFINITY;
         }
     }
-    for (uint32_t i = 0; i < n; i++) {
-        float top = tile_max(p[i]);
+    for (uint32_t i = 0; i < b->n; i++) {
+        float top = tile_max(b->p[i].p);
         max[i] = top > queries[i].max ? top : queries[i].max;
         shrink[i] = queries[i].max - max[i];
     }
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < b->n; i++) {
+        float *p = b->p[i].p;
         for (uint32_t j = 0; j < ATTN_TILE; j++) {
-            p[i][j] = exp_f32(p[i][j] - max[i]);
+            p[j] = exp_f32(p[j] - max[i]);
         }
     }
     for (uint32_t i = 0; i < QUERY_BATCH; i++) {
         kept[i] = exp_f32(shrink[i]);
     }
-    for (uint32_t i = 0; i < n; i++) {
-        fade[i] = kept[i];
-        queries[i].total = queries[i].total * fade[i] + tile_sum(p[i]);
+    for (uint32_t i = 0; i < b->n; i++) {
+        b->folds[i].fade = kept[i];
+        queries[i].total = queries[i].total * kept[i] + tile_sum(b->p[i].p);
         queries[i].max = max[i];
     }
 }
 
-/* The values of one tile for a batch whose weights are in `p`: together where all see, else one by
- * one, in position order. */
-static inline void fold_values(const struct attn_tile *tile, const struct attn_query *queries,
-                               uint32_t n, float (*p)[ATTN_TILE], const float *fade) {
-    uint32_t from = queries[n - 1].begin, to = queries[0].end;
-    float ones[QUERY_BATCH];
-    for (uint32_t i = 0; i < n; i++) {
-        bool early = queries[i].begin < from || from >= to;
-        uint32_t end = from < to ? from : queries[i].end;
-        if (early) values(tile, queries + i, 1, p + i, fade + i, queries[i].begin, end);
-        ones[i] = early ? 1.0f : fade[i];
-    }
-    if (from >= to) return; /* a window so narrow that they have no token in common */
-    values(tile, queries, n, p, ones, from, to);
-    for (uint32_t i = 1; i < n; i++) {
-        const float one = 1.0f;
-        if (queries[i].end > to) values(tile, queries + i, 1, p + i, &one, to, queries[i].end);
+/* int8: exponentials become the weights of codes. A slot that is not seen has no scale to read. */
+static inline void scale_weights(const struct attn_tile *tile, uint32_t n_subs, float *p) {
+    for (uint32_t s = 0; s < n_subs; s++) {
+        const float *scales = kv_scales(tile->v[s], tile->head_dim);
+        for (uint32_t l = 0; l < ATTN_SUB; l++) {
+            float scaled = p[s * ATTN_SUB + l] * scales[l];
+            p[s * ATTN_SUB + l] = p[s * ATTN_SUB + l] > 0 ? scaled : 0.0f;
+        }
     }
 }
 
-/* One tile for `n` queries, each of which sees some of it; ascending positions. First all scores,
- * then all weights, then all values: each with its half of the tile in L1. `products`: the tile, or
- * the same one widened. */
-static inline void fold_tile(const struct attn_tile *tile, const struct attn_tile *products,
-                             struct attn_query *queries, uint32_t n, float scale, float cap) {
-    _Alignas(64) float p[QUERIES_MAX][ATTN_TILE];
-    float fade[QUERIES_MAX];
-    bool widened = products != tile, scaled = tile->dtype == WEFT_KV_INT8;
-    for (uint32_t i = 0; i < n; i += QUERY_BATCH) {
-        uint32_t some = weft_min_u32(QUERY_BATCH, n - i);
-        uint32_t n_subs = (queries[i + some - 1].end + ATTN_SUB - 1) / ATTN_SUB;
-        if (!widened && n_subs < ATTN_SUBS) memset(p + i, 0, some * sizeof p[0]);
-        scores(products, queries + i, some, widened ? ATTN_SUBS : n_subs, p + i);
-        for (uint32_t j = i; j < i + some && scaled; j++) {
-            apply_scales(tile->k, tile->head_dim, n_subs, p[j]);
+/* Exponentials in the form that values meet. */
+static inline void make_weights(const struct attn_tile *tile, enum attn_form form,
+                                const struct batch *b, bool is_int8) {
+    uint32_t last = b->queries[b->n - 1].end, n_subs = (last + ATTN_SUB - 1) / ATTN_SUB;
+    for (uint32_t i = 0; i < b->n; i++) {
+        float *p = b->p[i].p;
+        uint32_t words[ATTN_TILE];
+        if (is_int8) scale_weights(tile, n_subs, p);
+        if (form == FORM_FOURS) {
+            int32_t sum;
+            b->folds[i].scale = to_fours(p, ATTN_TILE, words, &sum);
+            b->folds[i].offset = -128 * sum;
+            memcpy(b->p[i].words, words, ATTN_TILE / 2 * sizeof *words);
+        } else if (form == FORM_PAIRS) {
+            for (uint32_t w = 0; w < ATTN_TILE / 2; w++) {
+                words[w] = (uint32_t)f32_to_bf16(p[2 * w + 1]) << 16 | f32_to_bf16(p[2 * w]);
+            }
+            memcpy(b->p[i].words, words, ATTN_TILE / 2 * sizeof *words);
         }
     }
-    for (uint32_t i = 0; i < n; i += QUERY_BATCH) {
-        if (cap > 0) cap_scores(p + i, weft_min_u32(QUERY_BATCH, n - i), scale, cap);
-        fold_scores(queries + i, weft_min_u32(QUERY_BATCH, n - i), cap > 0 ? 1.0f : scale, p + i,
-                    fade + i);
+}
+
+/* Values j0..j1 for queries of the batch from i on. */
+static inline void some_values(const struct attn_tile *products, const struct batch *b, uint32_t i,
+                               uint32_t n_all, const struct attn_fold *folds, uint32_t j0,
+                               uint32_t j1) {
+    for (uint32_t done = 0, n; done < n_all; done += n) {
+        n = piece_of(n_all - done);
+        values(products, b->queries + i + done, n, b->p + i + done, folds + done, j0, j1);
     }
-    for (uint32_t i = 0; i < n; i += QUERY_BATCH) {
-        uint32_t some = weft_min_u32(QUERY_BATCH, n - i);
-        uint32_t n_subs = (queries[i + some - 1].end + ATTN_SUB - 1) / ATTN_SUB;
-        for (uint32_t j = i; j < i + some && scaled; j++) {
-            apply_scales(tile->v, tile->head_dim, n_subs, p[j]);
-        }
-        fold_values(products, queries + i, some, p + i, fade + i);
+}
+
+/* The values of one tile for a batch whose weights are made: together where all see, else one by
+ * one, in position order, and never half a step of the form. */
+static inline void fold_values(const struct attn_tile *products, const struct batch *b) {
+    const struct attn_query *queries = b->queries;
+    const uint32_t n = b->n, unit = form_unit(products->form);
+    const struct attn_fold one = {.fade = 1.0f};
+    struct attn_fold folds[QUERY_BATCH];
+    if (products->form == FORM_FOURS) { /* the others' weights are 0 */
+        some_values(products, b, 0, n, b->folds, queries[0].begin, queries[n - 1].end);
+        return;
+    }
+    uint32_t from = queries[n - 1].begin, to = queries[0].end;
+    if (queries[0].begin != from) from = (from + unit - 1) / unit * unit;
+    if (queries[n - 1].end != to) to = to / unit * unit;
+    for (uint32_t i = 0; i < n; i++) {
+        bool early = queries[i].begin < from || from >= to;
+        uint32_t end = from < to ? from : queries[i].end;
+        if (early) some_values(products, b, i, 1, b->folds + i, queries[i].begin, end);
+        folds[i] = early ? one : b->folds[i];
+    }
+    if (from >= to) return; /* a window so narrow that they have no token in common */
+    some_values(products, b, 0, n, folds, from, to);
+    for (uint32_t i = 0; i < n; i++) {
+        if (queries[i].end > to) some_values(products, b, i, 1, &one, to, queries[i].end);
+    }
+}
+
+/* One tile for the queries begin..end of a span, each of which sees some of it; ascending
+ * positions. First all scores, then all weights, then all values: each with its half of the tile in
+ * L1. */
+static inline void fold_tile(const struct weft_attn_args *args, const struct attn_tile *tile,
+                             const struct attn_tile *products, struct attn_query *queries,
+                             uint32_t begin, uint32_t end, const attn_words *words) {
+    union attn_weights p[QUERIES_MAX];
+    struct attn_fold folds[QUERIES_MAX];
+    struct batch batches[QUERIES_MAX / QUERY_BATCH + 1];
+    const bool is_int8 = args->kv.dtype == WEFT_KV_INT8;
+    const uint32_t n_words = words_of(products->form, tile->head_dim);
+    uint32_t n_batches = 0;
+    for (uint32_t i = begin, next; i < end; i = next) {
+        next = weft_min_u32(end, (i / QUERY_BATCH + 1) * QUERY_BATCH);
+        batches[n_batches++] =
+            (struct batch){.queries = queries + i,
+                           .n = next - i,
+                           .words = words[i / QUERY_BATCH * n_words] + i % QUERY_BATCH,
+                           .p = p + (i - begin),
+                           .folds = folds + (i - begin)};
+    }
+    for (uint32_t i = 0; i < n_batches; i++) {
+        score_batch(tile, products, &batches[i], is_int8);
+    }
+    for (uint32_t i = 0; i < n_batches; i++) {
+        if (args->soft_cap > 0) cap_scores(&batches[i], args->soft_cap);
+        fold_scores(&batches[i], args->soft_cap > 0);
+    }
+    for (uint32_t i = 0; i < n_batches; i++) {
+        make_weights(tile, products->form, &batches[i], is_int8);
+        fold_values(products, &batches[i]);
     }
 }
 
@@ -233,6 +454,18 @@ static inline void prefetch_tile(const struct attn_tile *tile, uint32_t n_subs,
     }
 }
 
+/* What keys of a span meet, and sums of nothing. */
+static inline void prepare_queries(const struct weft_attn_args *args, enum attn_form form,
+                                   struct attn_query *queries, uint32_t n, attn_words *words) {
+    const uint32_t n_words = words_of(form, args->kv.head_dim);
+    for (uint32_t i = 0; i < n; i++) {
+        prepare_query(args, form, &queries[i], i % QUERY_BATCH, words + i / QUERY_BATCH * n_words);
+        memset(queries[i].out, 0, weft_kv_value_dim(&args->kv) * sizeof(float));
+        queries[i].max = -INFINITY;
+        queries[i].total = 0.0f;
+    }
+}
+
 /* One span for queries of one sequence and kv head, positions ascending; all see some of it. */
 static inline void fold_span(const struct weft_attn_args *args, const uint32_t *block_table,
                              uint32_t kv_head, uint32_t span, struct attn_query *queries,
@@ -241,16 +474,14 @@ static inline void fold_span(const struct weft_attn_args *args, const uint32_t *
     uint32_t first = span * WEFT_ATTN_SPAN, low = queries[0].low / ATTN_TILE * ATTN_TILE;
     uint32_t last = weft_min_u32(first + WEFT_ATTN_SPAN - 1, queries[n - 1].pos), begin = 0,
              end = 0;
-    struct attn_tile tile, next = {.dtype = args->kv.dtype,
+    const enum attn_form form = form_of(args);
+    struct attn_tile tile, next = {.form = form,
                                    .head_dim = args->kv.head_dim,
                                    .value_dim = weft_kv_value_dim(&args->kv)};
-    struct wide_tile wide;
+    struct made_tile made;
+    attn_words words[QUERIES_MAX / QUERY_BATCH * WEFT_KV_DIM_MAX];
     size_t group_bytes = weft_kv_group_bytes(&args->kv);
-    for (uint32_t i = 0; i < n; i++) {
-        memset(queries[i].out, 0, next.value_dim * sizeof(float));
-        queries[i].max = -INFINITY;
-        queries[i].total = 0.0f;
-    }
+    prepare_queries(args, form, queries, n, words);
     uint32_t at = first > low ? first : low;
     (void)find_tile(&args->kv, block_table, kv_head, at, last, &next);
     for (; at <= last; at += ATTN_TILE) {
@@ -268,13 +499,15 @@ static inline void fold_span(const struct weft_attn_args *args, const uint32_t *
             queries[i].end = weft_min_u32(ATTN_TILE, queries[i].pos - at + 1);
         }
         const struct attn_tile *products = &tile;
-        bool pays = end - begin >= WIDE_QUERIES && tile.dtype != WEFT_KV_F32;
-        if (pays || args->kv.v_dim) {
-            widen_tile(&tile, (weft_min_u32(last - at, ATTN_TILE - 1) + ATTN_SUB) / ATTN_SUB,
-                       &wide);
-            products = &wide.tile;
+        uint32_t n_subs = (weft_min_u32(last - at, ATTN_TILE - 1) + ATTN_SUB) / ATTN_SUB;
+        if (is_widened(args, form, end - begin)) {
+            widen_tile(&tile, args->kv.dtype, n_subs, &made);
+            products = &made.tile;
+        } else if (args->kv.v_dim && args->kv.dtype != WEFT_KV_F32) {
+            make_values(&tile, n_subs, &made);
+            products = &made.tile;
         }
-        fold_tile(&tile, products, queries + begin, end - begin, args->scale, args->soft_cap);
+        fold_tile(args, &tile, products, queries, begin, end, words);
     }
 }
 
@@ -434,6 +667,8 @@ static inline void fill_attention(struct weft_kern_table *table) {
     table->attention = attention;
     table->attention_span = attention_span;
     table->attention_join = attention_join;
+    table->attention_peak[WEFT_KV_BF16] = ATTN_HAS_PAIRS ? WEFT_PEAK_BF16 : WEFT_PEAK_F32;
+    table->attention_peak[WEFT_KV_INT8] = WEFT_PEAK_INT8;
 }
 
 #endif

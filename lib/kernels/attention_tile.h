@@ -1,5 +1,5 @@
-/* kernels/attention_tile — what attention_body hands to an ISA's score_queries() and
- * value_queries(). */
+/* kernels/attention_tile — what attention_body hands to an ISA's score_piece() and
+ * value_piece(). */
 #ifndef WEFT_KERNELS_ATTENTION_TILE_H
 #define WEFT_KERNELS_ATTENTION_TILE_H
 
@@ -11,14 +11,29 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-enum { ATTN_QUERIES = 64, QUERY_BATCH = 4, ATTN_SUBS = ATTN_TILE / ATTN_SUB };
+enum { ATTN_QUERIES = 64, QUERY_BATCH = 8, ATTN_SUBS = ATTN_TILE / ATTN_SUB };
 enum { QUERIES_MAX = WEFT_ATTN_LATENT_QUERIES };
-enum { WIDE_QUERIES = 4 * QUERY_BATCH }; /* this many pay for widening a tile */
+enum { WIDE_QUERIES = 16 }; /* this many pay for widening a tile */
+
+/* How keys and values are met. */
+enum attn_form {
+    FORM_F32,   /* in f32: as they are, or widened for all queries together */
+    FORM_F16,   /* in f32, widened where they are loaded */
+    FORM_BF16,  /* the same */
+    FORM_PAIRS, /* bf16 by dot products of pairs with bf16 */
+    FORM_FOURS, /* int8 by dot products of fours with 15-bit codes in two parts */
+    FORM_COUNT
+};
+
+/* Elements that a form takes in one step: of a key along the head, of values along tokens. */
+static inline uint32_t form_unit(enum attn_form form) {
+    return form == FORM_FOURS ? 4 : form == FORM_PAIRS || form == FORM_BF16 ? 2 : 1;
+}
 
 struct attn_tile {
     const uint8_t *k[ATTN_SUBS]; /* groups of 16 tokens, as kernels.h has them */
     const uint8_t *v[ATTN_SUBS];
-    enum weft_kv_dtype dtype;
+    enum attn_form form;
     uint32_t head_dim, value_dim;
 };
 
@@ -28,7 +43,34 @@ struct attn_query {
     uint32_t low, pos;   /* the positions it sees: low..pos, its own among them */
     uint32_t begin, end; /* what it sees of the current tile */
     float max, total;    /* of the current span */
+    float factor;        /* of its dots: they are scores then */
+    int32_t offset;      /* FOURS: what is added to dots, as codes of keys stand 128 too high */
     struct span_sum joined;
+};
+
+/* The numbers that keys meet, of QUERY_BATCH queries: word w of query i is words[w][i].
+ *   F32, F16, BF16  element w of q
+ *   PAIRS           elements 2w, 2w + 1 as bf16, the first one in the low half
+ *   FOURS           part p of elements 4w.. is word fours_at(p, w, number of fours)
+ * Words of elements after the last are zero. */
+typedef uint32_t attn_words[QUERY_BATCH];
+
+static inline uint32_t words_of(enum attn_form form, uint32_t head_dim) {
+    if (form == FORM_PAIRS) return (head_dim + 1) / 2;
+    return form == FORM_FOURS ? (head_dim + 3) / 4 * 2 : head_dim;
+}
+
+/* What one tile's values meet, of a query: f32 weights of its tokens; PAIRS: 32 words; FOURS: 2 x
+ * 16 words. */
+union attn_weights {
+    _Alignas(64) float p[ATTN_TILE];
+    uint32_t words[ATTN_TILE];
+};
+
+/* FOURS: out = out * fade + (dots + offset) * scale. */
+struct attn_fold {
+    float fade, scale;
+    int32_t offset;
 };
 
 #endif

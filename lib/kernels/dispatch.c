@@ -73,7 +73,9 @@ static void fill_avx512(struct weft_kern_table *table, struct wefti_kern_feature
     if (features.vnni) wefti_kern_fill_gemm_q8_avx512vnni(table);
     if (features.vnni) wefti_kern_fill_gemm_q2_q6_avx512vnni(table);
     if (features.vnni) wefti_kern_fill_gemm_i8_avx512vnni(table);
+    if (features.vnni) wefti_kern_fill_attention_avx512vnni(table);
     if (features.vnni) wefti_kern_fill_peak_avx512vnni(table);
+    if (features.vnni && features.bf16) wefti_kern_fill_attention_avx512bf16(table);
     if (features.bf16) wefti_kern_fill_gemm_bf16_avx512bf16(table);
     if (features.bf16) wefti_kern_fill_peak_avx512bf16(table);
 }

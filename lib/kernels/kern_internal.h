@@ -153,10 +153,23 @@ static inline size_t kv_group_at(const struct weft_kv_layer *kv, uint32_t block,
     return block * kv->stride_bytes + group * weft_kv_group_bytes(kv);
 }
 
+/* Where element `d` of a token's K, and of its V, lies in a group, in elements. */
+static inline size_t kv_k_at(uint32_t unit, uint32_t token, uint32_t d) {
+    return ((size_t)d / unit * ATTN_SUB + token) * unit + d % unit;
+}
+
+static inline size_t kv_v_at(uint32_t unit, uint32_t dim, uint32_t token, uint32_t d) {
+    return ((size_t)token / unit * dim + d) * unit + token % unit;
+}
+
 /* The scales after an int8 group's codes. */
 static inline const float *kv_scales(const void *group, uint32_t head_dim) {
-    return (const float *)(const void *)((const uint8_t *)group + (size_t)head_dim * ATTN_SUB);
+    size_t n = (head_dim + 3) / 4 * 4;
+    return (const float *)(const void *)((const uint8_t *)group + n * ATTN_SUB);
 }
+
+/* Queries and weights that meet int8 are codes of up to this much, and numbers below Q8_TINY none. */
+#define ATTN_CODE_MAX 16256
 
 static inline void check_kv_layer(const struct weft_kv_layer *kv) {
     WEFT_ASSERT(kv->block_size > 0 && kv->block_size % ATTN_SUB == 0);
@@ -285,6 +298,8 @@ void wefti_kern_fill_gemm_i8_avx512vnni(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_i8_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_lora_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_attention_avx512(struct weft_kern_table *table);
+void wefti_kern_fill_attention_avx512vnni(struct weft_kern_table *table);
+void wefti_kern_fill_attention_avx512bf16(struct weft_kern_table *table); /* and VNNI */
 void wefti_kern_fill_ops_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_peak_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_peak_avx512bf16(struct weft_kern_table *table);

@@ -210,12 +210,14 @@ enum weft_kv_dtype { WEFT_KV_F32, WEFT_KV_BF16, WEFT_KV_F16, WEFT_KV_INT8, WEFT_
 
 /* One layer's cache. A block holds block_size tokens of all kv heads (block_size % 16 == 0), as
  * groups of 16 tokens of one kv head: [kv_head][block_size/16] groups, and in each
- *   K  [head_dim][16]   16 tokens side by side: dot products of a query run along tokens, without
- *                       horizontal sums
- *   V  [16][head_dim]; a latent layer (latent attention: DeepSeek-V2) has none, the values of a
- *      token are the first v_dim elements of its K
- *   int8: after the codes [16] f32, the scale of each token's head: max|x| / 127 of its row, codes
- *   rounded to nearest even; a row with an infinity or NaN has the scale NaN.
+ *   K  [ceil(head_dim/u)][16][u]  16 tokens side by side: dot products of a query run along tokens,
+ *                       without horizontal sums
+ *   V  [16/u][head_dim][u]; a latent layer (latent attention: DeepSeek-V2) has none, the values of
+ *      a token are the first v_dim elements of its K
+ *   where u elements (of K: of a token; of V: of u tokens) are what a dot product of the CPU sums
+ *   up: 2 of bf16, 4 of int8, else 1. The last u of K are padded with zeros.
+ *   int8: codes + 128 as uint8, and after them [16] f32, the scale of each token's head: max|x| /
+ *   127 of its row, codes rounded to nearest even; a row with an infinity or NaN has the scale NaN.
  * K and V are read only after rounding to the cache type, the current token's too. */
 struct weft_kv_layer {
     void *k, *v; /* planes: block b is at b * stride_bytes; 16-byte aligned; v NULL: latent */
@@ -234,11 +236,22 @@ static inline uint32_t weft_kv_n_planes(const struct weft_kv_layer *kv) {
     return kv->v_dim ? 1 : 2;
 }
 
+/* Elements that lie together: u. */
+static inline uint32_t weft_kv_unit(enum weft_kv_dtype dtype) {
+    return dtype == WEFT_KV_BF16 ? 2 : dtype == WEFT_KV_INT8 ? 4 : 1;
+}
+
+/* Bytes of the codes of one group of 16 tokens; scales follow. */
+static inline size_t weft_kv_code_bytes(const struct weft_kv_layer *kv) {
+    static const uint8_t code_bytes[WEFT_KV_DTYPE_COUNT] = {4, 2, 2, 1};
+    size_t unit = weft_kv_unit(kv->dtype);
+    return 16 * ((kv->head_dim + unit - 1) / unit * unit * code_bytes[kv->dtype]);
+}
+
 /* Bytes of one group of 16 tokens: a multiple of 16. */
 static inline size_t weft_kv_group_bytes(const struct weft_kv_layer *kv) {
-    static const uint8_t code_bytes[WEFT_KV_DTYPE_COUNT] = {4, 2, 2, 1};
     size_t scale_bytes = kv->dtype == WEFT_KV_INT8 ? sizeof(float) : 0;
-    return 16 * (kv->head_dim * (size_t)code_bytes[kv->dtype] + scale_bytes);
+    return weft_kv_code_bytes(kv) + 16 * scale_bytes;
 }
 
 /* Bytes of one block of a plane: they lie together, so a block is copied as bytes. */
@@ -269,8 +282,11 @@ struct weft_attn_args {
      * with n_heads. */
     uint32_t group_heads, skipped_heads;
     uint32_t window; /* 0: none */
-    float scale;     /* 1 / sqrt(head_dim) unless the model says otherwise */
-    float soft_cap;  /* scores become soft_cap * tanh(score / soft_cap); 0: they do not */
+    /* Queries and weights of values are not rounded: bf16 and int8 are met as f32. Otherwise by
+     * what the ISA is fastest with, see `attention`. */
+    bool exact;
+    float scale;    /* 1 / sqrt(head_dim) unless the model says otherwise */
+    float soft_cap; /* scores become soft_cap * tanh(score / soft_cap); 0: they do not */
 };
 
 /* The first position that a row at `pos` sees. */
@@ -378,6 +394,12 @@ struct weft_kern_table {
      * exactly 0), then V in position order (int8: the exponential times the token's scale, times
      * codes). A row's result depends on its position and its history only.
      *
+     * Unless `exact`, int8 is met by integers, so that sums of products are exact: a query's
+     * head becomes 15-bit codes, scale max|q| / 16256, and so do the exponentials times scales of
+     * each tile; the sum of a tile's values, times its scale, is added by one fused
+     * multiply-add. bf16 is met by dot products of pairs where the CPU has fast ones, queries and
+     * exponentials rounded to bf16, else by f32 as they are.
+     *
      * Heads know nothing of each other: a latent layer's may be given in groups, by an `args` of a
      * group's q, out and n_heads, to the same bits. */
     void (*attention)(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
@@ -390,6 +412,10 @@ struct weft_kern_table {
                            uint32_t row_end, uint32_t span, const struct weft_attn_parts *parts);
     void (*attention_join)(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
                            uint32_t row_end, const struct weft_attn_parts *parts);
+
+    /* The arithmetic that attention runs in, unless it is exact (f32): of int8 there are two
+     * operations for each, as codes of 15 bits have two parts. */
+    enum weft_kern_peak attention_peak[WEFT_KV_DTYPE_COUNT];
 
     /* maxima[c] = the largest of chunk c, elements c * WEFT_CHUNK to the next; -inf where there is
      * none, as NaN never wins. Searches among many elements then look at few chunks. */

@@ -505,36 +505,62 @@ static void act_convert(enum weft_gemm_kind kind, const float *src, size_t src_s
     }
 }
 
-/* Element d of a token's K goes to out[d][16], one of 16 tokens side by side. */
-#define SPREAD(out, values, n)                                                                     \
+/* Elements of one token among those of a group: K's stand side by side by tokens, V's by
+ * elements. */
+#define SPREAD_K(out, values, n, unit, token)                                                      \
     for (uint32_t d_ = 0; d_ < (n); d_++) {                                                        \
-        (out)[(size_t)d_ * ATTN_SUB] = (values)[d_];                                               \
+        (out)[kv_k_at((unit), (token), d_)] = (values)[d_];                                        \
     }
+#define SPREAD_V(out, values, n, unit, token)                                                      \
+    for (uint32_t d_ = 0; d_ < (n); d_++) {                                                        \
+        (out)[kv_v_at((unit), (n), (token), d_)] = (values)[d_];                                   \
+    }
+
+/* Codes as the cache has them, the last four padded with zeros, and their scale. */
+static inline void quantise_head(const float *x, uint32_t n, uint8_t *codes, float *scale) {
+    int8_t plain[WEFT_KV_DIM_MAX + 3];
+    int32_t offset;
+    quantise_block(x, n, plain, scale, &offset);
+    memset(plain + n, 0, 3);
+    for (uint32_t d = 0; d < n + 3; d++) {
+        codes[d] = (uint8_t)(plain[d] + 128);
+    }
+}
 
 /* One kv head of a token: place `token` in the groups that begin at `k_group` and `v_group`, which
  * is NULL for a latent. */
 static inline void write_head(const struct weft_kv_layer *kv, uint8_t *k_group, uint8_t *v_group,
                               uint32_t token, const float *k, const float *v) {
-    uint32_t head_dim = kv->head_dim;
-    size_t v_at = (size_t)token * head_dim;
+    const uint32_t head_dim = kv->head_dim, pairs = (head_dim + 1) / 2 * 2,
+                   fours = (head_dim + 3) / 4 * 4;
     if (kv->dtype == WEFT_KV_F32) {
-        SPREAD((float *)(void *)k_group + token, k, head_dim)
-        if (v_group) memcpy((float *)(void *)v_group + v_at, v, head_dim * sizeof *v);
+        SPREAD_K((float *)(void *)k_group, k, head_dim, 1, token)
+        if (v_group) SPREAD_V((float *)(void *)v_group, v, head_dim, 1, token)
     } else if (kv->dtype == WEFT_KV_INT8) {
-        int8_t codes[WEFT_KV_DIM_MAX];
-        int32_t offset;
-        float *scales = (float *)(void *)(k_group + (size_t)head_dim * ATTN_SUB);
-        quantise_block(k, head_dim, codes, scales + token, &offset);
-        SPREAD((int8_t *)k_group + token, codes, head_dim)
+        uint8_t codes[WEFT_KV_DIM_MAX + 3];
+        float *scales = (float *)(void *)(k_group + (size_t)fours * ATTN_SUB);
+        quantise_head(k, head_dim, codes, scales + token);
+        SPREAD_K(k_group, codes, fours, 4, token)
         if (!v_group) return;
-        scales = (float *)(void *)(v_group + (size_t)head_dim * ATTN_SUB);
-        quantise_block(v, head_dim, (int8_t *)v_group + v_at, scales + token, &offset);
+        scales = (float *)(void *)(v_group + (size_t)fours * ATTN_SUB);
+        quantise_head(v, head_dim, codes, scales + token);
+        SPREAD_V(v_group, codes, head_dim, 4, token)
     } else {
-        uint16_t half[WEFT_KV_DIM_MAX];
-        narrow_row(kv->dtype == WEFT_KV_F16, k, head_dim, half);
-        SPREAD((uint16_t *)(void *)k_group + token, half, head_dim)
+        uint16_t half[WEFT_KV_DIM_MAX + 1], *out = (uint16_t *)(void *)k_group;
+        const bool is_f16 = kv->dtype == WEFT_KV_F16;
+        narrow_row(is_f16, k, head_dim, half);
+        half[head_dim] = 0;
+        if (is_f16)
+            SPREAD_K(out, half, head_dim, 1, token)
+        else
+            SPREAD_K(out, half, pairs, 2, token)
         if (!v_group) return;
-        narrow_row(kv->dtype == WEFT_KV_F16, v, head_dim, (uint16_t *)(void *)v_group + v_at);
+        out = (uint16_t *)(void *)v_group;
+        narrow_row(is_f16, v, head_dim, half);
+        if (is_f16)
+            SPREAD_V(out, half, head_dim, 1, token)
+        else
+            SPREAD_V(out, half, head_dim, 2, token)
     }
 }
 

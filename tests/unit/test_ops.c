@@ -461,7 +461,8 @@ static void the_cache_holds_rounded_values_in_its_layout(void **state) {
         struct weft_kv_layer kv = {
             .dtype = dtype, .block_size = BLOCK, .n_kv_heads = HEADS, .head_dim = DIM};
         size_t group = weft_kv_group_bytes(&kv), block_bytes = weft_kv_block_bytes(&kv);
-        size_t size = group / (16 * (size_t)DIM); /* of a code; scales are less than one more */
+        const size_t sizes[WEFT_KV_DTYPE_COUNT] = {4, 2, 2, 1}, size = sizes[dtype];
+        const uint32_t unit = weft_kv_unit(dtype);
         assert_int_equal(block_bytes, HEADS * 2 * group);
         kv.stride_bytes = block_bytes + between(&seed, 0, 5) * (size_t)16;
         size_t bytes = (BLOCKS - 1) * kv.stride_bytes + block_bytes;
@@ -479,19 +480,20 @@ static void the_cache_holds_rounded_values_in_its_layout(void **state) {
             size_t at = block * kv.stride_bytes + (h * 2 + token / 16) * group;
             float scales[2] = {0, 0};
             if (dtype == WEFT_KV_INT8) {
-                size_t scale_at = at + (size_t)DIM * 16 + token % 16 * sizeof(float);
+                size_t scale_at = at + weft_kv_code_bytes(&kv) + token % 16 * sizeof(float);
                 memcpy(&scales[0], k_plane + scale_at, sizeof(float));
                 memcpy(&scales[1], v_plane + scale_at, sizeof(float));
                 assert_true(scales[0] == int8_scale(k + h * DIM, DIM));
                 assert_true(scales[1] == int8_scale(v + h * DIM, DIM));
             }
             for (size_t d = 0; d < DIM; d++) {
-                size_t k_at = d * 16 + token % 16, v_at = token % 16 * DIM + d;
+                size_t k_at = (d / unit * 16 + token % 16) * unit + d % unit;
+                size_t v_at = (token % 16 / unit * DIM + d) * unit + token % unit;
                 float xs[2] = {k[h * DIM + d], v[h * DIM + d]};
                 const uint8_t *slots[2] = {k_plane + at + k_at * size, v_plane + at + v_at * size};
                 for (uint32_t i = 0; i < 2; i++) {
                     if (dtype == WEFT_KV_INT8) {
-                        double value = (double)scales[i] * (int8_t)*slots[i];
+                        double value = (double)scales[i] * (*slots[i] - 128);
                         double step = (double)scales[i] * 0.50001 + 0x1p-100;
                         assert_true(fabs(value - (double)xs[i]) <= step);
                         continue;

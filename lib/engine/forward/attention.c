@@ -208,6 +208,7 @@ void wefti_forward_attend(const struct wefti_forward_thread *thread, uint32_t la
         .group_heads = f->latent_dim ? 0 : f->group_heads,
         .skipped_heads = l->skipped_heads,
         .window = work->window,
+        .exact = f->is_exact,
         .scale = f->attn_scale,
         .soft_cap = f->attn_soft_cap,
     };

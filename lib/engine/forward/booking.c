@@ -64,14 +64,17 @@ void wefti_forward_book_expert(struct wefti_profile *profile,
     book_products(profile, WEFT_ENG_OP_DOWN, n_rows, down, 1);
 }
 
-/* q·k and p·v for every position and head; K and V of a position for every head that has them. */
+/* q·k and p·v for every position and head; K and V of a position for every head that has them. What
+ * int8 meets has two parts. */
 static void book_attention(struct wefti_profile *profile, const struct weft_kv_layer *kv,
                            const struct wefti_forward_costs *costs) {
     struct wefti_profile_counts *counts = wefti_profile_counts_of(profile, WEFT_ENG_OP_ATTENTION);
-    counts->ops += 2 * costs->n_seen * costs->n_heads * (kv->head_dim + weft_kv_value_dim(kv));
+    uint32_t parts = costs->attention_peak == WEFT_PEAK_INT8 ? 2 : 1;
+    counts->ops +=
+        2 * parts * costs->n_seen * costs->n_heads * (kv->head_dim + weft_kv_value_dim(kv));
     counts->bytes +=
         weft_kv_n_planes(kv) * costs->n_read * weft_kv_block_bytes(kv) / kv->block_size;
-    counts->peak = WEFT_PEAK_F32;
+    counts->peak = costs->attention_peak;
 }
 
 void wefti_forward_book_pass(struct wefti_profile *profile, const struct wefti_weights *weights,

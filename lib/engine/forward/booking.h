@@ -15,6 +15,7 @@ struct wefti_forward_costs {
     uint32_t n_heads;
     /* Positions seen by all rows, and those read by all tiles, summed over the layers. */
     uint64_t n_seen, n_read;
+    enum weft_kern_peak attention_peak; /* the arithmetic of attention */
 };
 
 /* Books all operators of a pass. */

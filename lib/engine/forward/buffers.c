@@ -215,6 +215,7 @@ static void set_up(struct wefti_forward *f, const struct wefti_forward_config *c
     f->n_ranks = f->weights->n_ranks;
     f->n_threads = wefti_pool_n_threads(f->pool);
     f->max_rows = config->max_batched_tokens;
+    f->is_exact = config->exact;
     set_shape(f, weft_model_params(config->model));
     wefti_forward_acts_note_forms(f);
 }

@@ -79,6 +79,7 @@ struct wefti_forward_config {
     weft_coll *coll; /* of the ranks that the weights are divided among; NULL: they are not */
     uint64_t home;   /* nodes whose memory the buffers prefer; 0: no choice */
     uint32_t lora_rank_max; /* of adapters; 0: there are none */
+    bool exact;             /* attention, too, is computed in f32 throughout */
 };
 
 /* *forward_out is the caller's. NOMEM; with `coll` also errors of weft_coll_reserve. */

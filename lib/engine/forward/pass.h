@@ -93,6 +93,7 @@ struct wefti_forward {
     uint32_t windows[WEFTI_FORWARD_KINDS]; /* 0: none; layers of either kind may be all there are */
     float rms_eps, attn_scale, embed_scale, residual_scale, logit_scale;
     float attn_soft_cap, logit_soft_cap;
+    bool is_exact; /* attention rounds no queries and no weights */
     bool rope_interleaved, qk_norm_all;
     bool layer_norm;    /* norms take the mean off */
     bool has_positions; /* learned: nothing turns */

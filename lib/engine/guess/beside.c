@@ -9,7 +9,8 @@ static struct wefti_forward_config forward_config(const struct wefti_beside *bes
                                          .model = beside->model,
                                          .max_batched_tokens = beside->max_rows,
                                          .max_model_len = beside->max_model_len,
-                                         .home = beside->home};
+                                         .home = beside->home,
+                                         .exact = beside->options.activations == WEFT_ENG_ACT_F32};
 }
 
 /* As the target's, but for what belongs to that alone. */

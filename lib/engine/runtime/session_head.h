@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "base/step.h"
 
-#define WEFTI_SESSION_VERSION 1
+#define WEFTI_SESSION_VERSION 2
 #define WEFTI_SESSION_MAGIC_BYTES 8
 
 struct wefti_session_digest {

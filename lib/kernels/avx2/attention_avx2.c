@@ -1,24 +1,37 @@
 /* Attention with AVX2. Scores: 8 sums, which are 4 queries x 16 tokens or 1 query x 64; a K vector
- * holds 8 tokens of one element of the head. Values: 4 queries x 16 elements or 1 x 64. */
+ * holds 8 tokens of one step of the head. Values: 4 queries x 16 elements or 1 x 64. */
 #include <immintrin.h>
 
 #include "attention_tile.h"
 
-enum { LANES8 = 8, SUMS = 8 };
+#define ATTN_HAS_PAIRS 0
 
-ALWAYS_INLINE __m256 load8(const uint8_t *base, size_t at, enum weft_kv_dtype dtype) {
-    if (dtype == WEFT_KV_F32) return _mm256_loadu_ps((const float *)(const void *)base + at);
-    if (dtype == WEFT_KV_INT8)
-        return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(base + at))));
-    __m128i half = _mm_loadu_si128((const void *)(base + at * 2));
-    if (dtype == WEFT_KV_F16) return _mm256_cvtph_ps(half);
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+enum { LANES8 = 8, SUMS = 8, PIECE = 4 };
+
+ALWAYS_INLINE __m256i load_words(const uint8_t *base, size_t word) {
+    return _mm256_loadu_si256((const void *)(base + word * sizeof(uint32_t)));
 }
 
-static inline void widen_codes(const uint8_t *codes, uint32_t n, enum weft_kv_dtype dtype,
-                               float *out) {
-    for (uint32_t i = 0; i < n; i += LANES8) {
-        _mm256_store_ps(out + i, load8(codes, i, dtype));
+ALWAYS_INLINE __m256i word_of(const uint32_t *words, size_t at) {
+    return _mm256_set1_epi32((int32_t)words[at]);
+}
+
+ALWAYS_INLINE __m256 load8(const uint8_t *base, size_t at, enum attn_form form) {
+    if (form == FORM_F32) return _mm256_loadu_ps((const float *)(const void *)base + at);
+    return _mm256_cvtph_ps(_mm_loadu_si128((const void *)(base + at * 2)));
+}
+
+ALWAYS_INLINE __m256 even_of(__m256i pairs) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
+}
+
+ALWAYS_INLINE __m256 odd_of(__m256i pairs) {
+    return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32((int32_t)0xffff0000u)));
+}
+
+static inline void widen_f16(const uint8_t *codes, size_t n, float *out) {
+    for (size_t i = 0; i < n; i += LANES8) {
+        _mm256_storeu_ps(out + i, load8(codes, i, FORM_F16));
     }
 }
 
@@ -81,126 +94,334 @@ ALWAYS_INLINE float tile_sum(const float p[ATTN_TILE]) {
     return _mm_cvtss_f32(_mm_add_ss(of2, _mm_movehdup_ps(of2)));
 }
 
+/* Where K has fours of elements of 16 tokens, V has fours of tokens: 4 x 4 bytes change places. */
+static inline void latent_fours(const uint8_t *k, uint32_t n, uint8_t *v) {
+    const __m128i by = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    uint32_t d = 0;
+    for (; d + 4 <= n; d += 4) {
+        for (uint32_t four = 0; four < ATTN_SUB / 4; four++) {
+            const uint8_t *from = k + kv_k_at(4, four * 4, d);
+            __m128i x = _mm_shuffle_epi8(_mm_loadu_si128((const void *)from), by);
+            _mm_storeu_si128((void *)(v + ((size_t)four * n + d) * 4), x);
+        }
+    }
+    for (; d < n; d++) {
+        for (uint32_t token = 0; token < ATTN_SUB; token++) {
+            v[kv_v_at(4, n, token, d)] = k[kv_k_at(4, token, d)];
+        }
+    }
+}
+
+/* Codes as 16-bit numbers: the even ones of four, which meet even bytes, then the odd ones. */
+ALWAYS_INLINE uint32_t fours_at(uint32_t part, uint32_t four, uint32_t n_fours) {
+    (void)n_fours;
+    return 2 * four + part;
+}
+
+static inline int32_t fours_of(const float *x, uint32_t n, float inverse, uint32_t *words) {
+    const __m256i by = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 1, 8, 9, 4, 5, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1));
+    __m256i sums = _mm256_setzero_si256();
+    for (uint32_t i = 0; i < n; i += LANES8) {
+        __m256i code =
+            _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(inverse)));
+        __m256i halves = _mm256_shuffle_epi8(code, by);
+        _mm_storel_epi64((void *)(words + i / 2), _mm256_castsi256_si128(halves));
+        _mm_storel_epi64((void *)(words + i / 2 + 2), _mm256_extracti128_si256(halves, 1));
+        sums = _mm256_add_epi32(sums, code);
+    }
+    int32_t each[LANES8], sum = 0;
+    _mm256_storeu_si256((void *)each, sums);
+    for (uint32_t i = 0; i < LANES8; i++) {
+        sum += each[i];
+    }
+    return sum;
+}
+
+/* Fours of codes and of unsigned bytes: even and odd ones. */
+ALWAYS_INLINE __m256i add_fours(__m256i sum, __m256i even_bytes, __m256i odd_bytes, __m256i even,
+                                __m256i odd) {
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(even_bytes, even));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(odd_bytes, odd));
+}
+
+ALWAYS_INLINE __m256i even_bytes_of(__m256i fours) {
+    return _mm256_and_si256(fours, _mm256_set1_epi16(255));
+}
+
+ALWAYS_INLINE __m256i odd_bytes_of(__m256i fours) {
+    return _mm256_srli_epi16(fours, 8);
+}
+
+/* -------------------------------------------------------------------------------- scores --- */
+
 /* Tokens 16 * sub .. 16 * (sub + subs) of the tile for n queries: n * subs <= 4. */
-ALWAYS_INLINE void score_block(const struct attn_tile *tile, const struct attn_query *queries,
-                               uint32_t n, uint32_t sub, uint32_t subs, enum weft_kv_dtype dtype,
-                               float (*p)[ATTN_TILE]) {
-    __m256 sum[QUERY_BATCH][SUMS];
-    const float *q[QUERY_BATCH];
+ALWAYS_INLINE void score_f32(const struct attn_tile *tile, enum attn_form form,
+                             const uint32_t *words, uint32_t n, uint32_t sub, uint32_t subs,
+                             union attn_weights *p) {
+    const float *q = (const void *)words;
+    __m256 sum[PIECE][SUMS];
     for (uint32_t i = 0; i < n; i++) {
-        q[i] = queries[i].q;
         for (uint32_t v = 0; v < subs * 2; v++) {
             sum[i][v] = _mm256_setzero_ps();
         }
     }
-    const uint8_t *k[ATTN_SUBS];
-    for (uint32_t s = 0; s < subs; s++) {
-        k[s] = tile->k[sub + s];
-    }
-    size_t d = 0, head_dim = tile->head_dim;
-    do {
-        __m256 key[SUMS];
+    const size_t step = form == FORM_BF16 ? 2 : 1, head_dim = tile->head_dim;
+    const size_t whole = head_dim / step * step;
+    for (size_t d = 0; d < whole; d += step) {
         for (uint32_t v = 0; v < subs * 2; v++) {
-            key[v] = load8(k[v / 2], d * ATTN_SUB + (size_t)(v % 2) * LANES8, dtype);
-        }
-        for (uint32_t i = 0; i < n; i++) {
-            __m256 a = _mm256_broadcast_ss(&q[i][d]);
-            for (uint32_t v = 0; v < subs * 2; v++) {
-                sum[i][v] = _mm256_fmadd_ps(a, key[v], sum[i][v]);
+            const uint8_t *k = tile->k[sub + v / 2];
+            const size_t at = d / step * ATTN_SUB + (size_t)v % 2 * LANES8;
+            __m256 key, odd;
+            if (form == FORM_BF16) {
+                __m256i pairs = load_words(k, at);
+                key = even_of(pairs);
+                odd = odd_of(pairs);
+            } else {
+                key = load8(k, at, form);
+            }
+            for (uint32_t i = 0; i < n; i++) {
+                __m256 a = _mm256_broadcast_ss(&q[d * QUERY_BATCH + i]);
+                sum[i][v] = _mm256_fmadd_ps(a, key, sum[i][v]);
+            }
+            for (uint32_t i = 0; i < n && form == FORM_BF16; i++) {
+                __m256 a = _mm256_broadcast_ss(&q[(d + 1) * QUERY_BATCH + i]);
+                sum[i][v] = _mm256_fmadd_ps(a, odd, sum[i][v]);
             }
         }
-    } while (++d < head_dim);
+    }
+    for (uint32_t v = 0; v < subs * 2 && whole < head_dim; v++) {
+        const size_t at = whole / 2 * ATTN_SUB + (size_t)v % 2 * LANES8;
+        __m256 key = even_of(load_words(tile->k[sub + v / 2], at));
+        for (uint32_t i = 0; i < n; i++) {
+            __m256 a = _mm256_broadcast_ss(&q[whole * QUERY_BATCH + i]);
+            sum[i][v] = _mm256_fmadd_ps(a, key, sum[i][v]);
+        }
+    }
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t v = 0; v < subs * 2; v++) {
-            _mm256_store_ps(&p[i][sub * ATTN_SUB + v * LANES8], sum[i][v]);
+            _mm256_store_ps(&p[i].p[sub * ATTN_SUB + v * LANES8], sum[i][v]);
         }
     }
 }
 
-ALWAYS_INLINE void score_queries(const struct attn_tile *tile, const struct attn_query *queries,
-                                 uint32_t n, uint32_t n_subs, enum weft_kv_dtype dtype,
-                                 float (*p)[ATTN_TILE]) {
-    const uint32_t together = n == 1 ? 4 : n == 2 ? 2 : 1;
-    uint32_t sub = 0;
-    for (; sub + together <= n_subs; sub += together) {
-        score_block(tile, queries, n, sub, together, dtype, p);
-    }
-    for (; sub < n_subs; sub++) {
-        score_block(tile, queries, n, sub, 1, dtype, p);
-    }
-}
-
-/* Elements d .. d + 8 * vectors of the head. */
-ALWAYS_INLINE void value_block(const struct attn_tile *tile, const struct attn_query *queries,
-                               uint32_t n, size_t d, uint32_t vectors, enum weft_kv_dtype dtype,
-                               float (*p)[ATTN_TILE], const float *fade, uint32_t j0, uint32_t j1) {
-    __m256 sum[QUERY_BATCH][SUMS];
+ALWAYS_INLINE void score_fours(const struct attn_tile *tile, const uint32_t *words, uint32_t n,
+                               uint32_t sub, uint32_t subs, union attn_weights *p) {
+    __m256i sum[PIECE][SUMS];
     for (uint32_t i = 0; i < n; i++) {
-        __m256 f = _mm256_set1_ps(fade[i]);
-        for (uint32_t v = 0; v < vectors; v++) {
-            const float *out = queries[i].out + d + (size_t)v * LANES8;
-            sum[i][v] = _mm256_mul_ps(f, _mm256_loadu_ps(out));
+        for (uint32_t v = 0; v < subs * 2; v++) {
+            sum[i][v] = _mm256_setzero_si256();
         }
     }
-    size_t value_dim = tile->value_dim;
-    for (uint32_t j = j0; j < j1; j++) {
-        const uint8_t *base = tile->v[j / ATTN_SUB];
-        size_t at = j % ATTN_SUB * value_dim + d;
-        __m256 value[SUMS];
-        for (uint32_t v = 0; v < vectors; v++) {
-            value[v] = load8(base, at + (size_t)v * LANES8, dtype);
-        }
-        for (uint32_t i = 0; i < n; i++) {
-            __m256 weight = _mm256_set1_ps(p[i][j]);
-            for (uint32_t v = 0; v < vectors; v++) {
-                sum[i][v] = _mm256_fmadd_ps(weight, value[v], sum[i][v]);
+    const uint32_t n_fours = (tile->head_dim + 3) / 4;
+    for (size_t four = 0; four < n_fours; four++) {
+        for (uint32_t v = 0; v < subs * 2; v++) {
+            __m256i key =
+                load_words(tile->k[sub + v / 2], four * ATTN_SUB + (size_t)v % 2 * LANES8);
+            __m256i low = even_bytes_of(key), high = odd_bytes_of(key);
+            for (uint32_t i = 0; i < n; i++) {
+                sum[i][v] =
+                    add_fours(sum[i][v], low, high, word_of(words, 2 * four * QUERY_BATCH + i),
+                              word_of(words, (2 * four + 1) * QUERY_BATCH + i));
             }
         }
     }
     for (uint32_t i = 0; i < n; i++) {
-        for (uint32_t v = 0; v < vectors; v++) {
-            _mm256_storeu_ps(queries[i].out + d + (size_t)v * LANES8, sum[i][v]);
+        for (uint32_t v = 0; v < subs * 2; v++) {
+            _mm256_store_si256((void *)&p[i].words[sub * ATTN_SUB + v * LANES8], sum[i][v]);
         }
     }
 }
 
-/* One element of the head, where its size is not a multiple of 8. */
-ALWAYS_INLINE void value_scalar(const struct attn_tile *tile, const struct attn_query *query,
-                                size_t d, enum weft_kv_dtype dtype, const float *p, float fade,
-                                uint32_t j0, uint32_t j1) {
-    float sum = query->out[d] * fade;
+ALWAYS_INLINE void score_some(const struct attn_tile *tile, enum attn_form form,
+                              const uint32_t *words, uint32_t n, uint32_t sub, uint32_t subs,
+                              union attn_weights *p) {
+    if (form == FORM_FOURS)
+        score_fours(tile, words, n, sub, subs, p);
+    else
+        score_f32(tile, form, words, n, sub, subs, p);
+}
+
+ALWAYS_INLINE void score_piece(const struct attn_tile *tile, enum attn_form form,
+                               const uint32_t *words, uint32_t n_all, uint32_t n_subs,
+                               union attn_weights *p) {
+    const uint32_t n = n_all < PIECE ? n_all : PIECE, together = PIECE / n;
+    for (uint32_t i = 0; i < n_all; i += n) {
+        uint32_t sub = 0;
+        for (; sub + together <= n_subs; sub += together) {
+            score_some(tile, form, words + i, n, sub, together, p + i);
+        }
+        for (; sub < n_subs; sub++) {
+            score_some(tile, form, words + i, n, sub, 1, p + i);
+        }
+    }
+}
+
+/* -------------------------------------------------------------------------------- values --- */
+
+/* Elements d .. d + 8 * vectors of the head; the last, incomplete vector has `count`. */
+struct columns {
+    size_t d;
+    uint32_t vectors, count;
+};
+
+ALWAYS_INLINE __m256i mask_of(uint32_t count) {
+    const __m256i at = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int32_t)count), at);
+}
+
+ALWAYS_INLINE __m256i load_columns(const uint8_t *base, size_t word, const struct columns *c) {
+    if (c->count == LANES8) return load_words(base, word);
+    return _mm256_maskload_epi32((const int *)(const void *)base + word, mask_of(c->count));
+}
+
+ALWAYS_INLINE __m256 load_elements(const uint8_t *base, size_t at, enum attn_form form,
+                                   const struct columns *c) {
+    if (c->count == LANES8) return load8(base, at, form);
+    if (form == FORM_F32) return _mm256_castsi256_ps(load_columns(base, at, c));
+    uint8_t halves[16] = {0};
+    memcpy(halves, base + at * 2, (size_t)c->count * 2);
+    return load8(halves, 0, FORM_F16);
+}
+
+typedef __m256 value_sums[PIECE][SUMS];
+
+ALWAYS_INLINE void value_start(const struct attn_query *queries, uint32_t n,
+                               const struct attn_fold *folds, const struct columns *c,
+                               value_sums sum) {
+    for (uint32_t i = 0; i < n; i++) {
+        __m256 fade = _mm256_set1_ps(folds[i].fade);
+        for (uint32_t v = 0; v < c->vectors; v++) {
+            const float *out = queries[i].out + c->d + (size_t)v * LANES8;
+            __m256 before = c->count == LANES8 ? _mm256_loadu_ps(out)
+                                               : _mm256_maskload_ps(out, mask_of(c->count));
+            sum[i][v] = _mm256_mul_ps(fade, before);
+        }
+    }
+}
+
+ALWAYS_INLINE void value_end(const struct attn_query *queries, uint32_t n, const struct columns *c,
+                             value_sums sum) {
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t v = 0; v < c->vectors; v++) {
+            float *out = queries[i].out + c->d + (size_t)v * LANES8;
+            if (c->count == LANES8)
+                _mm256_storeu_ps(out, sum[i][v]);
+            else
+                _mm256_maskstore_ps(out, mask_of(c->count), sum[i][v]);
+        }
+    }
+}
+
+/* F32 and F16: token by token. */
+ALWAYS_INLINE void value_tokens(const struct attn_tile *tile, enum attn_form form, uint32_t n,
+                                const union attn_weights *p, uint32_t j0, uint32_t j1,
+                                const struct columns *c, value_sums sum) {
     for (uint32_t j = j0; j < j1; j++) {
         const uint8_t *base = tile->v[j / ATTN_SUB];
-        size_t at = j % ATTN_SUB * (size_t)tile->value_dim + d;
-        float value;
-        if (dtype == WEFT_KV_F32) {
-            memcpy(&value, base + at * 4, sizeof value);
-        } else if (dtype == WEFT_KV_INT8) {
-            value = (float)(int8_t)base[at];
-        } else {
-            uint16_t half;
-            memcpy(&half, base + at * 2, sizeof half);
-            value = dtype == WEFT_KV_F16 ? f16_to_f32(half) : bf16_to_f32(half);
+        const size_t at = j % ATTN_SUB * (size_t)tile->value_dim + c->d;
+        for (uint32_t v = 0; v < c->vectors; v++) {
+            __m256 value = load_elements(base, at + (size_t)v * LANES8, form, c);
+            for (uint32_t i = 0; i < n; i++) {
+                sum[i][v] = _mm256_fmadd_ps(_mm256_broadcast_ss(&p[i].p[j]), value, sum[i][v]);
+            }
         }
-        sum = fmaf(p[j], value, sum);
     }
-    query->out[d] = sum;
 }
 
-ALWAYS_INLINE void value_queries(const struct attn_tile *tile, const struct attn_query *queries,
-                                 uint32_t n, enum weft_kv_dtype dtype, float (*p)[ATTN_TILE],
-                                 const float *fade, uint32_t j0, uint32_t j1) {
-    const uint32_t vectors = n == 1 ? 8 : n == 2 ? 4 : 2;
-    uint32_t d = 0, value_dim = tile->value_dim;
-    for (; d + vectors * LANES8 <= value_dim; d += vectors * LANES8) {
-        value_block(tile, queries, n, d, vectors, dtype, p, fade, j0, j1);
+/* Both tokens of a pair, or one of them. */
+ALWAYS_INLINE void value_pair(const struct attn_tile *tile, uint32_t n, const union attn_weights *p,
+                              uint32_t pair, bool has_first, bool has_second,
+                              const struct columns *c, value_sums sum) {
+    const uint8_t *base = tile->v[pair / (ATTN_SUB / 2)];
+    const size_t at = pair % (ATTN_SUB / 2) * (size_t)tile->value_dim + c->d;
+    for (uint32_t v = 0; v < c->vectors; v++) {
+        __m256i value = load_columns(base, at + (size_t)v * LANES8, c);
+        __m256 first = even_of(value), second = odd_of(value);
+        for (uint32_t i = 0; i < n && has_first; i++) {
+            __m256 weight = _mm256_broadcast_ss(&p[i].p[2 * pair]);
+            sum[i][v] = _mm256_fmadd_ps(weight, first, sum[i][v]);
+        }
+        for (uint32_t i = 0; i < n && has_second; i++) {
+            __m256 weight = _mm256_broadcast_ss(&p[i].p[2 * pair + 1]);
+            sum[i][v] = _mm256_fmadd_ps(weight, second, sum[i][v]);
+        }
     }
-    for (; d + LANES8 <= value_dim; d += LANES8) {
-        value_block(tile, queries, n, d, 1, dtype, p, fade, j0, j1);
+}
+
+ALWAYS_INLINE void value_pairs(const struct attn_tile *tile, uint32_t n,
+                               const union attn_weights *p, uint32_t j0, uint32_t j1,
+                               const struct columns *c, value_sums sum) {
+    uint32_t pair = j0 / 2;
+    if (j0 % 2) value_pair(tile, n, p, pair++, false, true, c, sum);
+    for (; pair < j1 / 2; pair++) {
+        value_pair(tile, n, p, pair, true, true, c, sum);
     }
-    for (; d < value_dim; d++) {
-        for (uint32_t i = 0; i < n; i++) {
-            value_scalar(tile, &queries[i], d, dtype, p[i], fade[i], j0, j1);
+    if (j1 % 2 && j1 > j0) value_pair(tile, n, p, pair, true, false, c, sum);
+}
+
+ALWAYS_INLINE void value_fours(const struct attn_tile *tile, uint32_t n,
+                               const union attn_weights *p, const struct attn_fold *folds,
+                               uint32_t j0, uint32_t j1, const struct columns *c, value_sums sum) {
+    __m256i dot[PIECE][SUMS];
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t v = 0; v < c->vectors; v++) {
+            dot[i][v] = _mm256_set1_epi32(folds[i].offset);
+        }
+    }
+    for (uint32_t four = j0 / 4; four < (j1 + 3) / 4; four++) {
+        const uint8_t *base = tile->v[four / 4];
+        const size_t at = four % 4 * (size_t)tile->value_dim + c->d;
+        for (uint32_t v = 0; v < c->vectors; v++) {
+            __m256i value = load_columns(base, at + (size_t)v * LANES8, c);
+            __m256i low = even_bytes_of(value), high = odd_bytes_of(value);
+            for (uint32_t i = 0; i < n; i++) {
+                dot[i][v] = add_fours(dot[i][v], low, high, word_of(p[i].words, 2 * four),
+                                      word_of(p[i].words, 2 * four + 1));
+            }
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const __m256 scale = _mm256_set1_ps(folds[i].scale);
+        for (uint32_t v = 0; v < c->vectors; v++) {
+            sum[i][v] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[i][v]), scale, sum[i][v]);
+        }
+    }
+}
+
+ALWAYS_INLINE void value_columns(const struct attn_tile *tile, enum attn_form form,
+                                 const struct attn_query *queries, uint32_t n,
+                                 const union attn_weights *p, const struct attn_fold *folds,
+                                 uint32_t j0, uint32_t j1, struct columns c) {
+    value_sums sum;
+    value_start(queries, n, folds, &c, sum);
+    if (form == FORM_FOURS)
+        value_fours(tile, n, p, folds, j0, j1, &c, sum);
+    else if (form == FORM_BF16)
+        value_pairs(tile, n, p, j0, j1, &c, sum);
+    else
+        value_tokens(tile, form, n, p, j0, j1, &c, sum);
+    value_end(queries, n, &c, sum);
+}
+
+ALWAYS_INLINE void value_piece(const struct attn_tile *tile, enum attn_form form,
+                               const struct attn_query *queries, uint32_t n_all,
+                               const union attn_weights *p, const struct attn_fold *folds,
+                               uint32_t j0, uint32_t j1) {
+    const uint32_t n = n_all < PIECE ? n_all : PIECE, vectors = SUMS / n, wide = vectors * LANES8;
+    for (uint32_t i = 0; i < n_all; i += n) {
+        uint32_t d = 0, value_dim = tile->value_dim;
+        for (; d + wide <= value_dim; d += wide) {
+            value_columns(tile, form, queries + i, n, p + i, folds + i, j0, j1,
+                          (struct columns){d, vectors, LANES8});
+        }
+        for (; d + LANES8 <= value_dim; d += LANES8) {
+            value_columns(tile, form, queries + i, n, p + i, folds + i, j0, j1,
+                          (struct columns){d, 1, LANES8});
+        }
+        if (d < value_dim) {
+            value_columns(tile, form, queries + i, n, p + i, folds + i, j0, j1,
+                          (struct columns){d, 1, value_dim - d});
         }
     }
 }

@@ -5,9 +5,10 @@
 #include "convert.h"
 #include "exp_f32.h"
 
+/* Element `at` of a group; int8: its code. */
 static float load(const void *group, size_t at, enum weft_kv_dtype dtype) {
     if (dtype == WEFT_KV_F32) return ((const float *)group)[at];
-    if (dtype == WEFT_KV_INT8) return (float)((const int8_t *)group)[at];
+    if (dtype == WEFT_KV_INT8) return (float)(((const uint8_t *)group)[at] - 128);
     uint16_t half = ((const uint16_t *)group)[at];
     return dtype == WEFT_KV_F16 ? f16_to_f32(half) : bf16_to_f32(half);
 }
@@ -18,14 +19,31 @@ struct query {
     const struct weft_attn_row *row;
     uint32_t kv_head;
     const float *q; /* [head_dim] */
+    bool in_codes;  /* int8 is met by integers */
+    float q_scale;  /* of these codes */
+    int32_t codes[WEFT_KV_DIM_MAX];
 };
 
-/* One token of one kv head: its group of 16, and its place there. Element d of its value is at
- * v_from + d * v_step. */
+/* x = scale * code, as near as codes can be; returns the scale. Where a number is not finite it is
+ * NaN, and codes are 0. */
+static float to_codes(const float *x, uint32_t n, int32_t *codes) {
+    float max = 0.0f;
+    for (uint32_t i = 0; i < n; i++) {
+        float magnitude = fabsf(x[i]);
+        if (!(magnitude <= max) && !isnan(max)) max = magnitude; /* NaN, too: it stays */
+    }
+    bool is_used = max >= Q8_TINY && max < INFINITY;
+    for (uint32_t i = 0; i < n; i++) {
+        codes[i] = is_used ? (int32_t)rintf(x[i] * ((float)ATTN_CODE_MAX / max)) : 0;
+    }
+    if (max < Q8_TINY) return 0.0f;
+    return is_used ? max / (float)ATTN_CODE_MAX : NAN;
+}
+
+/* One token of one kv head: its group of 16, and its place there. */
 struct place {
-    const void *k, *v; /* [d][16] and [16][d]; a latent's are both K */
+    const void *k, *v; /* a latent's are both K */
     uint32_t token;
-    size_t v_from, v_step;
 };
 
 static struct place find(const struct query *query, uint32_t pos) {
@@ -33,51 +51,99 @@ static struct place find(const struct query *query, uint32_t pos) {
     uint32_t block = query->row->block_table[pos / kv->block_size], token = pos % kv->block_size;
     size_t at = kv_group_at(kv, block, query->kv_head, token);
     const uint8_t *k = (const uint8_t *)kv->k + at;
-    token %= ATTN_SUB;
-    if (kv->v_dim) return (struct place){k, k, token, token, ATTN_SUB};
-    return (struct place){k, (const uint8_t *)kv->v + at, token, (size_t)token * kv->head_dim, 1};
+    return (struct place){k, kv->v_dim ? k : (const uint8_t *)kv->v + at, token % ATTN_SUB};
+}
+
+static float key_at(const struct weft_kv_layer *kv, const struct place *place, uint32_t d) {
+    return load(place->k, kv_k_at(weft_kv_unit(kv->dtype), place->token, d), kv->dtype);
+}
+
+static float value_at(const struct weft_kv_layer *kv, const struct place *place, uint32_t d) {
+    if (kv->v_dim) return key_at(kv, place, d);
+    size_t at = kv_v_at(weft_kv_unit(kv->dtype), kv->head_dim, place->token, d);
+    return load(place->v, at, kv->dtype);
 }
 
 static float score(const struct query *query, uint32_t pos) {
     const struct weft_attn_args *args = query->args;
     const struct weft_kv_layer *kv = &args->kv;
     struct place place = find(query, pos);
-    float dot = 0.0f;
-    for (uint32_t d = 0; d < kv->head_dim; d++) {
-        dot += query->q[d] * load(place.k, (size_t)d * ATTN_SUB + place.token, kv->dtype);
+    float dot = 0.0f, factor = args->scale;
+    if (query->in_codes) {
+        int32_t whole = 0;
+        for (uint32_t d = 0; d < kv->head_dim; d++) {
+            whole += query->codes[d] * (int32_t)key_at(kv, &place, d);
+        }
+        dot = (float)whole;
+        factor = query->q_scale * args->scale;
+    } else {
+        for (uint32_t d = 0; d < kv->head_dim; d++) {
+            dot += query->q[d] * key_at(kv, &place, d);
+        }
     }
     if (kv->dtype == WEFT_KV_INT8) dot *= kv_scales(place.k, kv->head_dim)[place.token];
-    float value = dot * args->scale;
+    float value = dot * factor;
     return args->soft_cap > 0 ? args->soft_cap * tanh_f32(value / args->soft_cap) : value;
 }
 
-/* out += weight * v of the token at `pos` */
-static void add_value(const struct query *query, uint32_t pos, float weight, float *out) {
+/* What the value of the token at `pos` is multiplied by. */
+static float weight_of(const struct query *query, uint32_t pos, float p) {
     const struct weft_kv_layer *kv = &query->args->kv;
+    if (kv->dtype != WEFT_KV_INT8) return p;
     struct place place = find(query, pos);
-    if (kv->dtype == WEFT_KV_INT8) weight *= kv_scales(place.v, kv->head_dim)[place.token];
+    return p > 0 ? p * kv_scales(place.v, kv->head_dim)[place.token] : 0.0f;
+}
+
+/* out = out * fade + the sum of weights times values of n positions from `pos` on. */
+static void add_values(const struct query *query, uint32_t pos, uint32_t n, const float *weights,
+                       float fade, float *out) {
+    const struct weft_kv_layer *kv = &query->args->kv;
     for (uint32_t d = 0; d < weft_kv_value_dim(kv); d++) {
-        out[d] += weight * load(place.v, place.v_from + d * place.v_step, kv->dtype);
+        out[d] *= fade;
+    }
+    for (uint32_t j = 0; j < n; j++) {
+        struct place place = find(query, pos + j);
+        for (uint32_t d = 0; d < weft_kv_value_dim(kv); d++) {
+            out[d] += weights[j] * value_at(kv, &place, d);
+        }
+    }
+}
+
+/* The same with weights as codes. */
+static void add_values_in_codes(const struct query *query, uint32_t pos, uint32_t n,
+                                const float *weights, float fade, float *out) {
+    const struct weft_kv_layer *kv = &query->args->kv;
+    int32_t codes[ATTN_TILE], sums[WEFT_KV_DIM_MAX] = {0};
+    float scale = to_codes(weights, n, codes);
+    for (uint32_t j = 0; j < n; j++) {
+        struct place place = find(query, pos + j);
+        for (uint32_t d = 0; d < weft_kv_value_dim(kv); d++) {
+            sums[d] += codes[j] * (int32_t)value_at(kv, &place, d);
+        }
+    }
+    for (uint32_t d = 0; d < weft_kv_value_dim(kv); d++) {
+        out[d] = fmaf((float)sums[d], scale, out[d] * fade);
     }
 }
 
 /* One tile: `sum` takes in the positions begin..end, which lie in it. */
 static void fold_tile(const struct query *query, uint32_t begin, uint32_t end,
                       struct span_sum *sum) {
-    float p[ATTN_TILE] = {0}, max = sum->max;
+    float p[ATTN_TILE] = {0}, weights[ATTN_TILE], max = sum->max;
     uint32_t tile = begin / ATTN_TILE * ATTN_TILE;
     for (uint32_t pos = begin; pos < end; pos++) {
         p[pos - tile] = score(query, pos);
         if (p[pos - tile] > max) max = p[pos - tile];
     }
     float fade = exp_f32(sum->max - max); /* 0 for the first tile: the maximum is -inf */
-    for (uint32_t d = 0; d < weft_kv_value_dim(&query->args->kv); d++) {
-        sum->out[d] *= fade;
-    }
     for (uint32_t pos = begin; pos < end; pos++) {
         p[pos - tile] = exp_f32(p[pos - tile] - max);
-        add_value(query, pos, p[pos - tile], sum->out);
+        weights[pos - begin] = weight_of(query, pos, p[pos - tile]);
     }
+    if (query->in_codes)
+        add_values_in_codes(query, begin, end - begin, weights, fade, sum->out);
+    else
+        add_values(query, begin, end - begin, weights, fade, sum->out);
     for (uint32_t width = ATTN_TILE / 2; width > 0; width /= 2) {
         for (uint32_t j = 0; j < width; j++) {
             p[j] += p[j + width];
@@ -96,9 +162,13 @@ static void fold_span(const struct weft_attn_args *args, struct reader reader, u
                       struct span_sum *sum) {
     const struct weft_attn_row *row = &args->rows[reader.row];
     uint32_t head_dim = args->kv.head_dim, high = weft_attn_high(row, args->window);
-    const struct query query = {args, row, reader.kv_head,
-                                args->q + reader.row * args->q_stride +
-                                    (size_t)reader.head * head_dim};
+    struct query query = {.args = args,
+                          .row = row,
+                          .kv_head = reader.kv_head,
+                          .q = args->q + reader.row * args->q_stride +
+                               (size_t)reader.head * head_dim,
+                          .in_codes = args->kv.dtype == WEFT_KV_INT8 && !args->exact};
+    if (query.in_codes) query.q_scale = to_codes(query.q, head_dim, query.codes);
     uint32_t first = span * WEFT_ATTN_SPAN, low = weft_attn_low(row->pos, args->window);
     uint32_t begin = low > first ? low : first,
              end = weft_min_u32(first + WEFT_ATTN_SPAN, high + 1);
@@ -192,4 +262,5 @@ void wefti_kern_fill_attention_scalar(struct weft_kern_table *table) {
     table->attention = attention;
     table->attention_span = attention_span;
     table->attention_join = attention_join;
+    table->attention_peak[WEFT_KV_INT8] = WEFT_PEAK_INT8;
 }

@@ -1,0 +1,573 @@
+/* kernels/attention_avx512 — attention with AVX-512, for the files with and without VNNI and BF16.
+ * Scores: 4 queries x 64 tokens or 8 x 32 are 16 sums; a K vector holds 16 tokens of one step of the
+ * head. Values: 4 queries x 64 elements or 8 x 32 are 16 sums; tokens are broadcast. */
+#ifndef WEFT_KERNELS_ATTENTION_AVX512_H
+#define WEFT_KERNELS_ATTENTION_AVX512_H
+
+#include <immintrin.h>
+
+#include "attention_tile.h"
+
+#ifdef __AVX512BF16__
+#define ATTN_HAS_PAIRS 1
+#else
+#define ATTN_HAS_PAIRS 0
+#endif
+
+enum { VECTORS_MAX = 4 };
+
+/* Sums that live across a loop have the type that the dot product uses inside: between two types of
+ * vectors gcc 12 copies every register in every step. */
+typedef int32_t lanes __attribute__((vector_size(64)));
+
+ALWAYS_INLINE __m512i load_words(const uint8_t *base, size_t word) {
+    return _mm512_loadu_si512(base + word * sizeof(uint32_t));
+}
+
+ALWAYS_INLINE __m512i word_of(const uint32_t *words, size_t at) {
+    return _mm512_set1_epi32((int32_t)words[at]);
+}
+
+ALWAYS_INLINE __m512 float_of(const uint32_t *words, size_t at) {
+    return _mm512_castsi512_ps(word_of(words, at));
+}
+
+ALWAYS_INLINE __m512 load16(const uint8_t *base, size_t at, enum attn_form form) {
+    if (form == FORM_F32) return _mm512_loadu_ps(base + at * 4);
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(base + at * 2)));
+}
+
+/* The same for the elements of `mask`; nothing after them is touched. */
+ALWAYS_INLINE __m512 load_some(const uint8_t *base, size_t at, __mmask16 mask,
+                               enum attn_form form) {
+    if (form == FORM_F32) return _mm512_maskz_loadu_ps(mask, base + at * 4);
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, base + at * 2));
+}
+
+ALWAYS_INLINE __m512 even_of(__m512i pairs) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+}
+
+ALWAYS_INLINE __m512 odd_of(__m512i pairs) {
+    return _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32((int32_t)0xffff0000u)));
+}
+
+static inline void widen_f16(const uint8_t *codes, size_t n, float *out) {
+    for (size_t i = 0; i < n; i += 16) {
+        _mm512_storeu_ps(out + i, load16(codes, i, FORM_F16));
+    }
+}
+
+/* 16 x 16 in four rounds of pairs, each twice as far apart. */
+static inline void transpose16(const float *from, float *to, size_t to_stride) {
+    __m512 a[16], b[16];
+    for (uint32_t i = 0; i < 16; i++) {
+        a[i] = _mm512_load_ps(from + (size_t)i * 16);
+    }
+    for (uint32_t i = 0; i < 16; i += 2) {
+        b[i] = _mm512_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm512_unpackhi_ps(a[i], a[i + 1]);
+    }
+    for (uint32_t i = 0; i < 16; i += 4) {
+        __m512d low0 = _mm512_castps_pd(b[i]), high0 = _mm512_castps_pd(b[i + 1]);
+        __m512d low1 = _mm512_castps_pd(b[i + 2]), high1 = _mm512_castps_pd(b[i + 3]);
+        a[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(low0, low1));
+        a[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low0, low1));
+        a[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high0, high1));
+        a[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high0, high1));
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        b[i] = _mm512_shuffle_f32x4(a[i], a[i + 4], 0x88);
+        b[i + 4] = _mm512_shuffle_f32x4(a[i], a[i + 4], 0xdd);
+        b[i + 8] = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0x88);
+        b[i + 12] = _mm512_shuffle_f32x4(a[i + 8], a[i + 12], 0xdd);
+    }
+    for (uint32_t i = 0; i < 8; i++) {
+        uint32_t half = i / 4 * 4, row = i % 4;
+        _mm512_storeu_ps(to + (half + row) * to_stride,
+                         _mm512_shuffle_f32x4(b[half + row], b[half + row + 8], 0x88));
+        _mm512_storeu_ps(to + (8 + half + row) * to_stride,
+                         _mm512_shuffle_f32x4(b[half + row], b[half + row + 8], 0xdd));
+    }
+}
+
+static inline void transpose(const float *from, uint32_t n, float *to) {
+    uint32_t d = 0;
+    for (; d + 16 <= n; d += 16) {
+        transpose16(from + (size_t)d * 16, to + d, n);
+    }
+    for (; d < n; d++) {
+        for (uint32_t token = 0; token < ATTN_SUB; token++) {
+            to[(size_t)token * n + d] = from[(size_t)d * ATTN_SUB + token];
+        }
+    }
+}
+
+ALWAYS_INLINE float tile_max(const float p[ATTN_TILE]) {
+    __m512 low = _mm512_max_ps(_mm512_load_ps(p), _mm512_load_ps(p + 16));
+    __m512 high = _mm512_max_ps(_mm512_load_ps(p + 32), _mm512_load_ps(p + 48));
+    return _mm512_reduce_max_ps(_mm512_max_ps(low, high));
+}
+
+/* Halves onto each other, down to one. */
+ALWAYS_INLINE float tile_sum(const float p[ATTN_TILE]) {
+    __m512 even = _mm512_add_ps(_mm512_load_ps(p), _mm512_load_ps(p + 32));
+    __m512 odd = _mm512_add_ps(_mm512_load_ps(p + 16), _mm512_load_ps(p + 48));
+    __m512 all = _mm512_add_ps(even, odd);
+    __m256 of8 = _mm256_add_ps(_mm512_castps512_ps256(all), _mm512_extractf32x8_ps(all, 1));
+    __m128 of4 = _mm_add_ps(_mm256_castps256_ps128(of8), _mm256_extractf128_ps(of8, 1));
+    __m128 of2 = _mm_add_ps(of4, _mm_movehl_ps(of4, of4));
+    return _mm_cvtss_f32(_mm_add_ss(of2, _mm_movehdup_ps(of2)));
+}
+
+/* 4 x 4 lanes of 128 bits. */
+ALWAYS_INLINE void transpose_lanes(const __m512i x[4], __m512i out[4]) {
+    __m512i a = _mm512_shuffle_i64x2(x[0], x[1], 0x44), b = _mm512_shuffle_i64x2(x[0], x[1], 0xee);
+    __m512i c = _mm512_shuffle_i64x2(x[2], x[3], 0x44), d = _mm512_shuffle_i64x2(x[2], x[3], 0xee);
+    out[0] = _mm512_shuffle_i64x2(a, c, 0x88);
+    out[1] = _mm512_shuffle_i64x2(a, c, 0xdd);
+    out[2] = _mm512_shuffle_i64x2(b, d, 0x88);
+    out[3] = _mm512_shuffle_i64x2(b, d, 0xdd);
+}
+
+/* Where K has pairs of elements of 16 tokens, V has pairs of tokens: a shuffle within each vector
+ * of two elements makes pairs of tokens, and those of eight vectors change places. */
+static inline void latent_pairs(const uint8_t *k, uint32_t n, uint8_t *v) {
+    _Alignas(64) uint16_t order[32];
+    for (uint32_t i = 0; i < 32; i++) { /* pair i / 4, of elements 0 0 1 1, tokens 0 1 0 1 */
+        order[i] = (uint16_t)((i / 4 * 2 + i % 2) * 2 + i / 2 % 2);
+    }
+    const __m512i by = _mm512_load_si512(order);
+    uint32_t d = 0;
+    for (; d + 16 <= n; d += 16) {
+        __m512i x[8], low[4], high[4], even[4], odd[4];
+        for (uint32_t i = 0; i < 8; i++) {
+            x[i] = _mm512_permutexvar_epi16(by, load_words(k, (size_t)(d / 2 + i) * ATTN_SUB));
+        }
+        for (uint32_t i = 0; i < 4; i++) {
+            low[i] = _mm512_unpacklo_epi64(x[2 * i], x[2 * i + 1]);
+            high[i] = _mm512_unpackhi_epi64(x[2 * i], x[2 * i + 1]);
+        }
+        transpose_lanes(low, even);
+        transpose_lanes(high, odd);
+        for (uint32_t i = 0; i < 4; i++) {
+            _mm512_storeu_si512(v + ((size_t)(2 * i) * n + d) * 4, even[i]);
+            _mm512_storeu_si512(v + ((size_t)(2 * i + 1) * n + d) * 4, odd[i]);
+        }
+    }
+    for (; d < n; d++) {
+        for (uint32_t token = 0; token < ATTN_SUB; token++) {
+            memcpy(v + kv_v_at(2, n, token, d) * 2, k + kv_k_at(2, token, d) * 2, 2);
+        }
+    }
+}
+
+/* The same with fours: 4 x 4 bytes within a lane. */
+static inline void latent_fours(const uint8_t *k, uint32_t n, uint8_t *v) {
+    const __m512i by =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    uint32_t d = 0;
+    for (; d + 16 <= n; d += 16) {
+        __m512i x[4], out[4];
+        for (uint32_t i = 0; i < 4; i++) {
+            x[i] = _mm512_shuffle_epi8(load_words(k, (size_t)(d / 4 + i) * ATTN_SUB), by);
+        }
+        transpose_lanes(x, out);
+        for (uint32_t i = 0; i < 4; i++) {
+            _mm512_storeu_si512(v + ((size_t)i * n + d) * 4, out[i]);
+        }
+    }
+    for (; d < n; d++) {
+        for (uint32_t token = 0; token < ATTN_SUB; token++) {
+            v[kv_v_at(4, n, token, d)] = k[kv_k_at(4, token, d)];
+        }
+    }
+}
+
+#ifdef __AVX512VNNI__
+/* A code is 128 times a digit of -127 to 127 and one of -64 to 63: first all fours of the one, then
+ * all of the other, so that one sum after the other takes the same register. */
+ALWAYS_INLINE uint32_t fours_at(uint32_t part, uint32_t four, uint32_t n_fours) {
+    return part * n_fours + four;
+}
+
+static inline int32_t fours_of(const float *x, uint32_t n, float inverse, uint32_t *words) {
+    const __m512i half = _mm512_set1_epi32(64), digit = _mm512_set1_epi32(127);
+    __m512i sum = _mm512_setzero_si512();
+    uint8_t *high = (uint8_t *)words, *low = high + n;
+    for (uint32_t i = 0; i < n; i += 16) {
+        __m512i code =
+            _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(inverse)));
+        __m512i up = _mm512_add_epi32(code, half);
+        __m512i rest = _mm512_sub_epi32(_mm512_and_si512(up, digit), half);
+        _mm_storeu_si128((void *)(high + i), _mm512_cvtepi32_epi8(_mm512_srai_epi32(up, 7)));
+        _mm_storeu_si128((void *)(low + i), _mm512_cvtepi32_epi8(rest));
+        sum = _mm512_add_epi32(sum, code);
+    }
+    return _mm512_reduce_add_epi32(sum);
+}
+#else
+/* Codes as 16-bit numbers: the even ones of four, which meet even bytes, then the odd ones. */
+ALWAYS_INLINE uint32_t fours_at(uint32_t part, uint32_t four, uint32_t n_fours) {
+    (void)n_fours;
+    return 2 * four + part;
+}
+
+static inline int32_t fours_of(const float *x, uint32_t n, float inverse, uint32_t *words) {
+    const __m256i by = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
+    __m512i sum = _mm512_setzero_si512();
+    for (uint32_t i = 0; i < n; i += 16) {
+        __m512i code =
+            _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(inverse)));
+        __m256i halves = _mm256_shuffle_epi8(_mm512_cvtepi32_epi16(code), by);
+        _mm256_storeu_si256((void *)(words + i / 2), halves);
+        sum = _mm512_add_epi32(sum, code);
+    }
+    return _mm512_reduce_add_epi32(sum);
+}
+
+ALWAYS_INLINE lanes add_halves(lanes sum, __m512i codes, __m512i even, __m512i odd) {
+    __m512i low = _mm512_and_si512(codes, _mm512_set1_epi16(255));
+    sum += (lanes)_mm512_madd_epi16(low, even);
+    return sum + (lanes)_mm512_madd_epi16(_mm512_srli_epi16(codes, 8), odd);
+}
+#endif
+
+/* -------------------------------------------------------------------------------- scores --- */
+
+ALWAYS_INLINE void score_f32(const struct attn_tile *tile, enum attn_form form,
+                             const uint32_t *words, uint32_t n, uint32_t sub, uint32_t subs,
+                             union attn_weights *p) {
+    __m512 sum[QUERY_BATCH][ATTN_SUBS];
+    const uint8_t *k[ATTN_SUBS];
+    for (uint32_t s = 0; s < subs; s++) {
+        k[s] = tile->k[sub + s];
+        for (uint32_t i = 0; i < n; i++) {
+            sum[i][s] = _mm512_setzero_ps();
+        }
+    }
+    const size_t head_dim = tile->head_dim, whole = form == FORM_BF16 ? head_dim / 2 * 2 : head_dim;
+    for (size_t d = 0; d < whole; d += form == FORM_BF16 ? 2 : 1) {
+        __m512 key[2][ATTN_SUBS];
+        for (uint32_t s = 0; s < subs; s++) {
+            if (form == FORM_BF16) {
+                __m512i pairs = load_words(k[s], d / 2 * ATTN_SUB);
+                key[0][s] = even_of(pairs);
+                key[1][s] = odd_of(pairs);
+            } else {
+                key[0][s] = load16(k[s], d * ATTN_SUB, form);
+            }
+        }
+        for (uint32_t half = 0; half < (form == FORM_BF16 ? 2 : 1); half++) {
+            for (uint32_t i = 0; i < n; i++) {
+                __m512 a = float_of(words, (d + half) * QUERY_BATCH + i);
+                for (uint32_t s = 0; s < subs; s++) {
+                    sum[i][s] = _mm512_fmadd_ps(a, key[half][s], sum[i][s]);
+                }
+            }
+        }
+    }
+    if (whole < head_dim) {
+        for (uint32_t s = 0; s < subs; s++) {
+            __m512 key = even_of(load_words(k[s], whole / 2 * ATTN_SUB));
+            for (uint32_t i = 0; i < n; i++) {
+                __m512 a = float_of(words, whole * QUERY_BATCH + i);
+                sum[i][s] = _mm512_fmadd_ps(a, key, sum[i][s]);
+            }
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t s = 0; s < subs; s++) {
+            _mm512_store_ps(&p[i].p[(sub + s) * ATTN_SUB], sum[i][s]);
+        }
+    }
+}
+
+#if ATTN_HAS_PAIRS
+ALWAYS_INLINE lanes dot_pairs(lanes sum, __m512i a, __m512i b) {
+    return (lanes)_mm512_castps_si512(
+        _mm512_dpbf16_ps(_mm512_castsi512_ps((__m512i)sum), (__m512bh)a, (__m512bh)b));
+}
+#endif
+
+/* PAIRS and FOURS: `n_steps` steps of dot products in each of the passes. */
+ALWAYS_INLINE void score_dots(const struct attn_tile *tile, enum attn_form form,
+                              const uint32_t *words, uint32_t n, uint32_t sub, uint32_t subs,
+                              union attn_weights *p) {
+    lanes sum[QUERY_BATCH][ATTN_SUBS];
+    const uint8_t *k[ATTN_SUBS];
+    for (uint32_t s = 0; s < subs; s++) {
+        k[s] = tile->k[sub + s];
+        for (uint32_t i = 0; i < n; i++) {
+            sum[i][s] = (lanes)_mm512_setzero_si512();
+        }
+    }
+    const uint32_t unit = form_unit(form), n_steps = (tile->head_dim + unit - 1) / unit;
+    uint32_t passes = 1;
+#ifdef __AVX512VNNI__
+    if (form == FORM_FOURS) passes = 2;
+#endif
+    for (uint32_t pass = 0; pass < passes; pass++) {
+        for (uint32_t i = 0; i < n && pass > 0; i++) {
+            for (uint32_t s = 0; s < subs; s++) {
+                sum[i][s] <<= 7;
+            }
+        }
+        for (size_t w = 0; w < n_steps; w++) {
+            __m512i key[ATTN_SUBS];
+            for (uint32_t s = 0; s < subs; s++) {
+                key[s] = load_words(k[s], w * ATTN_SUB);
+            }
+            for (uint32_t i = 0; i < n; i++) {
+#if ATTN_HAS_PAIRS
+                if (form == FORM_PAIRS) {
+                    __m512i a = word_of(words, w * QUERY_BATCH + i);
+                    for (uint32_t s = 0; s < subs; s++) {
+                        sum[i][s] = dot_pairs(sum[i][s], key[s], a);
+                    }
+                    continue;
+                }
+#endif
+#ifdef __AVX512VNNI__
+                __m512i a = word_of(words, (pass * n_steps + w) * QUERY_BATCH + i);
+                for (uint32_t s = 0; s < subs; s++) {
+                    sum[i][s] = (lanes)_mm512_dpbusd_epi32((__m512i)sum[i][s], key[s], a);
+                }
+#else
+                __m512i even = word_of(words, 2 * w * QUERY_BATCH + i);
+                __m512i odd = word_of(words, (2 * w + 1) * QUERY_BATCH + i);
+                for (uint32_t s = 0; s < subs; s++) {
+                    sum[i][s] = add_halves(sum[i][s], key[s], even, odd);
+                }
+#endif
+            }
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t s = 0; s < subs; s++) {
+            _mm512_store_si512(&p[i].words[(sub + s) * ATTN_SUB], (__m512i)sum[i][s]);
+        }
+    }
+}
+
+ALWAYS_INLINE void score_some(const struct attn_tile *tile, enum attn_form form,
+                              const uint32_t *words, uint32_t n, uint32_t sub, uint32_t subs,
+                              union attn_weights *p) {
+    if (form == FORM_PAIRS || form == FORM_FOURS)
+        score_dots(tile, form, words, n, sub, subs, p);
+    else
+        score_f32(tile, form, words, n, sub, subs, p);
+}
+
+ALWAYS_INLINE void score_piece(const struct attn_tile *tile, enum attn_form form,
+                               const uint32_t *words, uint32_t n, uint32_t n_subs,
+                               union attn_weights *p) {
+    const uint32_t subs = n == QUERY_BATCH ? ATTN_SUBS / 2 : ATTN_SUBS;
+    uint32_t sub = 0;
+    for (; sub + subs <= n_subs; sub += subs) {
+        score_some(tile, form, words, n, sub, subs, p);
+    }
+    for (; sub < n_subs; sub++) {
+        score_some(tile, form, words, n, sub, 1, p);
+    }
+}
+
+/* -------------------------------------------------------------------------------- values --- */
+
+/* Elements d .. d + 16 * vectors of the head; `mask` is for the last, incomplete vector. */
+struct columns {
+    size_t d;
+    uint32_t vectors;
+    __mmask16 mask;
+};
+
+ALWAYS_INLINE __m512i load_columns(const uint8_t *base, size_t word, const struct columns *c) {
+    if (c->vectors > 1) return load_words(base, word);
+    return _mm512_maskz_loadu_epi32(c->mask, base + word * sizeof(uint32_t));
+}
+
+typedef __m512 value_sums[QUERY_BATCH][VECTORS_MAX];
+
+ALWAYS_INLINE void value_start(const struct attn_query *queries, uint32_t n,
+                               const struct attn_fold *folds, const struct columns *c,
+                               value_sums sum) {
+    for (uint32_t i = 0; i < n; i++) {
+        __m512 fade = _mm512_set1_ps(folds[i].fade);
+        for (uint32_t v = 0; v < c->vectors; v++) {
+            const float *out = queries[i].out + c->d + (size_t)v * 16;
+            sum[i][v] = _mm512_mul_ps(fade, _mm512_maskz_loadu_ps(c->mask, out));
+        }
+    }
+}
+
+ALWAYS_INLINE void value_end(const struct attn_query *queries, uint32_t n, const struct columns *c,
+                             value_sums sum) {
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t v = 0; v < c->vectors; v++) {
+            _mm512_mask_storeu_ps(queries[i].out + c->d + (size_t)v * 16, c->mask, sum[i][v]);
+        }
+    }
+}
+
+/* F32 and F16: token by token. */
+ALWAYS_INLINE void value_tokens(const struct attn_tile *tile, enum attn_form form, uint32_t n,
+                                const union attn_weights *p, uint32_t j0, uint32_t j1,
+                                const struct columns *c, value_sums sum) {
+    for (uint32_t j = j0; j < j1; j++) {
+        const uint8_t *base = tile->v[j / ATTN_SUB];
+        const size_t at = j % ATTN_SUB * (size_t)tile->value_dim + c->d;
+        __m512 value[VECTORS_MAX];
+        for (uint32_t v = 0; v < c->vectors; v++) {
+            value[v] = c->vectors > 1 ? load16(base, at + (size_t)v * 16, form)
+                                      : load_some(base, at, c->mask, form);
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            __m512 weight = _mm512_set1_ps(p[i].p[j]);
+            for (uint32_t v = 0; v < c->vectors; v++) {
+                sum[i][v] = _mm512_fmadd_ps(weight, value[v], sum[i][v]);
+            }
+        }
+    }
+}
+
+enum which { FIRST = 1, SECOND = 2, BOTH = 3 };
+
+/* A pair of tokens, or one of them. */
+ALWAYS_INLINE void value_pair(const struct attn_tile *tile, enum attn_form form, uint32_t n,
+                              const union attn_weights *p, uint32_t pair, enum which which,
+                              const struct columns *c, value_sums sum) {
+    const uint8_t *base = tile->v[pair / (ATTN_SUB / 2)];
+    const size_t at = pair % (ATTN_SUB / 2) * (size_t)tile->value_dim + c->d;
+    __m512i value[VECTORS_MAX];
+    for (uint32_t v = 0; v < c->vectors; v++) {
+        value[v] = load_columns(base, at + (size_t)v * 16, c);
+    }
+#if ATTN_HAS_PAIRS
+    if (form == FORM_PAIRS) {
+        const __m512i seen = _mm512_set1_epi32(which == FIRST ? 0xffff : (int32_t)0xffff0000u);
+        for (uint32_t v = 0; v < c->vectors && which != BOTH; v++) {
+            value[v] = _mm512_and_si512(value[v], seen);
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            __m512i weight = word_of(p[i].words, pair);
+            for (uint32_t v = 0; v < c->vectors; v++) {
+                sum[i][v] = _mm512_dpbf16_ps(sum[i][v], (__m512bh)value[v], (__m512bh)weight);
+            }
+        }
+        return;
+    }
+#endif
+    (void)form;
+    for (uint32_t half = 0; half < 2; half++) {
+        if (!(which & (half ? SECOND : FIRST))) continue;
+        for (uint32_t i = 0; i < n; i++) {
+            __m512 weight = _mm512_set1_ps(p[i].p[2 * pair + half]);
+            for (uint32_t v = 0; v < c->vectors; v++) {
+                __m512 x = half ? odd_of(value[v]) : even_of(value[v]);
+                sum[i][v] = _mm512_fmadd_ps(weight, x, sum[i][v]);
+            }
+        }
+    }
+}
+
+ALWAYS_INLINE void value_pairs(const struct attn_tile *tile, enum attn_form form, uint32_t n,
+                               const union attn_weights *p, uint32_t j0, uint32_t j1,
+                               const struct columns *c, value_sums sum) {
+    uint32_t pair = j0 / 2;
+    if (j0 % 2) value_pair(tile, form, n, p, pair++, SECOND, c, sum);
+    for (; pair < j1 / 2; pair++) {
+        value_pair(tile, form, n, p, pair, BOTH, c, sum);
+    }
+    if (j1 % 2 && j1 > j0) value_pair(tile, form, n, p, pair, FIRST, c, sum);
+}
+
+ALWAYS_INLINE void value_fours(const struct attn_tile *tile, uint32_t n,
+                               const union attn_weights *p, const struct attn_fold *folds,
+                               uint32_t j0, uint32_t j1, const struct columns *c, value_sums sum) {
+    lanes dot[QUERY_BATCH][VECTORS_MAX];
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t v = 0; v < c->vectors; v++) {
+            dot[i][v] = (lanes)_mm512_setzero_si512();
+        }
+    }
+#ifdef __AVX512VNNI__
+    const uint32_t passes = 2;
+#else
+    const uint32_t passes = 1;
+#endif
+    for (uint32_t pass = 0; pass < passes; pass++) {
+        for (uint32_t i = 0; i < n && pass > 0; i++) {
+            for (uint32_t v = 0; v < c->vectors; v++) {
+                dot[i][v] <<= 7;
+            }
+        }
+        for (uint32_t four = j0 / 4; four < (j1 + 3) / 4; four++) {
+            const uint8_t *base = tile->v[four / 4];
+            const size_t at = four % 4 * (size_t)tile->value_dim + c->d;
+            __m512i value[VECTORS_MAX];
+            for (uint32_t v = 0; v < c->vectors; v++) {
+                value[v] = load_columns(base, at + (size_t)v * 16, c);
+            }
+            for (uint32_t i = 0; i < n; i++) {
+                __m512i weight = word_of(p[i].words, fours_at(pass, four, ATTN_TILE / 4));
+                for (uint32_t v = 0; v < c->vectors; v++) {
+#ifdef __AVX512VNNI__
+                    dot[i][v] = (lanes)_mm512_dpbusd_epi32((__m512i)dot[i][v], value[v], weight);
+#else
+                    __m512i odd = word_of(p[i].words, fours_at(1, four, ATTN_TILE / 4));
+                    dot[i][v] = add_halves(dot[i][v], value[v], weight, odd);
+#endif
+                }
+            }
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const __m512i offset = _mm512_set1_epi32(folds[i].offset);
+        const __m512 scale = _mm512_set1_ps(folds[i].scale);
+        for (uint32_t v = 0; v < c->vectors; v++) {
+            __m512 whole = _mm512_cvtepi32_ps(_mm512_add_epi32((__m512i)dot[i][v], offset));
+            sum[i][v] = _mm512_fmadd_ps(whole, scale, sum[i][v]);
+        }
+    }
+}
+
+ALWAYS_INLINE void value_columns(const struct attn_tile *tile, enum attn_form form,
+                                 const struct attn_query *queries, uint32_t n,
+                                 const union attn_weights *p, const struct attn_fold *folds,
+                                 uint32_t j0, uint32_t j1, struct columns c) {
+    value_sums sum;
+    value_start(queries, n, folds, &c, sum);
+    if (form == FORM_FOURS)
+        value_fours(tile, n, p, folds, j0, j1, &c, sum);
+    else if (form == FORM_PAIRS || form == FORM_BF16)
+        value_pairs(tile, form, n, p, j0, j1, &c, sum);
+    else
+        value_tokens(tile, form, n, p, j0, j1, &c, sum);
+    value_end(queries, n, &c, sum);
+}
+
+ALWAYS_INLINE void value_piece(const struct attn_tile *tile, enum attn_form form,
+                               const struct attn_query *queries, uint32_t n,
+                               const union attn_weights *p, const struct attn_fold *folds,
+                               uint32_t j0, uint32_t j1) {
+    const uint32_t vectors = n == QUERY_BATCH ? 2 : VECTORS_MAX, value_dim = tile->value_dim;
+    uint32_t d = 0;
+    for (; d + vectors * 16 <= value_dim; d += vectors * 16) {
+        value_columns(tile, form, queries, n, p, folds, j0, j1,
+                      (struct columns){d, vectors, 0xffff});
+    }
+    if (vectors > 2 && d + 32 <= value_dim) { /* side by side: a single one waits for each sum */
+        value_columns(tile, form, queries, n, p, folds, j0, j1, (struct columns){d, 2, 0xffff});
+        d += 32;
+    }
+    for (; d < value_dim; d += 16) {
+        uint32_t left = value_dim - d;
+        __mmask16 mask = (__mmask16)(left >= 16 ? 0xffffu : (1u << left) - 1u);
+        value_columns(tile, form, queries, n, p, folds, j0, j1, (struct columns){d, 1, mask});
+    }
+}
+
+#include "attention_body.h"
+
+#endif
