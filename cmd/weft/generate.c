@@ -120,7 +120,7 @@ weft_err weft_generate(weft_eng *eng, const struct weft_generate_request *reques
     struct run run;
     memset(times_out, 0, sizeof *times_out);
     WEFT_ASSERT(n_seqs >= 1 && n_prompt >= 1);
-    WEFT_ASSERT(request->n_cached < n_prompt && (n_seqs == 1 || request->n_cached == 0));
+    WEFT_ASSERT(request->n_cached < n_prompt);
     weft_err err = run_init(&run, eng, request, why);
     if (err) goto cleanup;
     WEFT_ASSERT(run.starts && run.grants && run.n_left && run.finished);

@@ -20,7 +20,7 @@ struct weft_generate_request {
     const uint32_t *prompt; /* [n_prompt], at least one token */
     uint32_t n_prompt;
     /* Leading tokens that are in the KV cache already, at most n_prompt - 1: those with which the run
-     * before began. For one sequence alone. */
+     * before began, of one sequence alone; or of any, after weft_eng_fill_cache. */
     uint32_t n_cached;
     uint32_t
         n_seqs; /* copies of the prompt: 1..max_seqs of the engine; i is the generator's choice i */

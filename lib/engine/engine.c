@@ -379,6 +379,10 @@ void weft_eng_lower(weft_eng *eng, const struct weft_eng_info *room) {
     wefti_slots_lower(&eng->slots, info);
 }
 
+weft_err weft_eng_fill_cache(weft_eng *eng, uint64_t n_blocks) {
+    return wefti_kv_cache_fill(&eng->kv, eng->kern, n_blocks);
+}
+
 uint32_t weft_eng_n_spill_blocks(const weft_eng *eng) {
     return wefti_spill_n_slots(&eng->spill);
 }

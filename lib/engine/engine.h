@@ -226,6 +226,11 @@ WEFT_MUST_CHECK weft_err weft_eng_check_predicts(const weft_eng *eng, struct wef
  * less; kv_bytes becomes what so many blocks take. Memory stays as it is. */
 void weft_eng_lower(weft_eng *eng, const struct weft_eng_info *room);
 
+/* For benchmarks: puts keys and values of no meaning into the first `n_blocks` blocks (of each kind, or
+ * as many as there are), so that sequences may begin with any number of cached tokens. Between steps.
+ * NOMEM. */
+WEFT_MUST_CHECK weft_err weft_eng_fill_cache(weft_eng *eng, uint64_t n_blocks);
+
 /* Drops all sequences and starts over at (epoch, step 0). A plan of a higher epoch does so too. */
 void weft_eng_reset(weft_eng *eng, uint64_t epoch);
 

@@ -94,6 +94,18 @@ static weft_err make_tokens(struct bench *b) {
     return WEFT_OK;
 }
 
+/* As many blocks as the largest batch has. */
+static weft_err fill_cache(struct bench *b) {
+    const struct weft_eng_info *info = weft_eng_info(b->eng);
+    uint64_t each = (uint64_t)b->config.bench_context / info->block_size +
+                    b->config.bench_gen / info->block_size + 2;
+    uint32_t most = 1;
+    for (uint32_t i = 0; i < b->n_batches; i++) {
+        if (b->batches[i].n > most) most = b->batches[i].n;
+    }
+    return weft_eng_fill_cache(b->eng, each * most);
+}
+
 static weft_err open_all(struct bench *b, struct weft_errmsg *why) {
     struct weft_eng_options options;
     struct weft_loading loading = {0};
@@ -118,6 +130,7 @@ static weft_err open_all(struct bench *b, struct weft_errmsg *why) {
                             "length of %u",
                             b->config.bench_context, b->config.bench_gen, info->max_model_len);
     err = make_tokens(b);
+    if (!err) err = fill_cache(b);
     if (!err) err = weft_machine_new(table, info->n_threads, &b->machine, why);
     return err;
 }
@@ -171,9 +184,11 @@ static weft_err generate(struct bench *b, uint32_t n_prompt, uint32_t n_seqs, ui
     weft_sampling_init(&sampling);
     sampling.max_tokens = n_gen + 1; /* the first comes out of the prompt's step */
     weft_eng_profile_reset(b->eng);
+    /* What is there before they decode was filled in: computing it would take most of the time. */
     struct weft_generate_request request = {.sampling = &sampling,
                                             .prompt = b->tokens,
                                             .n_prompt = n_prompt,
+                                            .n_cached = n_gen > 0 ? n_prompt - 1 : 0,
                                             .n_seqs = n_seqs,
                                             .on_token = on_token,
                                             .ctx = &watch};

@@ -15,6 +15,7 @@
 #include "base/cpu.h"
 #include "base/limits.h"
 #include "base/minmax.h"
+#include "base/rand.h"
 #include "runtime/memory.h"
 
 enum {
@@ -255,6 +256,32 @@ void wefti_kv_cache_close(struct wefti_kv_cache *cache) {
     wefti_memory_unmap(cache->map, cache->map_bytes);
     free(cache->layers);
     *cache = (struct wefti_kv_cache){0};
+}
+
+weft_err wefti_kv_cache_fill(const struct wefti_kv_cache *cache, const struct weft_kern_table *kern,
+                             uint64_t n_blocks) {
+    const uint32_t block = 0;
+    const size_t n = (size_t)cache->layers[0].n_kv_heads * cache->layers[0].head_dim;
+    uint64_t seed = 1;
+    float *row = malloc(n * sizeof *row);
+    if (!row) return WEFT_E_NOMEM;
+    for (uint32_t i = 0; i < cache->n_layers; i++) {
+        const struct weft_kv_layer *layer = &cache->layers[i];
+        for (uint32_t pos = 0; pos < layer->block_size; pos++) {
+            for (size_t at = 0; at < n; at++)
+                row[at] = (float)(weft_rand_unit(&seed) * 2.0 - 1.0);
+            kern->kv_write(layer, &block, pos, row, layer->v_dim ? NULL : row);
+        }
+    }
+    free(row);
+    for (uint32_t kind = 0; kind < WEFT_KV_KINDS; kind++) {
+        const uint8_t *first = wefti_kv_cache_block(cache, (enum weft_kv_kind)kind, 0);
+        bool is_there = cache->block_bytes[kind] > 0;
+        for (uint32_t b = 1; b < cache->n_blocks[kind] && b < n_blocks && is_there; b++)
+            memcpy(wefti_kv_cache_block(cache, (enum weft_kv_kind)kind, b), first,
+                   cache->block_bytes[kind]);
+    }
+    return WEFT_OK;
 }
 
 void wefti_kv_cache_copy(const struct wefti_kv_cache *cache, uint32_t layer,

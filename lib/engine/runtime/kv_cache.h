@@ -73,6 +73,11 @@ WEFT_MUST_CHECK weft_err wefti_kv_cache_open_beside(struct wefti_kv_cache *cache
                                                     struct weft_errmsg *why);
 void wefti_kv_cache_close(struct wefti_kv_cache *cache); /* accepts zeroed ones */
 
+/* Puts numbers between -1 and 1 into the first `n_blocks` blocks of each kind, or as many as there
+ * are. NOMEM. */
+WEFT_MUST_CHECK weft_err wefti_kv_cache_fill(const struct wefti_kv_cache *cache,
+                                             const struct weft_kern_table *kern, uint64_t n_blocks);
+
 /* Copies blocks within one layer, those of its kind, in the order of the list. */
 void wefti_kv_cache_copy(const struct wefti_kv_cache *cache, uint32_t layer,
                          const struct weft_step_copy *copies, uint32_t n_copies);
