@@ -21,7 +21,7 @@ enum attn_form {
     FORM_F16,   /* in f32, widened where they are loaded */
     FORM_BF16,  /* the same */
     FORM_PAIRS, /* bf16 by dot products of pairs with bf16 */
-    FORM_FOURS, /* int8 by dot products of fours with 15-bit codes in two parts */
+    FORM_FOURS, /* int8, four by four, by dot products of 16 bits with codes of 15 */
     FORM_COUNT
 };
 
@@ -33,6 +33,9 @@ static inline uint32_t form_unit(enum attn_form form) {
 struct attn_tile {
     const uint8_t *k[ATTN_SUBS]; /* groups of 16 tokens, as kernels.h has them */
     const uint8_t *v[ATTN_SUBS];
+    /* What is read after k, and after v, laid out alike: fetched line by line with them, since in
+     * one go it would wait for a buffer per line. The same groups again: nothing is. */
+    const uint8_t *after_k[ATTN_SUBS], *after_v[ATTN_SUBS];
     enum attn_form form;
     uint32_t head_dim, value_dim;
 };
@@ -44,14 +47,13 @@ struct attn_query {
     uint32_t begin, end; /* what it sees of the current tile */
     float max, total;    /* of the current span */
     float factor;        /* of its dots: they are scores then */
-    int32_t offset;      /* FOURS: what is added to dots, as codes of keys stand 128 too high */
     struct span_sum joined;
 };
 
 /* The numbers that keys meet, of QUERY_BATCH queries: word w of query i is words[w][i].
  *   F32, F16, BF16  element w of q
  *   PAIRS           elements 2w, 2w + 1 as bf16, the first one in the low half
- *   FOURS           part p of elements 4w.. is word fours_at(p, w, number of fours)
+ *   FOURS           codes of elements 4w' and 4w' + 2 where w = 2w', of the other two where w = 2w' + 1
  * Words of elements after the last are zero. */
 typedef uint32_t attn_words[QUERY_BATCH];
 
@@ -60,17 +62,29 @@ static inline uint32_t words_of(enum attn_form form, uint32_t head_dim) {
     return form == FORM_FOURS ? (head_dim + 3) / 4 * 2 : head_dim;
 }
 
-/* What one tile's values meet, of a query: f32 weights of its tokens; PAIRS: 32 words; FOURS: 2 x
- * 16 words. */
+/* What one tile's values meet, of a query: f32 weights of its tokens; PAIRS: 32 words; FOURS: 32
+ * words, where the ISA has them (weight_at). */
 union attn_weights {
     _Alignas(64) float p[ATTN_TILE];
     uint32_t words[ATTN_TILE];
 };
 
-/* FOURS: out = out * fade + (dots + offset) * scale. */
+/* out = out * fade + sum of weights times values; FOURS: of codes, times scale. */
 struct attn_fold {
     float fade, scale;
-    int32_t offset;
 };
+
+/* What numbers of up to max are divided by to be codes of 15 bits; see FORM_FOURS. NaN if one of
+ * them is not finite. */
+static inline float code_scale(uint32_t max_bits) {
+    float max = f32_from_bits(max_bits);
+    if (max < Q8_TINY) return 0.0f;
+    return max_bits < 0x7f800000u ? max / (float)ATTN_CODE_MAX : NAN;
+}
+
+static inline float code_inverse(uint32_t max_bits) {
+    float max = f32_from_bits(max_bits);
+    return max >= Q8_TINY && max_bits < 0x7f800000u ? (float)ATTN_CODE_MAX / max : 0.0f;
+}
 
 #endif

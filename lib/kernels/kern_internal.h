@@ -169,7 +169,7 @@ static inline const float *kv_scales(const void *group, uint32_t head_dim) {
 }
 
 /* Queries and weights that meet int8 are codes of up to this much, and numbers below Q8_TINY none. */
-#define ATTN_CODE_MAX 16256
+#define ATTN_CODE_MAX 16383 /* times 127, 1024 times, is below 2^31 */
 
 static inline void check_kv_layer(const struct weft_kv_layer *kv) {
     WEFT_ASSERT(kv->block_size > 0 && kv->block_size % ATTN_SUB == 0);

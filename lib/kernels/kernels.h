@@ -216,8 +216,8 @@ enum weft_kv_dtype { WEFT_KV_F32, WEFT_KV_BF16, WEFT_KV_F16, WEFT_KV_INT8, WEFT_
  *      a token are the first v_dim elements of its K
  *   where u elements (of K: of a token; of V: of u tokens) are what a dot product of the CPU sums
  *   up: 2 of bf16, 4 of int8, else 1. The last u of K are padded with zeros.
- *   int8: codes + 128 as uint8, and after them [16] f32, the scale of each token's head: max|x| /
- *   127 of its row, codes rounded to nearest even; a row with an infinity or NaN has the scale NaN.
+ *   int8: after the codes [16] f32, the scale of each token's head: max|x| / 127 of its row, codes
+ *   rounded to nearest even; a row with an infinity or NaN has the scale NaN.
  * K and V are read only after rounding to the cache type, the current token's too. */
 struct weft_kv_layer {
     void *k, *v; /* planes: block b is at b * stride_bytes; 16-byte aligned; v NULL: latent */
@@ -395,7 +395,7 @@ struct weft_kern_table {
      * codes). A row's result depends on its position and its history only.
      *
      * Unless `exact`, int8 is met by integers, so that sums of products are exact: a query's
-     * head becomes 15-bit codes, scale max|q| / 16256, and so do the exponentials times scales of
+     * head becomes 15-bit codes, scale max|q| / 16383, and so do the exponentials times scales of
      * each tile; the sum of a tile's values, times its scale, is added by one fused
      * multiply-add. bf16 is met by dot products of pairs where the CPU has fast ones, queries and
      * exponentials rounded to bf16, else by f32 as they are.
@@ -414,7 +414,7 @@ struct weft_kern_table {
                            uint32_t row_end, const struct weft_attn_parts *parts);
 
     /* The arithmetic that attention runs in, unless it is exact (f32): of int8 there are two
-     * operations for each, as codes of 15 bits have two parts. */
+     * operations for each, as the other factor has 15 bits. */
     enum weft_kern_peak attention_peak[WEFT_KV_DTYPE_COUNT];
 
     /* maxima[c] = the largest of chunk c, elements c * WEFT_CHUNK to the next; -inf where there is

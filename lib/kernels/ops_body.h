@@ -516,17 +516,6 @@ static void act_convert(enum weft_gemm_kind kind, const float *src, size_t src_s
         (out)[kv_v_at((unit), (n), (token), d_)] = (values)[d_];                                   \
     }
 
-/* Codes as the cache has them, the last four padded with zeros, and their scale. */
-static inline void quantise_head(const float *x, uint32_t n, uint8_t *codes, float *scale) {
-    int8_t plain[WEFT_KV_DIM_MAX + 3];
-    int32_t offset;
-    quantise_block(x, n, plain, scale, &offset);
-    memset(plain + n, 0, 3);
-    for (uint32_t d = 0; d < n + 3; d++) {
-        codes[d] = (uint8_t)(plain[d] + 128);
-    }
-}
-
 /* One kv head of a token: place `token` in the groups that begin at `k_group` and `v_group`, which
  * is NULL for a latent. */
 static inline void write_head(const struct weft_kv_layer *kv, uint8_t *k_group, uint8_t *v_group,
@@ -537,14 +526,16 @@ static inline void write_head(const struct weft_kv_layer *kv, uint8_t *k_group, 
         SPREAD_K((float *)(void *)k_group, k, head_dim, 1, token)
         if (v_group) SPREAD_V((float *)(void *)v_group, v, head_dim, 1, token)
     } else if (kv->dtype == WEFT_KV_INT8) {
-        uint8_t codes[WEFT_KV_DIM_MAX + 3];
+        int8_t codes[WEFT_KV_DIM_MAX + 3];
+        int32_t offset;
         float *scales = (float *)(void *)(k_group + (size_t)fours * ATTN_SUB);
-        quantise_head(k, head_dim, codes, scales + token);
-        SPREAD_K(k_group, codes, fours, 4, token)
+        quantise_block(k, head_dim, codes, scales + token, &offset);
+        memset(codes + head_dim, 0, 3);
+        SPREAD_K((int8_t *)k_group, codes, fours, 4, token)
         if (!v_group) return;
         scales = (float *)(void *)(v_group + (size_t)fours * ATTN_SUB);
-        quantise_head(v, head_dim, codes, scales + token);
-        SPREAD_V(v_group, codes, head_dim, 4, token)
+        quantise_block(v, head_dim, codes, scales + token, &offset);
+        SPREAD_V((int8_t *)v_group, codes, head_dim, 4, token)
     } else {
         uint16_t half[WEFT_KV_DIM_MAX + 1], *out = (uint16_t *)(void *)k_group;
         const bool is_f16 = kv->dtype == WEFT_KV_F16;

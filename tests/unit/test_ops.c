@@ -34,6 +34,21 @@ static void the_exponential_is_within_2_ulp(void **state) {
     assert_true(isinf(exp_f32(INFINITY)) && isinf(exp_f32(88.73f)) && isnan(exp_f32(NAN)));
 }
 
+static void so_is_the_fused_one_below_zero(void **state) {
+    double worst = 0;
+    (void)state;
+    for (uint32_t i = 0; i < 1000000; i++) {
+        float x = (float)(-87.336 * i / 1000000 - weft_rand_unit(&seed) * 1e-4);
+        if (x < EXP_LOW) continue;
+        worst = fmax(worst, ulps(exp_falling(x), exp((double)x)));
+    }
+    print_message("worst: %.3f ulp\n", worst);
+    assert_true(worst <= 2.0);
+    assert_true(same_bits(exp_falling(0.0f), 1.0f) && same_bits(exp_falling(-0.0f), 1.0f));
+    assert_true(same_bits(exp_falling(-INFINITY), 0.0f) && same_bits(exp_falling(-87.34f), 0.0f));
+    assert_true(exp_falling(-87.3365f) >= FLT_MIN && isnan(exp_falling(NAN)));
+}
+
 enum { CHUNKS = 400 / WEFT_CHUNK + 1 };
 
 static void exp_parts_are_exponentials_and_their_sums(void **state) {
@@ -493,7 +508,7 @@ static void the_cache_holds_rounded_values_in_its_layout(void **state) {
                 const uint8_t *slots[2] = {k_plane + at + k_at * size, v_plane + at + v_at * size};
                 for (uint32_t i = 0; i < 2; i++) {
                     if (dtype == WEFT_KV_INT8) {
-                        double value = (double)scales[i] * (*slots[i] - 128);
+                        double value = (double)scales[i] * (int8_t)*slots[i];
                         double step = (double)scales[i] * 0.50001 + 0x1p-100;
                         assert_true(fabs(value - (double)xs[i]) <= step);
                         continue;
@@ -520,6 +535,7 @@ static void the_cache_holds_rounded_values_in_its_layout(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_exponential_is_within_2_ulp),
+        cmocka_unit_test(so_is_the_fused_one_below_zero),
         cmocka_unit_test(exp_parts_are_exponentials_and_their_sums),
         cmocka_unit_test(chunk_maxima_leave_nan_out),
         cmocka_unit_test(sums_of_nothing_or_nan_are_nan),

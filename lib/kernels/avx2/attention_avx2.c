@@ -112,33 +112,56 @@ static inline void latent_fours(const uint8_t *k, uint32_t n, uint8_t *v) {
     }
 }
 
-/* Codes as 16-bit numbers: the even ones of four, which meet even bytes, then the odd ones. */
-ALWAYS_INLINE uint32_t fours_at(uint32_t part, uint32_t four, uint32_t n_fours) {
-    (void)n_fours;
-    return 2 * four + part;
-}
-
-static inline int32_t fours_of(const float *x, uint32_t n, float inverse, uint32_t *words) {
+/* Codes of 16 numbers as words: of each four the first and third, then the others. A lane has a four
+ * of `a`, and one of `b`. */
+ALWAYS_INLINE __m256i halves_of(__m256 a, __m256 b, __m256 inverse) {
     const __m256i by = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(0, 1, 8, 9, 4, 5, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1));
-    __m256i sums = _mm256_setzero_si256();
-    for (uint32_t i = 0; i < n; i += LANES8) {
-        __m256i code =
-            _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(inverse)));
-        __m256i halves = _mm256_shuffle_epi8(code, by);
-        _mm_storel_epi64((void *)(words + i / 2), _mm256_castsi256_si128(halves));
-        _mm_storel_epi64((void *)(words + i / 2 + 2), _mm256_extracti128_si256(halves, 1));
-        sums = _mm256_add_epi32(sums, code);
-    }
-    int32_t each[LANES8], sum = 0;
-    _mm256_storeu_si256((void *)each, sums);
-    for (uint32_t i = 0; i < LANES8; i++) {
-        sum += each[i];
-    }
-    return sum;
+        _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
+    __m256i codes = _mm256_packs_epi32(_mm256_cvtps_epi32(_mm256_mul_ps(a, inverse)),
+                                       _mm256_cvtps_epi32(_mm256_mul_ps(b, inverse)));
+    return _mm256_shuffle_epi8(codes, by);
 }
 
-/* Fours of codes and of unsigned bytes: even and odd ones. */
+static inline void fours_of(const float *x, uint32_t n, float inverse, uint32_t *words) {
+    for (uint32_t i = 0; i < n; i += 2 * LANES8) {
+        __m256i halves = halves_of(_mm256_loadu_ps(x + i), _mm256_loadu_ps(x + i + LANES8),
+                                   _mm256_set1_ps(inverse));
+        _mm256_storeu_si256((void *)(words + i / 2), _mm256_permute4x64_epi64(halves, 0xd8));
+    }
+}
+
+/* Where halves_of leaves the words of a four of tokens. */
+ALWAYS_INLINE uint32_t weight_at(uint32_t part, uint32_t four) {
+    return four / 4 * 8 + four % 2 * 4 + four / 2 % 2 * 2 + part;
+}
+
+ALWAYS_INLINE float code_weights(const float *p, const float *scales, uint32_t *words) {
+    enum { VECTORS = ATTN_TILE / LANES8 };
+    const __m256 zero = _mm256_setzero_ps();
+    __m256 w[VECTORS];
+    uint32_t bits[LANES8], max_bits = 0;
+    __m256i most = _mm256_setzero_si256();
+    for (uint32_t i = 0; i < VECTORS; i++) {
+        __m256 x = _mm256_load_ps(p + (size_t)i * LANES8);
+        __m256 scaled = _mm256_mul_ps(x, _mm256_load_ps(scales + (size_t)i * LANES8));
+        w[i] = _mm256_and_ps(scaled, _mm256_cmp_ps(x, zero, _CMP_GT_OQ));
+        __m256i magnitude =
+            _mm256_and_si256(_mm256_castps_si256(w[i]), _mm256_set1_epi32(0x7fffffff));
+        most = _mm256_max_epu32(most, magnitude);
+    }
+    _mm256_storeu_si256((void *)bits, most);
+    for (uint32_t i = 0; i < LANES8; i++) {
+        max_bits = bits[i] > max_bits ? bits[i] : max_bits;
+    }
+    const __m256 inverse = _mm256_set1_ps(code_inverse(max_bits));
+    for (uint32_t i = 0; i < VECTORS; i += 2) {
+        _mm256_store_si256((void *)(words + (size_t)i * LANES8 / 2),
+                           halves_of(w[i], w[i + 1], inverse));
+    }
+    return code_scale(max_bits);
+}
+
+/* Fours of codes and of bytes, as 16-bit numbers: even and odd ones. */
 ALWAYS_INLINE __m256i add_fours(__m256i sum, __m256i even_bytes, __m256i odd_bytes, __m256i even,
                                 __m256i odd) {
     sum = _mm256_add_epi32(sum, _mm256_madd_epi16(even_bytes, even));
@@ -146,11 +169,11 @@ ALWAYS_INLINE __m256i add_fours(__m256i sum, __m256i even_bytes, __m256i odd_byt
 }
 
 ALWAYS_INLINE __m256i even_bytes_of(__m256i fours) {
-    return _mm256_and_si256(fours, _mm256_set1_epi16(255));
+    return _mm256_srai_epi16(_mm256_slli_epi16(fours, 8), 8);
 }
 
 ALWAYS_INLINE __m256i odd_bytes_of(__m256i fours) {
-    return _mm256_srli_epi16(fours, 8);
+    return _mm256_srai_epi16(fours, 8);
 }
 
 /* -------------------------------------------------------------------------------- scores --- */
@@ -170,8 +193,9 @@ ALWAYS_INLINE void score_f32(const struct attn_tile *tile, enum attn_form form,
     const size_t whole = head_dim / step * step;
     for (size_t d = 0; d < whole; d += step) {
         for (uint32_t v = 0; v < subs * 2; v++) {
-            const uint8_t *k = tile->k[sub + v / 2];
+            const uint8_t *k = tile->k[sub + v / 2], *next = tile->after_k[sub + v / 2];
             const size_t at = d / step * ATTN_SUB + (size_t)v % 2 * LANES8;
+            if (v % 2 == 0) __builtin_prefetch(next + at * (form == FORM_F16 ? 2 : 4));
             __m256 key, odd;
             if (form == FORM_BF16) {
                 __m256i pairs = load_words(k, at);
@@ -318,9 +342,11 @@ ALWAYS_INLINE void value_tokens(const struct attn_tile *tile, enum attn_form for
                                 const union attn_weights *p, uint32_t j0, uint32_t j1,
                                 const struct columns *c, value_sums sum) {
     for (uint32_t j = j0; j < j1; j++) {
-        const uint8_t *base = tile->v[j / ATTN_SUB];
+        const uint8_t *base = tile->v[j / ATTN_SUB], *next = tile->after_v[j / ATTN_SUB];
         const size_t at = j % ATTN_SUB * (size_t)tile->value_dim + c->d;
         for (uint32_t v = 0; v < c->vectors; v++) {
+            if (v % 2 == 0)
+                __builtin_prefetch(next + (at + (size_t)v * LANES8) * (form == FORM_F16 ? 2 : 4));
             __m256 value = load_elements(base, at + (size_t)v * LANES8, form, c);
             for (uint32_t i = 0; i < n; i++) {
                 sum[i][v] = _mm256_fmadd_ps(_mm256_broadcast_ss(&p[i].p[j]), value, sum[i][v]);
@@ -334,8 +360,10 @@ ALWAYS_INLINE void value_pair(const struct attn_tile *tile, uint32_t n, const un
                               uint32_t pair, bool has_first, bool has_second,
                               const struct columns *c, value_sums sum) {
     const uint8_t *base = tile->v[pair / (ATTN_SUB / 2)];
+    const uint8_t *next = tile->after_v[pair / (ATTN_SUB / 2)];
     const size_t at = pair % (ATTN_SUB / 2) * (size_t)tile->value_dim + c->d;
     for (uint32_t v = 0; v < c->vectors; v++) {
+        if (v % 2 == 0) __builtin_prefetch(next + (at + (size_t)v * LANES8) * sizeof(uint32_t));
         __m256i value = load_columns(base, at + (size_t)v * LANES8, c);
         __m256 first = even_of(value), second = odd_of(value);
         for (uint32_t i = 0; i < n && has_first; i++) {
@@ -366,18 +394,19 @@ ALWAYS_INLINE void value_fours(const struct attn_tile *tile, uint32_t n,
     __m256i dot[PIECE][SUMS];
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t v = 0; v < c->vectors; v++) {
-            dot[i][v] = _mm256_set1_epi32(folds[i].offset);
+            dot[i][v] = _mm256_setzero_si256();
         }
     }
     for (uint32_t four = j0 / 4; four < (j1 + 3) / 4; four++) {
-        const uint8_t *base = tile->v[four / 4];
+        const uint8_t *base = tile->v[four / 4], *next = tile->after_v[four / 4];
         const size_t at = four % 4 * (size_t)tile->value_dim + c->d;
         for (uint32_t v = 0; v < c->vectors; v++) {
+            if (v % 2 == 0) __builtin_prefetch(next + (at + (size_t)v * LANES8) * sizeof(uint32_t));
             __m256i value = load_columns(base, at + (size_t)v * LANES8, c);
             __m256i low = even_bytes_of(value), high = odd_bytes_of(value);
             for (uint32_t i = 0; i < n; i++) {
-                dot[i][v] = add_fours(dot[i][v], low, high, word_of(p[i].words, 2 * four),
-                                      word_of(p[i].words, 2 * four + 1));
+                dot[i][v] = add_fours(dot[i][v], low, high, word_of(p[i].words, weight_at(0, four)),
+                                      word_of(p[i].words, weight_at(1, four)));
             }
         }
     }

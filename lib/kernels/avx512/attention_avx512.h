@@ -184,55 +184,63 @@ static inline void latent_fours(const uint8_t *k, uint32_t n, uint8_t *v) {
     }
 }
 
+/* Codes of 32 numbers as words: of each four the first and third, then the others. A lane has a four
+ * of `a`, and one of `b`. */
+ALWAYS_INLINE __m512i halves_of(__m512 a, __m512 b, __m512 inverse) {
+    const __m512i by =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
+    __m512i codes = _mm512_packs_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(a, inverse)),
+                                       _mm512_cvtps_epi32(_mm512_mul_ps(b, inverse)));
+    return _mm512_shuffle_epi8(codes, by);
+}
+
+static inline void fours_of(const float *x, uint32_t n, float inverse, uint32_t *words) {
+    const __m512i in_order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    for (uint32_t i = 0; i < n; i += 16) {
+        __m512 a = _mm512_loadu_ps(x + i);
+        __m512i halves = halves_of(a, a, _mm512_set1_ps(inverse));
+        halves = _mm512_permutexvar_epi64(in_order, halves);
+        _mm256_storeu_si256((void *)(words + i / 2), _mm512_castsi512_si256(halves));
+    }
+}
+
+/* Where halves_of leaves the words of a four of tokens. */
+ALWAYS_INLINE uint32_t weight_at(uint32_t part, uint32_t four) {
+    return four / 8 * 16 + four % 4 * 4 + four / 4 % 2 * 2 + part;
+}
+
+ALWAYS_INLINE float code_weights(const float *p, const float *scales, uint32_t *words) {
+    __m512 w[4], zero = _mm512_setzero_ps();
+    __m512i most = _mm512_setzero_si512();
+    for (uint32_t i = 0; i < 4; i++) {
+        __m512 x = _mm512_load_ps(p + (size_t)i * 16);
+        __mmask16 seen = _mm512_cmp_ps_mask(x, zero, _CMP_GT_OQ);
+        w[i] = _mm512_maskz_mul_ps(seen, x, _mm512_load_ps(scales + (size_t)i * 16));
+        most = _mm512_max_epu32(most, _mm512_castps_si512(_mm512_abs_ps(w[i])));
+    }
+    uint32_t max_bits = _mm512_reduce_max_epu32(most);
+    const __m512 inverse = _mm512_set1_ps(code_inverse(max_bits));
+    _mm512_store_si512(words, halves_of(w[0], w[1], inverse));
+    _mm512_store_si512(words + 16, halves_of(w[2], w[3], inverse));
+    return code_scale(max_bits);
+}
+
+/* Bytes of each four as 16-bit numbers. */
+ALWAYS_INLINE __m512i even_bytes_of(__m512i fours) {
+    return _mm512_srai_epi16(_mm512_slli_epi16(fours, 8), 8);
+}
+
+ALWAYS_INLINE __m512i odd_bytes_of(__m512i fours) {
+    return _mm512_srai_epi16(fours, 8);
+}
+
+ALWAYS_INLINE lanes dot_halves(lanes sum, __m512i a, __m512i b) {
 #ifdef __AVX512VNNI__
-/* A code is 128 times a digit of -127 to 127 and one of -64 to 63: first all fours of the one, then
- * all of the other, so that one sum after the other takes the same register. */
-ALWAYS_INLINE uint32_t fours_at(uint32_t part, uint32_t four, uint32_t n_fours) {
-    return part * n_fours + four;
-}
-
-static inline int32_t fours_of(const float *x, uint32_t n, float inverse, uint32_t *words) {
-    const __m512i half = _mm512_set1_epi32(64), digit = _mm512_set1_epi32(127);
-    __m512i sum = _mm512_setzero_si512();
-    uint8_t *high = (uint8_t *)words, *low = high + n;
-    for (uint32_t i = 0; i < n; i += 16) {
-        __m512i code =
-            _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(inverse)));
-        __m512i up = _mm512_add_epi32(code, half);
-        __m512i rest = _mm512_sub_epi32(_mm512_and_si512(up, digit), half);
-        _mm_storeu_si128((void *)(high + i), _mm512_cvtepi32_epi8(_mm512_srai_epi32(up, 7)));
-        _mm_storeu_si128((void *)(low + i), _mm512_cvtepi32_epi8(rest));
-        sum = _mm512_add_epi32(sum, code);
-    }
-    return _mm512_reduce_add_epi32(sum);
-}
+    return (lanes)_mm512_dpwssd_epi32((__m512i)sum, a, b);
 #else
-/* Codes as 16-bit numbers: the even ones of four, which meet even bytes, then the odd ones. */
-ALWAYS_INLINE uint32_t fours_at(uint32_t part, uint32_t four, uint32_t n_fours) {
-    (void)n_fours;
-    return 2 * four + part;
-}
-
-static inline int32_t fours_of(const float *x, uint32_t n, float inverse, uint32_t *words) {
-    const __m256i by = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
-    __m512i sum = _mm512_setzero_si512();
-    for (uint32_t i = 0; i < n; i += 16) {
-        __m512i code =
-            _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + i), _mm512_set1_ps(inverse)));
-        __m256i halves = _mm256_shuffle_epi8(_mm512_cvtepi32_epi16(code), by);
-        _mm256_storeu_si256((void *)(words + i / 2), halves);
-        sum = _mm512_add_epi32(sum, code);
-    }
-    return _mm512_reduce_add_epi32(sum);
-}
-
-ALWAYS_INLINE lanes add_halves(lanes sum, __m512i codes, __m512i even, __m512i odd) {
-    __m512i low = _mm512_and_si512(codes, _mm512_set1_epi16(255));
-    sum += (lanes)_mm512_madd_epi16(low, even);
-    return sum + (lanes)_mm512_madd_epi16(_mm512_srli_epi16(codes, 8), odd);
-}
+    return sum + (lanes)_mm512_madd_epi16(a, b);
 #endif
+}
 
 /* -------------------------------------------------------------------------------- scores --- */
 
@@ -240,9 +248,10 @@ ALWAYS_INLINE void score_f32(const struct attn_tile *tile, enum attn_form form,
                              const uint32_t *words, uint32_t n, uint32_t sub, uint32_t subs,
                              union attn_weights *p) {
     __m512 sum[QUERY_BATCH][ATTN_SUBS];
-    const uint8_t *k[ATTN_SUBS];
+    const uint8_t *k[ATTN_SUBS], *next[ATTN_SUBS];
     for (uint32_t s = 0; s < subs; s++) {
         k[s] = tile->k[sub + s];
+        next[s] = tile->after_k[sub + s];
         for (uint32_t i = 0; i < n; i++) {
             sum[i][s] = _mm512_setzero_ps();
         }
@@ -253,9 +262,11 @@ ALWAYS_INLINE void score_f32(const struct attn_tile *tile, enum attn_form form,
         for (uint32_t s = 0; s < subs; s++) {
             if (form == FORM_BF16) {
                 __m512i pairs = load_words(k[s], d / 2 * ATTN_SUB);
+                __builtin_prefetch(next[s] + d / 2 * 64);
                 key[0][s] = even_of(pairs);
                 key[1][s] = odd_of(pairs);
             } else {
+                __builtin_prefetch(next[s] + d * (form == FORM_F32 ? 64 : 32));
                 key[0][s] = load16(k[s], d * ATTN_SUB, form);
             }
         }
@@ -291,58 +302,49 @@ ALWAYS_INLINE lanes dot_pairs(lanes sum, __m512i a, __m512i b) {
 }
 #endif
 
-/* PAIRS and FOURS: `n_steps` steps of dot products in each of the passes. */
+/* PAIRS and FOURS. */
 ALWAYS_INLINE void score_dots(const struct attn_tile *tile, enum attn_form form,
                               const uint32_t *words, uint32_t n, uint32_t sub, uint32_t subs,
                               union attn_weights *p) {
     lanes sum[QUERY_BATCH][ATTN_SUBS];
-    const uint8_t *k[ATTN_SUBS];
+    const uint8_t *k[ATTN_SUBS], *next[ATTN_SUBS];
     for (uint32_t s = 0; s < subs; s++) {
         k[s] = tile->k[sub + s];
+        next[s] = tile->after_k[sub + s];
         for (uint32_t i = 0; i < n; i++) {
             sum[i][s] = (lanes)_mm512_setzero_si512();
         }
     }
     const uint32_t unit = form_unit(form), n_steps = (tile->head_dim + unit - 1) / unit;
-    uint32_t passes = 1;
-#ifdef __AVX512VNNI__
-    if (form == FORM_FOURS) passes = 2;
-#endif
-    for (uint32_t pass = 0; pass < passes; pass++) {
-        for (uint32_t i = 0; i < n && pass > 0; i++) {
+    for (size_t w = 0; w < n_steps; w++) {
+        __m512i key[ATTN_SUBS], odd[ATTN_SUBS];
+        for (uint32_t s = 0; s < subs; s++) {
+            key[s] = load_words(k[s], w * ATTN_SUB);
+            __builtin_prefetch(next[s] + w * 64);
+            if (form != FORM_FOURS) continue;
+            odd[s] = odd_bytes_of(key[s]);
+            key[s] = even_bytes_of(key[s]);
+        }
+        for (uint32_t i = 0; i < n && form == FORM_FOURS; i++) {
+            __m512i a = word_of(words, 2 * w * QUERY_BATCH + i);
             for (uint32_t s = 0; s < subs; s++) {
-                sum[i][s] <<= 7;
+                sum[i][s] = dot_halves(sum[i][s], key[s], a);
             }
         }
-        for (size_t w = 0; w < n_steps; w++) {
-            __m512i key[ATTN_SUBS];
+        for (uint32_t i = 0; i < n && form == FORM_FOURS; i++) {
+            __m512i a = word_of(words, (2 * w + 1) * QUERY_BATCH + i);
             for (uint32_t s = 0; s < subs; s++) {
-                key[s] = load_words(k[s], w * ATTN_SUB);
+                sum[i][s] = dot_halves(sum[i][s], odd[s], a);
             }
-            for (uint32_t i = 0; i < n; i++) {
+        }
 #if ATTN_HAS_PAIRS
-                if (form == FORM_PAIRS) {
-                    __m512i a = word_of(words, w * QUERY_BATCH + i);
-                    for (uint32_t s = 0; s < subs; s++) {
-                        sum[i][s] = dot_pairs(sum[i][s], key[s], a);
-                    }
-                    continue;
-                }
-#endif
-#ifdef __AVX512VNNI__
-                __m512i a = word_of(words, (pass * n_steps + w) * QUERY_BATCH + i);
-                for (uint32_t s = 0; s < subs; s++) {
-                    sum[i][s] = (lanes)_mm512_dpbusd_epi32((__m512i)sum[i][s], key[s], a);
-                }
-#else
-                __m512i even = word_of(words, 2 * w * QUERY_BATCH + i);
-                __m512i odd = word_of(words, (2 * w + 1) * QUERY_BATCH + i);
-                for (uint32_t s = 0; s < subs; s++) {
-                    sum[i][s] = add_halves(sum[i][s], key[s], even, odd);
-                }
-#endif
+        for (uint32_t i = 0; i < n && form == FORM_PAIRS; i++) {
+            __m512i a = word_of(words, w * QUERY_BATCH + i);
+            for (uint32_t s = 0; s < subs; s++) {
+                sum[i][s] = dot_pairs(sum[i][s], key[s], a);
             }
         }
+#endif
     }
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t s = 0; s < subs; s++) {
@@ -415,10 +417,11 @@ ALWAYS_INLINE void value_tokens(const struct attn_tile *tile, enum attn_form for
                                 const union attn_weights *p, uint32_t j0, uint32_t j1,
                                 const struct columns *c, value_sums sum) {
     for (uint32_t j = j0; j < j1; j++) {
-        const uint8_t *base = tile->v[j / ATTN_SUB];
+        const uint8_t *base = tile->v[j / ATTN_SUB], *next = tile->after_v[j / ATTN_SUB];
         const size_t at = j % ATTN_SUB * (size_t)tile->value_dim + c->d;
         __m512 value[VECTORS_MAX];
         for (uint32_t v = 0; v < c->vectors; v++) {
+            __builtin_prefetch(next + (at + (size_t)v * 16) * (form == FORM_F32 ? 4 : 2));
             value[v] = c->vectors > 1 ? load16(base, at + (size_t)v * 16, form)
                                       : load_some(base, at, c->mask, form);
         }
@@ -438,9 +441,11 @@ ALWAYS_INLINE void value_pair(const struct attn_tile *tile, enum attn_form form,
                               const union attn_weights *p, uint32_t pair, enum which which,
                               const struct columns *c, value_sums sum) {
     const uint8_t *base = tile->v[pair / (ATTN_SUB / 2)];
+    const uint8_t *next = tile->after_v[pair / (ATTN_SUB / 2)];
     const size_t at = pair % (ATTN_SUB / 2) * (size_t)tile->value_dim + c->d;
     __m512i value[VECTORS_MAX];
     for (uint32_t v = 0; v < c->vectors; v++) {
+        __builtin_prefetch(next + (at + (size_t)v * 16) * sizeof(uint32_t));
         value[v] = load_columns(base, at + (size_t)v * 16, c);
     }
 #if ATTN_HAS_PAIRS
@@ -491,43 +496,33 @@ ALWAYS_INLINE void value_fours(const struct attn_tile *tile, uint32_t n,
             dot[i][v] = (lanes)_mm512_setzero_si512();
         }
     }
-#ifdef __AVX512VNNI__
-    const uint32_t passes = 2;
-#else
-    const uint32_t passes = 1;
-#endif
-    for (uint32_t pass = 0; pass < passes; pass++) {
-        for (uint32_t i = 0; i < n && pass > 0; i++) {
+    for (uint32_t four = j0 / 4; four < (j1 + 3) / 4; four++) {
+        const uint8_t *base = tile->v[four / 4], *next = tile->after_v[four / 4];
+        const size_t at = four % 4 * (size_t)tile->value_dim + c->d;
+        __m512i even[VECTORS_MAX], odd[VECTORS_MAX];
+        for (uint32_t v = 0; v < c->vectors; v++) {
+            __m512i value = load_columns(base, at + (size_t)v * 16, c);
+            __builtin_prefetch(next + (at + (size_t)v * 16) * sizeof(uint32_t));
+            even[v] = even_bytes_of(value);
+            odd[v] = odd_bytes_of(value);
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            __m512i weight = word_of(p[i].words, weight_at(0, four));
             for (uint32_t v = 0; v < c->vectors; v++) {
-                dot[i][v] <<= 7;
+                dot[i][v] = dot_halves(dot[i][v], even[v], weight);
             }
         }
-        for (uint32_t four = j0 / 4; four < (j1 + 3) / 4; four++) {
-            const uint8_t *base = tile->v[four / 4];
-            const size_t at = four % 4 * (size_t)tile->value_dim + c->d;
-            __m512i value[VECTORS_MAX];
+        for (uint32_t i = 0; i < n; i++) {
+            __m512i weight = word_of(p[i].words, weight_at(1, four));
             for (uint32_t v = 0; v < c->vectors; v++) {
-                value[v] = load_columns(base, at + (size_t)v * 16, c);
-            }
-            for (uint32_t i = 0; i < n; i++) {
-                __m512i weight = word_of(p[i].words, fours_at(pass, four, ATTN_TILE / 4));
-                for (uint32_t v = 0; v < c->vectors; v++) {
-#ifdef __AVX512VNNI__
-                    dot[i][v] = (lanes)_mm512_dpbusd_epi32((__m512i)dot[i][v], value[v], weight);
-#else
-                    __m512i odd = word_of(p[i].words, fours_at(1, four, ATTN_TILE / 4));
-                    dot[i][v] = add_halves(dot[i][v], value[v], weight, odd);
-#endif
-                }
+                dot[i][v] = dot_halves(dot[i][v], odd[v], weight);
             }
         }
     }
     for (uint32_t i = 0; i < n; i++) {
-        const __m512i offset = _mm512_set1_epi32(folds[i].offset);
         const __m512 scale = _mm512_set1_ps(folds[i].scale);
         for (uint32_t v = 0; v < c->vectors; v++) {
-            __m512 whole = _mm512_cvtepi32_ps(_mm512_add_epi32((__m512i)dot[i][v], offset));
-            sum[i][v] = _mm512_fmadd_ps(whole, scale, sum[i][v]);
+            sum[i][v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps((__m512i)dot[i][v]), scale, sum[i][v]);
         }
     }
 }

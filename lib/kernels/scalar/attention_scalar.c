@@ -8,7 +8,7 @@
 /* Element `at` of a group; int8: its code. */
 static float load(const void *group, size_t at, enum weft_kv_dtype dtype) {
     if (dtype == WEFT_KV_F32) return ((const float *)group)[at];
-    if (dtype == WEFT_KV_INT8) return (float)(((const uint8_t *)group)[at] - 128);
+    if (dtype == WEFT_KV_INT8) return (float)((const int8_t *)group)[at];
     uint16_t half = ((const uint16_t *)group)[at];
     return dtype == WEFT_KV_F16 ? f16_to_f32(half) : bf16_to_f32(half);
 }
