@@ -1,11 +1,12 @@
 /* bench_ops — a decode step's work beside its products, on one thread.
  *
- *   bench_ops [--rounds N] [--vocab N] [--step-us N]       WEFT_ISA picks the table
+ *   bench_ops [--rounds N] [--vocab N] [--step-us N] [--item TEXT]       WEFT_ISA picks the table
  *
  * Sampling from a vocabulary of 128256 in the ways requests ask for, then norms, rope, conversions
  * and the rest, in TinyLlama-1.1B's shape: 22 layers, 2048 wide, FFN 5632, 32 and 4 heads of 64.
  * Times are of one sequence's step (all layers), the best and the median of the rounds, and the
- * best's share of a step of --step-us (20000: such a model's weights at 50 GB/s in 8 bits). */
+ * best's share of a step of --step-us (20000: such a model's weights at 50 GB/s in 8 bits). --item:
+ * those alone whose names have TEXT in them. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -39,6 +40,7 @@ struct bench {
     const struct weft_kern_table *kern;
     uint32_t n_vocab, n_rounds;
     double step_us;
+    const char *item; /* NULL: all */
     uint64_t rng;
     /* sampling */
     float *raw, *logits;
@@ -49,7 +51,7 @@ struct bench {
     float *x, *y, *norm, *cos_sin; /* [N_ROWS][FFN], one row, one row, HEAD_DIM */
     double inv_freq[HEAD_DIM / 2];
     uint8_t *act; /* [N_ROWS][2 * FFN] */
-    struct weft_kv_layer kv;
+    struct weft_kv_layer kv, kv_int8;
     uint32_t table[N_BLOCKS];
 };
 
@@ -237,11 +239,12 @@ static void silus(struct bench *b, uint32_t round) {
     }
 }
 
-static void attend(struct bench *b, uint32_t round, uint32_t n_positions) {
+static void attend(struct bench *b, const struct weft_kv_layer *kv, uint32_t round,
+                   uint32_t n_positions) {
     struct weft_attn_row row = {b->table, n_positions - 1, 0};
     for (uint32_t i = 0; i < LAYERS; i++) {
         struct weft_attn_args args = {
-            .kv = b->kv,
+            .kv = *kv,
             .q = row_of(b, round, i),
             .out = b->y,
             .q_stride = HEADS * HEAD_DIM,
@@ -257,11 +260,15 @@ static void attend(struct bench *b, uint32_t round, uint32_t n_positions) {
 }
 
 static void attend_32(struct bench *b, uint32_t round) {
-    attend(b, round, 32);
+    attend(b, &b->kv, round, 32);
 }
 
 static void attend_1024(struct bench *b, uint32_t round) {
-    attend(b, round, 1024);
+    attend(b, &b->kv, round, 1024);
+}
+
+static void attend_int8(struct bench *b, uint32_t round) {
+    attend(b, &b->kv_int8, round, 1024);
 }
 
 static const struct item items[] = {
@@ -289,6 +296,7 @@ static const struct item items[] = {
     {"silu_mul", silus},
     {"attention, 32 positions", attend_32},
     {"attention, 1024 positions", attend_1024},
+    {"attention, 1024, int8", attend_int8},
 };
 
 /* ------------------------------------------------------------------------------------- main --- */
@@ -306,6 +314,19 @@ static void measure(struct bench *b, const struct item *item) {
     }
     printf("%-26s %10.1f %10.1f %9.2f%%\n", item->name, best, weft_median(us, b->n_rounds),
            100 * best / b->step_us);
+}
+
+static struct weft_kv_layer make_cache(struct bench *b, enum weft_kv_dtype dtype) {
+    struct weft_kv_layer kv = {
+        .dtype = dtype, .block_size = BLOCK, .n_kv_heads = KV_HEADS, .head_dim = HEAD_DIM};
+    kv.stride_bytes = weft_kv_block_bytes(&kv);
+    kv.k = take(N_BLOCKS, kv.stride_bytes);
+    kv.v = take(N_BLOCKS, kv.stride_bytes);
+    for (uint32_t pos = 0; pos < N_BLOCKS * BLOCK; pos++) {
+        const float *x = row_of(b, pos, 0);
+        b->kern->kv_write(&kv, b->table, pos, x, x + HIDDEN);
+    }
+    return kv;
 }
 
 static void make_data(struct bench *b) {
@@ -351,21 +372,19 @@ static void make_data(struct bench *b) {
         b->norm[i] = 1.0f;
     for (uint32_t i = 0; i < HEAD_DIM / 2; i++)
         b->inv_freq[i] = pow(10000.0, -2.0 * i / HEAD_DIM);
-    size_t plane = (size_t)N_BLOCKS * BLOCK * KV_HEADS * HEAD_DIM;
-    b->kv = (struct weft_kv_layer){.k = take(plane, sizeof(uint16_t)),
-                                   .v = take(plane, sizeof(uint16_t)),
-                                   .stride_bytes = plane / N_BLOCKS * sizeof(uint16_t),
-                                   .dtype = WEFT_KV_BF16,
-                                   .block_size = BLOCK,
-                                   .n_kv_heads = KV_HEADS,
-                                   .head_dim = HEAD_DIM};
     for (uint32_t i = 0; i < N_BLOCKS; i++)
         b->table[i] = i;
+    b->kv = make_cache(b, WEFT_KV_BF16);
+    b->kv_int8 = make_cache(b, WEFT_KV_INT8);
 }
 
 static bool parse_options(int argc, char **argv, struct bench *b) {
     for (int i = 1; i < argc; i += 2) {
         uint64_t value = 0, max = !strcmp(argv[i], "--rounds") ? ROUNDS_MAX : VOCAB_MAX;
+        if (i + 1 < argc && !strcmp(argv[i], "--item")) {
+            b->item = argv[i + 1];
+            continue;
+        }
         if (i + 1 == argc || weft_parse_u64(argv[i + 1], max, &value) || value == 0) return false;
         if (!strcmp(argv[i], "--rounds"))
             b->n_rounds = (uint32_t)value;
@@ -383,7 +402,8 @@ int main(int argc, char **argv) {
     static struct bench b = {.n_vocab = 128256, .n_rounds = 101, .step_us = 20000, .rng = 1};
     struct weft_errmsg why = {""};
     if (!parse_options(argc, argv, &b)) {
-        (void)fprintf(stderr, "usage: bench_ops [--rounds N] [--vocab N] [--step-us N]\n");
+        (void)fprintf(stderr, "usage: bench_ops [--rounds N] [--vocab N] [--step-us N] "
+                              "[--item TEXT]\n");
         return 2;
     }
     if (weft_kern_select(&b.kern, &why) || !b.kern) {
@@ -394,6 +414,6 @@ int main(int argc, char **argv) {
     printf("%s, a vocabulary of %u, steps of %.0f us\n%-26s %10s %10s %10s\n", b.kern->name,
            b.n_vocab, b.step_us, "", "best us", "median us", "of step");
     for (size_t i = 0; i < sizeof items / sizeof items[0]; i++)
-        measure(&b, &items[i]);
+        if (!b.item || strstr(items[i].name, b.item)) measure(&b, &items[i]);
     return 0;
 }
