@@ -38,13 +38,14 @@ enum {
     SET_FLOATS_MAX = BLOCK_TILES * TILE_FLOATS_MAX,
     SETS_MAX = 4,
     BLOCK_FLOATS_MAX = SETS_MAX * SET_FLOATS_MAX,
+    NARROW_TILES = 2,
     SPAN_WORDS = 512, /* of a row: 2 KiB */
     CHUNK_BYTES = 16 * 1024,
     CHUNK_FLOATS = CHUNK_BYTES / 4,
     GROUP_MAX =
         256, /* a chunk holds whole groups: those of the widest type take more than half of L1 */
     WIDE_FLOATS = GROUP_MAX * 2 * WEFT_PANEL,
-    ACT_FLOATS = 12 * 128, /* widened activations of a tile: rows * chunk, see chunk_of */
+    ACT_FLOATS = 48 * 1024, /* widened activations of the block's rows: 192 KiB of L2 */
     FEW_AHEAD = 2048,
     BESIDE_LINES = 12,
     ACT_WORD = 4, /* bytes that a step of K takes of a row: 1 f32, 2 bf16 or 4 int8 */
@@ -128,6 +129,9 @@ struct tile_kernel {
     /* Interleaved rows: tiles of many_rows, which divides group_rows, or fewer. */
     uint32_t group_rows, many_rows, many_panels;
     tile_fn *many; /* f32 weights if there is `widen` or `widen_at` */
+    /* NULL, or: `many` with weights as they are, for rows of at most NARROW_TILES tiles: widening
+     * in registers for each costs less than going through a buffer. Its steps are those of `many`. */
+    tile_fn *narrow;
     /* NULL, or: `count` elements of K of a panel as f32 [count][16]. */
     void (*widen)(const uint8_t *panel, uint32_t count, float *out);
     /* NULL, or the same where a part of a panel cannot be read alone: `count` of its elements from
@@ -138,11 +142,11 @@ struct tile_kernel {
     void (*scale)(float *out, uint32_t count, const float *scales);
     /* NULL, or: `count` activations of each of `group_rows` rows as f32, which both tiles then
      * take; 1: of one row, from `act` on; else of all that are interleaved, and so they are
-     * again. */
+     * again. `act` is at an even column, `out` is aligned. */
     void (*widen_act)(const uint8_t *act, uint32_t count, uint32_t group_rows, float *out);
 };
 
-/* Rows and panels under way, and the scratch of the thread that works on them (230 KiB of
+/* Rows and panels under way, and the scratch of the thread that works on them (420 KiB of
  * stack). */
 struct block {
     const struct tile_kernel *kernel;
@@ -152,7 +156,9 @@ struct block {
     size_t panel_bytes;
     uint32_t rows, n_panels, tile_rows, n_tiles;
     uint32_t set, n_sets, p_begin, p_end; /* the set of `panels`, and what panels there are */
-    bool few, widen;                      /* rows lie one after the other; weights are widened */
+    bool few, widen, narrow;              /* rows lie one after the other; weights are widened */
+    /* What act_f32 has: columns from wide_begin on, wide_count of each row; 0: none. */
+    uint32_t wide_begin, wide_count;
     _Alignas(64) float acc[BLOCK_FLOATS_MAX];
     _Alignas(64) float slots[3 * BLOCK_FLOATS_MAX];
     _Alignas(64) float weights[WIDE_FLOATS];
@@ -184,7 +190,6 @@ static inline uint32_t chunk_of(const struct block *b) {
         uint32_t chunk = CHUNK_FLOATS / WEFT_PANEL / b->n_panels;
         return chunk < kernel->group ? kernel->group : chunk;
     }
-    if (kernel->widen_act) return ACT_FLOATS / (b->few ? kernel->few_max : kernel->group_rows);
     if (b->few) return UINT32_MAX;
     uint32_t groups = CHUNK_BYTES / b->n_panels / kernel->group_bytes;
     return (groups ? groups : 1) * kernel->group;
@@ -224,18 +229,37 @@ static inline void plan_streams(const struct block *b, struct tile *tile) {
     tile->skip = (b->n_panels - 1) * b->panel_bytes;
 }
 
-/* Activations of rows first..first+rows of the block as f32. */
-static inline void widen_acts(struct block *b, uint32_t rows, struct tile *tile) {
+/* Columns of a span: what the block's rows have of it stays in L2 for all sets. */
+static inline uint32_t span_of(const struct block *b) {
     const struct tile_kernel *kernel = b->kernel;
-    uint32_t group_rows = b->few ? 1 : kernel->group_rows, n = b->few ? rows : 1;
-    size_t skip = (size_t)tile->k_begin / kernel->per_word * group_rows * ACT_WORD;
-    for (uint32_t r = 0; r < n; r++) {
-        kernel->widen_act(tile->act + r * tile->act_row_bytes + skip, tile->count, group_rows,
-                          b->act_f32 + (size_t)r * tile->count);
+    if (kernel->widen_act) {
+        uint32_t span = ACT_FLOATS / (b->n_tiles * b->tile_rows);
+        WEFT_ASSERT(span >= SPAN_WORDS);
+        return span / SPAN_WORDS * SPAN_WORDS;
     }
-    tile->act = (const void *)b->act_f32;
-    tile->act_row_bytes = tile->count * sizeof(float);
-    tile->k_begin = 0;
+    return b->few ? UINT32_MAX : SPAN_WORDS * kernel->per_word;
+}
+
+/* Columns begin..end of the block's rows as f32, for all sets; and for the panels after them, too,
+ * if the span is all of K. */
+static inline void widen_acts(struct block *b, uint32_t begin, uint32_t end) {
+    const struct tile_kernel *kernel = b->kernel;
+    const uint32_t group_rows = b->few ? 1 : kernel->group_rows, count = end - begin;
+    if (b->wide_count == count && b->wide_begin == begin) return;
+    b->wide_begin = begin;
+    b->wide_count = count;
+    const size_t skip = (size_t)begin / kernel->per_word * group_rows * ACT_WORD;
+    for (uint32_t r = 0; r < b->rows; r += group_rows) {
+        kernel->widen_act(b->act + r * b->args->act_row_bytes + skip, count, group_rows,
+                          b->act_f32 + (size_t)r * count);
+    }
+}
+
+/* Where the tile at row `first` finds them. */
+static inline void use_widened(struct block *b, uint32_t first, uint32_t into, struct tile *tile) {
+    tile->act = (const void *)(b->act_f32 + (size_t)(first - into) * b->wide_count + into);
+    tile->act_row_bytes = b->wide_count * sizeof(float);
+    tile->k_begin -= b->wide_begin;
 }
 
 /* How the sums of a segment go on: those of earlier ones, nearest first, are added to them, and the
@@ -345,8 +369,8 @@ static inline void run_chunk(struct block *b, const struct step *step) {
         if (!b->few) plan_ahead(b, step, i, &tile);
         if (b->few) plan_streams(b, &tile);
         if (b->args->beside && !b->few) fetch_beside(b->args->beside);
-        if (kernel->widen_act) widen_acts(b, rows, &tile);
-        tile_fn *run = b->few ? kernel->few : kernel->many;
+        if (kernel->widen_act) use_widened(b, first, into, &tile);
+        tile_fn *run = b->few ? kernel->few : b->narrow ? kernel->narrow : kernel->many;
         WEFT_ASSERT(run != NULL);
         run(&tile, rows);
         if (step->last && step->join->n_from) join_sums(step->join, step->sums, at, len);
@@ -364,6 +388,7 @@ static inline const uint8_t *panel_at(const struct block *b, uint32_t set, uint3
 static inline void run_span(struct block *b, uint32_t begin, uint32_t end, uint32_t seg_begin,
                             uint32_t seg_end, struct step step) {
     uint32_t chunk = chunk_of(b);
+    if (b->kernel->widen_act) widen_acts(b, begin, end);
     for (uint32_t set = 0; set < b->n_sets; set++) {
         choose_set(b, set);
         for (uint32_t at = begin; at < end; at += step.count) {
@@ -387,7 +412,7 @@ static inline void run_span(struct block *b, uint32_t begin, uint32_t end, uint3
 static inline void run_block(struct block *b) {
     const struct weft_kern_segs *segs = b->args->segs;
     const size_t len = (size_t)b->rows * b->n_panels * WEFT_PANEL;
-    uint32_t span = b->few ? UINT32_MAX : SPAN_WORDS * b->kernel->per_word, begin = 0;
+    uint32_t span = span_of(b), begin = 0;
     bool full[3] = {false};
     for (uint32_t s = 0; s < segs->n_segs; s++) {
         uint32_t end = segs->seg_end[s], seg_begin = begin;
@@ -423,10 +448,16 @@ static inline void run_rows(struct block *b, uint32_t m0, uint32_t p_begin, uint
     b->n_tiles = (b->rows + b->tile_rows - 1) / b->tile_rows;
     b->act = (const uint8_t *)b->args->act + m0 * b->args->act_row_bytes;
     b->p_end = p_end;
+    b->wide_count = 0;
+    b->narrow = kernel->narrow && !b->few && b->n_tiles <= NARROW_TILES;
+    b->widen = (kernel->widen || kernel->widen_at) && !b->narrow && (!b->few || kernel->few_widens);
     for (b->p_begin = p_begin; b->p_begin < p_end; b->p_begin += b->n_sets * b->n_panels) {
         uint32_t n_sets = (p_end - b->p_begin + b->n_panels - 1) / b->n_panels;
-        /* Few tiles have their rows in L1, and read panels as long streams from memory. */
-        b->n_sets = b->few || b->n_tiles < SETS_MAX ? 1 : weft_min_u32(n_sets, SETS_MAX);
+        /* Few tiles have their rows in L1, and read panels as long streams from memory; unless each
+         * set would widen the rows again. */
+        bool widens_again = kernel->widen_act && span_of(b) < b->args->k;
+        bool one = b->few || (b->n_tiles < SETS_MAX && !widens_again);
+        b->n_sets = one ? 1 : weft_min_u32(n_sets, SETS_MAX);
         run_block(b);
         for (uint32_t set = 0; set < b->n_sets; set++) {
             store_set(b, set, m0);
@@ -443,7 +474,6 @@ static inline void gemm_run(const struct tile_kernel *kernel, const struct weft_
     b.args = args;
     b.panel_bytes = weft_kern_part_bytes(kernel->kind, whole_k(args), args->k);
     b.few = args->act_group == 1;
-    b.widen = (kernel->widen || kernel->widen_at) && (!b.few || kernel->few_widens);
     b.tile_rows = b.few ? kernel->few_max : kernel->many_rows;
     /* Blocks of whole groups, of about equal size. */
     uint32_t unit = b.few ? 1 : kernel->group_rows, n_units = (args->m + unit - 1) / unit;

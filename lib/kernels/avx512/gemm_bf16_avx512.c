@@ -1,6 +1,7 @@
-/* bf16 weights with f32 activations, and with bf16 ones on a CPU without AVX512_BF16. A pair of
- * elements lies in 32 bits, the even one low; either is an f32 once it is in the high half. With
- * bf16 activations the order is the same, so they are widened and take the same tiles. */
+/* bf16 weights with f32 activations, and with bf16 ones on a CPU whose vdpbf16ps is slow or not
+ * there. A pair of elements lies in 32 bits, the even one low; either is an f32 once it is in the
+ * high half. With bf16 activations the order is the same, so they are widened and take the same
+ * tiles. */
 #include "gemm_avx512.h"
 
 ALWAYS_INLINE __m512i load_pairs(const uint8_t *panel, size_t pair) {
@@ -28,6 +29,8 @@ ALWAYS_INLINE void tile_pairs(const struct tile *args, uint32_t rows, uint32_t p
             even[p] = widen_even(pairs);
             odd[p] = widen_odd(pairs);
         }
+        prefetch_either(&t, panels, group_rows, pair * 2, pair * 64);
+        if (group_rows > 1) prefetch_step(&t, panels, pair * 2 + 1);
         for (uint32_t r = 0; r < rows; r++) {
             __m512 a0 = broadcast_f32(act, r, pair * 2), a1 = broadcast_f32(act, r, pair * 2 + 1);
             for (uint32_t p = 0; p < panels; p++) {
@@ -52,11 +55,46 @@ static void few_bf16(const struct tile *t, uint32_t rows) {
     RUN_FEW(tile_pairs, t, rows, FEW_PANELS)
 }
 
+static void narrow_bf16(const struct tile *t, uint32_t rows) {
+    RUN_MANY(tile_pairs, t, rows)
+}
+
 static void widen_bf16(const uint8_t *panel, uint32_t count, float *out) {
     for (size_t k = 0; k < count; k++) {
         __m512i pairs = load_pairs(panel, k / 2);
         _mm512_store_ps(out + k * WEFT_PANEL, k % 2 == 0 ? widen_even(pairs) : widen_odd(pairs));
     }
+}
+
+/* Two words of 12 rows, 48 numbers, become 48 f32: of three vectors each takes its numbers from 32
+ * that lie side by side, and puts them into high halves. */
+static void widen_act_bf16_avx512(const uint8_t *act, uint32_t count, uint32_t group_rows,
+                                  float *out) {
+    enum { VECTORS = 3, PAIR = 2 * MANY_ROWS * ACT_WORD }; /* PAIR: bytes of two words */
+    static const uint8_t begins[VECTORS] = {0, 16, 32};    /* where the 32 numbers are, in bytes */
+    uint32_t done = 0;
+    if (group_rows == MANY_ROWS) {
+        _Alignas(64) uint16_t at[VECTORS][32];
+        for (uint32_t i = 0; i < VECTORS * 32; i++) {
+            uint32_t column = i / 2 / MANY_ROWS, row = i / 2 % MANY_ROWS;
+            uint32_t from = (column / 2 * MANY_ROWS + row) * 2 + column % 2;
+            at[i / 32][i % 32] = (uint16_t)(from - begins[i / 32] / 2u);
+        }
+        for (; done + 4 <= count; done += 4, act += PAIR, out += (size_t)4 * MANY_ROWS) {
+            for (uint32_t v = 0; v < VECTORS; v++) {
+                __m512i near = _mm512_loadu_si512(act + begins[v]);
+                __m512i wide =
+                    _mm512_maskz_permutexvar_epi16(0xaaaaaaaau, _mm512_load_si512(at[v]), near);
+                _mm512_storeu_si512(out + (size_t)v * WEFT_PANEL, wide);
+            }
+        }
+    } else if (group_rows == 1) {
+        for (; done + 16 <= count; done += 16, act += 32, out += 16) {
+            __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)act));
+            _mm512_storeu_si512(out, _mm512_slli_epi32(wide, 16));
+        }
+    }
+    widen_act_bf16(act, count - done, group_rows, out);
 }
 
 static const struct tile_kernel bf16_f32_kernel = {
@@ -66,6 +104,7 @@ static const struct tile_kernel bf16_f32_kernel = {
     .step = 1,
     .per_word = 1,
     TILES_AVX512(few_bf16, wefti_kern_tile_f32_many_avx512),
+    .narrow = narrow_bf16,
     .widen = widen_bf16};
 
 static const struct tile_kernel bf16_kernel = {
@@ -75,8 +114,9 @@ static const struct tile_kernel bf16_kernel = {
     .step = 1,
     .per_word = 2,
     TILES_AVX512(few_bf16, wefti_kern_tile_f32_many_avx512),
+    .narrow = narrow_bf16,
     .widen = widen_bf16,
-    .widen_act = widen_act_bf16};
+    .widen_act = widen_act_bf16_avx512};
 
 static void gemm_bf16_f32(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
     gemm_run(&bf16_f32_kernel, args, p_begin, p_end);
