@@ -255,9 +255,9 @@ static inline bool seg_tree_add(struct seg_tree *tree, float *slots, uint32_t se
 }
 
 /* Features of the CPU beyond the ISA's base set; a test may clear bits to reach the
- * plain variants. */
+ * plain variants. `slow_bf16`: vdpbf16ps is there, but f32 FMAs of widened bf16 are faster. */
 struct wefti_kern_features {
-    bool avx2, avx512, vnni, bf16;
+    bool avx2, avx512, vnni, bf16, slow_bf16;
 };
 
 struct wefti_kern_features wefti_kern_features_detect(void);

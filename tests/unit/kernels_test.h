@@ -35,11 +35,12 @@ static inline uint32_t all_tables(struct weft_kern_table tables[TABLES_MAX]) {
     if (features.avx2) wefti_kern_table_build(&tables[n++], WEFT_ISA_AVX2, features);
     if (features.avx512) {
         wefti_kern_table_build(&tables[n++], WEFT_ISA_AVX512, features);
-        if (features.bf16) {
-            features.bf16 = false;
+        if (features.bf16) { /* as on a CPU where it is fast, or not there */
+            if (!features.slow_bf16) features.bf16 = false;
+            features.slow_bf16 = false;
             wefti_kern_table_build(&tables[n++], WEFT_ISA_AVX512, features);
         }
-        features.vnni = false;
+        features.vnni = features.bf16 = false;
         wefti_kern_table_build(&tables[n++], WEFT_ISA_AVX512, features);
     }
     return n;
