@@ -144,17 +144,6 @@ static inline void widen_tile(const struct attn_tile *tile, enum weft_kv_dtype d
     }
 }
 
-static inline void latent_units(enum attn_form form, const uint8_t *k, uint32_t n, uint8_t *v) {
-#if ATTN_HAS_PAIRS
-    if (form == FORM_PAIRS) {
-        latent_pairs(k, n, v);
-        return;
-    }
-#endif
-    WEFT_ASSERT(form == FORM_FOURS);
-    latent_fours(k, n, v);
-}
-
 /* The values of a latent's tile, made of its keys. Those of tokens that are not there are never
  * met. */
 static inline void make_values(const struct attn_tile *tile, uint32_t n_subs,
@@ -162,7 +151,10 @@ static inline void make_values(const struct attn_tile *tile, uint32_t n_subs,
     made->tile = *tile;
     for (uint32_t s = 0; s < n_subs; s++) {
         uint8_t *v = (uint8_t *)made->v + (size_t)s * ATTN_SUB * WEFT_KV_DIM_MAX * sizeof(uint16_t);
-        latent_units(tile->form, tile->k[s], tile->value_dim, v);
+        if (tile->form == FORM_FOURS)
+            latent_fours(tile->k[s], tile->value_dim, v);
+        else
+            latent_pairs(tile->k[s], tile->value_dim, v);
         made->tile.v[s] = made->tile.after_v[s] = v;
         made->tile.after_k[s] = made->tile.k[s];
     }
@@ -185,7 +177,8 @@ static inline enum attn_form form_of(const struct weft_attn_args *args) {
 /* Whether a tile is widened for `n` queries. */
 static inline bool is_widened(const struct weft_attn_args *args, enum attn_form form, uint32_t n) {
     if (form == FORM_PAIRS || form == FORM_FOURS) return false;
-    if (args->kv.v_dim || args->kv.dtype == WEFT_KV_INT8) return true;
+    if (args->kv.v_dim) return form != FORM_BF16; /* they are larger than L1, and not twice that */
+    if (args->kv.dtype == WEFT_KV_INT8) return true;
     return args->kv.dtype != WEFT_KV_F32 && n >= WIDE_QUERIES;
 }
 

@@ -94,6 +94,27 @@ ALWAYS_INLINE float tile_sum(const float p[ATTN_TILE]) {
     return _mm_cvtss_f32(_mm_add_ss(of2, _mm_movehdup_ps(of2)));
 }
 
+/* Where K has pairs of elements of 16 tokens, V has pairs of tokens: of two elements of four tokens,
+ * those of tokens 0 and 1 come to stand side by side, and those of 2 and 3. */
+static inline void latent_pairs(const uint8_t *k, uint32_t n, uint8_t *v) {
+    const __m128i by = _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
+    uint32_t d = 0;
+    for (; d + 2 <= n; d += 2) {
+        for (uint32_t four = 0; four < ATTN_SUB / 4; four++) {
+            const uint8_t *from = k + kv_k_at(2, four * 4, d) * sizeof(uint16_t);
+            __m128i x = _mm_shuffle_epi8(_mm_loadu_si128((const void *)from), by);
+            uint8_t *to = v + ((size_t)four * 2 * n + d) * 4;
+            _mm_storel_epi64((void *)to, x);
+            _mm_storel_epi64((void *)(to + (size_t)n * 4), _mm_unpackhi_epi64(x, x));
+        }
+    }
+    for (; d < n; d++) {
+        for (uint32_t token = 0; token < ATTN_SUB; token++) {
+            memcpy(v + kv_v_at(2, n, token, d) * 2, k + kv_k_at(2, token, d) * 2, 2);
+        }
+    }
+}
+
 /* Where K has fours of elements of 16 tokens, V has fours of tokens: 4 x 4 bytes change places. */
 static inline void latent_fours(const uint8_t *k, uint32_t n, uint8_t *v) {
     const __m128i by = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
