@@ -37,12 +37,10 @@ static bool worth_spans(const struct wefti_forward *f, const struct wefti_forwar
     for (uint32_t i = 0; i < work->n_tiles; i++) {
         const struct wefti_forward_attn_tile *tile = &work->tiles[i];
         uint64_t n_rows = tile->end - tile->begin;
-        uint32_t n_seen = weft_attn_high(&work->rows[tile->end - 1], work->window) + 1 -
-                          tile->span_begin * WEFT_ATTN_SPAN;
-        all += n_rows * n_seen * f->n_kv_heads;
+        all += tile->size * f->n_kv_heads;
         if (tile->n_spans == 1) continue;
         n_parts += n_rows * tile->n_spans;
-        if (n_rows * n_seen > longest) longest = n_rows * n_seen;
+        if (tile->size > longest) longest = tile->size;
     }
     return 2 * longest * f->n_threads > all && n_parts <= f->parts_max;
 }
@@ -58,6 +56,18 @@ static uint32_t count_groups(const struct wefti_forward *f,
     uint64_t free = n_queries / WEFT_ATTN_LATENT_QUERIES;
     if (even > free) even = (uint32_t)free;
     return weft_min_u32(weft_max_u32(needed, even), f->n_heads);
+}
+
+/* The largest first, so that what is left at the end, when threads run out of tasks, is small
+ * (Graham 1969). Tiles are few and mostly in order or alike: by insertion. */
+static void sort_tiles(struct wefti_forward_attn_work *work) {
+    for (uint32_t i = 1; i < work->n_tiles; i++) {
+        struct wefti_forward_attn_tile tile = work->tiles[i];
+        uint32_t at = i;
+        for (; at > 0 && work->tiles[at - 1].size < tile.size; at--)
+            work->tiles[at] = work->tiles[at - 1];
+        work->tiles[at] = tile;
+    }
 }
 
 /* Rows that share a block table belong to one sequence and go into tiles together. */
@@ -76,11 +86,14 @@ struct wefti_forward_attn_work wefti_forward_attn_plan(const struct wefti_forwar
         }
         uint32_t first = weft_attn_low(rows[begin].pos, window) / WEFT_ATTN_SPAN;
         uint32_t last = weft_attn_high(&rows[end - 1], window) / WEFT_ATTN_SPAN;
-        struct wefti_forward_attn_tile tile = {begin, end, first, last - first + 1, part};
+        uint32_t n_seen = weft_attn_high(&rows[end - 1], window) + 1 - first * WEFT_ATTN_SPAN;
+        struct wefti_forward_attn_tile tile = {
+            begin, end, first, last - first + 1, part, (uint64_t)(end - begin) * n_seen};
         if (tile.n_spans > 1) part += (size_t)(end - begin) * tile.n_spans;
         n_spans += tile.n_spans;
         tiles[work.n_tiles++] = tile;
     }
+    sort_tiles(&work);
     if (worth_spans(f, &work)) work.n_spans = n_spans;
     work.n_shares = f->n_kv_heads;
     if (f->latent_dim && n > 0) work.n_shares = count_groups(f, &work, n);

@@ -8,6 +8,7 @@ struct wefti_forward_attn_tile {
     uint32_t begin, end;
     uint32_t span_begin, n_spans; /* those that any of its rows sees */
     size_t part;                  /* where its sums begin, in sums of a row and span */
+    uint64_t size;                /* rows times positions, about */
 };
 
 /* The attention of some rows, cut into tiles, which threads share by kv head (or by group of the
