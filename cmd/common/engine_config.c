@@ -34,6 +34,7 @@ weft_err weft_engine_config(const struct weft_config *config, struct weft_eng_op
     options->ngram_max = config->speculative_ngram;
     options->draft_path = config->speculative_model;
     options->mtp = config->speculative_mtp;
+    options->request_bytes = config->request_memory;
     options->max_loras = config->max_loras;
     options->max_lora_rank = config->max_lora_rank;
     options->lora_memory_bytes = config->max_lora_memory;

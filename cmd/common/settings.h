@@ -242,6 +242,9 @@
       "most log-probabilities per token a request may ask for; -1: all of the vocabulary")                                    \
     X(max_logprob_bytes, SIZE, "max-logprob-bytes", ASKED, 4096, 1e12, "64MiB", "SIZE",            \
       "memory one request's log-probabilities may take at a time")                                 \
+    X(request_memory, SIZE, "request-memory", ASKED | SCHEDULER | WORKER, 0, 1e15, NULL, "SIZE",\
+      "memory of all requests and answers in the router, half for each (default: 8 x --max-body "    \
+      "and 4 x --max-logprob-bytes, and what small ones take)")                                    \
     X(responses_bytes, SIZE, "responses-store", FRONT, 0, 1e12, "0", "SIZE",                       \
       "memory for responses that are kept, to be gone on with or asked for; 0: none are")          \
     X(responses_ttl_s, U32, "responses-ttl", FRONT, 1, 31536000, "3600", "SECONDS",                \

@@ -311,7 +311,7 @@ static void start_call(struct http *h) {
         .request_id = weft_api_http_request_id(&h->request),
         .asker = h->request.asks,
         .path_session = {h->request.session_id, h->request.n_session_id},
-        .free_bytes = WEFT_API_SMALL_BYTES,
+        .free_bytes = server->api.small_bytes,
         .wake = on_wake,
         .owner = h,
         .now_us = weft_now_us(),

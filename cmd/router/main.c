@@ -174,6 +174,7 @@ int main(int argc, char **argv) {
         .allowed_origins = config->allowed_origins,
         .max_body_bytes = config->max_body_bytes,
         .max_logprob_bytes = config->max_logprob_bytes,
+        .request_bytes = config->request_memory,
         .responses_bytes = config->responses_bytes,
         .responses_ttl_s = config->responses_ttl_s,
         .keeps_batches = config->batch_store != NULL,

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/limits.h"
+#include "base/minmax.h"
 #include "codec/msgpack.h"
 #include "server.h"
 
@@ -276,7 +277,7 @@ static struct rpc_call *make_call(struct rpc *rpc, const struct weft_api_rpc_req
         .is_rpc = true,
         .request_id = request_id,
         .asker = rpc->asker,
-        .free_bytes = left < WEFT_API_SMALL_BYTES ? left : WEFT_API_SMALL_BYTES,
+        .free_bytes = weft_min_u64(left, api_of(rpc)->small_bytes),
         .wake = on_wake,
         .owner = rc,
         .now_us = weft_now_us(),
@@ -306,7 +307,7 @@ static int start_call(struct rpc *rpc, const struct weft_api_rpc_request *reques
         return 400;
     }
     size_t len = request->params ? request->params_len : 1;
-    uint64_t cost = weft_api_cost(len), small_bytes = cost ? 0 : len;
+    uint64_t cost = weft_api_cost(api_of(rpc), len), small_bytes = cost ? 0 : len;
     if (is_crowded(rpc, small_bytes)) {
         refuse_call(rpc, request->msgid);
         return 429;
@@ -500,7 +501,7 @@ static bool keep_partial(struct rpc *rpc) {
         (void)refuse_message_with(rpc, 401, NO_KEY_YET);
         return false;
     }
-    uint64_t cost = weft_api_cost(len);
+    uint64_t cost = weft_api_cost(api_of(rpc), len);
     if (cost > rpc->held && !weft_api_hold(api_of(rpc), cost - rpc->held)) {
         struct weft_api_error error = {0};
         weft_api_error_no_room(&error);

@@ -53,6 +53,15 @@ static uint32_t n_spec_tokens(const struct weft_config *config) {
                                                               : config->num_speculative_tokens;
 }
 
+/* A step's log-probabilities are in memory a few times on their way to the router: together these are to be
+ * less than what requests may take. One token's fit in any case. */
+static uint32_t step_logprob_bytes(uint64_t request_bytes, uint32_t n_vocab) {
+    uint64_t least = WEFT_LOGPROB_HEAD_BYTES + WEFT_LOGPROB_TOP_BYTES * (uint64_t)n_vocab;
+    if (request_bytes == 0) return WEFT_STEP_LOGPROB_BYTES_MAX;
+    uint64_t bytes = weft_max_u64(request_bytes / 8, least);
+    return (uint32_t)weft_min_u64(bytes, WEFT_STEP_LOGPROB_BYTES_MAX);
+}
+
 /* The first worker says what can be planned. Each group has its part of the one queue that clients
  * see. */
 static weft_err make_sched(struct wefti_actor *a, struct wefti_group *g,
@@ -71,6 +80,8 @@ static weft_err make_sched(struct wefti_actor *a, struct wefti_group *g,
         .n_vocab = model->n_vocab,
         .shape = {.n_hidden = model->n_hidden, .n_labels = model->n_labels},
         .has_contrast = model->has_contrast,
+        .contrast_bytes = a->config.request_memory,
+        .step_logprob_bytes = step_logprob_bytes(a->config.request_memory, model->n_vocab),
         .max_queue = (a->config.max_queue + a->n_groups - 1) / a->n_groups,
         .itl_target_us = a->config.itl_target_ms == WEFT_CONFIG_AUTO
                              ? WEFT_SCHED_ITL_AUTO

@@ -23,6 +23,7 @@ struct weft_api_settings {       /* from the command line */
     const char *allowed_origins; /* CORS: a comma-separated list, "*" for any; NULL: none */
     uint64_t max_body_bytes;
     uint64_t max_logprob_bytes;  /* of one request */
+    uint64_t request_bytes;      /* of all requests and answers, small ones too; 0: see held_max */
     uint32_t request_timeout_ms; /* 0: none */
     uint32_t restart_grace_ms;   /* see weft_api_is_back_soon */
     uint32_t max_queue;          /* prompts that wait meanwhile */
@@ -70,13 +71,16 @@ struct weft_api_state {
      * result until it is sent), against `output_max`; small output costs nothing. A separate
      * budget, so that large prompts cannot use it up. */
     uint64_t output_bytes, output_max;
+    uint64_t
+        small_bytes; /* what of one request costs nothing; 0 where --request-memory bounds all */
     struct weft_api_adapters adapters;
     struct weft_api_store *store;       /* responses that are kept; NULL: none are */
     struct weft_model_pooling *pooling; /* owned; what `limits.purpose` points to, or NULL */
 };
 
 /* A body up to this size costs nothing, so nobody can use up what small requests need. Their number
- * bounds them: one per connection, in MessagePack-RPC WEFT_RPC_SMALL_BYTES_MAX. */
+ * bounds them: one per connection, in MessagePack-RPC WEFT_RPC_SMALL_BYTES_MAX. With
+ * --request-memory, which is to be kept, every byte costs. */
 #define WEFT_API_SMALL_BYTES 65536
 
 /* Snapshots come every 250 ms. After two missing, and a margin for a busy machine, /health says so;
@@ -134,7 +138,7 @@ bool weft_api_is_admin(const struct weft_api_state *api, const struct weft_api_k
     "this API key may not do that: it takes one whose line in the key file says admin"
 
 /* What `n` bytes of one request cost of the budget: `n`, or nothing if the request is small. */
-uint64_t weft_api_cost(uint64_t n);
+uint64_t weft_api_cost(const struct weft_api_state *api, uint64_t n);
 
 /* Takes `n` bytes of the budget for large requests; false: it is used up. */
 bool weft_api_hold(struct weft_api_state *api, uint64_t n);

@@ -13,13 +13,23 @@
 #define HELD_OUTPUTS 4
 #define HELD_OUTPUT_BYTES_MIN (4u << 20)
 
-void weft_api_init(struct weft_api_state *api, const struct weft_api_settings *settings) {
+/* Prompts cannot take what answers need, nor the other way round. */
+static void set_budgets(struct weft_api_state *api) {
+    const struct weft_api_settings *settings = &api->settings;
     uint64_t output_bytes = settings->max_logprob_bytes;
     if (output_bytes < HELD_OUTPUT_BYTES_MIN) output_bytes = HELD_OUTPUT_BYTES_MIN;
-    memset(api, 0, sizeof *api);
-    api->settings = *settings;
     api->held_max = HELD_BODIES * settings->max_body_bytes;
     api->output_max = HELD_OUTPUTS * output_bytes;
+    api->small_bytes = WEFT_API_SMALL_BYTES;
+    if (settings->request_bytes == 0) return;
+    api->held_max = api->output_max = settings->request_bytes / 2;
+    api->small_bytes = 0;
+}
+
+void weft_api_init(struct weft_api_state *api, const struct weft_api_settings *settings) {
+    memset(api, 0, sizeof *api);
+    api->settings = *settings;
+    set_budgets(api);
     api->limits.max_prompts = WEFT_API_PROMPTS_MAX; /* until the scheduler says how many can wait */
     api->limits.max_logprob_bytes = settings->max_logprob_bytes;
     TAILQ_INIT(&api->parked);
@@ -95,8 +105,8 @@ const char *weft_api_why_ill(const struct weft_api_state *api, uint64_t now_ms) 
     return why;
 }
 
-uint64_t weft_api_cost(uint64_t n) {
-    return n > WEFT_API_SMALL_BYTES ? n : 0;
+uint64_t weft_api_cost(const struct weft_api_state *api, uint64_t n) {
+    return n > api->small_bytes ? n : 0;
 }
 
 static bool hold(uint64_t *held, uint64_t max, uint64_t n) {

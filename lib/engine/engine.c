@@ -292,7 +292,9 @@ static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
     eng->exact = options->activations == WEFT_ENG_ACT_F32;
     eng->info.long_prompt = eng->long_prompt = weft_model_long_prompt(model);
     set_info(eng, p, options);
-    err = options->rank == 0 ? wefti_guides_new(path, eng->info.n_vocab, &eng->guides) : WEFT_OK;
+    err = options->rank == 0
+              ? wefti_guides_new(path, eng->info.n_vocab, options->request_bytes, &eng->guides)
+              : WEFT_OK;
     if (err) return weft_err_set(why, err, "no memory for grammars");
     err = open_loras(eng, path, model, options, why);
     if (err) return err;

@@ -126,6 +126,8 @@ struct weft_eng_options {
     uint32_t ngram_max;
     const char *draft_path;
     bool mtp;
+    uint64_t
+        request_bytes;  /* of all compiled grammars; 0: 1 GiB, of which unused ones keep 256 MiB */
     uint32_t n_threads; /* 0: one per allowed CPU, no more than the cgroup's CPU quota grants */
     /* A memfd that outlives this process and keeps the packed weights, or -1: private memory.
      * Empty: this process packs into it and seals it. Filled: its header (layout, which follows

@@ -113,6 +113,8 @@ static void init_sizes(weft_sched *sched, const struct weft_sched_options *optio
     sched->options = *options;
     if (options->step_logprob_bytes == 0)
         sched->options.step_logprob_bytes = WEFT_STEP_LOGPROB_BYTES_MAX;
+    if (options->contrast_bytes == 0 || options->contrast_bytes > WEFT_CONTRAST_BYTES_MAX)
+        sched->options.contrast_bytes = WEFT_CONTRAST_BYTES_MAX;
     sched->running_max = options->max_seqs < options->max_batched_tokens
                              ? options->max_seqs
                              : options->max_batched_tokens;

@@ -61,7 +61,9 @@ struct weft_sched_options {
     uint32_t max_model_len;
     uint32_t n_vocab;
     struct weft_pooling_shape shape; /* of the values that the model has for poolings */
-    bool has_contrast;               /* contrastive search is possible */
+    bool has_contrast;               /* contrastive search is possible, */
+    uint64_t contrast_bytes;         /* and its requests may keep so much; 0: the ceiling,
+                                        WEFT_CONTRAST_BYTES_MAX */
     uint32_t max_queue;              /* requests that wait for a place in the running set, beside as
                                     many as it has places free; WEFT_QUEUE_MAX at most */
     uint32_t itl_target_us;          /* prompts do not make a step of streams longer, by estimate;

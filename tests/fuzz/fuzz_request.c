@@ -20,6 +20,7 @@ static struct weft_api_state *make_state(void) {
     const char *root = getenv("WEFT_SOURCE_DIR");
     (void)snprintf(path, sizeof path, "%s/models/fable-6m", root ? root : ".");
     api.held_max = 1u << 30;
+    api.small_bytes = WEFT_API_SMALL_BYTES;
     api.limits = (struct weft_api_limits){.model_name = "m",
                                           .model_names = model_names,
                                           .n_model_names = 2,
@@ -71,7 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     struct weft_buf body;
     weft_buf_init(&body, 1u << 22);
     weft_buf_add(&body, bytes + 1, n - 1);
-    WEFT_ASSERT(weft_api_hold(api, weft_api_cost(body.len)));
+    WEFT_ASSERT(weft_api_hold(api, weft_api_cost(api, body.len)));
     uint32_t n_kinds = 0;
     while (wefti_api_kinds[n_kinds])
         n_kinds++;

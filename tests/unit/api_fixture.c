@@ -214,7 +214,7 @@ weft_api_call *in_hand(const char *json, const weft_api_kind *kind) {
     struct weft_buf body;
     weft_buf_init(&body, 8 << 20);
     weft_buf_add_str(&body, json);
-    assert_true(weft_api_hold(&api, weft_api_cost(body.len)));
+    assert_true(weft_api_hold(&api, weft_api_cost(&api, body.len)));
     weft_api_call *call = new_call(&body, kind, NULL);
     assert_non_null(call);
     return call;
@@ -316,6 +316,7 @@ int set_up_several(uint32_t n) {
     (void)snprintf(path, sizeof path, "%s/models/fable-6m", root ? root : ".");
     api.settings.max_queue = 1000;
     api.held_max = api.output_max = 1 << 20;
+    api.small_bytes = WEFT_API_SMALL_BYTES;
     assert_int_equal(weft_tok_open(path, &api.tok, &why), WEFT_OK);
     api.limits.model_name = "m";
     api.limits.model_names = model_names;

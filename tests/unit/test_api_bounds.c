@@ -73,6 +73,31 @@ static void large_requests_pay_for_what_is_kept_of_them(void **state) {
     weft_buf_fini(&json);
 }
 
+static void with_a_bound_on_all_requests_small_ones_pay_too(void **state) {
+    (void)state;
+    static const char body[] = "{\"prompt\":\"Once\"}";
+    struct weft_api_state bounded;
+    struct weft_api_settings settings = api.settings;
+    settings.request_bytes = 1 << 20;
+    weft_api_init(&bounded, &settings);
+    assert_int_equal(bounded.held_max, 1 << 19);
+    assert_int_equal(bounded.output_max, 1 << 19);
+    assert_int_equal(weft_api_cost(&bounded, 5), 5);
+    assert_int_equal(weft_api_cost(&api, 5), 0);
+    weft_api_fini(&bounded);
+
+    api.small_bytes = 0;
+    weft_api_call *call = in_hand(body, CALL_TOKENIZE);
+    assert_int_equal(api.held_bytes, strlen(body));
+    weft_api_call_prepare(call);
+    weft_api_call_start(call, now_us);
+    assert_int_equal(call->state, WEFT_API_CALL_DONE);
+    assert_int_equal(api.held_bytes, call->params.prompts[0].n_ids * sizeof(uint32_t));
+    weft_api_call_drop(call);
+    assert_int_equal(api.held_bytes, 0);
+    api.small_bytes = WEFT_API_SMALL_BYTES;
+}
+
 /* A call whose body is gzip: {"prompt":"aaa..."} of `n` bytes, of which it may have `max`. */
 static weft_api_call *in_hand_packed(size_t n, size_t max) {
     struct weft_buf json, body;
@@ -434,6 +459,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(a_list_may_be_as_long_as_what_runs_and_waits),
         CASE(large_requests_pay_for_what_is_kept_of_them),
+        CASE(with_a_bound_on_all_requests_small_ones_pay_too),
         CASE(a_compressed_body_takes_room_as_it_grows),
         CASE(a_stream_that_is_read_holds_little),
         CASE(memory_of_what_was_shown_is_given_back),

@@ -294,7 +294,7 @@ static bool live_through(const weft_api_kind *kind, const char *json) {
     weft_buf_init(&body, 1 << 20);
     weft_buf_add_str(&body, json);
     bool is_done = false;
-    uint64_t held = weft_api_cost(body.len);
+    uint64_t held = weft_api_cost(&api, body.len);
     assert_true(weft_api_hold(&api, held));
     weft_api_call *call = new_call(&body, kind, NULL);
     if (!call) {

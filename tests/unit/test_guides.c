@@ -35,7 +35,7 @@ static int open_fixture(void **state) {
     fix.n_vocab = weft_tok_vocab_size(fix.tok) + N_VOCAB_SPARE; /* as models have them */
     while (!weft_tok_is_special(fix.tok, fix.eos))
         fix.eos++;
-    assert_int_equal(wefti_guides_new(path, fix.n_vocab, &fix.guides), WEFT_OK);
+    assert_int_equal(wefti_guides_new(path, fix.n_vocab, 0, &fix.guides), WEFT_OK);
     *state = &fix;
     return 0;
 }
@@ -214,9 +214,9 @@ static void many_grammars_come_and_go(void **state) {
 static void ending_in_the_midst_is_clean(void **state) {
     (void)state;
     struct fixture fix = {.budget = UINT32_MAX};
-    assert_int_equal(wefti_guides_new(path, 1000, &fix.guides), WEFT_OK);
+    assert_int_equal(wefti_guides_new(path, 1000, 0, &fix.guides), WEFT_OK);
     wefti_guides_free(fix.guides); /* nothing had begun */
-    assert_int_equal(wefti_guides_new(path, 1000, &fix.guides), WEFT_OK);
+    assert_int_equal(wefti_guides_new(path, 1000, 0, &fix.guides), WEFT_OK);
     for (int i = 0; i < 8; i++)
         (void)start(&fix, "(.*a.{5}b){3}", NULL, 0);
     wefti_guides_free(fix.guides);
@@ -506,7 +506,7 @@ static void special_tokens_begin_and_end_thinking(void **state) {
     if (weft_tok_open(folder, &fix.tok, &why)) fail_msg("%s", why.text);
     fix.n_vocab = weft_tok_vocab_size(fix.tok);
     fix.eos = special(&fix, "<|end_of_text|>");
-    assert_int_equal(wefti_guides_new(folder, fix.n_vocab, &fix.guides), WEFT_OK);
+    assert_int_equal(wefti_guides_new(folder, fix.n_vocab, 0, &fix.guides), WEFT_OK);
     uint32_t begin = special(&fix, "<think>"), end = special(&fix, "</think>");
     uint32_t a = token_of(&fix, "a");
 

@@ -124,6 +124,21 @@ static void a_divided_model_has_none(void **state) {
     bench_free(bench);
 }
 
+static void the_bound_may_be_lower_than_the_ceiling(void **state) {
+    (void)state;
+    struct weft_sched_options options = bench_options();
+    options.shape.n_hidden = N_HIDDEN;
+    options.has_contrast = true;
+    options.contrast_bytes = 64 << 20;
+    struct bench *bench = bench_new(&options);
+    struct weft_submit submit = search(bench, 1, 20, 12);
+    assert_int_equal(bench_try(bench, &submit), WEFT_REJECT_TOO_LONG);
+    submit = search(bench, 2, 20, 10);
+    bench_take(bench, &submit);
+    bench_run_until_idle(bench, true);
+    bench_free(bench);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_bench, free_bench)
     const struct CMUnitTest tests[] = {
@@ -132,6 +147,7 @@ int main(void) {
         TEST(what_is_kept_by_all_is_bounded),
         TEST(what_has_no_sense_beside_it_is_refused),
         cmocka_unit_test(a_divided_model_has_none),
+        cmocka_unit_test(the_bound_may_be_lower_than_the_ceiling),
     };
 #undef TEST
     return cmocka_run_group_tests_name("scheduler_contrast", tests, NULL, NULL);

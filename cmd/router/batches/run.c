@@ -198,7 +198,7 @@ static void on_wake(weft_api_call *call) {
 static bool begin_call(struct batch_item *item) {
     struct batch_run *run = item->run;
     struct server *server = run->all->server;
-    uint64_t cost = weft_api_cost(item->line.n_body);
+    uint64_t cost = weft_api_cost(&server->api, item->line.n_body);
     struct weft_buf body;
     weft_api_release(&server->api, item->n_held);
     item->n_held = 0;
@@ -210,7 +210,7 @@ static bool begin_call(struct batch_item *item) {
         .body = &body,
         .request_id = item->id,
         .asker = {.tenant = run->batch.tenant, .weight = run->batch.weight, .is_background = true},
-        .free_bytes = WEFT_API_SMALL_BYTES,
+        .free_bytes = server->api.small_bytes,
         .wake = on_wake,
         .owner = item,
         .now_us = weft_now_us(),
@@ -307,7 +307,7 @@ static bool hold_line(struct batch_item *item) {
     struct weft_api_state *api = &item->run->all->server->api;
     uint64_t n = item->run->places[item->idx].n_bytes, n_most = api->settings.max_body_bytes;
     uint64_t cost =
-        weft_api_cost(n < n_most ? n : n_most); /* what is over that is around the body */
+        weft_api_cost(api, n < n_most ? n : n_most); /* what is over that is around the body */
     if (api->held_bytes + cost > api->held_max / 2 || !weft_api_hold(api, cost)) return false;
     item->n_held = cost;
     return true;

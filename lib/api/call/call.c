@@ -146,7 +146,7 @@ weft_api_call *weft_api_call_new(struct weft_api_state *api,
     call->limits.adapters = wefti_api_adapters_hold(api);
     call->limits.recall =
         (struct weft_api_recall){api->store, request->asker.tenant, request->now_us / 1000};
-    call->held_bytes = weft_api_cost(n_body);
+    call->held_bytes = weft_api_cost(api, n_body);
     call->output = (struct output_budget){.api = api,
                                           .free_bytes = request->free_bytes,
                                           .logprob_max = api->limits.max_logprob_bytes};
@@ -442,10 +442,10 @@ static void submit_in_turn(weft_api_call *call, uint64_t now_us) {
 }
 
 /* Of which a short body may make much. */
-static uint64_t kept_beside(const struct params *p) {
-    return weft_api_cost(p->n_kept_items) + weft_api_cost(p->sampling.grammar.n_bytes) +
-           weft_api_cost(weft_msg_tools_bytes(p->chat.tools) +
-                         weft_msg_tools_bytes(p->chat.callable_tools));
+static uint64_t kept_beside(const struct weft_api_state *api, const struct params *p) {
+    return weft_api_cost(api, p->n_kept_items) + weft_api_cost(api, p->sampling.grammar.n_bytes) +
+           weft_api_cost(api, weft_msg_tools_bytes(p->chat.tools) +
+                                  weft_msg_tools_bytes(p->chat.callable_tools));
 }
 
 /* The body is freed but its ids stay: up to four bytes for each byte of text. A small request still
@@ -453,7 +453,7 @@ static uint64_t kept_beside(const struct params *p) {
 static bool settle(weft_api_call *call) {
     struct weft_api_state *api = call->api;
     uint64_t bytes = 0;
-    uint64_t kept_bytes = kept_beside(&call->params);
+    uint64_t kept_bytes = kept_beside(api, &call->params);
     if (call->held_bytes == 0 && kept_bytes == 0) return true;
     if (call->held_bytes > 0) bytes = call->params.n_answer_fields;
     bytes += kept_bytes;

@@ -62,7 +62,7 @@ bool weft_api_call_make_room(weft_api_call *call) {
         return false;
     }
     size_t wanted = room <= max / 2 ? 2 * room : max + 1;
-    uint64_t cost = weft_api_cost(wanted) - weft_api_cost(room);
+    uint64_t cost = weft_api_cost(call->api, wanted) - weft_api_cost(call->api, room);
     if (!weft_api_hold(call->api, cost)) {
         weft_api_error_no_room(&call->error);
         return false;

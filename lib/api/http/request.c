@@ -228,7 +228,7 @@ static int on_body(llhttp_t *parser, const char *at, size_t len) {
     }
     if (h->ask.op == WEFT_API_ASK_FILE_UPLOAD) return 0;
     size_t before = h->body.len;
-    uint64_t cost = weft_api_cost(before + len) - weft_api_cost(before);
+    uint64_t cost = weft_api_cost(h->api, before + len) - weft_api_cost(h->api, before);
     if (!weft_api_hold(h->api, cost)) {
         weft_api_error_no_room(&h->refusal);
         return 0;
@@ -274,7 +274,7 @@ void weft_api_http_init(struct weft_api_http *h, struct weft_api_state *api) {
 }
 
 void weft_api_http_fini(struct weft_api_http *h) {
-    weft_api_release(h->api, weft_api_cost(h->body.len));
+    weft_api_release(h->api, weft_api_cost(h->api, h->body.len));
     weft_buf_fini(&h->body);
     weft_buf_fini(&h->head);
 }

@@ -101,7 +101,8 @@ struct wefti_guides {
     TAILQ_HEAD(, wefti_guide_run) runs;
     TAILQ_HEAD(, prepared) prepared;
     uint32_t n_grammars;
-    size_t n_bytes;   /* of all grammars */
+    size_t n_bytes; /* of all grammars */
+    size_t kept_bytes_max, bytes_max;
     uint64_t n_turns; /* of any thread */
 
     /* The compiling thread's, until the first grammar is ready; then nobody changes them. */
@@ -144,7 +145,7 @@ static void drop_unused(wefti_guides *guides) {
     for (grammar = TAILQ_FIRST(&guides->grammars); grammar; grammar = next) {
         next = TAILQ_NEXT(grammar, entry);
         bool is_over = n_left-- > NEWEST && (guides->n_grammars > WEFTI_GUIDES_KEPT_MAX ||
-                                             guides->n_bytes > WEFTI_GUIDES_KEPT_BYTES);
+                                             guides->n_bytes > guides->kept_bytes_max);
         is_over = is_over || grammar->has_lacked_memory;
         if (!is_over || grammar->n_runs > 0 || grammar->state < READY) continue;
         TAILQ_REMOVE(&guides->grammars, grammar, entry);
@@ -462,9 +463,9 @@ static void advance(wefti_guides *guides, wefti_guide_run *run) {
     note_time(run->grammar, thread_us() - begin_us);
     measure(guides, run->grammar);
     measure_run(guides, run);
-    if (guides->n_bytes > WEFTI_GUIDES_BYTES_MAX) {
+    if (guides->n_bytes > guides->bytes_max) {
         drop_unused(guides);
-        if (guides->n_bytes > WEFTI_GUIDES_BYTES_MAX) err = WEFT_E_TOOBIG;
+        if (guides->n_bytes > guides->bytes_max) err = WEFT_E_TOOBIG;
     }
     run->has_failed = run->has_failed || err != WEFT_OK;
     run->is_ready = is_last && run->n_tokens == 0;
@@ -540,7 +541,8 @@ static void clear_marks(struct marks *marks) {
         marks->rest[i] = NO_TOKEN;
 }
 
-weft_err wefti_guides_new(const char *path, uint32_t n_vocab, wefti_guides **guides_out) {
+weft_err wefti_guides_new(const char *path, uint32_t n_vocab, uint64_t bytes_max,
+                          wefti_guides **guides_out) {
     *guides_out = NULL;
     wefti_guides *guides = calloc(1, sizeof *guides);
     char *copy = strdup(path);
@@ -551,6 +553,9 @@ weft_err wefti_guides_new(const char *path, uint32_t n_vocab, wefti_guides **gui
     }
     guides->path = copy;
     guides->n_vocab = n_vocab;
+    guides->bytes_max =
+        bytes_max ? weft_min_u64(bytes_max, WEFTI_GUIDES_BYTES_MAX) : WEFTI_GUIDES_BYTES_MAX;
+    guides->kept_bytes_max = weft_min_u64(guides->bytes_max, WEFTI_GUIDES_KEPT_BYTES);
     for (int i = 0; i < WEFT_MARKS_COUNT; i++)
         clear_marks(&guides->marks[i]);
     guides->has_cpus = sched_getaffinity(0, sizeof guides->cpus, &guides->cpus) == 0;

@@ -55,13 +55,13 @@ static weft_err check_contrast(const weft_sched *sched, const struct weft_submit
         return weft_err_set(why, WEFT_E_INVAL,
                             "contrastive search (penalty_alpha) compares with all of the text: its "
                             "context cannot be shifted");
-    if (bytes <= WEFT_CONTRAST_BYTES_MAX) return WEFT_OK;
+    if (bytes <= sched->options.contrast_bytes) return WEFT_OK;
     return weft_err_set(why, WEFT_E_TOOBIG,
                         "contrastive search (penalty_alpha) keeps the hidden states of prompt and "
-                        "output, %" PRIu64 " MiB for %u and %u tokens; at most %llu MiB are "
-                        "possible: ask for a lower max_tokens",
+                        "output, %" PRIu64 " MiB for %u and %u tokens; at most %" PRIu64
+                        " MiB are possible: ask for a lower max_tokens",
                         bytes >> 20, submit->n_prompt, submit->sampling.max_tokens,
-                        WEFT_CONTRAST_BYTES_MAX >> 20);
+                        sched->options.contrast_bytes >> 20);
 }
 
 static weft_err check_shape(const weft_sched *sched, const struct weft_submit *submit,
@@ -289,13 +289,14 @@ static enum weft_reject check_background(const weft_sched *sched, uint32_t *retr
 static enum weft_reject check_contrasts(const weft_sched *sched, const struct weft_submit *submit,
                                         uint32_t *retry_ms_out, struct weft_errmsg *why) {
     uint64_t own = wefti_sched_contrast_bytes(sched, &submit->sampling, submit->n_prompt);
-    if (own == 0 || sched->contrast_bytes + own <= WEFT_CONTRAST_BYTES_MAX) return WEFT_REJECT_NONE;
+    uint64_t most = sched->options.contrast_bytes;
+    if (own == 0 || sched->contrast_bytes + own <= most) return WEFT_REJECT_NONE;
     *retry_ms_out = RETRY_MIN_MS;
     (void)weft_err_set(why, WEFT_E_FULL,
                        "requests with contrastive search (penalty_alpha) keep %" PRIu64
                        " MiB of hidden states; with the %" PRIu64
-                       " of this one that would be more than the limit of %llu",
-                       sched->contrast_bytes >> 20, own >> 20, WEFT_CONTRAST_BYTES_MAX >> 20);
+                       " of this one that would be more than the limit of %" PRIu64,
+                       sched->contrast_bytes >> 20, own >> 20, most >> 20);
     return WEFT_REJECT_OVERLOADED;
 }
 
