@@ -18,6 +18,8 @@
 #include "runtime/options.h"
 #include "weights/expert_load.h"
 
+#define CONTRAST_PART 32 /* of a limit on memory: contrastive search gets no more */
+
 static void lay_out_contrast(weft_eng *eng, struct wefti_memory_layout *layout) {
     struct wefti_eng_contrast *c = &eng->contrast;
     size_t n = WEFTI_KV_SPARE, table_cap = wefti_slots_table_cap(&eng->info);
@@ -103,6 +105,13 @@ static void fit_texts(struct weft_eng_info *info) {
     info->max_batched_tokens = weft_max_u32(info->max_batched_tokens, info->max_model_len);
 }
 
+/* Contrastive search needs blocks of its own; of a narrow limit they would take too much from everybody else. */
+static bool contrast_fits(const struct weft_model_params *p,
+                          const struct weft_eng_options *options) {
+    uint64_t bytes = WEFTI_KV_SPARE * wefti_kv_cache_block_bytes(p, options);
+    return options->limit.bytes == 0 || bytes <= options->limit.bytes / CONTRAST_PART;
+}
+
 static void set_info(weft_eng *eng, const struct weft_model_params *p,
                      const struct weft_eng_options *options) {
     struct weft_eng_info *info = &eng->info;
@@ -121,7 +130,7 @@ static void set_info(weft_eng *eng, const struct weft_model_params *p,
     info->max_batched_tokens = options->max_batched_tokens;
     info->is_encoder = p->encoder.is_on;
     info->n_labels = p->encoder.n_labels;
-    info->has_contrast = !info->is_encoder && options->n_ranks <= 1;
+    info->has_contrast = !info->is_encoder && options->n_ranks <= 1 && contrast_fits(p, options);
     if (info->is_encoder) fit_texts(info);
     info->n_threads =
         options->n_threads ? options->n_threads : wefti_pool_n_usable_cpus(options->n_sharers);
@@ -183,40 +192,80 @@ static struct wefti_forward_config forward_config(const weft_eng *eng, const wef
                                          .exact = eng->exact};
 }
 
-/* What a full step uses beside weights and cache. Log-probabilities, shared spans of long sequences
- * and the sequences' tokens take more, but rarely all that they may. */
-static weft_err measure_scratch(const weft_eng *eng, const weft_model *model, size_t *bytes_out,
+/* What an engine takes beside its weights and cache. */
+struct needs {
+    uint64_t scratch_bytes;
+    uint64_t lora_bytes, vocab_bytes; /* only where there is a limit */
+    struct wefti_beside_needs draft;
+};
+
+/* What a full step uses. Log-probabilities, shared spans of long sequences and the sequences' tokens take more,
+ * but rarely all that they may: they count where there is a limit, which is to be kept. */
+static weft_err measure_scratch(const weft_eng *eng, const weft_model *model,
+                                const struct weft_eng_options *options, uint64_t *bytes_out,
                                 struct weft_errmsg *why) {
     const struct wefti_forward_config config = forward_config(eng, model);
-    weft_err err = wefti_forward_measure(&config, bytes_out, why);
-    *bytes_out += eng->map_bytes - eng->top_bytes;
+    const struct weft_eng_info *info = &eng->info;
+    size_t of_pass = 0;
+    bool is_most = options->limit.bytes > 0;
+    weft_err err = wefti_forward_measure(&config, is_most, &of_pass, why);
+    *bytes_out = of_pass + eng->map_bytes - eng->top_bytes;
+    if (err || !is_most) return err;
+    struct weft_eng_info full = *info;
+    full.window = weft_model_params(model)->window; /* of which the cache has not yet been asked */
+    uint64_t of_requests = options->request_bytes ? options->request_bytes : eng->top_bytes;
+    *bytes_out += weft_min_u64(eng->top_bytes, of_requests) + wefti_slots_bytes(&full) +
+                  wefti_ngram_bytes(options->ngram_max, info->max_seqs, info->max_model_len) +
+                  (uint64_t)info->max_seqs * info->n_vocab * sizeof(float); /* see hold, step.c */
+    if (info->has_contrast)
+        *bytes_out +=
+            WEFTI_KV_SPARE * wefti_kv_cache_block_bytes(weft_model_params(model), options);
+    return WEFT_OK;
+}
+
+/* 0: what the machine leaves beside the model. */
+static uint64_t most_of_loras(const struct weft_eng_options *options) {
+    if (options->lora_memory_bytes > 0) return options->lora_memory_bytes;
+    return wefti_fit_lora_bytes_within(options->limit.bytes);
+}
+
+static weft_err measure_needs(weft_eng *eng, const weft_model *model,
+                              const struct weft_eng_options *options, struct needs *needs,
+                              struct weft_errmsg *why) {
+    *needs = (struct needs){0};
+    weft_err err = open_step_memory(eng, why);
+    if (!err) err = measure_scratch(eng, model, options, &needs->scratch_bytes, why);
+    if (!err && eng->draft)
+        err = wefti_beside_measure(wefti_draft_beside(eng->draft), &needs->draft, why);
+    if (!err && eng->mtp) err = wefti_mtp_measure(eng->mtp, &needs->draft, why);
+    needs->scratch_bytes += needs->draft.scratch_bytes;
+    if (options->limit.bytes == 0) return err;
+    if (eng->loras) needs->lora_bytes = wefti_fit_lora_need(most_of_loras(options));
+    needs->vocab_bytes = wefti_fit_vocab_bytes(eng->info.n_vocab);
     return err;
 }
 
-/* Everything but the weights, which have their layout: mappings that take no memory before they are
- * used. Then their sizes are known, and whether all of it together fits. */
-static weft_err reserve(weft_eng *eng, const weft_model *model,
-                        const struct weft_eng_options *options,
-                        const struct wefti_weights_plan *plan, struct weft_eng_loading *loading,
-                        struct weft_errmsg *why) {
+/* What all engines and others take beside the caches: of what is free now, or of the limit. */
+static uint64_t taken_beside(const weft_eng *eng, const struct weft_eng_options *options,
+                             uint64_t to_come, const struct needs *needs) {
+    if (options->limit.bytes == 0)
+        return to_come + options->n_sharers * (needs->scratch_bytes + needs->draft.to_come_bytes);
+    uint64_t of_each =
+        needs->scratch_bytes + needs->draft.weight_bytes + needs->lora_bytes + needs->vocab_bytes;
+    return options->limit.beside_bytes + options->n_copies * eng->weights.bytes +
+           options->n_sharers * of_each;
+}
+
+/* The cache, and what follows from its size. */
+static weft_err open_cache(weft_eng *eng, const weft_model *model,
+                           const struct weft_eng_options *options, uint64_t taken_bytes,
+                           const struct needs *needs, struct weft_errmsg *why) {
     struct weft_eng_info *info = &eng->info;
-    size_t scratch_bytes = 0;
-    uint32_t len = info->max_model_len;
-    uint64_t to_come = wefti_weights_bytes_to_come(&eng->weights, plan) * options->n_copies;
     struct weft_model_params own = *weft_model_params(model);
-    struct wefti_beside_needs draft = {0};
     own.n_kv_heads = weft_max_u32(eng->weights.n_kv_heads_max, 1);
     if (own.encoder.is_on) own.window = 0; /* no block is let go of before a text is done */
-    weft_err err = open_step_memory(eng, why);
-    if (!err) err = measure_scratch(eng, model, &scratch_bytes, why);
-    if (!err && eng->draft) err = wefti_beside_measure(wefti_draft_beside(eng->draft), &draft, why);
-    if (!err && eng->mtp) err = wefti_mtp_measure(eng->mtp, &draft, why);
-    scratch_bytes += draft.scratch_bytes;
-    uint64_t of_each = scratch_bytes + draft.to_come_bytes;
-    info->draft_bytes = draft.weight_bytes;
-    if (!err)
-        err = wefti_kv_cache_open(&eng->kv, &own, options, to_come + options->n_sharers * of_each,
-                                  draft.block_bytes, info, why);
+    weft_err err = wefti_kv_cache_open(&eng->kv, &own, options, taken_bytes,
+                                       needs->draft.block_bytes, info, why);
     if (!err && eng->draft) err = wefti_draft_open(eng->draft, info, why);
     if (!err && eng->mtp) err = wefti_mtp_open(eng->mtp, info, why);
     if (!err) err = wefti_spill_open(&eng->spill, options, &eng->kv, why);
@@ -227,7 +276,30 @@ static weft_err reserve(weft_eng *eng, const weft_model *model,
     if (!err && options->profile) err = wefti_profile_new(info->n_threads, &eng->profile, why);
     if (err) return err;
     const struct wefti_forward_config config = forward_config(eng, model);
-    err = wefti_forward_new(&config, &eng->forward, why);
+    return wefti_forward_new(&config, &eng->forward, why);
+}
+
+static void limit_loras(weft_eng *eng, const struct weft_eng_options *options,
+                        const struct weft_eng_loading *loading) {
+    uint64_t most = most_of_loras(options);
+    if (most == 0) most = wefti_fit_lora_bytes(loading);
+    if (eng->loras) wefti_loras_limit(eng->loras, most);
+}
+
+/* Everything but the weights, which have their layout: mappings that take no memory before they are
+ * used. Then their sizes are known, and whether all of it together fits. */
+static weft_err reserve(weft_eng *eng, const weft_model *model,
+                        const struct weft_eng_options *options,
+                        const struct wefti_weights_plan *plan, struct weft_eng_loading *loading,
+                        struct weft_errmsg *why) {
+    struct weft_eng_info *info = &eng->info;
+    uint32_t len = info->max_model_len;
+    uint64_t to_come = wefti_weights_bytes_to_come(&eng->weights, plan) * options->n_copies;
+    struct needs needs;
+    weft_err err = measure_needs(eng, model, options, &needs, why);
+    if (err) return err;
+    info->draft_bytes = needs.draft.weight_bytes;
+    err = open_cache(eng, model, options, taken_beside(eng, options, to_come, &needs), &needs, why);
     if (err) return err;
     struct weft_mem_room room = weft_mem_room();
     *loading = (struct weft_eng_loading){
@@ -236,18 +308,21 @@ static weft_err reserve(weft_eng *eng, const weft_model *model,
         .is_page_cache = wefti_weights_are_mapped(model, options),
         .n_copies = options->n_copies,
         .n_sharers = options->n_sharers,
-        .draft_bytes = draft.to_come_bytes,
+        .draft_bytes =
+            options->limit.bytes > 0 ? needs.draft.weight_bytes : needs.draft.to_come_bytes,
         .kv_bytes = info->kv_bytes,
-        .scratch_bytes = scratch_bytes,
+        .scratch_bytes = needs.scratch_bytes,
+        .lora_bytes = needs.lora_bytes,
+        .vocab_bytes = needs.vocab_bytes,
+        .limit = options->limit,
         .limit_bytes = room.limit_bytes,
     };
-    err = wefti_fit_check(loading, to_come, &room, why);
+    err = wefti_fit_check_limit(loading, why);
+    if (!err) err = wefti_fit_check(loading, to_come, &room, why);
     if (err) return err;
-    if (eng->loras)
-        wefti_loras_limit(eng->loras, options->lora_memory_bytes ? options->lora_memory_bytes
-                                                                 : wefti_fit_lora_bytes(loading));
+    limit_loras(eng, options, loading);
     if (loading->is_page_cache && room.limit_bytes > 0 &&
-        loading->weight_bytes + info->kv_bytes + scratch_bytes > room.most_bytes)
+        loading->weight_bytes + info->kv_bytes + needs.scratch_bytes > room.most_bytes)
         weft_warn("the packed file does not fit into memory beside cache and scratch: its pages "
                   "will be read again and again");
     if (info->max_model_len < len)

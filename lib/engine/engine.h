@@ -62,6 +62,13 @@ enum weft_eng_clip {
 };
 typedef struct weft_eng_calib weft_eng_calib;
 
+/* A bound on the memory of a server, or program, that engines are a part of. */
+struct weft_eng_limit {
+    uint64_t bytes;        /* 0: there is none */
+    uint64_t beside_bytes; /* of these, what is not the engines': other processes, their heaps */
+    const char *beside;    /* the same by terms, for people: "router 20 MiB, scheduler 12 MiB" */
+};
+
 /* What opening takes of memory, and how far it has come. */
 struct weft_eng_loading {
     const char *model_name;
@@ -72,10 +79,13 @@ struct weft_eng_loading {
     uint64_t draft_bytes;             /* weights of what guesses; 0: there are none */
     uint64_t kv_bytes, scratch_bytes; /* when all of it is in use */
     uint64_t limit_bytes;             /* of the cgroup, or what the machine has; 0: not known */
-    uint64_t done_bytes;              /* of the weights */
+    /* With a limit: adapters and the vocabulary, of each; and the limit. Then mapped weights count, too. */
+    uint64_t lora_bytes, vocab_bytes;
+    struct weft_eng_limit limit;
+    uint64_t done_bytes; /* of the weights */
 };
 /* "2.3 GiB (weights 2.1 GiB, KV cache 128 MiB, scratch 60 MiB)". Returns `out`. */
-#define WEFT_ENG_NEED_TEXT_BYTES 224
+#define WEFT_ENG_NEED_TEXT_BYTES 384
 const char *weft_eng_need_text(const struct weft_eng_loading *loading,
                                char out[WEFT_ENG_NEED_TEXT_BYTES]);
 /* Called once before the first weight is read, then after each megabyte or so that was packed: by
@@ -142,8 +152,11 @@ struct weft_eng_options {
     uint64_t
         lora_memory_bytes; /* of all adapters of this engine; 0: a third of what the machine's or the
                                  cgroup's memory leaves beside the model */
-    bool profile;          /* note when each thread was busy with what; see weft_eng_profile */
-    uint64_t home;         /* nodes whose memory is preferred (base/numa.h); 0: no choice */
+    /* Set: a cache whose size is not given takes what the limit leaves, and what does not fit is refused. The text is
+     * borrowed until the engine is open. */
+    struct weft_eng_limit limit;
+    bool profile;  /* note when each thread was busy with what; see weft_eng_profile */
+    uint64_t home; /* nodes whose memory is preferred (base/numa.h); 0: no choice */
 };
 
 /* max_seqs 64, max_batched_tokens 512, block_size 16, n_sharers 1, n_copies 1, n_ranks 1,

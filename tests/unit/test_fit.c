@@ -108,8 +108,66 @@ static void a_packed_file_is_not_counted_and_said_to_be_in_the_page_cache(void *
                         "300 MiB, scratch 100 MiB)");
 }
 
+static struct weft_eng_loading limited(uint64_t limit_bytes) {
+    struct weft_eng_loading loading = model(2);
+    loading.lora_bytes = 50 * MIB;
+    loading.vocab_bytes = 10 * MIB;
+    loading.limit =
+        (struct weft_eng_limit){limit_bytes, 120 * MIB, "router 100 MiB, others 20 MiB"};
+    return loading;
+}
+
+static void a_limit_is_for_everything_that_is_or_will_be(void **state) {
+    (void)state;
+    const uint64_t sum = (2000 + 2 * (300 + 100 + 50 + 10) + 120) * MIB;
+    struct weft_eng_loading loading = limited(sum);
+    struct weft_errmsg why = {""};
+    assert_int_equal(wefti_fit_check_limit(&loading, &why), WEFT_OK);
+    loading.is_page_cache = true; /* a packed file's pages are to stay */
+    assert_int_equal(wefti_fit_check_limit(&loading, &why), WEFT_OK);
+    loading.limit.bytes = sum - 1;
+    assert_int_equal(wefti_fit_check_limit(&loading, &why), WEFT_E_NOMEM);
+    loading.limit.bytes = 0;
+    assert_int_equal(wefti_fit_check_limit(&loading, &why), WEFT_OK);
+}
+
+static void a_limit_that_is_too_low_is_told_with_every_term_and_what_helps(void **state) {
+    (void)state;
+    struct weft_eng_loading loading = limited(1024 * MIB);
+    struct weft_errmsg why = {""};
+    loading.draft_bytes = 30 * MIB;
+    assert_int_equal(wefti_fit_check_limit(&loading, &why), WEFT_E_NOMEM);
+    assert_string_equal(
+        why.text,
+        "tale needs 3.0 GiB (weights 2.0 GiB, draft 2 x 30 MiB, KV cache 2 x 300 MiB, scratch 2 x "
+        "100 MiB, adapters 2 x 50 MiB, vocabulary 2 x 10 MiB, router 100 MiB, others 20 MiB), "
+        "--memory-limit is 1.0 GiB: fewer bits (--dtype q8 or q4) would help most");
+    loading.kv_bytes = 1500 * MIB;
+    assert_int_equal(wefti_fit_check_limit(&loading, &why), WEFT_E_NOMEM);
+    assert_non_null(strstr(why.text, "--max-model-len"));
+    loading.scratch_bytes = 1600 * MIB;
+    assert_int_equal(wefti_fit_check_limit(&loading, &why), WEFT_E_NOMEM);
+    assert_non_null(strstr(why.text, "--max-num-batched-tokens"));
+}
+
+static void the_longest_sum_has_room(void **state) {
+    (void)state;
+    struct weft_eng_loading loading = limited(1);
+    char text[WEFT_ENG_NEED_TEXT_BYTES];
+    loading.n_sharers = loading.n_copies = 32;
+    loading.draft_bytes = loading.kv_bytes = loading.scratch_bytes = 999 * MIB;
+    loading.limit.beside =
+        "workers 32 x 16 MiB, router 1023 MiB, scheduler 1023 MiB, supervisor 4.0 MiB, requests 68 "
+        "x 1023 MiB";
+    (void)weft_eng_need_text(&loading, text);
+    assert_int_equal(text[strlen(text) - 1], ')');
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_limit_is_for_everything_that_is_or_will_be),
+        cmocka_unit_test(a_limit_that_is_too_low_is_told_with_every_term_and_what_helps),
+        cmocka_unit_test(the_longest_sum_has_room),
         cmocka_unit_test(weights_cache_and_scratch_are_added_up),
         cmocka_unit_test(weights_that_are_there_already_are_not_needed_again),
         cmocka_unit_test(who_packs_counts_the_caches_of_all_and_later_ones_their_own),

@@ -158,8 +158,41 @@ static void a_copy_takes_all_of_a_block_and_leaves_the_others(void **state) {
     }
 }
 
+/* What a limit leaves, by hand: so much is taken, and four sequences of 256 tokens can use so much. */
+static void open_limited(struct weft_eng_info *info, uint64_t left_bytes, uint32_t n_sharers) {
+    struct wefti_kv_cache cache;
+    struct weft_model_params params = params_of(FULL);
+    struct weft_eng_options options;
+    struct weft_errmsg why = {""};
+    weft_eng_options_init(&options);
+    options.kv_dtype = WEFT_ENG_KV_F32;
+    options.n_sharers = n_sharers;
+    options.limit.bytes = (1 << 20) + left_bytes;
+    *info = (struct weft_eng_info){
+        .block_size = 16, .max_model_len = 256, .max_seqs = 4, .max_batched_tokens = 32};
+    if (wefti_kv_cache_open(&cache, &params, &options, 1 << 20, 0, info, &why))
+        fail_msg("%s", why.text);
+    wefti_kv_cache_close(&cache);
+}
+
+static void the_cache_takes_what_a_limit_leaves_but_room_for_one_sequence_at_least(void **state) {
+    (void)state;
+    struct weft_eng_info info;
+    open_limited(&info, UINT64_C(1) << 32, 1);
+    uint64_t block_bytes = info.kv_bytes / info.n_blocks;
+    assert_int_equal(info.n_blocks, 4 * 16); /* all sequences; more are of no use */
+    open_limited(&info, 20 * block_bytes, 1);
+    assert_int_equal(info.n_blocks, 20);
+    open_limited(&info, 40 * block_bytes, 2);
+    assert_int_equal(info.n_blocks, 20);
+    open_limited(&info, 3 * block_bytes, 1); /* for the sum to refuse */
+    assert_int_equal(info.n_blocks, 16);
+    assert_int_equal(info.max_model_len, 256);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_cache_takes_what_a_limit_leaves_but_room_for_one_sequence_at_least),
         cmocka_unit_test(blocks_fill_the_mapping_and_share_no_byte),
         cmocka_unit_test(a_block_is_in_one_piece),
         cmocka_unit_test(a_block_makes_no_more_pages_resident_than_it_touches),

@@ -22,7 +22,10 @@ size_t wefti_forward_attn_part_floats(const struct wefti_forward *f) {
 /* One row of the longest sequence has room, however long that is: this is address space. */
 size_t wefti_forward_attn_parts_max(const struct wefti_forward *f, uint32_t n_context) {
     uint64_t n_positions = (uint64_t)f->kv->n_blocks[WEFT_KV_FULL] * f->kv->layers[0].block_size;
-    if (n_positions > n_context) n_positions = n_context;
+    return wefti_forward_attn_parts_for(f, weft_min_u64(n_positions, n_context));
+}
+
+size_t wefti_forward_attn_parts_for(const struct wefti_forward *f, uint64_t n_positions) {
     size_t n_spans = (size_t)(n_positions + WEFT_ATTN_SPAN - 1) / WEFT_ATTN_SPAN;
     size_t room = PART_BYTES / (wefti_forward_attn_part_floats(f) * sizeof *f->parts);
     if (n_spans <= 1 || f->n_threads == 1) return 0;

@@ -41,6 +41,8 @@ uint64_t wefti_forward_attn_read(const struct wefti_forward *f,
 /* How many sums of a row and span to have room for where no sequence is longer than `n_context`,
  * and how many floats one of them is, all heads together. */
 size_t wefti_forward_attn_parts_max(const struct wefti_forward *f, uint32_t n_context);
+/* The same by the positions that the longest sequence can have in the cache, which need not be open. */
+size_t wefti_forward_attn_parts_for(const struct wefti_forward *f, uint64_t n_positions);
 size_t wefti_forward_attn_part_floats(const struct wefti_forward *f);
 
 #endif

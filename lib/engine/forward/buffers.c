@@ -220,15 +220,19 @@ static void set_up(struct wefti_forward *f, const struct wefti_forward_config *c
     wefti_forward_acts_note_forms(f);
 }
 
-weft_err wefti_forward_measure(const struct wefti_forward_config *config, size_t *bytes_out,
-                               struct weft_errmsg *why) {
+weft_err wefti_forward_measure(const struct wefti_forward_config *config, bool is_most,
+                               size_t *bytes_out, struct weft_errmsg *why) {
     struct wefti_forward *f = calloc(1, sizeof *f);
     *bytes_out = 0;
     if (!f) return weft_err_set(why, WEFT_E_NOMEM, "no memory for the forward pass");
     set_up(f, config);
     struct wefti_memory_layout layout = {0};
-    lay_out(f, &layout); /* with room for no parts, as most steps need none */
+    /* Most steps need no parts. */
+    if (is_most) f->parts_max = wefti_forward_attn_parts_for(f, config->max_model_len);
+    lay_out(f, &layout);
     *bytes_out = layout.used + (f->coll ? wefti_forward_rank_bytes(f) : 0);
+    if (is_most && config->lora_rank_max > 0)
+        *bytes_out += wefti_forward_lora_bytes(f, config->lora_rank_max);
     free(f);
     return WEFT_OK;
 }

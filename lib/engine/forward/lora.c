@@ -62,6 +62,13 @@ static struct wefti_forward_lora *lay_out(struct wefti_forward *f, const size_t 
     return own;
 }
 
+size_t wefti_forward_lora_bytes(struct wefti_forward *f, uint32_t rank_max) {
+    const size_t strides[2] = {wefti_memory_stride(rank_max), widest_x(f)};
+    struct wefti_memory_layout layout = {0};
+    (void)lay_out(f, strides, &layout);
+    return layout.used;
+}
+
 weft_err wefti_forward_lora_new(struct wefti_forward *f, uint32_t rank_max, uint64_t home) {
     const size_t strides[2] = {wefti_memory_stride(rank_max), widest_x(f)};
     struct wefti_memory_layout layout = {0};

@@ -46,7 +46,8 @@ struct wefti_forward_lora_group {
     size_t ldc[WEFTI_FORWARD_LORA_GROUP];
 };
 
-/* Buffers for adapters of at most rank_max; address space until they are used. NOMEM. */
+/* Buffers for adapters of at most rank_max; address space until they are used. NOMEM. They take so many bytes. */
+size_t wefti_forward_lora_bytes(struct wefti_forward *f, uint32_t rank_max);
 WEFT_MUST_CHECK weft_err wefti_forward_lora_new(struct wefti_forward *f, uint32_t rank_max,
                                                 uint64_t home);
 void wefti_forward_lora_free(struct wefti_forward *f);

@@ -54,7 +54,8 @@ weft_err wefti_beside_measure(const struct wefti_beside *beside,
                               struct wefti_beside_needs *needs_out, struct weft_errmsg *why) {
     const struct wefti_forward_config config = forward_config(beside);
     size_t scratch_bytes = 0;
-    weft_err err = wefti_forward_measure(&config, &scratch_bytes, why);
+    weft_err err =
+        wefti_forward_measure(&config, beside->options.limit.bytes > 0, &scratch_bytes, why);
     *needs_out = (struct wefti_beside_needs){
         .weight_bytes = beside->weights.bytes,
         .to_come_bytes = wefti_weights_bytes_to_come(&beside->weights, beside->plan),

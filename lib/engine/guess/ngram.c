@@ -26,6 +26,11 @@ static uint32_t cap_for(uint32_t n_tokens) {
     return cap;
 }
 
+uint64_t wefti_ngram_bytes(uint32_t n_max, uint32_t n_slots, uint32_t max_len) {
+    if (n_max < 2) return 0;
+    return (uint64_t)n_slots * (n_max - 1) * cap_for(max_len) * sizeof(uint32_t);
+}
+
 weft_err wefti_ngram_init(struct wefti_ngram *ngram, uint32_t n_max, uint32_t n_slots,
                           uint32_t max_len, uint64_t home, struct weft_errmsg *why) {
     WEFT_ASSERT(n_max <= WEFT_SPEC_NGRAM_MAX && max_len <= WEFT_CONTEXT_MAX);

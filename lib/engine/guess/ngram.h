@@ -35,7 +35,8 @@ struct wefti_ngram {
     size_t map_bytes;
 };
 
-/* For n_slots sequences of at most max_len tokens. NOMEM. */
+/* For n_slots sequences of at most max_len tokens. NOMEM. They take so many bytes when all are that long. */
+uint64_t wefti_ngram_bytes(uint32_t n_max, uint32_t n_slots, uint32_t max_len);
 WEFT_MUST_CHECK weft_err wefti_ngram_init(struct wefti_ngram *ngram, uint32_t n_max,
                                           uint32_t n_slots, uint32_t max_len, uint64_t home,
                                           struct weft_errmsg *why);

@@ -6,29 +6,67 @@
 #include "base/parse.h"
 
 #define LORA_BYTES_MIN (64u << 20) /* small adapters find room beside the largest cache */
+/* Adapters have one part. The other two are for the file of one that is read, in f32 mostly, whose values are
+ * packed as bf16. */
+#define LORA_FILE_PARTS 3
+/* Bytes of a token's text and of the tables that find it: measured at 4096 to 128256 tokens, rounded up. */
+#define VOCAB_TOKEN_BYTES 1024u
 
 static uint64_t for_each(const struct weft_eng_loading *loading) {
     return loading->draft_bytes + loading->kv_bytes + loading->scratch_bytes;
 }
 
+static bool is_limited(const struct weft_eng_loading *loading) {
+    return loading->limit.bytes > 0;
+}
+
+/* All of it, there or to come. */
+static uint64_t sum_of(const struct weft_eng_loading *loading) {
+    uint64_t sum = loading->n_sharers * for_each(loading);
+    if (!loading->is_page_cache || is_limited(loading))
+        sum += loading->n_copies * loading->weight_bytes;
+    if (!is_limited(loading)) return sum;
+    return sum + loading->n_sharers * (loading->lora_bytes + loading->vocab_bytes) +
+           loading->limit.beside_bytes;
+}
+
+/* A text that grows as long as there is room. */
+struct text {
+    char *at;
+    size_t len, cap;
+};
+
+static void add_term(struct text *text, const char *name, uint32_t n, uint64_t bytes) {
+    char size[WEFT_SIZE_TEXT_BYTES], times[24] = "";
+    if (bytes == 0 || text->len >= text->cap) return;
+    if (n > 1) (void)snprintf(times, sizeof times, "%u x ", n);
+    int len = snprintf(text->at + text->len, text->cap - text->len, "%s%s %s%s",
+                       text->at[text->len - 1] == '(' ? "" : ", ", name, times,
+                       weft_size_text(bytes, size));
+    text->len += len > 0 ? (size_t)len : 0;
+}
+
 const char *weft_eng_need_text(const struct weft_eng_loading *loading,
                                char out[WEFT_ENG_NEED_TEXT_BYTES]) {
-    char all[WEFT_SIZE_TEXT_BYTES], weights[WEFT_SIZE_TEXT_BYTES], kv[WEFT_SIZE_TEXT_BYTES],
-        scratch[WEFT_SIZE_TEXT_BYTES], times[24] = "", copies[24] = "", draft[48] = "",
-                                       draft_size[WEFT_SIZE_TEXT_BYTES];
-    uint64_t sum = loading->n_sharers * for_each(loading);
-    if (!loading->is_page_cache) sum += loading->n_copies * loading->weight_bytes;
-    if (loading->n_copies > 1) (void)snprintf(copies, sizeof copies, "%u x ", loading->n_copies);
-    if (loading->n_sharers > 1) (void)snprintf(times, sizeof times, "%u x ", loading->n_sharers);
-    if (loading->draft_bytes > 0)
-        (void)snprintf(draft, sizeof draft, "draft %s%s, ", times,
-                       weft_size_text(loading->draft_bytes, draft_size));
-    (void)snprintf(out, WEFT_ENG_NEED_TEXT_BYTES,
-                   "%s (weights %s%s%s, %sKV cache %s%s, scratch %s%s)", weft_size_text(sum, all),
-                   copies, weft_size_text(loading->weight_bytes, weights),
-                   loading->is_page_cache ? " in the page cache, which do not count" : "", draft,
-                   times, weft_size_text(loading->kv_bytes, kv), times,
-                   weft_size_text(loading->scratch_bytes, scratch));
+    char all[WEFT_SIZE_TEXT_BYTES];
+    uint32_t n = loading->n_sharers;
+    struct text text = {out, 0, WEFT_ENG_NEED_TEXT_BYTES};
+    text.len = (size_t)snprintf(out, text.cap, "%s (", weft_size_text(sum_of(loading), all));
+    add_term(&text, "weights", loading->n_copies, loading->weight_bytes);
+    if (loading->is_page_cache && !is_limited(loading))
+        text.len += (size_t)snprintf(out + text.len, text.cap - text.len,
+                                     " in the page cache, which do not count");
+    add_term(&text, "draft", n, loading->draft_bytes);
+    add_term(&text, "KV cache", n, loading->kv_bytes);
+    add_term(&text, "scratch", n, loading->scratch_bytes);
+    if (is_limited(loading)) {
+        add_term(&text, "adapters", n, loading->lora_bytes);
+        add_term(&text, "vocabulary", n, loading->vocab_bytes);
+    }
+    if (text.len < text.cap)
+        (void)snprintf(out + text.len, text.cap - text.len, "%s%s)",
+                       is_limited(loading) && loading->limit.beside ? ", " : "",
+                       is_limited(loading) && loading->limit.beside ? loading->limit.beside : "");
     return out;
 }
 
@@ -48,12 +86,40 @@ weft_err wefti_fit_check(const struct weft_eng_loading *loading, uint64_t to_com
         weft_size_text(room->most_bytes, left));
 }
 
-/* The other two thirds are for the file of one that is read, in f32 mostly, whose values are packed as
- * bf16. */
+/* The largest term that can be changed comes first. */
+static const char *what_helps(const struct weft_eng_loading *loading) {
+    uint64_t weights = loading->n_copies * loading->weight_bytes;
+    uint64_t kv = loading->n_sharers * loading->kv_bytes;
+    uint64_t scratch = loading->n_sharers * loading->scratch_bytes;
+    if (weights >= kv && weights >= scratch) return "fewer bits (--dtype q8 or q4)";
+    if (kv >= scratch) return "shorter sequences (--max-model-len) or --kv-dtype int8";
+    return "smaller steps (--max-num-batched-tokens, --max-num-seqs)";
+}
+
+weft_err wefti_fit_check_limit(const struct weft_eng_loading *loading, struct weft_errmsg *why) {
+    char need[WEFT_ENG_NEED_TEXT_BYTES], limit[WEFT_SIZE_TEXT_BYTES];
+    if (!is_limited(loading) || sum_of(loading) <= loading->limit.bytes) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_NOMEM, "%s needs %s, --memory-limit is %s: %s would help most",
+                        loading->model_name, weft_eng_need_text(loading, need),
+                        weft_size_text(loading->limit.bytes, limit), what_helps(loading));
+}
+
+uint64_t wefti_fit_lora_need(uint64_t lora_bytes) {
+    return LORA_FILE_PARTS * lora_bytes;
+}
+
+uint64_t wefti_fit_lora_bytes_within(uint64_t limit_bytes) {
+    return weft_min_u64(limit_bytes / 96, LORA_BYTES_MIN);
+}
+
+uint64_t wefti_fit_vocab_bytes(uint32_t n_vocab) {
+    return (uint64_t)n_vocab * VOCAB_TOKEN_BYTES;
+}
+
 uint64_t wefti_fit_lora_bytes(const struct weft_eng_loading *loading) {
     if (loading->limit_bytes == 0) return UINT64_MAX;
     uint64_t taken =
         loading->n_copies * loading->weight_bytes + loading->n_sharers * for_each(loading);
     uint64_t left = loading->limit_bytes > taken ? loading->limit_bytes - taken : 0;
-    return weft_max_u64(left / 3 / loading->n_sharers, LORA_BYTES_MIN);
+    return weft_max_u64(left / LORA_FILE_PARTS / loading->n_sharers, LORA_BYTES_MIN);
 }

@@ -70,14 +70,18 @@ static uint64_t sum(const struct sizes *s, uint64_t n_full, uint64_t n_windowed)
     return n_full * s->bytes[WEFT_KV_FULL] + n_windowed * s->bytes[WEFT_KV_WINDOWED];
 }
 
-/* Never none: whether one block is too much is for the sum of everything to say. */
+/* Never none: whether one block is too much is for the sum of everything to say. So it is for one sequence of
+ * full length where there is a limit: of a server that is given one, nobody wants less. */
 static uint64_t default_memory(const struct weft_eng_options *options, uint64_t taken_bytes,
                                const struct sizes *s) {
-    uint64_t available = weft_mem_available_bytes();
+    bool is_limited = options->limit.bytes > 0;
+    uint64_t available = is_limited ? options->limit.bytes : weft_mem_available_bytes();
     uint64_t left = available > taken_bytes ? available - taken_bytes : 0;
     uint64_t usable = sum(s, s->all_seqs[WEFT_KV_FULL], s->all_seqs[WEFT_KV_WINDOWED]);
-    uint64_t memory = weft_min_u64(left / 2 / options->n_sharers, usable);
-    return weft_max_u64(memory, sum(s, 1, 1));
+    if (!is_limited) left /= 2;
+    uint64_t least =
+        is_limited ? sum(s, s->one_seq[WEFT_KV_FULL], s->one_seq[WEFT_KV_WINDOWED]) : sum(s, 1, 1);
+    return weft_max_u64(weft_min_u64(left / options->n_sharers, usable), least);
 }
 
 /* What is good for sequences that are twice as long as their windowed blocks reach: a fair part for

@@ -40,9 +40,8 @@ uint32_t wefti_slots_table_cap(const struct weft_eng_info *info) {
     return (info->max_model_len + info->block_size - 1) / info->block_size + 1;
 }
 
-weft_err wefti_slots_init(struct wefti_slots *slots, const struct weft_eng_info *info,
-                          struct weft_errmsg *why) {
-    *slots = (struct wefti_slots){
+static struct wefti_slots shape_of(const struct weft_eng_info *info) {
+    return (struct wefti_slots){
         .n_slots = info->max_seqs,
         .max_model_len = info->max_model_len,
         .history_cap = wefti_slots_history_cap(info->max_model_len),
@@ -56,6 +55,18 @@ weft_err wefti_slots_init(struct wefti_slots *slots, const struct weft_eng_info 
         .max_batched_tokens = info->max_batched_tokens,
         .table_cap = wefti_slots_table_cap(info),
     };
+}
+
+uint64_t wefti_slots_bytes(const struct weft_eng_info *info) {
+    struct wefti_slots slots = shape_of(info);
+    struct wefti_memory_layout layout = {0};
+    lay_out(&slots, &layout);
+    return layout.used + (uint64_t)slots.n_slots * slots.max_model_len * sizeof *slots.histories;
+}
+
+weft_err wefti_slots_init(struct wefti_slots *slots, const struct weft_eng_info *info,
+                          struct weft_errmsg *why) {
+    *slots = shape_of(info);
     struct wefti_memory_layout layout = {0};
     lay_out(slots, &layout);
     slots->map_bytes = layout.used;

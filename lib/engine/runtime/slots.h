@@ -81,6 +81,9 @@ struct wefti_slots {
 /* Blocks in a table of the longest sequence. */
 uint32_t wefti_slots_table_cap(const struct weft_eng_info *info);
 
+/* What they take once every sequence has been as long as the model allows. Output beyond that (context_shift) is
+ * not counted: nobody has more of it than the router that keeps it. */
+uint64_t wefti_slots_bytes(const struct weft_eng_info *info);
 WEFT_MUST_CHECK weft_err wefti_slots_init(struct wefti_slots *slots,
                                           const struct weft_eng_info *info,
                                           struct weft_errmsg *why);
