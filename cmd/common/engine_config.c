@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#define PROGRAM_BYTES (16ull << 20) /* of a program that serves nobody: its heap */
+
 static weft_err bad_value(const char *flag, const char *choices, const char *text, weft_err err,
                           struct weft_errmsg *why) {
     return weft_err_set(why, err, "--%s is %s, not \"%s\"", flag, choices, text);
@@ -41,6 +43,12 @@ weft_err weft_engine_config(const struct weft_config *config, struct weft_eng_op
     if (config->n_workers && config->n_workers != WEFT_CONFIG_AUTO)
         options->n_sharers = config->n_workers;
     if (config->weights_copies) options->n_copies = config->weights_copies;
+    options->limit =
+        (struct weft_eng_limit){config->memory_limit, config->memory_beside, config->memory_terms};
+    if (!config->memory_terms) {
+        options->limit.beside_bytes = PROGRAM_BYTES;
+        options->limit.beside = "program 16 MiB";
+    }
     options->weights_fd = config->weights_fd;
     options->expert_profile = config->expert_profile;
     return WEFT_OK;

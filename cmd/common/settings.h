@@ -340,6 +340,12 @@
       "how q8 and q4 quantise; auto is channel for q8, group-asym for q4")                         \
     X(activations, WORD, "activations", ENGINE, 0, 0, "auto", "auto|f32|bf16|int8",                \
       "what products take in; f32 is the exact mode")                                              \
+    X(memory_limit, SIZE, "memory-limit", SUPERVISORS | WORKER | TALK, 0, 1e15, NULL, "SIZE",                           \
+      "memory of all processes together: the KV cache gets what the rest leaves, and what does not " \
+      "fit is refused at the start, with the sum (default: none)")                                  \
+    X(memory_beside, SIZE, "memory-beside", WORKER, 0, 1e15, NULL, "SIZE",                         \
+      "what of --memory-limit is not the workers', or of their heaps")                             \
+    X(memory_terms, TEXT, "memory-terms", WORKER, 0, 0, NULL, "TEXT", "the same, by terms")        \
     X(kv_dtype, WORD, "kv-dtype", ENGINE, 0, 0, "auto", "auto|f32|bf16|f16|int8",                  \
       "type of the KV cache; auto is bf16, or f32 with f32 activations")                           \
     X(kv_memory, SIZE, "kv-memory", ENGINE, 0, 1e15, NULL, "SIZE",                                 \

@@ -51,11 +51,12 @@ static bool keep_over_exec(int fd) {
 }
 
 /* Nodes whose weights are not packed yet: at the start their workers pack at the same time, and none
- * may take the memory that is free now for its own. */
+ * may take the memory that is free now for its own. Of a limit all of them count at any time. */
 static uint32_t copies_to_come(const struct supervisor *sup) {
     uint32_t n = 0;
+    bool is_limited = sup->config.memory_limit > 0;
     for (uint32_t i = FIRST_WORKER; i < sup->n_children; i++)
-        n += sup->children[i].packer == i && !sup->restart.children[i].was_ready;
+        n += sup->children[i].packer == i && (is_limited || !sup->restart.children[i].was_ready);
     return n > 1 ? n : 1;
 }
 

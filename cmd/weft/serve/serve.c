@@ -148,6 +148,7 @@ static weft_err set_up(struct supervisor *sup, const struct weft_placement_choic
     if (!find_bin_dir(sup->bin_dir, sizeof sup->bin_dir))
         return weft_err_errno(why, errno, "cannot find the folder of this program");
     weft_err err = set_up_workers(sup, choice, why);
+    if (!err) err = wefti_memory_share_out(sup, why);
     if (err) return err;
     /* A log reader that goes away must not take the service with it; and if our parent set SIGCHLD
      * to be ignored, we could not wait for children. */

@@ -7,6 +7,7 @@
  *   status_lines.c  what children say on their status pipes
  *   placement.c     which CPUs are whose
  *   addresses.c     where the links meet, by --link
+ *   memory.c        how --memory-limit is shared out
  *   hosts.c         where others reach the server
  *   activation.c    sockets that a service manager gives
  *   notify.c        what the service manager is told
@@ -42,7 +43,7 @@ struct child {
     char line[1024];
     size_t line_len;
     char last_words[512]; /* its "failed TEXT", since its last start */
-    char needs[320];      /* its "needs TEXT", of any life */
+    char needs[448];      /* its "needs TEXT", of any life */
     bool is_killed;       /* by us */
     uint64_t heard_at_ms; /* on its status pipe; or as late as it could have been heard */
 
@@ -76,6 +77,7 @@ struct supervisor {
     struct weft_restart restart;
     char bin_dir[512];
     struct weft_addresses addresses; /* of links */
+    char memory_terms[160];          /* of config.memory_limit, what is not the workers' to size */
     struct weft_notify notify;
     struct weft_offline offline;
     int packed_fd;       /* that file; -1: it is not one */
@@ -115,6 +117,10 @@ void wefti_ranks_not_started(struct supervisor *sup, uint32_t child_idx);
 /* How many ms until the next life may begin (0: now) or the next look at this one is due. */
 uint64_t wefti_ranks_wait_ms(struct supervisor *sup, uint32_t group_idx, uint64_t now_ms,
                              bool *is_down_out);
+
+/* Lowers bounds that nobody chose to what --memory-limit allows, and tells the workers what is left to others.
+ * INVAL: bounds that do not go together. Nothing is done without a limit. */
+WEFT_MUST_CHECK weft_err wefti_memory_share_out(struct supervisor *sup, struct weft_errmsg *why);
 
 /* Takes in what a child has written to its status pipe. */
 void wefti_status_read(struct supervisor *sup, uint32_t child_idx);

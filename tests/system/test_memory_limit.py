@@ -1,0 +1,222 @@
+#!/usr/bin/python3
+"""--memory-limit: what does not fit is refused with the sum, and what fits never takes more, all processes together.
+
+WEFT_TEST_HOLDS=5 (nightly) holds more configurations, under a heavier load.
+"""
+
+import json
+import os
+import re
+import subprocess
+import tempfile
+import threading
+import time
+
+import harness
+from harness import Skip
+
+WEFT = os.path.join(harness.BIN_DIR, "weft")
+KIB = {"B": 1 / 1024, "KiB": 1, "MiB": 1 << 10, "GiB": 1 << 20, "TiB": 1 << 30}
+N_HOLDS = int(os.environ.get("WEFT_TEST_HOLDS", "2"))
+
+
+def size_kib(text):
+    """Of "1.2 GiB", or "2 x 1.2 GiB"."""
+    *times, number, unit = text.split()
+    return (int(times[0]) if times else 1) * float(number) * KIB[unit]
+
+
+# -------------------------------------------------------------------------------------------------- refused
+
+REFUSED = (  # limit, what the largest term is for, other settings, a term that must be in the sum
+    ("100MiB", "step", (), "scratch"),
+    ("300MiB", "step", ("--max-num-batched-tokens=8192",), "scratch"),
+    ("400MiB", "step", ("--max-num-seqs=1024",), "scratch"),
+    ("1GiB", "sequences", ("--kv-memory=1GiB",), "KV cache"),
+    ("400MiB", "step", ("--workers=4",), "scratch 4 x"),
+    ("1GiB", "step", ("--max-lora-memory=1GiB",), "adapters 3.0 GiB"),
+    ("512MiB", "step", ("--responses-store=400MiB",), "router"),
+    ("512MiB", "step", ("--request-memory=64MiB",), "requests 6 x 64 MiB"),
+    ("1GiB", "step", ("--max-queue=1000000",), "scheduler 3.8 GiB"),
+    ("512MiB", "step", ("--max-connections=100000",), "router"),
+    ("185MiB", "step", (f"--speculative-model={harness.DRAFT}",), "draft"),
+)
+HELP = {"step": "--max-num-batched-tokens", "sequences": "--max-model-len"}
+
+
+def check_sentence(line, limit, term):
+    match = re.match(r"weft: \S+ needs (\S+ \w+) \((.*)\), --memory-limit is (\S+ \w+): .* would help most$", line)
+    assert match, line
+    terms = [re.sub(r"^\D+", "", t) for t in match[2].split(", ")]
+    total, summed = size_kib(match[1]), sum(size_kib(t) for t in terms)
+    assert abs(total - summed) <= 0.05 * total, (total, summed, line)  # each is rounded to two digits
+    assert size_kib(match[3]) == size_kib(re.sub(r"(\d+)(\w+)", r"\1 \2", limit)) < total, line
+    assert term in match[2], (term, line)
+
+
+def test_sums_that_are_too_much_are_refused_term_by_term():
+    if harness.SANITIZED:
+        raise Skip("a sanitizer's own memory is in no sum")
+
+    def check(row):
+        limit, helps, args, term = row
+        done = subprocess.run([WEFT, "serve", harness.FABLE, "--port=0", "--rpc-port=0", "--threads=1",
+                               f"--memory-limit={limit}", *args], capture_output=True, text=True, timeout=harness.LIMIT_S,
+                              check=False)
+        lines = done.stderr.splitlines()
+        assert done.returncode == 1 and not any("starting it again" in line for line in lines), done.stderr
+        check_sentence(lines[-1], limit, term)
+        assert HELP[helps] in lines[-1], (helps, lines[-1])
+    harness.for_each(REFUSED, check)
+
+
+def test_a_single_program_is_bounded_as_well():
+    done = subprocess.run([WEFT, "run", harness.FABLE, "-p", "x", "-n", "2"], capture_output=True, text=True, check=False,
+                          timeout=harness.LIMIT_S, env={**os.environ, "WEFT_MEMORY_LIMIT": "60MiB"})
+    assert done.returncode == 1, done
+    check_sentence(done.stderr.splitlines()[-1], "60MiB", "program 16 MiB")
+    done = subprocess.run([WEFT, "run", harness.FABLE, "-p", "x", "-n", "2", "--memory-limit=400MiB"], capture_output=True,
+                          text=True, check=False, timeout=harness.LIMIT_S)
+    assert done.returncode == 0, done
+
+
+def test_bounds_that_contradict_each_other_are_refused():
+    done = subprocess.run([WEFT, "serve", harness.FABLE, "--port=0", "--memory-limit=400MiB", "--request-memory=1MiB",
+                           "--max-body=1MiB"], capture_output=True, text=True, timeout=harness.LIMIT_S, check=False)
+    assert done.returncode != 0 and "--max-body is more than half of --request-memory" in done.stderr, done
+
+
+# ----------------------------------------------------------------------------------------------------- held
+
+def pages_kib(pid):
+    """(what it has for itself or of files, what it has of shared memory), shared pages divided by their users."""
+    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as f:
+        sizes = dict(re.findall(r"^(Pss\w*): +(\d+) kB$", f.read(), re.M))
+    shared = int(sizes.get("Pss_Shmem", 0))
+    return int(sizes["Pss"]) - shared, shared
+
+
+def memfds_kib(pid):
+    """All pages of the memory files that a process holds, mapped or not."""
+    total = 0
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        path = f"/proc/{pid}/fd/{fd}"
+        if "memfd:" in os.readlink(path):
+            total += os.stat(path).st_blocks // 2
+    return total
+
+
+class Watch:
+    """The most that a server's processes had together, by looking all the time."""
+
+    def __init__(self, server):
+        self.pid, self.peak_kib, self.parts, self.stop = server.proc.pid, 0, {}, threading.Event()
+        self.call = harness.Call(self._look)
+
+    def _look(self):
+        while not self.stop.is_set():
+            own, shared, parts = 0, 0, {}
+            for name, pid in [("supervisor", self.pid), *harness.actors_of(self.pid)]:
+                try:
+                    pages = pages_kib(pid)
+                except (OSError, KeyError):
+                    continue  # it has just ended
+                own, shared = own + pages[0], shared + pages[1]
+                parts[name] = parts.get(name, 0) + sum(pages)
+            total = own + max(shared, memfds_kib(self.pid))
+            if total > self.peak_kib:
+                self.peak_kib, self.parts = total, parts
+            time.sleep(0.005)
+
+    def end(self):
+        self.stop.set()
+        self.call.result()
+        return self.peak_kib
+
+
+SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "n": {"type": "integer"}},
+          "required": ["name", "n"]}
+
+
+def bodies(rng, n):
+    """Requests of every kind that takes memory: long prompts, log-probabilities, grammars, choices, large bodies."""
+    for i in range(n):
+        ids = [rng.randrange(4, 4000) for _ in range(rng.randrange(200, 960))]
+        kind = i % 6
+        if kind == 0:
+            yield "/v1/completions", {"prompt": ids, "max_tokens": 60, "logprobs": 20, "ignore_eos": True}
+        elif kind == 1:
+            yield "/v1/completions", {"prompt": ids[:600], "max_tokens": 100, "n": 4, "seed": i, "ignore_eos": True}
+        elif kind == 2:
+            yield "/v1/completions", {"prompt": ids, "max_tokens": 1, "echo": True, "logprobs": 10}
+        elif kind == 3:
+            yield "/v1/chat/completions", {"messages": [{"role": "user", "content": "A tale of " + "ink " * (i % 100)}],
+                                           "max_tokens": 60, "response_format": {"type": "json_schema", "json_schema": {
+                                               "name": "n", "schema": SCHEMA}}}
+        elif kind == 4:
+            yield "/tokenize", {"prompt": "The old house stood. " * 4000}
+        else:
+            yield "/v1/completions", {"prompt": ids, "max_tokens": 40, "stream": True, "repetition_penalty": 1.1}
+
+
+def load_with(server, rng, n, n_clients):
+    """Sends them all; what is refused for want of room is fine, and counted."""
+    todo, statuses, lock = list(bodies(rng, n)), [], threading.Lock()
+
+    def client():
+        while True:
+            with lock:
+                if not todo:
+                    return
+                path, body = todo.pop()
+            reply = server.post(path, body)
+            statuses.append(reply.status)
+            assert reply.status in (200, 413, 429, 503), (reply.status, reply.text)
+    harness.in_threads([client] * n_clients)
+    return statuses
+
+
+def pack(folder):
+    packed = os.path.join(folder, "packed.weft")
+    subprocess.run([WEFT, "pack", harness.FABLE, packed, "--dtype=q8"], capture_output=True, timeout=harness.LIMIT_S, check=True)
+    return packed
+
+
+HELD = (  # limit, settings; of the first ones the cache fills all that is left
+    ("210MiB", ()),
+    ("320MiB", ("--kv-dtype=f32", "--activations=f32", "--max-num-seqs=16", "--max-num-batched-tokens=256")),
+    ("600MiB", ("--workers=2", "--max-num-seqs=32")),
+    ("420MiB", (f"--speculative-model={harness.DRAFT}", "--max-num-seqs=48", "--max-num-batched-tokens=1024")),
+    ("300MiB", ("packed", "--kv-memory=64MiB", "--request-memory=2MiB")),
+)
+
+
+def hold(row, rng, n_requests):
+    limit, args = row
+    with tempfile.TemporaryDirectory() as folder:
+        model = pack(folder) if "packed" in args else harness.FABLE
+        args = [arg for arg in args if arg != "packed"]
+        with harness.Server(f"--memory-limit={limit}", "--threads=2", *args, model=model, check_idle=False) as server:
+            watch = Watch(server)
+            statuses = load_with(server, rng, n_requests, 24)
+            server.kill("worker")  # its successor maps the weights that are there
+            statuses += load_with(server, rng, n_requests // 4, 8)
+            peak = watch.end()
+    limit_kib = size_kib(re.sub(r"(\d+)(\w+)", r"\1 \2", limit))
+    n_served = statuses.count(200)
+    print(f"    {limit} {' '.join(args)}: peak {peak / 1024:.0f} MiB, {peak / limit_kib:.0%}; {n_served} of {len(statuses)} "
+          f"served; {json.dumps({name: round(kib / 1024) for name, kib in watch.parts.items()})}", flush=True)
+    assert peak <= limit_kib, (limit, args, peak / 1024, watch.parts)
+    assert n_served > len(statuses) / 2, (limit, args, statuses)
+
+
+def test_what_fits_stays_within_its_limit_under_load():
+    if harness.SANITIZED:
+        raise Skip("a sanitizer takes memory of its own")
+    rng = harness.rng()
+    for row in HELD[:N_HOLDS]:
+        hold(row, rng, 120 if N_HOLDS == 2 else 600)
+
+
+if __name__ == "__main__":
+    harness.main()
