@@ -114,6 +114,9 @@
       NULL,                                                                                        \
       "print JSON")                                                                                \
                                                                                                    \
+    X(kl_divergence, FLAG, "kl-divergence", WEFT_PROG_PERPLEXITY, 0, 0, NULL, NULL,                \
+      "print how far the predictions are from those of f32 activations and KV cache, too")         \
+                                                                                                   \
     HEAD("Calibration")                                                                            \
     X(calibrate, TEXT, "calibrate", QUANTISERS, 0, 0, NULL, "FILE",                                \
       "a text that tells which columns of q8 and q4 weights matter")                               \

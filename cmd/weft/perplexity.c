@@ -1,5 +1,6 @@
 /* `weft perplexity`: exp of the mean negative log-likelihood of a text; see score.h for the tokens
- * that are predicted. */
+ * that are predicted. With --kl-divergence also the mean Kullback-Leibler divergence from the
+ * distributions that f32 arithmetic gives, and in how many places the likeliest token is the same. */
 #include <stdio.h>
 
 #include "commands.h"
@@ -8,12 +9,26 @@
 #include "quantise.h"
 #include "score.h"
 
+/* The same model with its file's types, and nothing rounded on the way. */
+static weft_err open_exact(const struct weft_config *config, const struct weft_eng_options *options,
+                           weft_eng **eng_out, struct weft_errmsg *why) {
+    struct weft_eng_options exact = *options;
+    exact.dtype = WEFT_ENG_DT_AUTO;
+    exact.calib = NULL;
+    exact.layer_dtypes = NULL;
+    exact.n_layer_dtypes = 0;
+    exact.activations = WEFT_ENG_ACT_F32;
+    exact.kv_dtype = WEFT_ENG_KV_F32;
+    exact.on_loading = NULL;
+    return weft_eng_open(config->model, &exact, eng_out, why);
+}
+
 int weft_cmd_perplexity(const struct weft_config *given) {
     struct weft_errmsg why = {""};
     struct weft_config config = *given;
     struct weft_eng_options options;
     struct weft_loading loading = {0};
-    weft_eng *eng = NULL;
+    weft_eng *eng = NULL, *exact = NULL;
     struct weft_score_text text = {0};
     struct weft_score score;
     struct weft_quant quant = {0};
@@ -25,11 +40,16 @@ int weft_cmd_perplexity(const struct weft_config *given) {
     if (!err) weft_loading_begin(&loading, &config, &options);
     if (!err) err = weft_eng_open(config.model, &options, &eng, &why);
     weft_loading_end(&loading);
-    if (!err) err = weft_score_run(eng, &text, text.n, &score, &why);
+    if (!err && config.kl_divergence) err = open_exact(&config, &options, &exact, &why);
+    if (!err) err = weft_score_run(eng, exact, &text, text.n, &score, &why);
     if (err) goto cleanup;
     printf("perplexity %.6f nll %.9f tokens %llu\n", weft_score_perplexity(&score),
            score.nll / (double)score.n, (unsigned long long)score.n);
+    if (exact)
+        printf("divergence %.9f likeliest %.4f %%\n", score.divergence / (double)score.n,
+               100.0 * (double)score.n_same / (double)score.n);
 cleanup:
+    weft_eng_free(exact);
     weft_eng_free(eng);
     weft_quant_fini(&quant);
     weft_score_text_fini(&text);

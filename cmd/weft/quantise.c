@@ -48,7 +48,7 @@ static weft_err calibrate(const char *model, const struct weft_eng_options *opti
     exact.activations = WEFT_ENG_ACT_F32;
     weft_err err = weft_eng_open(model, &exact, &eng, why);
     if (!err) err = weft_eng_calibrate(eng, calib_out, why);
-    if (!err) err = weft_score_run(eng, text, CALIBRATION_TOKENS, &score, why);
+    if (!err) err = weft_score_run(eng, NULL, text, CALIBRATION_TOKENS, &score, why);
     weft_eng_free(eng);
     return err;
 }
@@ -66,7 +66,7 @@ static weft_err perplexity_of(const char *model, const struct weft_eng_options *
     struct weft_score score;
     weft_eng *eng = NULL;
     weft_err err = weft_eng_open(model, options, &eng, why);
-    if (!err) err = weft_score_run(eng, text, MIXED_TOKENS, &score, why);
+    if (!err) err = weft_score_run(eng, NULL, text, MIXED_TOKENS, &score, why);
     if (!err) {
         *out = weft_score_perplexity(&score);
         *n_layers_out = weft_eng_info(eng)->n_layers;

@@ -28,11 +28,17 @@ void weft_score_text_fini(struct weft_score_text *text); /* accepts zeroed ones 
 struct weft_score {
     double nll; /* of all predicted tokens */
     uint64_t n; /* of them */
+    /* Beside another engine: the sum of Kullback-Leibler divergences from its distributions, and how
+     * often both have the same likeliest token. */
+    double divergence;
+    uint64_t n_same;
 };
 double weft_score_perplexity(const struct weft_score *score);
 
-/* Runs the first `n_max` tokens of the text. INVAL: too few of them to predict one. */
-WEFT_MUST_CHECK weft_err weft_score_run(weft_eng *eng, const struct weft_score_text *text,
+/* Runs the first `n_max` tokens of the text. `beside`: NULL, or an engine with the same vocabulary to
+ * compare with. INVAL: too few tokens to predict one. NOMEM. */
+WEFT_MUST_CHECK weft_err weft_score_run(weft_eng *eng, weft_eng *beside,
+                                        const struct weft_score_text *text,
                                         size_t n_max, struct weft_score *score_out,
                                         struct weft_errmsg *why);
 

@@ -376,7 +376,7 @@ static weft_err profile_experts(struct bench *b, struct weft_errmsg *why) {
     weft_err err = weft_engine_config(config, &options, why);
     if (!err) err = weft_score_read(config->model, config->bench_text, &text, why);
     if (!err) err = weft_eng_open(config->model, &options, &b->eng, why);
-    if (!err) err = weft_score_run(b->eng, &text, text.n, &score, why);
+    if (!err) err = weft_score_run(b->eng, NULL, &text, text.n, &score, why);
     if (!err) err = write_experts(b, why);
     weft_score_text_fini(&text);
     return err;
