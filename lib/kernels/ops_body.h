@@ -428,13 +428,137 @@ static inline void quantise_closely(const float *x, int8_t *codes, float *scale,
     *offset = -128 * sum;
 }
 
+#ifdef __AVX512F__
+typedef int32_t ints16 __attribute__((vector_size(LANES * sizeof(int32_t)), aligned(4)));
+
+/* b's lanes where `mask` has ones, else a's. (Functions that return vectors have another interface
+ * where registers are short.) */
+#define INTS_PICK(mask, a, b) (((mask) & (b)) | (~(mask) & (a)))
+#define LANES_PICK(mask, a, b) ((lanes16)INTS_PICK(mask, (ints16)(a), (ints16)(b)))
+#define LANES_ROUND(v, factor) (((v) * (factor) + EXP_ROUND) - EXP_ROUND)
+
+/* Rows v[i] and v[i + step], for all i of `n` without that bit, change places where they have the
+ * other's: the even runs of `step` lanes of the second for the odd ones of the first. Done for all
+ * steps below n it transposes blocks of n x n. */
+#define SWAP_RUNS(v, n, step, ...)                                                                 \
+    for (uint32_t i_ = 0; i_ < (n); i_++) {                                                        \
+        if (i_ & (step)) continue;                                                                 \
+        ints16 a_ = (v)[i_], b_ = (v)[i_ + (step)];                                                \
+        (v)[i_] = __builtin_shufflevector(a_, b_, RUNS_EVEN_##step);                               \
+        (v)[i_ + (step)] = __builtin_shufflevector(a_, b_, RUNS_ODD_##step);                       \
+    }
+#define RUNS_EVEN_1 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30
+#define RUNS_ODD_1 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31
+#define RUNS_EVEN_2 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29
+#define RUNS_ODD_2 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31
+#define RUNS_EVEN_4 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27
+#define RUNS_ODD_4 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31
+#define RUNS_EVEN_8 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23
+#define RUNS_ODD_8 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31
+
+static inline void transpose_lanes(ints16 v[LANES]) {
+    SWAP_RUNS(v, LANES, 1)
+    SWAP_RUNS(v, LANES, 2)
+    SWAP_RUNS(v, LANES, 4)
+    SWAP_RUNS(v, LANES, 8)
+}
+
+/* grid_of for 16 blocks side by side; lane l of it is v[l], and that of its high half v[16 + l]. */
+struct grids {
+    lanes16 dot, square;
+};
+
+static inline struct grids grids_of(const lanes16 v[Q8_GROUP], float levels) {
+    lanes16 dots[LANES], squares[LANES];
+    for (uint32_t l = 0; l < LANES; l++) {
+        lanes16 low = LANES_ROUND(v[l], levels), high = LANES_ROUND(v[LANES + l], levels);
+        dots[l] = v[l] * low + v[LANES + l] * high;
+        squares[l] = low * low + high * high;
+    }
+    for (uint32_t width = LANES / 2; width > 0; width /= 2) { /* lanes16_sum's tree */
+        for (uint32_t l = 0; l < width; l++) {
+            dots[l] += dots[l + width];
+            squares[l] += squares[l + width];
+        }
+    }
+    return (struct grids){dots[0], squares[0]};
+}
+
+/* 16 blocks at once, a lane for each, to the bits of quantise_closely; false: one of them is zero or
+ * has no scale. Alone, most of a block's time goes into sums across its lanes (Xeon, model 207: 2.5
+ * ns a number, and 0.6 so; in registers of 8 lanes it takes longer than alone). */
+static inline bool quantise_sixteen(const float *x, int8_t *codes, float *scales,
+                                    int32_t *offsets) {
+    lanes16 v[Q8_GROUP];
+    for (uint32_t half = 0; half < 2; half++) {
+        ints16 *to = (ints16 *)v + half * LANES;
+        for (uint32_t b = 0; b < LANES; b++) {
+            memcpy(to + b, x + (size_t)b * Q8_GROUP + half * LANES, sizeof *to);
+        }
+        transpose_lanes(to);
+    }
+    ints16 max_bits = {0}, bad;
+    for (uint32_t e = 0; e < Q8_GROUP; e++) {
+        ints16 magnitude = (ints16)v[e] & 0x7fffffff;
+        max_bits = INTS_PICK(magnitude > max_bits, max_bits, magnitude);
+    }
+    bad = (max_bits < (int32_t)f32_bits(Q8_TINY)) | (max_bits >= 0x7f800000);
+    for (uint32_t b = 0; b < LANES; b++) {
+        if (bad[b]) return false;
+    }
+    const lanes16 max = (lanes16)max_bits, inverse = 1.0f / max;
+    for (uint32_t e = 0; e < Q8_GROUP; e++) {
+        v[e] *= inverse;
+    }
+    struct grids best = grids_of(v, 127.0f);
+    lanes16 levels = 127.0f - (lanes16){0};
+    for (int fewer = 126; fewer > 123; fewer--) {
+        struct grids g = grids_of(v, (float)fewer);
+        ints16 better = g.dot * g.dot * best.square > best.dot * best.dot * g.square;
+        best.dot = LANES_PICK(better, best.dot, g.dot);
+        best.square = LANES_PICK(better, best.square, g.square);
+        levels = LANES_PICK(better, levels, (float)fewer - (lanes16){0});
+    }
+    ints16 words[Q8_QUADS], sum = {0};
+    for (uint32_t quad = 0; quad < Q8_QUADS; quad++) {
+        words[quad] = (ints16){0};
+        for (uint32_t i = 0; i < 4; i++) { /* a code is in the low bits after rounding */
+            ints16 code = (ints16)(v[quad * 4 + i] * levels + EXP_ROUND);
+            sum += code - (int32_t)f32_bits(EXP_ROUND);
+            words[quad] |= (code & 255) << (8 * i);
+        }
+    }
+    SWAP_RUNS(words, Q8_QUADS, 1)
+    SWAP_RUNS(words, Q8_QUADS, 2)
+    SWAP_RUNS(words, Q8_QUADS, 4)
+    for (uint32_t b = 0; b < Q8_QUADS; b++) { /* blocks b and b + 8 */
+        memcpy(codes + (size_t)b * Q8_GROUP, &words[b], Q8_GROUP);
+        memcpy(codes + (size_t)(b + Q8_QUADS) * Q8_GROUP, (const uint8_t *)&words[b] + Q8_GROUP,
+               Q8_GROUP);
+    }
+    lanes16 scale = max * (best.dot / best.square);
+    sum *= -128;
+    memcpy(scales, &scale, sizeof scale);
+    memcpy(offsets, &sum, sizeof sum);
+    return true;
+}
+#endif
+
 static inline void quantise_row(const float *x, uint32_t k, void *row) {
     int8_t *codes = row;
     float *scales = (void *)(codes + k);
     int32_t *offsets = (void *)(scales + k / Q8_GROUP);
-    for (uint32_t b = 0; b < k / Q8_GROUP; b++) {
+    const uint32_t n_blocks = k / Q8_GROUP;
+    for (uint32_t b = 0, end; b < n_blocks; b = end) {
+        end = weft_min_u32(b + LANES, n_blocks);
         size_t at = (size_t)b * Q8_GROUP;
-        quantise_closely(x + at, codes + at, scales + b, offsets + b);
+#ifdef __AVX512F__
+        if (end == b + LANES && quantise_sixteen(x + at, codes + at, scales + b, offsets + b))
+            continue;
+#endif
+        for (; b < end; b++, at += Q8_GROUP) {
+            quantise_closely(x + at, codes + at, scales + b, offsets + b);
+        }
     }
 }
 
