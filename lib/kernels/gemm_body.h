@@ -255,11 +255,11 @@ static inline void widen_acts(struct block *b, uint32_t begin, uint32_t end) {
     }
 }
 
-/* Where the tile at row `first` finds them. */
-static inline void use_widened(struct block *b, uint32_t first, uint32_t into, struct tile *tile) {
-    tile->act = (const void *)(b->act_f32 + (size_t)(first - into) * b->wide_count + into);
+/* Where tiles find them. */
+static inline const uint8_t *use_widened(const struct block *b, struct tile *tile) {
     tile->act_row_bytes = b->wide_count * sizeof(float);
     tile->k_begin -= b->wide_begin;
+    return (const void *)b->act_f32;
 }
 
 /* How the sums of a segment go on: those of earlier ones, nearest first, are added to them, and the
@@ -331,15 +331,15 @@ struct step {
     const struct join *join;
 };
 
-/* Where tile i of the block prefetches from: its share of the next chunk's reads, so that requests
- * go out evenly while the tiles compute. */
-static inline void plan_ahead(const struct block *b, const struct step *step, uint32_t i,
-                              struct tile *tile) {
+/* Tiles share what the next chunk reads, so that requests go out evenly while they compute. Returns
+ * the bytes from one tile's share to the next one's. */
+static inline size_t plan_ahead(const struct block *b, const struct step *step, struct tile *tile) {
     const struct tile_kernel *kernel = b->kernel;
-    size_t bytes = (size_t)tile->count / kernel->group * kernel->group_bytes;
-    tile->ahead = step->next + bytes * i / b->n_tiles;
+    size_t share = (size_t)tile->count / kernel->group * kernel->group_bytes / b->n_tiles;
+    tile->ahead = step->next;
     tile->ahead_stride = b->panel_bytes;
-    tile->ahead_step = bytes / b->n_tiles / (tile->count / kernel->step + 1) + 1;
+    tile->ahead_step = share / (tile->count / kernel->step + 1) + 1;
+    return share;
 }
 
 /* A few lines for each tile, as it has to compute for longer than they take to come. */
@@ -351,29 +351,44 @@ static inline void fetch_beside(struct weft_kern_beside *beside) {
     }
 }
 
+/* One `tile` is changed from call to call: a tile of a chunk takes some hundred cycles, and copies of
+ * what was just written in parts would wait for it. */
 static inline void run_chunk(struct block *b, const struct step *step) {
     const struct tile_kernel *kernel = b->kernel;
-    struct tile chunk = {.count = step->count, .k_begin = step->k_begin, .k = b->args->k};
-    chunk_panels(b, step->k_begin, &chunk);
-    for (uint32_t i = 0; i < b->n_tiles; i++) {
-        uint32_t first = i * b->tile_rows, rows = weft_min_u32(b->tile_rows, b->rows - first);
-        size_t at = ((size_t)b->set * SET_FLOATS_MAX) + (size_t)first * b->n_panels * WEFT_PANEL;
-        size_t len = (size_t)rows * b->n_panels * WEFT_PANEL;
-        struct tile tile = chunk;
-        tile.act_row_bytes = b->args->act_row_bytes;
-        /* Groups as long as their rows together; within one, rows lie a word apart. */
-        uint32_t into = b->few ? 0 : first % kernel->group_rows;
-        tile.act = b->act + (first - into) * tile.act_row_bytes + (size_t)into * ACT_WORD;
-        tile.acc = step->sums + at;
-        if (step->first) memset(tile.acc, 0, len * sizeof *tile.acc);
-        if (!b->few) plan_ahead(b, step, i, &tile);
-        if (b->few) plan_streams(b, &tile);
+    tile_fn *const run = b->few ? kernel->few : b->narrow ? kernel->narrow : kernel->many;
+    const uint32_t group_rows = b->few ? 1 : kernel->group_rows;
+    struct tile tile = {.count = step->count,
+                        .k_begin = step->k_begin,
+                        .k = b->args->k,
+                        .act_row_bytes = b->args->act_row_bytes};
+    WEFT_ASSERT(run != NULL);
+    chunk_panels(b, step->k_begin, &tile);
+    size_t share = 0;
+    if (b->few)
+        plan_streams(b, &tile);
+    else
+        share = plan_ahead(b, step, &tile);
+    const uint8_t *act = b->act;
+    if (kernel->widen_act) act = use_widened(b, &tile);
+    float *acc = step->sums + (size_t)b->set * SET_FLOATS_MAX;
+    /* Groups are as long as their rows together; within one, rows lie a word apart. */
+    for (uint32_t first = 0, into = 0; first < b->rows; first += b->tile_rows) {
+        const uint32_t rows = weft_min_u32(b->tile_rows, b->rows - first);
+        const size_t len = (size_t)rows * b->n_panels * WEFT_PANEL;
+        tile.act = act + (size_t)into * ACT_WORD;
+        tile.acc = acc;
+        if (step->first) memset(acc, 0, len * sizeof *acc);
         if (b->args->beside && !b->few) fetch_beside(b->args->beside);
-        if (kernel->widen_act) use_widened(b, first, into, &tile);
-        tile_fn *run = b->few ? kernel->few : b->narrow ? kernel->narrow : kernel->many;
-        WEFT_ASSERT(run != NULL);
         run(&tile, rows);
-        if (step->last && step->join->n_from) join_sums(step->join, step->sums, at, len);
+        if (step->last && step->join->n_from)
+            join_sums(step->join, step->sums, (size_t)(acc - step->sums), len);
+        acc += len;
+        tile.ahead += share;
+        into += b->tile_rows;
+        if (into >= group_rows) {
+            act += into * tile.act_row_bytes;
+            into = 0;
+        }
     }
 }
 
