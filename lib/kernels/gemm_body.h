@@ -45,6 +45,9 @@ enum {
     GROUP_MAX =
         256, /* a chunk holds whole groups: those of the widest type take more than half of L1 */
     WIDE_FLOATS = GROUP_MAX * 2 * WEFT_PANEL,
+    UNPACK_CHUNK = 512, /* columns of a chunk of unpacked weights: 16 KiB of two panels */
+    FACTORS_MAX = 3,
+    FACTOR_FLOATS = UNPACK_CHUNK / Q8_GROUP * FACTORS_MAX * WEFT_PANEL, /* of a panel */
     ACT_FLOATS = 48 * 1024, /* widened activations of the block's rows: 192 KiB of L2 */
     FEW_AHEAD = 2048,
     BESIDE_LINES = 12,
@@ -65,6 +68,10 @@ struct tile {
     /* For many rows: step s prefetches ahead + p * ahead_stride + s * ahead_step. */
     const uint8_t *ahead;
     size_t ahead_stride, ahead_step;
+    /* Unpacked weights (tile_kernel): the factors of each panel, block after block, and what the dots
+     * of interleaved rows begin with: [block][row]. */
+    const float *factors[TILE_PANELS_MAX];
+    const int32_t *starts;
     float *acc;
 };
 
@@ -138,6 +145,12 @@ struct tile_kernel {
      * k_begin on. */
     void (*widen_at)(const struct weft_gemm_args *args, const uint8_t *panel, uint32_t k_begin,
                      uint32_t count, float *out);
+    /* NULL, or: what `many` takes of `count` elements of a panel: codes as bytes, either where they
+     * are or in `codes`, which it returns; and for each block of 32 columns up to FACTORS_MAX times 16
+     * floats. */
+    const uint8_t *(*unpack)(const uint8_t *panel, uint32_t count, uint8_t *codes, float *factors);
+    /* NULL, or: what the dots of interleaved rows begin with, for n_blocks blocks from `first` on. */
+    void (*start)(const uint8_t *act, uint32_t k, uint32_t first, uint32_t n_blocks, int32_t *out);
     /* NULL, or: multiplies what was widened by the 16 f32 in which the panel ends. */
     void (*scale)(float *out, uint32_t count, const float *scales);
     /* NULL, or: `count` activations of each of `group_rows` rows as f32, which both tiles then
@@ -162,7 +175,11 @@ struct block {
     _Alignas(64) float acc[BLOCK_FLOATS_MAX];
     _Alignas(64) float slots[3 * BLOCK_FLOATS_MAX];
     _Alignas(64) float weights[WIDE_FLOATS];
-    _Alignas(64) float act_f32[ACT_FLOATS];
+    union { /* of all the block's rows */
+        _Alignas(64) float act_f32[ACT_FLOATS];
+        _Alignas(64) int32_t starts[ACT_FLOATS];
+    };
+    _Alignas(64) float factors[TILE_PANELS_MAX * FACTOR_FLOATS];
 };
 
 /* Words of two columns, `group_rows` rows side by side, to columns of as many rows. */
@@ -185,6 +202,7 @@ static inline uint32_t chunk_of(const struct block *b) {
     const struct tile_kernel *kernel = b->kernel;
     WEFT_ASSERT(b->n_panels > 0 && b->n_panels <= TILE_PANELS_MAX);
     if (kernel->chunk) return kernel->chunk;
+    if (kernel->unpack && !b->few) return UNPACK_CHUNK;
     if (b->widen) {
         WEFT_ASSERT(kernel->group * b->n_panels * WEFT_PANEL <= WIDE_FLOATS);
         uint32_t chunk = CHUNK_FLOATS / WEFT_PANEL / b->n_panels;
@@ -193,6 +211,19 @@ static inline uint32_t chunk_of(const struct block *b) {
     if (b->few) return UINT32_MAX;
     uint32_t groups = CHUNK_BYTES / b->n_panels / kernel->group_bytes;
     return (groups ? groups : 1) * kernel->group;
+}
+
+/* The panels of the tile as bytes and factors. */
+static inline void unpack_panels(struct block *b, struct tile *tile) {
+    const struct tile_kernel *kernel = b->kernel;
+    WEFT_ASSERT(tile->count <= UNPACK_CHUNK);
+    WEFT_ASSERT((size_t)b->n_panels * tile->count * WEFT_PANEL <= sizeof b->weights);
+    for (uint32_t p = 0; p < b->n_panels; p++) {
+        float *factors = b->factors + (size_t)p * FACTOR_FLOATS;
+        uint8_t *codes = (uint8_t *)b->weights + (size_t)p * tile->count * WEFT_PANEL;
+        tile->panels[p] = kernel->unpack(tile->panels[p], tile->count, codes, factors);
+        tile->factors[p] = factors;
+    }
 }
 
 /* The panels at element k_begin, as the tile wants them. */
@@ -212,6 +243,7 @@ static inline void chunk_panels(struct block *b, uint32_t k_begin, struct tile *
             tile->panels[p] = (const void *)out;
         }
     }
+    if (kernel->unpack && !b->few) unpack_panels(b, tile);
 }
 
 /* Panels of a set of the block. */
@@ -253,6 +285,18 @@ static inline void widen_acts(struct block *b, uint32_t begin, uint32_t end) {
         kernel->widen_act(b->act + r * b->args->act_row_bytes + skip, count, group_rows,
                           b->act_f32 + (size_t)r * count);
     }
+}
+
+/* The integers that dots of the block's rows begin with, columns begin..end, for all sets. */
+static inline void start_dots(struct block *b, uint32_t begin, uint32_t end) {
+    const struct tile_kernel *kernel = b->kernel;
+    const uint32_t n_blocks = (end - begin) / Q8_GROUP;
+    for (uint32_t r = 0; r < b->rows; r += kernel->group_rows) {
+        kernel->start(b->act + r * b->args->act_row_bytes, b->args->k, begin / Q8_GROUP, n_blocks,
+                      b->starts + (size_t)r * n_blocks);
+    }
+    b->wide_begin = begin;
+    b->wide_count = end - begin;
 }
 
 /* Where tiles find them. */
@@ -370,12 +414,16 @@ static inline void run_chunk(struct block *b, const struct step *step) {
         share = plan_ahead(b, step, &tile);
     const uint8_t *act = b->act;
     if (kernel->widen_act) act = use_widened(b, &tile);
+    const bool has_starts = kernel->start && !b->few;
+    const int32_t *starts = b->starts;
+    if (has_starts) starts += (size_t)(step->k_begin - b->wide_begin) / Q8_GROUP * group_rows;
     float *acc = step->sums + (size_t)b->set * SET_FLOATS_MAX;
     /* Groups are as long as their rows together; within one, rows lie a word apart. */
     for (uint32_t first = 0, into = 0; first < b->rows; first += b->tile_rows) {
         const uint32_t rows = weft_min_u32(b->tile_rows, b->rows - first);
         const size_t len = (size_t)rows * b->n_panels * WEFT_PANEL;
         tile.act = act + (size_t)into * ACT_WORD;
+        tile.starts = starts + into;
         tile.acc = acc;
         if (step->first) memset(acc, 0, len * sizeof *acc);
         if (b->args->beside && !b->few) fetch_beside(b->args->beside);
@@ -387,6 +435,7 @@ static inline void run_chunk(struct block *b, const struct step *step) {
         into += b->tile_rows;
         if (into >= group_rows) {
             act += into * tile.act_row_bytes;
+            if (has_starts) starts += (size_t)into * (b->wide_count / Q8_GROUP);
             into = 0;
         }
     }
@@ -404,6 +453,7 @@ static inline void run_span(struct block *b, uint32_t begin, uint32_t end, uint3
                             uint32_t seg_end, struct step step) {
     uint32_t chunk = chunk_of(b);
     if (b->kernel->widen_act) widen_acts(b, begin, end);
+    if (b->kernel->start && !b->few) start_dots(b, begin, end);
     for (uint32_t set = 0; set < b->n_sets; set++) {
         choose_set(b, set);
         for (uint32_t at = begin; at < end; at += step.count) {

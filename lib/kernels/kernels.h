@@ -337,9 +337,10 @@ struct weft_kern_table {
     uint32_t group_rows; /* of interleaved activations; 1: this ISA does not use them */
 
     /* Panels p_begin..p_end of the product, all M rows. Order per element: K ascending within a
-     * segment (bf16: pairs; q8: integer dot of 32, then one fused multiply-add with
-     * scale_a*scale_w), segments by the tree, bias, residual last. M = 1 and M = 4096 use the same
-     * order. */
+     * segment (bf16: pairs; activations of Q8: the integer dot of columns that share a scale, times
+     * scale_w, rounded; then one fused multiply-add with scale_a, and another one for a min; I8: one
+     * with scale_a*scale_w), segments by the tree, bias, residual last. M = 1 and M = 4096 use the
+     * same order. */
     void (*gemm[WEFT_GEMM_KIND_COUNT])(const struct weft_gemm_args *args, uint32_t p_begin,
                                        uint32_t p_end);
 

@@ -140,11 +140,11 @@ ALWAYS_INLINE void dot_lines(const struct tile *t, const struct quant_layout *q,
     }
 }
 
-/* sum + dot * by * scale */
+/* sum + (dot * scale) * by */
 ALWAYS_INLINE struct pair scaled(struct codes dot, __m256 by, struct pair scale, struct pair sum) {
     return (struct pair){
-        _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot.low), _mm256_mul_ps(by, scale.low), sum.low),
-        _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot.high), _mm256_mul_ps(by, scale.high), sum.high)};
+        _mm256_fmadd_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(dot.low), scale.low), by, sum.low),
+        _mm256_fmadd_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(dot.high), scale.high), by, sum.high)};
 }
 
 /* Where dots begin: codes stand `zero` too high. With two scales: for the first half of a block,

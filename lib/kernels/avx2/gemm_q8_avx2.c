@@ -24,8 +24,8 @@ ALWAYS_INLINE __m256i dot_quads(__m256i sum, __m256i w, __m256i a_even, __m256i 
     return _mm256_add_epi32(sum, _mm256_madd_epi16(w_odd, a_odd));
 }
 
-ALWAYS_INLINE __m256 scaled(__m256i dot, __m256 scale, __m256 sum) {
-    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, sum);
+ALWAYS_INLINE __m256 scaled(__m256i dot, __m256 scale, __m256 by, __m256 sum) {
+    return _mm256_fmadd_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(dot), scale), by, sum);
 }
 
 /* Dots begin at -128 times the sum of the activations' codes. */
@@ -67,10 +67,8 @@ ALWAYS_INLINE void tile_q8(const struct tile *args, uint32_t rows, uint32_t pane
             __m256 scale = broadcast_f32(scales, r, b);
             for (uint32_t p = 0; p < panels; p++) {
                 struct pair w_scale = load_scales(t.panels[p] + b * Q8_BLOCK_BYTES);
-                sum[r][p].low =
-                    scaled(dot[r][p].low, _mm256_mul_ps(scale, w_scale.low), sum[r][p].low);
-                sum[r][p].high =
-                    scaled(dot[r][p].high, _mm256_mul_ps(scale, w_scale.high), sum[r][p].high);
+                sum[r][p].low = scaled(dot[r][p].low, w_scale.low, scale, sum[r][p].low);
+                sum[r][p].high = scaled(dot[r][p].high, w_scale.high, scale, sum[r][p].high);
             }
         }
     } while (++b < n_blocks);

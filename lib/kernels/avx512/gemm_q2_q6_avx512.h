@@ -1,30 +1,15 @@
 /* kernels/gemm_q2_q6_avx512 — the types of 2 to 6 bits with activations of 8: for the files with
- * and without VNNI; integers are exact, so both give the same bits. Codes are taken apart in
- * registers, again for every tile of rows: that costs the ports that shuffle, and the dot products
- * keep those that multiply. Tiles are those of Q8. */
+ * and without VNNI; integers are exact, so both give the same bits. Where a block of 32 columns has
+ * one scale, many rows meet unpacked weights: the tiles of gemm_dots_avx512.h. Few rows, and blocks
+ * with a scale for each half, take codes apart in registers, again for every tile. */
 #ifndef WEFT_KERNELS_GEMM_Q2_Q6_AVX512_H
 #define WEFT_KERNELS_GEMM_Q2_Q6_AVX512_H
 
-#include "gemm_avx512.h"
+#include "gemm_dots_avx512.h"
 #include "quant.h"
 
-/* Adds to 16 sums the products of 4 codes, up to 63 or looked up, by 4 signed bytes each. */
-ALWAYS_INLINE __m512i dot_codes(const struct quant_layout *q, __m512i sum, __m512i codes,
-                                __m512i a) {
-#ifdef __AVX512VNNI__
-    (void)q;
-    return _mm512_dpbusd_epi32(sum, codes, a);
-#else
-    if (!q->is_looked_up) {
-        __m512i pairs = _mm512_maddubs_epi16(codes, a); /* 2 * 63 * 128 does not saturate */
-        return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
-    }
-    __m512i even = _mm512_and_si512(codes, _mm512_set1_epi16(0xff));
-    __m512i a_even = _mm512_srai_epi16(_mm512_slli_epi16(a, 8), 8);
-    sum = _mm512_add_epi32(sum, _mm512_madd_epi16(even, a_even));
-    __m512i odd = _mm512_srli_epi16(codes, 8), a_odd = _mm512_srai_epi16(a, 8);
-    return _mm512_add_epi32(sum, _mm512_madd_epi16(odd, a_odd));
-#endif
+ALWAYS_INLINE bool is_short(const struct quant_layout *q) {
+    return !q->is_looked_up;
 }
 
 struct quads {
@@ -81,10 +66,6 @@ ALWAYS_INLINE struct quads load_quads(const struct quant_layout *q, const uint8_
     return quads;
 }
 
-ALWAYS_INLINE __m512 load_halves(const uint8_t *at) {
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)at));
-}
-
 ALWAYS_INLINE __m512 load_scale(const struct quant_layout *q, const uint8_t *group, uint32_t sub) {
     const uint8_t *scales = group + q->at_scales;
     if (!q->is_super) return load_halves(scales);
@@ -112,6 +93,11 @@ typedef __m512i tile_dots[DOT_MANY_ROWS][TILE_PANELS_MAX];
 
 enum part { LOW = 1, HIGH = 2, BOTH = 3 }; /* columns 0..15 of a block, 16..31 */
 
+ALWAYS_INLINE __m512i dot_codes(const struct quant_layout *q, __m512i sum, __m512i codes,
+                                __m512i a) {
+    return is_short(q) ? dot_short_quads(sum, codes, a) : dot_quads(sum, codes, a);
+}
+
 /* Adds the products of a part of a block. */
 ALWAYS_INLINE void dot_lines(const struct tile *t, const struct quant_layout *q, uint32_t rows,
                              uint32_t panels, uint32_t group_rows, const uint8_t *const *groups,
@@ -135,21 +121,8 @@ ALWAYS_INLINE void dot_lines(const struct tile *t, const struct quant_layout *q,
     }
 }
 
-/* A tile's activations beside their codes, from its first block on. */
-struct quant_acts {
-    struct act_words scales, offsets, halves, sums;
-};
-
-ALWAYS_INLINE struct quant_acts quant_acts_at(const struct tile *t, uint32_t group_rows) {
-    const size_t n_all = t->k / QUANT_BLOCK, first = t->k_begin / QUANT_BLOCK;
-    return (struct quant_acts){act_words_at(t, group_rows, n_all * Q8_QUADS + first),
-                               act_words_at(t, group_rows, n_all * (Q8_QUADS + 1) + first),
-                               act_words_at(t, group_rows, n_all * (Q8_QUADS + 2) + first),
-                               act_words_at(t, group_rows, n_all * (Q8_QUADS + 3) + first)};
-}
-
 /* Where the dots of a row and part begin: codes stand `zero` too high. */
-ALWAYS_INLINE __m512i first_dot(const struct quant_layout *q, const struct quant_acts *acts,
+ALWAYS_INLINE __m512i first_dot(const struct quant_layout *q, const struct dot_acts *acts,
                                 uint32_t row, size_t b, enum part part) {
     if (!q->zero) return _mm512_setzero_si512();
     __m512i whole = halve_words(broadcast_word(acts->offsets, row, b), quant_offset_shift(q));
@@ -159,7 +132,7 @@ ALWAYS_INLINE __m512i first_dot(const struct quant_layout *q, const struct quant
 }
 
 /* The factor of mins: scale times the sum of the part's codes. */
-ALWAYS_INLINE __m512 part_sum(const struct quant_acts *acts, uint32_t row, size_t b, enum part part,
+ALWAYS_INLINE __m512 part_sum(const struct dot_acts *acts, uint32_t row, size_t b, enum part part,
                               __m512 by) {
     if (part == BOTH) return broadcast_f32(acts->sums, row, b);
     const __m512i zero = _mm512_setzero_si512();
@@ -171,30 +144,26 @@ ALWAYS_INLINE __m512 part_sum(const struct quant_acts *acts, uint32_t row, size_
 ALWAYS_INLINE void add_part(const struct tile *t, const struct quant_layout *q, uint32_t rows,
                             uint32_t panels, uint32_t group_rows, const uint8_t *const *groups,
                             size_t b, enum part part, tile_sums sum) {
-    const struct quant_acts acts = quant_acts_at(t, group_rows);
+    const struct dot_acts acts = dot_acts_at(t, group_rows);
     const uint32_t block = (uint32_t)(b % (q->group / QUANT_BLOCK));
     const uint32_t sub = part == BOTH ? block : 2 * block + (part == HIGH);
     tile_dots dot;
     for (uint32_t r = 0; r < rows; r++) {
         for (uint32_t p = 0; p < panels; p++) {
-            dot[r][p] = first_dot(q, &acts, r, b, part);
+            dot[r][p] = biased(first_dot(q, &acts, r, b, part));
         }
     }
     dot_lines(t, q, rows, panels, group_rows, groups, b, block, part, dot);
-    __m512 scale[TILE_PANELS_MAX], min[TILE_PANELS_MAX];
     for (uint32_t p = 0; p < panels; p++) {
-        scale[p] = load_scale(q, groups[p], sub);
-        if (q->has_min) min[p] = load_min(q, groups[p], sub);
-    }
-    for (uint32_t r = 0; r < rows; r++) {
-        const __m512 by = broadcast_f32(acts.scales, r, b);
-        for (uint32_t p = 0; p < panels; p++) {
-            __m512 value = _mm512_cvtepi32_ps(dot[r][p]);
-            sum[r][p] = _mm512_fmadd_ps(value, _mm512_mul_ps(by, scale[p]), sum[r][p]);
+        const __m512 scale = load_scale(q, groups[p], sub), bias = bias_of(scale);
+        const __m512 min = q->has_min ? load_min(q, groups[p], sub) : _mm512_setzero_ps();
+        for (uint32_t r = 0; r < rows; r++) {
+            const __m512 by = broadcast_f32(acts.scales, r, b);
+            sum[r][p] = add_dot(sum[r][p], dot[r][p], scale, bias, by);
             if (!q->has_min) continue;
             __m512 sums = part_sum(&acts, r, b, part, by);
-            sum[r][p] = takes_min_away(q) ? _mm512_fnmadd_ps(sums, min[p], sum[r][p])
-                                          : _mm512_fmadd_ps(sums, min[p], sum[r][p]);
+            sum[r][p] = takes_min_away(q) ? _mm512_fnmadd_ps(sums, min, sum[r][p])
+                                          : _mm512_fmadd_ps(sums, min, sum[r][p]);
         }
     }
 }
@@ -237,11 +206,51 @@ ALWAYS_INLINE void tile_quant(const struct tile *args, const struct quant_layout
     store_sums(&t, rows, panels, sum);
 }
 
+/* What tile_blocks takes; mins are added there. */
+ALWAYS_INLINE const uint8_t *unpack_quant(const struct quant_layout *q, const uint8_t *panel,
+                                          uint32_t count, uint8_t *codes, float *factors) {
+    const uint32_t per_group = q->group / QUANT_BLOCK;
+    uint8_t *to = codes;
+    for (uint32_t k0 = 0; k0 < count; k0 += q->group, panel += q->bytes) {
+        for (uint32_t block = 0; block < per_group; block++, to += Q8_CODES) {
+            for (uint32_t j = 0; j < 4; j++) {
+                struct quads quads = load_quads(q, panel, block, j);
+                _mm512_store_si512(to + (size_t)j * 64, quads.low);
+                _mm512_store_si512(to + (size_t)(j + 4) * 64, quads.high);
+            }
+            __m512 scale = load_scale(q, panel, block);
+            _mm512_store_ps(factors, scale);
+            _mm512_store_ps(factors + WEFT_PANEL, bias_of(scale));
+            factors += (size_t)2 * WEFT_PANEL;
+            if (!q->has_min) continue;
+            __m512 min = load_min(q, panel, block);
+            if (takes_min_away(q)) min = _mm512_sub_ps(_mm512_set1_ps(-0.0f), min);
+            _mm512_store_ps(factors, min);
+            factors += WEFT_PANEL;
+        }
+    }
+    return codes;
+}
+
+ALWAYS_INLINE void dots_quant(const struct tile *t, const struct quant_layout *q, uint32_t rows,
+                              uint32_t panels) {
+    tile_blocks(t,
+                (struct dot_form){.block_bytes = Q8_CODES,
+                                  .is_short = is_short(q),
+                                  .has_starts = q->zero != 0,
+                                  .has_mins = q->has_min},
+                rows, panels);
+}
+
 /* The layout is a constant in every copy. */
-#define DEFINE_QUANT(name, ID, ...)                                                                \
+#define DEFINE_QUANT(name, ID, sub_columns, ...)                                                   \
     ALWAYS_INLINE void tile_##name(const struct tile *t, uint32_t rows, uint32_t panels,           \
                                    uint32_t group_rows) {                                          \
-        tile_quant(t, &quant_layouts[WEFT_DT_##ID], rows, panels, group_rows);                     \
+        const struct quant_layout *q = &quant_layouts[WEFT_DT_##ID];                               \
+        if (group_rows > 1 && (sub_columns) == QUANT_BLOCK)                                        \
+            dots_quant(t, q, rows, panels);                                                        \
+        else                                                                                       \
+            tile_quant(t, q, rows, panels, group_rows);                                            \
     }                                                                                              \
     static void few_##name(const struct tile *t, uint32_t n_rows) {                                \
         RUN_DOT_FEW(tile_##name, t, n_rows)                                                        \
@@ -249,14 +258,26 @@ ALWAYS_INLINE void tile_quant(const struct tile *args, const struct quant_layout
     static void many_##name(const struct tile *t, uint32_t n_rows) {                               \
         RUN_DOT_MANY(tile_##name, t, n_rows)                                                       \
     }                                                                                              \
+    static const uint8_t *unpack_##name(const uint8_t *panel, uint32_t count, uint8_t *codes,      \
+                                        float *factors) {                                          \
+        return unpack_quant(&quant_layouts[WEFT_DT_##ID], panel, count, codes, factors);           \
+    }                                                                                              \
+    static void start_##name(const uint8_t *act, uint32_t k, uint32_t first, uint32_t n_blocks,    \
+                             int32_t *out) {                                                       \
+        const struct quant_layout *q = &quant_layouts[WEFT_DT_##ID];                               \
+        start_dots_at(act, k, first, n_blocks, q->zero ? quant_offset_shift(q) : 0, out);          \
+    }                                                                                              \
     static void gemm_##name(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) { \
         const struct quant_layout *q = &quant_layouts[WEFT_DT_##ID];                               \
+        const bool unpacks = (sub_columns) == QUANT_BLOCK;                                         \
         const struct tile_kernel kernel = {.kind = WEFT_GEMM_##ID,                                 \
                                            .group = q->group,                                      \
                                            .group_bytes = q->bytes,                                \
-                                           .step = 8,                                              \
+                                           .step = unpacks ? 4 : 8,                                \
                                            .per_word = 4,                                          \
-                                           TILES_DOT_AVX512(few_##name, many_##name)};             \
+                                           TILES_DOT_AVX512(few_##name, many_##name),              \
+                                           .unpack = unpacks ? unpack_##name : NULL,               \
+                                           .start = unpacks && q->zero ? start_##name : NULL};     \
         gemm_run(&kernel, args, p_begin, p_end);                                                   \
     }
 

@@ -4,41 +4,26 @@
 #ifndef WEFT_KERNELS_GEMM_Q8_AVX512_H
 #define WEFT_KERNELS_GEMM_Q8_AVX512_H
 
-#include "gemm_avx512.h"
-
-/* Adds to 16 sums the products of 4 unsigned by 4 signed bytes each. */
-ALWAYS_INLINE __m512i dot_quads(__m512i sum, __m512i w, __m512i a) {
-#ifdef __AVX512VNNI__
-    return _mm512_dpbusd_epi32(sum, w, a);
-#else
-    /* vpmaddubsw would saturate; even and odd bytes as 16-bit numbers do not. */
-    __m512i w_even = _mm512_and_si512(w, _mm512_set1_epi16(0xff)), w_odd = _mm512_srli_epi16(w, 8);
-    __m512i a_even = _mm512_srai_epi16(_mm512_slli_epi16(a, 8), 8), a_odd = _mm512_srai_epi16(a, 8);
-    sum = _mm512_add_epi32(sum, _mm512_madd_epi16(w_even, a_even));
-    return _mm512_add_epi32(sum, _mm512_madd_epi16(w_odd, a_odd));
-#endif
-}
+#include "gemm_dots_avx512.h"
 
 ALWAYS_INLINE __m512 load_scales(const uint8_t *block) {
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(block + Q8_CODES)));
+    return load_halves(block + Q8_CODES);
 }
 
+/* Few rows, which lie one after the other. */
 ALWAYS_INLINE void tile_q8(const struct tile *args, uint32_t rows, uint32_t panels,
                            uint32_t group_rows) {
     const struct tile t = *args;
-    const size_t n_all = t.k / Q8_GROUP, first = t.k_begin / Q8_GROUP,
-                 n_blocks = t.count / Q8_GROUP;
-    const struct act_words codes = act_words_at(&t, group_rows, first * Q8_QUADS);
-    const struct act_words scales = act_words_at(&t, group_rows, n_all * Q8_QUADS + first);
-    const struct act_words offsets = act_words_at(&t, group_rows, n_all * (Q8_QUADS + 1) + first);
+    const struct dot_acts acts = dot_acts_at(&t, group_rows);
+    const size_t n_blocks = t.count / Q8_GROUP;
     tile_sums sum;
     load_sums(&t, rows, panels, sum);
     size_t b = 0;
     do {
-        __m512i dot[DOT_MANY_ROWS][TILE_PANELS_MAX];
+        __m512i dot[FEW_ROWS][TILE_PANELS_MAX];
         for (uint32_t r = 0; r < rows; r++) {
             for (uint32_t p = 0; p < panels; p++) {
-                dot[r][p] = broadcast_word(offsets, r, b);
+                dot[r][p] = biased(broadcast_word(acts.offsets, r, b));
             }
         }
 #pragma GCC unroll 8
@@ -50,33 +35,51 @@ ALWAYS_INLINE void tile_q8(const struct tile *args, uint32_t rows, uint32_t pane
             prefetch_either(&t, panels, group_rows, b * Q8_QUADS + quad,
                             b * Q8_BLOCK_BYTES + quad * 64);
             for (uint32_t r = 0; r < rows; r++) {
-                __m512i a = broadcast_word(codes, r, b * Q8_QUADS + quad);
+                __m512i a = broadcast_word(acts.codes, r, b * Q8_QUADS + quad);
                 for (uint32_t p = 0; p < panels; p++) {
                     dot[r][p] = dot_quads(dot[r][p], w[p], a);
                 }
             }
         }
-        __m512 w_scale[TILE_PANELS_MAX];
         for (uint32_t p = 0; p < panels; p++) {
-            w_scale[p] = load_scales(t.panels[p] + b * Q8_BLOCK_BYTES);
-        }
-        for (uint32_t r = 0; r < rows; r++) {
-            __m512 scale = broadcast_f32(scales, r, b);
-            for (uint32_t p = 0; p < panels; p++) {
-                __m512 value = _mm512_cvtepi32_ps(dot[r][p]);
-                sum[r][p] = _mm512_fmadd_ps(value, _mm512_mul_ps(scale, w_scale[p]), sum[r][p]);
+            __m512 scale = load_scales(t.panels[p] + b * Q8_BLOCK_BYTES), bias = bias_of(scale);
+            for (uint32_t r = 0; r < rows; r++) {
+                sum[r][p] =
+                    add_dot(sum[r][p], dot[r][p], scale, bias, broadcast_f32(acts.scales, r, b));
             }
         }
     } while (++b < n_blocks);
     store_sums(&t, rows, panels, sum);
 }
 
-static inline void few_q8(const struct tile *t, uint32_t n_rows) {
-    RUN_DOT_FEW(tile_q8, t, n_rows)
+static inline void few_q8(const struct tile *t, uint32_t n_rows){RUN_DOT_FEW(tile_q8, t, n_rows)}
+
+ALWAYS_INLINE
+    void dots_q8(const struct tile *t, uint32_t rows, uint32_t panels, uint32_t group_rows) {
+    (void)group_rows;
+    tile_blocks(t, (struct dot_form){.block_bytes = Q8_BLOCK_BYTES, .has_starts = true}, rows,
+                panels);
 }
 
 static inline void many_q8(const struct tile *t, uint32_t n_rows) {
-    RUN_DOT_MANY(tile_q8, t, n_rows)
+    RUN_DOT_MANY(dots_q8, t, n_rows)
+}
+
+/* Codes are taken where they are. */
+static inline const uint8_t *unpack_q8(const uint8_t *panel, uint32_t count, uint8_t *codes,
+                                       float *factors) {
+    (void)codes;
+    for (size_t b = 0; b < count / Q8_GROUP; b++, factors += (size_t)2 * WEFT_PANEL) {
+        __m512 scale = load_scales(panel + b * Q8_BLOCK_BYTES);
+        _mm512_store_ps(factors, scale);
+        _mm512_store_ps(factors + WEFT_PANEL, bias_of(scale));
+    }
+    return panel;
+}
+
+static inline void start_q8(const uint8_t *act, uint32_t k, uint32_t first, uint32_t n_blocks,
+                            int32_t *out) {
+    start_dots_at(act, k, first, n_blocks, 0, out);
 }
 
 static const struct tile_kernel q8_kernel = {.kind = WEFT_GEMM_Q8_0,
@@ -84,7 +87,9 @@ static const struct tile_kernel q8_kernel = {.kind = WEFT_GEMM_Q8_0,
                                              .group_bytes = Q8_BLOCK_BYTES,
                                              .step = 4,
                                              .per_word = 4,
-                                             TILES_DOT_AVX512(few_q8, many_q8)};
+                                             TILES_DOT_AVX512(few_q8, many_q8),
+                                             .unpack = unpack_q8,
+                                             .start = start_q8};
 
 static void gemm_q8(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
     gemm_run(&q8_kernel, args, p_begin, p_end);

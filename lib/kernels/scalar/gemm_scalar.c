@@ -100,7 +100,7 @@ static void dot_q8(const struct weft_gemm_args *args, const void *row, const voi
             for (uint32_t k = k0; k < k0 + Q8_GROUP; k++) {
                 dot += a.codes[k] * q8_code(block, k, i);
             }
-            sum[i] = fmaf((float)dot, a.scales[k0 / Q8_GROUP] * q8_scale(block, i), sum[i]);
+            sum[i] = fmaf((float)dot * q8_scale(block, i), a.scales[k0 / Q8_GROUP], sum[i]);
         }
     }
 }
@@ -196,7 +196,7 @@ static void dot_quant(enum weft_dtype dtype, struct q8_row a, const uint8_t *pan
                 dot += a.codes[k] * ((int32_t)quant_code(q, group, k % q->group, i) - q->zero);
                 codes += a.codes[k];
             }
-            sum[i] = fmaf((float)dot, a.scales[block] * quant_scale(q, group, sub, i), sum[i]);
+            sum[i] = fmaf((float)dot * quant_scale(q, group, sub, i), a.scales[block], sum[i]);
             float acts = a.scales[block] * (float)codes; /* of a whole block: a.sums[block] */
             if (q->has_min) sum[i] = fmaf(acts, quant_min(q, group, sub, i), sum[i]);
         }
