@@ -14,6 +14,7 @@ static weft_err open_exact(const struct weft_config *config, const struct weft_e
                            weft_eng **eng_out, struct weft_errmsg *why) {
     struct weft_eng_options exact = *options;
     exact.dtype = WEFT_ENG_DT_AUTO;
+    exact.scheme = WEFT_ENG_SCHEME_AUTO;
     exact.calib = NULL;
     exact.layer_dtypes = NULL;
     exact.n_layer_dtypes = 0;

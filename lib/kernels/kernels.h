@@ -147,7 +147,7 @@ enum weft_kern_act weft_kern_act_of(enum weft_gemm_kind kind);
  *   I8          [M] rows: k int8 (rounded up to 4 of them with zeros), then ceil(k/256) f32 scales,
  *               then as many int32 (-128 * sum of the group); padded to 64 bytes
  *
- * Codes of Q8 are those of the one of four grids that fits their block best; those of I8 reach to
+ * Codes of Q8 are those of the one of six grids that fits their block best; those of I8 reach to
  * its largest number.
  *
  * Few rows lie one after the other. Many rows are faster interleaved in groups of the table's

@@ -395,8 +395,9 @@ static inline struct grid grid_of(lanes16 low, lanes16 high, float inverse) {
     return g;
 }
 
-/* As quantise_block, but with the best of four grids: how well a grid fits 32 numbers is chance,
- * and the best of four has a twelfth less error than the first. */
+/* As quantise_block, but with the best of six grids: how well a grid fits 32 numbers is chance,
+ * and the best of four has a twelfth less error than the first. (The KL divergence of fable-6m in
+ * Q8_0, activations and all: four 3.29e-4, six 3.24e-4.) */
 static inline void quantise_closely(const float *x, int8_t *codes, float *scale, int32_t *offset) {
     uint32_t max_bits = 0;
     for (uint32_t i = 0; i < Q8_GROUP; i++) {
@@ -412,7 +413,7 @@ static inline void quantise_closely(const float *x, int8_t *codes, float *scale,
     lanes16 low = *(const lanes16 *)(const void *)x * inverse;
     lanes16 high = *(const lanes16 *)(const void *)(x + LANES) * inverse;
     struct grid best = grid_of(low, high, 127.0f);
-    for (int levels = 126; levels > 123; levels--) {
+    for (int levels = 126; levels > 121; levels--) {
         struct grid g = grid_of(low, high, (float)levels);
         if (g.dot * g.dot * best.square > best.dot * best.dot * g.square) best = g;
     }
@@ -512,7 +513,7 @@ static inline bool quantise_sixteen(const float *x, int8_t *codes, float *scales
     }
     struct grids best = grids_of(v, 127.0f);
     lanes16 levels = 127.0f - (lanes16){0};
-    for (int fewer = 126; fewer > 123; fewer--) {
+    for (int fewer = 126; fewer > 121; fewer--) {
         struct grids g = grids_of(v, (float)fewer);
         ints16 better = g.dot * g.dot * best.square > best.dot * best.dot * g.square;
         best.dot = LANES_PICK(better, best.dot, g.dot);
