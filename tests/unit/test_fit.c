@@ -148,6 +148,12 @@ static void a_limit_that_is_too_low_is_told_with_every_term_and_what_helps(void 
     loading.scratch_bytes = 1600 * MIB;
     assert_int_equal(wefti_fit_check_limit(&loading, &why), WEFT_E_NOMEM);
     assert_non_null(strstr(why.text, "--max-num-batched-tokens"));
+    loading.lora_bytes = 1700 * MIB;
+    assert_int_equal(wefti_fit_check_limit(&loading, &why), WEFT_E_NOMEM);
+    assert_non_null(strstr(why.text, "--max-lora-memory"));
+    loading.limit.beside_bytes = 4000 * MIB;
+    assert_int_equal(wefti_fit_check_limit(&loading, &why), WEFT_E_NOMEM);
+    assert_non_null(strstr(why.text, "--request-memory"));
 }
 
 static void the_longest_sum_has_room(void **state) {

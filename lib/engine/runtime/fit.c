@@ -86,14 +86,27 @@ weft_err wefti_fit_check(const struct weft_eng_loading *loading, uint64_t to_com
         weft_size_text(room->most_bytes, left));
 }
 
-/* The largest term that can be changed comes first. */
+/* By the largest term. */
 static const char *what_helps(const struct weft_eng_loading *loading) {
-    uint64_t weights = loading->n_copies * loading->weight_bytes;
-    uint64_t kv = loading->n_sharers * loading->kv_bytes;
-    uint64_t scratch = loading->n_sharers * loading->scratch_bytes;
-    if (weights >= kv && weights >= scratch) return "fewer bits (--dtype q8 or q4)";
-    if (kv >= scratch) return "shorter sequences (--max-model-len) or --kv-dtype int8";
-    return "smaller steps (--max-num-batched-tokens, --max-num-seqs)";
+    const struct {
+        uint64_t bytes;
+        const char *text;
+    } terms[] = {
+        {loading->n_copies * loading->weight_bytes, "fewer bits (--dtype q8 or q4)"},
+        {loading->n_sharers * loading->kv_bytes,
+         "shorter sequences (--max-model-len) or --kv-dtype int8"},
+        {loading->n_sharers * loading->scratch_bytes,
+         "smaller steps (--max-num-batched-tokens, --max-num-seqs)"},
+        {loading->n_sharers * loading->lora_bytes,
+         "fewer adapters (--max-lora-memory, --max-loras)"},
+        {loading->limit.beside_bytes,
+         "room for fewer requests (--request-memory, --max-connections, --max-queue)"},
+    };
+    size_t most = 0;
+    for (size_t i = 1; i < sizeof terms / sizeof *terms; i++) {
+        if (terms[i].bytes > terms[most].bytes) most = i;
+    }
+    return terms[most].text;
 }
 
 weft_err wefti_fit_check_limit(const struct weft_eng_loading *loading, struct weft_errmsg *why) {
