@@ -2,10 +2,14 @@
 """Time to ready and resident memory of `weft serve`, medians of some starts. Prints one line of JSON.
 
     bench/footprint.py [--runs 7] [--bin build/bin] [MODEL] [-- serve options]
+    bench/footprint.py --loading [--runs 1] [--bin build/bin] MODEL [-- serve options]
 
 Time runs from just before the process is made to the arrival of its ready line. Memory is PSS
 (/proc/PID/smaps_rollup) of router, scheduler and workers after one request to each worker; the supervisor's is
 printed beside it.
+
+--loading: the most memory that all processes have together until the server is ready, beside the page cache (anonymous
+pages, and those of memory files, mapped or not), by looking all the time; and over the size of the packed weights.
 """
 
 import argparse
@@ -79,15 +83,64 @@ def one_start(command):
     return ready_ms, pss
 
 
+def loading_kib(pid):
+    """What the process and its children have that is no file's: pages of their own, and those of memory files once."""
+    own, shared, memfds = 0, 0, 0
+    for each in [pid, *(p for pids in children_of(pid).values() for p in pids)]:
+        try:
+            with open(f"/proc/{each}/smaps_rollup", encoding="ascii") as f:
+                sizes = dict(re.findall(r"^Pss_(\w+): +(\d+) kB$", f.read(), re.M))
+        except OSError:
+            continue  # it has just ended
+        own, shared = own + int(sizes.get("Anon", 0)), shared + int(sizes.get("Shmem", 0))
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        path = f"/proc/{pid}/fd/{fd}"
+        if "memfd:" in os.readlink(path):
+            memfds += os.stat(path).st_blocks // 2
+    return own + max(shared, memfds)
+
+
+def one_loading(command):
+    """(most KiB until ready, KiB of packed weights)"""
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as proc:
+        os.set_blocking(proc.stderr.fileno(), False)
+        text, most = "", 0
+        try:
+            while "weft: ready on" not in text:
+                if proc.poll() is not None:
+                    sys.exit(f"the server did not start:\n{text}")
+                most = max(most, loading_kib(proc.pid))
+                text += (proc.stderr.read() or b"").decode()
+                time.sleep(0.005)
+            packed = sum(os.stat(f"/proc/{proc.pid}/fd/{fd}").st_size // 1024 for fd in os.listdir(f"/proc/{proc.pid}/fd")
+                         if "memfd:weft-weights" in os.readlink(f"/proc/{proc.pid}/fd/{fd}"))
+        finally:
+            proc.send_signal(signal.SIGTERM)
+    return most, packed
+
+
+def print_loading(command, runs):
+    rounds = [one_loading(command) for _ in range(runs)]
+    peak, packed = max(most for most, _ in rounds), rounds[0][1]
+    if not packed:
+        sys.exit("nothing is packed: the model is a packed file")
+    print(json.dumps({"packed_mib": round(packed / 1024, 1), "peak_mib": round(peak / 1024, 1), "runs": runs,
+                      "ratio": round(peak / packed, 3), "goal": 1.05, "met": peak <= 1.05 * packed}))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("model", nargs="?", default=os.path.join(ROOT, "models/fable-6m"))
     parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--loading", action="store_true", help="the peak while the model is loaded")
     parser.add_argument("--bin", default=os.path.join(ROOT, "build/bin"))
     parser.add_argument("options", nargs="*", help="options of weft serve, behind --")
     args = parser.parse_args()
     options = args.options or ["--kv-memory", "16MiB"]
     command = [os.path.join(args.bin, "weft"), "serve", args.model, "--port", "0", "--rpc-port", "0", *options]
+    if args.loading:
+        print_loading(command, args.runs)
+        return
     starts = [one_start(command) for _ in range(args.runs)]
     times = sorted(t for t, _ in starts)
     names = sorted(starts[0][1])

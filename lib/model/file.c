@@ -47,7 +47,8 @@ weft_err wefti_model_file_open(const char *path, enum wefti_model_file_way way, 
         free(path_copy);
         goto cleanup;
     }
-    *file_out = (struct wefti_model_file){path_copy, bytes, n_bytes, bytes, n_bytes};
+    *file_out = (struct wefti_model_file){path_copy, bytes,   n_bytes,
+                                          bytes,     n_bytes, way == WEFTI_MODEL_FILE_MAPPED};
     if (way == WEFTI_MODEL_FILE_COPIED) err = fill(fd, file_out, why);
     if (!err) err = weft_file_check_lfs(path, bytes, n_bytes, why);
     if (err) wefti_model_file_close(file_out);
@@ -64,9 +65,20 @@ weft_err wefti_model_file_map(const char *path, uint64_t max_bytes,
 weft_err wefti_model_file_borrow(const char *label, const void *bytes, size_t n_bytes,
                                  struct wefti_model_file *file_out, struct weft_errmsg *why) {
     WEFT_ASSERT(bytes || n_bytes == 0);
-    *file_out = (struct wefti_model_file){strdup(label), bytes, n_bytes, NULL, 0};
+    *file_out = (struct wefti_model_file){strdup(label), bytes, n_bytes, NULL, 0, false};
     if (!file_out->path) return weft_err_set(why, WEFT_E_NOMEM, "out of memory");
     return WEFT_OK;
+}
+
+void wefti_model_file_forget(const struct wefti_model_file *file, const void *data,
+                             size_t n_bytes) {
+    uintptr_t begin = (uintptr_t)data, map = (uintptr_t)file->map;
+    if (!file->is_mapped || begin < map || begin >= map + file->map_bytes) return;
+    WEFT_ASSERT(n_bytes <= map + file->map_bytes - begin);
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t first = begin / page * page;
+    /* Pages that others read as well are mapped again when they do. */
+    (void)madvise((void *)first, begin + n_bytes - first, MADV_DONTNEED);
 }
 
 void wefti_model_file_close(struct wefti_model_file *file) {

@@ -4,6 +4,7 @@
 #ifndef WEFT_MODEL_FILE_H
 #define WEFT_MODEL_FILE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "model/model.h"
@@ -14,6 +15,7 @@ struct wefti_model_file {
     size_t n_bytes;
     void *map; /* of the file, or memory; NULL: the bytes are somebody else's (tests) */
     size_t map_bytes;
+    bool is_mapped; /* `map` is the file, not a copy */
 };
 
 enum wefti_model_file_way {
@@ -30,6 +32,8 @@ WEFT_MUST_CHECK weft_err wefti_model_file_open(const char *path, enum wefti_mode
 WEFT_MUST_CHECK weft_err wefti_model_file_map(const char *path, uint64_t max_bytes,
                                               struct wefti_model_file *file_out,
                                               struct weft_errmsg *why);
+/* Lets go of the pages of a mapped file that have a byte of data..data + n_bytes, if it is this file's. */
+void wefti_model_file_forget(const struct wefti_model_file *file, const void *data, size_t n_bytes);
 /* A file that is `bytes`; they outlive it. */
 WEFT_MUST_CHECK weft_err wefti_model_file_borrow(const char *label, const void *bytes,
                                                  size_t n_bytes, struct wefti_model_file *file_out,

@@ -3,11 +3,14 @@
 #include "model_internal.h"
 
 #include <string.h>
+#define XXH_STATIC_LINKING_ONLY /* for the size of its state */
 #include <xxhash.h>
 
 #include "base/check.h"
 #include "params.h"
 #include "parts.h"
+
+#define PIECE_BYTES ((size_t)4 << 20) /* in memory at a time */
 
 /* Fields of struct weft_model_params. `encoder` counts where there is one, so that models from before are
  * known by their hashes still; what stays out is `name`: a copy in another folder is the same model. A
@@ -46,6 +49,22 @@ uint64_t wefti_model_params_hash(const struct weft_model_params *params) {
 }
 
 /* Tensors go by name, so that a sharded copy is the same. */
+/* In pieces, of which none stays. */
+static uint64_t data_hash(const weft_model *model, const struct weft_tensor *tensor,
+                          uint64_t seed) {
+    const uint8_t *at = tensor->data;
+    XXH3_state_t state;
+    (void)XXH3_64bits_reset_withSeed(&state, seed);
+    for (size_t left = tensor->bytes; left > 0;) {
+        size_t n = left < PIECE_BYTES ? left : PIECE_BYTES;
+        (void)XXH3_64bits_update(&state, at, n);
+        weft_model_forget(model, at, n);
+        at += n;
+        left -= n;
+    }
+    return XXH3_64bits_digest(&state);
+}
+
 uint64_t weft_model_hash(const weft_model *model) {
     if (model->packed.arena_bytes) return model->packed.weights_hash;
     uint64_t hash = wefti_model_params_hash(&model->params);
@@ -60,8 +79,8 @@ uint64_t weft_model_hash(const weft_model *model) {
                                   tensor->dims[3]};
         hash = XXH3_64bits_withSeed(tensor->name, strlen(tensor->name), hash);
         hash = XXH3_64bits_withSeed(shape, sizeof shape, hash);
-        hash = tensor->parts ? wefti_model_parts_hash(tensor, hash)
-                             : XXH3_64bits_withSeed(tensor->data, tensor->bytes, hash);
+        hash =
+            tensor->parts ? wefti_model_parts_hash(tensor, hash) : data_hash(model, tensor, hash);
     }
     return hash;
 }

@@ -38,6 +38,11 @@ void weft_model_free(weft_model *model) {
     free(model);
 }
 
+void weft_model_forget(const weft_model *model, const void *data, size_t n_bytes) {
+    for (size_t i = 0; i < model->n_files && n_bytes > 0; i++)
+        wefti_model_file_forget(&model->files[i], data, n_bytes);
+}
+
 /* Room for one more in an array that doubles; NULL when out of memory. */
 static void *grow(void *items, size_t n, size_t *cap, size_t item_bytes) {
     WEFT_ASSERT(n <= *cap);

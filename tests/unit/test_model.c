@@ -1032,6 +1032,45 @@ static void paths_that_hold_no_model_are_refused(void **state) {
     weft_model_free(NULL);
 }
 
+/* Pages that the system maps beside one that is read: 64 KiB of the neighbours, on either side. */
+#define N_AROUND 32u
+
+/* How many pages with bytes of `tensor` this process has mapped. */
+static size_t n_resident(const struct weft_tensor *tensor) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), n = 0;
+    uint64_t entry = 0, first = (uintptr_t)tensor->data / page;
+    FILE *f = fopen("/proc/self/pagemap", "re");
+    assert_non_null(f);
+    for (uint64_t i = first; i * page < (uintptr_t)tensor->data + tensor->bytes; i++) {
+        assert_int_equal(fseek(f, (long)(i * sizeof entry), SEEK_SET), 0);
+        assert_int_equal(fread(&entry, sizeof entry, 1, f), 1);
+        n += entry >> 63;
+    }
+    (void)fclose(f);
+    return n;
+}
+
+static void what_is_forgotten_is_read_again_from_the_file(void **state) {
+    (void)state;
+    static const char *const paths[] = {"models/fable-6m", "tests/data/fable-6m-q8_0.gguf"};
+    for (size_t i = 0; i < COUNT(paths); i++) {
+        weft_model *model = must_open(paths[i]);
+        const struct weft_tensor *embedding = weft_model_embedding(model);
+        uint64_t hash = weft_model_hash(model);
+        assert_true(n_resident(embedding) <= N_AROUND);
+        assert_true(weft_model_hash(model) == hash);
+        float row[256];
+        weft_tensor_row_f32(embedding, 7, row);
+        assert_true(n_resident(embedding) > 0);
+        weft_model_forget(model, embedding->data, embedding->bytes);
+        assert_int_equal(n_resident(embedding), 0);
+        char other[] = "not of the file";
+        weft_model_forget(model, other, sizeof other);
+        assert_string_equal(other, "not of the file");
+        weft_model_free(model);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hyper_parameters_of_the_fixtures_are_as_written),
@@ -1041,6 +1080,7 @@ int main(void) {
         cmocka_unit_test(rope_frequencies_follow_each_rule),
         cmocka_unit_test(rows_of_every_type_convert_exactly),
         cmocka_unit_test(hash_tells_models_apart_and_ignores_where_they_lie),
+        cmocka_unit_test(what_is_forgotten_is_read_again_from_the_file),
         cmocka_unit_test(every_hyper_parameter_counts_in_the_hash),
         cmocka_unit_test(options_that_are_not_there_yet_are_refused_by_name),
         cmocka_unit_test(a_model_with_no_experts_is_a_plain_one),

@@ -213,6 +213,23 @@ size_t wefti_weights_pack_part(const struct wefti_weights_plan *plan,
     return (end - begin) * row_bytes;
 }
 
+/* What a part was packed from is not needed again, or not soon: of heads, all rows are turned into each of
+ * them. */
+static void forget_source(const struct wefti_weights_plan *plan,
+                          const struct wefti_weights_item *item, uint32_t part) {
+    const struct weft_tensor *src = item->src;
+    if (plan->packed || src->parts || item->form == WEFTI_WEIGHTS_HEADS) return;
+    if (item->form == WEFTI_WEIGHTS_VECTOR) {
+        weft_model_forget(plan->model, src->data, src->bytes);
+        return;
+    }
+    uint32_t begin, end;
+    part_rows(item, part, &begin, &end);
+    size_t row_bytes = src->bytes / item->n;
+    weft_model_forget(plan->model, (const uint8_t *)src->data + begin * row_bytes,
+                      (end - begin) * row_bytes);
+}
+
 /* A thread that finds another one telling leaves it to that one. */
 static void tell_progress(struct packing *packing) {
     const struct weft_eng_options *options = packing->plan->options;
@@ -251,6 +268,7 @@ static void pack_thread(void *ctx, uint32_t thread_idx) {
         else
             (void)wefti_weights_pack_part(packing->plan, item, part, thread_idx,
                                           packing->base + wefti_weights_part_offset(item, part));
+        forget_source(packing->plan, item, part);
         tell_progress(packing);
     }
 }
