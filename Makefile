@@ -16,6 +16,12 @@ PAGE_PACKAGES := chromium fonts-dejavu-core
 DEPLOY_PACKAGES := haproxy
 # What groups across hosts run on (make test-mpi), for builds with -DWEFT_MPI=ON.
 MPI_PACKAGES := libopenmpi-dev openmpi-bin iproute2
+# The other architecture: its compiler and qemu are installed, its libraries unpacked into build-aarch64/sysroot/.
+AARCH64_PACKAGES := cmake ninja-build pkg-config gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
+AARCH64_LIBRARIES := libc6 libc6-dev linux-libc-dev libgcc-s1 libstdc++6 libuv1 libuv1-dev libnng1 libnng-dev libmbedcrypto7 \
+  libmbedx509-1 libmbedtls14 libmbedtls-dev libmsgpackc2 libmsgpack-dev libjemalloc2 libjemalloc-dev node-llhttp \
+  libjansson4 libjansson-dev libpcre2-8-0 libpcre2-dev libutf8proc2 libutf8proc-dev libxxhash0 libxxhash-dev zlib1g \
+  zlib1g-dev libcmocka0 libcmocka-dev
 # The linter reads the comparisons of bench/, too.
 LINT_PACKAGES := clang-format clang-tidy libopenblas-dev libdnnl-dev libomp-dev
 # Peers of bench_gemm, which goes without them, and what draws.
@@ -28,7 +34,7 @@ FUZZ_SECONDS ?= 60
 SUITE ?= -LE nightly
 NO_ASLR = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: help run build everything image test test-page test-mpi nightly asan tsan fuzz format lint check bench plots deps deps-test deps-promtool deps-page deps-deploy deps-mpi deps-lint deps-bench deps-fuzz clean
+.PHONY: help run build everything image test test-page test-mpi aarch64 aarch64-test nightly asan tsan fuzz format lint check bench plots deps deps-test deps-promtool deps-page deps-deploy deps-mpi deps-aarch64 deps-lint deps-bench deps-fuzz clean
 
 help:
 	@echo "make run     build and serve the bundled model on http://127.0.0.1:8080; MODEL=PATH another one,"
@@ -36,6 +42,7 @@ help:
 	@echo "make test    build and run the suite; make nightly: all of it, in all builds, and fuzz for longer"
 	@echo "make test-page   the page in Chromium; SHOTS=docs takes its pictures anew"
 	@echo "make test-mpi    a group across hosts, which needs MPI: builds that, too, in build-mpi/"
+	@echo "make aarch64 | aarch64-test   the same for aarch64, in build-aarch64/ | and its kernels, engine and goldens under qemu"
 	@echo "make build   the programs, in build/bin/, and their man pages, in build/man/"
 	@echo "make image   an image for containers, in build/image/"
 	@echo "make asan | tsan   the suite under AddressSanitizer+UBSan | ThreadSanitizer"
@@ -84,10 +91,21 @@ test-mpi: deps-mpi deps-test deps
 	ctest --test-dir build-mpi --output-on-failure -L mpi
 	$(if $(shell command -v clang-tidy),clang-tidy -p build-mpi --quiet $(filter $(MPI_SOURCES),$(SOURCES)))
 
+aarch64: deps-aarch64
+	cmake --preset aarch64
+	cmake --build build-aarch64 -j $(JOBS)
+
+# What runs in minutes there: AARCH64_TESTS picks others. The linter reads what only this build compiles.
+AARCH64_TESTS ?= -R '^(test_(gemm|attention|lora_kernels|ops|pack|peak|quantise|sampler|chain|engine_[a-z]*)|golden_[a-z]*)$$' -E perplexity
+aarch64-test: aarch64
+	ctest --test-dir build-aarch64 -j $(JOBS) --output-on-failure $(AARCH64_TESTS)
+	$(if $(shell command -v clang-tidy),clang-tidy -p build-aarch64 --quiet $(filter $(AARCH64_SOURCES),$(SOURCES)))
+
 # All of the suite, in all builds; and longer fuzzing.
 nightly: deps-deploy deps-test everything
 	ctest --test-dir build -j $(JOBS) --output-on-failure
 	$(MAKE) lint
+	$(MAKE) aarch64-test
 	$(MAKE) asan tsan SUITE=
 	$(MAKE) fuzz FUZZ_SECONDS=600
 
@@ -112,13 +130,14 @@ SOURCES = $(shell git ls-files '*.c' '*.h')
 # What clang-tidy does not read: .ci/run leaves out tests/%, which are two fifths of all lines.
 UNTIDY ?=
 MPI_SOURCES := lib/collective/mpi.c tests/mpi/%.c
+AARCH64_SOURCES := lib/kernels/neon/%.c
 
 format: deps-lint
 	clang-format -i $(SOURCES)
 
 lint: deps-lint build
 	clang-format --dry-run -Werror $(SOURCES)
-	printf '%s\n' $(filter-out $(UNTIDY) $(MPI_SOURCES),$(filter %.c,$(SOURCES))) | xargs -P $(JOBS) -n 1 clang-tidy -p build --quiet
+	printf '%s\n' $(filter-out $(UNTIDY) $(MPI_SOURCES) $(AARCH64_SOURCES),$(filter %.c,$(SOURCES))) | xargs -P $(JOBS) -n 1 clang-tidy -p build --quiet
 
 check: lint test asan
 
@@ -130,7 +149,7 @@ plots: deps-bench
 	for plot in bench/plots/*.gp; do gnuplot $$plot || exit 1; done
 
 clean:
-	rm -rf build build-asan build-tsan build-clang build-fuzz build-mpi
+	rm -rf build build-asan build-tsan build-clang build-fuzz build-mpi build-aarch64
 
 # Asks dpkg first, so that a machine that has everything needs neither network nor root.
 define install
@@ -166,6 +185,9 @@ deps-deploy:
 	-$(call unpack,nginx,./usr/sbin/nginx)
 deps-mpi:
 	$(call install,$(MPI_PACKAGES))
+deps-aarch64:
+	$(call install,$(AARCH64_PACKAGES))
+	tests/aarch64/sysroot.sh build-aarch64 $(AARCH64_LIBRARIES)
 deps-lint:
 	$(call install,$(LINT_PACKAGES))
 deps-fuzz:
