@@ -1,5 +1,5 @@
-/* One table per ISA, each filled once from CPUID: scalar entries first, then faster ones over them,
- * so that no entry is ever NULL. */
+/* One table per ISA, each filled once from what the CPU can do: scalar entries first, then faster
+ * ones over them, so that no entry is ever NULL. */
 #include "kernels/kernels.h"
 
 #include <pthread.h>
@@ -91,6 +91,32 @@ static void fill_avx512(struct weft_kern_table *table, struct wefti_kern_feature
     if (dots_bf16) wefti_kern_fill_gemm_bf16_avx512bf16(table);
     if (dots_bf16) wefti_kern_fill_peak_avx512bf16(table);
 }
+#elif defined(WEFT_KERN_AARCH64)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+
+/* NEON is part of every aarch64; the kernel tells what came later. */
+struct wefti_kern_features wefti_kern_features_detect(void) {
+    const unsigned long caps = getauxval(AT_HWCAP), more = getauxval(AT_HWCAP2);
+    struct wefti_kern_features found = {.neon = true};
+    found.dotprod = (caps & HWCAP_ASIMDDP) != 0;
+    found.i8mm = found.dotprod && (more & HWCAP2_I8MM) != 0;
+    found.bf16 = (more & HWCAP2_BF16) != 0;
+    return found;
+}
+
+static void fill_neon(struct weft_kern_table *table, struct wefti_kern_features features) {
+    static const char *const names[3][2] = {{"neon", "neon-bf16"},
+                                            {"neon-dotprod", "neon-dotprod-bf16"},
+                                            {"neon-i8mm", "neon-i8mm-bf16"}};
+    table->name = names[features.i8mm ? 2 : features.dotprod][features.bf16];
+    table->group_rows = WEFTI_KERN_GROUP_ROWS_NEON;
+    wefti_kern_fill_gemm_f32_neon(table);
+    wefti_kern_fill_gemm_bf16_neon(table);
+    wefti_kern_fill_lora_neon(table);
+    wefti_kern_fill_ops_neon(table);
+    wefti_kern_fill_peak_neon(table);
+}
 #else
 struct wefti_kern_features wefti_kern_features_detect(void) {
     return (struct wefti_kern_features){0};
@@ -99,7 +125,7 @@ struct wefti_kern_features wefti_kern_features_detect(void) {
 
 static bool isa_usable(enum weft_isa isa, struct wefti_kern_features features) {
     return isa == WEFT_ISA_SCALAR || (isa == WEFT_ISA_AVX2 && features.avx2) ||
-           (isa == WEFT_ISA_AVX512 && features.avx512);
+           (isa == WEFT_ISA_AVX512 && features.avx512) || (isa == WEFT_ISA_NEON && features.neon);
 }
 
 void wefti_kern_table_build(struct weft_kern_table *table, enum weft_isa isa,
@@ -114,6 +140,8 @@ void wefti_kern_table_build(struct weft_kern_table *table, enum weft_isa isa,
 #ifdef WEFT_KERN_X86
     if (isa >= WEFT_ISA_AVX2) fill_avx2(table);
     if (isa >= WEFT_ISA_AVX512) fill_avx512(table, features);
+#elif defined(WEFT_KERN_AARCH64)
+    if (isa == WEFT_ISA_NEON) fill_neon(table, features);
 #endif
 }
 
@@ -136,7 +164,7 @@ const struct weft_kern_table *weft_kern_table_for(enum weft_isa isa) {
 }
 
 weft_err weft_kern_select(const struct weft_kern_table **table_out, struct weft_errmsg *why) {
-    static const char *const names[WEFT_ISA_COUNT] = {"scalar", "avx2", "avx512"};
+    static const char *const names[WEFT_ISA_COUNT] = {"scalar", "avx2", "avx512", "neon"};
     *table_out = NULL;
     const char *forced = getenv("WEFT_ISA");
     if (forced && forced[0] == '\0') forced = NULL;
@@ -150,5 +178,5 @@ weft_err weft_kern_select(const struct weft_kern_table **table_out, struct weft_
         }
     }
     return weft_err_set(why, WEFT_E_UNSUPPORTED,
-                        "WEFT_ISA=%s is not known; it may be scalar, avx2 or avx512", forced);
+                        "WEFT_ISA=%s is not known; it may be scalar, avx2, avx512 or neon", forced);
 }

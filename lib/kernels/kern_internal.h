@@ -27,7 +27,11 @@ enum { I8_GROUP = 256, I8_QUAD_BYTES = 4 * WEFT_PANEL };
 enum { F8_GROUP = 128, NF4_GROUP = 64 };
 
 /* Rows that stand interleaved: as many as the largest tile has. */
-enum { WEFTI_KERN_GROUP_ROWS_AVX2 = 6, WEFTI_KERN_GROUP_ROWS_AVX512 = 12 };
+enum {
+    WEFTI_KERN_GROUP_ROWS_AVX2 = 6,
+    WEFTI_KERN_GROUP_ROWS_AVX512 = 12,
+    WEFTI_KERN_GROUP_ROWS_NEON = 12
+};
 
 /* Columns as stored, of weights and activations. */
 static inline uint32_t i8_columns(uint32_t k) {
@@ -258,6 +262,7 @@ static inline bool seg_tree_add(struct seg_tree *tree, float *slots, uint32_t se
  * plain variants. `slow_bf16`: vdpbf16ps is there, but f32 FMAs of widened bf16 are faster. */
 struct wefti_kern_features {
     bool avx2, avx512, vnni, bf16, slow_bf16;
+    bool neon, dotprod, i8mm; /* and bf16 */
 };
 
 struct wefti_kern_features wefti_kern_features_detect(void);
@@ -304,5 +309,11 @@ void wefti_kern_fill_ops_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_peak_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_peak_avx512bf16(struct weft_kern_table *table);
 void wefti_kern_fill_peak_avx512vnni(struct weft_kern_table *table);
+
+void wefti_kern_fill_gemm_f32_neon(struct weft_kern_table *table);
+void wefti_kern_fill_gemm_bf16_neon(struct weft_kern_table *table);
+void wefti_kern_fill_lora_neon(struct weft_kern_table *table);
+void wefti_kern_fill_ops_neon(struct weft_kern_table *table);
+void wefti_kern_fill_peak_neon(struct weft_kern_table *table);
 
 #endif

@@ -9,7 +9,7 @@
 
 #include "kern_internal.h"
 
-#ifdef __AVX512F__
+#if defined(__AVX512F__) || defined(__aarch64__)
 #define PEAK_CHAINS 16
 #define PEAK_EACH(DO, step)                                                                        \
     PEAK_TWELVE(DO, step) DO(step, 12) DO(step, 13) DO(step, 14) DO(step, 15)

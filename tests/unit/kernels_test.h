@@ -26,8 +26,24 @@ enum {
     FLOAT_KINDS = WEFT_GEMM_I8_F32, /* those before take weights from any source */
 };
 
-/* Every table this CPU can run: one per ISA, and AVX-512 also without each of its extensions, as
- * it is on an older CPU. */
+/* NEON, and without each of its extensions in turn. */
+static inline uint32_t neon_tables(struct wefti_kern_features features,
+                                   struct weft_kern_table *tables) {
+    uint32_t n = 0;
+    if (features.neon) wefti_kern_table_build(&tables[n++], WEFT_ISA_NEON, features);
+    if (features.i8mm || features.bf16) {
+        features.i8mm = features.bf16 = false;
+        wefti_kern_table_build(&tables[n++], WEFT_ISA_NEON, features);
+    }
+    if (features.dotprod) {
+        features.dotprod = false;
+        wefti_kern_table_build(&tables[n++], WEFT_ISA_NEON, features);
+    }
+    return n;
+}
+
+/* Every table this CPU can run: one per ISA, and AVX-512 and NEON also without each of their
+ * extensions, as they are on an older CPU. */
 static inline uint32_t all_tables(struct weft_kern_table tables[TABLES_MAX]) {
     struct wefti_kern_features features = wefti_kern_features_detect();
     uint32_t n = 0;
@@ -43,7 +59,7 @@ static inline uint32_t all_tables(struct weft_kern_table tables[TABLES_MAX]) {
         features.vnni = features.bf16 = false;
         wefti_kern_table_build(&tables[n++], WEFT_ISA_AVX512, features);
     }
-    return n;
+    return n + neon_tables(features, tables + n);
 }
 
 /* Exactly `bytes`, so that a sanitizer sees the first byte read past them; NaN until written. */
