@@ -113,6 +113,9 @@ static void fill_neon(struct weft_kern_table *table, struct wefti_kern_features 
     table->group_rows = WEFTI_KERN_GROUP_ROWS_NEON;
     wefti_kern_fill_gemm_f32_neon(table);
     wefti_kern_fill_gemm_bf16_neon(table);
+    wefti_kern_fill_gemm_widened_neon(table);
+    wefti_kern_fill_gemm_fp8_nf4_neon(table);
+    wefti_kern_fill_gemm_act_order_neon(table);
     wefti_kern_fill_lora_neon(table);
     wefti_kern_fill_ops_neon(table);
     wefti_kern_fill_peak_neon(table);
