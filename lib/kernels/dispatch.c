@@ -119,6 +119,10 @@ static void fill_neon(struct weft_kern_table *table, struct wefti_kern_features 
     wefti_kern_fill_lora_neon(table);
     wefti_kern_fill_ops_neon(table);
     wefti_kern_fill_peak_neon(table);
+    if (features.dotprod) wefti_kern_fill_peak_neondot(table);
+    if (features.i8mm) wefti_kern_fill_peak_neoni8mm(table);
+    if (features.bf16) wefti_kern_fill_gemm_bf16_neonbf16(table);
+    if (features.bf16) wefti_kern_fill_peak_neonbf16(table);
 }
 #else
 struct wefti_kern_features wefti_kern_features_detect(void) {

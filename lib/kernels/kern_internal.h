@@ -312,11 +312,15 @@ void wefti_kern_fill_peak_avx512vnni(struct weft_kern_table *table);
 
 void wefti_kern_fill_gemm_f32_neon(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_bf16_neon(struct weft_kern_table *table);
+void wefti_kern_fill_gemm_bf16_neonbf16(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_widened_neon(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_fp8_nf4_neon(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_act_order_neon(struct weft_kern_table *table);
 void wefti_kern_fill_lora_neon(struct weft_kern_table *table);
 void wefti_kern_fill_ops_neon(struct weft_kern_table *table);
 void wefti_kern_fill_peak_neon(struct weft_kern_table *table);
+void wefti_kern_fill_peak_neondot(struct weft_kern_table *table);
+void wefti_kern_fill_peak_neoni8mm(struct weft_kern_table *table);
+void wefti_kern_fill_peak_neonbf16(struct weft_kern_table *table);
 
 #endif
