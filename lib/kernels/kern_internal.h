@@ -313,6 +313,9 @@ void wefti_kern_fill_peak_avx512vnni(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_f32_neon(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_bf16_neon(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_bf16_neonbf16(struct weft_kern_table *table);
+void wefti_kern_fill_gemm_int8_neon(struct weft_kern_table *table); /* of Q8 and fewer bits, too */
+void wefti_kern_fill_gemm_int8_neondot(struct weft_kern_table *table);
+void wefti_kern_fill_gemm_int8_neoni8mm(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_widened_neon(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_fp8_nf4_neon(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_act_order_neon(struct weft_kern_table *table);
