@@ -49,7 +49,7 @@ enum {
         256, /* a chunk holds whole groups: those of the widest type take more than half of L1 */
     WIDE_FLOATS = GROUP_MAX * 2 * WEFT_PANEL,
     UNPACK_CHUNK = 512, /* columns of a chunk of unpacked weights: 16 KiB of two panels */
-    FACTORS_MAX = 3,
+    FACTORS_MAX = 6,
     FACTOR_FLOATS = UNPACK_CHUNK / Q8_GROUP * FACTORS_MAX * WEFT_PANEL, /* of a panel */
     ACT_FLOATS = 48 * 1024, /* widened activations of the block's rows: 192 KiB of L2 */
     FEW_AHEAD = 2048,
@@ -72,7 +72,7 @@ struct tile {
     const uint8_t *ahead;
     size_t ahead_stride, ahead_step;
     /* Unpacked weights (tile_kernel): the factors of each panel, block after block, and what the dots
-     * of interleaved rows begin with: [block][row]. */
+     * of interleaved rows begin with: [block][n_starts][row]. */
     const float *factors[TILE_PANELS_MAX];
     const int32_t *starts;
     float *acc;
@@ -138,7 +138,8 @@ struct tile_kernel {
     bool few_widens; /* `few` takes f32 weights, too */
     /* Interleaved rows: tiles of many_rows, which divides group_rows, or fewer. */
     uint32_t group_rows, many_rows, many_panels;
-    tile_fn *many; /* f32 weights if there is `widen` or `widen_at` */
+    uint32_t block_tiles; /* of a block at most; 0: BLOCK_TILES, more if they are smaller */
+    tile_fn *many;        /* f32 weights if there is `widen` or `widen_at` */
     /* NULL, or: `many` with weights as they are, for rows of at most NARROW_TILES tiles: widening
      * in registers for each costs less than going through a buffer. Its steps are those of `many`. */
     tile_fn *narrow;
@@ -152,8 +153,10 @@ struct tile_kernel {
      * are or in `codes`, which it returns; and for each block of 32 columns up to FACTORS_MAX times 16
      * floats. */
     const uint8_t *(*unpack)(const uint8_t *panel, uint32_t count, uint8_t *codes, float *factors);
-    /* NULL, or: what the dots of interleaved rows begin with, for n_blocks blocks from `first` on. */
+    /* NULL, or: what the dots of interleaved rows begin with, for n_blocks blocks of 32 columns from
+     * `first` on: n_starts in each. */
     void (*start)(const uint8_t *act, uint32_t k, uint32_t first, uint32_t n_blocks, int32_t *out);
+    uint32_t n_starts;
     /* NULL, or: multiplies what was widened by the 16 f32 in which the panel ends. */
     void (*scale)(float *out, uint32_t count, const float *scales);
     /* NULL, or: `count` activations of each of `group_rows` rows as f32, which both tiles then
@@ -173,7 +176,8 @@ struct block {
     uint32_t rows, n_panels, tile_rows, n_tiles;
     uint32_t set, n_sets, p_begin, p_end; /* the set of `panels`, and what panels there are */
     bool few, widen, narrow;              /* rows lie one after the other; weights are widened */
-    /* What act_f32 has: columns from wide_begin on, wide_count of each row; 0: none. */
+    /* What act_f32 has: columns from wide_begin on, wide_count of each row; 0: none. Or as many starts
+     * of each row. */
     uint32_t wide_begin, wide_count;
     _Alignas(64) float acc[BLOCK_FLOATS_MAX];
     _Alignas(64) float slots[3 * BLOCK_FLOATS_MAX];
@@ -294,12 +298,12 @@ static inline void widen_acts(struct block *b, uint32_t begin, uint32_t end) {
 static inline void start_dots(struct block *b, uint32_t begin, uint32_t end) {
     const struct tile_kernel *kernel = b->kernel;
     const uint32_t n_blocks = (end - begin) / Q8_GROUP;
+    b->wide_begin = begin;
+    b->wide_count = n_blocks * kernel->n_starts;
     for (uint32_t r = 0; r < b->rows; r += kernel->group_rows) {
         kernel->start(b->act + r * b->args->act_row_bytes, b->args->k, begin / Q8_GROUP, n_blocks,
-                      b->starts + (size_t)r * n_blocks);
+                      b->starts + (size_t)r * b->wide_count);
     }
-    b->wide_begin = begin;
-    b->wide_count = end - begin;
 }
 
 /* Where tiles find them. */
@@ -419,7 +423,9 @@ static inline void run_chunk(struct block *b, const struct step *step) {
     if (kernel->widen_act) act = use_widened(b, &tile);
     const bool has_starts = kernel->start && !b->few;
     const int32_t *starts = b->starts;
-    if (has_starts) starts += (size_t)(step->k_begin - b->wide_begin) / Q8_GROUP * group_rows;
+    if (has_starts)
+        starts +=
+            (size_t)(step->k_begin - b->wide_begin) / Q8_GROUP * kernel->n_starts * group_rows;
     float *acc = step->sums + (size_t)b->set * SET_FLOATS_MAX;
     /* Groups are as long as their rows together; within one, rows lie a word apart. */
     for (uint32_t first = 0, into = 0; first < b->rows; first += b->tile_rows) {
@@ -438,7 +444,7 @@ static inline void run_chunk(struct block *b, const struct step *step) {
         into += b->tile_rows;
         if (into >= group_rows) {
             act += into * tile.act_row_bytes;
-            if (has_starts) starts += (size_t)into * (b->wide_count / Q8_GROUP);
+            if (has_starts) starts += (size_t)into * b->wide_count;
             into = 0;
         }
     }
@@ -545,7 +551,10 @@ static inline void gemm_run(const struct tile_kernel *kernel, const struct weft_
     b.tile_rows = b.few ? kernel->few_max : kernel->many_rows;
     /* Blocks of whole groups, of about equal size. */
     uint32_t unit = b.few ? 1 : kernel->group_rows, n_units = (args->m + unit - 1) / unit;
-    uint32_t most = b.tile_rows * (b.few ? 1 : BLOCK_TILES) / unit;
+    uint32_t most_tiles = kernel->block_tiles ? kernel->block_tiles : BLOCK_TILES;
+    WEFT_ASSERT(most_tiles * kernel->many_rows * kernel->many_panels * WEFT_PANEL <=
+                SET_FLOATS_MAX);
+    uint32_t most = b.tile_rows * (b.few ? 1 : most_tiles) / unit;
     uint32_t n_blocks = (n_units + most - 1) / most;
     for (uint32_t i = 0; i < n_blocks; i++) {
         uint32_t m0 = (uint32_t)((uint64_t)n_units * i / n_blocks) * unit;

@@ -80,7 +80,7 @@ enum { DOT_FEW_ROWS = 2, DOT_MANY_ROWS = MANY_ROWS / 2 };
 #define TILES_DOT_AVX512(few_fn, many_fn)                                                          \
     .few_rows = DOT_FEW_ROWS, .few_max = FEW_ROWS, .few_panels = FEW_PANELS, .few = (few_fn),      \
     .group_rows = MANY_ROWS, .many_rows = DOT_MANY_ROWS, .many_panels = MANY_PANELS,               \
-    .many = (many_fn)
+    .block_tiles = BLOCK_TILES * MANY_ROWS / DOT_MANY_ROWS, .many = (many_fn)
 #define TILES_AVX512(few_fn, many_fn)                                                              \
     .few_rows = FEW_ROWS, .few_max = FEW_ROWS, .few_panels = FEW_PANELS, .few = (few_fn),          \
     .group_rows = MANY_ROWS, .many_rows = MANY_ROWS, .many_panels = MANY_PANELS, .many = (many_fn)

@@ -73,64 +73,113 @@ ALWAYS_INLINE struct dot_acts dot_acts_at(const struct tile *t, uint32_t group_r
 
 /* What differs between types; a constant in every copy of the tile. */
 struct dot_form {
-    uint32_t block_bytes;                /* from the codes of a block to those of the next one */
+    uint32_t block_bytes; /* from the codes of a block to those of the next one */
+    uint32_t quads;       /* that share a scale: those of a block, or of half of it */
     bool is_short, has_starts, has_mins; /* codes are up to 63; dots begin at tile->starts */
 };
+
+/* One scale's quads of the tile's rows and panels: part `part` of block `b`. */
+ALWAYS_INLINE void add_quads(const struct tile *t, struct dot_form form,
+                             const struct dot_acts *acts, uint32_t rows, uint32_t panels, size_t b,
+                             uint32_t part, tile_sums sum) {
+    const size_t scale_idx = b * (Q8_QUADS / form.quads) + part;
+    __m512i dot[DOT_MANY_ROWS][TILE_PANELS_MAX];
+    for (uint32_t r = 0; r < rows; r++) {
+        for (uint32_t p = 0; p < panels; p++) {
+            dot[r][p] = _mm512_set1_epi32(form.has_starts ? t->starts[scale_idx * MANY_ROWS + r]
+                                                          : DOT_BIAS_BITS);
+        }
+    }
+#pragma GCC unroll 8
+    for (size_t i = 0; i < form.quads; i++) {
+        const size_t quad = part * form.quads + i;
+        __m512i w[TILE_PANELS_MAX];
+        for (uint32_t p = 0; p < panels; p++) {
+            w[p] = _mm512_loadu_si512(t->panels[p] + b * form.block_bytes + quad * 64);
+        }
+        prefetch_step(t, panels, b * Q8_QUADS + quad);
+        for (uint32_t r = 0; r < rows; r++) {
+            __m512i a = broadcast_word(acts->codes, r, b * Q8_QUADS + quad);
+            for (uint32_t p = 0; p < panels; p++) {
+                dot[r][p] = form.is_short ? dot_short_quads(dot[r][p], w[p], a)
+                                          : dot_quads(dot[r][p], w[p], a);
+            }
+        }
+    }
+    for (uint32_t p = 0; p < panels; p++) {
+        const float *factors = t->factors[p] + scale_idx * (form.has_mins ? 3 : 2) * WEFT_PANEL;
+        __m512 scale = _mm512_load_ps(factors), bias = _mm512_load_ps(factors + WEFT_PANEL);
+        for (uint32_t r = 0; r < rows; r++) {
+            __m512 by = broadcast_f32(acts->scales, r, b);
+            sum[r][p] = add_dot(sum[r][p], dot[r][p], scale, bias, by);
+            if (!form.has_mins) continue;
+            const float *halves = (const void *)t->starts; /* see start_half_sums */
+            __m512 min = _mm512_load_ps(factors + (size_t)2 * WEFT_PANEL);
+            __m512 sums = form.quads == Q8_QUADS
+                              ? broadcast_f32(acts->sums, r, b)
+                              : _mm512_set1_ps(halves[scale_idx * MANY_ROWS + r]);
+            sum[r][p] = _mm512_fmadd_ps(sums, min, sum[r][p]);
+        }
+    }
+}
 
 ALWAYS_INLINE void tile_blocks(const struct tile *args, struct dot_form form, uint32_t rows,
                                uint32_t panels) {
     const struct tile t = *args;
     const struct dot_acts acts = dot_acts_at(&t, MANY_ROWS);
     const size_t n_blocks = t.count / Q8_GROUP;
-    const size_t block_factors = (form.has_mins ? 3 : 2) * WEFT_PANEL;
     tile_sums sum;
     load_sums(&t, rows, panels, sum);
     size_t b = 0;
     do {
-        __m512i dot[DOT_MANY_ROWS][TILE_PANELS_MAX];
-        for (uint32_t r = 0; r < rows; r++) {
-            for (uint32_t p = 0; p < panels; p++) {
-                dot[r][p] = _mm512_set1_epi32(form.has_starts ? t.starts[b * MANY_ROWS + r]
-                                                              : DOT_BIAS_BITS);
-            }
-        }
-#pragma GCC unroll 8
-        for (size_t quad = 0; quad < Q8_QUADS; quad++) {
-            __m512i w[TILE_PANELS_MAX];
-            for (uint32_t p = 0; p < panels; p++) {
-                w[p] = _mm512_loadu_si512(t.panels[p] + b * form.block_bytes + quad * 64);
-            }
-            prefetch_step(&t, panels, b * Q8_QUADS + quad);
-            for (uint32_t r = 0; r < rows; r++) {
-                __m512i a = broadcast_word(acts.codes, r, b * Q8_QUADS + quad);
-                for (uint32_t p = 0; p < panels; p++) {
-                    dot[r][p] = form.is_short ? dot_short_quads(dot[r][p], w[p], a)
-                                              : dot_quads(dot[r][p], w[p], a);
-                }
-            }
-        }
-        for (uint32_t p = 0; p < panels; p++) {
-            const float *factors = t.factors[p] + b * block_factors;
-            __m512 scale = _mm512_load_ps(factors), bias = _mm512_load_ps(factors + WEFT_PANEL);
-            for (uint32_t r = 0; r < rows; r++) {
-                __m512 by = broadcast_f32(acts.scales, r, b);
-                sum[r][p] = add_dot(sum[r][p], dot[r][p], scale, bias, by);
-                if (!form.has_mins) continue;
-                __m512 min = _mm512_load_ps(factors + (size_t)2 * WEFT_PANEL);
-                sum[r][p] = _mm512_fmadd_ps(broadcast_f32(acts.sums, r, b), min, sum[r][p]);
-            }
-        }
+        add_quads(&t, form, &acts, rows, panels, b, 0, sum);
+        if (form.quads < Q8_QUADS) add_quads(&t, form, &acts, rows, panels, b, 1, sum);
     } while (++b < n_blocks);
     store_sums(&t, rows, panels, sum);
 }
 
 /* What dots of interleaved rows begin with: -128 * 2^-shift times the sum of their codes. */
-ALWAYS_INLINE void start_dots_at(const uint8_t *act, uint32_t k, uint32_t first, uint32_t n_blocks,
-                                 int shift, int32_t *out) {
+ALWAYS_INLINE void start_blocks(const uint8_t *act, uint32_t k, uint32_t first, uint32_t n_blocks,
+                                int shift, int32_t *out) {
     const int32_t *offsets = (const int32_t *)(const void *)act +
                              ((size_t)k / Q8_GROUP * (Q8_QUADS + 1) + first) * MANY_ROWS;
     for (size_t i = 0; i < (size_t)n_blocks * MANY_ROWS; i++) {
         out[i] = (offsets[i] >> shift) + DOT_BIAS_BITS;
+    }
+}
+
+/* The same for each half of a block; of the first half there are -32 times the sum. */
+ALWAYS_INLINE void start_halves(const uint8_t *act, uint32_t k, uint32_t first, uint32_t n_blocks,
+                                int shift, int half_shift, int32_t *out) {
+    const size_t n_all = k / Q8_GROUP;
+    const int32_t *offsets =
+        (const int32_t *)(const void *)act + (n_all * (Q8_QUADS + 1) + first) * MANY_ROWS;
+    const int32_t *halves = offsets + n_all * MANY_ROWS;
+    for (size_t b = 0; b < n_blocks; b++, out += (size_t)2 * MANY_ROWS) {
+        for (size_t r = 0; r < MANY_ROWS; r++) {
+            int32_t low = halves[b * MANY_ROWS + r] >> half_shift;
+            out[r] = low + DOT_BIAS_BITS;
+            out[MANY_ROWS + r] = (offsets[b * MANY_ROWS + r] >> shift) - low + DOT_BIAS_BITS;
+        }
+    }
+}
+
+/* Halves of blocks with mins have dots that begin at nothing, and need in that place what mins are
+ * multiplied by: scale times the sum of the half's codes. */
+ALWAYS_INLINE void start_half_sums(const uint8_t *act, uint32_t k, uint32_t first,
+                                   uint32_t n_blocks, int32_t *out) {
+    const size_t n_all = k / Q8_GROUP, line = n_all * MANY_ROWS;
+    const float *scales = (const float *)(const void *)act + Q8_QUADS * line + first * MANY_ROWS;
+    const int32_t *offsets = (const int32_t *)(const void *)(scales + line),
+                  *halves = offsets + line;
+    float *sums = (void *)out;
+    for (size_t b = 0; b < n_blocks; b++, sums += (size_t)2 * MANY_ROWS) {
+        for (size_t r = 0; r < MANY_ROWS; r++) {
+            const size_t at = b * MANY_ROWS + r;
+            int32_t low = -(halves[at] >> 5);
+            sums[r] = scales[at] * (float)low;
+            sums[MANY_ROWS + r] = scales[at] * (float)(-(offsets[at] >> 7) - low);
+        }
     }
 }
 

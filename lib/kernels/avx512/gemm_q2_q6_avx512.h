@@ -1,7 +1,6 @@
 /* kernels/gemm_q2_q6_avx512 — the types of 2 to 6 bits with activations of 8: for the files with
- * and without VNNI; integers are exact, so both give the same bits. Where a block of 32 columns has
- * one scale, many rows meet unpacked weights: the tiles of gemm_dots_avx512.h. Few rows, and blocks
- * with a scale for each half, take codes apart in registers, again for every tile. */
+ * and without VNNI; integers are exact, so both give the same bits. Many rows meet unpacked weights:
+ * the tiles of gemm_dots_avx512.h. Few rows take codes apart in registers. */
 #ifndef WEFT_KERNELS_GEMM_Q2_Q6_AVX512_H
 #define WEFT_KERNELS_GEMM_Q2_Q6_AVX512_H
 
@@ -100,16 +99,16 @@ ALWAYS_INLINE __m512i dot_codes(const struct quant_layout *q, __m512i sum, __m51
 
 /* Adds the products of a part of a block. */
 ALWAYS_INLINE void dot_lines(const struct tile *t, const struct quant_layout *q, uint32_t rows,
-                             uint32_t panels, uint32_t group_rows, const uint8_t *const *groups,
-                             size_t block_at, uint32_t block, enum part part, tile_dots dot) {
-    const struct act_words codes = act_words_at(t, group_rows, t->k_begin / 4);
+                             uint32_t panels, const uint8_t *const *groups, size_t block_at,
+                             enum part part, tile_dots dot) {
+    const struct act_words codes = act_words_at(t, 1, t->k_begin / 4);
+    const uint32_t block = (uint32_t)(block_at % (q->group / QUANT_BLOCK));
 #pragma GCC unroll 4
     for (uint32_t j = 0; j < 4; j++) {
         struct quads w[TILE_PANELS_MAX];
         for (uint32_t p = 0; p < panels; p++) {
             w[p] = load_quads(q, groups[p], block, j);
         }
-        if (group_rows > 1 && (part & LOW)) prefetch_step(t, panels, block_at * 4 + j);
         for (uint32_t r = 0; r < rows; r++) {
             __m512i low = broadcast_word(codes, r, block_at * Q8_QUADS + j);
             __m512i high = broadcast_word(codes, r, block_at * Q8_QUADS + j + 4);
@@ -142,9 +141,9 @@ ALWAYS_INLINE __m512 part_sum(const struct dot_acts *acts, uint32_t row, size_t 
 }
 
 ALWAYS_INLINE void add_part(const struct tile *t, const struct quant_layout *q, uint32_t rows,
-                            uint32_t panels, uint32_t group_rows, const uint8_t *const *groups,
-                            size_t b, enum part part, tile_sums sum) {
-    const struct dot_acts acts = dot_acts_at(t, group_rows);
+                            uint32_t panels, const uint8_t *const *groups, size_t b, enum part part,
+                            tile_sums sum) {
+    const struct dot_acts acts = dot_acts_at(t, 1);
     const uint32_t block = (uint32_t)(b % (q->group / QUANT_BLOCK));
     const uint32_t sub = part == BOTH ? block : 2 * block + (part == HIGH);
     tile_dots dot;
@@ -153,7 +152,7 @@ ALWAYS_INLINE void add_part(const struct tile *t, const struct quant_layout *q, 
             dot[r][p] = biased(first_dot(q, &acts, r, b, part));
         }
     }
-    dot_lines(t, q, rows, panels, group_rows, groups, b, block, part, dot);
+    dot_lines(t, q, rows, panels, groups, b, part, dot);
     for (uint32_t p = 0; p < panels; p++) {
         const __m512 scale = load_scale(q, groups[p], sub), bias = bias_of(scale);
         const __m512 min = q->has_min ? load_min(q, groups[p], sub) : _mm512_setzero_ps();
@@ -184,7 +183,7 @@ ALWAYS_INLINE void prefetch_share(const struct tile *t, const struct quant_layou
 }
 
 ALWAYS_INLINE void tile_quant(const struct tile *args, const struct quant_layout *q, uint32_t rows,
-                              uint32_t panels, uint32_t group_rows) {
+                              uint32_t panels) {
     const struct tile t = *args;
     const size_t n_blocks = t.count / QUANT_BLOCK, per_group = q->group / QUANT_BLOCK;
     tile_sums sum;
@@ -194,13 +193,12 @@ ALWAYS_INLINE void tile_quant(const struct tile *args, const struct quant_layout
         for (uint32_t p = 0; p < panels; p++) {
             groups[p] = t.panels[p] + b / per_group * q->bytes;
         }
-        if (group_rows == 1)
-            prefetch_share(&t, q, panels, b / per_group, (uint32_t)(b % per_group));
+        prefetch_share(&t, q, panels, b / per_group, (uint32_t)(b % per_group));
         if (q->sub == QUANT_BLOCK) {
-            add_part(&t, q, rows, panels, group_rows, groups, b, BOTH, sum);
+            add_part(&t, q, rows, panels, groups, b, BOTH, sum);
         } else { /* two scales: one half at a time, or the dots would not fit the registers */
-            add_part(&t, q, rows, panels, group_rows, groups, b, LOW, sum);
-            add_part(&t, q, rows, panels, group_rows, groups, b, HIGH, sum);
+            add_part(&t, q, rows, panels, groups, b, LOW, sum);
+            add_part(&t, q, rows, panels, groups, b, HIGH, sum);
         }
     }
     store_sums(&t, rows, panels, sum);
@@ -209,7 +207,7 @@ ALWAYS_INLINE void tile_quant(const struct tile *args, const struct quant_layout
 /* What tile_blocks takes; mins are added there. */
 ALWAYS_INLINE const uint8_t *unpack_quant(const struct quant_layout *q, const uint8_t *panel,
                                           uint32_t count, uint8_t *codes, float *factors) {
-    const uint32_t per_group = q->group / QUANT_BLOCK;
+    const uint32_t per_group = q->group / QUANT_BLOCK, n_subs = QUANT_BLOCK / q->sub;
     uint8_t *to = codes;
     for (uint32_t k0 = 0; k0 < count; k0 += q->group, panel += q->bytes) {
         for (uint32_t block = 0; block < per_group; block++, to += Q8_CODES) {
@@ -218,24 +216,37 @@ ALWAYS_INLINE const uint8_t *unpack_quant(const struct quant_layout *q, const ui
                 _mm512_store_si512(to + (size_t)j * 64, quads.low);
                 _mm512_store_si512(to + (size_t)(j + 4) * 64, quads.high);
             }
-            __m512 scale = load_scale(q, panel, block);
-            _mm512_store_ps(factors, scale);
-            _mm512_store_ps(factors + WEFT_PANEL, bias_of(scale));
-            factors += (size_t)2 * WEFT_PANEL;
-            if (!q->has_min) continue;
-            __m512 min = load_min(q, panel, block);
-            if (takes_min_away(q)) min = _mm512_sub_ps(_mm512_set1_ps(-0.0f), min);
-            _mm512_store_ps(factors, min);
-            factors += WEFT_PANEL;
+            for (uint32_t sub = block * n_subs; sub < (block + 1) * n_subs; sub++) {
+                __m512 scale = load_scale(q, panel, sub);
+                _mm512_store_ps(factors, scale);
+                _mm512_store_ps(factors + WEFT_PANEL, bias_of(scale));
+                factors += (size_t)2 * WEFT_PANEL;
+                if (!q->has_min) continue;
+                __m512 min = load_min(q, panel, sub);
+                if (takes_min_away(q)) min = _mm512_sub_ps(_mm512_set1_ps(-0.0f), min);
+                _mm512_store_ps(factors, min);
+                factors += WEFT_PANEL;
+            }
         }
     }
     return codes;
 }
 
-ALWAYS_INLINE void dots_quant(const struct tile *t, const struct quant_layout *q, uint32_t rows,
-                              uint32_t panels) {
+ALWAYS_INLINE void start_quant(const struct quant_layout *q, const uint8_t *act, uint32_t k,
+                               uint32_t first, uint32_t n_blocks, int32_t *out) {
+    if (!q->zero)
+        start_half_sums(act, k, first, n_blocks, out);
+    else if (q->sub == QUANT_BLOCK)
+        start_blocks(act, k, first, n_blocks, quant_offset_shift(q), out);
+    else
+        start_halves(act, k, first, n_blocks, quant_offset_shift(q), quant_halves_shift(q), out);
+}
+
+ALWAYS_INLINE void blocks_quant(const struct tile *t, const struct quant_layout *q, uint32_t rows,
+                                uint32_t panels) {
     tile_blocks(t,
                 (struct dot_form){.block_bytes = Q8_CODES,
+                                  .quads = q->sub / 4,
                                   .is_short = is_short(q),
                                   .has_starts = q->zero != 0,
                                   .has_mins = q->has_min},
@@ -243,14 +254,14 @@ ALWAYS_INLINE void dots_quant(const struct tile *t, const struct quant_layout *q
 }
 
 /* The layout is a constant in every copy. */
-#define DEFINE_QUANT(name, ID, sub_columns, ...)                                                   \
+#define DEFINE_QUANT(name, ID, sub_, bits_, zero_, ...)                                            \
     ALWAYS_INLINE void tile_##name(const struct tile *t, uint32_t rows, uint32_t panels,           \
                                    uint32_t group_rows) {                                          \
         const struct quant_layout *q = &quant_layouts[WEFT_DT_##ID];                               \
-        if (group_rows > 1 && (sub_columns) == QUANT_BLOCK)                                        \
-            dots_quant(t, q, rows, panels);                                                        \
+        if (group_rows > 1)                                                                        \
+            blocks_quant(t, q, rows, panels);                                                      \
         else                                                                                       \
-            tile_quant(t, q, rows, panels, group_rows);                                            \
+            tile_quant(t, q, rows, panels);                                                        \
     }                                                                                              \
     static void few_##name(const struct tile *t, uint32_t n_rows) {                                \
         RUN_DOT_FEW(tile_##name, t, n_rows)                                                        \
@@ -264,20 +275,20 @@ ALWAYS_INLINE void dots_quant(const struct tile *t, const struct quant_layout *q
     }                                                                                              \
     static void start_##name(const uint8_t *act, uint32_t k, uint32_t first, uint32_t n_blocks,    \
                              int32_t *out) {                                                       \
-        const struct quant_layout *q = &quant_layouts[WEFT_DT_##ID];                               \
-        start_dots_at(act, k, first, n_blocks, q->zero ? quant_offset_shift(q) : 0, out);          \
+        start_quant(&quant_layouts[WEFT_DT_##ID], act, k, first, n_blocks, out);                   \
     }                                                                                              \
     static void gemm_##name(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) { \
         const struct quant_layout *q = &quant_layouts[WEFT_DT_##ID];                               \
-        const bool unpacks = (sub_columns) == QUANT_BLOCK;                                         \
         const struct tile_kernel kernel = {.kind = WEFT_GEMM_##ID,                                 \
                                            .group = q->group,                                      \
                                            .group_bytes = q->bytes,                                \
-                                           .step = unpacks ? 4 : 8,                                \
+                                           .step = 4,                                              \
                                            .per_word = 4,                                          \
                                            TILES_DOT_AVX512(few_##name, many_##name),              \
-                                           .unpack = unpacks ? unpack_##name : NULL,               \
-                                           .start = unpacks && q->zero ? start_##name : NULL};     \
+                                           .unpack = unpack_##name,                                \
+                                           .start = (zero_) || (sub_) < QUANT_BLOCK ? start_##name \
+                                                                                    : NULL,        \
+                                           .n_starts = QUANT_BLOCK / (sub_)};                      \
         gemm_run(&kernel, args, p_begin, p_end);                                                   \
     }
 

@@ -52,17 +52,20 @@ ALWAYS_INLINE void tile_q8(const struct tile *args, uint32_t rows, uint32_t pane
     store_sums(&t, rows, panels, sum);
 }
 
-static inline void few_q8(const struct tile *t, uint32_t n_rows){RUN_DOT_FEW(tile_q8, t, n_rows)}
+ALWAYS_INLINE void blocks_q8(const struct tile *t, uint32_t rows, uint32_t panels,
+                             uint32_t group_rows) {
+    (void)group_rows; /* always MANY_ROWS */
+    tile_blocks(
+        t, (struct dot_form){.block_bytes = Q8_BLOCK_BYTES, .quads = Q8_QUADS, .has_starts = true},
+        rows, panels);
+}
 
-ALWAYS_INLINE
-    void dots_q8(const struct tile *t, uint32_t rows, uint32_t panels, uint32_t group_rows) {
-    (void)group_rows;
-    tile_blocks(t, (struct dot_form){.block_bytes = Q8_BLOCK_BYTES, .has_starts = true}, rows,
-                panels);
+static inline void few_q8(const struct tile *t, uint32_t n_rows) {
+    RUN_DOT_FEW(tile_q8, t, n_rows)
 }
 
 static inline void many_q8(const struct tile *t, uint32_t n_rows) {
-    RUN_DOT_MANY(dots_q8, t, n_rows)
+    RUN_DOT_MANY(blocks_q8, t, n_rows)
 }
 
 /* Codes are taken where they are. */
@@ -79,7 +82,7 @@ static inline const uint8_t *unpack_q8(const uint8_t *panel, uint32_t count, uin
 
 static inline void start_q8(const uint8_t *act, uint32_t k, uint32_t first, uint32_t n_blocks,
                             int32_t *out) {
-    start_dots_at(act, k, first, n_blocks, 0, out);
+    start_blocks(act, k, first, n_blocks, 0, out);
 }
 
 static const struct tile_kernel q8_kernel = {.kind = WEFT_GEMM_Q8_0,
@@ -89,7 +92,8 @@ static const struct tile_kernel q8_kernel = {.kind = WEFT_GEMM_Q8_0,
                                              .per_word = 4,
                                              TILES_DOT_AVX512(few_q8, many_q8),
                                              .unpack = unpack_q8,
-                                             .start = start_q8};
+                                             .start = start_q8,
+                                             .n_starts = 1};
 
 static void gemm_q8(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
     gemm_run(&q8_kernel, args, p_begin, p_end);
