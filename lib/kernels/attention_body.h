@@ -1,7 +1,7 @@
 /* kernels/attention_body — the walk over a sequence's spans and tiles, shared by the vector ISAs.
  *
  * Queries (row, head) that read the same kv head of the same sequence pass over the cache together:
- * a tile of 64 tokens is read from memory once for up to 64 of them, and up to QUERY_BATCH of them
+ * a tile of 64 tokens is read from memory once for up to 128 of them, and up to QUERY_BATCH of them
  * share each load. `out` holds the unnormalised sum of values meanwhile. What a query computes never
  * depends on its neighbours: every score and every output element is one chain of its own, and
  * where the masks of a batch differ (the tile of the diagonal, and that where a window begins) each

@@ -11,7 +11,7 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-enum { ATTN_QUERIES = 64, QUERY_BATCH = 8, ATTN_SUBS = ATTN_TILE / ATTN_SUB };
+enum { ATTN_QUERIES = 128, QUERY_BATCH = 8, ATTN_SUBS = ATTN_TILE / ATTN_SUB };
 enum { QUERIES_MAX = WEFT_ATTN_LATENT_QUERIES };
 enum { WIDE_QUERIES = 16 }; /* this many pay for widening a tile */
 
