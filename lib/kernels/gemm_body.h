@@ -44,7 +44,6 @@ enum {
     NARROW_TILES = 2,
     SPAN_WORDS = 512, /* of a row: 2 KiB */
     CHUNK_BYTES = 16 * 1024,
-    CHUNK_FLOATS = CHUNK_BYTES / 4,
     GROUP_MAX =
         256, /* a chunk holds whole groups: those of the widest type take more than half of L1 */
     WIDE_FLOATS = GROUP_MAX * 2 * WEFT_PANEL,
@@ -143,8 +142,10 @@ struct tile_kernel {
     /* NULL, or: `many` with weights as they are, for rows of at most NARROW_TILES tiles: widening
      * in registers for each costs less than going through a buffer. Its steps are those of `many`. */
     tile_fn *narrow;
-    /* NULL, or: `count` elements of K of a panel as f32 [count][16]. */
+    /* NULL, or: `count` elements of K of a panel as f32 [count][16]; or, where wide_bytes is not 0,
+     * in a form of the kernel's own, of so many bytes per group, no more than as f32. */
     void (*widen)(const uint8_t *panel, uint32_t count, float *out);
+    uint32_t wide_bytes;
     /* NULL, or the same where a part of a panel cannot be read alone: `count` of its elements from
      * k_begin on. */
     void (*widen_at)(const struct weft_gemm_args *args, const uint8_t *panel, uint32_t k_begin,
@@ -212,8 +213,10 @@ static inline uint32_t chunk_of(const struct block *b) {
     if (kernel->unpack && !b->few) return UNPACK_CHUNK;
     if (b->widen) {
         WEFT_ASSERT(kernel->group * b->n_panels * WEFT_PANEL <= WIDE_FLOATS);
-        uint32_t chunk = CHUNK_FLOATS / WEFT_PANEL / b->n_panels;
-        return chunk < kernel->group ? kernel->group : chunk;
+        uint32_t floats = kernel->group * WEFT_PANEL;
+        uint32_t bytes = kernel->wide_bytes ? kernel->wide_bytes : floats * (uint32_t)sizeof(float);
+        uint32_t groups = CHUNK_BYTES / b->n_panels / bytes;
+        return (groups ? groups : 1) * kernel->group;
     }
     if (b->few) return UINT32_MAX;
     uint32_t groups = CHUNK_BYTES / b->n_panels / kernel->group_bytes;

@@ -47,22 +47,15 @@ enum {
         TILE_DEFAULT;                                                                              \
     }
 
-/* Kinds of integer dots: 3 rows have 6 integer and 6 float sums. */
-enum { DOT_FEW_ROWS = 1, DOT_MANY_ROWS = MANY_ROWS / 2 };
+/* Kinds of integer dots: one row alone takes two panels. Blocks have 96 rows, as AVX-512's do. */
+enum { DOT_FEW_ROWS = 1, DOT_BLOCK_TILES = 16 };
 
 #define RUN_DOT_FEW(tile, args, n_rows)                                                            \
     switch ((n_rows)) {                                                                            \
         TILE_CASE(tile, args, 1, FEW_PANELS, 1);                                                   \
         TILE_CASE(tile, args, 2, MANY_PANELS, 1);                                                  \
         TILE_CASE(tile, args, 3, MANY_PANELS, 1);                                                  \
-        TILE_DEFAULT;                                                                              \
-    }
-
-#define RUN_DOT_MANY(tile, args, n_rows)                                                           \
-    switch ((n_rows)) {                                                                            \
-        TILE_CASE(tile, args, 1, MANY_PANELS, MANY_ROWS);                                          \
-        TILE_CASE(tile, args, 2, MANY_PANELS, MANY_ROWS);                                          \
-        TILE_CASE(tile, args, 3, MANY_PANELS, MANY_ROWS);                                          \
+        TILE_CASE(tile, args, 4, MANY_PANELS, 1);                                                  \
         TILE_DEFAULT;                                                                              \
     }
 
@@ -71,9 +64,9 @@ enum { DOT_FEW_ROWS = 1, DOT_MANY_ROWS = MANY_ROWS / 2 };
     .few_rows = FEW_ROWS, .few_max = FEW_MAX, .few_panels = FEW_PANELS, .few = (few_fn),           \
     .group_rows = MANY_ROWS, .many_rows = MANY_ROWS, .many_panels = MANY_PANELS, .many = (many_fn)
 #define TILES_DOT_AVX2(few_fn, many_fn)                                                            \
-    .few_rows = DOT_FEW_ROWS, .few_max = DOT_MANY_ROWS, .few_panels = FEW_PANELS, .few = (few_fn), \
-    .group_rows = MANY_ROWS, .many_rows = DOT_MANY_ROWS, .many_panels = MANY_PANELS,               \
-    .many = (many_fn)
+    .few_rows = DOT_FEW_ROWS, .few_max = FEW_MAX, .few_panels = FEW_PANELS, .few = (few_fn),       \
+    .group_rows = MANY_ROWS, .many_rows = MANY_ROWS, .many_panels = MANY_PANELS,                   \
+    .block_tiles = DOT_BLOCK_TILES, .many = (many_fn)
 /* Weights are widened for few rows, too. */
 #define TILES_WIDENED_AVX2                                                                         \
     .few_rows = 0, .few_max = FEW_MAX, .few = wefti_kern_tile_f32_few_avx2, .few_widens = true,    \

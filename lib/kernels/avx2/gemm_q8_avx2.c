@@ -1,5 +1,5 @@
 /* Q8 weights with f32 activations, and both as Q8. Weights are stored as code + 128. */
-#include "gemm_avx2.h"
+#include "gemm_q8_avx2.h"
 
 struct codes {
     __m256i low, high;
@@ -14,65 +14,6 @@ ALWAYS_INLINE struct pair load_scales(const uint8_t *block) {
     const __m128i *scales = (const void *)(block + Q8_CODES);
     return (struct pair){_mm256_cvtph_ps(_mm_loadu_si128(scales)),
                          _mm256_cvtph_ps(_mm_loadu_si128(scales + 1))};
-}
-
-/* Adds to 8 sums the products of 4 unsigned by 4 signed bytes each. vpmaddubsw would saturate; even
- * and odd bytes as 16-bit numbers do not. */
-ALWAYS_INLINE __m256i dot_quads(__m256i sum, __m256i w, __m256i a_even, __m256i a_odd) {
-    __m256i w_even = _mm256_and_si256(w, _mm256_set1_epi16(0xff)), w_odd = _mm256_srli_epi16(w, 8);
-    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(w_even, a_even));
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(w_odd, a_odd));
-}
-
-ALWAYS_INLINE __m256 scaled(__m256i dot, __m256 scale, __m256 by, __m256 sum) {
-    return _mm256_fmadd_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(dot), scale), by, sum);
-}
-
-/* Dots begin at -128 times the sum of the activations' codes. */
-ALWAYS_INLINE void tile_q8(const struct tile *args, uint32_t rows, uint32_t panels,
-                           uint32_t group_rows) {
-    const struct tile t = *args;
-    const size_t n_all = t.k / Q8_GROUP, first = t.k_begin / Q8_GROUP,
-                 n_blocks = t.count / Q8_GROUP;
-    const struct act_words acts = act_words_at(&t, group_rows, first * Q8_QUADS);
-    const struct act_words scales = act_words_at(&t, group_rows, n_all * Q8_QUADS + first);
-    const struct act_words offsets = act_words_at(&t, group_rows, n_all * (Q8_QUADS + 1) + first);
-    tile_sums sum;
-    load_sums(&t, rows, panels, sum);
-    size_t b = 0;
-    do {
-        struct codes dot[DOT_MANY_ROWS][FEW_PANELS];
-        for (uint32_t r = 0; r < rows; r++) {
-            for (uint32_t p = 0; p < panels; p++) {
-                dot[r][p].low = dot[r][p].high = broadcast_word(offsets, r, b);
-            }
-        }
-        for (size_t quad = 0; quad < Q8_QUADS; quad++) {
-            struct codes w[FEW_PANELS];
-            for (uint32_t p = 0; p < panels; p++) {
-                w[p] = load_codes(t.panels[p] + b * Q8_BLOCK_BYTES, quad);
-            }
-            if (group_rows > 1) prefetch_step(&t, panels, b * Q8_QUADS + quad);
-            for (uint32_t r = 0; r < rows; r++) {
-                __m256i a = broadcast_word(acts, r, b * Q8_QUADS + quad);
-                __m256i a_even = _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8);
-                __m256i a_odd = _mm256_srai_epi16(a, 8);
-                for (uint32_t p = 0; p < panels; p++) {
-                    dot[r][p].low = dot_quads(dot[r][p].low, w[p].low, a_even, a_odd);
-                    dot[r][p].high = dot_quads(dot[r][p].high, w[p].high, a_even, a_odd);
-                }
-            }
-        }
-        for (uint32_t r = 0; r < rows; r++) {
-            __m256 scale = broadcast_f32(scales, r, b);
-            for (uint32_t p = 0; p < panels; p++) {
-                struct pair w_scale = load_scales(t.panels[p] + b * Q8_BLOCK_BYTES);
-                sum[r][p].low = scaled(dot[r][p].low, w_scale.low, scale, sum[r][p].low);
-                sum[r][p].high = scaled(dot[r][p].high, w_scale.high, scale, sum[r][p].high);
-            }
-        }
-    } while (++b < n_blocks);
-    store_sums(&t, rows, panels, sum);
 }
 
 /* w = scale * code, exactly: see gemm_q8_avx512.c. The shuffle leaves zeros around the byte. */
@@ -134,14 +75,6 @@ ALWAYS_INLINE void tile_q8_f32(const struct tile *args, uint32_t rows, uint32_t 
     store_sums(&t, rows, panels, sum);
 }
 
-static void few_q8(const struct tile *t, uint32_t n_rows) {
-    RUN_DOT_FEW(tile_q8, t, n_rows)
-}
-
-static void many_q8(const struct tile *t, uint32_t n_rows) {
-    RUN_DOT_MANY(tile_q8, t, n_rows)
-}
-
 static void few_q8_f32(const struct tile *t, uint32_t rows) {
     RUN_FEW(tile_q8_f32, t, rows, FEW_PANELS)
 }
@@ -160,13 +93,6 @@ static void widen_q8(const uint8_t *panel, uint32_t count, float *out) {
     }
 }
 
-static const struct tile_kernel q8_kernel = {.kind = WEFT_GEMM_Q8_0,
-                                             .group = Q8_GROUP,
-                                             .group_bytes = Q8_BLOCK_BYTES,
-                                             .step = 4,
-                                             .per_word = 4,
-                                             TILES_DOT_AVX2(few_q8, many_q8)};
-
 static const struct tile_kernel q8_f32_kernel = {
     .kind = WEFT_GEMM_Q8_0_F32,
     .group = Q8_GROUP,
@@ -178,10 +104,6 @@ static const struct tile_kernel q8_f32_kernel = {
 
 static void gemm_q8_f32(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
     gemm_run(&q8_f32_kernel, args, p_begin, p_end);
-}
-
-static void gemm_q8(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
-    gemm_run(&q8_kernel, args, p_begin, p_end);
 }
 
 void wefti_kern_fill_gemm_q8_avx2(struct weft_kern_table *table) {
