@@ -39,6 +39,7 @@ struct wefti_kern_features wefti_kern_features_detect(void) {
     const uint32_t f_dq_bw_vl = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;
     found.avx512 = found.avx2 && (saved & 0xe6) == 0xe6 && (b7 & f_dq_bw_vl) == f_dq_bw_vl;
     if (subleaves >= 1) (void)__get_cpuid_count(7, 1, &a71, &b, &c, &d);
+    found.avx2vnni = found.avx2 && (a71 >> 4 & 1) != 0;
     found.vnni = found.avx512 && (c7 >> 11 & 1) != 0;
     found.bf16 = found.avx512 && (a71 >> 5 & 1) != 0;
     /* Intel's cores since Golden Cove, which are those with AVX512_FP16, have a vdpbf16ps for AMX's
@@ -63,6 +64,14 @@ static void fill_avx2(struct weft_kern_table *table) {
     wefti_kern_fill_attention_avx2(table);
     wefti_kern_fill_ops_avx2(table);
     wefti_kern_fill_peak_avx2(table);
+}
+
+static void fill_avx2vnni(struct weft_kern_table *table) {
+    table->name = "avx2-vnni";
+    wefti_kern_fill_gemm_q8_avx2vnni(table);
+    wefti_kern_fill_gemm_i8_avx2vnni(table);
+    wefti_kern_fill_gemm_q2_q6_avx2vnni(table);
+    wefti_kern_fill_peak_avx2vnni(table);
 }
 
 static void fill_avx512(struct weft_kern_table *table, struct wefti_kern_features features) {
@@ -135,6 +144,7 @@ struct wefti_kern_features wefti_kern_features_detect(void) {
 
 static bool isa_usable(enum weft_isa isa, struct wefti_kern_features features) {
     return isa == WEFT_ISA_SCALAR || (isa == WEFT_ISA_AVX2 && features.avx2) ||
+           (isa == WEFT_ISA_AVX2VNNI && features.avx2vnni) ||
            (isa == WEFT_ISA_AVX512 && features.avx512) || (isa == WEFT_ISA_NEON && features.neon);
 }
 
@@ -149,6 +159,7 @@ void wefti_kern_table_build(struct weft_kern_table *table, enum weft_isa isa,
     wefti_kern_fill_peak_scalar(table);
 #ifdef WEFT_KERN_X86
     if (isa >= WEFT_ISA_AVX2) fill_avx2(table);
+    if (isa == WEFT_ISA_AVX2VNNI) fill_avx2vnni(table);
     if (isa >= WEFT_ISA_AVX512) fill_avx512(table, features);
 #elif defined(WEFT_KERN_AARCH64)
     if (isa == WEFT_ISA_NEON) fill_neon(table, features);
@@ -174,7 +185,8 @@ const struct weft_kern_table *weft_kern_table_for(enum weft_isa isa) {
 }
 
 weft_err weft_kern_select(const struct weft_kern_table **table_out, struct weft_errmsg *why) {
-    static const char *const names[WEFT_ISA_COUNT] = {"scalar", "avx2", "avx512", "neon"};
+    static const char *const names[WEFT_ISA_COUNT] = {"scalar", "avx2", "avx2vnni", "avx512",
+                                                      "neon"};
     *table_out = NULL;
     const char *forced = getenv("WEFT_ISA");
     if (forced && forced[0] == '\0') forced = NULL;
@@ -187,6 +199,7 @@ weft_err weft_kern_select(const struct weft_kern_table **table_out, struct weft_
                                 names[i]);
         }
     }
-    return weft_err_set(why, WEFT_E_UNSUPPORTED,
-                        "WEFT_ISA=%s is not known; it may be scalar, avx2, avx512 or neon", forced);
+    return weft_err_set(
+        why, WEFT_E_UNSUPPORTED,
+        "WEFT_ISA=%s is not known; it may be scalar, avx2, avx2vnni, avx512 or neon", forced);
 }

@@ -261,7 +261,7 @@ static inline bool seg_tree_add(struct seg_tree *tree, float *slots, uint32_t se
 /* Features of the CPU beyond the ISA's base set; a test may clear bits to reach the
  * plain variants. `slow_bf16`: vdpbf16ps is there, but f32 FMAs of widened bf16 are faster. */
 struct wefti_kern_features {
-    bool avx2, avx512, vnni, bf16, slow_bf16;
+    bool avx2, avx2vnni, avx512, vnni, bf16, slow_bf16;
     bool neon, dotprod, i8mm; /* and bf16 */
 };
 
@@ -289,6 +289,11 @@ void wefti_kern_fill_lora_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_attention_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_ops_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_peak_avx2(struct weft_kern_table *table);
+
+void wefti_kern_fill_gemm_q8_avx2vnni(struct weft_kern_table *table);
+void wefti_kern_fill_gemm_i8_avx2vnni(struct weft_kern_table *table);
+void wefti_kern_fill_gemm_q2_q6_avx2vnni(struct weft_kern_table *table);
+void wefti_kern_fill_peak_avx2vnni(struct weft_kern_table *table);
 
 void wefti_kern_fill_gemm_f32_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_bf16_avx512(struct weft_kern_table *table);

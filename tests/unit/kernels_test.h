@@ -49,6 +49,7 @@ static inline uint32_t all_tables(struct weft_kern_table tables[TABLES_MAX]) {
     uint32_t n = 0;
     wefti_kern_table_build(&tables[n++], WEFT_ISA_SCALAR, features);
     if (features.avx2) wefti_kern_table_build(&tables[n++], WEFT_ISA_AVX2, features);
+    if (features.avx2vnni) wefti_kern_table_build(&tables[n++], WEFT_ISA_AVX2VNNI, features);
     if (features.avx512) {
         wefti_kern_table_build(&tables[n++], WEFT_ISA_AVX512, features);
         if (features.bf16) { /* as on a CPU where it is fast, or not there */
