@@ -14,8 +14,9 @@
 #include "common/link_config.h"
 #include "common/status.h"
 
-#define TICK_MS 50u
-#define TICK_IDLE_MS 100u
+/* A busy scheduler turns with each result as well; what ticks alone find out, such as a deadline of a
+ * request that waits, may be as late. */
+#define TICK_MS 100u
 /* A turn takes milliseconds; a longer gap means that this process was stopped. */
 #define PAUSED_MS 2000u
 
@@ -95,13 +96,9 @@ bool wefti_actor_turn(struct wefti_actor *a, bool from_hub, const struct pollfd 
 }
 
 uint64_t wefti_actor_wait_us(const struct wefti_actor *a) {
-    uint64_t tick_ms = TICK_IDLE_MS;
-    for (uint32_t i = 0; i < a->n_groups; i++) {
-        if (!weft_sched_group_idle(a->groups[i].replica)) tick_ms = TICK_MS;
-    }
     uint64_t since = weft_now_ms() - a->snapshot_at_ms;
     uint64_t left = since < WEFTI_SNAPSHOT_MS ? WEFTI_SNAPSHOT_MS - since : 0;
-    uint64_t us = 1000 * (left < tick_ms ? left : tick_ms);
+    uint64_t us = 1000 * (left < TICK_MS ? left : TICK_MS);
     if (a->held_until_us > 0) {
         uint64_t now_us = weft_now_us();
         uint64_t held_us = a->held_until_us > now_us ? a->held_until_us - now_us : 0;

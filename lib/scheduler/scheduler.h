@@ -160,7 +160,7 @@ WEFT_MUST_CHECK weft_err weft_sched_result(weft_sched *sched, uint64_t now_us,
                                            const struct weft_step_result *result,
                                            struct weft_errmsg *why);
 
-/* Ends requests that are over their deadline. Call before planning, at least every 100 ms
+/* Ends requests that are over their deadline. Call before planning, about every 100 ms
  * while not idle. */
 void weft_sched_tick(weft_sched *sched, uint64_t now_us);
 
