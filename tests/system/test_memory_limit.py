@@ -215,7 +215,7 @@ def test_what_fits_stays_within_its_limit_under_load():
         raise Skip("a sanitizer takes memory of its own")
     rng = harness.rng()
     for row in HELD[:N_HOLDS]:
-        hold(row, rng, 120 if N_HOLDS == 2 else 600)
+        hold(row, rng, 48 if N_HOLDS == 2 else 600)
 
 
 if __name__ == "__main__":
