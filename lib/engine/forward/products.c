@@ -16,6 +16,9 @@ enum {
     BLOCK_BYTES = 8 * 1024 * 1024,
     BLOCK_ROWS_UNIT = 48, /* whole groups of interleaved rows on every ISA */
     RUN_PANELS = 8,       /* so many panels share the rows that they read */
+    /* Of gate and up, whose tile has room for RUN_PANELS then: where kernels widen rows, they do so
+     * for every task. */
+    TILE_ROWS_MAX = WEFTI_FORWARD_BLOCK_ROWS_MAX / 2,
 };
 
 void wefti_forward_multiply_piece(const struct wefti_forward *f,
@@ -106,11 +109,19 @@ uint32_t wefti_forward_run_panels(size_t panel_bytes) {
     return weft_max_u32(panels, WEFTI_FORWARD_TILE_PANELS);
 }
 
+/* `tile_floats`: 0, or room for a task's result. */
 static struct task_grid make_task_grid(const struct wefti_forward *f,
                                        const struct wefti_forward_acts *acts, uint32_t n_rows,
-                                       size_t panel_bytes, uint32_t n_panels, uint32_t panels_max) {
-    WEFT_ASSERT(panel_bytes > 0 && n_panels > 0 && panels_max > 0);
-    uint32_t rows = wefti_forward_block_rows(widest_row(acts));
+                                       size_t panel_bytes, uint32_t n_panels,
+                                       uint32_t tile_floats) {
+    WEFT_ASSERT(panel_bytes > 0 && n_panels > 0);
+    uint32_t rows = wefti_forward_block_rows(widest_row(acts)), panels_max = n_panels;
+    if (tile_floats) {
+        rows = weft_min_u32(rows, TILE_ROWS_MAX);
+        panels_max = tile_floats / WEFT_PANEL / weft_min_u32(rows, n_rows) /
+                     WEFTI_FORWARD_TILE_PANELS * WEFTI_FORWARD_TILE_PANELS;
+        WEFT_ASSERT(panels_max > 0);
+    }
     struct task_grid grid = {.n_rows = n_rows,
                              .block_rows = rows,
                              .n_blocks = (n_rows + rows - 1) / rows,
@@ -172,8 +183,7 @@ void wefti_forward_multiply_on(const struct wefti_forward_thread *thread,
         n_panels += products[i].matrix->n_panels;
     }
     size_t panel_bytes = products[0].matrix->panel_bytes;
-    struct task_grid grid =
-        make_task_grid(thread->forward, acts, n_rows, panel_bytes, n_panels, n_panels);
+    struct task_grid grid = make_task_grid(thread->forward, acts, n_rows, panel_bytes, n_panels, 0);
     struct wefti_forward_piece piece;
     while (take_piece(thread, &grid, &piece)) {
         multiply_side_by_side(thread, acts, products, n_products, &piece);
@@ -281,11 +291,8 @@ void wefti_forward_gate_up(const struct wefti_forward_thread *thread,
         wefti_forward_lora_down(thread, lora, &group, src);
         wefti_forward_end_phase(thread);
     }
-    uint32_t rows = weft_min_u32(n_rows, WEFTI_FORWARD_BLOCK_ROWS_MAX);
-    uint32_t panels_max = WEFTI_FORWARD_FFN_TILE_FLOATS / WEFT_PANEL / rows /
-                          WEFTI_FORWARD_TILE_PANELS * WEFTI_FORWARD_TILE_PANELS;
     struct task_grid grid = make_task_grid(thread->forward, acts, n_rows, layer->gate.panel_bytes,
-                                           layer->gate.n_panels, panels_max);
+                                           layer->gate.n_panels, WEFTI_FORWARD_FFN_TILE_FLOATS);
     const struct wefti_forward *f = thread->forward;
     const struct wefti_forward_product gate = {
         .matrix = &layer->gate,
