@@ -71,6 +71,7 @@ static void fill_avx2vnni(struct weft_kern_table *table) {
     wefti_kern_fill_gemm_q8_avx2vnni(table);
     wefti_kern_fill_gemm_i8_avx2vnni(table);
     wefti_kern_fill_gemm_q2_q6_avx2vnni(table);
+    wefti_kern_fill_attention_avx2vnni(table);
     wefti_kern_fill_peak_avx2vnni(table);
 }
 

@@ -293,6 +293,7 @@ void wefti_kern_fill_peak_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_q8_avx2vnni(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_i8_avx2vnni(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_q2_q6_avx2vnni(struct weft_kern_table *table);
+void wefti_kern_fill_attention_avx2vnni(struct weft_kern_table *table);
 void wefti_kern_fill_peak_avx2vnni(struct weft_kern_table *table);
 
 void wefti_kern_fill_gemm_f32_avx512(struct weft_kern_table *table);
