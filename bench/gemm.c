@@ -1,6 +1,7 @@
 /* bench_gemm — the products against the machine's peaks.
  *
  *   bench_gemm [--threads N] [--rounds N] [--mib N] [--only kinds|products] [--json]
+ *   bench_gemm --repeat KIND:ROWS:TIMES    one product again and again, for what counts instructions
  *
  * WEFT_ISA picks the kernels. Two tables: every kind of weight beside the machine's ceilings, here,
  * and three types beside libraries, in gemm_table.c.
@@ -120,13 +121,14 @@ static struct job make_job(const struct weft_kern_table *table, enum weft_gemm_k
 struct options {
     uint64_t threads, rounds, mib;
     bool json, kinds, products;
+    const char *repeat;
 };
 
 static void end_with_usage(const char *name) {
     (void)fprintf(stderr,
                   "usage: %s [--threads N] [--rounds N] [--mib N] [--only kinds|products] "
-                  "[--json]\n",
-                  name);
+                  "[--json]\n       %s --repeat KIND:ROWS:TIMES\n",
+                  name, name);
     exit(2);
 }
 
@@ -148,7 +150,9 @@ static void parse_options(int argc, char **argv, struct options *o) {
                           : strcmp(flag, "--rounds") == 0 ? &o->rounds
                           : strcmp(flag, "--mib") == 0    ? &o->mib
                                                           : NULL;
-        if (strcmp(flag, "--only") == 0) {
+        if (strcmp(flag, "--repeat") == 0) {
+            o->repeat = text;
+        } else if (strcmp(flag, "--only") == 0) {
             o->kinds = strcmp(text, "kinds") == 0;
             o->products = strcmp(text, "products") == 0;
             if (!o->kinds && !o->products) end_with_usage(argv[0]);
@@ -286,6 +290,23 @@ static void print_machine(const struct weft_kern_table *table, weft_machine *mac
                  weft_median(ops[WEFT_PEAK_INT8], LOOKS));
 }
 
+/* `what`: KIND:ROWS:TIMES. False if it is none. */
+static bool repeat_product(const struct weft_kern_table *table, const char *what) {
+    enum { REPEAT_N = 256, REPEAT_K = 1024 };
+    struct weft_kern_segs segs;
+    char name[16];
+    uint32_t m, times, kind = 0;
+    if (sscanf(what, "%15[^:]:%" SCNu32 ":%" SCNu32, name, &m, &times) != 3 || m == 0) return false;
+    while (kind < WEFT_GEMM_KIND_COUNT && strcmp(kind_names[kind], name) != 0)
+        kind++;
+    if (kind == WEFT_GEMM_KIND_COUNT || m > M_MAX) return false;
+    struct job job = make_job(table, (enum weft_gemm_kind)kind, m, REPEAT_N, REPEAT_K, &segs);
+    for (uint32_t i = 0; i < times; i++) {
+        run_gemm(&job, i, 0, 1);
+    }
+    return true;
+}
+
 int main(int argc, char **argv) {
     const struct weft_kern_table *table;
     weft_machine *machine;
@@ -293,6 +314,10 @@ int main(int argc, char **argv) {
     struct options o;
     parse_options(argc, argv, &o);
     if (weft_kern_select(&table, &why)) die(&why);
+    if (o.repeat) {
+        if (!repeat_product(table, o.repeat)) end_with_usage(argv[0]);
+        return 0;
+    }
     if (weft_machine_new(table, (uint32_t)o.threads, &machine, &why)) die(&why);
     bench_crew_start((uint32_t)o.threads);
     print_machine(table, machine, &o);
