@@ -24,3 +24,5 @@ if(DNNL_MAJOR)
 endif()
 weft_bench(bench_ops SOURCES ops.c ${CMAKE_SOURCE_DIR}/cmd/weft/bench/bench_machine.c
            LINKS weft_engine weft_model weft_kernels Threads::Threads m INSIDE engine cmd_weft)
+weft_bench(bench_order SOURCES order.c crew.c ${CMAKE_SOURCE_DIR}/cmd/weft/bench/bench_machine.c
+           LINKS weft_kernels Threads::Threads m INSIDE cmd_weft)
