@@ -469,20 +469,33 @@ struct grids {
     lanes16 dot, square;
 };
 
+/* Adds lane l of two sums, or sets them. */
+#define ADD_LANE(v, l, levels, dot_, square_, op)                                                  \
+    {                                                                                              \
+        lanes16 low_ = LANES_ROUND((v)[l], levels), high_ = LANES_ROUND((v)[LANES + (l)], levels); \
+        dot_ op(v)[l] * low_ + (v)[LANES + (l)] * high_;                                           \
+        square_ op low_ *low_ + high_ *high_;                                                      \
+    }
+
+/* By lanes16_sum's tree, in an order that keeps few sums at a time. */
 static inline struct grids grids_of(const lanes16 v[Q8_GROUP], float levels) {
-    lanes16 dots[LANES], squares[LANES];
-    for (uint32_t l = 0; l < LANES; l++) {
-        lanes16 low = LANES_ROUND(v[l], levels), high = LANES_ROUND(v[LANES + l], levels);
-        dots[l] = v[l] * low + v[LANES + l] * high;
-        squares[l] = low * low + high * high;
-    }
-    for (uint32_t width = LANES / 2; width > 0; width /= 2) { /* lanes16_sum's tree */
-        for (uint32_t l = 0; l < width; l++) {
-            dots[l] += dots[l + width];
-            squares[l] += squares[l + width];
+    struct grids quarter[2], all = {0};
+    for (uint32_t odd = 0; odd < 2; odd++) {
+        for (uint32_t i = 0; i < 2; i++) {
+            const uint32_t l = odd + 2 * i;
+            lanes16 dot, square, other_dot, other_square;
+            ADD_LANE(v, l, levels, dot, square, =)
+            ADD_LANE(v, l + 8, levels, dot, square, +=)
+            ADD_LANE(v, l + 4, levels, other_dot, other_square, =)
+            ADD_LANE(v, l + 12, levels, other_dot, other_square, +=)
+            quarter[i] = (struct grids){dot + other_dot, square + other_square};
         }
+        all.dot =
+            odd ? all.dot + (quarter[0].dot + quarter[1].dot) : quarter[0].dot + quarter[1].dot;
+        all.square = odd ? all.square + (quarter[0].square + quarter[1].square)
+                         : quarter[0].square + quarter[1].square;
     }
-    return (struct grids){dots[0], squares[0]};
+    return all;
 }
 
 /* 16 blocks at once, a lane for each, to the bits of quantise_closely; false: one of them is zero or
