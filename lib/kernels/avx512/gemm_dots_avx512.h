@@ -78,11 +78,16 @@ struct dot_form {
     bool is_short, has_starts, has_mins; /* codes are up to 63; dots begin at tile->starts */
 };
 
-/* One scale's quads of the tile's rows and panels: part `part` of block `b`. */
-ALWAYS_INLINE void add_quads(const struct tile *t, struct dot_form form,
-                             const struct dot_acts *acts, uint32_t rows, uint32_t panels, size_t b,
-                             uint32_t part, tile_sums sum) {
-    const size_t scale_idx = b * (Q8_QUADS / form.quads) + part;
+/* A block of the tile, and which of its scales. */
+struct dot_place {
+    size_t block, part;
+};
+
+/* The quads of a scale, for the tile's rows and panels. */
+ALWAYS_INLINE void add_quads(const struct tile *t, struct dot_form form, uint32_t rows,
+                             uint32_t panels, struct dot_place place, tile_sums sum) {
+    const struct dot_acts acts = dot_acts_at(t, MANY_ROWS);
+    const size_t b = place.block, scale_idx = b * (Q8_QUADS / form.quads) + place.part;
     __m512i dot[DOT_MANY_ROWS][TILE_PANELS_MAX];
     for (uint32_t r = 0; r < rows; r++) {
         for (uint32_t p = 0; p < panels; p++) {
@@ -92,14 +97,14 @@ ALWAYS_INLINE void add_quads(const struct tile *t, struct dot_form form,
     }
 #pragma GCC unroll 8
     for (size_t i = 0; i < form.quads; i++) {
-        const size_t quad = part * form.quads + i;
+        const size_t quad = place.part * form.quads + i;
         __m512i w[TILE_PANELS_MAX];
         for (uint32_t p = 0; p < panels; p++) {
             w[p] = _mm512_loadu_si512(t->panels[p] + b * form.block_bytes + quad * 64);
         }
         prefetch_step(t, panels, b * Q8_QUADS + quad);
         for (uint32_t r = 0; r < rows; r++) {
-            __m512i a = broadcast_word(acts->codes, r, b * Q8_QUADS + quad);
+            __m512i a = broadcast_word(acts.codes, r, b * Q8_QUADS + quad);
             for (uint32_t p = 0; p < panels; p++) {
                 dot[r][p] = form.is_short ? dot_short_quads(dot[r][p], w[p], a)
                                           : dot_quads(dot[r][p], w[p], a);
@@ -110,13 +115,13 @@ ALWAYS_INLINE void add_quads(const struct tile *t, struct dot_form form,
         const float *factors = t->factors[p] + scale_idx * (form.has_mins ? 3 : 2) * WEFT_PANEL;
         __m512 scale = _mm512_load_ps(factors), bias = _mm512_load_ps(factors + WEFT_PANEL);
         for (uint32_t r = 0; r < rows; r++) {
-            __m512 by = broadcast_f32(acts->scales, r, b);
+            __m512 by = broadcast_f32(acts.scales, r, b);
             sum[r][p] = add_dot(sum[r][p], dot[r][p], scale, bias, by);
             if (!form.has_mins) continue;
             const float *halves = (const void *)t->starts; /* see start_half_sums */
             __m512 min = _mm512_load_ps(factors + (size_t)2 * WEFT_PANEL);
             __m512 sums = form.quads == Q8_QUADS
-                              ? broadcast_f32(acts->sums, r, b)
+                              ? broadcast_f32(acts.sums, r, b)
                               : _mm512_set1_ps(halves[scale_idx * MANY_ROWS + r]);
             sum[r][p] = _mm512_fmadd_ps(sums, min, sum[r][p]);
         }
@@ -126,14 +131,13 @@ ALWAYS_INLINE void add_quads(const struct tile *t, struct dot_form form,
 ALWAYS_INLINE void tile_blocks(const struct tile *args, struct dot_form form, uint32_t rows,
                                uint32_t panels) {
     const struct tile t = *args;
-    const struct dot_acts acts = dot_acts_at(&t, MANY_ROWS);
     const size_t n_blocks = t.count / Q8_GROUP;
     tile_sums sum;
     load_sums(&t, rows, panels, sum);
     size_t b = 0;
     do {
-        add_quads(&t, form, &acts, rows, panels, b, 0, sum);
-        if (form.quads < Q8_QUADS) add_quads(&t, form, &acts, rows, panels, b, 1, sum);
+        add_quads(&t, form, rows, panels, (struct dot_place){b, 0}, sum);
+        if (form.quads < Q8_QUADS) add_quads(&t, form, rows, panels, (struct dot_place){b, 1}, sum);
     } while (++b < n_blocks);
     store_sums(&t, rows, panels, sum);
 }

@@ -97,21 +97,37 @@ ALWAYS_INLINE __m512i dot_codes(const struct quant_layout *q, __m512i sum, __m51
     return is_short(q) ? dot_short_quads(sum, codes, a) : dot_quads(sum, codes, a);
 }
 
-/* Adds the products of a part of a block. */
+/* A part of block `at` of the tile, which is block `block` of group `group`. */
+struct place {
+    size_t at, group;
+    uint32_t block;
+    enum part part;
+};
+
+ALWAYS_INLINE struct place place_of(const struct quant_layout *q, size_t at, enum part part) {
+    const size_t per_group = q->group / QUANT_BLOCK;
+    return (struct place){at, at / per_group, (uint32_t)(at % per_group), part};
+}
+
+ALWAYS_INLINE const uint8_t *group_at(const struct tile *t, const struct quant_layout *q,
+                                      uint32_t panel, struct place place) {
+    return t->panels[panel] + place.group * q->bytes;
+}
+
+/* Adds its products. */
 ALWAYS_INLINE void dot_lines(const struct tile *t, const struct quant_layout *q, uint32_t rows,
-                             uint32_t panels, const uint8_t *const *groups, size_t block_at,
-                             enum part part, tile_dots dot) {
+                             uint32_t panels, struct place place, tile_dots dot) {
     const struct act_words codes = act_words_at(t, 1, t->k_begin / 4);
-    const uint32_t block = (uint32_t)(block_at % (q->group / QUANT_BLOCK));
+    const enum part part = place.part;
 #pragma GCC unroll 4
     for (uint32_t j = 0; j < 4; j++) {
         struct quads w[TILE_PANELS_MAX];
         for (uint32_t p = 0; p < panels; p++) {
-            w[p] = load_quads(q, groups[p], block, j);
+            w[p] = load_quads(q, group_at(t, q, p, place), place.block, j);
         }
         for (uint32_t r = 0; r < rows; r++) {
-            __m512i low = broadcast_word(codes, r, block_at * Q8_QUADS + j);
-            __m512i high = broadcast_word(codes, r, block_at * Q8_QUADS + j + 4);
+            __m512i low = broadcast_word(codes, r, place.at * Q8_QUADS + j);
+            __m512i high = broadcast_word(codes, r, place.at * Q8_QUADS + j + 4);
             for (uint32_t p = 0; p < panels; p++) {
                 if (part & LOW) dot[r][p] = dot_codes(q, dot[r][p], w[p].low, low);
                 if (part & HIGH) dot[r][p] = dot_codes(q, dot[r][p], w[p].high, high);
@@ -141,21 +157,22 @@ ALWAYS_INLINE __m512 part_sum(const struct dot_acts *acts, uint32_t row, size_t 
 }
 
 ALWAYS_INLINE void add_part(const struct tile *t, const struct quant_layout *q, uint32_t rows,
-                            uint32_t panels, const uint8_t *const *groups, size_t b, enum part part,
-                            tile_sums sum) {
+                            uint32_t panels, struct place place, tile_sums sum) {
     const struct dot_acts acts = dot_acts_at(t, 1);
-    const uint32_t block = (uint32_t)(b % (q->group / QUANT_BLOCK));
-    const uint32_t sub = part == BOTH ? block : 2 * block + (part == HIGH);
+    const enum part part = place.part;
+    const uint32_t sub = part == BOTH ? place.block : 2 * place.block + (part == HIGH);
+    const size_t b = place.at;
     tile_dots dot;
     for (uint32_t r = 0; r < rows; r++) {
         for (uint32_t p = 0; p < panels; p++) {
             dot[r][p] = biased(first_dot(q, &acts, r, b, part));
         }
     }
-    dot_lines(t, q, rows, panels, groups, b, part, dot);
+    dot_lines(t, q, rows, panels, place, dot);
     for (uint32_t p = 0; p < panels; p++) {
-        const __m512 scale = load_scale(q, groups[p], sub), bias = bias_of(scale);
-        const __m512 min = q->has_min ? load_min(q, groups[p], sub) : _mm512_setzero_ps();
+        const uint8_t *group = group_at(t, q, p, place);
+        const __m512 scale = load_scale(q, group, sub), bias = bias_of(scale);
+        const __m512 min = q->has_min ? load_min(q, group, sub) : _mm512_setzero_ps();
         for (uint32_t r = 0; r < rows; r++) {
             const __m512 by = broadcast_f32(acts.scales, r, b);
             sum[r][p] = add_dot(sum[r][p], dot[r][p], scale, bias, by);
@@ -189,16 +206,12 @@ ALWAYS_INLINE void tile_quant(const struct tile *args, const struct quant_layout
     tile_sums sum;
     load_sums(&t, rows, panels, sum);
     for (size_t b = 0; b < n_blocks; b++) {
-        const uint8_t *groups[TILE_PANELS_MAX];
-        for (uint32_t p = 0; p < panels; p++) {
-            groups[p] = t.panels[p] + b / per_group * q->bytes;
-        }
         prefetch_share(&t, q, panels, b / per_group, (uint32_t)(b % per_group));
         if (q->sub == QUANT_BLOCK) {
-            add_part(&t, q, rows, panels, groups, b, BOTH, sum);
+            add_part(&t, q, rows, panels, place_of(q, b, BOTH), sum);
         } else { /* two scales: one half at a time, or the dots would not fit the registers */
-            add_part(&t, q, rows, panels, groups, b, LOW, sum);
-            add_part(&t, q, rows, panels, groups, b, HIGH, sum);
+            add_part(&t, q, rows, panels, place_of(q, b, LOW), sum);
+            add_part(&t, q, rows, panels, place_of(q, b, HIGH), sum);
         }
     }
     store_sums(&t, rows, panels, sum);
