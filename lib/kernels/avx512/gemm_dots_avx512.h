@@ -154,14 +154,14 @@ ALWAYS_INLINE void start_blocks(const uint8_t *act, uint32_t k, uint32_t first, 
 
 /* The same for each half of a block; of the first half there are -32 times the sum. */
 ALWAYS_INLINE void start_halves(const uint8_t *act, uint32_t k, uint32_t first, uint32_t n_blocks,
-                                int shift, int half_shift, int32_t *out) {
+                                int shift, int32_t *out) {
     const size_t n_all = k / Q8_GROUP;
     const int32_t *offsets =
         (const int32_t *)(const void *)act + (n_all * (Q8_QUADS + 1) + first) * MANY_ROWS;
     const int32_t *halves = offsets + n_all * MANY_ROWS;
     for (size_t b = 0; b < n_blocks; b++, out += (size_t)2 * MANY_ROWS) {
         for (size_t r = 0; r < MANY_ROWS; r++) {
-            int32_t low = halves[b * MANY_ROWS + r] >> half_shift;
+            int32_t low = halves[b * MANY_ROWS + r] >> (shift - 2);
             out[r] = low + DOT_BIAS_BITS;
             out[MANY_ROWS + r] = (offsets[b * MANY_ROWS + r] >> shift) - low + DOT_BIAS_BITS;
         }

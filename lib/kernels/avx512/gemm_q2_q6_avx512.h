@@ -252,7 +252,7 @@ ALWAYS_INLINE void start_quant(const struct quant_layout *q, const uint8_t *act,
     else if (q->sub == QUANT_BLOCK)
         start_blocks(act, k, first, n_blocks, quant_offset_shift(q), out);
     else
-        start_halves(act, k, first, n_blocks, quant_offset_shift(q), quant_halves_shift(q), out);
+        start_halves(act, k, first, n_blocks, quant_offset_shift(q), out);
 }
 
 ALWAYS_INLINE void blocks_quant(const struct tile *t, const struct quant_layout *q, uint32_t rows,
