@@ -10,10 +10,10 @@
  *
  * An ISA file defines before including this, for n and form constant after inlining:
  *   ATTN_HAS_PAIRS                1 if it has FORM_PAIRS, else 0
- *   score_piece(tile, form, words, n, n_subs, p)
+ *   score_piece(job, form, n, n_subs)
  *                                 p[i][0 .. 16 * n_subs) = q_i . k for n = 1, 2, 4 or 8 queries;
  *                                 FOURS: as integers in the bits
- *   value_piece(tile, form, queries, n, weights, folds, j0, j1)
+ *   value_piece(job, form, n)
  *                                 out_i = out_i * fade + sum of weights[i][j] v_j, j0 <= j < j1. A
  *                                 step of which only some tokens lie there takes no others
  *   fours_of(x, n, inverse, words)   codes of x * inverse, n a multiple of 16, as words of a query
@@ -73,17 +73,15 @@ static inline uint32_t piece_of(uint32_t n) {
     return n >= 8 ? 8 : n >= 4 ? 4 : n >= 2 ? 2 : 1;
 }
 
-static __attribute__((noinline)) void scores(const struct attn_tile *tile, const uint32_t *words,
-                                             uint32_t n, uint32_t n_subs, union attn_weights *p) {
-#define SCORES(form, count) score_piece(tile, form, words, count, n_subs, p)
-    ALL_PIECES(tile->form, n, SCORES)
+static __attribute__((noinline)) void scores(const struct score_job *job, uint32_t n,
+                                             uint32_t n_subs) {
+#define SCORES(form, count) score_piece(job, form, count, n_subs)
+    ALL_PIECES(job->tile->form, n, SCORES)
 }
 
-static __attribute__((noinline)) void
-values(const struct attn_tile *tile, const struct attn_query *queries, uint32_t n,
-       const union attn_weights *p, const struct attn_fold *folds, uint32_t j0, uint32_t j1) {
-#define VALUES(form, count) value_piece(tile, form, queries, count, p, folds, j0, j1)
-    ALL_PIECES(tile->form, n, VALUES)
+static __attribute__((noinline)) void values(const struct value_job *job, uint32_t n) {
+#define VALUES(form, count) value_piece(job, form, count)
+    ALL_PIECES(job->tile->form, n, VALUES)
 }
 
 /* A tile made of another one, and the memory for it. */
@@ -269,7 +267,7 @@ static inline void score_batch(const struct attn_tile *tile, const struct batch 
     if (n_subs < ATTN_SUBS) memset(b->p, 0, b->n * sizeof *b->p);
     for (uint32_t i = 0, n; i < b->n; i += n) {
         n = piece_of(b->n - i);
-        scores(i ? b->again : b->tile, b->words + i, n, n_subs, b->p + i);
+        scores(&(struct score_job){i ? b->again : b->tile, b->words + i, b->p + i}, n, n_subs);
     }
     _Alignas(64) float scales[ATTN_TILE];
     if (is_int8) take_scales(tile, tile->k, n_subs, scales);
@@ -352,7 +350,7 @@ static inline void make_weights(const struct attn_tile *tile, const struct batch
 /* Values j0..j1 for one query, which others of its batch do not all see. */
 static inline void own_values(const struct batch *b, uint32_t i, const struct attn_fold *fold,
                               uint32_t j0, uint32_t j1) {
-    values(b->again, b->queries + i, 1, b->p + i, fold, j0, j1);
+    values(&(struct value_job){b->again, b->queries + i, b->p + i, fold, j0, j1}, 1);
 }
 
 /* The same for all of it. */
@@ -360,7 +358,9 @@ static inline void shared_values(const struct batch *b, const struct attn_fold *
                                  uint32_t j1) {
     for (uint32_t i = 0, n; i < b->n; i += n) {
         n = piece_of(b->n - i);
-        values(i ? b->again : b->tile, b->queries + i, n, b->p + i, folds + i, j0, j1);
+        const struct value_job job = {
+            i ? b->again : b->tile, b->queries + i, b->p + i, folds + i, j0, j1};
+        values(&job, n);
     }
 }
 
@@ -391,12 +391,20 @@ static inline void fold_values(const struct batch *b) {
     }
 }
 
+/* Those of a span's queries that see some of a tile. */
+struct seeing {
+    struct attn_query *queries; /* the span's */
+    uint32_t begin, end;
+    const attn_words *words; /* of all of the span's */
+};
+
 /* One tile for the queries begin..end of a span, each of which sees some of it; ascending
  * positions. First all scores, then all weights, then all values: each with its half of the tile in
  * L1. */
 static inline void fold_tile(const struct weft_attn_args *args, const struct attn_tile *tile,
-                             const struct attn_tile *products, struct attn_query *queries,
-                             uint32_t begin, uint32_t end, const attn_words *words) {
+                             const struct attn_tile *products, const struct seeing *seeing) {
+    const uint32_t begin = seeing->begin, end = seeing->end;
+    struct attn_query *queries = seeing->queries;
     union attn_weights p[QUERIES_MAX];
     struct attn_fold folds[QUERIES_MAX];
     struct batch batches[QUERIES_MAX / QUERY_BATCH + 1];
@@ -413,7 +421,7 @@ static inline void fold_tile(const struct weft_attn_args *args, const struct att
                            .again = &again,
                            .queries = queries + i,
                            .n = next - i,
-                           .words = words[i / QUERY_BATCH * n_words] + i % QUERY_BATCH,
+                           .words = seeing->words[i / QUERY_BATCH * n_words] + i % QUERY_BATCH,
                            .p = p + (i - begin),
                            .folds = folds + (i - begin)};
     }
@@ -522,7 +530,7 @@ static inline void fold_span(const struct weft_attn_args *args, const uint32_t *
             make_values(&tile, n_subs, &made);
             products = &made.tile;
         }
-        fold_tile(args, &tile, products, queries, begin, end, words);
+        fold_tile(args, &tile, products, &(struct seeing){queries, begin, end, words});
     }
 }
 

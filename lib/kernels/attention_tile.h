@@ -74,6 +74,22 @@ struct attn_fold {
     float fade, scale;
 };
 
+/* What the queries of one piece have to do: their first word, and where scores go. */
+struct score_job {
+    const struct attn_tile *tile;
+    const uint32_t *words; /* see attn_words */
+    union attn_weights *p;
+};
+
+/* Values j0..j1 of a tile for the queries of one piece. */
+struct value_job {
+    const struct attn_tile *tile;
+    const struct attn_query *queries;
+    const union attn_weights *p;
+    const struct attn_fold *folds;
+    uint32_t j0, j1;
+};
+
 /* What numbers of up to max are divided by to be codes of 15 bits; see FORM_FOURS. NaN if one of
  * them is not finite. */
 static inline float code_scale(uint32_t max_bits) {

@@ -207,9 +207,11 @@ ALWAYS_INLINE __m256i odd_bytes_of(__m256i fours) {
 /* -------------------------------------------------------------------------------- scores --- */
 
 /* Tokens 16 * sub .. 16 * (sub + subs) of the tile for n queries: n * subs <= 4. */
-ALWAYS_INLINE void score_f32(const struct attn_tile *tile, enum attn_form form,
-                             const uint32_t *words, uint32_t n, uint32_t sub, uint32_t subs,
-                             union attn_weights *p) {
+ALWAYS_INLINE void score_f32(const struct score_job *job, enum attn_form form, uint32_t n,
+                             uint32_t sub, uint32_t subs) {
+    const struct attn_tile *tile = job->tile;
+    const uint32_t *words = job->words;
+    union attn_weights *p = job->p;
     const float *q = (const void *)words;
     __m256 sum[PIECE][SUMS];
     for (uint32_t i = 0; i < n; i++) {
@@ -257,8 +259,11 @@ ALWAYS_INLINE void score_f32(const struct attn_tile *tile, enum attn_form form,
     }
 }
 
-ALWAYS_INLINE void score_fours(const struct attn_tile *tile, const uint32_t *words, uint32_t n,
-                               uint32_t sub, uint32_t subs, union attn_weights *p) {
+ALWAYS_INLINE void score_fours(const struct score_job *job, uint32_t n, uint32_t sub,
+                               uint32_t subs) {
+    const struct attn_tile *tile = job->tile;
+    const uint32_t *words = job->words;
+    union attn_weights *p = job->p;
     __m256i sum[PIECE][SUMS];
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t v = 0; v < subs * 2; v++) {
@@ -285,26 +290,25 @@ ALWAYS_INLINE void score_fours(const struct attn_tile *tile, const uint32_t *wor
     }
 }
 
-ALWAYS_INLINE void score_some(const struct attn_tile *tile, enum attn_form form,
-                              const uint32_t *words, uint32_t n, uint32_t sub, uint32_t subs,
-                              union attn_weights *p) {
+ALWAYS_INLINE void score_some(const struct score_job *job, enum attn_form form, uint32_t n,
+                              uint32_t sub, uint32_t subs) {
     if (form == FORM_FOURS)
-        score_fours(tile, words, n, sub, subs, p);
+        score_fours(job, n, sub, subs);
     else
-        score_f32(tile, form, words, n, sub, subs, p);
+        score_f32(job, form, n, sub, subs);
 }
 
-ALWAYS_INLINE void score_piece(const struct attn_tile *tile, enum attn_form form,
-                               const uint32_t *words, uint32_t n_all, uint32_t n_subs,
-                               union attn_weights *p) {
+ALWAYS_INLINE void score_piece(const struct score_job *job, enum attn_form form, uint32_t n_all,
+                               uint32_t n_subs) {
     const uint32_t n = n_all < PIECE ? n_all : PIECE, together = PIECE / n;
     for (uint32_t i = 0; i < n_all; i += n) {
+        const struct score_job some = {job->tile, job->words + i, job->p + i};
         uint32_t sub = 0;
         for (; sub + together <= n_subs; sub += together) {
-            score_some(tile, form, words + i, n, sub, together, p + i);
+            score_some(&some, form, n, sub, together);
         }
         for (; sub < n_subs; sub++) {
-            score_some(tile, form, words + i, n, sub, 1, p + i);
+            score_some(&some, form, n, sub, 1);
         }
     }
 }
@@ -338,13 +342,12 @@ ALWAYS_INLINE __m256 load_elements(const uint8_t *base, size_t at, enum attn_for
 
 typedef __m256 value_sums[PIECE][SUMS];
 
-ALWAYS_INLINE void value_start(const struct attn_query *queries, uint32_t n,
-                               const struct attn_fold *folds, const struct columns *c,
+ALWAYS_INLINE void value_start(const struct value_job *job, uint32_t n, const struct columns *c,
                                value_sums sum) {
     for (uint32_t i = 0; i < n; i++) {
-        __m256 fade = _mm256_set1_ps(folds[i].fade);
+        __m256 fade = _mm256_set1_ps(job->folds[i].fade);
         for (uint32_t v = 0; v < c->vectors; v++) {
-            const float *out = queries[i].out + c->d + (size_t)v * LANES8;
+            const float *out = job->queries[i].out + c->d + (size_t)v * LANES8;
             __m256 before = c->count == LANES8 ? _mm256_loadu_ps(out)
                                                : _mm256_maskload_ps(out, mask_of(c->count));
             sum[i][v] = _mm256_mul_ps(fade, before);
@@ -352,11 +355,11 @@ ALWAYS_INLINE void value_start(const struct attn_query *queries, uint32_t n,
     }
 }
 
-ALWAYS_INLINE void value_end(const struct attn_query *queries, uint32_t n, const struct columns *c,
+ALWAYS_INLINE void value_end(const struct value_job *job, uint32_t n, const struct columns *c,
                              value_sums sum) {
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t v = 0; v < c->vectors; v++) {
-            float *out = queries[i].out + c->d + (size_t)v * LANES8;
+            float *out = job->queries[i].out + c->d + (size_t)v * LANES8;
             if (c->count == LANES8)
                 _mm256_storeu_ps(out, sum[i][v]);
             else
@@ -366,10 +369,11 @@ ALWAYS_INLINE void value_end(const struct attn_query *queries, uint32_t n, const
 }
 
 /* F32 and F16: token by token. */
-ALWAYS_INLINE void value_tokens(const struct attn_tile *tile, enum attn_form form, uint32_t n,
-                                const union attn_weights *p, uint32_t j0, uint32_t j1,
+ALWAYS_INLINE void value_tokens(const struct value_job *job, enum attn_form form, uint32_t n,
                                 const struct columns *c, value_sums sum) {
-    for (uint32_t j = j0; j < j1; j++) {
+    const struct attn_tile *tile = job->tile;
+    const union attn_weights *p = job->p;
+    for (uint32_t j = job->j0; j < job->j1; j++) {
         const uint8_t *base = tile->v[j / ATTN_SUB], *next = tile->after_v[j / ATTN_SUB];
         const size_t at = j % ATTN_SUB * (size_t)tile->value_dim + c->d;
         for (uint32_t v = 0; v < c->vectors; v++) {
@@ -383,10 +387,17 @@ ALWAYS_INLINE void value_tokens(const struct attn_tile *tile, enum attn_form for
     }
 }
 
+struct pair_of {
+    uint32_t pair;
+    bool has_first, has_second;
+};
+
 /* Both tokens of a pair, or one of them. */
-ALWAYS_INLINE void value_pair(const struct attn_tile *tile, uint32_t n, const union attn_weights *p,
-                              uint32_t pair, bool has_first, bool has_second,
+ALWAYS_INLINE void value_pair(const struct value_job *job, uint32_t n, struct pair_of of,
                               const struct columns *c, value_sums sum) {
+    const struct attn_tile *tile = job->tile;
+    const union attn_weights *p = job->p;
+    const uint32_t pair = of.pair;
     const uint8_t *base = tile->v[pair / (ATTN_SUB / 2)];
     const uint8_t *next = tile->after_v[pair / (ATTN_SUB / 2)];
     const size_t at = pair % (ATTN_SUB / 2) * (size_t)tile->value_dim + c->d;
@@ -394,38 +405,39 @@ ALWAYS_INLINE void value_pair(const struct attn_tile *tile, uint32_t n, const un
         if (v % 2 == 0) __builtin_prefetch(next + (at + (size_t)v * LANES8) * sizeof(uint32_t));
         __m256i value = load_columns(base, at + (size_t)v * LANES8, c);
         __m256 first = even_of(value), second = odd_of(value);
-        for (uint32_t i = 0; i < n && has_first; i++) {
+        for (uint32_t i = 0; i < n && of.has_first; i++) {
             __m256 weight = _mm256_broadcast_ss(&p[i].p[2 * pair]);
             sum[i][v] = _mm256_fmadd_ps(weight, first, sum[i][v]);
         }
-        for (uint32_t i = 0; i < n && has_second; i++) {
+        for (uint32_t i = 0; i < n && of.has_second; i++) {
             __m256 weight = _mm256_broadcast_ss(&p[i].p[2 * pair + 1]);
             sum[i][v] = _mm256_fmadd_ps(weight, second, sum[i][v]);
         }
     }
 }
 
-ALWAYS_INLINE void value_pairs(const struct attn_tile *tile, uint32_t n,
-                               const union attn_weights *p, uint32_t j0, uint32_t j1,
-                               const struct columns *c, value_sums sum) {
+ALWAYS_INLINE void value_pairs(const struct value_job *job, uint32_t n, const struct columns *c,
+                               value_sums sum) {
+    const uint32_t j0 = job->j0, j1 = job->j1;
     uint32_t pair = j0 / 2;
-    if (j0 % 2) value_pair(tile, n, p, pair++, false, true, c, sum);
+    if (j0 % 2) value_pair(job, n, (struct pair_of){pair++, false, true}, c, sum);
     for (; pair < j1 / 2; pair++) {
-        value_pair(tile, n, p, pair, true, true, c, sum);
+        value_pair(job, n, (struct pair_of){pair, true, true}, c, sum);
     }
-    if (j1 % 2 && j1 > j0) value_pair(tile, n, p, pair, true, false, c, sum);
+    if (j1 % 2 && j1 > j0) value_pair(job, n, (struct pair_of){pair, true, false}, c, sum);
 }
 
-ALWAYS_INLINE void value_fours(const struct attn_tile *tile, uint32_t n,
-                               const union attn_weights *p, const struct attn_fold *folds,
-                               uint32_t j0, uint32_t j1, const struct columns *c, value_sums sum) {
+ALWAYS_INLINE void value_fours(const struct value_job *job, uint32_t n, const struct columns *c,
+                               value_sums sum) {
+    const struct attn_tile *tile = job->tile;
+    const union attn_weights *p = job->p;
     __m256i dot[PIECE][SUMS];
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t v = 0; v < c->vectors; v++) {
             dot[i][v] = _mm256_setzero_si256();
         }
     }
-    for (uint32_t four = j0 / 4; four < (j1 + 3) / 4; four++) {
+    for (uint32_t four = job->j0 / 4; four < (job->j1 + 3) / 4; four++) {
         const uint8_t *base = tile->v[four / 4], *next = tile->after_v[four / 4];
         const size_t at = four % 4 * (size_t)tile->value_dim + c->d;
         for (uint32_t v = 0; v < c->vectors; v++) {
@@ -439,46 +451,40 @@ ALWAYS_INLINE void value_fours(const struct attn_tile *tile, uint32_t n,
         }
     }
     for (uint32_t i = 0; i < n; i++) {
-        const __m256 scale = _mm256_set1_ps(folds[i].scale);
+        const __m256 scale = _mm256_set1_ps(job->folds[i].scale);
         for (uint32_t v = 0; v < c->vectors; v++) {
             sum[i][v] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[i][v]), scale, sum[i][v]);
         }
     }
 }
 
-ALWAYS_INLINE void value_columns(const struct attn_tile *tile, enum attn_form form,
-                                 const struct attn_query *queries, uint32_t n,
-                                 const union attn_weights *p, const struct attn_fold *folds,
-                                 uint32_t j0, uint32_t j1, struct columns c) {
+ALWAYS_INLINE void value_columns(const struct value_job *job, enum attn_form form, uint32_t n,
+                                 struct columns c) {
     value_sums sum;
-    value_start(queries, n, folds, &c, sum);
+    value_start(job, n, &c, sum);
     if (form == FORM_FOURS)
-        value_fours(tile, n, p, folds, j0, j1, &c, sum);
+        value_fours(job, n, &c, sum);
     else if (form == FORM_BF16)
-        value_pairs(tile, n, p, j0, j1, &c, sum);
+        value_pairs(job, n, &c, sum);
     else
-        value_tokens(tile, form, n, p, j0, j1, &c, sum);
-    value_end(queries, n, &c, sum);
+        value_tokens(job, form, n, &c, sum);
+    value_end(job, n, &c, sum);
 }
 
-ALWAYS_INLINE void value_piece(const struct attn_tile *tile, enum attn_form form,
-                               const struct attn_query *queries, uint32_t n_all,
-                               const union attn_weights *p, const struct attn_fold *folds,
-                               uint32_t j0, uint32_t j1) {
+ALWAYS_INLINE void value_piece(const struct value_job *job, enum attn_form form, uint32_t n_all) {
     const uint32_t n = n_all < PIECE ? n_all : PIECE, vectors = SUMS / n, wide = vectors * LANES8;
     for (uint32_t i = 0; i < n_all; i += n) {
-        uint32_t d = 0, value_dim = tile->value_dim;
+        const struct value_job some = {job->tile,      job->queries + i, job->p + i,
+                                       job->folds + i, job->j0,          job->j1};
+        uint32_t d = 0, value_dim = job->tile->value_dim;
         for (; d + wide <= value_dim; d += wide) {
-            value_columns(tile, form, queries + i, n, p + i, folds + i, j0, j1,
-                          (struct columns){d, vectors, LANES8});
+            value_columns(&some, form, n, (struct columns){d, vectors, LANES8});
         }
         for (; d + LANES8 <= value_dim; d += LANES8) {
-            value_columns(tile, form, queries + i, n, p + i, folds + i, j0, j1,
-                          (struct columns){d, 1, LANES8});
+            value_columns(&some, form, n, (struct columns){d, 1, LANES8});
         }
         if (d < value_dim) {
-            value_columns(tile, form, queries + i, n, p + i, folds + i, j0, j1,
-                          (struct columns){d, 1, value_dim - d});
+            value_columns(&some, form, n, (struct columns){d, 1, value_dim - d});
         }
     }
 }

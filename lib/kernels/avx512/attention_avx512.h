@@ -244,9 +244,11 @@ ALWAYS_INLINE lanes dot_halves(lanes sum, __m512i a, __m512i b) {
 
 /* -------------------------------------------------------------------------------- scores --- */
 
-ALWAYS_INLINE void score_f32(const struct attn_tile *tile, enum attn_form form,
-                             const uint32_t *words, uint32_t n, uint32_t sub, uint32_t subs,
-                             union attn_weights *p) {
+ALWAYS_INLINE void score_f32(const struct score_job *job, enum attn_form form, uint32_t n,
+                             uint32_t sub, uint32_t subs) {
+    const struct attn_tile *tile = job->tile;
+    const uint32_t *words = job->words;
+    union attn_weights *p = job->p;
     __m512 sum[QUERY_BATCH][ATTN_SUBS];
     const uint8_t *k[ATTN_SUBS], *next[ATTN_SUBS];
     for (uint32_t s = 0; s < subs; s++) {
@@ -303,9 +305,11 @@ ALWAYS_INLINE lanes dot_pairs(lanes sum, __m512i a, __m512i b) {
 #endif
 
 /* PAIRS and FOURS. */
-ALWAYS_INLINE void score_dots(const struct attn_tile *tile, enum attn_form form,
-                              const uint32_t *words, uint32_t n, uint32_t sub, uint32_t subs,
-                              union attn_weights *p) {
+ALWAYS_INLINE void score_dots(const struct score_job *job, enum attn_form form, uint32_t n,
+                              uint32_t sub, uint32_t subs) {
+    const struct attn_tile *tile = job->tile;
+    const uint32_t *words = job->words;
+    union attn_weights *p = job->p;
     lanes sum[QUERY_BATCH][ATTN_SUBS];
     const uint8_t *k[ATTN_SUBS], *next[ATTN_SUBS];
     for (uint32_t s = 0; s < subs; s++) {
@@ -353,25 +357,23 @@ ALWAYS_INLINE void score_dots(const struct attn_tile *tile, enum attn_form form,
     }
 }
 
-ALWAYS_INLINE void score_some(const struct attn_tile *tile, enum attn_form form,
-                              const uint32_t *words, uint32_t n, uint32_t sub, uint32_t subs,
-                              union attn_weights *p) {
+ALWAYS_INLINE void score_some(const struct score_job *job, enum attn_form form, uint32_t n,
+                              uint32_t sub, uint32_t subs) {
     if (form == FORM_PAIRS || form == FORM_FOURS)
-        score_dots(tile, form, words, n, sub, subs, p);
+        score_dots(job, form, n, sub, subs);
     else
-        score_f32(tile, form, words, n, sub, subs, p);
+        score_f32(job, form, n, sub, subs);
 }
 
-ALWAYS_INLINE void score_piece(const struct attn_tile *tile, enum attn_form form,
-                               const uint32_t *words, uint32_t n, uint32_t n_subs,
-                               union attn_weights *p) {
+ALWAYS_INLINE void score_piece(const struct score_job *job, enum attn_form form, uint32_t n,
+                               uint32_t n_subs) {
     const uint32_t subs = n == QUERY_BATCH ? ATTN_SUBS / 2 : ATTN_SUBS;
     uint32_t sub = 0;
     for (; sub + subs <= n_subs; sub += subs) {
-        score_some(tile, form, words, n, sub, subs, p);
+        score_some(job, form, n, sub, subs);
     }
     for (; sub < n_subs; sub++) {
-        score_some(tile, form, words, n, sub, 1, p);
+        score_some(job, form, n, sub, 1);
     }
 }
 
@@ -391,32 +393,32 @@ ALWAYS_INLINE __m512i load_columns(const uint8_t *base, size_t word, const struc
 
 typedef __m512 value_sums[QUERY_BATCH][VECTORS_MAX];
 
-ALWAYS_INLINE void value_start(const struct attn_query *queries, uint32_t n,
-                               const struct attn_fold *folds, const struct columns *c,
+ALWAYS_INLINE void value_start(const struct value_job *job, uint32_t n, const struct columns *c,
                                value_sums sum) {
     for (uint32_t i = 0; i < n; i++) {
-        __m512 fade = _mm512_set1_ps(folds[i].fade);
+        __m512 fade = _mm512_set1_ps(job->folds[i].fade);
         for (uint32_t v = 0; v < c->vectors; v++) {
-            const float *out = queries[i].out + c->d + (size_t)v * 16;
+            const float *out = job->queries[i].out + c->d + (size_t)v * 16;
             sum[i][v] = _mm512_mul_ps(fade, _mm512_maskz_loadu_ps(c->mask, out));
         }
     }
 }
 
-ALWAYS_INLINE void value_end(const struct attn_query *queries, uint32_t n, const struct columns *c,
+ALWAYS_INLINE void value_end(const struct value_job *job, uint32_t n, const struct columns *c,
                              value_sums sum) {
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t v = 0; v < c->vectors; v++) {
-            _mm512_mask_storeu_ps(queries[i].out + c->d + (size_t)v * 16, c->mask, sum[i][v]);
+            _mm512_mask_storeu_ps(job->queries[i].out + c->d + (size_t)v * 16, c->mask, sum[i][v]);
         }
     }
 }
 
 /* F32 and F16: token by token. */
-ALWAYS_INLINE void value_tokens(const struct attn_tile *tile, enum attn_form form, uint32_t n,
-                                const union attn_weights *p, uint32_t j0, uint32_t j1,
+ALWAYS_INLINE void value_tokens(const struct value_job *job, enum attn_form form, uint32_t n,
                                 const struct columns *c, value_sums sum) {
-    for (uint32_t j = j0; j < j1; j++) {
+    const struct attn_tile *tile = job->tile;
+    const union attn_weights *p = job->p;
+    for (uint32_t j = job->j0; j < job->j1; j++) {
         const uint8_t *base = tile->v[j / ATTN_SUB], *next = tile->after_v[j / ATTN_SUB];
         const size_t at = j % ATTN_SUB * (size_t)tile->value_dim + c->d;
         __m512 value[VECTORS_MAX];
@@ -435,11 +437,18 @@ ALWAYS_INLINE void value_tokens(const struct attn_tile *tile, enum attn_form for
 }
 
 enum which { FIRST = 1, SECOND = 2, BOTH = 3 };
+struct pair_of {
+    uint32_t pair;
+    enum which which;
+};
 
 /* A pair of tokens, or one of them. */
-ALWAYS_INLINE void value_pair(const struct attn_tile *tile, enum attn_form form, uint32_t n,
-                              const union attn_weights *p, uint32_t pair, enum which which,
-                              const struct columns *c, value_sums sum) {
+ALWAYS_INLINE void value_pair(const struct value_job *job, enum attn_form form, uint32_t n,
+                              struct pair_of pair_of, const struct columns *c, value_sums sum) {
+    const struct attn_tile *tile = job->tile;
+    const union attn_weights *p = job->p;
+    const uint32_t pair = pair_of.pair;
+    const enum which which = pair_of.which;
     const uint8_t *base = tile->v[pair / (ATTN_SUB / 2)];
     const uint8_t *next = tile->after_v[pair / (ATTN_SUB / 2)];
     const size_t at = pair % (ATTN_SUB / 2) * (size_t)tile->value_dim + c->d;
@@ -476,27 +485,28 @@ ALWAYS_INLINE void value_pair(const struct attn_tile *tile, enum attn_form form,
     }
 }
 
-ALWAYS_INLINE void value_pairs(const struct attn_tile *tile, enum attn_form form, uint32_t n,
-                               const union attn_weights *p, uint32_t j0, uint32_t j1,
+ALWAYS_INLINE void value_pairs(const struct value_job *job, enum attn_form form, uint32_t n,
                                const struct columns *c, value_sums sum) {
+    const uint32_t j0 = job->j0, j1 = job->j1;
     uint32_t pair = j0 / 2;
-    if (j0 % 2) value_pair(tile, form, n, p, pair++, SECOND, c, sum);
+    if (j0 % 2) value_pair(job, form, n, (struct pair_of){pair++, SECOND}, c, sum);
     for (; pair < j1 / 2; pair++) {
-        value_pair(tile, form, n, p, pair, BOTH, c, sum);
+        value_pair(job, form, n, (struct pair_of){pair, BOTH}, c, sum);
     }
-    if (j1 % 2 && j1 > j0) value_pair(tile, form, n, p, pair, FIRST, c, sum);
+    if (j1 % 2 && j1 > j0) value_pair(job, form, n, (struct pair_of){pair, FIRST}, c, sum);
 }
 
-ALWAYS_INLINE void value_fours(const struct attn_tile *tile, uint32_t n,
-                               const union attn_weights *p, const struct attn_fold *folds,
-                               uint32_t j0, uint32_t j1, const struct columns *c, value_sums sum) {
+ALWAYS_INLINE void value_fours(const struct value_job *job, uint32_t n, const struct columns *c,
+                               value_sums sum) {
+    const struct attn_tile *tile = job->tile;
+    const union attn_weights *p = job->p;
     lanes dot[QUERY_BATCH][VECTORS_MAX];
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t v = 0; v < c->vectors; v++) {
             dot[i][v] = (lanes)_mm512_setzero_si512();
         }
     }
-    for (uint32_t four = j0 / 4; four < (j1 + 3) / 4; four++) {
+    for (uint32_t four = job->j0 / 4; four < (job->j1 + 3) / 4; four++) {
         const uint8_t *base = tile->v[four / 4], *next = tile->after_v[four / 4];
         const size_t at = four % 4 * (size_t)tile->value_dim + c->d;
         __m512i even[VECTORS_MAX], odd[VECTORS_MAX];
@@ -520,46 +530,40 @@ ALWAYS_INLINE void value_fours(const struct attn_tile *tile, uint32_t n,
         }
     }
     for (uint32_t i = 0; i < n; i++) {
-        const __m512 scale = _mm512_set1_ps(folds[i].scale);
+        const __m512 scale = _mm512_set1_ps(job->folds[i].scale);
         for (uint32_t v = 0; v < c->vectors; v++) {
             sum[i][v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps((__m512i)dot[i][v]), scale, sum[i][v]);
         }
     }
 }
 
-ALWAYS_INLINE void value_columns(const struct attn_tile *tile, enum attn_form form,
-                                 const struct attn_query *queries, uint32_t n,
-                                 const union attn_weights *p, const struct attn_fold *folds,
-                                 uint32_t j0, uint32_t j1, struct columns c) {
+ALWAYS_INLINE void value_columns(const struct value_job *job, enum attn_form form, uint32_t n,
+                                 struct columns c) {
     value_sums sum;
-    value_start(queries, n, folds, &c, sum);
+    value_start(job, n, &c, sum);
     if (form == FORM_FOURS)
-        value_fours(tile, n, p, folds, j0, j1, &c, sum);
+        value_fours(job, n, &c, sum);
     else if (form == FORM_PAIRS || form == FORM_BF16)
-        value_pairs(tile, form, n, p, j0, j1, &c, sum);
+        value_pairs(job, form, n, &c, sum);
     else
-        value_tokens(tile, form, n, p, j0, j1, &c, sum);
-    value_end(queries, n, &c, sum);
+        value_tokens(job, form, n, &c, sum);
+    value_end(job, n, &c, sum);
 }
 
-ALWAYS_INLINE void value_piece(const struct attn_tile *tile, enum attn_form form,
-                               const struct attn_query *queries, uint32_t n,
-                               const union attn_weights *p, const struct attn_fold *folds,
-                               uint32_t j0, uint32_t j1) {
-    const uint32_t vectors = n == QUERY_BATCH ? 2 : VECTORS_MAX, value_dim = tile->value_dim;
+ALWAYS_INLINE void value_piece(const struct value_job *job, enum attn_form form, uint32_t n) {
+    const uint32_t vectors = n == QUERY_BATCH ? 2 : VECTORS_MAX, value_dim = job->tile->value_dim;
     uint32_t d = 0;
     for (; d + vectors * 16 <= value_dim; d += vectors * 16) {
-        value_columns(tile, form, queries, n, p, folds, j0, j1,
-                      (struct columns){d, vectors, 0xffff});
+        value_columns(job, form, n, (struct columns){d, vectors, 0xffff});
     }
     if (vectors > 2 && d + 32 <= value_dim) { /* side by side: a single one waits for each sum */
-        value_columns(tile, form, queries, n, p, folds, j0, j1, (struct columns){d, 2, 0xffff});
+        value_columns(job, form, n, (struct columns){d, 2, 0xffff});
         d += 32;
     }
     for (; d < value_dim; d += 16) {
         uint32_t left = value_dim - d;
         __mmask16 mask = (__mmask16)(left >= 16 ? 0xffffu : (1u << left) - 1u);
-        value_columns(tile, form, queries, n, p, folds, j0, j1, (struct columns){d, 1, mask});
+        value_columns(job, form, n, (struct columns){d, 1, mask});
     }
 }
 
