@@ -152,7 +152,7 @@ static void the_supervisor_is_told_once_what_it_needs(void **state) {
     ssize_t n = read(fds[0], line, sizeof line - 1);
     assert_true(n > 0);
     line[n] = '\0';
-    assert_string_equal(line, "needs 2.5 GiB (weights 2.0 GiB, KV cache 512 MiB, scratch 0 B), "
+    assert_string_equal(line, "needs 2.5 GiB (weights 2.0 GiB, KV cache 512 MiB), "
                               "limit 8.0 GiB\n");
     (void)close(fds[0]);
     (void)close(fds[1]);
