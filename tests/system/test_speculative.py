@@ -145,7 +145,7 @@ def test_a_models_own_layer_changes_no_token_and_loses_none():
                 check(requests, wanted, together(server, requests))
         assert killer.n >= 2
     options = ("--max-model-len", "400", "--speculative-mtp", "--speculative-ngram", "2", "--max-num-batched-tokens", "64",
-               "--max-num-seqs", "16", "--kv-memory", "112KiB")
+               "--max-num-seqs", "16", "--kv-memory", "160KiB")  # one of the longest requests fits
     with Server(*options, model=MTP) as server:
         check(requests, wanted, together(server, requests))
         harness.wait_until("preemptions", lambda: server.metric("weft_num_preemptions_total") > 0)

@@ -153,7 +153,7 @@ class Thinker(Server):
 
 def test_thoughts_are_told_apart_in_streams_and_whole():
     with Thinker() as server:
-        body = {**ASK, "max_tokens": 40, "stop": ["zzz"]}
+        body = {**ASK, "max_tokens": 40, "stop": ["zzz"], "ignore_eos": True}
         whole = server.chat(**body)
         message = whole["choices"][0]["message"]
         assert message["reasoning"] == message["reasoning_content"] and message["content"] is None, message

@@ -18,7 +18,7 @@ const tools = {
 const ask = { model: provider(model), system: "Be brief.", prompt: "Will it be warm?", tools, seed: 4, temperature: 1,
   maxOutputTokens: 400, maxRetries: 0 };
 const called = { ...ask, toolChoice: "required" };
-const several = { weft: { min_tokens: 100 } };  // one call takes fewer
+const several = { weft: { min_tokens: 180 } };  // one call takes fewer
 const thinking = { weft: { chat_template_kwargs: { enable_thinking: true } } };
 
 // What a step called, and what came of it.
