@@ -29,7 +29,8 @@ static void draw_bar(const struct weft_eng_loading *loading, unsigned percent) {
 }
 
 static void tell_needs(const struct weft_loading *to, const struct weft_eng_loading *loading) {
-    char need[WEFT_ENG_NEED_TEXT_BYTES], limit[WEFT_SIZE_TEXT_BYTES], text[WEFT_ENG_NEED_TEXT_BYTES + 32];
+    char need[WEFT_ENG_NEED_TEXT_BYTES], limit[WEFT_SIZE_TEXT_BYTES],
+        text[WEFT_ENG_NEED_TEXT_BYTES + 32];
     uint64_t most = loading->limit.bytes > 0 ? loading->limit.bytes : loading->limit_bytes;
     (void)snprintf(text, sizeof text, "%s, limit %s", weft_eng_need_text(loading, need),
                    weft_size_text(most, limit));
@@ -39,7 +40,8 @@ static void tell_needs(const struct weft_loading *to, const struct weft_eng_load
 static void on_loading(void *ctx, const struct weft_eng_loading *loading) {
     struct weft_loading *to = ctx;
     uint64_t now_ms = to->now_ms();
-    if (!to->has_begun && (loading->limit_bytes > 0 || loading->limit.bytes > 0)) tell_needs(to, loading);
+    if (!to->has_begun && (loading->limit_bytes > 0 || loading->limit.bytes > 0))
+        tell_needs(to, loading);
     to->has_begun = true;
     if (now_ms - to->begin_ms < QUICK_MS) return;
     uint64_t pause_ms = to->on_terminal ? BAR_MS : LINE_MS;

@@ -38,8 +38,7 @@ double weft_score_perplexity(const struct weft_score *score);
 /* Runs the first `n_max` tokens of the text. `beside`: NULL, or an engine with the same vocabulary to
  * compare with. INVAL: too few tokens to predict one. NOMEM. */
 WEFT_MUST_CHECK weft_err weft_score_run(weft_eng *eng, weft_eng *beside,
-                                        const struct weft_score_text *text,
-                                        size_t n_max, struct weft_score *score_out,
-                                        struct weft_errmsg *why);
+                                        const struct weft_score_text *text, size_t n_max,
+                                        struct weft_score *score_out, struct weft_errmsg *why);
 
 #endif

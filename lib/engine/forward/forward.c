@@ -554,8 +554,8 @@ static void note_pass(const struct wefti_forward *f, const struct wefti_forward_
                       bool narrows) {
     const struct wefti_forward_batch *batch = pass->batch;
     struct wefti_forward_costs costs = {
-        .attention_peak = f->is_exact ? WEFT_PEAK_F32
-                                      : f->kern->attention_peak[f->kv->layers[0].dtype],
+        .attention_peak =
+            f->is_exact ? WEFT_PEAK_F32 : f->kern->attention_peak[f->kv->layers[0].dtype],
         .n_rows = batch->n_tokens,
         .n_last_rows = batch->n_last_rows, /* all of them unless it narrows to those */
         .n_logit_rows = batch->n_logit_rows,
