@@ -426,7 +426,7 @@ def sampled():
     with Server("--max-num-seqs", str(TOGETHER)) as server:
         todo = []
         for case in cases:
-            body = {"prompt": "{", "max_tokens": 300, "temperature": 1.5, "response_format": response_format(case["schema"]),
+            body = {"prompt": "{", "max_tokens": 400, "temperature": 1.5, "response_format": response_format(case["schema"]),
                     "logprobs": 0, "return_tokens_as_token_ids": True}
             if len(todo) < N_OUTPUTS and server.post("/v1/completions", {**body, "max_tokens": 1}).status == 200:
                 todo += [(case, {**body, "seed": seed}) for seed in range(PER_SCHEMA)]
