@@ -46,8 +46,8 @@ struct quad {
 };
 
 ALWAYS_INLINE struct quad bytes_of(__m256i codes) {
-    const __m256i nibble = _mm256_set1_epi8(15);
     if (HAS_VNNI) return (struct quad){.low = codes};
+    const __m256i nibble = _mm256_set1_epi8(15);
     return (struct quad){_mm256_and_si256(codes, nibble),
                          _mm256_and_si256(_mm256_srli_epi16(codes, 4), nibble)};
 }
