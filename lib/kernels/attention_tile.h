@@ -22,7 +22,6 @@ enum attn_form {
     FORM_BF16,  /* the same */
     FORM_PAIRS, /* bf16 by dot products of pairs with bf16 */
     FORM_FOURS, /* int8, four by four, by dot products of 16 bits with codes of 15 */
-    FORM_COUNT
 };
 
 /* Elements that a form takes in one step: of a key along the head, of values along tokens. */
