@@ -56,6 +56,16 @@ enum {
     ACT_WORD = 4, /* bytes that a step of K takes of a row: 1 f32, 2 bf16 or 4 int8 */
 };
 
+/* The bits of 1.5 * 2^23, whose last place is worth 1: a dot that begins at them is a float by them. */
+#define DOT_BIAS 0x1.8p23f
+enum { DOT_BIAS_BITS = 0x4b400000 };
+
+/* What a dot begins with: `start` less `part` of it. Wraps: a group's lanes of rows that are not
+ * there hold anything, and sums of rows that are there fit. */
+ALWAYS_INLINE int32_t biased_word(int32_t start, int32_t part) {
+    return (int32_t)((uint32_t)start - (uint32_t)part + DOT_BIAS_BITS);
+}
+
 /* One call of a tile: adds `count` elements of K (at least one; whole groups, but for an odd last
  * element of bf16) to acc[row][panel][16]. */
 struct tile {

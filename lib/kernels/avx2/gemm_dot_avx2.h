@@ -139,9 +139,6 @@ ALWAYS_INLINE void dot_bytes(const uint8_t *const *w, uint32_t halves, struct ac
  * worth 1. One FMA with the weights' scale, and -1.5 * 2^23 times it to take the beginning away, is
  * dot * scale, rounded once, as both factors are exact; a second one multiplies by the activations'
  * scale and adds. */
-#define DOT_BIAS 0x1.8p23f
-enum { DOT_BIAS_BITS = 0x4b400000 };
-
 ALWAYS_INLINE __m256i biased(__m256i start) {
     return _mm256_add_epi32(start, _mm256_set1_epi32(DOT_BIAS_BITS));
 }
@@ -161,7 +158,7 @@ ALWAYS_INLINE void start_dots_at(const uint8_t *act, uint32_t k, uint32_t first,
     const int32_t *offsets = (const int32_t *)(const void *)act +
                              ((size_t)k / Q8_GROUP * (Q8_QUADS + 1) + first) * MANY_ROWS;
     for (size_t i = 0; i < (size_t)n_blocks * MANY_ROWS; i++) {
-        out[i] = (offsets[i] >> shift) + DOT_BIAS_BITS;
+        out[i] = biased_word(offsets[i] >> shift, 0);
     }
 }
 

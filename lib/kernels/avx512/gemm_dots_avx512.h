@@ -14,9 +14,6 @@
 
 #include "gemm_avx512.h"
 
-#define DOT_BIAS 0x1.8p23f
-enum { DOT_BIAS_BITS = 0x4b400000 };
-
 /* Adds to 16 sums the products of 4 unsigned by 4 signed bytes each. */
 ALWAYS_INLINE __m512i dot_quads(__m512i sum, __m512i w, __m512i a) {
 #ifdef __AVX512VNNI__
@@ -148,7 +145,7 @@ ALWAYS_INLINE void start_blocks(const uint8_t *act, uint32_t k, uint32_t first, 
     const int32_t *offsets = (const int32_t *)(const void *)act +
                              ((size_t)k / Q8_GROUP * (Q8_QUADS + 1) + first) * MANY_ROWS;
     for (size_t i = 0; i < (size_t)n_blocks * MANY_ROWS; i++) {
-        out[i] = (offsets[i] >> shift) + DOT_BIAS_BITS;
+        out[i] = biased_word(offsets[i] >> shift, 0);
     }
 }
 
@@ -162,8 +159,8 @@ ALWAYS_INLINE void start_halves(const uint8_t *act, uint32_t k, uint32_t first, 
     for (size_t b = 0; b < n_blocks; b++, out += (size_t)2 * MANY_ROWS) {
         for (size_t r = 0; r < MANY_ROWS; r++) {
             int32_t low = halves[b * MANY_ROWS + r] >> (shift - 2);
-            out[r] = low + DOT_BIAS_BITS;
-            out[MANY_ROWS + r] = (offsets[b * MANY_ROWS + r] >> shift) - low + DOT_BIAS_BITS;
+            out[r] = biased_word(low, 0);
+            out[MANY_ROWS + r] = biased_word(offsets[b * MANY_ROWS + r] >> shift, low);
         }
     }
 }
