@@ -162,6 +162,18 @@ enum weft_kern_act weft_kern_act_of(enum weft_gemm_kind kind);
  * G rows. Lanes of rows that are not there are never used. */
 size_t weft_kern_act_row_bytes(enum weft_gemm_kind kind, uint32_t k); /* a multiple of 64 */
 
+/* Columns of up to a whole group of rows, for act_group. */
+struct weft_kern_act_part {
+    const float *src;           /* column k_begin of the first row; any alignment */
+    size_t src_stride;          /* elements from row to row */
+    uint32_t n_rows;            /* 1..group_rows, the first ones of the group */
+    uint32_t k, k_begin, k_end; /* of k columns; multiples of weft_kern_act_unit, or k_end is k */
+    void *group;                /* the whole group: group_rows rows of act_row_bytes */
+};
+
+/* Columns that a kind's activations keep together: 1, 2, 32 or 256. */
+uint32_t weft_kern_act_unit(enum weft_gemm_kind kind);
+
 /* Puts one row of `row_bytes` into a group of `group_rows`, as its row `row_idx`. */
 void weft_kern_act_interleave(const void *row, size_t row_bytes, uint32_t row_idx,
                               uint32_t group_rows, void *group);
@@ -362,6 +374,9 @@ struct weft_kern_table {
     /* Converts M rows of f32 (row stride src_stride elements) to the kind's activations. */
     void (*act_convert)(enum weft_gemm_kind kind, const float *src, size_t src_stride, uint32_t m,
                         uint32_t k, void *act, size_t act_row_bytes);
+
+    /* The same, interleaved: a part of a group. Others may write other columns meanwhile. */
+    void (*act_group)(enum weft_gemm_kind kind, const struct weft_kern_act_part *part);
 
     /* y[i] = x[i] * w[i] / sqrt(mean(x^2) + eps). The sum of squares runs in 16 lanes (element i in
      * lane i % 16), joined by a fixed tree, on every ISA. x and y may be the same. */

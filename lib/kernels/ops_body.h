@@ -14,6 +14,7 @@
 #include "convert.h"
 #include "exp_f32.h"
 #include "kern_internal.h"
+#include "ops_group.h"
 #include "ops_quantise.h"
 
 /* Half of the lanes, where the compiler must not choose: GCC 12 turns the sum of squares below into
@@ -417,6 +418,7 @@ static void kv_write(const struct weft_kv_layer *kv, const uint32_t *block_table
 
 static inline void fill_ops(struct weft_kern_table *table) {
     table->act_convert = act_convert;
+    table->act_group = act_group;
     table->rms_norm = rms_norm;
     table->layer_norm = layer_norm;
     table->rope = rope;

@@ -182,13 +182,13 @@ static inline struct grids grids_of(const lanes16 v[Q8_GROUP], float levels) {
 /* 16 blocks at once, a lane for each, to the bits of quantise_closely; false: one of them is zero or
  * has no scale. Alone, most of a block's time goes into sums across its lanes (Xeon, model 207: 2.5
  * ns a number, and 0.6 so; in registers of 8 lanes it takes longer than alone). */
-static inline bool quantise_sixteen(const float *x, int8_t *codes, float *scales,
+static inline bool quantise_sixteen(const float *const x[LANES], int8_t *codes, float *scales,
                                     int32_t *offsets) {
     lanes16 v[Q8_GROUP];
     for (uint32_t half = 0; half < 2; half++) {
         ints16 *to = (ints16 *)v + half * LANES;
         for (uint32_t b = 0; b < LANES; b++) {
-            memcpy(to + b, x + (size_t)b * Q8_GROUP + half * LANES, sizeof *to);
+            memcpy(to + b, x[b] + half * LANES, sizeof *to);
         }
         transpose_lanes(to);
     }
@@ -248,7 +248,11 @@ static inline void quantise_row(const float *x, uint32_t k, void *row) {
         end = weft_min_u32(b + LANES, n_blocks);
         size_t at = (size_t)b * Q8_GROUP;
 #ifdef __AVX512F__
-        if (end == b + LANES && quantise_sixteen(x + at, codes + at, scales + b, offsets + b))
+        const float *blocks[LANES];
+        for (uint32_t i = 0; i < LANES; i++) {
+            blocks[i] = x + at + (size_t)i * Q8_GROUP;
+        }
+        if (end == b + LANES && quantise_sixteen(blocks, codes + at, scales + b, offsets + b))
             continue;
 #endif
         for (; b < end; b++, at += Q8_GROUP) {
@@ -269,14 +273,10 @@ static inline void quantise_row_i8(const float *x, uint32_t k, void *row) {
     }
 }
 
-/* The end of a row, for the types that need it. */
-static inline void sum_row(uint32_t k, void *row) {
-    const int8_t *codes = row;
-    const float *scales = (const void *)(codes + k);
-    const int32_t *offsets = (const void *)(scales + k / Q8_GROUP);
-    int32_t *halves = (int32_t *)(void *)((uint8_t *)row + k) + k / Q8_GROUP * 2;
-    float *sums = (void *)(halves + k / Q8_GROUP);
-    for (uint32_t b = 0; b < k / Q8_GROUP; b++) {
+/* What the types with mins, or with two scales in a block, need beside the codes. */
+static inline void sum_blocks(const int8_t *codes, const float *scales, const int32_t *offsets,
+                              uint32_t n_blocks, int32_t *halves, float *sums) {
+    for (uint32_t b = 0; b < n_blocks; b++) {
         int32_t half = 0;
         for (uint32_t i = 0; i < Q8_GROUP / 2; i++) {
             half += codes[(size_t)b * Q8_GROUP + i];
@@ -285,6 +285,15 @@ static inline void sum_row(uint32_t k, void *row) {
         int32_t whole = offsets[b] / -128;
         sums[b] = scales[b] * (float)whole;
     }
+}
+
+/* The end of a row, for the types that need it. */
+static inline void sum_row(uint32_t k, void *row) {
+    const int8_t *codes = row;
+    const float *scales = (const void *)(codes + k);
+    const int32_t *offsets = (const void *)(scales + k / Q8_GROUP);
+    int32_t *halves = (int32_t *)(void *)((uint8_t *)row + k) + k / Q8_GROUP * 2;
+    sum_blocks(codes, scales, offsets, k / Q8_GROUP, halves, (void *)(halves + k / Q8_GROUP));
 }
 
 static inline void narrow_row(bool f16, const float *x, uint32_t n, uint16_t *out) {

@@ -110,6 +110,15 @@ enum weft_kern_act weft_kern_act_of(enum weft_gemm_kind kind) {
     return quant_reads_sums(quant_layout_of(weights)) ? WEFT_ACT_Q8_SUMS : WEFT_ACT_Q8;
 }
 
+uint32_t weft_kern_act_unit(enum weft_gemm_kind kind) {
+    static const uint32_t units[WEFT_ACT_COUNT] = {[WEFT_ACT_F32] = 1,
+                                                   [WEFT_ACT_BF16] = 2,
+                                                   [WEFT_ACT_I8] = I8_GROUP,
+                                                   [WEFT_ACT_Q8] = Q8_GROUP,
+                                                   [WEFT_ACT_Q8_SUMS] = Q8_GROUP};
+    return units[weft_kern_act_of(kind)];
+}
+
 size_t weft_kern_act_row_bytes(enum weft_gemm_kind kind, uint32_t k) {
     enum weft_kern_act act = weft_kern_act_of(kind);
     if (act == WEFT_ACT_F32) return round_up((size_t)k * 4);

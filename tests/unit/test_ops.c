@@ -417,6 +417,54 @@ static void activations_convert_to_the_same_bits_on_every_isa(void **state) {
     }
 }
 
+/* A group of rows, converted in two parts, beside rows that are converted and then interleaved. */
+static void compare_group(const struct weft_kern_table *table, enum weft_gemm_kind kind,
+                          const float *x, size_t stride, uint32_t m, uint32_t k) {
+    const size_t row_bytes = weft_kern_act_row_bytes(kind, k);
+    const size_t group_bytes = table->group_rows * row_bytes;
+    const uint32_t unit = weft_kern_act_unit(kind);
+    void *rows = take(row_bytes), *want = take(group_bytes), *got = take(group_bytes);
+    memset(want, 0, group_bytes);
+    memset(got, 0, group_bytes);
+    for (uint32_t r = 0; r < m; r++) {
+        memset(rows, 0, row_bytes);
+        table->act_convert(kind, x + r * stride, stride, 1, k, rows, row_bytes);
+        weft_kern_act_interleave(rows, row_bytes, r, table->group_rows, want);
+    }
+    const uint32_t cut = weft_rand_below(&seed, k / unit + 1) * unit;
+    struct weft_kern_act_part part = {x, stride, m, k, 0, cut, got};
+    if (cut > 0) table->act_group(kind, &part);
+    part.src += cut;
+    part.k_begin = cut;
+    part.k_end = k;
+    if (cut < k) table->act_group(kind, &part);
+    assert_memory_equal(want, got, group_bytes);
+    free(rows);
+    free(want);
+    free(got);
+}
+
+static void groups_convert_to_the_bits_of_their_rows(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t round = 0; round < 300; round++) {
+        enum weft_gemm_kind kind = (enum weft_gemm_kind)(round % WEFT_GEMM_KIND_COUNT);
+        uint32_t group = weft_kern_group(kind);
+        uint32_t k = between(&seed, 1, group > 32 ? 5 : 40) * (group > 2 ? group : 9);
+        size_t stride = k + weft_rand_below(&seed, 5), n = 12 * stride;
+        float *x = take(n * sizeof *x);
+        fill(&seed, (enum flavour)(round / WEFT_GEMM_KIND_COUNT % FLAVOURS), x, n);
+        if (round % 5 == 0) x[weft_rand_below(&seed, (uint32_t)n)] = round % 2 ? NAN : -INFINITY;
+        for (uint32_t t = 0; t < n_tables; t++) {
+            uint32_t most = tables[t].group_rows;
+            compare_group(&tables[t], kind, x, stride, round % 2 ? most : between(&seed, 1, most),
+                          k);
+        }
+        free(x);
+    }
+}
+
 /* The squares of 32 errors on the grid that reaches to the largest of them. */
 static double plain_error(const float *x) {
     double max = 0, sum = 0;
@@ -550,6 +598,7 @@ int main(void) {
         cmocka_unit_test(gelu_erf_mul_agrees_with_double),
         cmocka_unit_test(soft_cap_agrees_with_double),
         cmocka_unit_test(activations_convert_to_the_same_bits_on_every_isa),
+        cmocka_unit_test(groups_convert_to_the_bits_of_their_rows),
         cmocka_unit_test(quantised_activations_are_no_farther_than_on_a_plain_grid),
         cmocka_unit_test(the_cache_holds_rounded_values_in_its_layout),
     };

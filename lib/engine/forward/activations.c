@@ -72,35 +72,60 @@ struct recipe {
     uint8_t *const *to; /* memory per form */
 };
 
-/* Row `row` of `acts`. */
+/* A row of the source, normalised. */
+static const float *source_row(const struct wefti_forward_thread *thread,
+                               const struct recipe *recipe, uint32_t row, float *wide) {
+    const struct wefti_forward_source *src = recipe->src;
+    const float *x = src->rows + (src->index ? src->index[row] : row) * src->stride;
+    if (!src->norm.weight) return x;
+    wefti_forward_normalise(thread->forward, x, src->norm, recipe->k, wide);
+    return wide;
+}
+
+/* Row `row` of `acts`, which are not interleaved. */
 static void make_row(const struct wefti_forward_thread *thread, const struct recipe *recipe,
                      const struct wefti_forward_acts *acts, uint32_t row) {
     const struct wefti_forward *f = thread->forward;
-    const struct wefti_forward_source *src = recipe->src;
-    const bool *wanted = recipe->wanted;
     uint8_t *const *to = recipe->to;
-    uint32_t k = recipe->k;
-    const float *x = src->rows + (src->index ? src->index[row] : row) * src->stride;
-    uint32_t in_group = row % acts->group;
-    if (src->norm.weight) {
-        wefti_forward_normalise(f, x, src->norm, k, thread->scratch->wide);
-        x = thread->scratch->wide;
+    const uint32_t k = recipe->k;
+    const float *x = source_row(thread, recipe, row, thread->scratch->wide);
+    for (int form = 0; form < WEFT_ACT_COUNT; form++) {
+        if (!recipe->wanted[form] || (form == WEFT_ACT_F32 && acts->rows[form] != to[form]))
+            continue;
+        const size_t bytes = acts->row_bytes[form];
+        uint8_t *at = to[form] + row * bytes;
+        if (form == WEFT_ACT_F32)
+            memcpy(at, x, k * sizeof(float));
+        else
+            f->kern->act_convert(form_kind[form], x, wefti_memory_stride(k), 1, k, at, bytes);
+    }
+}
+
+/* The group of rows begin..end. Rows that are not ready where they are stand in scratch first. */
+static void make_group(const struct wefti_forward_thread *thread, const struct recipe *recipe,
+                       const struct wefti_forward_acts *acts, uint32_t begin, uint32_t end) {
+    const struct wefti_forward *f = thread->forward;
+    const struct wefti_forward_source *src = recipe->src;
+    struct weft_kern_act_part part = {.src = src->rows + begin * src->stride,
+                                      .src_stride = src->stride,
+                                      .n_rows = end - begin,
+                                      .k = recipe->k,
+                                      .k_end = recipe->k};
+    if (src->norm.weight || src->index) {
+        const size_t stride = wefti_memory_stride(recipe->k);
+        float *wide = thread->scratch->wide;
+        WEFT_ASSERT(stride <= f->hidden_stride);
+        for (uint32_t row = begin; row < end; row++, wide += stride) {
+            const float *x = source_row(thread, recipe, row, wide);
+            if (x != wide) memcpy(wide, x, recipe->k * sizeof *wide);
+        }
+        part.src = thread->scratch->wide;
+        part.src_stride = stride;
     }
     for (int form = 0; form < WEFT_ACT_COUNT; form++) {
-        if (!wanted[form] || (form == WEFT_ACT_F32 && acts->rows[form] != to[form])) continue;
-        size_t bytes = acts->row_bytes[form];
-        uint8_t *at = to[form] + (row - in_group) * bytes; /* the group, or the row itself */
-        const void *made = x;
-        if (form != WEFT_ACT_F32) {
-            uint8_t *out = acts->group > 1 ? thread->scratch->own[form] : at;
-            f->kern->act_convert(form_kind[form], x, wefti_memory_stride(k), 1, k, out, bytes);
-            made = out;
-        }
-        if (acts->group > 1) {
-            weft_kern_act_interleave(made, bytes, in_group, acts->group, at);
-        } else if (form == WEFT_ACT_F32) {
-            memcpy(at, made, k * sizeof(float));
-        }
+        if (!recipe->wanted[form]) continue;
+        part.group = recipe->to[form] + begin * acts->row_bytes[form];
+        f->kern->act_group(form_kind[form], &part);
     }
 }
 
@@ -137,10 +162,11 @@ struct wefti_forward_acts wefti_forward_acts_make(const struct wefti_forward_thr
         }
         return acts;
     }
-    uint32_t per_task = acts.group > 1 ? acts.group : WEFTI_FORWARD_ROWS_PER_TASK;
-    uint32_t begin, end;
+    const bool groups = acts.group > 1;
+    uint32_t per_task = groups ? acts.group : WEFTI_FORWARD_ROWS_PER_TASK, begin, end;
     while (wefti_forward_take_rows(thread, n_rows, per_task, &begin, &end)) {
-        for (uint32_t row = begin; row < end; row++) {
+        if (groups) make_group(thread, &recipe, &acts, begin, end);
+        for (uint32_t row = begin; row < end && !groups; row++) {
             make_row(thread, &recipe, &acts, row);
         }
     }

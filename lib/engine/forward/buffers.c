@@ -88,7 +88,8 @@ static void lay_out(struct wefti_forward *f, struct wefti_memory_layout *layout)
     uint32_t ffn = weft_max_u32(f->n_ffn, f->moe.n_ffn);
     size_t widest = wefti_memory_stride(weft_max_u32(f->n_hidden, weft_max_u32(f->q_dim, ffn)));
     if (f->heads_stride > widest) widest = f->heads_stride;
-    if (f->q_a_stride > widest) widest = f->q_a_stride;
+    if (f->hidden_stride * f->kern->group_rows > widest)
+        widest = f->hidden_stride * f->kern->group_rows;
     for (uint32_t t = 0; t < f->n_threads; t++) {
         struct wefti_forward_scratch s = {0};
         for (int form = 0; form < WEFT_ACT_COUNT; form++) {
@@ -182,6 +183,7 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     f->logit_soft_cap = p->logit_soft_cap;
     set_kinds(f, p);
     f->x_stride = wefti_memory_stride(f->n_hidden);
+    f->hidden_stride = f->q_a_stride > f->x_stride ? f->q_a_stride : f->x_stride;
     if (f->weights->eh_proj.n > 0) f->joined_stride = wefti_memory_stride(f->weights->eh_proj.k);
     f->q_stride = wefti_memory_stride(f->q_dim);
     f->out_stride = wefti_memory_stride((size_t)f->n_heads * wefti_forward_value_dim(f));

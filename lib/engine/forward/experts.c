@@ -150,6 +150,31 @@ static const uint8_t *row_at(const struct wefti_forward *f, const struct routing
     return own;
 }
 
+/* Places begin..end, no more than a group, to where `form` has them. */
+static void gather_group(const struct wefti_forward_thread *thread, const struct routing *routing,
+                         const struct feed *feed, enum weft_kern_act form, uint32_t begin,
+                         uint32_t end) {
+    const struct wefti_forward *f = thread->forward;
+    const size_t bytes = feed->row_bytes[form];
+    uint8_t *to = f->sorted[form] + begin * bytes;
+    for (uint32_t place = begin; feed->acts && place < end; place++)
+        weft_kern_act_interleave(row_at(f, routing, feed, form, place, thread->scratch->few[form]),
+                                 bytes, place - begin, f->kern->group_rows, to);
+    if (feed->acts) return;
+    for (uint32_t i = 0; i < feed->n_group; i++) {
+        const struct wefti_weights_matrix *m = feed->group[i];
+        if (weft_kern_act_of(m->kind) != form) continue;
+        const struct weft_kern_act_part part = {.src = f->inner + begin * f->inner_stride,
+                                                .src_stride = f->inner_stride,
+                                                .n_rows = end - begin,
+                                                .k = m->k,
+                                                .k_end = m->k,
+                                                .group = to};
+        f->kern->act_group(m->kind, &part);
+        break;
+    }
+}
+
 /* Rows of the experts that have many, interleaved. Ends a phase, if there are such. */
 static void gather_wide(const struct wefti_forward_thread *thread, const struct routing *routing,
                         const struct feed *feed) {
@@ -163,12 +188,8 @@ static void gather_wide(const struct wefti_forward_thread *thread, const struct 
             uint32_t begin = routing->sorted->first[e] + (task - before) * group;
             uint32_t end = weft_min_u32(begin + group, routing->sorted->first[e] + n);
             for (int form = 0; form < WEFT_ACT_COUNT; form++) {
-                size_t bytes = feed->row_bytes[form];
-                for (uint32_t place = begin; feed->wanted[form] && place < end; place++)
-                    weft_kern_act_interleave(row_at(f, routing, feed, (enum weft_kern_act)form,
-                                                    place, thread->scratch->few[form]),
-                                             bytes, place - begin, group,
-                                             f->sorted[form] + begin * bytes);
+                if (feed->wanted[form])
+                    gather_group(thread, routing, feed, (enum weft_kern_act)form, begin, end);
             }
         }
         before += n_tasks;

@@ -33,7 +33,7 @@ size_t wefti_forward_latent_bytes(const struct wefti_forward *f) {
         if (up_k > widest) widest = up_k;
         if (up_v > widest) widest = up_v;
     }
-    return (HEAD_ROWS + 1) * widest; /* and one before it is interleaved */
+    return HEAD_ROWS * widest;
 }
 
 /* Rows of one head each: head h of row r is at data + r * stride + h * step. */
@@ -48,13 +48,19 @@ static void convert_rows(const struct wefti_forward_thread *thread,
                          uint32_t n_rows, uint32_t group) {
     const struct wefti_forward *f = thread->forward;
     size_t bytes = weft_kern_act_row_bytes(m->kind, m->k);
-    uint8_t *acts = thread->scratch->heads, *one = acts + HEAD_ROWS * bytes;
-    for (uint32_t r = 0; r < n_rows; r++, src += stride) {
-        uint32_t in_group = r % group;
-        uint8_t *at = acts + (r - in_group) * bytes;
-        uint8_t *out = group > 1 ? one : at;
-        f->kern->act_convert(m->kind, src, wefti_memory_stride(m->k), 1, m->k, out, bytes);
-        if (group > 1) weft_kern_act_interleave(out, bytes, in_group, group, at);
+    uint8_t *acts = thread->scratch->heads;
+    for (uint32_t r = 0; r < n_rows; r += group, src += group * stride) {
+        uint8_t *at = acts + r * bytes;
+        const struct weft_kern_act_part part = {.src = src,
+                                                .src_stride = stride,
+                                                .n_rows = weft_min_u32(group, n_rows - r),
+                                                .k = m->k,
+                                                .k_end = m->k,
+                                                .group = at};
+        if (group > 1)
+            f->kern->act_group(m->kind, &part);
+        else
+            f->kern->act_convert(m->kind, src, wefti_memory_stride(m->k), 1, m->k, at, bytes);
     }
 }
 

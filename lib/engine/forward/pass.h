@@ -55,10 +55,10 @@ struct wefti_forward_sorted_rows {
 /* What one thread works in. */
 struct wefti_forward_scratch {
     uint8_t *own[WEFT_ACT_COUNT]; /* WEFTI_FORWARD_OWN_ROWS rows */
-    float *wide;                  /* one row before conversion */
-    uint8_t *raw;                 /* one embedding row as stored */
-    float *tile;                  /* [WEFTI_FORWARD_FFN_TILE_FLOATS] */
-    uint8_t *heads;               /* activations of one head, where there are latents */
+    float *wide;    /* one row before conversion, or a group of rows of hidden_stride */
+    uint8_t *raw;   /* one embedding row as stored */
+    float *tile;    /* [WEFTI_FORWARD_FFN_TILE_FLOATS] */
+    uint8_t *heads; /* activations of one head, where there are latents */
     /* Only where there are experts: */
     uint8_t *few[WEFT_ACT_COUNT]; /* WEFTI_FORWARD_OWN_ROWS rows of an expert */
     struct wefti_forward_sorted_rows sorted;
@@ -110,6 +110,7 @@ struct wefti_forward {
     size_t act_bytes[WEFT_ACT_COUNT]; /* of the widest row */
     size_t x_stride, q_stride, out_stride, kv_stride, ffn_stride, logit_stride, rope_stride;
     size_t q_a_stride, heads_stride, joined_stride;
+    size_t hidden_stride; /* of the widest row that is normalised */
 
     /* For sequences with a short prompt, and with a long one. */
     struct weft_rope ropes[WEFTI_FORWARD_KINDS][2];
