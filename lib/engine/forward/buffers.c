@@ -72,7 +72,7 @@ static void lay_out(struct wefti_forward *f, struct wefti_memory_layout *layout)
     f->attn = wefti_memory_reserve(&attention, rows * f->out_stride, sizeof *f->attn);
     f->q_a = wefti_memory_reserve(&attention, rows * f->q_a_stride, sizeof *f->q_a);
     f->heads = wefti_memory_reserve(&attention, rows * f->heads_stride, sizeof *f->heads);
-    f->ffn = wefti_memory_reserve(layout, rows * f->ffn_stride, sizeof *f->ffn);
+    f->ffn = wefti_memory_reserve(layout, grouped * f->ffn_stride, sizeof *f->ffn);
     if (attention.used > layout->used) layout->used = attention.used;
     if (!f->coll)
         f->logits = wefti_memory_reserve(layout, WEFTI_FORWARD_HEAD_ROWS * f->logit_stride,
@@ -100,6 +100,7 @@ static void lay_out(struct wefti_forward *f, struct wefti_memory_layout *layout)
         s.wide = wefti_memory_reserve(layout, widest, sizeof *s.wide);
         s.raw = wefti_memory_reserve(layout, f->n_hidden, sizeof(float));
         s.tile = wefti_memory_reserve(layout, WEFTI_FORWARD_FFN_TILE_FLOATS, sizeof *s.tile);
+        s.gate = wefti_memory_reserve(layout, WEFTI_FORWARD_FFN_TILE_FLOATS, sizeof *s.gate);
         if (f->latent_dim) s.heads = wefti_memory_reserve(layout, wefti_forward_latent_bytes(f), 1);
         if (f->moe.n_experts > 0) lay_out_sorted(f, layout, &s);
         if (layout->base) f->threads[t] = s;

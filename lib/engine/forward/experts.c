@@ -530,17 +530,17 @@ static void shared_expert(const struct wefti_forward_thread *thread, uint32_t la
     struct wefti_forward *f = thread->forward;
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
     const struct wefti_forward_lora_plan *lora = wefti_forward_lora_after(thread, layer_idx);
-    const struct wefti_weights_matrix *in[] = {&layer->gate, &layer->up}, *out[] = {&layer->down};
+    const struct wefti_weights_matrix *in[] = {&layer->gate, &layer->up};
     const struct wefti_forward_source hidden = {
         .rows = f->x, .stride = f->x_stride, .norm = {layer->ffn_norm, 0}};
     wefti_forward_mark(thread, WEFT_ENG_OP_FFN_NORM);
     struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n_rows, in, 2);
     wefti_forward_mark(thread, WEFT_ENG_OP_GATE_UP);
-    wefti_forward_gate_up(thread, &acts, layer_idx, &hidden, n_rows);
+    struct wefti_forward_acts made;
+    wefti_forward_gate_up(thread, &acts, layer_idx, &hidden, n_rows, &made);
     const struct wefti_forward_source inner = {.rows = f->ffn, .stride = f->ffn_stride};
-    wefti_forward_mark(thread, WEFT_ENG_OP_DOWN_CONVERT);
-    acts = wefti_forward_acts_make(thread, &inner, n_rows, out, 1);
-    struct wefti_forward_product product = {.matrix = out[0], .c = f->added, .ldc = f->x_stride};
+    struct wefti_forward_product product = {
+        .matrix = &layer->down, .c = f->added, .ldc = f->x_stride};
     if (wefti_forward_is_divided(f)) {
         product.c = wefti_forward_own_part(f) + f->shared_at;
         product.ldc = f->part_stride;
@@ -552,7 +552,7 @@ static void shared_expert(const struct wefti_forward_thread *thread, uint32_t la
                                                    .ldc = {product.ldc}};
     wefti_forward_mark(thread, WEFT_ENG_OP_DOWN);
     if (lora) wefti_forward_lora_down(thread, lora, &group, &inner);
-    wefti_forward_multiply(thread, &acts, n_rows, &product, 1);
+    wefti_forward_multiply(thread, &made, n_rows, &product, 1);
     if (lora) wefti_forward_lora_up(thread, lora, &group);
 }
 

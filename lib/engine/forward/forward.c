@@ -415,14 +415,10 @@ static struct wefti_forward_acts make_inner(const struct wefti_forward_thread *t
         wefti_forward_acts_make(thread, &hidden, n_rows, in, layer->up.n > 0 ? 2 : 1);
     wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_FFN, &acts, n_rows);
     wefti_forward_mark(thread, WEFT_ENG_OP_GATE_UP);
-    wefti_forward_gate_up(thread, &acts, layer_idx, &hidden, n_rows);
-
-    const struct wefti_weights_matrix *down[] = {&layer->down};
-    struct wefti_forward_source inner = {.rows = f->ffn, .stride = f->ffn_stride};
-    wefti_forward_mark(thread, WEFT_ENG_OP_DOWN_CONVERT);
-    acts = wefti_forward_acts_make(thread, &inner, n_rows, down, 1);
-    wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_DOWN, &acts, n_rows);
-    return acts;
+    struct wefti_forward_acts inner;
+    wefti_forward_gate_up(thread, &acts, layer_idx, &hidden, n_rows, &inner);
+    wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_DOWN, &inner, n_rows);
+    return inner;
 }
 
 static void layer_ffn(const struct wefti_forward_thread *thread, uint32_t layer_idx,

@@ -55,10 +55,10 @@ struct wefti_forward_sorted_rows {
 /* What one thread works in. */
 struct wefti_forward_scratch {
     uint8_t *own[WEFT_ACT_COUNT]; /* WEFTI_FORWARD_OWN_ROWS rows */
-    float *wide;    /* one row before conversion, or a group of rows of hidden_stride */
-    uint8_t *raw;   /* one embedding row as stored */
-    float *tile;    /* [WEFTI_FORWARD_FFN_TILE_FLOATS] */
-    uint8_t *heads; /* activations of one head, where there are latents */
+    float *wide;        /* one row before conversion, or a group of rows of hidden_stride */
+    uint8_t *raw;       /* one embedding row as stored */
+    float *tile, *gate; /* [WEFTI_FORWARD_FFN_TILE_FLOATS] */
+    uint8_t *heads;     /* activations of one head, where there are latents */
     /* Only where there are experts: */
     uint8_t *few[WEFT_ACT_COUNT]; /* WEFTI_FORWARD_OWN_ROWS rows of an expert */
     struct wefti_forward_sorted_rows sorted;
@@ -121,10 +121,11 @@ struct wefti_forward {
     float *joined; /* [rows][joined_stride] of a predictor: embeddings beside states; or NULL */
     float *added;  /* [rows][x_stride] to scale or normalise before it is added, or of the shared
                      expert; or NULL */
-    float *q, *k, *v, *attn;         /* [rows][q_stride, kv_stride twice, out_stride] */
-    float *q_a;                      /* [rows][q_a_stride]; with latents */
-    float *heads;                    /* [rows][heads_stride]; with latents: queries, then values */
-    float *ffn;                      /* [rows][ffn_stride], in the same memory as q..attn */
+    float *q, *k, *v, *attn; /* [rows][q_stride, kv_stride twice, out_stride] */
+    float *q_a;              /* [rows][q_a_stride]; with latents */
+    float *heads;            /* [rows][heads_stride]; with latents: queries, then values */
+    /* [rows, to whole groups][ffn_stride], in the same memory as q..attn; or activations of `down`. */
+    float *ffn;
     uint8_t *shared[WEFT_ACT_COUNT]; /* [rows] converted activations */
     float *logits; /* [WEFTI_FORWARD_HEAD_ROWS][logit_stride]; divided: in the group's memory */
     struct weft_attn_row *last_rows; /* [rows] the rows that go on in the last layer */

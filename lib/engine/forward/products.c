@@ -222,8 +222,38 @@ static struct weft_kern_beside *look_ahead(const struct wefti_forward_thread *th
     return &parts->beside;
 }
 
-/* Gate goes to the result's place, up into scratch. Panels are contiguous, so a run of them is a
- * matrix of its own. */
+/* Where a piece goes that is needed by its thread alone. */
+struct tile_target {
+    float *tile;
+    const float *bias; /* of the whole matrix; NULL: none */
+    struct weft_kern_beside *beside;
+};
+
+/* A piece to the tile's beginning; returns the floats from row to row. Panels are contiguous, so a run
+ * of them is a matrix of its own. */
+static size_t multiply_to_tile(const struct wefti_forward_thread *thread,
+                               const struct wefti_forward_acts *acts,
+                               const struct wefti_weights_matrix *matrix,
+                               const struct wefti_forward_piece *piece,
+                               const struct tile_target *to) {
+    const uint32_t column = piece->begin * WEFT_PANEL, n_panels = piece->end - piece->begin;
+    struct wefti_weights_matrix run = *matrix;
+    run.offset += piece->begin * run.panel_bytes;
+    run.n = weft_min_u32(run.n - column, n_panels * WEFT_PANEL);
+    struct wefti_forward_acts shifted = *acts;
+    enum weft_kern_act form = weft_kern_act_of(run.kind);
+    shifted.rows[form] += piece->row * shifted.row_bytes[form];
+    const struct wefti_forward_product product = {.matrix = &run,
+                                                  .c = to->tile,
+                                                  .ldc = (size_t)n_panels * WEFT_PANEL,
+                                                  .bias = to->bias ? to->bias + column : NULL,
+                                                  .beside = to->beside};
+    const struct wefti_forward_piece whole = {0, piece->n_rows, 0, n_panels};
+    wefti_forward_multiply_piece(thread->forward, &shifted, &product, &whole);
+    return product.ldc;
+}
+
+/* Gate goes to the result's place, up into scratch. */
 void wefti_forward_gate_up_piece(const struct wefti_forward_thread *thread,
                                  const struct wefti_forward_acts *acts,
                                  const struct wefti_forward_product *gate,
@@ -236,29 +266,20 @@ void wefti_forward_gate_up_piece(const struct wefti_forward_thread *thread,
     own.beside = look_ahead(thread, adapted, 0, piece, &parts);
     wefti_forward_multiply_piece(f, acts, &own, piece);
 
-    uint32_t column = piece->begin * WEFT_PANEL, n_panels = piece->end - piece->begin;
+    const uint32_t column = piece->begin * WEFT_PANEL;
+    const uint32_t n = weft_min_u32(gate->matrix->n, piece->end * WEFT_PANEL) - column;
     if (up_matrix->n == 0) {
         WEFT_ASSERT(!adapted); /* encoders have none (lora.c) */
         activate_alone(thread, gate, piece);
         return;
     }
-    struct wefti_weights_matrix run = *up_matrix;
-    run.offset += piece->begin * run.panel_bytes;
-    run.n = weft_min_u32(run.n - column, n_panels * WEFT_PANEL);
-    struct wefti_forward_acts shifted = *acts;
-    enum weft_kern_act form = weft_kern_act_of(run.kind);
-    shifted.rows[form] += piece->row * shifted.row_bytes[form];
-    const struct wefti_forward_product up = {.matrix = &run,
-                                             .c = thread->scratch->tile,
-                                             .ldc = (size_t)n_panels * WEFT_PANEL,
-                                             .beside =
-                                                 look_ahead(thread, adapted, 1, piece, &parts)};
-    const struct wefti_forward_piece whole = {0, piece->n_rows, 0, n_panels};
-    wefti_forward_multiply_piece(f, &shifted, &up, &whole);
+    const struct tile_target up = {thread->scratch->tile, NULL,
+                                   look_ahead(thread, adapted, 1, piece, &parts)};
+    const size_t ldc = multiply_to_tile(thread, acts, up_matrix, piece, &up);
     if (adapted) {
         const struct wefti_forward_target to_gate = {
             piece, gate->c + piece->row * gate->ldc + column, gate->ldc};
-        const struct wefti_forward_target to_up = {piece, up.c, up.ldc};
+        const struct wefti_forward_target to_up = {piece, up.tile, ldc};
         adapted->add(thread, adapted, 0, &to_gate);
         adapted->add(thread, adapted, 1, &to_up);
     }
@@ -266,7 +287,7 @@ void wefti_forward_gate_up_piece(const struct wefti_forward_thread *thread,
     uint64_t begin_ns = thread->log ? weft_now_ns() : 0;
     for (uint32_t r = 0; r < piece->n_rows; r++) {
         float *y = gate->c + (piece->row + r) * gate->ldc + column;
-        f->act_mul(y, up.c + r * up.ldc, run.n, y);
+        f->act_mul(y, up.tile + r * ldc, n, y);
     }
     if (thread->log) wefti_profile_mark_aside(thread->log, WEFT_ENG_OP_SILU_MUL, begin_ns);
 }
@@ -278,9 +299,71 @@ static void add_adapters(const struct wefti_forward_thread *thread,
                                 adapted->group, member, target);
 }
 
+/* Whether tasks of this grid may make what `down` reads themselves: rows are interleaved, columns of a
+ * task are whole units of its activations, and nobody else wants to see them. */
+static bool can_make_inner(const struct wefti_forward_thread *thread,
+                           const struct wefti_forward_acts *acts, uint32_t layer_idx,
+                           const struct task_grid *grid) {
+    const struct wefti_forward *f = thread->forward;
+    const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
+    const uint32_t columns = grid->panels_per_task * WEFT_PANEL;
+    return acts->group > 1 && !f->calib && !wefti_forward_lora_after(thread, layer_idx) &&
+           layer->down.k == layer->gate.n && columns > 0 &&
+           columns % weft_kern_act_unit(layer->down.kind) == 0;
+}
+
+/* A piece of silu(gate) * up, and the same columns of what `down` reads, while they are in cache. */
+static void make_inner_piece(const struct wefti_forward_thread *thread,
+                             const struct wefti_forward_acts *acts, uint32_t layer_idx,
+                             const struct wefti_forward_piece *piece,
+                             const struct wefti_forward_acts *inner) {
+    const struct wefti_forward *f = thread->forward;
+    const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
+    const enum weft_kern_act form = weft_kern_act_of(layer->down.kind);
+    const struct tile_target gate = {thread->scratch->gate,
+                                     layer->b_gate ? wefti_weights_vector(f->weights, layer->b_gate)
+                                                   : NULL,
+                                     NULL},
+                             up = {thread->scratch->tile, NULL, NULL};
+    const size_t ldc = multiply_to_tile(thread, acts, &layer->gate, piece, &gate);
+    if (layer->up.n > 0) (void)multiply_to_tile(thread, acts, &layer->up, piece, &up);
+
+    uint64_t begin_ns = thread->log ? weft_now_ns() : 0;
+    const uint32_t column = piece->begin * WEFT_PANEL;
+    struct weft_kern_act_part part = {
+        .src_stride = ldc,
+        .k = layer->down.k,
+        .k_begin = column,
+        .k_end = weft_min_u32(layer->down.k, piece->end * WEFT_PANEL),
+    };
+    for (uint32_t r = 0; r < piece->n_rows; r += acts->group) {
+        part.src = gate.tile + r * ldc;
+        part.n_rows = weft_min_u32(acts->group, piece->n_rows - r);
+        part.group = (uint8_t *)f->ffn + (piece->row + r) * inner->row_bytes[form];
+        for (uint32_t i = r; i < r + part.n_rows; i++) {
+            float *y = gate.tile + i * ldc;
+            f->act_mul(y, layer->up.n > 0 ? up.tile + i * ldc : NULL, part.k_end - column, y);
+        }
+        f->kern->act_group(layer->down.kind, &part);
+    }
+    if (thread->log) wefti_profile_mark_aside(thread->log, WEFT_ENG_OP_SILU_MUL, begin_ns);
+}
+
+/* They lie where silu(gate) * up would lie. */
+static struct wefti_forward_acts
+plan_inner(const struct wefti_forward *f, const struct wefti_weights_matrix *down, uint32_t group) {
+    const enum weft_kern_act form = weft_kern_act_of(down->kind);
+    struct wefti_forward_acts inner = {.group = group};
+    inner.rows[form] = (const uint8_t *)f->ffn;
+    inner.row_bytes[form] = weft_kern_act_row_bytes(down->kind, down->k);
+    WEFT_ASSERT(inner.row_bytes[form] <= f->ffn_stride * sizeof *f->ffn);
+    return inner;
+}
+
 void wefti_forward_gate_up(const struct wefti_forward_thread *thread,
                            const struct wefti_forward_acts *acts, uint32_t layer_idx,
-                           const struct wefti_forward_source *src, uint32_t n_rows) {
+                           const struct wefti_forward_source *src, uint32_t n_rows,
+                           struct wefti_forward_acts *inner_out) {
     const struct wefti_weights_layer *layer = &thread->forward->weights->layers[layer_idx];
     const struct wefti_forward_lora_plan *lora = wefti_forward_lora_after(thread, layer_idx);
     const struct wefti_forward_lora_group group = {
@@ -299,10 +382,20 @@ void wefti_forward_gate_up(const struct wefti_forward_thread *thread,
         .c = f->ffn,
         .ldc = f->ffn_stride,
         .bias = layer->b_gate ? wefti_weights_vector(f->weights, layer->b_gate) : NULL};
+    const bool makes_inner = can_make_inner(thread, acts, layer_idx, &grid);
+    if (makes_inner) *inner_out = plan_inner(f, &layer->down, acts->group);
     struct wefti_forward_piece piece;
     while (take_piece(thread, &grid, &piece)) {
-        wefti_forward_gate_up_piece(thread, acts, &gate, &layer->up, lora ? &adapted : NULL,
-                                    &piece);
+        if (makes_inner)
+            make_inner_piece(thread, acts, layer_idx, &piece, inner_out);
+        else
+            wefti_forward_gate_up_piece(thread, acts, &gate, &layer->up, lora ? &adapted : NULL,
+                                        &piece);
     }
     wefti_forward_end_phase(thread);
+    if (makes_inner) return;
+    const struct wefti_weights_matrix *down[] = {&layer->down};
+    const struct wefti_forward_source made = {.rows = f->ffn, .stride = f->ffn_stride};
+    wefti_forward_mark(thread, WEFT_ENG_OP_DOWN_CONVERT);
+    *inner_out = wefti_forward_acts_make(thread, &made, n_rows, down, 1);
 }

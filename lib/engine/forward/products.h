@@ -25,10 +25,12 @@ void wefti_forward_multiply(const struct wefti_forward_thread *thread,
                             const struct wefti_forward_acts *acts, uint32_t n_rows,
                             const struct wefti_forward_product *products, uint32_t n_products);
 
-/* ffn = silu(gate) * up, whose activations were made from `src`. Ends a phase. */
+/* silu(gate) * up, whose activations were made from `src`, as the layer's `down` reads it. Rows of it
+ * stand in `ffn` where adapters or a calibration read them. Ends a phase, or two. */
 void wefti_forward_gate_up(const struct wefti_forward_thread *thread,
                            const struct wefti_forward_acts *acts, uint32_t layer_idx,
-                           const struct wefti_forward_source *src, uint32_t n_rows);
+                           const struct wefti_forward_source *src, uint32_t n_rows,
+                           struct wefti_forward_acts *inner_out);
 
 /* Panels begin..end of rows row..row+n_rows: part of a task. */
 struct wefti_forward_piece {
