@@ -67,7 +67,7 @@ ALWAYS_INLINE int32_t biased_word(int32_t start, int32_t part) {
 }
 
 /* One call of a tile: adds `count` elements of K (at least one; whole groups, but for an odd last
- * element of bf16) to acc[row][panel][16]. */
+ * element of bf16) to what lies at `from`, to acc[row][panel][16]. */
 struct tile {
     const uint8_t *act;                     /* word 0 of the first row */
     size_t act_row_bytes;                   /* of rows that lie one after the other */
@@ -84,8 +84,13 @@ struct tile {
      * of interleaved rows begin with: [block][n_starts][row]. */
     const float *factors[TILE_PANELS_MAX];
     const int32_t *starts;
+    const float *from; /* acc; or zeros, where a segment begins */
     float *acc;
 };
+
+/* What sums begin with: read from here, as filling acc with zeros before a tile took longer than one
+ * would think (AVX-VNNI, 96 rows in segments of 256 columns: 57 % of the peak, and 69 % without). */
+static const _Alignas(64) float tile_zeros[TILE_FLOATS_MAX];
 
 ALWAYS_INLINE void prefetch_step(const struct tile *t, uint32_t panels, size_t step) {
     for (uint32_t p = 0; p < panels; p++) {
@@ -446,8 +451,8 @@ static inline void run_chunk(struct block *b, const struct step *step) {
         const size_t len = (size_t)rows * b->n_panels * WEFT_PANEL;
         tile.act = act + (size_t)into * ACT_WORD;
         tile.starts = starts + into;
+        tile.from = step->first ? tile_zeros : acc;
         tile.acc = acc;
-        if (step->first) memset(acc, 0, len * sizeof *acc);
         if (b->args->beside && !b->few) fetch_beside(b->args->beside);
         run(&tile, rows);
         if (step->last && step->join->n_from)

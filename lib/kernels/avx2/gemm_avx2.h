@@ -86,8 +86,8 @@ typedef struct pair tile_sums[MANY_ROWS][FEW_PANELS];
 ALWAYS_INLINE void load_sums(const struct tile *t, uint32_t rows, uint32_t panels, tile_sums sum) {
     for (uint32_t r = 0; r < rows; r++) {
         for (uint32_t p = 0; p < panels; p++) {
-            const float *acc = t->acc + (r * panels + p) * WEFT_PANEL;
-            sum[r][p] = (struct pair){_mm256_load_ps(acc), _mm256_load_ps(acc + HALF)};
+            const float *from = t->from + (r * panels + p) * WEFT_PANEL;
+            sum[r][p] = (struct pair){_mm256_load_ps(from), _mm256_load_ps(from + HALF)};
         }
     }
 }

@@ -45,10 +45,11 @@ ALWAYS_INLINE void tile_i8(const struct tile *args, uint32_t rows, uint32_t pane
             __m256 w_scale =
                 _mm256_load_ps((const float *)(const void *)scales + (h0 + h) % 2 * HALF);
             for (uint32_t r = 0; r < rows; r++) {
-                float *acc = t.acc + r * panels * WEFT_PANEL + (h0 + h) * HALF;
+                const size_t at = r * panels * WEFT_PANEL + (h0 + h) * HALF;
                 __m256 by = _mm256_mul_ps(broadcast_f32(a_scales, r, 0), w_scale);
-                _mm256_store_ps(
-                    acc, _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[r][h]), by, _mm256_load_ps(acc)));
+                __m256 exact = _mm256_cvtepi32_ps(dot[r][h]);
+                _mm256_store_ps(t.acc + at,
+                                _mm256_fmadd_ps(exact, by, _mm256_load_ps(t.from + at)));
             }
         }
     }

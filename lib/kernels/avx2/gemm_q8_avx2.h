@@ -19,7 +19,8 @@ ALWAYS_INLINE void tile_q8(const struct tile *args, uint32_t rows, uint32_t pane
     const struct act_words scales = act_words_at(&t, group_rows, n_all * Q8_QUADS + first);
     const struct act_words offsets = act_words_at(&t, group_rows, n_all * (Q8_QUADS + 1) + first);
     const uint32_t all = 2 * panels, halves = halves_at_once(rows, all, true);
-    for (size_t b = 0; b < n_blocks; b++) {
+    const float *from = t.from;
+    for (size_t b = 0; b < n_blocks; b++, from = t.acc) {
         prefetch_run(&t, panels, group_rows, b * Q8_QUADS, b * Q8_BLOCK_BYTES);
         for (uint32_t h0 = 0; h0 < all; h0 += halves) {
             const uint8_t *w[HALVES_MAX];
@@ -37,10 +38,10 @@ ALWAYS_INLINE void tile_q8(const struct tile *args, uint32_t rows, uint32_t pane
                 uint32_t at = h0 + h;
                 __m256 w_scale = load_half_scales(t.panels[at / 2] + b * Q8_BLOCK_BYTES, at % 2);
                 for (uint32_t r = 0; r < rows; r++) {
-                    float *acc = t.acc + r * panels * WEFT_PANEL + at * HALF;
-                    __m256 sum = add_dot(_mm256_load_ps(acc), dot[r][h], w_scale, bias_of(w_scale),
-                                         broadcast_f32(scales, r, b));
-                    _mm256_store_ps(acc, sum);
+                    const size_t to = r * panels * WEFT_PANEL + at * HALF;
+                    __m256 sum = add_dot(_mm256_load_ps(from + to), dot[r][h], w_scale,
+                                         bias_of(w_scale), broadcast_f32(scales, r, b));
+                    _mm256_store_ps(t.acc + to, sum);
                 }
             }
         }

@@ -94,6 +94,7 @@ struct place {
     const uint8_t *groups[HALVES_MAX];
     uint32_t half[HALVES_MAX]; /* of its panel: 0 or 1 */
     uint32_t block;
+    const float *from; /* the tile's sums before this block */
 };
 
 ALWAYS_INLINE uint32_t parts_of(const struct quant_layout *q) {
@@ -276,20 +277,21 @@ ALWAYS_INLINE void add_part(const struct tile *t, const struct quant_layout *q,
         dot_codes(q, at, halves, acts->codes, rows, b * Q8_QUADS, quad,
                   weft_min_u32(quad + most, end), loose, dot);
     }
+    const float *from = part == HIGH ? t->acc : at->from;
     for (uint32_t h = 0; h < halves; h++) {
         const __m256 scale = scale_at(q, at, h, part == HIGH, loose);
         const __m256 bias = bias_at(q, at, h, part == HIGH, loose);
         const __m256 min = min_at(q, at, h, part == HIGH, loose);
         for (uint32_t r = 0; r < rows; r++) {
             const __m256 by = broadcast_f32(acts->scales, r, b);
-            float *acc = t->acc + (size_t)r * panels * WEFT_PANEL + (size_t)(h0 + h) * HALF;
-            __m256 sum = add_dot(_mm256_load_ps(acc), dot[r][h], scale, bias, by);
+            const size_t to = (size_t)r * panels * WEFT_PANEL + (size_t)(h0 + h) * HALF;
+            __m256 sum = add_dot(_mm256_load_ps(from + to), dot[r][h], scale, bias, by);
             if (q->has_min) {
                 const __m256 sums = part_sum(acts, r, b, part, by);
                 sum = takes_min_away(q) ? _mm256_fnmadd_ps(sums, min, sum)
                                         : _mm256_fmadd_ps(sums, min, sum);
             }
-            _mm256_store_ps(acc, sum);
+            _mm256_store_ps(t->acc + to, sum);
         }
     }
 }
@@ -328,7 +330,7 @@ ALWAYS_INLINE void tile_quant(const struct tile *args, const struct quant_layout
     const size_t n_blocks = t.count / QUANT_BLOCK, per_group = q->group / QUANT_BLOCK;
     const uint32_t all = 2 * panels, halves = halves_at_once(rows, all, goes_by_nibbles(q));
     for (size_t b = 0; b < n_blocks; b++) {
-        struct place at = {.block = (uint32_t)(b % per_group)};
+        struct place at = {.block = (uint32_t)(b % per_group), .from = b ? t.acc : t.from};
         prefetch_share(&t, q, panels, b / per_group, at.block);
         for (uint32_t h0 = 0; h0 < all; h0 += halves) {
             for (uint32_t h = 0; h < halves; h++) {
@@ -347,7 +349,7 @@ ALWAYS_INLINE void tile_loose(const struct tile *args, const struct quant_layout
     const struct quant_acts acts = quant_acts_at(&t, MANY_ROWS);
     const uint32_t halves = halves_at_once(rows, 2, goes_by_nibbles(q));
     for (size_t b = 0; b < t.count / QUANT_BLOCK; b++) {
-        struct place at = {.block = 0};
+        struct place at = {.block = 0, .from = b ? t.acc : t.from};
         at.groups[0] = at.groups[1] = t.panels[0] + b * loose_bytes(q);
         for (uint32_t i = 0; i < LOOSE_STEPS; i++) {
             prefetch_step(&t, 1, b * LOOSE_STEPS + i);

@@ -99,7 +99,7 @@ typedef __m512 tile_sums[MANY_ROWS][TILE_PANELS_MAX];
 ALWAYS_INLINE void load_sums(const struct tile *t, uint32_t rows, uint32_t panels, tile_sums sum) {
     for (uint32_t r = 0; r < rows; r++) {
         for (uint32_t p = 0; p < panels; p++) {
-            sum[r][p] = _mm512_load_ps(t->acc + (r * panels + p) * WEFT_PANEL);
+            sum[r][p] = _mm512_load_ps(t->from + (r * panels + p) * WEFT_PANEL);
         }
     }
 }

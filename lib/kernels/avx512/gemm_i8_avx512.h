@@ -63,11 +63,11 @@ ALWAYS_INLINE void tile_i8(const struct tile *args, uint32_t rows, uint32_t pane
     for (uint32_t r = 0; r < rows; r++) {
         const __m512 a_scale = broadcast_f32(scales, r, 0);
         for (uint32_t p = 0; p < panels; p++) {
-            float *acc = t.acc + (r * panels + p) * WEFT_PANEL;
+            const size_t at = (r * panels + p) * WEFT_PANEL;
             __m512 exact = _mm512_cvtepi32_ps((__m512i)dot[r][p]);
-            __m512 sum =
-                _mm512_fmadd_ps(exact, _mm512_mul_ps(a_scale, w_scale[p]), _mm512_load_ps(acc));
-            _mm512_store_ps(acc, sum);
+            __m512 sum = _mm512_fmadd_ps(exact, _mm512_mul_ps(a_scale, w_scale[p]),
+                                         _mm512_load_ps(t.from + at));
+            _mm512_store_ps(t.acc + at, sum);
         }
     }
 }

@@ -39,7 +39,7 @@ ALWAYS_INLINE void tile_dot(const struct tile *args, uint32_t rows, uint32_t pan
     bfloat16x8_t a[FEW_MAX];
     few_sums sum;
     for (uint32_t i = 0; i < rows * panels; i++) {
-        sum[i / panels][i % panels] = load_quarters(t.acc + (size_t)i * WEFT_PANEL);
+        sum[i / panels][i % panels] = load_quarters(t.from + (size_t)i * WEFT_PANEL);
     }
     for (size_t pair = 0; pair < n_fours; pair += LANES) {
         for (uint32_t r = 0; r < rows; r++) {
@@ -82,10 +82,9 @@ ALWAYS_INLINE void part_bf16(const struct tile *args, uint32_t first, uint32_t r
     const struct tile t = *args;
     const size_t n_pairs = (t.count + 1) / 2, word = (size_t)MANY_ROWS * ACT_WORD;
     const uint8_t *act = t.act + t.k_begin / 2 * word + (size_t)first * ACT_WORD;
-    float *acc = t.acc + (size_t)first * WEFT_PANEL;
     uint32x4_t a[PART_PAIRS];
     pair_sums sum;
-    load_pair_sums(acc, rows, sum);
+    load_pair_sums(t.from + (size_t)first * WEFT_PANEL, rows, sum);
     size_t step = 0;
     for (; step < n_pairs / 2; step++) {
         if (first == 0) prefetch_step(&t, 1, step);
@@ -100,7 +99,7 @@ ALWAYS_INLINE void part_bf16(const struct tile *args, uint32_t first, uint32_t r
         }
         add_step(t.panels[0] + step * STEP_BYTES, a, rows, sum);
     }
-    store_pair_sums(sum, rows, acc);
+    store_pair_sums(sum, rows, t.acc + (size_t)first * WEFT_PANEL);
 }
 
 static void many_bf16(const struct tile *t, uint32_t rows) {

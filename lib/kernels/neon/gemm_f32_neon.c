@@ -7,7 +7,7 @@ ALWAYS_INLINE void part_f32(const struct tile *args, uint32_t first, uint32_t ro
     const uint8_t *act = t.act + ((size_t)t.k_begin * MANY_ROWS + first) * ACT_WORD;
     struct quarters sum[PART_ROWS];
     for (uint32_t r = 0; r < rows; r++) {
-        sum[r] = load_quarters(t.acc + (size_t)(first + r) * WEFT_PANEL);
+        sum[r] = load_quarters(t.from + (size_t)(first + r) * WEFT_PANEL);
     }
     size_t k = 0;
     do {

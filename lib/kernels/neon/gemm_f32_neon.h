@@ -30,7 +30,7 @@ typedef struct quarters few_sums[FEW_MAX][FEW_PANELS];
 ALWAYS_INLINE void load_few(const struct tile *t, uint32_t rows, uint32_t panels, few_sums sum) {
     for (uint32_t r = 0; r < rows; r++) {
         for (uint32_t p = 0; p < panels; p++) {
-            sum[r][p] = load_quarters(t->acc + (r * panels + p) * WEFT_PANEL);
+            sum[r][p] = load_quarters(t->from + (r * panels + p) * WEFT_PANEL);
         }
     }
 }

@@ -50,10 +50,10 @@ ALWAYS_INLINE void tile_i8(const struct tile *args, uint32_t rows, uint32_t pane
         const float *scales = (const void *)(t.panels[i / QUARTERS] + scales_at);
         float32x4_t scale = vld1q_f32(scales + (size_t)(i % QUARTERS) * LANES);
         for (uint32_t r = 0; r < rows; r++) {
-            float *acc = t.acc + (size_t)r * panels * WEFT_PANEL + (size_t)i * LANES;
+            const size_t at = (size_t)r * panels * WEFT_PANEL + (size_t)i * LANES;
             float32x4_t by = vmulq_n_f32(scale, float_at(a_scales, r, 0));
             float32x4_t exact = vcvtq_f32_s32(dot[r][i / QUARTERS][i % QUARTERS]);
-            vst1q_f32(acc, vfmaq_f32(vld1q_f32(acc), exact, by));
+            vst1q_f32(t.acc + at, vfmaq_f32(vld1q_f32(t.from + at), exact, by));
         }
     }
 }
@@ -96,7 +96,6 @@ ALWAYS_INLINE void part_i8(const struct tile *args, uint32_t first, uint32_t row
     const struct tile t = *args;
     const uint32_t n_steps = (t.count + 7) / 8, n_pairs = (rows + 1) / 2;
     const float *scales = (const void *)(t.panels[0] + i8_wide_bytes(t.count));
-    float *acc = t.acc + (size_t)first * WEFT_PANEL;
     int32x4_t dot[PART_PAIRS][PAIRS];
     for (uint32_t i = 0; i < n_pairs * PAIRS; i++) {
         dot[i / PAIRS][i % PAIRS] = vdupq_n_s32(0);
@@ -115,7 +114,7 @@ ALWAYS_INLINE void part_i8(const struct tile *args, uint32_t first, uint32_t row
     }
     const struct part_f32 by = load_i8_scales(&t, first, rows);
     pair_sums sum;
-    load_pair_sums(acc, rows, sum);
+    load_pair_sums(t.from + (size_t)first * WEFT_PANEL, rows, sum);
     for (uint32_t j = 0; j < PAIRS; j++) {
         float32x4_t scale = load_twice(scales + (size_t)j * 2);
         for (uint32_t i = 0; i < n_pairs; i++) {
@@ -123,7 +122,7 @@ ALWAYS_INLINE void part_i8(const struct tile *args, uint32_t first, uint32_t row
             sum[i][j] = vfmaq_f32(sum[i][j], vcvtq_f32_s32(dot[i][j]), both);
         }
     }
-    store_pair_sums(sum, rows, acc);
+    store_pair_sums(sum, rows, t.acc + (size_t)first * WEFT_PANEL);
 }
 #else
 ALWAYS_INLINE void part_i8(const struct tile *args, uint32_t first, uint32_t rows) {
@@ -154,12 +153,12 @@ ALWAYS_INLINE void part_i8(const struct tile *args, uint32_t first, uint32_t row
     }
     const struct part_f32 by = load_i8_scales(&t, first, rows);
     for (uint32_t r = 0; r < rows; r++) {
-        float *acc = t.acc + (size_t)(first + r) * WEFT_PANEL;
         for (uint32_t v = 0; v < QUARTERS; v++) {
+            const size_t at = (size_t)(first + r) * WEFT_PANEL + (size_t)v * LANES;
             float32x4_t scale = vld1q_f32(scales + (size_t)v * LANES);
             float32x4_t both = times_lane(scale, by.v[r / LANES], r % LANES);
-            float32x4_t sum = vld1q_f32(acc + (size_t)v * LANES);
-            vst1q_f32(acc + (size_t)v * LANES, vfmaq_f32(sum, vcvtq_f32_s32(dot[r][v]), both));
+            float32x4_t sum = vld1q_f32(t.from + at);
+            vst1q_f32(t.acc + at, vfmaq_f32(sum, vcvtq_f32_s32(dot[r][v]), both));
         }
     }
 }

@@ -116,7 +116,7 @@ ALWAYS_INLINE void tile_codes(const struct tile *args, const struct quant_layout
     const struct few_acts acts = few_acts_at(&t);
     dot_sums sum;
     for (uint32_t i = 0; i < rows * panels; i++) {
-        sum[i / panels][i % panels] = load_quarters(t.acc + (size_t)i * WEFT_PANEL);
+        sum[i / panels][i % panels] = load_quarters(t.from + (size_t)i * WEFT_PANEL);
     }
     for (size_t b = 0; b < n_blocks; b++) {
         const uint32_t block = (uint32_t)(b % per_group);
@@ -220,9 +220,8 @@ ALWAYS_INLINE void part_codes(const struct tile *args, const struct quant_layout
     const uint32_t n_subs = QUANT_BLOCK / q->sub, n_steps = Q8_QUADS / 2 / n_subs;
     const uint32_t n_pairs = (rows + 1) / 2;
     const size_t n_blocks = t.count / QUANT_BLOCK;
-    float *acc = t.acc + (size_t)first * WEFT_PANEL;
     pair_sums sum;
-    load_pair_sums(acc, rows, sum);
+    load_pair_sums(t.from + (size_t)first * WEFT_PANEL, rows, sum);
     for (size_t b = 0; b < n_blocks; b++) {
         const uint8_t *w = t.panels[0] + b * wide_bytes(q);
         const float *scales = (const void *)(w + CODE_BYTES), *mins = scales + n_subs * WEFT_PANEL;
@@ -249,7 +248,7 @@ ALWAYS_INLINE void part_codes(const struct tile *args, const struct quant_layout
             }
         }
     }
-    store_pair_sums(sum, rows, acc);
+    store_pair_sums(sum, rows, t.acc + (size_t)first * WEFT_PANEL);
 }
 #else
 ALWAYS_INLINE void part_codes(const struct tile *args, const struct quant_layout *q, uint32_t first,
@@ -257,10 +256,9 @@ ALWAYS_INLINE void part_codes(const struct tile *args, const struct quant_layout
     const struct tile t = *args;
     const uint32_t n_subs = QUANT_BLOCK / q->sub, n_quads = Q8_QUADS / n_subs;
     const size_t n_blocks = t.count / QUANT_BLOCK;
-    float *acc = t.acc + (size_t)first * WEFT_PANEL;
     struct quarters sum[DOT_PART_ROWS];
     for (uint32_t r = 0; r < rows; r++) {
-        sum[r] = load_quarters(acc + (size_t)r * WEFT_PANEL);
+        sum[r] = load_quarters(t.from + (size_t)(first + r) * WEFT_PANEL);
     }
     for (size_t b = 0; b < n_blocks; b++) {
         const uint8_t *codes = t.panels[0] + b * wide_bytes(q);
@@ -293,7 +291,7 @@ ALWAYS_INLINE void part_codes(const struct tile *args, const struct quant_layout
         }
     }
     for (uint32_t r = 0; r < rows; r++) {
-        store_quarters(sum[r], acc + (size_t)r * WEFT_PANEL);
+        store_quarters(sum[r], t.acc + (size_t)(first + r) * WEFT_PANEL);
     }
 }
 #endif
