@@ -162,9 +162,44 @@ ALWAYS_INLINE void start_dots_at(const uint8_t *act, uint32_t k, uint32_t first,
     }
 }
 
-/* Of row r in block b of a tile. */
-ALWAYS_INLINE __m256i start_at(const struct tile *t, size_t b, uint32_t r) {
-    return _mm256_set1_epi32(t->starts[b * MANY_ROWS + r]);
+/* The same for each half of a block; of the first half there are -32 times the sum. */
+ALWAYS_INLINE void start_halves_at(const uint8_t *act, uint32_t k, uint32_t first,
+                                   uint32_t n_blocks, int shift, int32_t *out) {
+    const size_t n_all = k / Q8_GROUP;
+    const int32_t *offsets =
+        (const int32_t *)(const void *)act + (n_all * (Q8_QUADS + 1) + first) * MANY_ROWS;
+    const int32_t *halves = offsets + n_all * MANY_ROWS;
+    for (size_t b = 0; b < n_blocks; b++, out += (size_t)2 * MANY_ROWS) {
+        for (size_t r = 0; r < MANY_ROWS; r++) {
+            int32_t low = halves[b * MANY_ROWS + r] >> (shift - 2);
+            out[r] = low + DOT_BIAS_BITS;
+            out[MANY_ROWS + r] = (offsets[b * MANY_ROWS + r] >> shift) - low + DOT_BIAS_BITS;
+        }
+    }
+}
+
+/* Halves of blocks with mins have dots that begin at nothing, and need in that place what mins are
+ * multiplied by: scale times the sum of the half's codes. */
+ALWAYS_INLINE void start_half_sums_at(const uint8_t *act, uint32_t k, uint32_t first,
+                                      uint32_t n_blocks, int32_t *out) {
+    const size_t n_all = k / Q8_GROUP, line = n_all * MANY_ROWS;
+    const float *scales = (const float *)(const void *)act + Q8_QUADS * line + first * MANY_ROWS;
+    const int32_t *offsets = (const int32_t *)(const void *)(scales + line),
+                  *halves = offsets + line;
+    float *sums = (void *)out;
+    for (size_t b = 0; b < n_blocks; b++, sums += (size_t)2 * MANY_ROWS) {
+        for (size_t r = 0; r < MANY_ROWS; r++) {
+            const size_t at = b * MANY_ROWS + r;
+            int32_t low = -(halves[at] >> 5);
+            sums[r] = scales[at] * (float)low;
+            sums[MANY_ROWS + r] = scales[at] * (float)(-(offsets[at] >> 7) - low);
+        }
+    }
+}
+
+/* Of row r and scale i of a tile. */
+ALWAYS_INLINE __m256i start_at(const struct tile *t, size_t i, uint32_t r) {
+    return _mm256_set1_epi32(t->starts[i * MANY_ROWS + r]);
 }
 
 /* What such a run prefetches, `at` bytes and `step` steps into the tile's part of each panel. */

@@ -24,8 +24,7 @@
     }                                                                                              \
     static void start_##name(const uint8_t *act, uint32_t k, uint32_t first, uint32_t n_blocks,    \
                              int32_t *out) {                                                       \
-        start_dots_at(act, k, first, n_blocks, quant_offset_shift(&quant_layouts[WEFT_DT_##ID]),   \
-                      out);                                                                        \
+        start_quant(&quant_layouts[WEFT_DT_##ID], act, k, first, n_blocks, out);                   \
     }                                                                                              \
     static void gemm_##name(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) { \
         const struct quant_layout *q = &quant_layouts[WEFT_DT_##ID];                               \
@@ -36,7 +35,7 @@
                                            .per_word = 4,                                          \
                                            .widen = loosen_##name,                                 \
                                            .start = has_starts(q) ? start_##name : NULL,           \
-                                           .n_starts = 1,                                          \
+                                           .n_starts = parts_of(q),                                \
                                            .wide_bytes = q->group / QUANT_BLOCK * loose_bytes(q),  \
                                            TILES_DOT_AVX2(few_##name, many_##name)};               \
         gemm_run(&kernel, args, p_begin, p_end);                                                   \

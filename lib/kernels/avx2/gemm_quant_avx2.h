@@ -240,9 +240,19 @@ ALWAYS_INLINE __m256i first_dot(const struct quant_layout *q, const struct quant
     return part == LOW ? low : _mm256_sub_epi32(whole, low);
 }
 
-/* Whether those of many rows are computed beforehand. */
+/* What is computed beforehand for many rows: where dots begin, or the factors of mins of halves. */
 ALWAYS_INLINE bool has_starts(const struct quant_layout *q) {
-    return q->zero && parts_of(q) == 1;
+    return q->zero || parts_of(q) > 1;
+}
+
+ALWAYS_INLINE void start_quant(const struct quant_layout *q, const uint8_t *act, uint32_t k,
+                               uint32_t first, uint32_t n_blocks, int32_t *out) {
+    if (!q->zero)
+        start_half_sums_at(act, k, first, n_blocks, out);
+    else if (parts_of(q) == 1)
+        start_dots_at(act, k, first, n_blocks, quant_offset_shift(q), out);
+    else
+        start_halves_at(act, k, first, n_blocks, quant_offset_shift(q), out);
 }
 
 /* The factor of mins: scale times the sum of the part's codes; stored are -32 and -128 times the
@@ -264,11 +274,12 @@ ALWAYS_INLINE void add_part(const struct tile *t, const struct quant_layout *q,
                             uint32_t panels, uint32_t h0, uint32_t halves, size_t b, enum part part,
                             bool loose) {
     const uint32_t first = part == HIGH ? 4 : 0, end = part == LOW ? 4 : 8;
+    const size_t i = b * parts_of(q) + (part == HIGH); /* of the scales */
     dot_sums dot;
     for (uint32_t r = 0; r < rows; r++) {
         for (uint32_t h = 0; h < halves; h++) {
             dot[r][h] =
-                loose && has_starts(q) ? start_at(t, b, r) : biased(first_dot(q, acts, r, b, part));
+                loose && q->zero ? start_at(t, i, r) : biased(first_dot(q, acts, r, b, part));
         }
     }
     const uint32_t most = quads_of_run(q);
@@ -287,7 +298,8 @@ ALWAYS_INLINE void add_part(const struct tile *t, const struct quant_layout *q,
             const size_t to = (size_t)r * panels * WEFT_PANEL + (size_t)(h0 + h) * HALF;
             __m256 sum = add_dot(_mm256_load_ps(from + to), dot[r][h], scale, bias, by);
             if (q->has_min) {
-                const __m256 sums = part_sum(acts, r, b, part, by);
+                const __m256 sums = loose && part != BOTH ? _mm256_castsi256_ps(start_at(t, i, r))
+                                                          : part_sum(acts, r, b, part, by);
                 sum = takes_min_away(q) ? _mm256_fnmadd_ps(sums, min, sum)
                                         : _mm256_fmadd_ps(sums, min, sum);
             }
