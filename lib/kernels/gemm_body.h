@@ -197,6 +197,7 @@ struct block {
     uint32_t wide_begin, wide_count;
     _Alignas(64) float acc[BLOCK_FLOATS_MAX];
     _Alignas(64) float slots[3 * BLOCK_FLOATS_MAX];
+    _Alignas(64) float tile_acc[TILE_FLOATS_MAX]; /* of a tile, to be joined */
     _Alignas(64) float weights[WIDE_FLOATS];
     union { /* of all the block's rows */
         _Alignas(64) float act_f32[ACT_FLOATS];
@@ -365,10 +366,10 @@ ALWAYS_INLINE void join_n(uint32_t n, const float *const *from, size_t at, const
     }
 }
 
-/* Floats at..at+len of the block; `sums`: those of the segment, NULL if it is empty. */
+/* Floats at..at+len of the block; `sums`: theirs of the segment, NULL if it is empty. */
 static inline void join_sums(const struct join *join, const float *sums, size_t at, size_t len) {
     const float *const *from = join->from;
-    const float *value = sums ? sums + at : NULL;
+    const float *value = sums;
     uint32_t n = join->n_from;
     if (!sums && n == 0) return;
     if (!sums) {
@@ -451,12 +452,12 @@ static inline void run_chunk(struct block *b, const struct step *step) {
         const size_t len = (size_t)rows * b->n_panels * WEFT_PANEL;
         tile.act = act + (size_t)into * ACT_WORD;
         tile.starts = starts + into;
+        const bool joins = step->last && step->join->n_from;
         tile.from = step->first ? tile_zeros : acc;
-        tile.acc = acc;
+        tile.acc = joins ? b->tile_acc : acc;
         if (b->args->beside && !b->few) fetch_beside(b->args->beside);
         run(&tile, rows);
-        if (step->last && step->join->n_from)
-            join_sums(step->join, step->sums, (size_t)(acc - step->sums), len);
+        if (joins) join_sums(step->join, b->tile_acc, (size_t)(acc - step->sums), len);
         acc += len;
         tile.ahead += share;
         into += b->tile_rows;
