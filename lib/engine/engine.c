@@ -89,11 +89,15 @@ static weft_err open_step_memory(weft_eng *eng, struct weft_errmsg *why) {
     return WEFT_OK;
 }
 
+/* Raised by every commit that changes a bit of what some kernel or layer computes: programs of
+ * before and after are not taken for equal then. */
+enum { ARITHMETIC_VERSION = 2 };
+
 /* Equal where the same request yields the same bits: content, stored types (both in the layout),
- * cache type, ISA. */
+ * cache type, ISA, and how it is computed. */
 static void set_fingerprint(weft_eng *eng) {
-    uint64_t facts[3] = {eng->weights.model_hash, eng->weights.layout_hash,
-                         (uint64_t)eng->kv_dtype};
+    uint64_t facts[4] = {eng->weights.model_hash, eng->weights.layout_hash, (uint64_t)eng->kv_dtype,
+                         ARITHMETIC_VERSION};
     uint64_t hash = XXH64(facts, sizeof facts, 0);
     hash = XXH64(eng->kern->name, strlen(eng->kern->name), hash);
     (void)snprintf(eng->info.fingerprint, sizeof eng->info.fingerprint, "fp_%016" PRIx64, hash);
