@@ -20,6 +20,7 @@ static weft_err open_exact(const struct weft_config *config, const struct weft_e
     exact.n_layer_dtypes = 0;
     exact.activations = WEFT_ENG_ACT_F32;
     exact.kv_dtype = WEFT_ENG_KV_F32;
+    exact.kv_memory_bytes = 0;
     exact.on_loading = NULL;
     return weft_eng_open(config->model, &exact, eng_out, why);
 }

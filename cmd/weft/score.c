@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/minmax.h"
 #include "tokenizer/tokenizer.h"
 
 #define WINDOW 512u
@@ -91,14 +92,16 @@ weft_err weft_score_run(weft_eng *eng, weft_eng *beside, const struct weft_score
                         size_t n_max, struct weft_score *score_out, struct weft_errmsg *why) {
     const struct weft_eng_info *info = weft_eng_info(eng);
     uint32_t window[WINDOW], n_front = text->has_bos ? 1 : 0;
-    uint32_t len = info->max_model_len < WINDOW ? info->max_model_len : WINDOW;
+    uint32_t len = weft_min_u32(info->max_model_len, WINDOW);
+    if (beside) len = weft_min_u32(len, weft_eng_info(beside)->max_model_len);
     struct scoring scoring = {window, 0, info->n_vocab, NULL, score_out};
     size_t n = text->n < n_max ? text->n : n_max;
     weft_err err = WEFT_OK;
     *score_out = (struct weft_score){0};
     if (beside) {
         scoring.others = malloc((size_t)WINDOW * info->n_vocab * sizeof *scoring.others);
-        if (!scoring.others) return WEFT_E_NOMEM;
+        if (!scoring.others)
+            return weft_err_set(why, WEFT_E_NOMEM, "no memory for the logits of %d tokens", WINDOW);
     }
     for (size_t at = 0; at < n && len > n_front && !err; at += len - n_front) {
         uint32_t n_text = n - at < len - n_front ? (uint32_t)(n - at) : len - n_front;

@@ -513,6 +513,27 @@ def test_perplexity_is_the_recorded_one():
     assert abs(value / recorded - 1) < 0.005
 
 
+def test_divergence_is_of_the_rounding_alone():
+    """int8's is small, and there is none where nothing is rounded; both see the same windows, however few blocks fit."""
+    with tempfile.TemporaryDirectory() as folder:
+        text = os.path.join(folder, "text")
+        with open(os.path.join(harness.SOURCE_DIR, "tests/data/valid.txt"), encoding="utf-8") as f:
+            excerpt = f.read(1500)
+        with open(text, "w", encoding="utf-8") as f:
+            f.write(excerpt)
+
+        def divergence(*flags):
+            lines = weft("perplexity", harness.FABLE, text, "--kl-divergence", *flags).splitlines()
+            print(f"    {flags} {lines}", flush=True)
+            words = lines[1].split()
+            assert words[0] == "divergence" and words[2] == "likeliest" and words[4] == "%", lines
+            return float(words[1]), float(words[3])
+
+        assert divergence("--activations", "f32", "--kv-dtype", "f32") == (0.0, 100.0)
+        value, likeliest = divergence("--kv-dtype", "int8", "--kv-memory", "200KiB")
+        assert 0 < value < 0.01 and 95 < likeliest <= 100
+
+
 def test_packing_calibrates_and_keeps_layers_wider():
     with tempfile.TemporaryDirectory() as folder:
         text, packed = os.path.join(folder, "text"), os.path.join(folder, "packed")
