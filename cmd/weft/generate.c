@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/minmax.h"
 
 struct run {
     weft_eng *eng;
@@ -68,7 +69,7 @@ static weft_err run_init(struct run *run, weft_eng *eng,
         return weft_err_set(why, WEFT_E_TOOBIG,
                             "the prompt has %u tokens; the model's length is %u", n_prompt,
                             info->max_model_len);
-    run->ring = info->n_window_blocks / n_seqs;
+    run->ring = weft_min_u32(info->n_window_blocks / n_seqs, run->n_blocks_each);
     if (n_seqs > info->max_seqs || n_blocks > info->n_blocks || !fits_ring(run, info))
         return weft_err_set(why, WEFT_E_TOOBIG,
                             "%u sequences of %llu tokens need %llu KV blocks, there are %u; try a "
