@@ -14,6 +14,7 @@
 #include "base/limits.h"
 #include "base/minmax.h"
 #include "base/ring.h"
+#include "base/thread.h"
 #include "join.h"
 
 /* Every slot but a free one may wait as a plan, one job may copy counts, one may remove an adapter, and
@@ -294,7 +295,7 @@ weft_err wefti_stepper_start(const char *path, const struct weft_eng_options *op
         err = weft_err_errno(why, errno, "cannot make an event descriptor");
         goto cleanup;
     }
-    int status = pthread_create(&st->thread, NULL, stepper_main, st);
+    int status = weft_thread_start(&st->thread, stepper_main, st);
     if (status != 0) {
         err = weft_err_errno(why, status, "cannot start the step thread");
         goto cleanup;

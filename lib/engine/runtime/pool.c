@@ -22,6 +22,7 @@
 #include "base/cpu.h"
 #include "base/limits.h"
 #include "base/minmax.h"
+#include "base/thread.h"
 
 enum {
     SPINS = 2000,             /* pauses of 40 to 140 cycles: 30 to 100 us at 3 GHz */
@@ -123,7 +124,7 @@ static weft_err start_threads(struct wefti_pool *pool, struct weft_errmsg *why) 
     (void)pthread_sigmask(SIG_SETMASK, &all, &old);
     int failure = 0;
     for (uint32_t i = 1; i < pool->n_threads && !failure; i++) {
-        failure = pthread_create(&pool->threads[i].handle, NULL, thread_main, &pool->threads[i]);
+        failure = weft_thread_start(&pool->threads[i].handle, thread_main, &pool->threads[i]);
         if (failure) break;
         (void)pthread_setname_np(pool->threads[i].handle, "weft-compute");
         pool->n_started = i + 1;
