@@ -83,6 +83,13 @@ endfunction()
 engine_tests("" "")
 engine_tests(_avx2 "WEFT_ISA=avx2")
 engine_tests(_scalar "WEFT_ISA=scalar" short)
+# Of all CPUs with AVX2 only some have AVX-VNNI.
+file(STRINGS /proc/cpuinfo AVX_VNNI REGEX " avx_vnni( |$)" LIMIT_COUNT 1)
+if(AVX_VNNI)
+  engine_tests(_avx2vnni "WEFT_ISA=avx2vnni")
+else()
+  message(STATUS "No AVX-VNNI here: the engine's tests of avx2vnni are left out")
+endif()
 
 # Groups of engines. Fewer ranks and models for the scalar instruction set, and for ThreadSanitizer, which take ten times as
 # long.

@@ -369,11 +369,12 @@ static void a_row_has_the_same_bits_in_any_chunk_block_size_and_split(void **sta
         struct sequence s;
         bool is_long = round % 4 == 3;
         uint32_t len = is_long ? between(&seed, 500, 1600) : between(&seed, 60, 230);
-        uint32_t half = between(&seed, 1, is_long ? 8 : 70);
+        uint32_t dim = between(&seed, 1, is_long ? 17 : 140);
         if (round % 3 == 2)
-            make_latent_sequence(&s, len, between(&seed, 1, 20), half, between(&seed, 1, 8), WIDE);
+            make_latent_sequence(&s, len, between(&seed, 1, 20), (dim + 1) / 2,
+                                 between(&seed, 1, 8), WIDE);
         else
-            make_sequence(&s, len, 2, between(&seed, 1, 7), half * 2, WIDE);
+            make_sequence(&s, len, 2, between(&seed, 1, 7), dim, WIDE);
         s.window = weft_rand_below(&seed, 2) ? some_window(s.len) : 0;
         struct cache c;
         make_cache(&c, table, &s, 16, dtype);
@@ -471,7 +472,7 @@ static void rows_of_different_sequences_do_not_mix(void **state) {
     (void)state;
     for (uint32_t round = 0; round < 12; round++) {
         const struct weft_kern_table *table = &tables[round % n_tables];
-        uint32_t len = between(&seed, 30, 100), hd = between(&seed, 1, 40) * 2;
+        uint32_t len = between(&seed, 30, 100), hd = between(&seed, 1, 80);
         struct sequence all;
         make_sequence(&all, len, 1, 3, hd, PLAIN);
         struct cache c;
