@@ -13,6 +13,8 @@
 
 enum { ATTN_QUERIES = 128, QUERY_BATCH = 8, ATTN_SUBS = ATTN_TILE / ATTN_SUB };
 enum { QUERIES_MAX = WEFT_ATTN_LATENT_QUERIES };
+_Static_assert((int)ATTN_QUERIES <= (int)QUERIES_MAX && QUERIES_MAX % QUERY_BATCH == 0,
+               "arrays of queries have room for both kinds of layers, in whole batches");
 enum { WIDE_QUERIES = 16 }; /* this many pay for widening a tile */
 
 /* How keys and values are met. */

@@ -1,6 +1,6 @@
-/* kernels/exp_f32 — the one exponential of every kernel, written so that compilers run it in
- * lanes. Multiplications and additions only, no fused ones: the same bits in every lane, tail and
- * ISA.
+/* kernels/exp_f32 — the exponentials of every kernel, written so that compilers run them in lanes:
+ * the same bits in every lane and tail. exp_f32 has no fused operations, so that every ISA agrees;
+ * exp_falling has them, and attention of the vector ISAs uses it.
  *
  * exp(x) = 2^n * exp(r), n = round(x / ln 2), r = x - n ln 2 in two steps (the high part of ln 2
  * has 10 significant bits, so n times it is exact), exp(r) = 1 + r + r^2 q(r) with q of degree 4,

@@ -48,7 +48,6 @@ uint64_t wefti_model_params_hash(const struct weft_model_params *params) {
     return hash;
 }
 
-/* Tensors go by name, so that a sharded copy is the same. */
 /* In pieces, of which none stays. */
 static uint64_t data_hash(const weft_model *model, const struct weft_tensor *tensor,
                           uint64_t seed) {
@@ -65,6 +64,7 @@ static uint64_t data_hash(const weft_model *model, const struct weft_tensor *ten
     return XXH3_64bits_digest(&state);
 }
 
+/* Tensors go by name, so that a sharded copy is the same. */
 uint64_t weft_model_hash(const weft_model *model) {
     if (model->packed.arena_bytes) return model->packed.weights_hash;
     uint64_t hash = wefti_model_params_hash(&model->params);

@@ -14,7 +14,7 @@ enum {
      * over it from L3; so weights, the larger side, are read from memory once per block. */
     RUN_BYTES = 512 * 1024,
     BLOCK_BYTES = 8 * 1024 * 1024,
-    BLOCK_ROWS_UNIT = 48, /* whole groups of interleaved rows on every ISA */
+    BLOCK_ROWS_UNIT = 48, /* whole groups of interleaved rows on every ISA: of 6 or 12 */
     RUN_PANELS = 8,       /* so many panels share the rows that they read */
     /* Of gate and up, whose tile has room for RUN_PANELS then: where kernels widen rows, they do so
      * for every task. */

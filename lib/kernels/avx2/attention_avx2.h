@@ -1,5 +1,6 @@
-/* kernels/attention_avx2 — attention with AVX2, for the files with and without AVX-VNNI. Scores: 8 sums, which are 4 queries x 16 tokens or 1 query x 64; a K vector
- * holds 8 tokens of one step of the head. Values: 4 queries x 16 elements or 1 x 64. */
+/* kernels/attention_avx2 — attention with AVX2, for the files with and without AVX-VNNI.
+ * Scores: 8 sums, which are 4 queries x 16 tokens or 1 query x 64; a K vector holds 8 tokens of one
+ * step of the head. Values: 4 queries x 16 elements or 1 x 64. */
 #ifndef WEFT_KERNELS_ATTENTION_AVX2_H
 #define WEFT_KERNELS_ATTENTION_AVX2_H
 
