@@ -397,6 +397,7 @@ struct step {
     uint32_t k_begin, count;
     bool first, last;    /* of the segment */
     const uint8_t *next; /* what the next chunk reads, of its first panel */
+    uint32_t next_count; /* its columns, about */
     float *sums;         /* of the whole block */
     const struct join *join;
 };
@@ -405,7 +406,7 @@ struct step {
  * the bytes from one tile's share to the next one's. */
 static inline size_t plan_ahead(const struct block *b, const struct step *step, struct tile *tile) {
     const struct tile_kernel *kernel = b->kernel;
-    size_t share = (size_t)tile->count / kernel->group * kernel->group_bytes / b->n_tiles;
+    size_t share = (size_t)step->next_count / kernel->group * kernel->group_bytes / b->n_tiles;
     tile->ahead = step->next;
     tile->ahead_stride = b->panel_bytes;
     tile->ahead_step = share / (tile->count / kernel->step + 1) + 1;
@@ -489,7 +490,9 @@ static inline void run_span(struct block *b, uint32_t begin, uint32_t end, uint3
             step.count = weft_min_u32(chunk, end - at);
             step.first = at == seg_begin;
             step.last = at + step.count == seg_end;
-            if (at + step.count < end) {
+            const uint32_t left = end - at - step.count;
+            step.next_count = weft_min_u32(chunk, left ? left : end - begin);
+            if (left) {
                 step.next = panel_at(b, set, at + step.count);
             } else if (set + 1 < b->n_sets) {
                 step.next = panel_at(b, set + 1, begin);
