@@ -170,7 +170,7 @@ struct tile_kernel {
      * floats. */
     const uint8_t *(*unpack)(const uint8_t *panel, uint32_t count, uint8_t *codes, float *factors);
     /* NULL, or: what the dots of interleaved rows begin with, for n_blocks blocks of 32 columns from
-     * `first` on: n_starts in each. */
+     * `first` on: n_starts in each; or whatever else in words of 32 bits tiles take of a block. */
     void (*start)(const uint8_t *act, uint32_t k, uint32_t first, uint32_t n_blocks, int32_t *out);
     uint32_t n_starts;
     /* NULL, or: multiplies what was widened by the 16 f32 in which the panel ends. */
@@ -290,12 +290,18 @@ static inline void plan_streams(const struct block *b, struct tile *tile) {
 /* Columns of a span: what the block's rows have of it stays in L2 for all sets. */
 static inline uint32_t span_of(const struct block *b) {
     const struct tile_kernel *kernel = b->kernel;
+    const uint32_t n_rows = b->n_tiles * b->tile_rows;
     if (kernel->widen_act) {
-        uint32_t span = ACT_FLOATS / (b->n_tiles * b->tile_rows);
+        uint32_t span = ACT_FLOATS / n_rows;
         WEFT_ASSERT(span >= SPAN_WORDS);
         return span / SPAN_WORDS * SPAN_WORDS;
     }
-    return b->few ? UINT32_MAX : SPAN_WORDS * kernel->per_word;
+    if (b->few) return UINT32_MAX;
+    const uint32_t span = SPAN_WORDS * kernel->per_word;
+    if (!kernel->start) return span;
+    uint32_t most = ACT_FLOATS / (n_rows * kernel->n_starts) * Q8_GROUP / GROUP_MAX * GROUP_MAX;
+    WEFT_ASSERT(most > 0);
+    return weft_min_u32(span, most);
 }
 
 /* Columns begin..end of the block's rows as f32, for all sets; and for the panels after them, too,
@@ -313,12 +319,19 @@ static inline void widen_acts(struct block *b, uint32_t begin, uint32_t end) {
     }
 }
 
-/* The integers that dots of the block's rows begin with, columns begin..end, for all sets. */
+/* The integers that dots of the block's rows begin with, at least of columns begin..end, for all
+ * sets: of as many as there is room for, as the next segment and the next panels need them, too. */
 static inline void start_dots(struct block *b, uint32_t begin, uint32_t end) {
     const struct tile_kernel *kernel = b->kernel;
+    if (begin >= b->wide_begin &&
+        (end - b->wide_begin) / Q8_GROUP * kernel->n_starts <= b->wide_count)
+        return;
+    end = weft_min_u32(b->args->k - begin, span_of(b)) + begin;
     const uint32_t n_blocks = (end - begin) / Q8_GROUP;
     b->wide_begin = begin;
     b->wide_count = n_blocks * kernel->n_starts;
+    const uint32_t n_groups = (b->rows + kernel->group_rows - 1) / kernel->group_rows;
+    WEFT_ASSERT(n_groups * kernel->group_rows * b->wide_count <= ACT_FLOATS);
     for (uint32_t r = 0; r < b->rows; r += kernel->group_rows) {
         kernel->start(b->act + r * b->args->act_row_bytes, b->args->k, begin / Q8_GROUP, n_blocks,
                       b->starts + (size_t)r * b->wide_count);
@@ -544,14 +557,14 @@ static inline void run_rows(struct block *b, uint32_t m0, uint32_t p_begin, uint
     b->n_tiles = (b->rows + b->tile_rows - 1) / b->tile_rows;
     b->act = (const uint8_t *)b->args->act + m0 * b->args->act_row_bytes;
     b->p_end = p_end;
-    b->wide_count = 0;
+    b->wide_begin = b->wide_count = 0;
     b->narrow = kernel->narrow && !b->few && b->n_tiles <= NARROW_TILES;
     b->widen = (kernel->widen || kernel->widen_at) && !b->narrow && (!b->few || kernel->few_widens);
     for (b->p_begin = p_begin; b->p_begin < p_end; b->p_begin += b->n_sets * b->n_panels) {
         uint32_t n_sets = (p_end - b->p_begin + b->n_panels - 1) / b->n_panels;
         /* Few tiles have their rows in L1, and read panels as long streams from memory; unless each
          * set would widen the rows again. */
-        bool widens_again = kernel->widen_act && span_of(b) < b->args->k;
+        bool widens_again = (kernel->widen_act || kernel->n_starts > 2) && span_of(b) < b->args->k;
         bool one = b->few || (b->n_tiles < NO_SETS_TILES && !widens_again);
         b->n_sets = one ? 1 : weft_min_u32(n_sets, SETS_MAX);
         run_block(b);

@@ -35,7 +35,7 @@
                                            .per_word = 4,                                          \
                                            .widen = loosen_##name,                                 \
                                            .start = has_starts(q) ? start_##name : NULL,           \
-                                           .n_starts = parts_of(q),                                \
+                                           .n_starts = n_starts_of(q),                             \
                                            .wide_bytes = q->group / QUANT_BLOCK * loose_bytes(q),  \
                                            TILES_DOT_AVX2(few_##name, many_##name)};               \
         gemm_run(&kernel, args, p_begin, p_end);                                                   \

@@ -56,10 +56,7 @@ static inline void loosen_q8(const uint8_t *panel, uint32_t count, float *out) {
     uint8_t *block = (uint8_t *)out;
     for (uint32_t b = 0; b < count / Q8_GROUP; b++, panel += Q8_BLOCK_BYTES) {
         for (uint32_t i = 0; i < 2 * Q8_QUADS; i++) {
-            struct quad codes =
-                bytes_of(_mm256_loadu_si256((const __m256i *)(const void *)panel + i));
-            _mm256_store_si256((__m256i *)(void *)block + i, codes.low);
-            _mm256_store_si256((__m256i *)(void *)(block + LOOSE_CODES) + i, codes.high);
+            put_words(&q8_layout, block, i / 2, i % 2, load_line(panel, i / 2, i % 2));
         }
         for (uint32_t h = 0; h < 2; h++) {
             put_scale(&q8_layout, block, 0, h, load_half_scales(panel, h));
@@ -70,7 +67,7 @@ static inline void loosen_q8(const uint8_t *panel, uint32_t count, float *out) {
 
 static inline void start_q8(const uint8_t *act, uint32_t k, uint32_t first, uint32_t n_blocks,
                             int32_t *out) {
-    start_dots_at(act, k, first, n_blocks, 0, out);
+    start_quant(&q8_layout, act, k, first, n_blocks, out);
 }
 
 ALWAYS_INLINE void tile_q8_many(const struct tile *t, uint32_t rows, uint32_t panels,
@@ -97,7 +94,7 @@ static void gemm_q8(const struct weft_gemm_args *args, uint32_t p_begin, uint32_
                                        .per_word = 4,
                                        .widen = HAS_VNNI ? NULL : loosen_q8,
                                        .start = start_q8,
-                                       .n_starts = 1,
+                                       .n_starts = n_starts_of(&q8_layout),
                                        .wide_bytes = loose_bytes(&q8_layout),
                                        TILES_DOT_AVX2(few_q8, many_q8)};
     gemm_run(&kernel, args, p_begin, p_end);

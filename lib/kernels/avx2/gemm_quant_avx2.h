@@ -4,9 +4,13 @@
  * eight of a block, 5 bits four, 6 bits two. Codes of 8 bits, looked up or Q8's, go by nibbles.
  *
  * Few rows take codes apart in registers. For many rows that is done once, into a buffer in L1,
- * which they meet as loose blocks: [8][16][4] codes (of 8 bits their low nibbles, and as much again
- * of the high ones), then f32 scales, biases (bias_of) and mins, [16] each of every part that has
- * its own. */
+ * which they meet as loose blocks: [8][16][4] codes, then f32 scales, biases (bias_of) and mins, [16]
+ * each of every part that has its own.
+ *
+ * Many rows without AVX-VNNI meet codes of 8 bits as 16-bit numbers: vpmaddwd and an addition for 16
+ * products, which is as many operations as nibbles take, but sums have 32 bits from the beginning.
+ * Activations are widened, too, once for all panels. Loose blocks are [8][2][16][2] codes then, less
+ * `zero`. */
 #ifndef WEFT_KERNELS_GEMM_QUANT_AVX2_H
 #define WEFT_KERNELS_GEMM_QUANT_AVX2_H
 
@@ -112,7 +116,7 @@ enum {
 };
 
 ALWAYS_INLINE uint32_t loose_scales_at(const struct quant_layout *q) {
-    return goes_by_nibbles(q) ? 2 * LOOSE_CODES : LOOSE_CODES;
+    return goes_by_nibbles(q) ? 2 * LOOSE_CODES : LOOSE_CODES; /* as 16-bit numbers */
 }
 
 ALWAYS_INLINE uint32_t loose_bytes(const struct quant_layout *q) {
@@ -128,14 +132,9 @@ ALWAYS_INLINE float *loose_floats(const struct quant_layout *q, const uint8_t *b
 
 ALWAYS_INLINE struct quad codes_at(const struct quant_layout *q, const struct place *at, uint32_t h,
                                    uint32_t quad, bool loose) {
-    struct quad codes = {0};
-    if (loose) {
-        codes.low = load_line(at->groups[h], quad, at->half[h]);
-        if (goes_by_nibbles(q)) codes.high = load_line(at->groups[h], quad + 8, at->half[h]);
-        return codes;
-    }
-    codes.low = load_quad(q, at->groups[h], at->block, quad, at->half[h]);
-    return goes_by_nibbles(q) ? bytes_of(codes.low) : codes;
+    if (loose) return (struct quad){.low = load_line(at->groups[h], quad, at->half[h])};
+    const __m256i codes = load_quad(q, at->groups[h], at->block, quad, at->half[h]);
+    return goes_by_nibbles(q) ? bytes_of(codes) : (struct quad){.low = codes};
 }
 
 ALWAYS_INLINE void put_scale(const struct quant_layout *q, uint8_t *block, uint32_t part,
@@ -165,21 +164,38 @@ ALWAYS_INLINE __m256 min_at(const struct quant_layout *q, const struct place *at
     return load_min(q, at->groups[h], at->block * parts_of(q) + part, at->half[h]);
 }
 
+/* Half a line's codes of 8 bits as 16-bit numbers: of columns 0 and 1, and of 2 and 3. */
+ALWAYS_INLINE void put_words(const struct quant_layout *q, uint8_t *block, uint32_t quad,
+                             uint32_t half, __m256i codes) {
+    const __m256i zero = _mm256_set1_epi8((char)q->zero);
+    const __m128i first = _mm_setr_epi8(-1, 0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13);
+    const __m128i second = _mm_add_epi8(first, _mm_set1_epi16(0x0200));
+    __m256i *to = (__m256i *)(void *)(block + (size_t)quad * 2 * QUANT_LINE) + half;
+    codes = _mm256_sub_epi8(codes, zero);
+    __m256i low = _mm256_shuffle_epi8(codes, _mm256_broadcastsi128_si256(first));
+    __m256i high = _mm256_shuffle_epi8(codes, _mm256_broadcastsi128_si256(second));
+    _mm256_store_si256(to, _mm256_srai_epi16(low, 8));
+    _mm256_store_si256(to + 2, _mm256_srai_epi16(high, 8));
+}
+
 /* `count` columns of a panel as loose blocks. */
 ALWAYS_INLINE void loosen(const struct quant_layout *q, const uint8_t *panel, uint32_t count,
                           uint8_t *out) {
     const uint32_t n_blocks = count / QUANT_BLOCK, per_group = q->group / QUANT_BLOCK;
     for (uint32_t b = 0; b < n_blocks; b++, out += loose_bytes(q)) {
         struct place at = {.block = b % per_group};
-        at.groups[0] = at.groups[1] = panel + (size_t)(b / per_group) * q->bytes;
+        const uint8_t *group = panel + (size_t)(b / per_group) * q->bytes;
+        at.groups[0] = at.groups[1] = group;
         at.half[1] = 1;
 #pragma GCC unroll 8
         for (uint32_t quad = 0; quad < 8; quad++) {
             for (uint32_t h = 0; h < 2; h++) {
-                struct quad codes = codes_at(q, &at, h, quad, false);
+                __m256i codes = load_quad(q, group, at.block, quad, h);
                 __m256i *to = (void *)(out + (size_t)quad * QUANT_LINE);
-                _mm256_store_si256(to + h, codes.low);
-                if (goes_by_nibbles(q)) _mm256_store_si256(to + LOOSE_CODES / 32 + h, codes.high);
+                if (goes_by_nibbles(q))
+                    put_words(q, out, quad, h, codes);
+                else
+                    _mm256_store_si256(to + h, codes);
             }
         }
         for (uint32_t part = 0; part < parts_of(q); part++) {
@@ -240,14 +256,39 @@ ALWAYS_INLINE __m256i first_dot(const struct quant_layout *q, const struct quant
     return part == LOW ? low : _mm256_sub_epi32(whole, low);
 }
 
-/* What is computed beforehand for many rows: where dots begin, or the factors of mins of halves. */
+/* What many rows take of a block as 16-bit numbers: scales, then [8][rows][4] codes. */
+enum { WORDS_OF_BLOCK = 1 + 2 * Q8_QUADS };
+
+ALWAYS_INLINE void start_words(const uint8_t *act, uint32_t k, uint32_t first, uint32_t n_blocks,
+                               int32_t *out) {
+    enum { LINE = MANY_ROWS * ACT_WORD, CODES = Q8_QUADS * LINE };
+    const uint8_t *scales = act + ((size_t)k / Q8_GROUP * Q8_QUADS + first) * LINE;
+    act += (size_t)first * CODES;
+    for (size_t b = 0; b < n_blocks; b++, act += CODES, out += WORDS_OF_BLOCK * MANY_ROWS) {
+        memcpy(out, scales + b * LINE, LINE);
+        __m256i *to = (void *)(out + MANY_ROWS);
+        for (size_t i = 0; i < CODES / sizeof(__m128i); i++) {
+            const __m128i codes = _mm_loadu_si128((const __m128i *)(const void *)act + i);
+            _mm256_storeu_si256(to + i, _mm256_cvtepi8_epi16(codes));
+        }
+    }
+}
+
+/* What is computed beforehand for many rows: those words, where dots begin, or the factors of mins of
+ * halves. */
 ALWAYS_INLINE bool has_starts(const struct quant_layout *q) {
     return q->zero || parts_of(q) > 1;
 }
 
+ALWAYS_INLINE uint32_t n_starts_of(const struct quant_layout *q) {
+    return goes_by_nibbles(q) ? WORDS_OF_BLOCK : parts_of(q);
+}
+
 ALWAYS_INLINE void start_quant(const struct quant_layout *q, const uint8_t *act, uint32_t k,
                                uint32_t first, uint32_t n_blocks, int32_t *out) {
-    if (!q->zero)
+    if (goes_by_nibbles(q))
+        start_words(act, k, first, n_blocks, out);
+    else if (!q->zero)
         start_half_sums_at(act, k, first, n_blocks, out);
     else if (parts_of(q) == 1)
         start_dots_at(act, k, first, n_blocks, quant_offset_shift(q), out);
@@ -354,12 +395,61 @@ ALWAYS_INLINE void tile_quant(const struct tile *args, const struct quant_layout
     }
 }
 
+/* Adds the products of two columns of a block of the tile's rows, from `acts` on. */
+ALWAYS_INLINE void add_words(const uint8_t *codes, const int32_t *acts, uint32_t rows,
+                             dot_sums dot) {
+    const __m256i w[2] = {load_line(codes, 0, 0), load_line(codes, 0, 1)};
+    for (uint32_t r = 0; r < rows; r++) {
+        const __m256i a = _mm256_set1_epi32(acts[(size_t)2 * r]);
+        for (uint32_t h = 0; h < 2; h++) {
+            dot[r][h] = _mm256_add_epi32(dot[r][h], _mm256_madd_epi16(w[h], a));
+            KEEP_ORDER(dot[r][h]);
+        }
+    }
+}
+
+ALWAYS_INLINE void tile_words(const struct tile *args, const struct quant_layout *q,
+                              uint32_t rows) {
+    const struct tile t = *args;
+    const float *from = t.from;
+    for (size_t b = 0; b < t.count / QUANT_BLOCK; b++, from = t.acc) {
+        const uint8_t *block = t.panels[0] + b * loose_bytes(q);
+        const int32_t *acts = t.starts + b * WORDS_OF_BLOCK * MANY_ROWS;
+        dot_sums dot;
+        for (uint32_t i = 0; i < 2 * rows; i++) {
+            dot[i / 2][i % 2] = _mm256_set1_epi32(DOT_BIAS_BITS);
+        }
+        for (uint32_t i = 0; i < LOOSE_STEPS; i++) {
+            prefetch_step(&t, 1, b * LOOSE_STEPS + i);
+        }
+#pragma GCC unroll 16
+        for (uint32_t i = 0; i < 2 * Q8_QUADS; i++) {
+            const size_t at = MANY_ROWS + (size_t)i / 2 * 2 * MANY_ROWS + i % 2;
+            add_words(block + (size_t)i * QUANT_LINE, acts + at, rows, dot);
+        }
+        for (uint32_t h = 0; h < 2; h++) {
+            const __m256 scale = _mm256_load_ps(loose_floats(q, block, 0, h));
+            const __m256 bias = _mm256_load_ps(loose_floats(q, block, 1, h));
+            for (uint32_t r = 0; r < rows; r++) {
+                const size_t to = (size_t)r * WEFT_PANEL + (size_t)h * HALF;
+                const __m256 by = _mm256_broadcast_ss((const float *)(const void *)acts + r);
+                _mm256_store_ps(t.acc + to,
+                                add_dot(_mm256_load_ps(from + to), dot[r][h], scale, bias, by));
+            }
+        }
+    }
+}
+
 /* Many rows, of one panel in loose blocks. */
 ALWAYS_INLINE void tile_loose(const struct tile *args, const struct quant_layout *q,
                               uint32_t rows) {
+    if (goes_by_nibbles(q)) {
+        tile_words(args, q, rows);
+        return;
+    }
     const struct tile t = *args;
     const struct quant_acts acts = quant_acts_at(&t, MANY_ROWS);
-    const uint32_t halves = halves_at_once(rows, 2, goes_by_nibbles(q));
+    const uint32_t halves = halves_at_once(rows, 2, false);
     for (size_t b = 0; b < t.count / QUANT_BLOCK; b++) {
         struct place at = {.block = 0, .from = b ? t.acc : t.from};
         at.groups[0] = at.groups[1] = t.panels[0] + b * loose_bytes(q);
