@@ -290,18 +290,21 @@ ALWAYS_INLINE void blocks_quant(const struct tile *t, const struct quant_layout 
                              int32_t *out) {                                                       \
         start_quant(&quant_layouts[WEFT_DT_##ID], act, k, first, n_blocks, out);                   \
     }                                                                                              \
-    static void gemm_##name(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) { \
+    static inline struct tile_kernel kernel_##name(void) {                                         \
         const struct quant_layout *q = &quant_layouts[WEFT_DT_##ID];                               \
-        const struct tile_kernel kernel = {.kind = WEFT_GEMM_##ID,                                 \
-                                           .group = q->group,                                      \
-                                           .group_bytes = q->bytes,                                \
-                                           .step = 4,                                              \
-                                           .per_word = 4,                                          \
-                                           TILES_DOT_AVX512(few_##name, many_##name),              \
-                                           .unpack = unpack_##name,                                \
-                                           .start = (zero_) || (sub_) < QUANT_BLOCK ? start_##name \
-                                                                                    : NULL,        \
-                                           .n_starts = QUANT_BLOCK / (sub_)};                      \
+        return (struct tile_kernel){.kind = WEFT_GEMM_##ID,                                        \
+                                    .group = q->group,                                             \
+                                    .group_bytes = q->bytes,                                       \
+                                    .step = 4,                                                     \
+                                    .per_word = 4,                                                 \
+                                    TILES_DOT_AVX512(few_##name, many_##name),                     \
+                                    .unpack = unpack_##name,                                       \
+                                    .start =                                                       \
+                                        (zero_) || (sub_) < QUANT_BLOCK ? start_##name : NULL,     \
+                                    .n_starts = QUANT_BLOCK / (sub_)};                             \
+    }                                                                                              \
+    static void gemm_##name(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) { \
+        const struct tile_kernel kernel = kernel_##name();                                         \
         gemm_run(&kernel, args, p_begin, p_end);                                                   \
     }
 
