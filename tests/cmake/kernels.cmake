@@ -2,3 +2,11 @@ foreach(name gemm attention lora_kernels ops pack peak quantise)
   weft_test(test_${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_${name}.c LINKS weft_kernels INSIDE kernels
             LABELS unit TIMEOUT 240) # gemm: 25 s alone, all tables of the CPU
 endforeach()
+
+# AMX's products with a model of its instructions.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+  set(model ${CMAKE_SOURCE_DIR}/tests/unit/gemm_amx_model.c)
+  set_source_files_properties(${model} PROPERTIES COMPILE_OPTIONS "${WEFT_KERN_VNNI_FLAGS}")
+  weft_test(test_gemm_amx SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_gemm_amx.c ${model} LINKS weft_kernels
+            INSIDE kernels LABELS unit TIMEOUT 60)
+endif()
