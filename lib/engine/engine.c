@@ -99,7 +99,7 @@ static void set_fingerprint(weft_eng *eng) {
     uint64_t facts[4] = {eng->weights.model_hash, eng->weights.layout_hash, (uint64_t)eng->kv_dtype,
                          ARITHMETIC_VERSION};
     uint64_t hash = XXH64(facts, sizeof facts, 0);
-    hash = XXH64(eng->kern->name, strlen(eng->kern->name), hash);
+    hash = XXH64(eng->kern->bits, strlen(eng->kern->bits), hash);
     (void)snprintf(eng->info.fingerprint, sizeof eng->info.fingerprint, "fp_%016" PRIx64, hash);
 }
 

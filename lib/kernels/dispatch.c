@@ -11,6 +11,9 @@
 #ifdef WEFT_KERN_X86
 #include <cpuid.h>
 
+#include "amx/try_amx.h"
+#include "base/log.h"
+
 /* XCR0: which register files the operating system saves. The intrinsic of xgetbv needs a compiler
  * flag that would affect this whole file, hence the instruction by hand; CPUID says
  * that there is one. */
@@ -47,6 +50,8 @@ struct wefti_kern_features wefti_kern_features_detect(void) {
      * each, against 5.5e9 FMAs of 16; Cooper Lake and Zen 4 and 5 start as many as FMAs. CPUID
      * decides and no measurement, so that the bits of a result depend on the CPU's type alone. */
     found.slow_bf16 = found.bf16 && (d7 >> 23 & 1) != 0 && is_intel();
+    const uint32_t tile_int8 = 1u << 24 | 1u << 25;
+    found.amx = found.vnni && (saved >> 17 & 3) == 3 && (d7 & tile_int8) == tile_int8;
     return found;
 }
 
@@ -101,6 +106,13 @@ static void fill_avx512(struct weft_kern_table *table, struct wefti_kern_feature
     if (dots_bf16) wefti_kern_fill_gemm_bf16_avx512bf16(table);
     if (dots_bf16) wefti_kern_fill_peak_avx512bf16(table);
 }
+
+/* The bits are those of AVX-512, and so `bits` stays. */
+static void fill_amx(struct weft_kern_table *table, struct wefti_kern_features features) {
+    table->name = features.bf16 && !features.slow_bf16 ? "amx-bf16" : "amx";
+    wefti_kern_fill_gemm_int8_amx(table);
+    wefti_kern_fill_peak_amx(table);
+}
 #elif defined(WEFT_KERN_AARCH64)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -146,7 +158,8 @@ struct wefti_kern_features wefti_kern_features_detect(void) {
 static bool isa_usable(enum weft_isa isa, struct wefti_kern_features features) {
     return isa == WEFT_ISA_SCALAR || (isa == WEFT_ISA_AVX2 && features.avx2) ||
            (isa == WEFT_ISA_AVX2VNNI && features.avx2vnni) ||
-           (isa == WEFT_ISA_AVX512 && features.avx512) || (isa == WEFT_ISA_NEON && features.neon);
+           (isa == WEFT_ISA_AVX512 && features.avx512) || (isa == WEFT_ISA_AMX && features.amx) ||
+           (isa == WEFT_ISA_NEON && features.neon);
 }
 
 void wefti_kern_table_build(struct weft_kern_table *table, enum weft_isa isa,
@@ -165,29 +178,51 @@ void wefti_kern_table_build(struct weft_kern_table *table, enum weft_isa isa,
 #elif defined(WEFT_KERN_AARCH64)
     if (isa == WEFT_ISA_NEON) fill_neon(table, features);
 #endif
+    table->bits = table->name;
+#ifdef WEFT_KERN_X86
+    if (isa == WEFT_ISA_AMX) fill_amx(table, features);
+#endif
 }
 
 static struct weft_kern_table tables[WEFT_ISA_COUNT];
 static bool usable[WEFT_ISA_COUNT];
-static pthread_once_t tables_once = PTHREAD_ONCE_INIT;
+static pthread_once_t tables_once = PTHREAD_ONCE_INIT, amx_once = PTHREAD_ONCE_INIT;
 
 static void build_tables(void) {
     struct wefti_kern_features features = wefti_kern_features_detect();
     for (uint32_t isa = 0; isa < WEFT_ISA_COUNT; isa++) {
-        usable[isa] = isa_usable((enum weft_isa)isa, features);
+        usable[isa] = isa != WEFT_ISA_AMX && isa_usable((enum weft_isa)isa, features);
         if (usable[isa]) wefti_kern_table_build(&tables[isa], (enum weft_isa)isa, features);
     }
+}
+
+/* Only where somebody wants it, so that WEFT_ISA keeps a CPU from it altogether. */
+static void build_amx(void) {
+    struct wefti_kern_features features = wefti_kern_features_detect();
+    if (!isa_usable(WEFT_ISA_AMX, features)) return;
+#ifdef WEFT_KERN_X86
+    struct weft_kern_table *table = &tables[WEFT_ISA_AMX];
+    wefti_kern_table_build(table, WEFT_ISA_AMX, features);
+    if (!wefti_kern_amx_permitted()) {
+        weft_info("the system does not let this process use AMX: AVX-512 is used");
+        return;
+    }
+    usable[WEFT_ISA_AMX] = wefti_kern_agree(table, &tables[WEFT_ISA_AVX512]);
+    if (!usable[WEFT_ISA_AMX])
+        weft_warn("AMX does not compute the sums of AVX-512 on this CPU: AVX-512 is used");
+#endif
 }
 
 const struct weft_kern_table *weft_kern_table_for(enum weft_isa isa) {
     WEFT_ASSERT(isa < WEFT_ISA_COUNT);
     (void)pthread_once(&tables_once, build_tables);
+    if (isa == WEFT_ISA_AMX) (void)pthread_once(&amx_once, build_amx);
     return usable[isa] ? &tables[isa] : NULL;
 }
 
 weft_err weft_kern_select(const struct weft_kern_table **table_out, struct weft_errmsg *why) {
-    static const char *const names[WEFT_ISA_COUNT] = {"scalar", "avx2", "avx2vnni", "avx512",
-                                                      "neon"};
+    static const char *const names[WEFT_ISA_COUNT] = {"scalar", "avx2", "avx2vnni",
+                                                      "avx512", "amx",  "neon"};
     *table_out = NULL;
     const char *forced = getenv("WEFT_ISA");
     if (forced && forced[0] == '\0') forced = NULL;
@@ -202,5 +237,5 @@ weft_err weft_kern_select(const struct weft_kern_table **table_out, struct weft_
     }
     return weft_err_set(
         why, WEFT_E_UNSUPPORTED,
-        "WEFT_ISA=%s is not known; it may be scalar, avx2, avx2vnni, avx512 or neon", forced);
+        "WEFT_ISA=%s is not known; it may be scalar, avx2, avx2vnni, avx512, amx or neon", forced);
 }

@@ -26,6 +26,7 @@ enum weft_isa {
     WEFT_ISA_AVX2,
     WEFT_ISA_AVX2VNNI, /* with AVX-VNNI: dot products of bytes */
     WEFT_ISA_AVX512,
+    WEFT_ISA_AMX, /* and AVX-512 with VNNI */
     WEFT_ISA_NEON,
     WEFT_ISA_COUNT
 };
@@ -352,9 +353,8 @@ static inline enum weft_kern_peak weft_kern_peak_of(enum weft_kern_act act) {
 
 struct weft_kern_table {
     enum weft_isa isa;
-    /* "scalar", "avx2", "avx2-vnni", "avx512-vnni-bf16", "neon-i8mm", ...: part of the
-     * fingerprint */
-    const char *name;
+    const char *name;    /* "scalar", "avx2", "avx2-vnni", "avx512-vnni-bf16", "neon-i8mm", ... */
+    const char *bits;    /* the name of a table with the same bits: part of the fingerprint */
     uint32_t group_rows; /* of interleaved activations; 1: this ISA does not use them */
 
     /* Panels p_begin..p_end of the product, all M rows. Order per element: K ascending within a
@@ -464,7 +464,8 @@ struct weft_kern_table {
     double (*peak[WEFT_PEAK_COUNT])(uint64_t steps);
 };
 
-/* The best table for this CPU, or what WEFT_ISA=scalar|avx2|avx2vnni|avx512|neon names.
+/* The best table for this CPU, or what WEFT_ISA=scalar|avx2|avx2vnni|avx512|amx|neon
+ * names.
  * WEFT_E_UNSUPPORTED: the variable names an unknown ISA or one this CPU lacks. Static storage. */
 WEFT_MUST_CHECK weft_err weft_kern_select(const struct weft_kern_table **table_out,
                                           struct weft_errmsg *why);

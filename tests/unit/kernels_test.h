@@ -60,6 +60,8 @@ static inline uint32_t all_tables(struct weft_kern_table tables[TABLES_MAX]) {
         features.vnni = features.bf16 = false;
         wefti_kern_table_build(&tables[n++], WEFT_ISA_AVX512, features);
     }
+    const struct weft_kern_table *amx = weft_kern_table_for(WEFT_ISA_AMX);
+    if (amx) tables[n++] = *amx;
     return n + neon_tables(features, tables + n);
 }
 

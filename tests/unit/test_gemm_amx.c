@@ -1,8 +1,9 @@
 /* Products as AMX computes them, by a model of its instructions, against those of AVX-512: the same
- * bits. */
+ * bits. And that what differs would be found before it is used. */
 #include "gemm_case.h"
 
 #include "gemm_amx_model.h"
+#include "inside/kernels/amx/try_amx.h"
 
 static struct weft_kern_table vnni, amx;
 
@@ -86,11 +87,32 @@ static void extreme_codes_have_the_bits_of_avx512(void **state) {
     }
 }
 
+static enum weft_gemm_kind broken;
+
+/* Off by the last bit of one sum, where rows are many. */
+static void broken_product(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
+    vnni.gemm[broken](args, p_begin, p_end);
+    float *sum = args->c + args->ldc * 3 + 5;
+    if (args->act_group > 1) *sum = nextafterf(*sum, INFINITY);
+}
+
+static void one_wrong_bit_of_any_kind_is_found_before_use(void **state) {
+    (void)state;
+    assert_true(wefti_kern_agree(&amx, &vnni));
+    for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
+        struct weft_kern_table table = amx;
+        broken = (enum weft_gemm_kind)kind;
+        table.gemm[kind] = broken_product;
+        assert_int_equal(wefti_kern_agree(&table, &vnni), !has_codes(broken));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_number_of_rows_has_the_bits_of_avx512),
         cmocka_unit_test(large_products_have_the_bits_of_avx512),
         cmocka_unit_test(extreme_codes_have_the_bits_of_avx512),
+        cmocka_unit_test(one_wrong_bit_of_any_kind_is_found_before_use),
     };
     struct wefti_kern_features features = wefti_kern_features_detect();
     if (!features.vnni) return 77; /* skipped */

@@ -335,8 +335,8 @@ static void every_entry_of_every_table_is_there(void **state) {
 }
 
 static void the_variable_forces_an_isa_or_is_refused(void **state) {
-    static const char *const names[WEFT_ISA_COUNT] = {"scalar", "avx2", "avx2vnni", "avx512",
-                                                      "neon"};
+    static const char *const names[WEFT_ISA_COUNT] = {"scalar", "avx2", "avx2vnni",
+                                                      "avx512", "amx",  "neon"};
     const struct weft_kern_table *table;
     struct weft_errmsg why;
     (void)state;

@@ -1,0 +1,95 @@
+#include "try_amx.h"
+
+#include <asm/prctl.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/rand.h"
+
+enum { TILE_DATA = 18 }; /* of the CPU's states */
+
+bool wefti_kern_amx_permitted(void) {
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
+}
+
+/* Two groups of interleaved rows at most, the second one not full; three panels, so that a set of two
+ * is not full; a whole group of every type, and of int8 a few columns more. */
+enum { ROWS = 15, FEATURES = 40, COLUMNS = 256, COLUMNS_I8 = COLUMNS + 37 };
+enum { PANELS = 3, PANEL_BYTES_MAX = 6144, ROW_BYTES_MAX = 512, GROUPS_BYTES = 24 * ROW_BYTES_MAX };
+
+struct trial {
+    enum weft_gemm_kind kind;
+    struct weft_kern_segs segs;
+    uint32_t k;
+    size_t row_bytes;
+    _Alignas(64) uint8_t packed[PANELS * PANEL_BYTES_MAX];
+    _Alignas(64) uint8_t rows[GROUPS_BYTES], groups[GROUPS_BYTES];
+    float sums[ROWS][FEATURES], known_sums[ROWS][FEATURES];
+};
+
+/* Any codes, and scales that are finite, be they f16 or f32: below 2 if bit 6 of their last byte is
+ * zero, which is every second byte at most. */
+static void fill_weights(struct trial *trial, uint64_t *seed) {
+    size_t bytes = weft_kern_packed_bytes(trial->kind, FEATURES, trial->k);
+    WEFT_ASSERT(bytes <= sizeof trial->packed);
+    for (size_t i = 0; i < bytes; i++) {
+        uint8_t byte = (uint8_t)weft_rand_next(seed);
+        trial->packed[i] = i % 2 ? byte & 0xbf : byte;
+    }
+}
+
+static void fill_rows(struct trial *trial, const struct weft_kern_table *known, uint64_t *seed) {
+    float x[COLUMNS_I8];
+    memset(trial->groups, 0, sizeof trial->groups);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        uint8_t *row = trial->rows + r * trial->row_bytes;
+        for (uint32_t i = 0; i < trial->k; i++) {
+            x[i] = (float)weft_rand_unit(seed) - 0.5f;
+        }
+        known->act_convert(trial->kind, x, trial->k, 1, trial->k, row, trial->row_bytes);
+        weft_kern_act_interleave(row, trial->row_bytes, r % known->group_rows, known->group_rows,
+                                 trial->groups +
+                                     r / known->group_rows * known->group_rows * trial->row_bytes);
+    }
+}
+
+static bool same_sums(struct trial *trial, const struct weft_kern_table *table,
+                      const struct weft_kern_table *known, uint32_t group_rows) {
+    struct weft_gemm_args args = {.act = group_rows > 1 ? trial->groups : trial->rows,
+                                  .act_row_bytes = trial->row_bytes,
+                                  .act_group = group_rows,
+                                  .packed = trial->packed,
+                                  .c = trial->sums[0],
+                                  .ldc = FEATURES,
+                                  .m = ROWS,
+                                  .n = FEATURES,
+                                  .k = trial->k,
+                                  .segs = &trial->segs};
+    table->gemm[trial->kind](&args, 0, PANELS);
+    args.c = trial->known_sums[0];
+    known->gemm[trial->kind](&args, 0, PANELS);
+    return memcmp(trial->sums, trial->known_sums, sizeof trial->sums) == 0;
+}
+
+bool wefti_kern_agree(const struct weft_kern_table *table, const struct weft_kern_table *known) {
+    uint64_t seed = 1;
+    struct trial trial;
+    WEFT_ASSERT(table->group_rows == known->group_rows && known->group_rows <= 12);
+    for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
+        enum weft_kern_act act = weft_kern_act_of((enum weft_gemm_kind)kind);
+        if (weft_kern_peak_of(act) != WEFT_PEAK_INT8) continue;
+        trial.kind = (enum weft_gemm_kind)kind;
+        trial.k = act == WEFT_ACT_I8 ? COLUMNS_I8 : COLUMNS;
+        trial.row_bytes = weft_kern_act_row_bytes(trial.kind, trial.k);
+        WEFT_ASSERT(trial.row_bytes <= ROW_BYTES_MAX);
+        weft_kern_segs_one(&trial.segs, trial.k);
+        fill_weights(&trial, &seed);
+        fill_rows(&trial, known, &seed);
+        if (!same_sums(&trial, table, known, 1) ||
+            !same_sums(&trial, table, known, known->group_rows))
+            return false;
+    }
+    return true;
+}
