@@ -194,8 +194,8 @@ class Server:
         return sorted(pid for name, pid in actors_of(self.proc.pid) if name == "worker")
 
     def kill(self, *names, how=signal.SIGKILL):
-        """kill -9, or another signal, of some children at once; returns their old pids."""
-        pids = self.children()
+        """kill -9, or another signal, of some children at once, as soon as all are there; returns their old pids."""
+        pids = wait_until(f"{names} are there", lambda: (now := self.children()).keys() >= set(names) and now)
         for name in names:
             os.kill(pids[name], how)
         return {name: pids[name] for name in names}
