@@ -68,8 +68,9 @@ def affinities(pid):
 def check_affinities(server, first, second):
     """One worker's threads run on `first`, the other's on `second`; returns their pids in that order."""
     harness.wait_until("both workers to serve", lambda: server.metrics().get('weft_workers{state="serving"}') == 2)
-    by_cpus = {frozenset(affinities(pid)[pid]): pid for pid in server.workers()}
-    assert set(by_cpus) == {frozenset(first), frozenset(second)}, by_cpus
+    wanted = {frozenset(first), frozenset(second)}
+    by_cpus = harness.wait_until("a worker on each", lambda: (
+        now := {frozenset(affinities(pid).get(pid, ())): pid for pid in server.workers()}).keys() == wanted and now)
     for cpus, pid in by_cpus.items():
         harness.wait_until("its threads", lambda p=pid: len(affinities(p)) > 1)  # one that is replaced has one at first
         threads = affinities(pid)
