@@ -304,12 +304,13 @@ static inline uint32_t span_of(const struct block *b) {
     return weft_min_u32(span, most);
 }
 
-/* Columns begin..end of the block's rows as f32, for all sets; and for the panels after them, too,
- * if the span is all of K. */
+/* At least columns begin..end of the block's rows as f32, for all sets: as many as there is room for,
+ * as the next segment and the next panels read them, too. */
 static inline void widen_acts(struct block *b, uint32_t begin, uint32_t end) {
     const struct tile_kernel *kernel = b->kernel;
-    const uint32_t group_rows = b->few ? 1 : kernel->group_rows, count = end - begin;
-    if (b->wide_count == count && b->wide_begin == begin) return;
+    const uint32_t group_rows = b->few ? 1 : kernel->group_rows;
+    if (begin >= b->wide_begin && end <= b->wide_begin + b->wide_count) return;
+    const uint32_t count = weft_min_u32(b->args->k - begin, span_of(b));
     b->wide_begin = begin;
     b->wide_count = count;
     const size_t skip = (size_t)begin / kernel->per_word * group_rows * ACT_WORD;
@@ -319,8 +320,7 @@ static inline void widen_acts(struct block *b, uint32_t begin, uint32_t end) {
     }
 }
 
-/* The integers that dots of the block's rows begin with, at least of columns begin..end, for all
- * sets: of as many as there is room for, as the next segment and the next panels need them, too. */
+/* The same of the integers that dots of the block's rows begin with. */
 static inline void start_dots(struct block *b, uint32_t begin, uint32_t end) {
     const struct tile_kernel *kernel = b->kernel;
     if (begin >= b->wide_begin &&
