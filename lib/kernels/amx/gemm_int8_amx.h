@@ -11,7 +11,7 @@
  *   once for all panels of a span, where dots of AVX-512 have their starts, and behind those:
  *   [block]{ [starts][row], [row][8] words }; int8 of one scale: [two blocks][row][16] words.
  * - Dots leave tiles by memory alone. Those of the next block are under way while the floats of one
- *   are added, from the other half of a buffer; sums stay in `acc`, as two loads and a store beside
+ *   are added, from the other half of a buffer; sums stay in memory, as two loads and a store beside
  *   three operations cost nothing, and so any number of rows is one loop.
  * - The tiles' shapes are set once for each call of a product.
  *
@@ -84,15 +84,10 @@ ALWAYS_INLINE void lay_rows(const uint8_t *codes, uint32_t row_words, int32_t *r
     }
 }
 
-/* Of each row and block, in front of its codes. */
-static inline uint32_t starts_of(const struct tile_kernel *base) {
-    return base->start ? base->n_starts : 0;
-}
-
 /* What `start` of tile_kernel does, for kinds with scales of each block. */
 static inline void lay_blocks(const struct tile_kernel *base, const uint8_t *act, uint32_t k,
                               uint32_t first, uint32_t n_blocks, int32_t *out) {
-    const uint32_t n_starts = starts_of(base);
+    const uint32_t n_starts = base->start ? base->n_starts : 0;
     for (uint32_t b = first; b < first + n_blocks; b++) {
         if (n_starts) base->start(act, k, b, 1, out);
         out += (size_t)n_starts * MANY_ROWS;
@@ -101,15 +96,20 @@ static inline void lay_blocks(const struct tile_kernel *base, const uint8_t *act
     }
 }
 
-/* Where block `b` of the tile has its starts; codes are behind them. */
-ALWAYS_INLINE const int32_t *laid_at(const struct tile *t, uint32_t n_starts, size_t b) {
-    return t->starts + b * (n_starts * MANY_ROWS + GROUP_WORDS);
+/* Of each row and block, in front of its codes. */
+ALWAYS_INLINE uint32_t starts_of(struct dot_form form) {
+    return form.has_starts || form.quads < Q8_QUADS ? Q8_QUADS / form.quads : 0;
 }
 
-ALWAYS_INLINE void dot_block(const struct tile *t, struct dot_form form, uint32_t n_starts,
-                             struct dot_place place, panel_dots dots) {
+/* Where block `b` of the tile has its starts; codes are behind them. */
+ALWAYS_INLINE const int32_t *laid_at(const struct tile *t, struct dot_form form, size_t b) {
+    return t->starts + b * (starts_of(form) * MANY_ROWS + GROUP_WORDS);
+}
+
+ALWAYS_INLINE void dot_block(const struct tile *t, struct dot_form form, struct dot_place place,
+                             panel_dots dots) {
     const size_t quad = place.part * form.quads, at = place.block * form.block_bytes + quad * 64;
-    const int32_t *rows = laid_at(t, n_starts, place.block) + n_starts * MANY_ROWS + quad;
+    const int32_t *rows = laid_at(t, form, place.block) + starts_of(form) * MANY_ROWS + quad;
     for (size_t i = 0; i < form.quads; i++) {
         prefetch_step(t, MANY_PANELS, place.block * Q8_QUADS + quad + i);
     }
@@ -120,12 +120,12 @@ ALWAYS_INLINE void dot_block(const struct tile *t, struct dot_form form, uint32_
               dots);
 }
 
-/* As in add_quads of gemm_dots_avx512.h. */
-ALWAYS_INLINE void fold_block(const struct tile *t, struct dot_form form, uint32_t n_starts,
-                              uint32_t n_rows, struct dot_place place, panel_dots dots) {
+/* As in add_quads of gemm_dots_avx512.h. `from`: what is added to. */
+ALWAYS_INLINE void fold_block(const struct tile *t, struct dot_form form, uint32_t n_rows,
+                              struct dot_place place, panel_dots dots, const float *from) {
     const struct dot_acts acts = dot_acts_at(t, MANY_ROWS);
     const size_t scale_idx = place.block * (Q8_QUADS / form.quads) + place.part;
-    const int32_t *starts = laid_at(t, n_starts, place.block) + place.part * MANY_ROWS;
+    const int32_t *starts = laid_at(t, form, place.block) + place.part * MANY_ROWS;
     const float *halves = (const void *)starts; /* see start_half_sums */
     __m512 scale[MANY_PANELS], bias[MANY_PANELS], min[MANY_PANELS];
     for (uint32_t p = 0; p < MANY_PANELS; p++) {
@@ -138,56 +138,51 @@ ALWAYS_INLINE void fold_block(const struct tile *t, struct dot_form form, uint32
         const __m512i start = _mm512_set1_epi32(form.has_starts ? starts[r] : DOT_BIAS_BITS);
         const __m512 by = broadcast_f32(acts.scales, r, place.block);
         for (uint32_t p = 0; p < MANY_PANELS; p++) {
-            float *acc = t->acc + (r * MANY_PANELS + p) * WEFT_PANEL;
+            const size_t at = (r * MANY_PANELS + p) * WEFT_PANEL;
             __m512i dot = _mm512_add_epi32(_mm512_load_si512(dots[p][r]), start);
-            __m512 sum = add_dot(_mm512_load_ps(acc), dot, scale[p], bias[p], by);
+            __m512 sum = add_dot(_mm512_load_ps(from + at), dot, scale[p], bias[p], by);
             if (form.has_mins) {
                 __m512 sums = form.quads == Q8_QUADS ? broadcast_f32(acts.sums, r, place.block)
                                                      : _mm512_set1_ps(halves[r]);
                 sum = _mm512_fmadd_ps(sums, min[p], sum);
             }
-            _mm512_store_ps(acc, sum);
+            _mm512_store_ps(t->acc + at, sum);
         }
     }
 }
 
-ALWAYS_INLINE void tile_blocks_amx(const struct tile *args, struct dot_form form, uint32_t n_starts,
-                                   uint32_t n_rows) {
+ALWAYS_INLINE void tile_blocks_amx(const struct tile *args, struct dot_form form, uint32_t n_rows) {
     const struct tile t = *args;
     const size_t parts = Q8_QUADS / form.quads, n = t.count / Q8_GROUP * parts;
     _Alignas(64) panel_dots dots[2];
-    dot_block(&t, form, n_starts, (struct dot_place){0, 0}, dots[0]);
+    dot_block(&t, form, (struct dot_place){0, 0}, dots[0]);
     for (size_t i = 0; i < n; i++) {
         const struct dot_place place = {i / parts, i % parts};
         const struct dot_place next = {(i + 1) / parts, (i + 1) % parts};
-        if (i + 1 < n) dot_block(&t, form, n_starts, next, dots[(i + 1) % 2]);
-        fold_block(&t, form, n_starts, n_rows, place, dots[i % 2]);
+        if (i + 1 < n) dot_block(&t, form, next, dots[(i + 1) % 2]);
+        fold_block(&t, form, n_rows, place, dots[i % 2], i ? t.acc : t.from);
     }
 }
 
-/* A product like `base`, but for many rows. `words`: laid for each row and block. */
-static void run_amx(struct tile_kernel base, tile_fn *many, uint32_t quads, uint32_t words,
-                    const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
-    base.many = many;
-    base.many_rows = MANY_ROWS;
-    base.n_starts = words;
-    base.block_tiles = ACT_FLOATS / (SPAN_BLOCKS * MANY_ROWS * words);
-    WEFT_ASSERT(base.block_tiles > 0 && base.many_panels == MANY_PANELS);
+/* Many rows by tiles of `quads`; `kernel` is one of AVX-512 but for `many`, `start` and n_starts. */
+static void run_amx(struct tile_kernel kernel, uint32_t quads, const struct weft_gemm_args *args,
+                    uint32_t p_begin, uint32_t p_end) {
+    kernel.many_rows = MANY_ROWS;
+    kernel.block_tiles = ACT_FLOATS / (SPAN_BLOCKS * MANY_ROWS * kernel.n_starts);
+    WEFT_ASSERT(kernel.block_tiles > 0 && kernel.many_panels == MANY_PANELS);
     const bool uses_tiles = args->act_group > 1;
     if (uses_tiles) {
         const struct tile_config config = tile_config_of(MANY_ROWS, quads);
         tile_configure(&config);
     }
-    gemm_run(&base, args, p_begin, p_end);
+    gemm_run(&kernel, args, p_begin, p_end);
     if (uses_tiles) tile_release();
 }
 
 /* The form is a constant in every copy. */
 #define DEFINE_BLOCKS_AMX(name, base_kernel, ...)                                                  \
     static void many_##name(const struct tile *t, uint32_t n_rows) {                               \
-        const struct dot_form form = {__VA_ARGS__};                                                \
-        const bool has_starts = form.has_starts || form.quads < Q8_QUADS;                          \
-        tile_blocks_amx(t, form, has_starts ? Q8_QUADS / form.quads : 0, n_rows);                  \
+        tile_blocks_amx(t, (struct dot_form){__VA_ARGS__}, n_rows);                                \
     }                                                                                              \
     static void lay_##name(const uint8_t *act, uint32_t k, uint32_t first, uint32_t n_blocks,      \
                            int32_t *out) {                                                         \
@@ -196,10 +191,11 @@ static void run_amx(struct tile_kernel base, tile_fn *many, uint32_t quads, uint
     }                                                                                              \
     static void gemm_##name(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) { \
         const struct dot_form form = {__VA_ARGS__};                                                \
-        struct tile_kernel base = base_kernel;                                                     \
-        const uint32_t words = starts_of(&base) + Q8_QUADS;                                        \
-        base.start = lay_##name;                                                                   \
-        run_amx(base, many_##name, form.quads, words, args, p_begin, p_end);                       \
+        struct tile_kernel kernel = base_kernel;                                                   \
+        kernel.many = many_##name;                                                                 \
+        kernel.start = lay_##name;                                                                 \
+        kernel.n_starts = starts_of(form) + Q8_QUADS;                                              \
+        run_amx(kernel, form.quads, args, p_begin, p_end);                                         \
     }
 
 #define DEFINE_QUANT_AMX(name, ID, sub_, bits_, zero_, codes_, added_)                             \
@@ -257,21 +253,24 @@ static void many_i8(const struct tile *t, uint32_t n_rows) {
     dot_rest(t, n_rows, (size_t)n_pairs * PAIR_QUADS, dots);
     for (uint32_t r = 0; r < n_rows; r++) {
         for (uint32_t p = 0; p < MANY_PANELS; p++) {
-            float *acc = t->acc + (r * MANY_PANELS + p) * WEFT_PANEL;
+            const size_t at = (r * MANY_PANELS + p) * WEFT_PANEL;
             __m512 w_scale = _mm512_load_ps((const void *)(t->panels[p] + scales_at));
             __m512 scale = _mm512_mul_ps(broadcast_f32(scales, r, 0), w_scale);
             __m512i dot =
                 _mm512_add_epi32(_mm512_load_si512(dots[p][r]), broadcast_word(offsets, r, 0));
-            __m512 sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, _mm512_load_ps(acc));
-            _mm512_store_ps(acc, sum);
+            __m512 sum =
+                _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, _mm512_load_ps(t->from + at));
+            _mm512_store_ps(t->acc + at, sum);
         }
     }
 }
 
 static void gemm_i8(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
-    struct tile_kernel base = wefti_kern_i8_kernel_avx512vnni();
-    base.start = lay_i8;
-    run_amx(base, many_i8, PAIR_QUADS, Q8_QUADS, args, p_begin, p_end);
+    struct tile_kernel kernel = wefti_kern_i8_kernel_avx512vnni();
+    kernel.many = many_i8;
+    kernel.start = lay_i8;
+    kernel.n_starts = Q8_QUADS;
+    run_amx(kernel, PAIR_QUADS, args, p_begin, p_end);
 }
 
 #define FILL_QUANT_AMX(name, ID, ...) table->gemm[WEFT_GEMM_##ID] = gemm_##name;

@@ -70,7 +70,8 @@ static bool same_sums(struct trial *trial, const struct weft_kern_table *table,
     table->gemm[trial->kind](&args, 0, PANELS);
     args.c = trial->known_sums[0];
     known->gemm[trial->kind](&args, 0, PANELS);
-    return memcmp(trial->sums, trial->known_sums, sizeof trial->sums) == 0;
+    const void *bits = trial->sums, *known_bits = trial->known_sums;
+    return memcmp(bits, known_bits, sizeof trial->sums) == 0;
 }
 
 bool wefti_kern_agree(const struct weft_kern_table *table, const struct weft_kern_table *known) {
