@@ -48,8 +48,9 @@ enum {
         256, /* a chunk holds whole groups: those of the widest type take more than half of L1 */
     WIDE_FLOATS = GROUP_MAX * 2 * WEFT_PANEL,
     UNPACK_CHUNK = 512, /* columns of a chunk of unpacked weights: 16 KiB of two panels */
+    UNPACK_MOST = UNPACK_CHUNK * 3 / 2, /* where fewer than a chunk and a half are left */
     FACTORS_MAX = 6,
-    FACTOR_FLOATS = UNPACK_CHUNK / Q8_GROUP * FACTORS_MAX * WEFT_PANEL, /* of a panel */
+    FACTOR_FLOATS = UNPACK_MOST / Q8_GROUP * FACTORS_MAX * WEFT_PANEL, /* of a panel */
     ACT_FLOATS = 48 * 1024, /* widened activations of the block's rows: 192 KiB of L2 */
     FEW_AHEAD = 2048,
     BESIDE_LINES = 12,
@@ -239,10 +240,17 @@ static inline uint32_t chunk_of(const struct block *b) {
     return (groups ? groups : 1) * kernel->group;
 }
 
+/* Elements of the next chunk, when `left` are left of a segment's span. */
+static inline uint32_t chunk_at(const struct block *b, uint32_t left) {
+    const struct tile_kernel *kernel = b->kernel;
+    if (kernel->unpack && !b->few && !kernel->chunk && left <= UNPACK_MOST) return left;
+    return weft_min_u32(chunk_of(b), left);
+}
+
 /* The panels of the tile as bytes and factors. */
 static inline void unpack_panels(struct block *b, struct tile *tile) {
     const struct tile_kernel *kernel = b->kernel;
-    WEFT_ASSERT(tile->count <= UNPACK_CHUNK);
+    WEFT_ASSERT(tile->count <= UNPACK_MOST);
     WEFT_ASSERT((size_t)b->n_panels * tile->count * WEFT_PANEL <= sizeof b->weights);
     for (uint32_t p = 0; p < b->n_panels; p++) {
         float *factors = b->factors + (size_t)p * FACTOR_FLOATS;
@@ -493,18 +501,17 @@ static inline const uint8_t *panel_at(const struct block *b, uint32_t set, uint3
 /* Columns begin..end, of one segment, for all sets; `step` says what is the same for all. */
 static inline void run_span(struct block *b, uint32_t begin, uint32_t end, uint32_t seg_begin,
                             uint32_t seg_end, struct step step) {
-    uint32_t chunk = chunk_of(b);
     if (b->kernel->widen_act) widen_acts(b, begin, end);
     if (b->kernel->start && !b->few) start_dots(b, begin, end);
     for (uint32_t set = 0; set < b->n_sets; set++) {
         choose_set(b, set);
         for (uint32_t at = begin; at < end; at += step.count) {
             step.k_begin = at;
-            step.count = weft_min_u32(chunk, end - at);
+            step.count = chunk_at(b, end - at);
             step.first = at == seg_begin;
             step.last = at + step.count == seg_end;
             const uint32_t left = end - at - step.count;
-            step.next_count = weft_min_u32(chunk, left ? left : end - begin);
+            step.next_count = chunk_at(b, left ? left : end - begin);
             if (left) {
                 step.next = panel_at(b, set, at + step.count);
             } else if (set + 1 < b->n_sets) {

@@ -23,6 +23,13 @@ enum {
     ATTN_SUB = 16,               /* tokens side by side in the K layout */
 };
 
+/* Iterations do not depend on each other, whatever pointers may be equal. */
+#ifdef __clang__
+#define IVDEP _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define IVDEP _Pragma("GCC ivdep")
+#endif
+
 enum { I8_GROUP = 256, I8_QUAD_BYTES = 4 * WEFT_PANEL };
 enum { F8_GROUP = 128, NF4_GROUP = 64 };
 
@@ -119,8 +126,17 @@ static inline void put_row(const struct weft_gemm_args *args, const float *sum, 
         memcpy(c, sum, n_cols * sizeof *c);
         return;
     }
+    /* c may be the residual: element by element it is the same. */
+    if (!bias) {
+        IVDEP
+        for (uint32_t i = 0; i < n_cols; i++) {
+            c[i] = residual[i] + sum[i];
+        }
+        return;
+    }
+    IVDEP
     for (uint32_t i = 0; i < n_cols; i++) {
-        float value = bias ? sum[i] + bias[i] : sum[i];
+        float value = sum[i] + bias[i];
         c[i] = residual ? residual[i] + value : value;
     }
 }

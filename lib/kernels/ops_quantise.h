@@ -12,12 +12,6 @@
 
 #define LANES 16u
 
-#ifdef __clang__
-#define IVDEP _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define IVDEP _Pragma("GCC ivdep")
-#endif
-
 /* `n` numbers that share a scale. Scale = max|x| / 127, codes to nearest even: no division per
  * element, and exact in any order, as the maximum is taken over bit patterns. A block with an
  * infinity or NaN yields NaN, not garbage. */
