@@ -85,8 +85,8 @@ ALWAYS_INLINE void add_block(const struct quant_layout *q, const uint8_t *group,
                 int32x4_t dot = vdupq_n_s32(acts[r].first[h]);
                 dot = dot_quads(dot, w, (struct quads){acts[r].codes, false, 0}, h * n_quads,
                                 (h + 1) * n_quads);
-                float32x4_t by = vmulq_n_f32(s.scale[h].v[v], acts[r].scale);
-                total = vfmaq_f32(total, vcvtq_f32_s32(dot), by);
+                float32x4_t scaled = vmulq_f32(vcvtq_f32_s32(dot), s.scale[h].v[v]);
+                total = vfmaq_n_f32(total, scaled, acts[r].scale);
                 if (q->has_min) total = vfmaq_n_f32(total, s.min[h].v[v], acts[r].sums[h]);
             }
             sum[r][panel].v[v] = total;
@@ -240,8 +240,8 @@ ALWAYS_INLINE void part_codes(const struct tile *args, const struct quant_layout
                 for (uint32_t i = 0; i < n_pairs; i++) {
                     int32x4_t dot =
                         dot_pairs(w + (size_t)j * 16, a, i, h * n_steps, (h + 1) * n_steps);
-                    float32x4_t by = vmulq_f32(scale, each_twice(block.scale, i));
-                    sum[i][j] = vfmaq_f32(sum[i][j], vcvtq_f32_s32(dot), by);
+                    float32x4_t scaled = vmulq_f32(vcvtq_f32_s32(dot), scale);
+                    sum[i][j] = vfmaq_f32(sum[i][j], scaled, each_twice(block.scale, i));
                     if (q->has_min)
                         sum[i][j] = vfmaq_f32(sum[i][j], each_twice(block.sums[h], i), min);
                 }
@@ -283,8 +283,8 @@ ALWAYS_INLINE void part_codes(const struct tile *args, const struct quant_layout
                 for (uint32_t r = 0; r < rows; r++) {
                     int32x4_t dot = dot_quads(vdupq_n_s32(0), w, (struct quads){a, true, r},
                                               h * n_quads, (h + 1) * n_quads);
-                    float32x4_t by = times_lane(scale, block.scale, r);
-                    sum[r].v[v] = vfmaq_f32(sum[r].v[v], vcvtq_f32_s32(dot), by);
+                    float32x4_t scaled = vmulq_f32(vcvtq_f32_s32(dot), scale);
+                    sum[r].v[v] = fma_lane(sum[r].v[v], scaled, block.scale, r);
                     if (q->has_min) sum[r].v[v] = fma_lane(sum[r].v[v], min, block.sums[h], r);
                 }
             }
