@@ -95,8 +95,11 @@ def loading_kib(pid):
         own, shared = own + int(sizes.get("Anon", 0)), shared + int(sizes.get("Shmem", 0))
     for fd in os.listdir(f"/proc/{pid}/fd"):
         path = f"/proc/{pid}/fd/{fd}"
-        if "memfd:" in os.readlink(path):
-            memfds += os.stat(path).st_blocks // 2
+        try:
+            if "memfd:" in os.readlink(path):
+                memfds += os.stat(path).st_blocks // 2
+        except OSError:
+            pass  # it has just been closed
     return own + max(shared, memfds)
 
 
