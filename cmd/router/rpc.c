@@ -519,7 +519,7 @@ static bool has_answer(const struct rpc *rpc) {
         enum weft_api_call_state state = weft_api_call_state(rc->call);
         if (state == WEFT_API_CALL_DONE || state == WEFT_API_CALL_FAILED) return true;
         /* A short call is in a thread only because this turn of the loop was full. */
-        bool is_short = rc->small_bytes > 0 && rc->small_bytes <= WEFT_SHORT_BODY_BYTES;
+        bool is_short = rc->small_bytes > 0 && rc->small_bytes <= WEFT_API_SHORT_BODY_BYTES;
         if (state == WEFT_API_CALL_PREPARING && is_short) return true;
     }
     return false;

@@ -73,7 +73,7 @@ static bool take_back(void *context) {
 static bool has_time(struct server *server, size_t bytes) {
     if (server->prepared_turn != server->n_turns) server->prepared_bytes = 0;
     server->prepared_turn = server->n_turns;
-    if (bytes > WEFT_SHORT_BODY_BYTES || server->prepared_bytes + bytes > TURN_BODY_BYTES)
+    if (bytes > WEFT_API_SHORT_BODY_BYTES || server->prepared_bytes + bytes > TURN_BODY_BYTES)
         return false;
     server->prepared_bytes += bytes;
     return true;
@@ -656,7 +656,9 @@ weft_err wefti_server_init(struct server *server, int signal_fd, struct weft_err
     LIST_INIT(&server->conns);
     TAILQ_INIT(&server->awake);
     TAILQ_INIT(&server->spare);
-    wefti_work_init(&server->work, &server->loop);
+    wefti_work_init(&server->work, &server->loop,
+                    server->config.request_memory ? WEFT_API_SHORT_BODY_BYTES
+                                                  : WEFT_WORK_LARGE_BYTES);
     weft_err err = wefti_batches_init(&server->batches, server, why);
     if (err) return err;
     bool is_fine = uv_loop_init(&server->loop) == 0 && poll_links(server) &&

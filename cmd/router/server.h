@@ -37,7 +37,6 @@
 #define WEFT_OUT_BYTES 65536
 #define WEFT_READ_BYTES 65536
 #define WEFT_IDENTITY_BYTES_MAX 640 /* ten entries, which fit a status line */
-#define WEFT_SHORT_BODY_BYTES 16384 /* prepared in the loop, unless it has seen much this turn */
 
 struct conn;
 typedef struct weft_api_call weft_api_call;

@@ -25,7 +25,7 @@ void wefti_work_put(struct work_queue *queue, struct work *work, uint64_t bytes,
     WEFT_ASSERT(work->place == WORK_IDLE);
     work->queue = queue;
     work->place = WORK_QUEUED;
-    work->is_large = bytes > WEFT_WORK_LARGE_BYTES;
+    work->is_large = bytes > queue->large_bytes;
     work->rank = now_ms + bytes / WEFT_WORK_BYTES_PER_MS;
     insert(list_of(queue, work), work);
 }
@@ -81,9 +81,10 @@ static void run_next(struct work_queue *queue) {
     }
 }
 
-void wefti_work_init(struct work_queue *queue, uv_loop_t *loop) {
+void wefti_work_init(struct work_queue *queue, uv_loop_t *loop, uint64_t large_bytes) {
     memset(queue, 0, sizeof *queue);
     queue->loop = loop;
+    queue->large_bytes = large_bytes;
     TAILQ_INIT(&queue->small);
     TAILQ_INIT(&queue->large);
 }

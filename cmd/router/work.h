@@ -5,7 +5,7 @@
  *          and the next is chosen when one returns.
  * Order    The shortest first, with ageing: a job's rank is its time of arrival plus a weight by
  *          its bytes, so no job is overtaken for ever.
- * Large    Only one job over WEFT_WORK_LARGE_BYTES runs at a time: other threads stay free for
+ * Large    Only one job over `large_bytes` runs at a time: other threads stay free for
  *          small ones, and there is only one such job's scratch memory.
  * Threads  Everything but `run` belongs to the loop's thread.
  */
@@ -43,9 +43,10 @@ struct work_queue {
     struct work_list small, large;
     uint32_t n_running;
     bool runs_large;
+    uint64_t large_bytes; /* of a job that is */
 };
 
-void wefti_work_init(struct work_queue *queue, uv_loop_t *loop);
+void wefti_work_init(struct work_queue *queue, uv_loop_t *loop, uint64_t large_bytes);
 
 /* Cannot fail; `run` and `done` are set. */
 void wefti_work_add(struct work_queue *queue, struct work *work, uint64_t bytes, uint64_t now_ms);

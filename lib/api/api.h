@@ -83,6 +83,8 @@ struct weft_api_state {
  * --request-memory, which is to be kept, every byte costs. */
 #define WEFT_API_SMALL_BYTES 65536
 
+#define WEFT_API_SHORT_BODY_BYTES 16384 /* read in the loop, unless it has read much this turn */
+
 /* Snapshots come every 250 ms. After two missing, and a margin for a busy machine, /health says so;
  * after four nothing more is sent to that scheduler. */
 #define WEFT_API_HEALTHY_AGE_MS_MAX 650
@@ -139,6 +141,10 @@ bool weft_api_is_admin(const struct weft_api_state *api, const struct weft_api_k
 
 /* What `n` bytes of one request cost of the budget: `n`, or nothing if the request is small. */
 uint64_t weft_api_cost(const struct weft_api_state *api, uint64_t n);
+
+/* What reading a body of `n` bytes may take beside its own (codec/json_budget); SIZE_MAX: no bound. With
+ * --request-memory only one body over WEFT_API_SHORT_BODY_BYTES is read at a time. */
+size_t weft_api_reading_bytes(const struct weft_api_state *api, size_t n);
 
 /* Takes `n` bytes of the budget for large requests; false: it is used up. */
 bool weft_api_hold(struct weft_api_state *api, uint64_t n);

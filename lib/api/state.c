@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "codec/json_budget.h"
 #include "store/store.h"
 
 /* Request bodies held at once: room for several of the largest. */
@@ -12,6 +13,10 @@
  * enough for the ids of long streams. */
 #define HELD_OUTPUTS 4
 #define HELD_OUTPUT_BYTES_MIN (4u << 20)
+
+/* One of so many parts of --request-memory is what the JSON of a short body may take while it is read: there may
+ * be five of them, one in each thread. A long one may take all: ids and schemas are some ten times their text. */
+#define SHORT_READINGS 4
 
 /* Prompts cannot take what answers need, nor the other way round. */
 static void set_budgets(struct weft_api_state *api) {
@@ -37,6 +42,7 @@ void weft_api_init(struct weft_api_state *api, const struct weft_api_settings *s
     TAILQ_INIT(&api->background);
     weft_api_metrics_init(&api->metrics);
     json_object_seed(0);
+    if (settings->request_bytes) weft_json_budget_use();
     if (!settings->responses_bytes) return;
     api->store =
         wefti_api_store_new(settings->responses_bytes, (uint64_t)settings->responses_ttl_s * 1000);
@@ -107,6 +113,12 @@ const char *weft_api_why_ill(const struct weft_api_state *api, uint64_t now_ms) 
 
 uint64_t weft_api_cost(const struct weft_api_state *api, uint64_t n) {
     return n > api->small_bytes ? n : 0;
+}
+
+size_t weft_api_reading_bytes(const struct weft_api_state *api, size_t n) {
+    uint64_t bytes = api->settings.request_bytes;
+    if (bytes == 0) return SIZE_MAX;
+    return n > WEFT_API_SHORT_BODY_BYTES ? bytes : bytes / SHORT_READINGS;
 }
 
 static bool hold(uint64_t *held, uint64_t max, uint64_t n) {

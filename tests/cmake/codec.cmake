@@ -1,4 +1,4 @@
-foreach(name test_base64 test_json_check test_json_out test_codec_utf8 test_msgpack test_msgpack_reader test_writer)
+foreach(name test_base64 test_json_budget test_json_check test_json_out test_codec_utf8 test_msgpack test_msgpack_reader test_writer)
   weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c
             LINKS weft_codec PkgConfig::JANSSON PkgConfig::MSGPACK m LABELS unit TIMEOUT 60)
 endforeach()

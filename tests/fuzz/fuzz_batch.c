@@ -9,7 +9,7 @@
 static void read_line(struct weft_str text) {
     struct weft_api_batch_line line;
     struct weft_api_batch_fault fault = {0};
-    bool is_fair = weft_api_batch_line_read(text, NULL, &line, &fault);
+    bool is_fair = weft_api_batch_line_read(text, NULL, SIZE_MAX, &line, &fault);
     WEFT_ASSERT(is_fair || (fault.code && fault.message[0]));
     WEFT_ASSERT(!is_fair || (line.kind && line.body && line.body[0] == '{'));
     weft_api_batch_line_fini(&line);

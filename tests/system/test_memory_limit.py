@@ -4,6 +4,7 @@
 WEFT_TEST_HOLDS=5 (nightly) holds more configurations, under a heavier load.
 """
 
+import gzip
 import json
 import os
 import re
@@ -37,7 +38,7 @@ REFUSED = (  # limit, other settings, a term that must be in the sum, the flag t
     ("200MiB", ("--workers=4",), "vocabulary 4 x 4.0 MiB, workers 4 x 16 MiB", "--request-memory"),
     ("1GiB", ("--max-lora-memory=1GiB",), "adapters 3.0 GiB", "--max-lora-memory"),
     ("512MiB", ("--responses-store=400MiB",), "router 424 MiB", "--max-connections"),
-    ("512MiB", ("--request-memory=64MiB",), "requests 6 x 64 MiB", "--request-memory"),
+    ("512MiB", ("--request-memory=64MiB",), "requests 7 x 64 MiB", "--request-memory"),
     ("1GiB", ("--max-queue=1000000",), "scheduler 3.8 GiB", "--max-queue"),
     ("512MiB", ("--max-connections=100000",), "router 797 MiB", "--max-connections"),
     ("115MiB", (f"--speculative-model={harness.DRAFT}",), "draft", "--request-memory"),
@@ -101,8 +102,11 @@ def memfds_kib(pid):
     total = 0
     for fd in os.listdir(f"/proc/{pid}/fd"):
         path = f"/proc/{pid}/fd/{fd}"
-        if "memfd:" in os.readlink(path):
-            total += os.stat(path).st_blocks // 2
+        try:
+            if "memfd:" in os.readlink(path):
+                total += os.stat(path).st_blocks // 2
+        except OSError:
+            pass  # it has just been closed
     return total
 
 
@@ -138,11 +142,20 @@ SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength
           "required": ["name", "n"]}
 
 
+# Values of JSON, which take many times their bytes: in the body, and in a text of it that is JSON again.
+VALUES = b'{"prompt": "a", "max_tokens": 1, "extra": [' + b"{}," * 50000 + b"{}]}"
+VALUES_IN_A_TEXT = {"max_tokens": 1, "messages": [
+    {"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": {
+        "name": "f", "arguments": '{"a": [' + "{}," * 50000 + "{}]}"}}]}, {"role": "tool", "content": "b", "tool_call_id": "a"}]}
+GZIP = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+
+
 def bodies(rng, n):
-    """Requests of every kind that takes memory: long prompts, log-probabilities, grammars, choices, large bodies."""
+    """Requests of every kind that takes memory: long prompts, log-probabilities, grammars, choices, large bodies, and such
+    as grow when they are unpacked or read."""
     for i in range(n):
         ids = [rng.randrange(4, 4000) for _ in range(rng.randrange(200, 960))]
-        kind = i % 6
+        kind = i % 9
         if kind == 0:
             yield "/v1/completions", {"prompt": ids, "max_tokens": 60, "logprobs": 20, "ignore_eos": True}
         elif kind == 1:
@@ -155,6 +168,12 @@ def bodies(rng, n):
                                                "name": "n", "schema": SCHEMA}}}
         elif kind == 4:
             yield "/tokenize", {"prompt": "The old house stood. " * 4000}
+        elif kind == 6:
+            yield "/v1/completions", VALUES
+        elif kind == 7:
+            yield "/v1/completions", gzip.compress(VALUES)
+        elif kind == 8:
+            yield "/v1/chat/completions", VALUES_IN_A_TEXT
         else:
             yield "/v1/completions", {"prompt": ids, "max_tokens": 40, "stream": True, "repetition_penalty": 1.1}
 
@@ -169,9 +188,11 @@ def load_with(server, rng, n, n_clients):
                 if not todo:
                     return
                 path, body = todo.pop()
-            reply = server.post(path, body)
+            reply = server.post(path, body, GZIP if isinstance(body, bytes) and body is not VALUES else None)
             statuses.append(reply.status)
             assert reply.status in (200, 413, 429, 503), (reply.status, reply.text)
+            if body is VALUES:
+                assert reply.status in (413, 503), reply.text
     harness.in_threads([client] * n_clients)
     return statuses
 

@@ -165,7 +165,7 @@ static void a_line_is_read(void **state) {
     static const char text[] =
         "{\"custom_id\":\"a\\u00e9\",\"method\":\"POST\",\"url\":\"/v1/completions\","
         "\"body\":{\"prompt\":\"x\",\"temperature\":0.1,\"seed\":9007199254740993}}";
-    assert_true(weft_api_batch_line_read(STR(text), "/v1/completions", &line, &fault));
+    assert_true(weft_api_batch_line_read(STR(text), "/v1/completions", SIZE_MAX, &line, &fault));
     assert_true(WEFT_STR_IS(line.custom_id, "a\xc3\xa9"));
     assert_string_equal(line.kind->path, "/v1/completions");
     json_t *body = json_loadb(line.body, line.n_body, 0, NULL);
@@ -173,7 +173,7 @@ static void a_line_is_read(void **state) {
     assert_true(json_integer_value(json_object_get(body, "seed")) == 9007199254740993);
     json_decref(body);
     weft_api_batch_line_fini(&line);
-    assert_true(weft_api_batch_line_read(STR(text), NULL, &line, &fault));
+    assert_true(weft_api_batch_line_read(STR(text), NULL, SIZE_MAX, &line, &fault));
     weft_api_batch_line_fini(&line);
 }
 
@@ -201,7 +201,7 @@ static void a_line_that_was_read_holds_two_texts_and_no_tree(void **state) {
     json_free_t old_free;
     json_get_alloc_funcs(&old_malloc, &old_free);
     json_set_alloc_funcs(count_malloc, count_free);
-    assert_true(weft_api_batch_line_read(STR(text), NULL, &line, &fault));
+    assert_true(weft_api_batch_line_read(STR(text), NULL, SIZE_MAX, &line, &fault));
     assert_int_equal(n_values, 1); /* the body */
     assert_string_equal(line.body, "{\"prompt\":[1,2,3]}");
     assert_true(WEFT_STR_IS(line.custom_id, "a"));
@@ -231,7 +231,7 @@ static void without_memory_no_line_is_at_fault(void **state) {
     for (int n = 0; n < 100 && !is_fair; n++) {
         n_left = n;
         json_set_alloc_funcs(scarce_malloc, free);
-        is_fair = weft_api_batch_line_read(STR(text), NULL, &line, &fault);
+        is_fair = weft_api_batch_line_read(STR(text), NULL, SIZE_MAX, &line, &fault);
         json_set_alloc_funcs(old_malloc, old_free);
         n_memory += !is_fair && fault.is_memory;
         assert_true(is_fair || fault.is_memory || strcmp(fault.code, "invalid_json_line") == 0);
@@ -268,7 +268,8 @@ static void a_bad_line_has_a_code(void **state) {
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct weft_api_batch_line line;
         struct weft_api_batch_fault fault;
-        assert_false(weft_api_batch_line_read(STR(bad[i].text), "/v1/completions", &line, &fault));
+        assert_false(
+            weft_api_batch_line_read(STR(bad[i].text), "/v1/completions", SIZE_MAX, &line, &fault));
         assert_string_equal(fault.code, bad[i].code);
         if (!strstr(fault.message, bad[i].words)) fail_msg("%s", fault.message);
         assert_false(fault.is_memory);

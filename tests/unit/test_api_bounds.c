@@ -5,10 +5,12 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 
+#include "codec/json_budget.h"
 #include "unit/api_fixture.h"
 
 static weft_api_call *begin_list(uint32_t n) {
@@ -96,6 +98,43 @@ static void with_a_bound_on_all_requests_small_ones_pay_too(void **state) {
     weft_api_call_drop(call);
     assert_int_equal(api.held_bytes, 0);
     api.small_bytes = WEFT_API_SMALL_BYTES;
+}
+
+/* A call of a body with `n` times `value` in a field that nobody knows. */
+static weft_api_call *prepare_list_of(const char *value, uint32_t n) {
+    struct weft_buf json;
+    weft_buf_init(&json, 1 << 20);
+    weft_buf_add_str(&json, "{\"prompt\":\"Once\",\"extra\":[0");
+    for (uint32_t i = 0; i < n; i++) {
+        weft_buf_add_char(&json, ',');
+        weft_buf_add_str(&json, value);
+    }
+    weft_buf_add_str(&json, "]}");
+    weft_api_call *call = in_hand(weft_buf_cstr(&json), CALL_TOKENIZE);
+    weft_buf_fini(&json);
+    weft_api_call_prepare(call);
+    return call;
+}
+
+static void values_that_take_many_times_their_bytes_are_refused(void **state) {
+    (void)state;
+    json_malloc_t old_malloc;
+    json_free_t old_free;
+    json_get_alloc_funcs(&old_malloc, &old_free);
+    weft_json_budget_use();
+    static const struct {
+        const char *value;
+        uint32_t n, status;
+    } rows[] = {{"1234", 2000, 0}, {"{}", 2000, 413}, {"1234", 19000, 0}, {"{}", 19000, 413}};
+    api.settings.request_bytes = 1 << 20; /* the first ones are short */
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        weft_api_call *call = prepare_list_of(rows[i].value, rows[i].n);
+        assert_int_equal(call->error.status, rows[i].status);
+        if (rows[i].status) assert_non_null(strstr(call->error.message, "too many values"));
+        weft_api_call_drop(call);
+    }
+    api.settings.request_bytes = 0;
+    json_set_alloc_funcs(old_malloc, old_free);
 }
 
 /* A call whose body is gzip: {"prompt":"aaa..."} of `n` bytes, of which it may have `max`. */
@@ -460,6 +499,7 @@ int main(void) {
         CASE(a_list_may_be_as_long_as_what_runs_and_waits),
         CASE(large_requests_pay_for_what_is_kept_of_them),
         CASE(with_a_bound_on_all_requests_small_ones_pay_too),
+        CASE(values_that_take_many_times_their_bytes_are_refused),
         CASE(a_compressed_body_takes_room_as_it_grows),
         CASE(a_stream_that_is_read_holds_little),
         CASE(memory_of_what_was_shown_is_given_back),

@@ -14,7 +14,7 @@ static struct work_queue queue;
 
 static int set_up(void **state) {
     (void)state;
-    wefti_work_init(&queue, NULL); /* nothing here gets as far as a thread */
+    wefti_work_init(&queue, NULL, WEFT_WORK_LARGE_BYTES); /* nothing here gets as far as a thread */
     return 0;
 }
 
@@ -108,7 +108,7 @@ static void every_job_is_run_once_and_then_reported(void **state) {
     static struct counted jobs[50];
     uv_loop_t loop;
     assert_int_equal(uv_loop_init(&loop), 0);
-    wefti_work_init(&queue, &loop);
+    wefti_work_init(&queue, &loop, WEFT_WORK_LARGE_BYTES);
     for (uint32_t i = 0; i < 50; i++) {
         jobs[i].work.run = on_run;
         jobs[i].work.done = on_done;

@@ -80,7 +80,7 @@ static weft_err check_line(struct checking *c, struct weft_str text, uint64_t at
         add_fault(c, &fault, &run->names[idx]);
         return WEFT_OK;
     }
-    if (weft_api_batch_line_read(text, endpoint_of(run), &line, &fault))
+    if (weft_api_batch_line_read(text, endpoint_of(run), run->json_bytes_max, &line, &fault))
         run->names[idx].name = weft_digest_of("custom_id", line.custom_id.data, line.custom_id.len);
     else if (fault.is_memory)
         err = weft_err_set(why, WEFT_E_NOMEM, "no memory for a line of %zu bytes", text.len);
@@ -320,8 +320,9 @@ static weft_err read_line(struct batch_run *run, struct batch_item *item, struct
     weft_err err =
         wefti_disk_read(run->input_fd, "the input file", place->at, text, place->n_bytes, why);
     if (!err)
-        item->is_fair = weft_api_batch_line_read((struct weft_str){text, place->n_bytes},
-                                                 endpoint_of(run), &item->line, &item->fault);
+        item->is_fair =
+            weft_api_batch_line_read((struct weft_str){text, place->n_bytes}, endpoint_of(run),
+                                     run->json_bytes_max, &item->line, &item->fault);
     free(text);
     if (!err && !item->is_fair && item->fault.is_memory)
         err = weft_err_set(why, WEFT_E_NOMEM, "no memory for a line of %u bytes", place->n_bytes);

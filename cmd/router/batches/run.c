@@ -590,6 +590,7 @@ static void begin_run(struct batches *all, struct stored_batch *stored) {
     run->folder = all->store.folder;
     run->ttl_s = all->store.ttl_s;
     run->line_bytes_max = all->server->config.max_body_bytes + LINE_BESIDE_BYTES;
+    run->json_bytes_max = weft_api_reading_bytes(&all->server->api, run->line_bytes_max);
     run->input_fd = -1;
     TAILQ_INIT(&run->items);
     for (int i = 0; i < N_ANSWERS; i++) {

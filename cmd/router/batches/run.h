@@ -83,7 +83,8 @@ struct batch_run {
     const char *folder;          /* of the store */
     uint32_t ttl_s;              /* of the files that it leaves */
     uint64_t line_bytes_max;
-    char *faults; /* n_faults of lines, owned: the batch has failed */
+    size_t json_bytes_max; /* of a line, while it is read */
+    char *faults;          /* n_faults of lines, owned: the batch has failed */
     int input_fd, fds[N_ANSWERS];
     char paths[N_ANSWERS][WEFT_BATCH_PATH_BYTES];
     uint64_t n_bytes[N_ANSWERS];

@@ -18,17 +18,18 @@
 #define CONNECTIONS_PART 64
 #define REQUESTS_BYTES_MIN (1ull << 20)
 #define CONNECTIONS_MIN 64u
-/* What may be in memory as often as requests may take. Router: a body, and what it is parsed to; the scheduler's
- * copy; and messages under way. Worker: grammars; and states of contrastive search. */
-#define REQUESTS_COPIES 4u
+/* What may be in memory as often as requests may take. Router: what is held, and twice what JSON takes that is read
+ * (a long body's; and those of short ones and batches); the scheduler's copy; and messages under way. Worker:
+ * grammars; and states of contrastive search. */
+#define REQUESTS_COPIES 5u
 #define REQUESTS_COPIES_OF_WORKER 2u
-/* Of all requests, the largest one; its text is parsed to several times as much. */
-#define BODY_PART 8
+/* Of all requests, the largest one; its JSON is ten times as much while it is read, and may be as much as all. */
+#define BODY_PART 12
 #define LOGPROB_PART 4
 
 /* Bounds that somebody chose are kept, others follow from the limit. */
 static void set_bounds(struct weft_config *c) {
-    uint64_t usual = 8 * c->max_body_bytes + 4 * c->max_logprob_bytes;
+    uint64_t usual = BODY_PART * c->max_body_bytes + LOGPROB_PART * c->max_logprob_bytes;
     uint64_t least = REQUESTS_BYTES_MIN;
     if (c->given.max_body_bytes) least = weft_max_u64(least, BODY_PART * c->max_body_bytes);
     if (c->given.max_logprob_bytes)

@@ -130,9 +130,10 @@ struct weft_api_batch_fault {
     bool is_memory; /* which ran out: nobody knows whether there is a fault */
 };
 
-/* `endpoint`: the only one that it may ask; NULL: any that batches may. False: `fault` says why; `line` needs
+/* `endpoint`: the only one that it may ask; NULL: any that batches may. `json_bytes_max`: see
+ * weft_api_reading_bytes. False: `fault` says why; `line` needs
  * weft_api_batch_line_fini either way. Threads: any. */
-bool weft_api_batch_line_read(struct weft_str text, const char *endpoint,
+bool weft_api_batch_line_read(struct weft_str text, const char *endpoint, size_t json_bytes_max,
                               struct weft_api_batch_line *line, struct weft_api_batch_fault *fault);
 void weft_api_batch_line_fini(struct weft_api_batch_line *line);
 

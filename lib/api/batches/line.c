@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/utf8.h"
 #include "batches/lines.h"
+#include "codec/json_budget.h"
 #include "codec/json_out.h"
 #include "kinds/kind.h"
 #include "params/json_read.h"
@@ -115,10 +116,8 @@ static bool read_object(json_t *o, const char *endpoint, struct weft_api_batch_l
     return read_body(json_object_get(o, "body"), line, fault);
 }
 
-bool weft_api_batch_line_read(struct weft_str text, const char *endpoint,
-                              struct weft_api_batch_line *line,
-                              struct weft_api_batch_fault *fault) {
-    memset(line, 0, sizeof *line);
+static bool read_line(struct weft_str text, const char *endpoint, struct weft_api_batch_line *line,
+                      struct weft_api_batch_fault *fault) {
     json_error_t where = {.line = 0};
     json_t *o = NULL;
     if (!weft_json_within(text.data, text.len, VALUES_MAX, DEPTH_MAX))
@@ -129,6 +128,17 @@ bool weft_api_batch_line_read(struct weft_str text, const char *endpoint,
     bool is_fair = read_object(o, endpoint, line, fault);
     json_decref(o);
     return is_fair;
+}
+
+bool weft_api_batch_line_read(struct weft_str text, const char *endpoint, size_t json_bytes_max,
+                              struct weft_api_batch_line *line,
+                              struct weft_api_batch_fault *fault) {
+    memset(line, 0, sizeof *line);
+    weft_json_budget_begin(json_bytes_max);
+    bool is_fair = read_line(text, endpoint, line, fault);
+    if (weft_json_budget_end()) return is_fair;
+    return fail(fault, "invalid_json_line", NULL,
+                "this line holds more values than --request-memory leaves room for");
 }
 
 void weft_api_batch_line_fini(struct weft_api_batch_line *line) {

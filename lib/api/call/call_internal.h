@@ -107,6 +107,7 @@ struct weft_api_call {
     struct weft_gunzip *unpack;    /* makes the body; NULL: it came as it is, or is made */
     size_t body_room;              /* that its bytes may take so far */
     bool wants_room;               /* that is too little */
+    size_t n_read;                 /* of the body, whose bytes are freed as soon as they are read */
     bool is_msgpack;               /* the body is; else JSON */
     bool is_rpc;                   /* the answer is MessagePack-RPC's; else HTTP's */
     uint64_t held_bytes;           /* of the shared budget */

@@ -11,6 +11,7 @@
 #include "call/honoured.h"
 #include "call/prepare.h"
 #include "codec/gunzip.h"
+#include "codec/json_budget.h"
 #include "codec/json_out.h"
 #include "codec/msgpack_json.h"
 #include "grammar/grammar.h"
@@ -163,6 +164,23 @@ bool weft_api_call_has_grammar(const weft_api_call *call) {
            wefti_api_wants_calls_constrained(call);
 }
 
+/* Whatever else went wrong for that reason. */
+static void refuse_reading(weft_api_call *call) {
+    call->error.status = 0;
+    weft_api_error_set(&call->error, 413, NULL, "too_many_values",
+                       "the JSON of the body takes more than the %zu bytes that --request-memory "
+                       "leaves for reading one of its length: it holds too many values",
+                       weft_api_reading_bytes(call->api, call->n_read));
+}
+
+static void begin_reading(const weft_api_call *call) {
+    weft_json_budget_begin(weft_api_reading_bytes(call->api, call->n_read));
+}
+
+static void end_reading(weft_api_call *call) {
+    if (!weft_json_budget_end()) refuse_reading(call);
+}
+
 /* Whether it is one of the model's: one of the format, or one that its text becomes. */
 static bool has_special(void *context, struct weft_str text) {
     const weft_api_call *call = context;
@@ -180,11 +198,10 @@ static bool has_special(void *context, struct weft_str text) {
     return is_special && weft_str_is(own, text.data, text.len);
 }
 
-void weft_api_call_check(weft_api_call *call) {
+static void check(weft_api_call *call) {
     struct params *p = &call->params;
     struct weft_errmsg why = {""};
     weft_gram *gram;
-    WEFT_ASSERT(weft_api_call_has_grammar(call));
     if (wefti_api_wants_answer_placed(call)) wefti_api_place_answer(call);
     if (!call->error.status && wefti_api_wants_calls_constrained(call))
         wefti_api_constrain_calls(call);
@@ -209,9 +226,14 @@ void weft_api_call_check(weft_api_call *call) {
                            why.text[0] ? why.text : weft_err_text(err));
 }
 
-void weft_api_call_prepare(weft_api_call *call) {
-    WEFT_ASSERT(call->state == WEFT_API_CALL_PREPARING);
-    if (call->unpack && !unpack_body(call)) return;
+void weft_api_call_check(weft_api_call *call) {
+    WEFT_ASSERT(weft_api_call_has_grammar(call));
+    begin_reading(call);
+    check(call);
+    end_reading(call);
+}
+
+static void read_request(weft_api_call *call) {
     json_t *json = parse_body(call);
     weft_buf_fini(&call->body);
     struct params *p = &call->params;
@@ -229,6 +251,16 @@ void weft_api_call_prepare(weft_api_call *call) {
         keep_echoed_texts(call);
     }
     wefti_api_params_drop_json(p);
+}
+
+void weft_api_call_prepare(weft_api_call *call) {
+    struct params *p = &call->params;
+    WEFT_ASSERT(call->state == WEFT_API_CALL_PREPARING);
+    if (call->unpack && !unpack_body(call)) return;
+    call->n_read = weft_api_call_body_bytes(call);
+    begin_reading(call);
+    read_request(call);
+    end_reading(call);
     if (call->error.status) return;
     if (call->path_session.len > 0) {
         WEFT_ASSERT(call->path_session.len <= sizeof p->service.session_id);
