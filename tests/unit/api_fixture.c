@@ -202,7 +202,7 @@ weft_api_call *new_call(struct weft_buf *body, const weft_api_kind *kind, const 
         .request_id = request_id ? request_id : "over-http",
         .asker = asker,
         .is_rpc = request_id != NULL,
-        .free_bytes = WEFT_API_SMALL_BYTES,
+        .free_bytes = api.small_bytes,
         .wake = on_wake,
         .now_us = now_us,
         .now_s = 1,

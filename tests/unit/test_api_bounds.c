@@ -216,6 +216,52 @@ static void expect_lps(weft_api_call *call, uint32_t *next, uint32_t end) {
     weft_buf_fini(&out);
 }
 
+/* Streams that run, and as many others as find room. */
+static void with_a_bound_on_all_requests_what_was_admitted_has_all_it_may_need(void **state) {
+    (void)state;
+    uint64_t output_max = api.output_max;
+    static const char *const bodies[] = {
+        "{\"prompt\":\"Once\",\"stream\":true,\"max_tokens\":900}",
+        "{\"prompt\":\"Once\",\"stream\":true,\"max_tokens\":100,\"logprobs\":2}"};
+    api.settings.request_bytes = 1 << 16;
+    api.small_bytes = 0;
+    api.output_max = 1 << 15;
+    weft_api_call *calls[2], *others[64];
+    struct sent submits[2];
+    for (int i = 0; i < 2; i++) {
+        calls[i] = begin(bodies[i]);
+        submits[i] = *last_sent();
+        put_accepted(&submits[i]);
+    }
+    uint32_t n_others = 0, next = 0;
+    do {
+        assert_true(n_others < 64);
+        others[n_others] = begin("{\"prompt\":\"Once\",\"max_tokens\":4,\"n\":2}");
+    } while (others[n_others++]->state == WEFT_API_CALL_WAITING);
+    assert_int_equal(others[n_others - 1]->error.status, 503);
+    assert_true(n_others > 2);
+    for (uint32_t n = 0; n < 900; n++)
+        put_token(&submits[0], 0, n, 40, n == 899 ? WEFT_END_LENGTH : WEFT_END_NONE);
+    for (uint32_t n = 0; n < 100; n++) { /* half of it is read before the rest comes */
+        put_lp_token(&submits[1], 0, n, n == 99 ? WEFT_END_LENGTH : WEFT_END_NONE);
+        if (n == 49) expect_lps(calls[1], &next, 50);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(calls[i]->state, WEFT_API_CALL_DONE);
+        weft_api_call_drop(calls[i]);
+    }
+    for (uint32_t i = 0; i < n_others; i++)
+        weft_api_call_drop(others[i]);
+    weft_api_call *greedy = begin("{\"prompt\":\"Once\",\"max_tokens\":900,\"n\":20}");
+    assert_int_equal(greedy->error.status, 400); /* there never will be so much room */
+    assert_non_null(strstr(greedy->error.message, "--request-memory"));
+    weft_api_call_drop(greedy);
+    assert_int_equal(api.output_bytes, 0);
+    api.settings.request_bytes = 0;
+    api.small_bytes = WEFT_API_SMALL_BYTES;
+    api.output_max = output_max;
+}
+
 static void a_stream_that_is_read_holds_little(void **state) {
     (void)state;
     api.limits.max_logprob_bytes = 4096;
@@ -501,6 +547,7 @@ int main(void) {
         CASE(with_a_bound_on_all_requests_small_ones_pay_too),
         CASE(values_that_take_many_times_their_bytes_are_refused),
         CASE(a_compressed_body_takes_room_as_it_grows),
+        CASE(with_a_bound_on_all_requests_what_was_admitted_has_all_it_may_need),
         CASE(a_stream_that_is_read_holds_little),
         CASE(memory_of_what_was_shown_is_given_back),
         CASE(an_echoed_prompt_is_let_go_when_every_choice_has_shown_it),

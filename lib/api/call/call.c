@@ -9,6 +9,7 @@
 #include "api/api.h"
 #include "api/call.h"
 #include "base/check.h"
+#include "base/minmax.h"
 #include "base/rand.h"
 #include "call/parking.h"
 #include "call/rank.h"
@@ -312,19 +313,44 @@ static bool init_choice(struct choice *choice, struct job *job, uint32_t idx, ui
     return wefti_api_scan_begin(choice, detok) == WEFT_OK;
 }
 
-/* Reserves what is sure to be needed: better refused now than when half is computed. */
+/* For a token that is held until the end; a call of a tool is held until it is complete: some four bytes for each
+ * token. */
+static uint64_t token_bytes(const weft_api_call *call) {
+    return (call->params.chat.tools ? 2 : 1) * sizeof(uint32_t);
+}
+
+static bool fail_for_ever(weft_api_call *call, uint64_t n) {
+    char text[256];
+    (void)snprintf(text, sizeof text,
+                   "the output could take %" PRIu64 " bytes, more than the %" PRIu64
+                   " that --request-memory leaves for output; ask for fewer tokens, choices or "
+                   "log-probabilities",
+                   n, call->api->output_max);
+    fail(call, 400, 0, "too_many_bytes", text);
+    return false;
+}
+
+/* Reserves what is sure to be needed: better refused now than when half is computed. With --request-memory each
+ * byte counts, and requests that only wait could take what streams need to go on: so all that may be needed. */
 static bool hold_ahead(weft_api_call *call, uint64_t n_choices) {
     const struct params *p = &call->params;
+    bool is_reserved = call->api->settings.request_bytes > 0;
     uint64_t logprobs = p->drops_sent_logprobs ? 0 : p->logprob_bytes;
+    if (is_reserved)
+        logprobs = weft_min_u64(wefti_api_params_logprob_bytes_most(p), call->output.logprob_max);
     uint64_t each = sizeof *call->choices, once = p->n_prompts * sizeof *call->jobs + logprobs;
     if (p->n_stops > 0) {
         once += weft_stop_set_bytes(p->stop_lens, p->n_stops);
         each += (2 + call->kind->n_views) * weft_stop_bytes(p->n_stops); /* scan and views */
     }
     if (p->chat.format) each += 2 * weft_msg_parser_bytes();
+    if (is_reserved) each += p->sampling.max_tokens * token_bytes(call);
     once += wefti_api_values_bytes(call);
-    if (!hold_output(call, once + n_choices * each)) return false;
+    uint64_t all = once + n_choices * each;
+    if (is_reserved && all > call->api->output_max) return fail_for_ever(call, all);
+    if (!hold_output(call, all)) return false;
     call->output.prepaid_bytes = logprobs;
+    call->output.is_reserved = is_reserved;
     return true;
 }
 
@@ -653,9 +679,7 @@ static bool grow_tokens(weft_api_call *call, struct choice *choice) {
     uint32_t max = call->params.sampling.max_tokens;
     uint32_t more = choice->cap_tokens ? choice->cap_tokens : 16;
     if (more > max - choice->cap_tokens) more = max - choice->cap_tokens;
-    size_t n_bytes = more * sizeof *choice->tokens;
-    /* A call is held until it is complete: some four bytes for each token. */
-    if (call->params.chat.tools) n_bytes *= 2;
+    uint64_t n_bytes = call->output.is_reserved ? 0 : more * token_bytes(call);
     if (!hold_output(call, n_bytes)) return false;
     uint32_t *tokens = realloc(choice->tokens, (choice->cap_tokens + more) * sizeof *tokens);
     if (!tokens) {

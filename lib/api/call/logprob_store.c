@@ -55,7 +55,10 @@ static void shrink(struct output_budget *budget, struct logprob_store *store, ui
     store->words = words;
     store->cap = cap;
     budget->logprob_bytes -= less;
-    wefti_api_output_release(budget, less);
+    if (budget->is_reserved)
+        budget->prepaid_bytes += less;
+    else
+        wefti_api_output_release(budget, less);
 }
 
 /* Moves the rest and frees memory only when that costs no more than adding the dropped entries

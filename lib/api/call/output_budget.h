@@ -15,6 +15,8 @@ struct output_budget {
     uint64_t logprob_bytes; /* of held_bytes, */
     uint64_t logprob_max;   /* --max-logprob-bytes */
     uint64_t prepaid_bytes; /* of held_bytes, for log-probabilities to come */
+    bool
+        is_reserved; /* so is all that may ever be held: what log-probabilities give back is prepaid again */
 };
 
 /* What `n` bytes cost of the shared budget: nothing up to free_bytes, else all. */

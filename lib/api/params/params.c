@@ -139,6 +139,14 @@ static uint64_t logprob_bytes(const struct params *params, uint64_t n_prompt_tok
     return bytes;
 }
 
+uint64_t wefti_api_params_logprob_bytes_most(const struct params *params) {
+    uint64_t n_prompt = 0, n_run = (uint64_t)params->n_prompts * params->n_run;
+    for (uint32_t i = 0; i < params->n_prompts; i++)
+        n_prompt += params->prompts[i].n_ids;
+    return n_prompt * entry_bytes(params->sampling.n_prompt_logprobs) +
+           n_run * params->sampling.max_tokens * entry_bytes(params->logprobs);
+}
+
 /* Texts were cut where they became ids. */
 static bool fit_pooled(struct params *params, const weft_api_kind *kind,
                        const struct weft_api_limits *limits, struct weft_api_error *error) {

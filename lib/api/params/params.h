@@ -179,6 +179,9 @@ bool wefti_api_params_parse(json_t *json, const weft_api_kind *kind,
 bool wefti_api_params_fit(struct params *params, const weft_api_kind *kind,
                           const struct weft_api_limits *limits, struct weft_api_error *error);
 
+/* After it: what log-probabilities take if none is sent before the end. */
+uint64_t wefti_api_params_logprob_bytes_most(const struct params *params);
+
 /* What a request that says nothing of sampling gets: generation_config.json's numbers where there
  * are any, else the API's own. */
 void wefti_api_params_usual_sampling(const struct weft_gen_defaults *defaults,
