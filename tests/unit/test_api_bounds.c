@@ -158,6 +158,7 @@ static weft_api_call *in_hand_packed(size_t n, size_t max) {
     weft_buf_fini(&json);
     const struct weft_api_call_request request = {
         .kind = CALL_TOKENIZE, .body = &body, .is_gzip = true, .request_id = "r"};
+    assert_true(weft_api_hold(&api, weft_api_cost(&api, body.len)));
     weft_api_call *call = weft_api_call_new(&api, &request);
     assert_non_null(call);
     return call;
@@ -197,6 +198,18 @@ static void a_compressed_body_takes_room_as_it_grows(void **state) {
     assert_int_equal(call->error.status, 503);
     assert_true(api.held_bytes <= 200000);
     weft_api_call_drop(call);
+    api.small_bytes = 0; /* with a bound on all requests the first step has no room for nothing */
+    call = in_hand_packed(100, 1 << 20);
+    uint64_t n_packed = api.held_bytes;
+    weft_api_call_prepare(call);
+    assert_int_equal(call->body.len, 0);
+    assert_true(weft_api_call_make_room(call));
+    assert_int_equal(api.held_bytes, n_packed + 8192);
+    assert_int_equal(prepare_packed(call), 1);
+    assert_int_equal(call->error.status, 0);
+    weft_api_call_drop(call);
+    assert_int_equal(api.held_bytes, 0);
+    api.small_bytes = WEFT_API_SMALL_BYTES;
     call = in_hand_packed(50000, 1 << 20); /* dropped half-way */
     weft_api_call_prepare(call);
     assert_true(weft_api_call_make_room(call));

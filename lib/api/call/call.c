@@ -152,7 +152,8 @@ weft_api_call *weft_api_call_new(struct weft_api_state *api,
                                           .free_bytes = request->free_bytes,
                                           .logprob_max = api->limits.max_logprob_bytes};
     call->body = *body;
-    call->body_room = WEFT_API_FIRST_ROOM_BYTES;
+    if (weft_api_cost(api, WEFT_API_FIRST_ROOM_BYTES) == 0) /* else it has none yet */
+        call->body_room = WEFT_API_FIRST_ROOM_BYTES;
     if (call->unpack) call->body.max_bytes++; /* prepare.c says why */
     weft_buf_init(body, body->max_bytes);
     weft_buf_init(&call->chunk_head, CHUNK_HEAD_BYTES_MAX);

@@ -37,6 +37,8 @@ static void refuse_unpacked(weft_api_call *call) {
 
 /* False: there is more of it than room, or an error. */
 static bool unpack_body(weft_api_call *call) {
+    call->wants_room = call->body_room == 0;
+    if (call->wants_room) return false;
     enum weft_gunzip_status status = weft_gunzip_step(call->unpack, call->body_room, &call->body);
     call->wants_room = status == WEFT_GUNZIP_FULL;
     if (call->wants_room) return false;
@@ -63,6 +65,7 @@ bool weft_api_call_make_room(weft_api_call *call) {
         return false;
     }
     size_t wanted = room <= max / 2 ? 2 * room : max + 1;
+    if (room == 0) wanted = WEFT_API_FIRST_ROOM_BYTES;
     uint64_t cost = weft_api_cost(call->api, wanted) - weft_api_cost(call->api, room);
     if (!weft_api_hold(call->api, cost)) {
         weft_api_error_no_room(&call->error);
