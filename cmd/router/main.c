@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/parse.h"
 #include "common/actor.h"
 #include "common/link_config.h"
 #include "common/signals.h"
@@ -153,6 +154,17 @@ static weft_err load_same_model(struct server *server, struct weft_buf *identity
     return err;
 }
 
+/* A body that holds more than a quarter of the memory for requests might wait for ever: half of that is for
+ * bodies, and half of this for lines of batches. */
+static void bound_bodies(struct weft_config *config) {
+    char had[WEFT_SIZE_TEXT_BYTES], has[WEFT_SIZE_TEXT_BYTES];
+    uint64_t most = config->request_memory / 4;
+    if (most == 0 || config->max_body_bytes <= most) return;
+    weft_warn("--max-body %s lowered to %s: a quarter of --request-memory",
+              weft_size_text(config->max_body_bytes, had), weft_size_text(most, has));
+    config->max_body_bytes = most;
+}
+
 int main(int argc, char **argv) {
     static struct server server; /* large, and zero */
     struct weft_errmsg why = {""};
@@ -165,6 +177,7 @@ int main(int argc, char **argv) {
     if (err) return weft_actor_bad_config("router", config, why.text);
     if (done) return EXIT_SUCCESS;
     weft_actor_init("router", config);
+    bound_bodies(config);
     char n_threads[16];
     (void)snprintf(n_threads, sizeof n_threads, "%d", WEFT_WORK_THREADS);
     (void)setenv("UV_THREADPOOL_SIZE", n_threads, 1);

@@ -84,7 +84,19 @@ def test_a_single_program_is_bounded_as_well():
 def test_bounds_that_contradict_each_other_are_refused():
     done = subprocess.run([WEFT, "serve", harness.FABLE, "--port=0", "--memory-limit=400MiB", "--request-memory=1MiB",
                            "--max-body=1MiB"], capture_output=True, text=True, timeout=harness.LIMIT_S, check=False)
-    assert done.returncode != 0 and "--max-body is more than half of --request-memory" in done.stderr, done
+    assert done.returncode != 0 and "--max-body is more than a quarter of --request-memory" in done.stderr, done
+    for limit in ((), ("--memory-limit=300MiB",)):
+        for size in ("1", "4096", "65535"):
+            done = subprocess.run([WEFT, "serve", harness.FABLE, "--port=0", f"--request-memory={size}", *limit],
+                                  capture_output=True, text=True, timeout=harness.LIMIT_S, check=False)
+            assert done.returncode != 0 and "--request-memory: must be at least 64KiB" in done.stderr, done
+
+
+def test_a_body_that_could_never_be_taken_is_too_large():
+    with harness.Server("--request-memory=1MiB") as server:
+        reply = server.post("/tokenize", {"prompt": "a " * 140000})
+        assert reply.status == 413 and "262144" in reply.text, (reply.status, reply.text)
+        assert server.post("/tokenize", {"prompt": "a " * 130000}).status == 200
 
 
 # ----------------------------------------------------------------------------------------------------- held

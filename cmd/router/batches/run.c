@@ -308,7 +308,9 @@ static bool hold_line(struct batch_item *item) {
     uint64_t n = item->run->places[item->idx].n_bytes, n_most = api->settings.max_body_bytes;
     uint64_t cost =
         weft_api_cost(api, n < n_most ? n : n_most); /* what is over that is around the body */
-    if (api->held_bytes + cost > api->held_max / 2 || !weft_api_hold(api, cost)) return false;
+    if ((api->held_bytes > 0 && api->held_bytes + cost > api->held_max / 2) ||
+        !weft_api_hold(api, cost))
+        return false;
     item->n_held = cost;
     return true;
 }

@@ -1,6 +1,7 @@
 /* How --memory-limit is shared out: what is not the workers' to size. Each of them adds its own terms to these
  * and refuses where the sum is too much (engine/runtime/fit). */
 #include <stdio.h>
+#include <sys/resource.h>
 
 #include "base/minmax.h"
 #include "base/parse.h"
@@ -17,6 +18,8 @@
 #define REQUESTS_PART 64
 #define CONNECTIONS_PART 64
 #define REQUESTS_BYTES_MIN (1ull << 20)
+#define REQUESTS_BYTES_LEAST                                                                       \
+    (64ull << 10) /* that somebody may give: what depends on it has minima of its own */
 #define CONNECTIONS_MIN 64u
 /* What may be in memory as often as requests may take. Router: what is held, and twice what JSON takes that is read
  * (a long body's; and those of short ones and batches); the scheduler's copy; and messages under way. Worker:
@@ -48,16 +51,26 @@ static void set_bounds(struct weft_config *c) {
     }
 }
 
+/* Each is a descriptor of the router, which raises its own limit as far as it goes (router/accept.c). */
+static uint64_t connections_of(const struct weft_config *c) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_max == RLIM_INFINITY)
+        return c->max_connections;
+    return weft_min_u64(c->max_connections, limit.rlim_max);
+}
+
 weft_err wefti_memory_share_out(struct supervisor *sup, struct weft_errmsg *why) {
     struct weft_config *c = &sup->config;
+    if (c->request_memory > 0 && c->request_memory < REQUESTS_BYTES_LEAST)
+        return weft_err_set(why, WEFT_E_INVAL, "--request-memory: must be at least 64KiB");
     if (c->memory_limit == 0) return WEFT_OK;
     set_bounds(c);
-    if (c->max_body_bytes > c->request_memory / 2)
+    if (c->max_body_bytes > c->request_memory / 4)
         return weft_err_set(why, WEFT_E_INVAL,
-                            "--max-body is more than half of --request-memory: no such request "
-                            "could be taken");
+                            "--max-body is more than a quarter of --request-memory: such requests "
+                            "might never be taken");
     uint32_t n = sup->n_workers, n_copies = REQUESTS_COPIES + REQUESTS_COPIES_OF_WORKER * n;
-    uint64_t router = PROCESS_BYTES + c->max_connections * CONNECTION_BYTES + c->responses_bytes;
+    uint64_t router = PROCESS_BYTES + connections_of(c) * CONNECTION_BYTES + c->responses_bytes;
     uint64_t scheduler = PROCESS_BYTES + c->max_queue * QUEUED_BYTES;
     char text[5][WEFT_SIZE_TEXT_BYTES], workers[24] = "";
     if (n > 1) (void)snprintf(workers, sizeof workers, "s %u x", n);
