@@ -11,6 +11,7 @@
 #include <arm_neon.h>
 
 #include "gemm_body.h"
+#include "lanes_neon.h"
 
 enum {
     FEW_ROWS = 2,
@@ -119,20 +120,6 @@ ALWAYS_INLINE struct quarters times(struct quarters a, struct quarters b) {
         a.v[i] = vmulq_f32(a.v[i], b.v[i]);
     }
     return a;
-}
-
-/* sum + w * a[lane]; `lane` is a constant once loops are unrolled. */
-ALWAYS_INLINE float32x4_t fma_lane(float32x4_t sum, float32x4_t w, float32x4_t a, uint32_t lane) {
-    switch (lane) {
-    case 0:
-        return vfmaq_laneq_f32(sum, w, a, 0);
-    case 1:
-        return vfmaq_laneq_f32(sum, w, a, 1);
-    case 2:
-        return vfmaq_laneq_f32(sum, w, a, 2);
-    default:
-        return vfmaq_laneq_f32(sum, w, a, 3);
-    }
 }
 
 /* Six words of interleaved rows, of f32. */
