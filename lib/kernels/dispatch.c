@@ -139,11 +139,14 @@ static void fill_neon(struct weft_kern_table *table, struct wefti_kern_features 
     wefti_kern_fill_gemm_widened_neon(table);
     wefti_kern_fill_gemm_fp8_nf4_neon(table);
     wefti_kern_fill_gemm_act_order_neon(table);
+    wefti_kern_fill_attention_neon(table);
     wefti_kern_fill_lora_neon(table);
     wefti_kern_fill_ops_neon(table);
     wefti_kern_fill_peak_neon(table);
     if (features.dotprod) wefti_kern_fill_gemm_int8_neondot(table);
     if (features.dotprod) wefti_kern_fill_peak_neondot(table);
+    if (features.dotprod) wefti_kern_fill_attention_neondot(table);
+    if (features.dotprod && features.bf16) wefti_kern_fill_attention_neonbf16(table);
     if (features.i8mm) wefti_kern_fill_gemm_int8_neoni8mm(table);
     if (features.i8mm) wefti_kern_fill_peak_neoni8mm(table);
     if (features.bf16) wefti_kern_fill_gemm_bf16_neonbf16(table);

@@ -345,6 +345,9 @@ void wefti_kern_fill_gemm_int8_neoni8mm(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_widened_neon(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_fp8_nf4_neon(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_act_order_neon(struct weft_kern_table *table);
+void wefti_kern_fill_attention_neon(struct weft_kern_table *table);
+void wefti_kern_fill_attention_neondot(struct weft_kern_table *table);
+void wefti_kern_fill_attention_neonbf16(struct weft_kern_table *table); /* and dotprod */
 void wefti_kern_fill_lora_neon(struct weft_kern_table *table);
 void wefti_kern_fill_ops_neon(struct weft_kern_table *table);
 void wefti_kern_fill_peak_neon(struct weft_kern_table *table);
