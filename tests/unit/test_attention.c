@@ -393,6 +393,97 @@ static void a_row_has_the_same_bits_in_any_chunk_block_size_and_split(void **sta
     }
 }
 
+/* What a span gives to each row and head, of a sequence of one span. */
+static float *span_sums(const struct weft_kern_table *table, const struct sequence *s,
+                        const struct cache *c) {
+    size_t token = (size_t)s->n_heads * s->head_dim, out_token = (size_t)s->n_heads * value_dim(s);
+    size_t n = s->len * s->n_heads * weft_attn_part_floats(value_dim(s));
+    struct weft_attn_parts parts = {.sums = take(n * sizeof(float)), .n_spans = 1};
+    float *out = take(s->len * out_token * sizeof *out);
+    struct weft_attn_row *rows = take(s->len * sizeof *rows);
+    for (uint32_t i = 0; i < s->len; i++)
+        rows[i] = (struct weft_attn_row){c->table, i, 0};
+    struct weft_attn_args args = {.kv = c->kv,
+                                  .q = s->q,
+                                  .out = out,
+                                  .q_stride = token,
+                                  .out_stride = out_token,
+                                  .rows = rows,
+                                  .n_heads = s->n_heads,
+                                  .window = s->window,
+                                  .scale = 1.0f / sqrtf((float)s->head_dim)};
+    for (uint32_t h = 0; h < s->n_kv_heads; h++)
+        table->attention_span(&args, h, 0, s->len, 0, &parts);
+    free(out);
+    free(rows);
+    return parts.sums;
+}
+
+/* Exponentials differ from the definition's by an ulp, but not that of 0: so either a row sees one
+ * token, whose score is the maximum, or all scores are 0. */
+static void int8_met_by_integers_has_the_bits_of_the_definition(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t round = 0; round < 24; round++) {
+        struct sequence s;
+        uint32_t len = between(&seed, 1, 150), group = between(&seed, 1, 9);
+        uint32_t dim = between(&seed, 1, 80);
+        if (round % 3 == 2)
+            make_latent_sequence(&s, len, group, dim, between(&seed, 1, 8), PLAIN);
+        else
+            make_sequence(&s, len, 2, group, dim, round % 4 == 3 ? WIDE : PLAIN);
+        s.exact = false;
+        if (round % 2) s.window = 1;
+        size_t n_queries = (size_t)len * s.n_heads;
+        for (size_t i = 0; i < n_queries * s.head_dim && !s.window; i++)
+            s.q[i] = 0;
+        struct cache c;
+        make_cache(&c, &tables[0], &s, 16, WEFT_KV_INT8);
+        float *whole = attend_all(&tables[0], &s, &c, len), *sums = span_sums(&tables[0], &s, &c);
+        for (uint32_t t = 1; t < n_tables; t++) {
+            float *got = attend_all(&tables[t], &s, &c, between(&seed, 1, len));
+            float *got_sums = span_sums(&tables[t], &s, &c);
+            assert_memory_equal(got, whole, n_queries * value_dim(&s) * sizeof *got);
+            assert_memory_equal(got_sums, sums,
+                                n_queries * weft_attn_part_floats(value_dim(&s)) * sizeof *sums);
+            free(got);
+            free(got_sums);
+        }
+        free(whole);
+        free(sums);
+        drop_cache(&c);
+        drop_sequence(&s);
+    }
+}
+
+/* Beyond them, all that have fused multiply-adds agree: sums in integers leave nothing to their order. */
+static void int8_met_by_integers_has_the_same_bits_with_any_dot_product(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t round = 0; round < 8 && n_tables > 2; round++) {
+        struct sequence s;
+        uint32_t len = between(&seed, 1, 150), group = between(&seed, 1, 9);
+        if (round % 2)
+            make_latent_sequence(&s, len, group, between(&seed, 1, 80), 8, WIDE);
+        else
+            make_sequence(&s, len, 2, group, between(&seed, 1, 80), WIDE);
+        s.exact = false;
+        struct cache c;
+        make_cache(&c, &tables[0], &s, 32, WEFT_KV_INT8);
+        float *first = attend_all(&tables[1], &s, &c, len);
+        for (uint32_t t = 2; t < n_tables; t++) {
+            float *got = attend_all(&tables[t], &s, &c, between(&seed, 1, len));
+            assert_memory_equal(got, first, (size_t)len * s.n_heads * value_dim(&s) * sizeof *got);
+            free(got);
+        }
+        free(first);
+        drop_cache(&c);
+        drop_sequence(&s);
+    }
+}
+
 /* A worker may have some of the heads, from the middle of a group to the middle of another. */
 static void some_of_the_heads_have_the_bits_that_they_have_among_all(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
@@ -615,6 +706,8 @@ int main(void) {
         cmocka_unit_test(long_sequences_agree_with_a_softmax_in_double),
         cmocka_unit_test(attention_over_latents_agrees_with_a_softmax_in_double),
         cmocka_unit_test(a_row_has_the_same_bits_in_any_chunk_block_size_and_split),
+        cmocka_unit_test(int8_met_by_integers_has_the_bits_of_the_definition),
+        cmocka_unit_test(int8_met_by_integers_has_the_same_bits_with_any_dot_product),
         cmocka_unit_test(some_of_the_heads_have_the_bits_that_they_have_among_all),
         cmocka_unit_test(a_token_before_the_window_never_reaches_a_row),
         cmocka_unit_test(rows_far_apart_skip_what_lies_between_their_windows),
