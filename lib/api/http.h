@@ -24,6 +24,7 @@
 #include "base/limits.h"
 
 #define WEFT_API_HEAD_BYTES_MAX 65536
+#define WEFT_API_SMALL_HEAD_BYTES 4096 /* costs nothing of --request-memory */
 #define WEFT_API_HEADERS_MAX 100
 #define WEFT_API_URL_BYTES_MAX 8192
 

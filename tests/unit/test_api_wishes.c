@@ -216,6 +216,50 @@ static void a_refusal_says_when_to_come_again_and_why(void **state) {
     weft_buf_fini(&out);
 }
 
+/* A head that does not end, of `n` bytes in pieces. */
+static void begin_head(struct weft_api_http *http, size_t n) {
+    static const char first[] = "POST / HTTP/1.1\r\nX: ";
+    char piece[1000];
+    memset(piece, 'a', sizeof piece);
+    weft_api_http_init(http, &api);
+    assert_int_equal(weft_api_http_take(http, first, sizeof first - 1, 1), sizeof first - 1);
+    for (size_t i = 0; i < n && !http->refusal.status; i += sizeof piece)
+        (void)weft_api_http_take(http, piece, sizeof piece, 1);
+}
+
+static void long_heads_cost_where_every_byte_does(void **state) {
+    (void)state;
+    struct weft_api_http some, more;
+    const uint64_t had = api.held_bytes, had_max = api.held_max;
+    begin_head(&some, 30000);
+    assert_int_equal(api.held_bytes, had);
+    weft_api_http_fini(&some);
+
+    api.settings.request_bytes = 1 << 20;
+    api.held_max = had + 40000;
+    begin_head(&some, 4000);
+    assert_int_equal(api.held_bytes, had);
+    weft_api_http_fini(&some);
+    begin_head(&some, 30000);
+    assert_int_equal(some.refusal.status, 0);
+    assert_int_equal(api.held_bytes, had + some.head.len);
+    begin_head(&more, 30000);
+    assert_int_equal(more.refusal.status, 503);
+    weft_api_http_fini(&some);
+    weft_api_http_fini(&more);
+    assert_int_equal(api.held_bytes, had);
+    begin_head(&more, 80000); /* of which there is room for 40000 */
+    assert_int_equal(more.refusal.status, 503);
+    weft_api_http_fini(&more);
+    api.held_max = had + 100000;
+    begin_head(&more, 80000);
+    assert_int_equal(more.refusal.status, 431);
+    weft_api_http_fini(&more);
+    assert_int_equal(api.held_bytes, had);
+    api.settings.request_bytes = 0;
+    api.held_max = had_max;
+}
+
 static void the_cache_is_reset_where_a_scheduler_is_there(void **state) {
     (void)state;
     struct weft_api_http http;
@@ -262,6 +306,7 @@ int main(void) {
         CASE(a_key_says_who_pays),
         CASE(who_is_no_admin_resets_nothing),
         CASE(a_refusal_says_when_to_come_again_and_why),
+        CASE(long_heads_cost_where_every_byte_does),
         CASE(the_cache_is_reset_where_a_scheduler_is_there),
         CASE(what_headers_say_goes_before_the_body),
         CASE(tenants_share_what_is_cached_unless_they_are_kept_apart),

@@ -273,8 +273,14 @@ void weft_api_http_init(struct weft_api_http *h, struct weft_api_state *api) {
     weft_api_http_reset(h);
 }
 
+/* Where every byte costs: a head of more than every connection has room for. */
+static uint64_t head_cost(const struct weft_api_http *h, size_t n) {
+    return h->api->settings.request_bytes > 0 && n > WEFT_API_SMALL_HEAD_BYTES ? n : 0;
+}
+
 void weft_api_http_fini(struct weft_api_http *h) {
     weft_api_release(h->api, weft_api_cost(h->api, h->body.len));
+    weft_api_release(h->api, head_cost(h, h->head.len));
     weft_buf_fini(&h->body);
     weft_buf_fini(&h->head);
 }
@@ -316,7 +322,13 @@ static bool is_http2(const struct weft_buf *head) {
 static size_t take_head(struct weft_api_http *h, const char *bytes, size_t n) {
     bool is_done, is_ok;
     size_t used = wefti_api_http_scan(&h->scan, bytes, n, &is_done, &is_ok);
+    const size_t had = h->head.len;
+    if (!weft_api_hold(h->api, head_cost(h, had + used) - head_cost(h, had))) {
+        weft_api_error_no_room(&h->refusal);
+        return used;
+    }
     weft_buf_add(&h->head, bytes, used);
+    if (h->head.failed) weft_api_release(h->api, head_cost(h, had + used) - head_cost(h, had));
     if (!is_ok) {
         refuse_malformed(h, "header lines must have a name, end in CR LF and not be folded");
     } else if (h->head.failed || (h->head.len == WEFT_API_HEAD_BYTES_MAX && !is_done)) {
