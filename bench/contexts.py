@@ -8,7 +8,8 @@ Decoding: for each model, KV type and context a line with the milliseconds of a 
 attention's own, its share of DRAM's bandwidth (for K and V) and of its arithmetic's peak; the larger of the two binds.
 int8 is met by codes of 15 bits, so it counts two operations where there is one. The cache is filled in, not computed;
 contexts beyond the model's own cost the same. Prompts: tokens per second, and attention's share of the peak in them.
-Medians of --reps repetitions, each beside ceilings of its own minute.
+Medians of --reps repetitions, each beside ceilings of its own minute. A share over 100 % or a negative time says that
+the machine had something else to do.
 """
 
 import argparse
@@ -23,7 +24,9 @@ GEN = 16
 def bench(args, model, *options):
     command = [os.path.join(args.bin, "weft"), "bench", model, "--reps", str(args.reps), "--profile", "--json",
                *options, *args.options]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}: {done.stderr.strip()}")
     return json.loads(done.stdout)
 
 
