@@ -40,7 +40,7 @@ REFUSED = (  # limit, other settings, a term that must be in the sum, the flag t
     ("512MiB", ("--responses-store=400MiB",), "router 424 MiB", "--max-connections"),
     ("512MiB", ("--request-memory=64MiB",), "requests 7 x 64 MiB", "--request-memory"),
     ("1GiB", ("--max-queue=1000000",), "scheduler 3.8 GiB", "--max-queue"),
-    ("512MiB", ("--max-connections=100000",), "router 1.2 GiB", "--max-connections"),
+    ("150MiB", ("--max-connections=4000",), "router 63 MiB", "--max-connections"),
     ("115MiB", (f"--speculative-model={harness.DRAFT}",), "draft", "--request-memory"),
 )
 
