@@ -1,5 +1,7 @@
 /* Products as AMX computes them, by a model of its instructions, against those of AVX-512: the same
  * bits. And that what differs would be found before it is used. */
+#include <stdio.h>
+
 #include "gemm_case.h"
 
 #include "gemm_amx_model.h"
@@ -115,7 +117,10 @@ int main(void) {
         cmocka_unit_test(one_wrong_bit_of_any_kind_is_found_before_use),
     };
     struct wefti_kern_features features = wefti_kern_features_detect();
-    if (!features.vnni) return 77; /* skipped */
+    if (!features.vnni) {
+        puts("skipped: this CPU lacks AVX-512 with VNNI, whose bits are compared with");
+        return 77;
+    }
     wefti_kern_table_build(&vnni, WEFT_ISA_AVX512, features);
     amx = vnni;
     fill_gemm_amx_model(&amx);
