@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """weft's server beside llama-server on the same files, in turns, under the same streaming clients.
 
-    LLAMA_BIN=DIR bench/peer.py --model tl-Q8_0.gguf [--rows server,small,busy,mixed,trace,turns,deadlines] [--rounds N]
+    LLAMA_BIN=DIR bench/peer.py --model tl-Q8_0.gguf [--rows server,crowd,small,busy,mixed,trace,turns,deadlines] [--rounds N]
                                 [--threads 2] [--requests 3] [--json FILE] [--trace FILE.csv]
 
 LLAMA_BIN (or --llama-bin) names the folder of a build's llama-server. Without it the rows trace and turns have npm's
@@ -10,6 +10,7 @@ others weft alone. Every round measures the machine and then both servers, first
 medians of the rounds, and ratios as medians of each round's ratio. `weft bench-serve` is the client of both.
 
 server  --model, --threads compute threads, 128 random tokens in, 64 out: 16 clients, and 1
+crowd   the same with 64 clients, all of which may be computed at once
 small   --small-model (fable-6m in Q8_0), one compute thread, 64 in, 64 out: 1, 8 and 32 clients; and the CPU time of
         weft's router and scheduler for each token that is streamed
 busy    --model again, 1 and 6 clients, with and without four processes at nice 10 that never sleep
@@ -573,6 +574,7 @@ def make_rows(args):
         return clients * args.requests
 
     rows = {"server": Row("server", args.model, args.threads, (1, 16), 128, args.vocab, each, 16),
+            "crowd": Row("crowd", args.model, args.threads, (64,), 128, args.vocab, each, 64),
             "small": Row("small", args.small_model, 1, (1, 8, 32), 64, 4000, lambda n: max(100, 20 * n), 32),
             "busy": Row("busy", args.model, args.threads, (1, 6), 128, args.vocab, lambda n: n, 16, (False, True)),
             "mixed": Mixed(args), "trace": Trace("trace", args), "turns": Turns("turns", args),
