@@ -159,7 +159,7 @@ def busy_neighbours():
 
 def load(args, url, clients, requests, prompt, vocab, seed):
     done = subprocess.run([os.path.join(args.bin, "weft"), "bench-serve", url, "--concurrency", str(clients), "--requests",
-                           str(requests), "--prompt-tokens", str(prompt), "--max-tokens", "64", "--vocab", str(vocab),
+                           str(requests), "--prompt-tokens", str(prompt), "--max-tokens", str(args.max_tokens), "--vocab", str(vocab),
                            "--seed", str(seed), "--json"], capture_output=True, text=True, timeout=LOAD_LIMIT_S, check=False)
     if done.returncode != 0:
         raise SystemExit(done.stderr.strip())
@@ -597,6 +597,8 @@ def main():
     parser.add_argument("--rounds", type=int, help="instead of each row's own number")
     parser.add_argument("--trace", default=os.path.join(ROOT, "../shared/traces/AzureLLMInferenceTrace_code.csv"))
     parser.add_argument("--requests", type=int, default=3, help="for each client of the row server")
+    parser.add_argument("--max-tokens", type=int, default=64,
+                        help="of each answer in the rows server, crowd, small and busy; where prompts are slow, 256 lets all decode")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--vocab", type=int, default=32000, help="of --model")
     parser.add_argument("--bin", default=os.path.join(ROOT, "build/bin"))
