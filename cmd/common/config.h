@@ -81,6 +81,9 @@ WEFT_MUST_CHECK weft_err weft_config_fill(struct weft_config *config, enum weft_
 bool weft_config_command(const char *name, enum weft_program *program_out,
                          const char **nearest_out);
 
+/* Whether the program computes, by the kernels that WEFT_ISA picks. */
+bool weft_config_computes(enum weft_program program);
+
 /* What --help prints, as wide as the terminal; and the same as a man page, for man(7). */
 void weft_config_help(enum weft_program program, FILE *out);
 void weft_config_man(enum weft_program program, FILE *out);

@@ -154,6 +154,11 @@ static void put_settings(const struct page *page, const struct wefti_config_prog
     put_entry(page, "--version", "the version");
 }
 
+static const char isa_is[] =
+    "The variable WEFT_ISA, which is no setting, picks the instruction set of the kernels: scalar, "
+    "avx2, avx2vnni, avx512, amx or neon, as far as the CPU has them; without it they are the "
+    "fastest that it has.";
+
 static void put_sources(const struct page *page, const struct wefti_config_program *program) {
     const char *name = program->bit == WEFT_PROG_SERVE ? "max-num-seqs" : "log-level";
     const struct wefti_config_setting *s =
@@ -167,6 +172,7 @@ static void put_sources(const struct page *page, const struct wefti_config_progr
         "the file.",
         name, variable);
     put_paragraph(page, text);
+    if (weft_config_computes(program->bit)) put_paragraph(page, isa_is);
 }
 
 static void put_examples(const struct page *page, const struct wefti_config_program *program) {
@@ -275,6 +281,8 @@ void weft_config_man_all(FILE *out) {
         put_example(&page, to_try[i]);
     put_section(&page, "COMMANDS");
     put_commands(&page);
+    put_section(&page, "ENVIRONMENT");
+    put_paragraph(&page, isa_is);
     put_section(&page, "EXIT STATUS");
     put_paragraph(&page, exit_status);
     put_section(&page, "SEE ALSO");

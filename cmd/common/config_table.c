@@ -256,6 +256,10 @@ const struct wefti_config_program *wefti_config_program(enum weft_program bit) {
     return program;
 }
 
+bool weft_config_computes(enum weft_program program) {
+    return program & (ENGINE | PACK | SAMPLE);
+}
+
 const struct wefti_config_program *wefti_config_command(size_t idx) {
     return idx < sizeof programs / sizeof programs[0] && programs[idx].name ? &programs[idx] : NULL;
 }

@@ -27,6 +27,9 @@ int weft_cmd_sample(const struct weft_config *config);
 /* Whether `path` names a model, before a part of it is missed: a folder must have a config.json. */
 WEFT_MUST_CHECK weft_err weft_cmd_check_model(const char *path, struct weft_errmsg *why);
 
+/* Whether this CPU has what WEFT_ISA asks for, if it asks for anything. UNSUPPORTED: it has not. */
+WEFT_MUST_CHECK weft_err weft_cmd_check_isa(struct weft_errmsg *why);
+
 /* Prints "weft: SENTENCE" on standard error and returns WEFT_STATUS_USAGE. */
 int weft_cmd_misuse(weft_err err, const struct weft_errmsg *why);
 /* The same, and returns WEFT_STATUS_FAILED. */

@@ -96,6 +96,7 @@ static int run_command(int argc, char **argv) {
     weft_err err = weft_config_parse(program, argc - 1, argv + 1, &config, &done, &why);
     if (done) return 0;
     weft_actor_log("weft", &config);
+    if (!err && weft_config_computes(program)) err = weft_cmd_check_isa(&why);
     if (err) return weft_cmd_misuse(err, &why);
     weft_config_check_environment(); /* here, and not in each child */
     size_t i = 0;

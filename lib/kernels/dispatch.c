@@ -3,6 +3,7 @@
 #include "kernels/kernels.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -223,22 +224,35 @@ const struct weft_kern_table *weft_kern_table_for(enum weft_isa isa) {
     return usable[isa] ? &tables[isa] : NULL;
 }
 
-weft_err weft_kern_select(const struct weft_kern_table **table_out, struct weft_errmsg *why) {
-    static const char *const names[WEFT_ISA_COUNT] = {"scalar", "avx2", "avx2vnni",
+static const char *const isa_names[WEFT_ISA_COUNT] = {"scalar", "avx2", "avx2vnni",
                                                       "avx512", "amx",  "neon"};
+
+/* "scalar, avx2 or avx512": what WEFT_ISA may be here. */
+static void list_usable(char *out, size_t out_bytes) {
+    uint32_t last = 0;
+    size_t n = 0;
+    for (uint32_t i = 0; i < WEFT_ISA_COUNT; i++)
+        if (weft_kern_table_for((enum weft_isa)i)) last = i;
+    for (uint32_t i = 0; i <= last; i++) {
+        if (!weft_kern_table_for((enum weft_isa)i)) continue;
+        const char *before = n == 0 ? "" : i == last ? " or " : ", ";
+        int len = snprintf(out + n, out_bytes - n, "%s%s", before, isa_names[i]);
+        WEFT_ASSERT(len > 0 && (size_t)len < out_bytes - n); /* they are few and short */
+        n += (size_t)len;
+    }
+}
+
+weft_err weft_kern_select(const struct weft_kern_table **table_out, struct weft_errmsg *why) {
     *table_out = NULL;
     const char *forced = getenv("WEFT_ISA");
     if (forced && forced[0] == '\0') forced = NULL;
     for (uint32_t i = WEFT_ISA_COUNT; i-- > 0;) {
-        if (forced && strcmp(forced, names[i]) != 0) continue;
+        if (forced && strcmp(forced, isa_names[i]) != 0) continue;
         *table_out = weft_kern_table_for((enum weft_isa)i);
         if (*table_out) return WEFT_OK;
-        if (forced) {
-            return weft_err_set(why, WEFT_E_UNSUPPORTED, "WEFT_ISA=%s: this CPU lacks %s", forced,
-                                names[i]);
-        }
     }
-    return weft_err_set(
-        why, WEFT_E_UNSUPPORTED,
-        "WEFT_ISA=%s is not known; it may be scalar, avx2, avx2vnni, avx512, amx or neon", forced);
+    char usable_names[64];
+    list_usable(usable_names, sizeof usable_names);
+    return weft_err_set(why, WEFT_E_UNSUPPORTED, "WEFT_ISA is %s on this CPU, not \"%s\"",
+                        usable_names, forced);
 }

@@ -122,6 +122,17 @@ def test_a_variable_that_nobody_reads_is_told_once():
     env = {"WEFT_MAX_NUM_SEQ": "8", "WEFT_PORT": "tcp://10.0.0.1:8080", "WEFT_SERVICE_HOST": "10.0.0.1",
            "WEFT_SERVICE_PORT": "8080", "WEFT_PORT_8080_TCP": "tcp://10.0.0.1:8080", "WEFT_PORT_8080_TCP_PORT": "8080"}
     with Server(env=env) as server:
+def test_an_instruction_set_that_is_not_there_is_a_usage_error():
+    for args in (["run", harness.FABLE, "-p", "x"], ["serve", harness.FABLE, "--port=0"], ["bench", "/nowhere"]):
+        done = subprocess.run([WEFT, *args], capture_output=True, text=True, timeout=harness.LIMIT_S, check=False,
+                              env={**os.environ, "WEFT_ISA": "sse9"})
+        assert done.returncode == 2 and not done.stdout, (args, done)
+        assert re.fullmatch(r'weft: WEFT_ISA is scalar[a-z0-9, ]* on this CPU, not "sse9"\n', done.stderr), (args, done)
+    for command in ("run", "serve", "bench"):
+        assert "WEFT_ISA" in weft("help", command) and "WEFT_ISA" in weft("help", "--man", command)
+    assert "WEFT_ISA" in weft("help", "--man") and "WEFT_ISA" not in weft("help", "tokenize")
+
+
         told = [line for line in server.lines if "WEFT_" in line]
         assert len(told) == 1 and "weft: nobody reads the variable WEFT_MAX_NUM_SEQ; did you mean WEFT_MAX_NUM_SEQS?" in told[0]
 

@@ -350,7 +350,11 @@ static void the_variable_forces_an_isa_or_is_refused(void **state) {
     assert_int_equal(setenv("WEFT_ISA", "sse9", 1), 0);
     assert_int_equal(weft_kern_select(&table, &why), WEFT_E_UNSUPPORTED);
     assert_null(table);
-    assert_non_null(strstr(why.text, "sse9"));
+    assert_non_null(strstr(why.text, ", not \"sse9\""));
+    for (uint32_t isa = 0; isa < WEFT_ISA_COUNT; isa++) { /* what there is, and nothing else */
+        bool is_told = strstr(why.text, names[isa]) != NULL;
+        assert_int_equal(is_told, weft_kern_table_for((enum weft_isa)isa) != NULL);
+    }
     assert_int_equal(unsetenv("WEFT_ISA"), 0);
     assert_int_equal(weft_kern_select(&table, NULL), WEFT_OK);
     for (uint32_t isa = 0; isa < WEFT_ISA_COUNT; isa++) { /* the best there is */
