@@ -115,7 +115,8 @@
       "print JSON")                                                                                \
                                                                                                    \
     X(kl_divergence, FLAG, "kl-divergence", WEFT_PROG_PERPLEXITY, 0, 0, NULL, NULL,                \
-      "print how far the predictions are from those of f32 activations and KV cache, too")         \
+      "print how far the predictions are from those of f32 activations and KV cache, too: the "    \
+      "mean Kullback-Leibler divergence, in nats")                                                 \
                                                                                                    \
     HEAD("Calibration")                                                                            \
     X(calibrate, TEXT, "calibrate", QUANTISERS, 0, 0, NULL, "FILE",                                \

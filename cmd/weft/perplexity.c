@@ -1,5 +1,5 @@
 /* `weft perplexity`: exp of the mean negative log-likelihood of a text; see score.h for the tokens
- * that are predicted. With --kl-divergence also the mean Kullback-Leibler divergence from the
+ * that are predicted. With --kl-divergence also the mean Kullback-Leibler divergence, in nats, from the
  * distributions that f32 arithmetic gives, and in how many places the likeliest token is the same. */
 #include <stdio.h>
 
@@ -35,6 +35,11 @@ int weft_cmd_perplexity(const struct weft_config *given) {
     struct weft_score score;
     struct weft_quant quant = {0};
     config.max_num_seqs = 1;
+    if (config.max_model_len == 1)
+        return weft_cmd_misuse(weft_err_set(&why, WEFT_E_INVAL,
+                                            "--max-model-len 1 leaves nothing to predict: each "
+                                            "token follows from those before it"),
+                               &why);
     weft_err err = weft_engine_config(&config, &options, &why);
     if (!err) err = weft_cmd_check_model(config.model, &why);
     if (!err) err = weft_quant_choose(&config, &options, &quant, &why);
@@ -48,7 +53,7 @@ int weft_cmd_perplexity(const struct weft_config *given) {
     printf("perplexity %.6f nll %.9f tokens %llu\n", weft_score_perplexity(&score),
            score.nll / (double)score.n, (unsigned long long)score.n);
     if (exact)
-        printf("divergence %.9f likeliest %.4f %%\n", score.divergence / (double)score.n,
+        printf("divergence %.9f nats likeliest %.4f %%\n", score.divergence / (double)score.n,
                100.0 * (double)score.n_same / (double)score.n);
 cleanup:
     weft_eng_free(exact);

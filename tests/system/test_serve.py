@@ -537,8 +537,8 @@ def test_divergence_is_of_the_rounding_alone():
             lines = weft("perplexity", harness.FABLE, text, "--kl-divergence", *flags).splitlines()
             print(f"    {flags} {lines}", flush=True)
             words = lines[1].split()
-            assert words[0] == "divergence" and words[2] == "likeliest" and words[4] == "%", lines
-            return float(words[1]), float(words[3])
+            assert words[0] == "divergence" and words[2:4] == ["nats", "likeliest"] and words[5] == "%", lines
+            return float(words[1]), float(words[4])
 
         assert divergence("--activations", "f32", "--kv-dtype", "f32") == (0.0, 100.0)
         value, likeliest = divergence("--kv-dtype", "int8", "--kv-memory", "200KiB")
