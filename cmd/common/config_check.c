@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/parse.h"
+
 /* What Prometheus takes for a name's beginning. */
 static bool is_metric_prefix(const char *text) {
     for (const char *p = text; *p; p++) {
@@ -17,15 +19,13 @@ static bool is_metric_prefix(const char *text) {
 /* "*", or origins as browsers send them: scheme://host[:port], or "null". Empty: none. */
 static bool is_origin_list(const char *text) {
     if (!strcmp(text, "*")) return true;
-    while (*text) {
-        text += strspn(text, " ");
-        size_t n = strcspn(text, ", ");
-        const char *host = strstr(text, "://");
-        bool is_null = n == 4 && !memcmp(text, "null", 4);
-        if (!is_null && (!host || host == text || host + 3 >= text + n)) return false;
-        text += n;
-        text += strspn(text, " ");
-        if (*text && *text++ != ',') return false;
+    struct weft_str origin;
+    for (const char *at = *text ? text : NULL; weft_parse_member(&at, ",", &origin);) {
+        const char *end = origin.data + origin.len;
+        const char *host = memmem(origin.data, origin.len, "://", 3);
+        if (memchr(origin.data, ' ', origin.len)) return false;
+        if (!WEFT_STR_IS(origin, "null") && (!host || host == origin.data || host + 3 >= end))
+            return false;
     }
     return true;
 }

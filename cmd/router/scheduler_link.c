@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "api/api.h"
+#include "base/parse.h"
 
 static weft_err send_bytes(void *context, const void *bytes, size_t len) {
     struct scheduler_link *link = context;
@@ -18,6 +19,7 @@ static void reset(void *context) {
 
 static weft_err open_one(struct scheduler_links *links, const char *url,
                          struct weft_api_upstream_link *outs, struct weft_errmsg *why) {
+    if (!*url) return weft_err_set(why, WEFT_E_INVAL, "--scheduler-url has an empty URL");
     for (uint32_t i = 0; i < links->n; i++) {
         if (strcmp(outs[i].name, url) == 0)
             return weft_err_set(why, WEFT_E_INVAL, "--scheduler-url names %s twice", url);
@@ -37,16 +39,17 @@ static weft_err open_one(struct scheduler_links *links, const char *url,
 weft_err wefti_scheduler_links_open(struct scheduler_links *links, struct weft_api_state *api,
                                     const char *urls, struct weft_errmsg *why) {
     struct weft_api_upstream_link outs[WEFT_API_SCHEDULERS_MAX];
-    char *rest;
+    struct weft_str url;
     weft_err err = WEFT_OK;
     links->api = api;
     links->n = 0;
     links->urls = urls ? strdup(urls) : NULL;
     if (urls && !links->urls) return weft_err_set(why, WEFT_E_NOMEM, "out of memory");
-    for (char *url = urls ? strtok_r(links->urls, ", \n", &rest) : NULL; url && !err;
-         url = strtok_r(NULL, ", \n", &rest))
-        err = open_one(links, url, outs, why);
-    if (!err && links->n == 0) err = weft_err_set(why, WEFT_E_INVAL, "--scheduler-url is needed");
+    if (!urls || !*urls) return weft_err_set(why, WEFT_E_INVAL, "--scheduler-url is needed");
+    for (const char *at = links->urls; !err && weft_parse_member(&at, ",\n", &url);) {
+        links->urls[url.data + url.len - links->urls] = '\0'; /* of what separates it */
+        err = open_one(links, url.data, outs, why);
+    }
     return err ? err : weft_api_upstream_init(api, outs, links->n, (uint32_t)getpid(), why);
 }
 

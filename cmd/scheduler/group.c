@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/minmax.h"
+#include "base/parse.h"
 #include "base/rand.h"
 #include "common/actor.h"
 #include "common/link_config.h"
@@ -459,16 +460,16 @@ static weft_err group_init(struct wefti_actor *a, const char *url, size_t url_le
 }
 
 weft_err wefti_groups_init(struct wefti_actor *a, const char *urls, struct weft_errmsg *why) {
-    for (const char *url = urls;; url++) {
-        size_t len = strcspn(url, ",");
+    struct weft_str url;
+    weft_err err = WEFT_OK;
+    for (const char *at = urls; !err && weft_parse_member(&at, ",", &url);) {
+        if (url.len == 0) return weft_err_set(why, WEFT_E_INVAL, "--worker-url has an empty URL");
         if (a->n_groups == WEFT_WORKERS_MAX)
             return weft_err_set(why, WEFT_E_INVAL, "--worker-url names more than %d workers",
                                 WEFT_WORKERS_MAX);
-        weft_err err = group_init(a, url, len, why);
-        if (err) return err;
-        url += len;
-        if (*url == '\0') return WEFT_OK;
+        err = group_init(a, url.data, url.len, why);
     }
+    return err;
 }
 
 void wefti_groups_move(struct wefti_actor *a, uint64_t now_us) {

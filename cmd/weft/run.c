@@ -30,30 +30,23 @@ struct run {
 
 static weft_err parse_ids(const char *text, uint32_t n_vocab, uint32_t **ids_out, size_t *n_out,
                           struct weft_errmsg *why) {
-    weft_err err = WEFT_OK;
-    char *copy = strdup(text), *rest = NULL;
+    struct weft_str word;
     uint32_t *ids = calloc(strlen(text) / 2 + 1, sizeof *ids);
     *ids_out = NULL;
     *n_out = 0;
-    if (!copy || !ids) {
-        err = WEFT_E_NOMEM;
-        goto cleanup;
-    }
-    for (char *word = strtok_r(copy, ", ", &rest); word; word = strtok_r(NULL, ", ", &rest)) {
+    if (!ids) return WEFT_E_NOMEM;
+    for (const char *at = *text ? text : NULL; weft_parse_member(&at, ", ", &word);) {
         uint64_t id = 0;
-        if (weft_parse_u64(word, n_vocab - 1, &id)) {
-            err = weft_err_set(why, WEFT_E_INVAL, "--prompt-ids: \"%s\" is not a token id below %u",
-                               word, n_vocab);
-            goto cleanup;
+        if (weft_parse_member_u64(word, n_vocab - 1, &id)) {
+            free(ids);
+            return weft_err_set(why, WEFT_E_INVAL,
+                                "--prompt-ids: \"%.*s\" is not a token id below %u",
+                                (int)(word.len < 40 ? word.len : 40), word.data, n_vocab);
         }
         ids[(*n_out)++] = (uint32_t)id;
     }
     *ids_out = ids;
-    ids = NULL;
-cleanup:
-    free(copy);
-    free(ids);
-    return err;
+    return WEFT_OK;
 }
 
 static bool on_token(void *ctx, uint32_t seq_idx, const struct weft_step_out *out) {

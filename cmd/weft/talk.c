@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/parse.h"
 
 #define TEMPLATE_BYTES_MAX (1u << 20)
 
@@ -14,20 +15,19 @@ static weft_err read_samplers(const char *list, struct weft_sampling *out,
                               struct weft_errmsg *why) {
     uint32_t seen = 0;
     out->samplers = WEFT_SAMPLERS_NONE;
-    for (const char *at = list; *at;) {
+    struct weft_str member;
+    for (const char *at = *list ? list : NULL; weft_parse_member(&at, ",", &member);) {
         char name[32] = "";
-        size_t len = strcspn(at, ",");
-        memcpy(name, at, len < sizeof name ? len : 0);
+        if (member.len < sizeof name) memcpy(name, member.data, member.len);
         enum weft_sampler sampler = weft_sampler_of_name(name);
         if (sampler == WEFT_SAMPLER_COUNT || seen >> sampler & 1 ||
             seen >> WEFT_SAMPLER_ADAPTIVE_P & 1)
             return weft_err_set(why, WEFT_E_INVAL,
                                 "--samplers: \"%.*s\" is no sampler, there already, or after "
                                 "adaptive_p, which draws the token",
-                                (int)(len < 40 ? len : 40), at);
+                                (int)(member.len < 40 ? member.len : 40), member.data);
         seen |= 1u << sampler;
         out->samplers = weft_samplers_add(out->samplers, sampler);
-        at += len + (at[len] == ',');
     }
     return WEFT_OK;
 }

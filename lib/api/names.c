@@ -6,6 +6,7 @@
 
 #include "api/api.h"
 #include "base/check.h"
+#include "base/parse.h"
 #include "base/utf8.h"
 #include "codec/digest.h"
 
@@ -13,19 +14,6 @@
 #define LISTED_BYTES 256 /* of all those that are right */
 
 /* ------------------------------------------------------------------------------ what it has --- */
-
-/* The next item of a list, without the spaces around it. *at moves behind its comma, or becomes
- * NULL at the end. */
-static char *next_item(char **at) {
-    char *item = *at, *comma = strchr(item, ','), *end = comma ? comma : item + strlen(item);
-    *at = comma ? comma + 1 : NULL;
-    while (*item == ' ')
-        item++;
-    while (end > item && end[-1] == ' ')
-        end--;
-    *end = '\0';
-    return item;
-}
 
 static weft_err add_name(struct weft_api_state *api, const char *name, struct weft_errmsg *why) {
     struct weft_api_limits *limits = &api->limits;
@@ -48,8 +36,12 @@ weft_err weft_api_name_model(struct weft_api_state *api, const char *names,
     if (!api->model_names_text) return weft_err_set(why, WEFT_E_NOMEM, "out of memory");
     limits->model_names = api->model_names;
     weft_err err = WEFT_OK;
-    for (char *at = api->model_names_text; at && !err;)
-        err = add_name(api, next_item(&at), why);
+    char *text = api->model_names_text;
+    struct weft_str name;
+    for (const char *at = text; !err && weft_parse_member(&at, ",", &name);) {
+        text[name.data + name.len - text] = '\0'; /* of what separates it */
+        err = add_name(api, name.data, why);
+    }
     if (!err) limits->model_name = limits->model_names[0];
     return err;
 }

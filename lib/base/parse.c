@@ -84,6 +84,41 @@ const char *weft_size_text(uint64_t bytes, char out[WEFT_SIZE_TEXT_BYTES]) {
     return out;
 }
 
+uint64_t weft_size_up(uint64_t bytes) {
+    double value = (double)bytes, factor = 1;
+    for (uint32_t unit = 0; unit < 4 && value >= 1023.5; unit++) {
+        value /= 1024;
+        factor *= 1024;
+    }
+    double steps = factor > 1 && value < 9.95 ? 10 : 1; /* in a unit, as weft_size_text writes it */
+    return (uint64_t)(ceil(value * steps) / steps * factor);
+}
+
+bool weft_parse_member(const char **list, const char *separators, struct weft_str *member_out) {
+    *member_out = (struct weft_str){0};
+    if (!*list) return false;
+    const char *at = *list + strspn(*list, " ");
+    size_t len = strcspn(at, separators);
+    const char *next = at + len + strspn(at + len, " ");
+    while (len > 0 && at[len - 1] == ' ')
+        len--;
+    *member_out = (struct weft_str){at, len};
+    if (*next == '\0')
+        *list = NULL;
+    else
+        *list = strchr(separators, *next) ? next + 1 : next;
+    return true;
+}
+
+weft_err weft_parse_member_u64(struct weft_str member, uint64_t max, uint64_t *out) {
+    char digits[21];
+    *out = 0;
+    if (member.len == 0 || member.len >= sizeof digits) return WEFT_E_INVAL;
+    memcpy(digits, member.data, member.len);
+    digits[member.len] = '\0';
+    return weft_parse_u64(digits, max, out);
+}
+
 weft_err weft_parse_bool(const char *text, bool *out) {
     static const char *const yes[] = {"1", "true", "yes", "on"};
     static const char *const no[] = {"0", "false", "no", "off"};

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/str.h"
 
 /* Decimal, no sign, no spaces. WEFT_E_INVAL: anything else, or over `max`; *out is then 0. */
 WEFT_MUST_CHECK weft_err weft_parse_u64(const char *text, uint64_t max, uint64_t *out);
@@ -21,6 +22,17 @@ WEFT_MUST_CHECK weft_err weft_parse_size(const char *text, uint64_t *bytes_out);
 /* The other way round, as people read it: "900 B", "1.4 KiB", "13 MiB", "2.1 GiB". Returns `out`. */
 #define WEFT_SIZE_TEXT_BYTES 16
 const char *weft_size_text(uint64_t bytes, char out[WEFT_SIZE_TEXT_BYTES]);
+/* The least size from `bytes` on that this text says exactly, so that it can be typed. */
+uint64_t weft_size_up(uint64_t bytes);
+
+/* The next member of a list such as "1,4,16", without the blanks around it; moves *list behind it. False:
+ * *list is NULL, as it is after the last. An empty list has one member and "1," has two, of no bytes:
+ * callers refuse these, for whoever typed one meant something else. `separators` are "," or the
+ * like; with a blank among them words may stand beside each other without a comma, too. */
+bool weft_parse_member(const char **list, const char *separators, struct weft_str *member_out);
+
+/* A member as weft_parse_u64 takes it. WEFT_E_INVAL: also if it is empty, or has over 20 digits. */
+WEFT_MUST_CHECK weft_err weft_parse_member_u64(struct weft_str member, uint64_t max, uint64_t *out);
 
 /* "1/0", "true/false", "yes/no", "on/off". */
 WEFT_MUST_CHECK weft_err weft_parse_bool(const char *text, bool *out);

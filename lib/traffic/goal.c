@@ -36,16 +36,12 @@ static bool take_bound(struct weft_traffic_goal *goal, const char *text, size_t 
 weft_err weft_traffic_goal_parse(const char *text, struct weft_traffic_goal *out,
                                  struct weft_errmsg *why) {
     *out = (struct weft_traffic_goal){0};
-    const char *at = text + strspn(text, ", ");
-    weft_err err = *at ? WEFT_OK : WEFT_E_INVAL;
-    while (*at && !err) {
-        size_t len = strcspn(at, ", ");
-        if (!take_bound(out, at, len)) err = WEFT_E_INVAL;
-        at += len;
-        at += strspn(at, ", ");
-    }
-    if (err)
-        return weft_err_set(why, err,
+    struct weft_str member;
+    bool is_good = true;
+    for (const char *at = text; is_good && weft_parse_member(&at, ", ", &member);)
+        is_good = member.len > 0 && take_bound(out, member.data, member.len);
+    if (!is_good)
+        return weft_err_set(why, WEFT_E_INVAL,
                             "--goodput is bounds of ttft, itl, tpot and e2el in milliseconds, as "
                             "ttft:2000,itl:200, not \"%s\"",
                             text);

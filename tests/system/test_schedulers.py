@@ -260,7 +260,8 @@ def test_two_routers_share_one_scheduler():
 def test_addresses_that_make_no_sense_are_refused():
     for args, word in ((("--scheduler-url=abstract://a", "--scheduler-url=abstract://a"), "twice"),
                        ((f"--scheduler-url={','.join(f'abstract://{i}' for i in range(17))}",), "more than 16"),
-                       (("--scheduler-url= , ",), "needed")):
+                       (("--scheduler-url= , ",), "an empty URL"), (("--scheduler-url=abstract://a,",), "an empty URL"),
+                       (("--scheduler-url=",), "needed")):
         done = subprocess.run([os.path.join(harness.BIN_DIR, "weft-router"), FABLE, "--port=0", "--no-rpc", *args],
                               capture_output=True, text=True, timeout=harness.LIMIT_S, check=False)
         assert done.returncode == 78 and word in done.stderr, (args, done.returncode, done.stderr)

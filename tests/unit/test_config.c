@@ -798,7 +798,8 @@ static void origins_are_what_browsers_send(void **state) {
     (void)state;
     static const char *const good[] = {"*", "", "null", "http://a", "https://a:81 , null,http://b"};
     static const char *const bad[] = {"foo",  "foo bar",           "http://",
-                                      "://a", "http://a http://b", "a,http://b"};
+                                      "://a", "http://a http://b", "a,http://b",
+                                      ",",    "http://a,",         "http://a,,http://b"};
     char flag[128], message[256];
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         (void)snprintf(flag, sizeof flag, "--allowed-origins=%s", good[i]);

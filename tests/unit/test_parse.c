@@ -173,6 +173,23 @@ static void sizes_are_written_with_two_digits_or_more(void **state) {
     assert_string_equal(weft_size_text(UINT64_MAX, text), "16777216 TiB");
 }
 
+static void a_size_that_is_rounded_up_is_what_its_text_says(void **state) {
+    (void)state;
+    uint64_t bytes = 1, said;
+    for (uint32_t i = 0; i < 400; i++, bytes += bytes / 11 + 1) {
+        char text[WEFT_SIZE_TEXT_BYTES];
+        uint64_t up = weft_size_up(bytes);
+        assert_true(up >= bytes && up - bytes <= bytes / 8);
+        (void)weft_size_text(up, text);
+        char *blank = strchr(text, ' ');
+        memmove(blank, blank + 1, strlen(blank)); /* as one argument */
+        assert_int_equal(weft_parse_size(text, &said), WEFT_OK);
+        assert_true(said == up && weft_size_up(up) == up);
+    }
+    assert_true(weft_size_up((118u << 20) - 5) == 118u << 20);
+    assert_true(weft_size_up((1u << 30) + 1) == 1181116006);
+}
+
 static void booleans_have_four_spellings_each(void **state) {
     (void)state;
     static const char *const yes[] = {"1", "true", "yes", "on", "TRUE", "Yes", "oN"};
@@ -192,7 +209,49 @@ static void booleans_have_four_spellings_each(void **state) {
     }
 }
 
-/* The edges of the ranges of Unicode's table of well-formed sequences. */
+/* All members of a list, each in brackets. */
+static const char *members(const char *list, const char *separators) {
+    static char text[64];
+    struct weft_str member;
+    size_t n = 0;
+    text[0] = '\0';
+    while (weft_parse_member(&list, separators, &member))
+        n += (size_t)snprintf(text + n, sizeof text - n, "[%.*s]", (int)member.len, member.data);
+    assert_null(member.data);
+    return text;
+}
+
+static void a_list_has_a_member_on_each_side_of_a_comma(void **state) {
+    (void)state;
+    assert_string_equal(members(NULL, ","), "");
+    assert_string_equal(members("", ","), "[]");
+    assert_string_equal(members("1", ","), "[1]");
+    assert_string_equal(members("1,4,16", ","), "[1][4][16]");
+    assert_string_equal(members(" 1 , 4 ", ","), "[1][4]");
+    assert_string_equal(members("1,,2", ","), "[1][][2]");
+    assert_string_equal(members(",1,", ","), "[][1][]");
+    assert_string_equal(members(" , ", ","), "[][]");
+    assert_string_equal(members("a b,c", ","), "[a b][c]");
+    assert_string_equal(members("a\nb,c", ",\n"), "[a][b][c]");
+    assert_string_equal(members(" a  b, c ", ", "), "[a][b][c]");
+    assert_string_equal(members("a ,, b", ", "), "[a][][b]");
+    assert_string_equal(members("a b, ", ", "), "[a][b][]");
+}
+
+static void a_member_may_be_a_number(void **state) {
+    (void)state;
+    uint64_t n = 5;
+    assert_int_equal(weft_parse_member_u64((struct weft_str){"12,3", 2}, 99, &n), WEFT_OK);
+    assert_true(n == 12);
+    static const struct weft_str bad[] = {
+        {NULL, 0}, {"12,3", 3}, {"100", 3}, {"000000000000000000001", 21}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        n = 5;
+        assert_int_equal(weft_parse_member_u64(bad[i], 99, &n), WEFT_E_INVAL);
+        assert_true(n == 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whole_numbers_are_digits_and_nothing_else),
@@ -200,7 +259,10 @@ int main(void) {
         cmocka_unit_test(floating_point_is_decimal_and_finite),
         cmocka_unit_test(sizes_have_binary_and_decimal_units),
         cmocka_unit_test(sizes_are_written_with_two_digits_or_more),
+        cmocka_unit_test(a_size_that_is_rounded_up_is_what_its_text_says),
         cmocka_unit_test(booleans_have_four_spellings_each),
+        cmocka_unit_test(a_list_has_a_member_on_each_side_of_a_comma),
+        cmocka_unit_test(a_member_may_be_a_number),
     };
     return cmocka_run_group_tests_name("parse", tests, NULL, NULL);
 }

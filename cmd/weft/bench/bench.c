@@ -21,7 +21,7 @@
 #include "json_text.h"
 #include "score.h"
 
-enum { POINTS_MAX = 16, LIST_TEXT_MAX = 256 };
+enum { POINTS_MAX = 16 };
 
 struct point { /* one line of the result: a prompt of `n` tokens, or a batch of `n` sequences */
     uint32_t n;
@@ -46,16 +46,16 @@ static const char *const peak_names[WEFT_PEAK_COUNT] = {"f32", "bf16", "int8"};
 
 static weft_err parse_list(const char *flag, const char *text, uint32_t max, struct point *points,
                            uint32_t *n_out, struct weft_errmsg *why) {
-    char copy[LIST_TEXT_MAX], *rest = NULL;
-    bool fits = (size_t)snprintf(copy, sizeof copy, "%s", text) < sizeof copy;
+    struct weft_str member;
+    bool fits = true;
     uint32_t n_points = 0;
     *n_out = 0;
-    for (char *word = strtok_r(copy, ",", &rest); word && fits; word = strtok_r(NULL, ",", &rest)) {
+    for (const char *at = text; fits && weft_parse_member(&at, ",", &member);) {
         uint64_t n = 0;
-        fits = weft_parse_u64(word, max, &n) == WEFT_OK && n > 0 && n_points < POINTS_MAX;
+        fits = !weft_parse_member_u64(member, max, &n) && n > 0 && n_points < POINTS_MAX;
         if (fits) points[n_points++].n = (uint32_t)n;
     }
-    if (!fits || n_points == 0)
+    if (!fits)
         return weft_err_set(why, WEFT_E_INVAL,
                             "%s is a list of up to %d numbers from 1 to %u, not \"%s\"", flag,
                             POINTS_MAX, max, text);

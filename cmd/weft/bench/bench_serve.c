@@ -19,7 +19,6 @@ enum {
     OPEN_LOOP_CLIENTS_MAX = 16384, /* as many connections as a server has by default */
     FILES_KEPT = 64,               /* descriptors that are no clients */
     SVG_BYTES_MAX = 4 << 20,
-    NUMBER_BYTES_MAX = 16,
 };
 
 /* All that a run is made of. */
@@ -52,19 +51,16 @@ static uint32_t raise_file_limit(void) {
 /* "1000,10000" */
 static weft_err take_deadlines(struct weft_traffic_options *options, const char *list,
                                struct weft_errmsg *why) {
-    for (const char *at = list; at && *at;) {
-        char number[NUMBER_BYTES_MAX] = "";
+    struct weft_str member;
+    for (const char *at = list && *list ? list : NULL; weft_parse_member(&at, ",", &member);) {
         uint64_t ms;
-        size_t len = strcspn(at, ",");
-        if (len < sizeof number) memcpy(number, at, len);
         if (options->n_deadlines == WEFT_TRAFFIC_DEADLINES_MAX ||
-            weft_parse_u64(number, (uint64_t)WEFT_SETTING_MS_MAX, &ms) || ms == 0)
+            weft_parse_member_u64(member, (uint64_t)WEFT_SETTING_MS_MAX, &ms) || ms == 0)
             return weft_err_set(why, WEFT_E_INVAL,
                                 "--ttft-deadlines is up to %d numbers of milliseconds, as "
                                 "1000,10000, not \"%s\"",
                                 WEFT_TRAFFIC_DEADLINES_MAX, list);
         options->deadlines_ms[options->n_deadlines++] = (uint32_t)ms;
-        at += len + (at[len] ? 1 : 0);
     }
     return WEFT_OK;
 }
