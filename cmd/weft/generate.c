@@ -67,8 +67,9 @@ static weft_err run_init(struct run *run, weft_eng *eng,
     uint64_t n_blocks = (uint64_t)run->n_blocks_each * n_seqs;
     if (n_prompt >= info->max_model_len)
         return weft_err_set(why, WEFT_E_TOOBIG,
-                            "the prompt has %u tokens; the model's length is %u", n_prompt,
-                            info->max_model_len);
+                            "the prompt has %u tokens; the model's length is %u "
+                            "(--max-model-len)",
+                            n_prompt, info->max_model_len);
     run->ring = weft_min_u32(info->n_window_blocks / n_seqs, run->n_blocks_each);
     if (n_seqs > info->max_seqs || n_blocks > info->n_blocks || !fits_ring(run, info))
         return weft_err_set(why, WEFT_E_TOOBIG,

@@ -122,10 +122,6 @@ def test_a_wrong_command_line_ends_with_status_2_and_a_failure_with_1():
         assert done.stderr.count("\n") == 1 and done.stderr.startswith("weft: "), (args, done)
 
 
-def test_a_variable_that_nobody_reads_is_told_once():
-    env = {"WEFT_MAX_NUM_SEQ": "8", "WEFT_PORT": "tcp://10.0.0.1:8080", "WEFT_SERVICE_HOST": "10.0.0.1",
-           "WEFT_SERVICE_PORT": "8080", "WEFT_PORT_8080_TCP": "tcp://10.0.0.1:8080", "WEFT_PORT_8080_TCP_PORT": "8080"}
-    with Server(env=env) as server:
 def test_an_instruction_set_that_is_not_there_is_a_usage_error():
     for args in (["run", harness.FABLE, "-p", "x"], ["serve", harness.FABLE, "--port=0"], ["bench", "/nowhere"]):
         done = subprocess.run([WEFT, *args], capture_output=True, text=True, timeout=harness.LIMIT_S, check=False,
@@ -137,6 +133,10 @@ def test_an_instruction_set_that_is_not_there_is_a_usage_error():
     assert "WEFT_ISA" in weft("help", "--man") and "WEFT_ISA" not in weft("help", "tokenize")
 
 
+def test_a_variable_that_nobody_reads_is_told_once():
+    env = {"WEFT_MAX_NUM_SEQ": "8", "WEFT_PORT": "tcp://10.0.0.1:8080", "WEFT_SERVICE_HOST": "10.0.0.1",
+           "WEFT_SERVICE_PORT": "8080", "WEFT_PORT_8080_TCP": "tcp://10.0.0.1:8080", "WEFT_PORT_8080_TCP_PORT": "8080"}
+    with Server(env=env) as server:
         told = [line for line in server.lines if "WEFT_" in line]
         assert len(told) == 1 and "weft: nobody reads the variable WEFT_MAX_NUM_SEQ; did you mean WEFT_MAX_NUM_SEQS?" in told[0]
 
@@ -678,8 +678,10 @@ def test_bench_refuses_what_it_cannot_measure():
         (2, ("--prompt", "16,"), '--prompt is a list of up to 16 numbers from 1 to 4194304, not "16,"'),
         (2, ("--batch", ",".join(["1"] * 17)), "--batch is a list of up to 16 numbers"),
         (2, ("--batch", "600"), "--batch 600 does not fit a step of --max-num-batched-tokens 512"),
-        (1, ("--prompt", "5000"), "the prompt has 5000 tokens"),
-        (1, ("--context", "5000"), "--context 5000 and --gen 128"),
+        (1, ("--prompt", "16,5000"), "--prompt 5000 and one token more are over the model's length of 1024: this needs "
+         "--max-model-len 5001\n"),
+        (1, ("--context", "5000"), "--context 5000 and --gen 128 and one token more are over the model's length of 1024: this "
+         "needs --max-model-len 5129\n"),
     ):
         done = subprocess.run([WEFT, "bench", harness.DRAFT, *args], capture_output=True, text=True, check=False)
         assert done.returncode == status and message in done.stderr and not done.stdout, done

@@ -106,6 +106,33 @@ static weft_err fill_cache(struct bench *b) {
     return weft_eng_fill_cache(b->eng, each * most);
 }
 
+/* Who has asked for as much already has too small a cache for it: the log says so. */
+static weft_err check_length(const struct bench *b, const char *what, uint64_t length,
+                             struct weft_errmsg *why) {
+    uint32_t most = weft_eng_info(b->eng)->max_model_len;
+    char needs[48] = "a larger --kv-memory";
+    if (length <= most) return WEFT_OK;
+    if (b->config.max_model_len < length)
+        (void)snprintf(needs, sizeof needs, "--max-model-len %" PRIu64, length);
+    return weft_err_set(why, WEFT_E_TOOBIG,
+                        "%s and one token more are over the model's length of %u: this needs %s",
+                        what, most, needs);
+}
+
+static weft_err check_lengths(const struct bench *b, struct weft_errmsg *why) {
+    const struct weft_config *config = &b->config;
+    char what[64];
+    (void)snprintf(what, sizeof what, "--context %u and --gen %u", config->bench_context,
+                   config->bench_gen);
+    uint64_t length = (uint64_t)config->bench_context + config->bench_gen + 1;
+    weft_err err = check_length(b, what, length, why);
+    for (uint32_t i = 0; i < b->n_prompts && !err; i++) {
+        (void)snprintf(what, sizeof what, "--prompt %u", b->prompts[i].n);
+        err = check_length(b, what, (uint64_t)b->prompts[i].n + 1, why);
+    }
+    return err;
+}
+
 static weft_err open_all(struct bench *b, struct weft_errmsg *why) {
     struct weft_eng_options options;
     struct weft_loading loading = {0};
@@ -123,13 +150,8 @@ static weft_err open_all(struct bench *b, struct weft_errmsg *why) {
     b->peak = info->activations == WEFT_ENG_ACT_BF16   ? WEFT_PEAK_BF16
               : info->activations == WEFT_ENG_ACT_INT8 ? WEFT_PEAK_INT8
                                                        : WEFT_PEAK_F32;
-    uint64_t length = (uint64_t)b->config.bench_context + b->config.bench_gen + 1;
-    if (length > info->max_model_len)
-        return weft_err_set(why, WEFT_E_TOOBIG,
-                            "--context %u and --gen %u and one token more are over the model's "
-                            "length of %u",
-                            b->config.bench_context, b->config.bench_gen, info->max_model_len);
-    err = make_tokens(b);
+    err = check_lengths(b, why);
+    if (!err) err = make_tokens(b);
     if (!err) err = fill_cache(b);
     if (!err) err = weft_machine_new(table, info->n_threads, &b->machine, why);
     return err;
