@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "common/memory_terms.h"
+
 #define PROGRAM_BYTES (16ull << 20) /* of a program that serves nobody: its heap */
 
 static weft_err bad_value(const char *flag, const char *choices, const char *text, weft_err err,
@@ -43,13 +45,13 @@ weft_err weft_engine_config(const struct weft_config *config, struct weft_eng_op
     if (config->n_workers && config->n_workers != WEFT_CONFIG_AUTO)
         options->n_sharers = config->n_workers;
     if (config->weights_copies) options->n_copies = config->weights_copies;
-    options->limit =
-        (struct weft_eng_limit){config->memory_limit, config->memory_beside, config->memory_terms};
-    if (!config->memory_terms) {
-        options->limit.beside_bytes = PROGRAM_BYTES;
-        options->limit.beside = "program 16 MiB";
-    }
     options->weights_fd = config->weights_fd;
     options->expert_profile = config->expert_profile;
+    options->limit.bytes = config->memory_limit;
+    if (config->memory_terms)
+        return weft_memory_terms_parse(config->memory_terms, &options->limit, why);
+    options->limit.n_terms = 1;
+    options->limit.terms[0] =
+        (struct weft_eng_limit_term){.name = "program", .n = 1, .least_bytes = PROGRAM_BYTES};
     return WEFT_OK;
 }

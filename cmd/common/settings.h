@@ -247,8 +247,9 @@
     X(max_logprob_bytes, SIZE, "max-logprob-bytes", ASKED, 4096, 1e12, "64MiB", "SIZE",            \
       "memory one request's log-probabilities may take at a time")                                 \
     X(request_memory, SIZE, "request-memory", ASKED | SCHEDULER | WORKER, 0, 1e15, NULL, "SIZE",\
-      "memory of all requests and answers in the router, half for each (default: 8 x --max-body "    \
-      "and 4 x --max-logprob-bytes, and what small ones take)")                                    \
+      "memory of all requests and answers in the router, half for each; a body has at most a "     \
+      "quarter of it, and --max-body is lowered to that; 0: 8 x --max-body and 4 x "               \
+      "--max-logprob-bytes, and what small ones take, or a 64th of --memory-limit (default: 0)")   \
     X(responses_bytes, SIZE, "responses-store", FRONT, 0, 1e12, "0", "SIZE",                       \
       "memory for responses that are kept, to be gone on with or asked for; 0: none are")          \
     X(responses_ttl_s, U32, "responses-ttl", FRONT, 1, 31536000, "3600", "SECONDS",                \
@@ -347,9 +348,8 @@
     X(memory_limit, SIZE, "memory-limit", SUPERVISORS | WORKER | TALK, 0, 1e15, NULL, "SIZE",                           \
       "memory of all processes together: the KV cache gets what the rest leaves, and what does not " \
       "fit is refused at the start, with the sum (default: none)")                                  \
-    X(memory_beside, SIZE, "memory-beside", WORKER, 0, 1e15, NULL, "SIZE",                         \
+    X(memory_terms, TEXT, "memory-terms", WORKER, 0, 0, NULL, "TERMS",                             \
       "what of --memory-limit is not the workers', or of their heaps")                             \
-    X(memory_terms, TEXT, "memory-terms", WORKER, 0, 0, NULL, "TEXT", "the same, by terms")        \
     X(kv_dtype, WORD, "kv-dtype", ENGINE, 0, 0, "auto", "auto|f32|bf16|f16|int8",                  \
       "type of the KV cache; auto is bf16, or f32 with f32 activations")                           \
     X(kv_memory, SIZE, "kv-memory", ENGINE, 0, 1e15, NULL, "SIZE",                                 \

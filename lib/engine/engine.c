@@ -17,14 +17,14 @@
 #include "runtime/memory.h"
 #include "runtime/options.h"
 #include "weights/expert_load.h"
+#include "weights/types.h"
 
 #define CONTRAST_PART 32 /* of a limit on memory: contrastive search gets no more */
 
-static void lay_out_contrast(weft_eng *eng, struct wefti_memory_layout *layout) {
-    struct wefti_eng_contrast *c = &eng->contrast;
-    size_t n = WEFTI_KV_SPARE, table_cap = wefti_slots_table_cap(&eng->info);
-    if (!eng->info.has_contrast) return;
-    c->n_most = weft_min_u32(WEFTI_KV_SPARE, eng->info.max_batched_tokens);
+static void lay_out_contrast(struct wefti_eng_contrast *c, const struct weft_eng_info *info,
+                             struct wefti_memory_layout *layout) {
+    size_t n = WEFTI_KV_SPARE, table_cap = wefti_slots_table_cap(info);
+    c->n_most = weft_min_u32(WEFTI_KV_SPARE, info->max_batched_tokens);
     c->slots = wefti_memory_reserve(layout, n, sizeof *c->slots);
     c->candidates = wefti_memory_reserve(layout, n, sizeof *c->candidates);
     c->spans = wefti_memory_reserve(layout, n, sizeof *c->spans);
@@ -54,7 +54,7 @@ static void lay_out(weft_eng *eng, struct wefti_memory_layout *layout) {
     eng->span_slots = wefti_memory_reserve(layout, n_seqs, sizeof *eng->span_slots);
     eng->guess_lines = wefti_memory_reserve(layout, n_seqs, sizeof *eng->guess_lines);
     eng->outs = wefti_memory_reserve(layout, n_seqs, sizeof *eng->outs);
-    lay_out_contrast(eng, layout);
+    if (eng->info.has_contrast) lay_out_contrast(&eng->contrast, &eng->info, layout);
     /* This is address space: resident only as far as requests ever needed it. */
     uint32_t n_values = weft_max_u32(eng->info.n_hidden, eng->info.n_labels);
     size_t values_bytes = weft_max_u32(n_values, WEFT_POOLING_IDS_MAX) * sizeof(float);
@@ -109,11 +109,15 @@ static void fit_texts(struct weft_eng_info *info) {
     info->max_batched_tokens = weft_max_u32(info->max_batched_tokens, info->max_model_len);
 }
 
+static bool may_contrast(const struct weft_model_params *p,
+                         const struct weft_eng_options *options) {
+    return !p->encoder.is_on && options->n_ranks <= 1;
+}
+
 /* Contrastive search needs blocks of its own; of a narrow limit they would take too much from everybody else. */
-static bool contrast_fits(const struct weft_model_params *p,
-                          const struct weft_eng_options *options) {
-    uint64_t bytes = WEFTI_KV_SPARE * wefti_kv_cache_block_bytes(p, options);
-    return options->limit.bytes == 0 || bytes <= options->limit.bytes / CONTRAST_PART;
+static uint64_t contrast_from(const struct weft_model_params *p,
+                              const struct weft_eng_options *options) {
+    return CONTRAST_PART * WEFTI_KV_SPARE * wefti_kv_cache_block_bytes(p, options);
 }
 
 static void set_info(weft_eng *eng, const struct weft_model_params *p,
@@ -134,7 +138,9 @@ static void set_info(weft_eng *eng, const struct weft_model_params *p,
     info->max_batched_tokens = options->max_batched_tokens;
     info->is_encoder = p->encoder.is_on;
     info->n_labels = p->encoder.n_labels;
-    info->has_contrast = !info->is_encoder && options->n_ranks <= 1 && contrast_fits(p, options);
+    info->has_contrast =
+        may_contrast(p, options) &&
+        (options->limit.bytes == 0 || options->limit.bytes >= contrast_from(p, options));
     if (info->is_encoder) fit_texts(info);
     info->n_threads =
         options->n_threads ? options->n_threads : wefti_pool_n_usable_cpus(options->n_sharers);
@@ -200,6 +206,7 @@ static struct wefti_forward_config forward_config(const weft_eng *eng, const wef
 struct needs {
     uint64_t scratch_bytes;
     uint64_t lora_bytes, vocab_bytes; /* only where there is a limit */
+    struct weft_eng_follows follows;
     struct wefti_beside_needs draft;
 };
 
@@ -227,6 +234,28 @@ static weft_err measure_scratch(const weft_eng *eng, const weft_model *model,
     return WEFT_OK;
 }
 
+/* What of it would be otherwise under another limit. */
+static struct weft_eng_follows what_follows(const weft_eng *eng, const weft_model *model,
+                                            const struct weft_eng_options *options,
+                                            uint64_t scratch_bytes) {
+    const struct weft_model_params *p = weft_model_params(model);
+    struct weft_eng_follows follows = {.scratch_bytes = scratch_bytes,
+                                       .has_loras = eng->loras && options->lora_memory_bytes == 0};
+    if (may_contrast(p, options)) {
+        struct wefti_memory_layout layout = {0};
+        struct wefti_eng_contrast contrast;
+        lay_out_contrast(&contrast, &eng->info, &layout);
+        follows.contrast_from_bytes = contrast_from(p, options);
+        follows.contrast_bytes =
+            layout.used + WEFTI_KV_SPARE * wefti_kv_cache_block_bytes(p, options);
+    }
+    uint64_t of_requests = wefti_fit_requests(&options->limit);
+    if (of_requests > 0) follows.answer_bytes = eng->top_bytes;
+    follows.scratch_bytes -= weft_min_u64(follows.answer_bytes, of_requests) +
+                             (eng->info.has_contrast ? follows.contrast_bytes : 0);
+    return follows;
+}
+
 /* 0: what the machine leaves beside the model. */
 static uint64_t most_of_loras(const struct weft_eng_options *options) {
     if (options->lora_memory_bytes > 0) return options->lora_memory_bytes;
@@ -246,6 +275,7 @@ static weft_err measure_needs(weft_eng *eng, const weft_model *model,
     if (options->limit.bytes == 0) return err;
     if (eng->loras) needs->lora_bytes = wefti_fit_lora_need(most_of_loras(options));
     needs->vocab_bytes = wefti_fit_vocab_bytes(eng->info.n_vocab);
+    if (!err) needs->follows = what_follows(eng, model, options, needs->scratch_bytes);
     return err;
 }
 
@@ -256,7 +286,7 @@ static uint64_t taken_beside(const weft_eng *eng, const struct weft_eng_options 
         return to_come + options->n_sharers * (needs->scratch_bytes + needs->draft.to_come_bytes);
     uint64_t of_each =
         needs->scratch_bytes + needs->draft.weight_bytes + needs->lora_bytes + needs->vocab_bytes;
-    return options->limit.beside_bytes + options->n_copies * eng->weights.bytes +
+    return wefti_fit_beside(&options->limit) + options->n_copies * eng->weights.bytes +
            options->n_sharers * of_each;
 }
 
@@ -319,6 +349,10 @@ static weft_err reserve(weft_eng *eng, const weft_model *model,
         .lora_bytes = needs.lora_bytes,
         .vocab_bytes = needs.vocab_bytes,
         .limit = options->limit,
+        .follows = needs.follows,
+        .fewer_bits = wefti_weights_fewer_bits(model, options),
+        .is_kv_given = options->kv_memory_bytes > 0,
+        .is_kv_least = wefti_kv_cache_dtype(options) == WEFT_KV_INT8,
         .limit_bytes = room.limit_bytes,
     };
     err = wefti_fit_check_limit(loading, why);

@@ -62,11 +62,33 @@ enum weft_eng_clip {
 };
 typedef struct weft_eng_calib weft_eng_calib;
 
+/* Of a bound on memory, what is not the engines': n times `least_bytes`, or n times so many parts of the bound
+ * that are within least_bytes..most_bytes. */
+struct weft_eng_limit_term {
+    char name[16]; /* for people */
+    char flag[24]; /* of the setting that makes it less; "": none does */
+    uint32_t n;
+    uint32_t part; /* 0: it does not follow from the bound */
+    uint64_t least_bytes, most_bytes;
+};
+/* Of one of the n. */
+uint64_t weft_eng_limit_term_bytes(const struct weft_eng_limit_term *term, uint64_t limit_bytes);
+#define WEFT_ENG_LIMIT_TERMS_MAX 6
+#define WEFT_ENG_LIMIT_REQUESTS "requests" /* the term that is --request-memory, n times */
+
 /* A bound on the memory of a server, or program, that engines are a part of. */
 struct weft_eng_limit {
-    uint64_t bytes;        /* 0: there is none */
-    uint64_t beside_bytes; /* of these, what is not the engines': other processes, their heaps */
-    const char *beside;    /* the same by terms, for people: "router 20 MiB, scheduler 12 MiB" */
+    uint64_t bytes; /* 0: there is none */
+    struct weft_eng_limit_term terms[WEFT_ENG_LIMIT_TERMS_MAX];
+    uint32_t n_terms;
+};
+
+/* What of an engine's needs follows from the limit, for whoever asks how high it has to be. */
+struct weft_eng_follows {
+    uint64_t scratch_bytes; /* without the next two */
+    uint64_t answer_bytes;  /* the most for log-probabilities; no more than requests may take */
+    uint64_t contrast_bytes, contrast_from_bytes; /* of contrastive search, from such a limit on */
+    bool has_loras;                               /* adapters, whose memory nobody gave */
 };
 
 /* What opening takes of memory, and how far it has come. */
@@ -82,6 +104,11 @@ struct weft_eng_loading {
     /* With a limit: adapters and the vocabulary, of each; and the limit. Then mapped weights count, too. */
     uint64_t lora_bytes, vocab_bytes;
     struct weft_eng_limit limit;
+    struct weft_eng_follows follows;
+    /* For advice: a setting by which the weights would be less, or NULL; somebody gave the cache's size; its type is
+     * the smallest. */
+    const char *fewer_bits;
+    bool is_kv_given, is_kv_least;
     uint64_t done_bytes; /* of the weights */
 };
 /* "2.3 GiB (weights 2.1 GiB, KV cache 128 MiB, scratch 60 MiB)". Returns `out`. */
@@ -152,8 +179,7 @@ struct weft_eng_options {
     uint64_t
         lora_memory_bytes; /* of all adapters of this engine; 0: a third of what the machine's or the
                                  cgroup's memory leaves beside the model */
-    /* Set: a cache whose size is not given takes what the limit leaves, and what does not fit is refused. The text is
-     * borrowed until the engine is open. */
+    /* Set: a cache whose size is not given takes what the limit leaves, and what does not fit is refused. */
     struct weft_eng_limit limit;
     bool profile;  /* note when each thread was busy with what; see weft_eng_profile */
     uint64_t home; /* nodes whose memory is preferred (base/numa.h); 0: no choice */

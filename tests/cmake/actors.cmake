@@ -5,6 +5,8 @@ add_dependencies(test_actors weft-scheduler weft-worker)
 set_tests_properties(test_actors PROPERTIES RUN_SERIAL TRUE)
 weft_test(test_loading SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_loading.c
           LINKS weft_engine_config weft_alloc util LABELS unit TIMEOUT 30)
+weft_test(test_memory_terms SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_memory_terms.c
+          LINKS weft_engine_config weft_alloc LABELS unit TIMEOUT 30)
 weft_test(test_expert_rows SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_expert_rows.c
                                    ${CMAKE_SOURCE_DIR}/cmd/worker/experts.c
           LINKS weft_proto weft_base INSIDE cmd_worker LABELS unit TIMEOUT 30)

@@ -17,7 +17,8 @@ static struct weft_eng_loading model(uint32_t n_sharers) {
                                      .n_copies = 1,
                                      .n_sharers = n_sharers,
                                      .kv_bytes = 300 * MIB,
-                                     .scratch_bytes = 100 * MIB};
+                                     .scratch_bytes = 100 * MIB,
+                                     .fewer_bits = "fewer bits (--dtype q8 or q4)"};
 }
 
 static weft_err check(const struct weft_eng_loading *loading, uint64_t to_come, uint64_t most) {
@@ -87,6 +88,10 @@ static void the_sentence_has_the_numbers_and_what_would_help(void **state) {
     assert_non_null(strstr(why.text, "--kv-memory"));
     assert_non_null(strstr(why.text, "--max-model-len"));
     assert_true(strlen(why.text) + 1 < sizeof why.text);
+    loading.fewer_bits = NULL; /* quantised already */
+    assert_int_equal(wefti_fit_check(&loading, loading.weight_bytes, &room, &why), WEFT_E_NOMEM);
+    assert_null(strstr(why.text, "--dtype"));
+    assert_non_null(strstr(why.text, " can be had: a smaller cache (--kv-memory) or "));
 }
 
 static void copies_that_are_made_at_once_are_told(void **state) {
@@ -108,18 +113,24 @@ static void a_packed_file_is_not_counted_and_said_to_be_in_the_page_cache(void *
                         "300 MiB, scratch 100 MiB)");
 }
 
+/* Nothing follows from the limit. */
 static struct weft_eng_loading limited(uint64_t limit_bytes) {
     struct weft_eng_loading loading = model(2);
     loading.lora_bytes = 50 * MIB;
     loading.vocab_bytes = 10 * MIB;
-    loading.limit =
-        (struct weft_eng_limit){limit_bytes, 120 * MIB, "router 100 MiB, others 20 MiB"};
+    loading.follows.scratch_bytes = loading.scratch_bytes;
+    loading.limit = (struct weft_eng_limit){
+        .bytes = limit_bytes,
+        .n_terms = 2,
+        .terms = {
+            {.name = "processes", .n = 1, .least_bytes = 100 * MIB},
+            {.name = "requests", .flag = "--request-memory", .n = 5, .least_bytes = 4 * MIB}}};
     return loading;
 }
 
 static void a_limit_is_for_everything_that_is_or_will_be(void **state) {
     (void)state;
-    const uint64_t sum = (2000 + 2 * (300 + 100 + 50 + 10) + 120) * MIB;
+    const uint64_t sum = (2000 + 2 * (300 + 100 + 50 + 10) + 100 + 5 * 4) * MIB;
     struct weft_eng_loading loading = limited(sum);
     struct weft_errmsg why = {""};
     assert_int_equal(wefti_fit_check_limit(&loading, &why), WEFT_OK);
@@ -139,21 +150,60 @@ static void a_limit_that_is_too_low_is_told_with_every_term_and_what_helps(void 
     assert_int_equal(wefti_fit_check_limit(&loading, &why), WEFT_E_NOMEM);
     assert_string_equal(
         why.text,
-        "tale needs 3.0 GiB (weights 2.0 GiB, draft 2 x 30 MiB, KV cache 2 x 300 MiB, scratch 2 x "
-        "100 MiB, adapters 2 x 50 MiB, vocabulary 2 x 10 MiB, router 100 MiB, others 20 MiB), "
-        "--memory-limit is 1.0 GiB: fewer bits (--dtype q8 or q4) would help most");
+        "tale needs 3.1 GiB (weights 2.0 GiB, draft 2 x 30 MiB, KV cache 2 x 300 MiB, scratch 2 x "
+        "100 MiB, adapters 2 x 50 MiB, vocabulary 2 x 10 MiB, processes 100 MiB, requests 5 x 4.0 "
+        "MiB), --memory-limit is 1.0 GiB: fewer bits (--dtype q8 or q4) would help most");
+}
+
+static const char *advice(const struct weft_eng_loading *loading) {
+    static struct weft_errmsg why;
+    assert_int_equal(wefti_fit_check_limit(loading, &why), WEFT_E_NOMEM);
+    const char *colon = strrchr(why.text, ':');
+    assert_non_null(colon);
+    return colon + 2;
+}
+
+static void advice_is_of_what_can_be_had(void **state) {
+    (void)state;
+    struct weft_eng_loading loading = limited(1024 * MIB);
+    loading.fewer_bits = NULL;
+    assert_string_equal(advice(&loading), "a model file of fewer bits would help most");
     loading.kv_bytes = 1500 * MIB;
-    assert_int_equal(wefti_fit_check_limit(&loading, &why), WEFT_E_NOMEM);
-    assert_non_null(strstr(why.text, "--max-model-len"));
-    loading.scratch_bytes = 1600 * MIB;
-    assert_int_equal(wefti_fit_check_limit(&loading, &why), WEFT_E_NOMEM);
-    assert_non_null(strstr(why.text, "--max-num-batched-tokens"));
+    assert_string_equal(advice(&loading), "shorter sequences (--max-model-len) or --kv-dtype int8 "
+                                          "would help most");
+    loading.is_kv_least = true;
+    assert_string_equal(advice(&loading), "shorter sequences (--max-model-len) would help most");
+    loading.is_kv_given = true;
+    assert_string_equal(advice(&loading), "a smaller cache (--kv-memory) would help most");
+    loading.scratch_bytes = loading.follows.scratch_bytes = 1600 * MIB;
+    assert_non_null(strstr(advice(&loading), "--max-num-batched-tokens"));
     loading.lora_bytes = 1700 * MIB;
-    assert_int_equal(wefti_fit_check_limit(&loading, &why), WEFT_E_NOMEM);
-    assert_non_null(strstr(why.text, "--max-lora-memory"));
-    loading.limit.beside_bytes = 4000 * MIB;
-    assert_int_equal(wefti_fit_check_limit(&loading, &why), WEFT_E_NOMEM);
-    assert_non_null(strstr(why.text, "--request-memory"));
+    assert_non_null(strstr(advice(&loading), "--max-lora-memory"));
+    loading.limit.terms[0].least_bytes = 4000 * MIB; /* which nothing makes less */
+    assert_non_null(strstr(advice(&loading), "--max-lora-memory"));
+    loading.limit.terms[1].least_bytes = 800 * MIB;
+    assert_string_equal(advice(&loading), "less for requests (--request-memory) would help most");
+}
+
+/* What is a part of the limit grows with it; what is asked for does not, and is enough. */
+static void the_least_limit_is_the_same_whatever_was_given(void **state) {
+    (void)state;
+    for (uint64_t limit_mib = 64; limit_mib < 2500; limit_mib += 97) {
+        struct weft_eng_loading loading = limited(limit_mib * MIB);
+        struct weft_errmsg why = {""};
+        loading.limit.terms[1].part = 64;
+        loading.limit.terms[1].most_bytes = 600 * MIB;
+        loading.scratch_bytes = 104 * MIB;
+        loading.follows = (struct weft_eng_follows){.scratch_bytes = 100 * MIB,
+                                                    .answer_bytes = 60 * MIB,
+                                                    .contrast_bytes = 40 * MIB,
+                                                    .contrast_from_bytes = 2600 * MIB,
+                                                    .has_loras = true};
+        assert_int_equal(wefti_fit_check_limit(&loading, &why), WEFT_E_NOMEM);
+        assert_non_null(strstr(why.text, "tale needs 3.6 GiB (weights 2.0 GiB, KV cache 2 x 300 "
+                                         "MiB, scratch 2 x 198 MiB, adapters 2 x 115 MiB, "));
+        assert_non_null(strstr(why.text, "requests 5 x 58 MiB), --memory-limit is "));
+    }
 }
 
 static void the_longest_sum_has_room(void **state) {
@@ -162,9 +212,12 @@ static void the_longest_sum_has_room(void **state) {
     char text[WEFT_ENG_NEED_TEXT_BYTES];
     loading.n_sharers = loading.n_copies = 32;
     loading.draft_bytes = loading.kv_bytes = loading.scratch_bytes = 999 * MIB;
-    loading.limit.beside =
-        "workers 32 x 16 MiB, router 1023 MiB, scheduler 1023 MiB, supervisor 4.0 MiB, requests 68 "
-        "x 1023 MiB";
+    for (uint32_t i = 0; i < WEFT_ENG_LIMIT_TERMS_MAX; i++) {
+        struct weft_eng_limit_term *term = &loading.limit.terms[i];
+        *term = (struct weft_eng_limit_term){.n = 68, .least_bytes = 1023 * MIB};
+        memset(term->name, 'x', sizeof term->name - 1);
+    }
+    loading.limit.n_terms = WEFT_ENG_LIMIT_TERMS_MAX;
     (void)weft_eng_need_text(&loading, text);
     assert_int_equal(text[strlen(text) - 1], ')');
 }
@@ -173,6 +226,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_limit_is_for_everything_that_is_or_will_be),
         cmocka_unit_test(a_limit_that_is_too_low_is_told_with_every_term_and_what_helps),
+        cmocka_unit_test(advice_is_of_what_can_be_had),
+        cmocka_unit_test(the_least_limit_is_the_same_whatever_was_given),
         cmocka_unit_test(the_longest_sum_has_room),
         cmocka_unit_test(weights_cache_and_scratch_are_added_up),
         cmocka_unit_test(weights_that_are_there_already_are_not_needed_again),

@@ -25,6 +25,7 @@
 #include "base/err.h"
 #include "base/limits.h"
 #include "common/config.h"
+#include "common/memory_terms.h"
 #include "notify.h"
 #include "offline.h"
 #include "restart/restart.h"
@@ -77,7 +78,8 @@ struct supervisor {
     struct weft_restart restart;
     char bin_dir[512];
     struct weft_addresses addresses; /* of links */
-    char memory_terms[160];          /* of config.memory_limit, what is not the workers' to size */
+    char memory_terms
+        [WEFT_MEMORY_TERMS_BYTES]; /* of config.memory_limit, what is not the workers' to size */
     struct weft_notify notify;
     struct weft_offline offline;
     int packed_fd;       /* that file; -1: it is not one */

@@ -1,6 +1,7 @@
 #include "runtime/fit.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/minmax.h"
 #include "base/parse.h"
@@ -11,6 +12,31 @@
 #define LORA_FILE_PARTS 3
 /* Bytes of a token's text and of the tables that find it: measured at 4096 to 128256 tokens, rounded up. */
 #define VOCAB_TOKEN_BYTES 1024u
+#define STEPS_MAX                                                                                  \
+    1000 /* towards a limit that does; where parts of it are most of it, they are small */
+
+/* --------------------------------------------------------------------------------- the sum --- */
+
+uint64_t weft_eng_limit_term_bytes(const struct weft_eng_limit_term *term, uint64_t limit_bytes) {
+    if (term->part == 0) return term->least_bytes;
+    return weft_max_u64(weft_min_u64(limit_bytes / term->part, term->most_bytes),
+                        term->least_bytes);
+}
+
+uint64_t wefti_fit_beside(const struct weft_eng_limit *limit) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < limit->n_terms; i++)
+        sum += limit->terms[i].n * weft_eng_limit_term_bytes(&limit->terms[i], limit->bytes);
+    return sum;
+}
+
+uint64_t wefti_fit_requests(const struct weft_eng_limit *limit) {
+    for (uint32_t i = 0; i < limit->n_terms; i++) {
+        if (!strcmp(limit->terms[i].name, WEFT_ENG_LIMIT_REQUESTS))
+            return weft_eng_limit_term_bytes(&limit->terms[i], limit->bytes);
+    }
+    return 0;
+}
 
 static uint64_t for_each(const struct weft_eng_loading *loading) {
     return loading->draft_bytes + loading->kv_bytes + loading->scratch_bytes;
@@ -27,8 +53,35 @@ static uint64_t sum_of(const struct weft_eng_loading *loading) {
         sum += loading->n_copies * loading->weight_bytes;
     if (!is_limited(loading)) return sum;
     return sum + loading->n_sharers * (loading->lora_bytes + loading->vocab_bytes) +
-           loading->limit.beside_bytes;
+           wefti_fit_beside(&loading->limit);
 }
+
+/* The same engines under another limit. The cache stays as it is: given, or the least that there may be. */
+static struct weft_eng_loading under(const struct weft_eng_loading *loading, uint64_t limit_bytes) {
+    const struct weft_eng_follows *follows = &loading->follows;
+    struct weft_eng_loading at = *loading;
+    at.limit.bytes = limit_bytes;
+    at.scratch_bytes =
+        follows->scratch_bytes + weft_min_u64(follows->answer_bytes, wefti_fit_requests(&at.limit));
+    if (limit_bytes >= follows->contrast_from_bytes) at.scratch_bytes += follows->contrast_bytes;
+    if (follows->has_loras)
+        at.lora_bytes = wefti_fit_lora_need(wefti_fit_lora_bytes_within(limit_bytes));
+    return at;
+}
+
+/* The least limit that would do, as people write one; and what there is under it. Some terms are parts of the
+ * limit, so a higher one needs more: each step asks for what the last one lacked. */
+static uint64_t least_limit(const struct weft_eng_loading *loading, struct weft_eng_loading *at) {
+    uint64_t limit_bytes = loading->limit.bytes;
+    *at = *loading;
+    for (uint32_t step = 0; step < STEPS_MAX && sum_of(at) > limit_bytes; step++) {
+        limit_bytes = weft_size_up(sum_of(at));
+        *at = under(loading, limit_bytes);
+    }
+    return limit_bytes;
+}
+
+/* ------------------------------------------------------------------------------- sentences --- */
 
 /* A text that grows as long as there is room. */
 struct text {
@@ -46,12 +99,13 @@ static void add_term(struct text *text, const char *name, uint32_t n, uint64_t b
     text->len += len > 0 ? (size_t)len : 0;
 }
 
-const char *weft_eng_need_text(const struct weft_eng_loading *loading,
-                               char out[WEFT_ENG_NEED_TEXT_BYTES]) {
+/* `sum_bytes`: what all terms are together, or what they are rounded up to. */
+static const char *need_text(const struct weft_eng_loading *loading, uint64_t sum_bytes,
+                             char out[WEFT_ENG_NEED_TEXT_BYTES]) {
     char all[WEFT_SIZE_TEXT_BYTES];
     uint32_t n = loading->n_sharers;
     struct text text = {out, 0, WEFT_ENG_NEED_TEXT_BYTES};
-    text.len = (size_t)snprintf(out, text.cap, "%s (", weft_size_text(sum_of(loading), all));
+    text.len = (size_t)snprintf(out, text.cap, "%s (", weft_size_text(sum_bytes, all));
     add_term(&text, "weights", loading->n_copies, loading->weight_bytes);
     if (loading->is_page_cache && !is_limited(loading))
         text.len += (size_t)snprintf(out + text.len, text.cap - text.len,
@@ -63,11 +117,17 @@ const char *weft_eng_need_text(const struct weft_eng_loading *loading,
         add_term(&text, "adapters", n, loading->lora_bytes);
         add_term(&text, "vocabulary", n, loading->vocab_bytes);
     }
-    if (text.len < text.cap)
-        (void)snprintf(out + text.len, text.cap - text.len, "%s%s)",
-                       is_limited(loading) && loading->limit.beside ? ", " : "",
-                       is_limited(loading) && loading->limit.beside ? loading->limit.beside : "");
+    for (uint32_t i = 0; is_limited(loading) && i < loading->limit.n_terms; i++) {
+        const struct weft_eng_limit_term *term = &loading->limit.terms[i];
+        add_term(&text, term->name, term->n, weft_eng_limit_term_bytes(term, loading->limit.bytes));
+    }
+    if (text.len < text.cap) (void)snprintf(out + text.len, text.cap - text.len, ")");
     return out;
+}
+
+const char *weft_eng_need_text(const struct weft_eng_loading *loading,
+                               char out[WEFT_ENG_NEED_TEXT_BYTES]) {
+    return need_text(loading, sum_of(loading), out);
 }
 
 weft_err wefti_fit_check(const struct weft_eng_loading *loading, uint64_t to_come,
@@ -76,46 +136,64 @@ weft_err wefti_fit_check(const struct weft_eng_loading *loading, uint64_t to_com
     if (room->limit_bytes == 0 || to_come + n * for_each(loading) <= room->most_bytes)
         return WEFT_OK;
     char need[WEFT_ENG_NEED_TEXT_BYTES], limit[WEFT_SIZE_TEXT_BYTES], left[WEFT_SIZE_TEXT_BYTES];
+    const char *fewer = loading->fewer_bits;
     return weft_err_set(
         why, WEFT_E_NOMEM,
-        "%s needs %s, the limit is %s (%s), of which %s can be had: fewer bits (--dtype q8 or q4), "
-        "a smaller cache (--kv-memory) or shorter sequences (--max-model-len) need less",
+        "%s needs %s, the limit is %s (%s), of which %s can be had: %s%sa smaller cache "
+        "(--kv-memory) or shorter sequences (--max-model-len) need less",
         loading->model_name, weft_eng_need_text(loading, need),
         weft_size_text(room->limit_bytes, limit),
         room->is_cgroup ? "of the control group" : "what the machine has",
-        weft_size_text(room->most_bytes, left));
+        weft_size_text(room->most_bytes, left), fewer ? fewer : "", fewer ? ", " : "");
 }
 
-/* By the largest term. */
-static const char *what_helps(const struct weft_eng_loading *loading) {
+static const char *what_helps_cache(const struct weft_eng_loading *loading) {
+    if (loading->is_kv_given) return "a smaller cache (--kv-memory)";
+    return loading->is_kv_least ? "shorter sequences (--max-model-len)"
+                                : "shorter sequences (--max-model-len) or --kv-dtype int8";
+}
+
+/* By the largest term that some setting makes less. */
+static void find_what_helps(const struct weft_eng_loading *loading, char *out, size_t out_bytes) {
     const struct {
         uint64_t bytes;
         const char *text;
     } terms[] = {
-        {loading->n_copies * loading->weight_bytes, "fewer bits (--dtype q8 or q4)"},
-        {loading->n_sharers * loading->kv_bytes,
-         "shorter sequences (--max-model-len) or --kv-dtype int8"},
+        {loading->n_copies * loading->weight_bytes,
+         loading->fewer_bits ? loading->fewer_bits : "a model file of fewer bits"},
+        {loading->n_sharers * loading->kv_bytes, what_helps_cache(loading)},
         {loading->n_sharers * loading->scratch_bytes,
          "smaller steps (--max-num-batched-tokens, --max-num-seqs)"},
         {loading->n_sharers * loading->lora_bytes,
          "fewer adapters (--max-lora-memory, --max-loras)"},
-        {loading->limit.beside_bytes,
-         "room for fewer requests (--request-memory, --max-connections, --max-queue)"},
     };
     size_t most = 0;
     for (size_t i = 1; i < sizeof terms / sizeof *terms; i++) {
         if (terms[i].bytes > terms[most].bytes) most = i;
     }
-    return terms[most].text;
+    uint64_t most_bytes = terms[most].bytes;
+    (void)snprintf(out, out_bytes, "%s", terms[most].text);
+    for (uint32_t i = 0; i < loading->limit.n_terms; i++) {
+        const struct weft_eng_limit_term *term = &loading->limit.terms[i];
+        uint64_t bytes = term->n * weft_eng_limit_term_bytes(term, loading->limit.bytes);
+        if (!term->flag[0] || bytes <= most_bytes) continue;
+        most_bytes = bytes;
+        (void)snprintf(out, out_bytes, "less for %s (%s)", term->name, term->flag);
+    }
 }
 
 weft_err wefti_fit_check_limit(const struct weft_eng_loading *loading, struct weft_errmsg *why) {
-    char need[WEFT_ENG_NEED_TEXT_BYTES], limit[WEFT_SIZE_TEXT_BYTES];
+    char need[WEFT_ENG_NEED_TEXT_BYTES], limit[WEFT_SIZE_TEXT_BYTES], helps[80];
     if (!is_limited(loading) || sum_of(loading) <= loading->limit.bytes) return WEFT_OK;
+    struct weft_eng_loading at;
+    uint64_t least_bytes = least_limit(loading, &at);
+    find_what_helps(&at, helps, sizeof helps);
     return weft_err_set(why, WEFT_E_NOMEM, "%s needs %s, --memory-limit is %s: %s would help most",
-                        loading->model_name, weft_eng_need_text(loading, need),
-                        weft_size_text(loading->limit.bytes, limit), what_helps(loading));
+                        loading->model_name, need_text(&at, least_bytes, need),
+                        weft_size_text(loading->limit.bytes, limit), helps);
 }
+
+/* ------------------------------------------------------------------- adapters and vocabulary --- */
 
 uint64_t wefti_fit_lora_need(uint64_t lora_bytes) {
     return LORA_FILE_PARTS * lora_bytes;

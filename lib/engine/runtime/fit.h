@@ -21,6 +21,10 @@ WEFT_MUST_CHECK weft_err wefti_fit_check(const struct weft_eng_loading *loading,
 WEFT_MUST_CHECK weft_err wefti_fit_check_limit(const struct weft_eng_loading *loading,
                                                struct weft_errmsg *why);
 
+/* What of a limit is not the engines'; and what requests may take once: 0 if no term says so. */
+uint64_t wefti_fit_beside(const struct weft_eng_limit *limit);
+uint64_t wefti_fit_requests(const struct weft_eng_limit *limit);
+
 /* What adapters take where there is a limit: so much may be theirs (0: nobody said), and beside them there
  * is the file of the one that is read; and what may be theirs by default. */
 uint64_t wefti_fit_lora_need(uint64_t lora_bytes);

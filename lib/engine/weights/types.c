@@ -153,6 +153,36 @@ struct wefti_weights_type wefti_weights_turned_type(struct wefti_weights_types *
     return type;
 }
 
+/* Most of the file's bytes are of floats, which can be quantised. */
+static bool is_float_mostly(const weft_model *model) {
+    uint64_t floats = 0, all = 0;
+    for (size_t i = 0; i < weft_model_n_tensors(model); i++) {
+        const struct weft_tensor *tensor = weft_model_tensor(model, i);
+        all += tensor->bytes;
+        if (weft_dtype_is_float(tensor->dtype)) floats += tensor->bytes;
+    }
+    return floats > all / 2;
+}
+
+const char *wefti_weights_fewer_bits(const weft_model *model,
+                                     const struct weft_eng_options *options) {
+    if (weft_model_packed(model)) return NULL;
+    bool is_float = is_float_mostly(model);
+    switch (options->dtype) {
+    case WEFT_ENG_DT_Q4:
+        return NULL;
+    case WEFT_ENG_DT_Q8:
+        return is_float ? "fewer bits (--dtype q4)" : NULL;
+    case WEFT_ENG_DT_F32:
+    case WEFT_ENG_DT_F16:
+    case WEFT_ENG_DT_BF16:
+        return is_float ? "fewer bits (--dtype q8 or q4)" : "the file's own types (--dtype auto)";
+    case WEFT_ENG_DT_AUTO:
+        break;
+    }
+    return is_float ? "fewer bits (--dtype q8 or q4)" : NULL;
+}
+
 weft_err wefti_weights_types_check(const struct wefti_weights_types *types,
                                    struct weft_errmsg *why) {
     const struct weft_packed *packed = weft_model_packed(types->model);

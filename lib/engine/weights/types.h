@@ -41,6 +41,11 @@ struct wefti_weights_type wefti_weights_turned_type(struct wefti_weights_types *
                                                     const struct weft_tensor *tensor, uint32_t k,
                                                     uint32_t layer);
 
+/* What would make the weights fewer bits, as advice: "fewer bits (--dtype q8 or q4)"; NULL: no option does, as they
+ * are quantised already, or packed. */
+const char *wefti_weights_fewer_bits(const weft_model *model,
+                                     const struct weft_eng_options *options);
+
 /* After all decisions: warns of the findings. INVAL: the model cannot have what the
  * options ask for. */
 WEFT_MUST_CHECK weft_err wefti_weights_types_check(const struct wefti_weights_types *types,
