@@ -7,16 +7,20 @@
 #include "api/rpc.h"
 #include "unit/api_fixture.h"
 
-/* A request with these header lines. */
-static struct weft_api_http head_of(const char *path, const char *lines) {
+static struct weft_api_http request_of(const char *method, const char *path, const char *lines) {
     struct weft_api_http http;
     char head[1024];
-    int n = snprintf(head, sizeof head,
-                     "POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n%s\r\n", path, lines);
+    int n = snprintf(head, sizeof head, "%s %s HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n%s\r\n",
+                     method, path, lines);
     weft_api_http_init(&http, &api);
     assert_int_equal(weft_api_http_take(&http, head, (size_t)n, now_us / 1000), n);
     weft_api_http_fini(&http);
     return http;
+}
+
+/* A request with these header lines. */
+static struct weft_api_http head_of(const char *path, const char *lines) {
+    return request_of("POST", path, lines);
 }
 
 static void headers_say_who_asks_and_how_soon(void **state) {
@@ -94,6 +98,38 @@ static void a_header_given_twice_is_refused(void **state) {
     struct weft_api_http http =
         head_of("/v1/completions", "X-Request-Id: a\r\nX-Request-Id: b\r\n");
     assert_int_equal(http.status, WEFT_API_HTTP_WHOLE); /* the last one counts */
+}
+
+/* Of two nobody can tell which one is meant, also where they say the same. */
+static void a_field_of_the_query_given_twice_is_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *method, *path, *field; /* NULL: it is served */
+    } asked[] = {
+        {"POST", "/slots/0?action=save&action=erase", "action"},
+        {"POST", "/slots/0?action=erase&x=1&action=erase", "action"},
+        {"POST", "/slots/0?action&action=save", "action"},
+        {"POST", "/slots/0?actions=save&action=save&xaction=erase", NULL},
+        {"POST", "/slots/0?x=1&x=2&action=restore", NULL},
+        {"GET", "/stats?stream=true&stream=false", "stream"},
+        {"GET", "/stats?stream=true&live=1&live=2", NULL},
+        {"GET", "/v1/files?limit=1&limit=2", "limit"},
+        {"GET", "/v1/batches?after=a&after=b", "after"},
+        {"POST", "/v1/completions?action=a&action=b", NULL}, /* whose query is ignored */
+    };
+    api.settings.keeps_batches = true;
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        char want[64];
+        struct weft_api_http http = request_of(asked[i].method, asked[i].path, "");
+        assert_int_equal(http.refusal.status, asked[i].field ? 400 : 0);
+        if (!asked[i].field) continue;
+        (void)snprintf(want, sizeof want, "the query says '%s' more than once", asked[i].field);
+        assert_string_equal(http.refusal.message, want);
+        assert_string_equal(http.refusal.param, asked[i].field);
+    }
+    assert_ptr_equal(head_of("/slots/0?xaction=erase&action=save&actions=erase", "").route.kind,
+                     &wefti_api_kind_slot_save);
+    api.settings.keeps_batches = false;
 }
 
 static void a_key_says_who_pays(void **state) {
@@ -303,6 +339,7 @@ int main(void) {
         CASE(a_header_that_is_no_time_is_refused_by_name),
         CASE(the_name_of_a_user_is_bounded),
         CASE(a_header_given_twice_is_refused),
+        CASE(a_field_of_the_query_given_twice_is_refused),
         CASE(a_key_says_who_pays),
         CASE(who_is_no_admin_resets_nothing),
         CASE(a_refusal_says_when_to_come_again_and_why),

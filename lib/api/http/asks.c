@@ -10,19 +10,6 @@ static struct weft_str str_of(const struct weft_api_span *span) {
     return (struct weft_str){span->at, span->at ? span->len : 0};
 }
 
-/* The value of a query's field; NULL data: it has none. */
-static struct weft_str query_field(struct weft_str query, const char *name) {
-    size_t n_name = strlen(name);
-    while (query.len > 0) {
-        const char *end = memchr(query.data, '&', query.len);
-        size_t n = end ? (size_t)(end - query.data) : query.len, n_used = end ? n + 1 : n;
-        if (n > n_name && query.data[n_name] == '=' && memcmp(query.data, name, n_name) == 0)
-            return (struct weft_str){query.data + n_name + 1, n - n_name - 1};
-        query = (struct weft_str){query.data + n_used, query.len - n_used};
-    }
-    return (struct weft_str){NULL, 0};
-}
-
 static void copy_id(struct weft_str from, char to[WEFT_API_STORED_ID_BYTES]) {
     WEFT_ASSERT(from.data && from.len < WEFT_API_STORED_ID_BYTES);
     memcpy(to, from.data, from.len);
@@ -30,10 +17,12 @@ static void copy_id(struct weft_str from, char to[WEFT_API_STORED_ID_BYTES]) {
 }
 
 static void read_list(struct weft_api_http *h) {
-    struct weft_str limit = query_field(str_of(&h->query), "limit");
-    struct weft_str after = query_field(str_of(&h->query), "after");
+    struct weft_str limit, after;
     char text[8] = "";
     uint64_t n = WEFT_API_LIST_USUAL;
+    if (!wefti_api_http_query_once(h, "limit", &limit) ||
+        !wefti_api_http_query_once(h, "after", &after))
+        return;
     bool is_fair = limit.len < sizeof text;
     if (is_fair && limit.len) {
         memcpy(text, limit.data, limit.len);

@@ -3,6 +3,7 @@
 #define WEFT_API_HTTP_HEAD_H
 
 #include "api/http.h"
+#include "base/str.h"
 
 /* The path of a request's target: in "/path?query", or in "http://host/path?query" as a proxy gets
  * it, where no path means "/". Anything else stays as it is, and matches no route. */
@@ -22,6 +23,13 @@ void wefti_api_http_read_wishes(struct weft_api_http *http);
 
 /* Of a stored route: what the request wants of files and batches, or the refusal. False: nothing that there is. */
 bool wefti_api_http_read_ask(struct weft_api_http *http);
+
+/* The value of a field of the query: "" where there is a name alone; NULL data: it has none. False: it has several, and
+ * nobody can tell which one is meant. `once` refuses such a request. */
+bool wefti_api_http_query(const struct weft_api_http *http, const char *name,
+                          struct weft_str *value_out);
+bool wefti_api_http_query_once(struct weft_api_http *http, const char *name,
+                               struct weft_str *value_out);
 
 /* The methods of a route, for an Allow header. */
 const char *wefti_api_route_allow(const struct weft_api_route *route);

@@ -343,9 +343,9 @@ static bool take_session_id(struct weft_api_http *h) {
 }
 
 /* The next of a list's members, without blanks around it and what follows a ';'. False: no more. */
-static bool next_member(struct weft_api_span *list, char separator, struct weft_api_span *out) {
+static bool next_member(struct weft_api_span *list, struct weft_api_span *out) {
     if (list->len == 0) return false;
-    const char *end = memchr(list->at, separator, list->len);
+    const char *end = memchr(list->at, ',', list->len);
     size_t n = end ? (size_t)(end - list->at) : list->len;
     *out = (struct weft_api_span){list->at, n};
     list->at += end ? n + 1 : n;
@@ -359,9 +359,9 @@ static bool next_member(struct weft_api_span *list, char separator, struct weft_
     return true;
 }
 
-static bool has_member(struct weft_api_span list, char separator, const char *text) {
+static bool has_member(struct weft_api_span list, const char *text) {
     struct weft_api_span member;
-    while (next_member(&list, separator, &member)) {
+    while (next_member(&list, &member)) {
         if (member.len == strlen(text) && strncasecmp(member.at, text, member.len) == 0)
             return true;
     }
@@ -371,16 +371,25 @@ static bool has_member(struct weft_api_span list, char separator, const char *te
 #define SLOTS "/slots/"
 
 /* What the query says is looked at once it is known who asks. */
-static struct weft_api_route find_slot_route(const struct weft_api_span *query) {
-    static const char *const actions[] = {"action=save", "action=restore", "action=erase"};
+static struct weft_api_route find_slot_route(const struct weft_api_http *h) {
+    static const char *const actions[] = {"save", "restore", "erase"};
     static const weft_api_kind *const kinds[] = {
         &wefti_api_kind_slot_save, &wefti_api_kind_slot_restore, &wefti_api_kind_slot_erase};
     struct weft_api_route route = {
         .path = "/slots/ID", .is_post = true, .is_guarded = true, .is_slot = true};
+    struct weft_str action;
+    if (!wefti_api_http_query(h, "action", &action)) return route;
     for (size_t i = 0; i < sizeof actions / sizeof actions[0]; i++) {
-        if (has_member(*query, '&', actions[i])) route.kind = kinds[i];
+        if (weft_str_is(action, actions[i], strlen(actions[i]))) route.kind = kinds[i];
     }
     return route;
+}
+
+static void refuse_action(struct weft_api_http *h) {
+    struct weft_str action;
+    if (wefti_api_http_query_once(h, "action", &action))
+        weft_api_error_set(&h->refusal, 400, "action", NULL,
+                           "'action' must be save, restore or erase: /slots/0?action=save");
 }
 
 /* The session of the slot that the path names; false: that is no number. */
@@ -395,9 +404,9 @@ static bool take_slot(struct weft_api_http *h) {
     return true;
 }
 
-static struct weft_api_route find_route(const struct weft_api_span *path,
-                                        const struct weft_api_span *query) {
-    if (fits(path, SLOTS, true)) return find_slot_route(query);
+static struct weft_api_route find_route(const struct weft_api_http *h) {
+    const struct weft_api_span *path = &h->path;
+    if (fits(path, SLOTS, true)) return find_slot_route(h);
     if (fits(path, SESSIONS, false) || fits(path, SESSIONS "/", true))
         return find_session_route(path);
     for (size_t i = 0; wefti_api_kinds[i]; i++) {
@@ -471,7 +480,8 @@ static bool is_welcome_upload(struct weft_api_http *h) {
 
 void wefti_api_http_check(struct weft_api_http *h) {
     struct weft_api_error *no = &h->refusal;
-    h->route = find_route(&h->path, &h->query);
+    struct weft_str stream;
+    h->route = find_route(h);
     const struct weft_api_route *route = &h->route;
     if (h->method == HTTP_OPTIONS) return;
     bool names_session = !route->is_slot && route->kind && route->kind->asks_session;
@@ -508,10 +518,10 @@ void wefti_api_http_check(struct weft_api_http *h) {
         return;
     }
     if (route->is_slot && !route->kind) {
-        weft_api_error_set(no, 400, "action", NULL,
-                           "'action' must be save, restore or erase: /slots/0?action=save");
+        refuse_action(h);
         return;
     }
+    if (route->is_live && !wefti_api_http_query_once(h, "stream", &stream)) return;
     bool is_post = route->is_post || h->ask.op == WEFT_API_ASK_BATCH_NEW;
     if (h->ask.op == WEFT_API_ASK_FILE_UPLOAD && !is_welcome_upload(h)) return;
     if (is_post && !is_welcome_type(&h->content_type, &h->origin)) {
@@ -529,8 +539,10 @@ void wefti_api_http_check(struct weft_api_http *h) {
 
 bool weft_api_http_wants_events(const struct weft_api_http *h) {
     if (!h->route.is_live || h->method != HTTP_GET) return false;
-    return has_member(h->accept, ',', "text/event-stream") ||
-           has_member(h->query, '&', "stream=true") || has_member(h->query, '&', "stream=1");
+    struct weft_str stream;
+    return has_member(h->accept, "text/event-stream") ||
+           (wefti_api_http_query(h, "stream", &stream) &&
+            (WEFT_STR_IS(stream, "true") || WEFT_STR_IS(stream, "1")));
 }
 
 static void answer_options(const struct weft_api_http *h, struct weft_api_answer *out) {
