@@ -17,11 +17,14 @@
 
 #include "engine/session_file.h"
 #include "harness/eng_drive.h"
+#include "kernels/kernels.h"
 #include "unit/engine_fixtures.h"
 
 #define FRESH(name) "." name ".weft-session.new"
 
 enum { BLOCK = 16, N_TOKENS = 64, TENANT = 7 };
+/* Where they stand in a file's head (session_head.h). */
+enum { AT_BLOCK_BYTES = 200, AT_BLOCK_SIZE = 216, AT_WINDOW = 220, AT_KV_DTYPE = 224 };
 
 struct fixture {
     char dir[64];
@@ -198,6 +201,36 @@ static void another_models_file_is_refused_by_name(void **state) {
     assert_non_null(strstr(fix->why.text, "'a' has KV blocks of 16 tokens"));
 }
 
+/* As a bit of its head does that turned: two sides that print the same say nothing. */
+static void what_differs_is_what_the_sentence_says(void **state) {
+    static const struct {
+        size_t at;
+        uint32_t value;
+        const char *want;
+    } facts[] = {
+        {AT_KV_DTYPE, WEFT_KV_BF16, "'a' has keys and values that are bf16, this server's are f32"},
+        {AT_KV_DTYPE, 260, "'a' has keys and values that are of no type, this server's are f32"},
+        {AT_WINDOW, 9, "'a' has a window of 9 tokens, this server of 0"},
+        {AT_BLOCK_SIZE, 48, "'a' has KV blocks of 48 tokens, this server of 16"},
+        {AT_BLOCK_BYTES + 8 * WEFT_KV_FULL, 77,
+         "'a' has KV blocks of 77 bytes in layers without a window, this server of "},
+        {AT_BLOCK_BYTES + 8 * WEFT_KV_WINDOWED, 77,
+         "'a' has KV blocks of 77 bytes in layers with a window, this server of 0"},
+    };
+    struct fixture *fix = *state;
+    assert_int_equal(save(fix, "a", written, BLOCK), WEFT_OK);
+    (void)read_all(fix, "a", one, sizeof one);
+    int fd = open(path_of(fix, "a"), O_RDWR | O_CLOEXEC);
+    for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
+        size_t n = sizeof facts[i].value;
+        assert_int_equal(pwrite(fd, &facts[i].value, n, (off_t)facts[i].at), n);
+        assert_int_equal(restore(fix, "a", TENANT, others), WEFT_E_PROTO);
+        if (!strstr(fix->why.text, facts[i].want)) fail_msg("%s", fix->why.text);
+        assert_int_equal(pwrite(fd, one + facts[i].at, n, (off_t)facts[i].at), n);
+    }
+    (void)close(fd);
+}
+
 static void files_are_their_tenants(void **state) {
     struct fixture *fix = *state;
     assert_int_equal(save(fix, "a", written, N_TOKENS), WEFT_OK);
@@ -364,6 +397,7 @@ int main(int argc, char **argv) {
         CASE(no_byte_can_be_another),
         CASE(no_length_can_be_another),
         CASE(another_models_file_is_refused_by_name),
+        CASE(what_differs_is_what_the_sentence_says),
         CASE(files_are_their_tenants),
         CASE(names_are_no_paths),
         CASE(several_may_save_to_one_name),

@@ -58,6 +58,13 @@ uint32_t weft_eng_session_n_blocks(const struct weft_eng_info *info, enum weft_k
     return wefti_session_n_blocks(kind, info->block_size, info->window, n_tokens);
 }
 
+_Static_assert((int)WEFTI_SESSION_KV_F32 == (int)WEFT_KV_F32 &&
+                   (int)WEFTI_SESSION_KV_BF16 == (int)WEFT_KV_BF16 &&
+                   (int)WEFTI_SESSION_KV_F16 == (int)WEFT_KV_F16 &&
+                   (int)WEFTI_SESSION_KV_INT8 == (int)WEFT_KV_INT8 &&
+                   (int)WEFTI_SESSION_KV_COUNT == (int)WEFT_KV_DTYPE_COUNT,
+               "files keep these numbers, and each type has a name");
+
 static struct wefti_session_want facts_of(const weft_eng *eng, uint64_t tenant) {
     struct wefti_session_want facts = {
         .model_name = eng->info.model_name,

@@ -83,6 +83,35 @@ static bool is_text(const char *text, size_t n_bytes) {
     return memchr(text, 0, n_bytes) != NULL;
 }
 
+static const char *kv_name(uint32_t kv_dtype) {
+    static const char *const names[WEFTI_SESSION_KV_COUNT] = {"f32", "bf16", "f16", "int8"};
+    return kv_dtype < WEFTI_SESSION_KV_COUNT ? names[kv_dtype] : "of no type";
+}
+
+/* Each fact has a sentence of its own: what differs must be what is printed. */
+static weft_err check_cache(const struct wefti_session_head *head, const char *name,
+                            const struct wefti_session_want *want, struct weft_errmsg *why) {
+    if (head->block_size != want->block_size)
+        return weft_err_set(why, WEFT_E_PROTO, "'%s' has KV blocks of %u tokens, this server of %u",
+                            name, head->block_size, want->block_size);
+    if (head->kv_dtype != want->kv_dtype)
+        return weft_err_set(why, WEFT_E_PROTO,
+                            "'%s' has keys and values that are %s, this server's are %s", name,
+                            kv_name(head->kv_dtype), kv_name(want->kv_dtype));
+    if (head->window != want->window)
+        return weft_err_set(why, WEFT_E_PROTO, "'%s' has a window of %u tokens, this server of %u",
+                            name, head->window, want->window);
+    for (uint32_t kind = 0; kind < WEFT_KV_KINDS; kind++) {
+        if (head->block_bytes[kind] != want->block_bytes[kind])
+            return weft_err_set(why, WEFT_E_PROTO,
+                                "'%s' has KV blocks of %" PRIu64 " bytes in layers %s a window, "
+                                "this server of %" PRIu64,
+                                name, head->block_bytes[kind],
+                                kind == WEFT_KV_FULL ? "without" : "with", want->block_bytes[kind]);
+    }
+    return WEFT_OK;
+}
+
 /* Whose it is, and of which model: to be told apart from damage. */
 static weft_err check_origin(const struct wefti_session_head *head, const char *name,
                              const struct wefti_session_want *want, struct weft_errmsg *why) {
@@ -94,14 +123,8 @@ static weft_err check_origin(const struct wefti_session_head *head, const char *
                             "'%s' was computed with other weights, types or instructions (%s) than "
                             "this server has (%s)",
                             name, head->fingerprint, want->fingerprint);
-    if (head->kv_dtype != want->kv_dtype || head->block_size != want->block_size ||
-        head->window != want->window ||
-        memcmp(head->block_bytes, want->block_bytes, sizeof head->block_bytes) != 0)
-        return weft_err_set(why, WEFT_E_PROTO,
-                            "'%s' has KV blocks of %u tokens, %" PRIu64 " and %" PRIu64
-                            " bytes, this server of %u, %" PRIu64 " and %" PRIu64,
-                            name, head->block_size, head->block_bytes[0], head->block_bytes[1],
-                            want->block_size, want->block_bytes[0], want->block_bytes[1]);
+    weft_err err = check_cache(head, name, want, why);
+    if (err) return err;
     if (head->tenant != want->tenant)
         return weft_err_set(why, WEFT_E_PROTO, "'%s' was saved with another API key", name);
     return WEFT_OK;

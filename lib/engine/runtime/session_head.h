@@ -14,6 +14,15 @@
 #define WEFTI_SESSION_VERSION 2
 #define WEFTI_SESSION_MAGIC_BYTES 8
 
+/* What kv_dtype is in a file: the numbers of enum weft_kv_dtype. */
+enum {
+    WEFTI_SESSION_KV_F32,
+    WEFTI_SESSION_KV_BF16,
+    WEFTI_SESSION_KV_F16,
+    WEFTI_SESSION_KV_INT8,
+    WEFTI_SESSION_KV_COUNT,
+};
+
 struct wefti_session_digest {
     uint64_t lo, hi; /* XXH3, 128 bits */
 };
