@@ -56,12 +56,13 @@ static void large_requests_pay_for_what_is_kept_of_them(void **state) {
     weft_api_call_prepare(call);
     weft_api_call_start(call, now_us);
     assert_int_equal(call->state, WEFT_API_CALL_DONE);
-    assert_int_equal(api.held_bytes, call->params.prompts[0].n_ids * sizeof(uint32_t));
+    const uint64_t n_kept = api.held_bytes;
+    assert_int_equal(n_kept, call->params.prompts[0].n_ids * sizeof(uint32_t));
     weft_api_call_drop(call);
+    api.held_max = n_kept;
+    assert_true(weft_api_hold(&api, 1000)); /* by others */
     call = in_hand(weft_buf_cstr(&json), CALL_TOKENIZE);
     weft_api_call_prepare(call);
-    api.held_max = api.held_bytes + 1000; /* the ids are more than that */
-    assert_true(weft_api_hold(&api, 1000));
     weft_api_call_start(call, now_us);
     assert_int_equal(call->error.status, 503);
     assert_true(call->error.retry_after_ms > 0);
@@ -72,6 +73,14 @@ static void large_requests_pay_for_what_is_kept_of_them(void **state) {
     assert_int_equal(small->state, WEFT_API_CALL_DONE);
     weft_api_call_drop(small);
     weft_api_release(&api, 1000);
+    api.held_max = n_kept - 1;
+    call = in_hand(weft_buf_cstr(&json), CALL_TOKENIZE);
+    weft_api_call_prepare(call);
+    weft_api_call_start(call, now_us);
+    assert_int_equal(call->error.status, 413); /* there never will be so much room */
+    assert_int_equal(call->error.retry_after_ms, 0);
+    assert_int_equal(api.held_bytes, 0);
+    weft_api_call_drop(call);
     weft_buf_fini(&json);
 }
 

@@ -475,25 +475,37 @@ static uint64_t kept_beside(const struct weft_api_state *api, const struct param
                                   weft_msg_tools_bytes(p->chat.callable_tools));
 }
 
-/* The body is freed but its ids stay: up to four bytes for each byte of text. A small request still
- * costs nothing. */
-static bool settle(weft_api_call *call) {
-    struct weft_api_state *api = call->api;
-    uint64_t bytes = 0;
-    uint64_t kept_bytes = kept_beside(api, &call->params);
-    if (call->held_bytes == 0 && kept_bytes == 0) return true;
-    if (call->held_bytes > 0) bytes = call->params.n_answer_fields;
-    bytes += kept_bytes;
-    for (uint32_t i = 0; i < call->params.n_prompts; i++) {
-        const struct prompt *prompt = &call->params.prompts[i];
+/* What a request holds once its body is freed: its ids stay, up to four bytes for each byte of text. A small one
+ * still holds nothing. */
+static uint64_t settled_bytes(const weft_api_call *call) {
+    const struct params *p = &call->params;
+    uint64_t bytes = kept_beside(call->api, p);
+    if (call->held_bytes == 0 && bytes == 0) return 0;
+    if (call->held_bytes > 0) bytes += p->n_answer_fields;
+    for (uint32_t i = 0; i < p->n_prompts; i++) {
+        const struct prompt *prompt = &p->prompts[i];
         bytes += prompt->n_ids * sizeof *prompt->ids + (prompt->echo ? prompt->text_len : 0);
         bytes += prompt->n_document;
     }
+    return bytes;
+}
+
+/* Without room the call has an error. One that could never have it is not told to come again: a line of a batch
+ * would do so for ever. */
+static void settle(weft_api_call *call) {
+    struct weft_api_state *api = call->api;
+    uint64_t bytes = settled_bytes(call);
     weft_api_release(api, call->held_bytes);
     call->held_bytes = 0;
-    if (!weft_api_hold(api, bytes)) return false;
-    call->held_bytes = bytes;
-    return true;
+    if (weft_api_hold(api, bytes))
+        call->held_bytes = bytes;
+    else if (bytes <= api->held_max)
+        weft_api_error_no_room(&call->error);
+    else
+        weft_api_error_set(&call->error, 413, NULL, "too_many_bytes",
+                           "the request's tokens and texts take %" PRIu64
+                           " bytes, and all requests together may take %" PRIu64,
+                           bytes, api->held_max);
 }
 
 /* The client's own "timeout" counts from its arrival, as --request-timeout does. */
@@ -561,7 +573,7 @@ void weft_api_call_start(weft_api_call *call, uint64_t now_us) {
     note_timeout(call);
     keep_tenants_apart(call);
     if (call->params.adapter_name) call->model_name = call->params.adapter_name;
-    if (!call->error.status && !settle(call)) weft_api_error_no_room(&call->error);
+    if (!call->error.status) settle(call);
     if (call->error.status) {
         call->state = WEFT_API_CALL_FAILED;
         wake(call);
