@@ -198,9 +198,19 @@ static void no_room(struct rpc *rpc, uint32_t msgid) {
     respond_failure(rpc, msgid, &error);
 }
 
+/* Its result has no room: now, or never, and then it helps nobody to compute it again. */
 static void fail_for_room(struct rpc_call *rc) {
-    no_room(rc->rpc, rc->msgid);
-    rc->status = 503;
+    struct weft_api_error error = {0};
+    if (weft_api_call_result_fits(rc->call, rc->packed.len))
+        weft_api_error_no_room(&error);
+    else
+        weft_api_error_set(&error, 413, NULL, "too_many_bytes",
+                           "the result takes more than the %" PRIu64
+                           " bytes that all output together may take: ask for less, or over HTTP, "
+                           "where it is sent while it is written",
+                           api_of(rc->rpc)->output_max);
+    respond_failure(rc->rpc, rc->msgid, &error);
+    rc->status = error.status;
     remove_call(rc);
 }
 

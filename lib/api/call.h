@@ -131,6 +131,8 @@ uint64_t weft_api_call_held(const weft_api_call *call);
 
 /* What holding a result of `n` bytes costs of the budget for output. */
 uint64_t weft_api_call_result_cost(const weft_api_call *call, size_t n);
+/* Whether that, beside the call's own output, is there where nobody else holds any. */
+bool weft_api_call_result_fits(const weft_api_call *call, size_t n);
 
 /* ------------------------------------------------------------------------------- rendering --- */
 

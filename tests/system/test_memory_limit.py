@@ -15,6 +15,7 @@ import time
 
 import harness
 from harness import Skip
+from rpc import Rpc
 
 WEFT = os.path.join(harness.BIN_DIR, "weft")
 KIB = {"B": 1 / 1024, "KiB": 1, "MiB": 1 << 10, "GiB": 1 << 20, "TiB": 1 << 30}
@@ -122,6 +123,24 @@ def test_a_body_that_could_never_be_taken_is_too_large():
         reply = server.post("/tokenize", {"prompt": "a " * 140000})
         assert reply.status == 413 and "262144" in reply.text, (reply.status, reply.text)
         assert server.post("/tokenize", {"prompt": "a " * 130000}).status == 200
+
+
+def test_a_result_of_rpc_is_held_until_it_is_read():
+    """One of more than the kernel takes for a client that does not read; and one that could never be held is too large."""
+    def held():
+        return server.metric('weft_held_bytes{of="output"}')
+
+    def ask(n):
+        return {"content": "a " * n, "with_pieces": True}
+    with harness.Server("--request-memory=16MiB") as server, Rpc(server) as rpc, Rpc(server) as lazy:
+        lazy.send(1, "tokenize", ask(400000))
+        harness.wait_until("the result to be packed", lambda: server.metric("weft_rpc_requests_total") == 1)
+        for _ in range(10):
+            assert held() > 13 * 400000, held()  # at least: a map, two names, a small id and a byte of text
+        while held() > 0:  # so there is more to come
+            assert lazy.sock.recv(1 << 20), "the connection was closed"
+        error, result = rpc.call(2, "tokenize", ask(800000))
+        assert result is None and error[0] == "invalid_request_error" and "all output together may take" in error[1], error
 
 
 # ----------------------------------------------------------------------------------------------------- held

@@ -268,10 +268,14 @@ static void with_a_bound_on_all_requests_what_was_admitted_has_all_it_may_need(v
         put_lp_token(&submits[1], 0, n, n == 99 ? WEFT_END_LENGTH : WEFT_END_NONE);
         if (n == 49) expect_lps(calls[1], &next, 50);
     }
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++)
         assert_int_equal(calls[i]->state, WEFT_API_CALL_DONE);
+    /* In MessagePack-RPC the packed result is held beside that. */
+    const size_t n_left = api.output_max - calls[0]->output.held_bytes;
+    assert_true(weft_api_call_result_fits(calls[0], n_left));
+    assert_false(weft_api_call_result_fits(calls[0], n_left + 1));
+    for (int i = 0; i < 2; i++)
         weft_api_call_drop(calls[i]);
-    }
     for (uint32_t i = 0; i < n_others; i++)
         weft_api_call_drop(others[i]);
     weft_api_call *greedy = begin("{\"prompt\":\"Once\",\"max_tokens\":900,\"n\":20}");

@@ -1014,6 +1014,12 @@ uint64_t weft_api_call_result_cost(const weft_api_call *call, size_t n) {
     return wefti_api_output_cost(&call->output, n);
 }
 
+bool weft_api_call_result_fits(const weft_api_call *call, size_t n) {
+    uint64_t own = wefti_api_output_cost(&call->output, call->output.held_bytes);
+    WEFT_ASSERT(own <= call->api->output_max);
+    return weft_api_call_result_cost(call, n) <= call->api->output_max - own;
+}
+
 bool weft_api_call_end(weft_api_call *call, const struct weft_api_error *error) {
     if (call->in_thread) return false;
     fail(call, error->status, error->retry_after_ms, error->code, error->message);
