@@ -157,6 +157,17 @@ def test_what_cannot_be_is_refused_with_a_sentence():
         assert "unknown flag --lora" in run("--lora", "a=b", "-p", "x", status=2)
 
 
+def test_no_line_waits_for_room_that_there_never_is():
+    """Half of --request-memory is for what is asked, and half of that for lines: one that holds more would wait for ever."""
+    lines = [story(0), story(1, ballast=["x" * 10000] * 25), line("too large", prompt="a", ballast=["x" * 10000] * 28), story(2)]
+    with folder() as (source, out):
+        write(source, lines)
+        assert "4 lines have their answers, 1 of them errors" in run("--batch", source, "--output", out, "--request-memory=1MiB")
+        by_id = answered_once(lines, read(out))
+    assert [by_id[one["custom_id"]]["status_code"] for one in lines] == [200, 200, 413, 200]
+    assert "the body is larger than 262144 bytes" in by_id["too large"]["body"]["error"]["message"]
+
+
 def whole_lines(path):
     try:
         with open(path, "rb") as f:
