@@ -380,7 +380,7 @@
       "a socket that listens, in place of --host and --port")                                      \
     X(rpc_fd, FD, "rpc-fd", ROUTER, -1, 1e6, "-1", "FD",                                           \
       "the same for MessagePack-RPC, in place of --rpc-port")                                      \
-    /* What the first router that was ready had read; those before it are not given one. */                                  \
+    /* What the first router that was ready had read; those before it are not given one. */        \
     X(batch_fd, FD, "batch-fd", ROUTER, -1, 1e6, "-1", "FD",                                       \
       "the requests of weft run --batch: they are answered, and nobody else's")                    \
     X(answers_fd, FD, "answers-fd", ROUTER, -1, 1e6, "-1", "FD", "where their answers go")         \

@@ -6,9 +6,10 @@
  * Bounds   --max-connections, at most half of them MessagePack-RPC, whose clients may be silent for
  *          ever. One more over HTTP gets a spare place: whoever watches the server (probes,
  *          metrics) is answered there, anybody else 503, and the connection ends. Whoever says
- *          nothing there makes room for the next. A connection's output buffer is filled to WEFT_OUT_BYTES and one item more (a stream's chunk, a
- *          MessagePack-RPC result), and again when empty; a client that takes too little within
- *          --client-stall-timeout is dropped (pace.h).
+ *          nothing there makes room for the next. A connection's output buffer is filled to
+ *          WEFT_OUT_BYTES and one item more (a stream's chunk, a MessagePack-RPC result), and again
+ *          when empty; a client that takes too little within --client-stall-timeout is dropped
+ *          (pace.h).
  */
 #ifndef WEFT_ROUTER_SERVER_H
 #define WEFT_ROUTER_SERVER_H

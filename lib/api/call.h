@@ -93,7 +93,8 @@ void weft_api_call_return(weft_api_call *call, uint64_t now_us);
 void weft_api_call_start(weft_api_call *call, uint64_t now_us);
 
 /* Submits parked calls if the server serves again, and ends those that waited too long or will not
- * be served; and those in the background for which there is room by now. Once per turn of the loop, before weft_api_upstream_pump. */
+ * be served; and those in the background for which there is room by now. Once per turn of the loop,
+ * before weft_api_upstream_pump. */
 void weft_api_calls_unpark(struct weft_api_state *api, uint64_t now_us);
 
 /* The client has waited longer than --request-timeout. The scheduler keeps the same time and gets a

@@ -5,9 +5,10 @@
  *          there is some text of the grammar that begins so, never a dead end. A mask has a bit for each
  *          token of a vocabulary whose bytes may come next, so a token may span several symbols of the
  *          grammar, and a character several tokens.
- * Special  A special token is a text of its own: WEFT_GRAM_SPECIAL, what it is called, WEFT_GRAM_SPECIAL. That byte is in
- *          no UTF-8, so special tokens fit where a grammar names them and nowhere else; the caller adds the end of
- *          sequence where weft_gram_may_end says so.
+ * Special  A special token is a text of its own: WEFT_GRAM_SPECIAL, what it is called,
+ *          WEFT_GRAM_SPECIAL. That byte is in no UTF-8, so special tokens fit where a grammar names
+ *          them and nowhere else; the caller adds the end of sequence where weft_gram_may_end says
+ *          so.
  * Lazy     Automata are made as texts need them and kept by the grammar, within a bound.
  * Threads  A grammar and its states have one owner; a vocabulary is read by any.
  * Sources  docs/structured-output.md.
@@ -98,7 +99,8 @@ bool weft_gram_is_text(const weft_gram *gram);
 /* The bytes of each token id; len 0: never allowed. Copies them. NOMEM; TOOBIG: a token over 4,096 bytes. */
 WEFT_MUST_CHECK weft_err weft_gram_vocab_new(const struct weft_str *tokens, uint32_t n,
                                              weft_gram_vocab **vocab_out);
-/* The same, where is_special[n] says which are special tokens. Others in which WEFT_GRAM_SPECIAL occurs are never allowed. */
+/* The same, where is_special[n] says which are special tokens. Others in which WEFT_GRAM_SPECIAL
+ * occurs are never allowed. */
 WEFT_MUST_CHECK weft_err weft_gram_vocab_with_special(const struct weft_str *tokens,
                                                       const bool *is_special, uint32_t n,
                                                       weft_gram_vocab **vocab_out);

@@ -4,9 +4,9 @@
  *
  * - Activations of many rows come interleaved (kernels.h): what a tile broadcasts in one step of K
  *   stands side by side, so it is one stream of one pointer, whatever the distance of the rows.
- * - Rows come in blocks of at most 8 tiles (16 where a tile has half the rows): with the sums of eight sets (96 KiB) and the rows' part
- *   of a span (192 KiB), most of a 1 MiB L2 is left to panels. The sums' tree of segments (288 KiB)
- *   is touched where segments end.
+ * - Rows come in blocks of at most 8 tiles (16 where a tile has half the rows): with the sums of
+ *   eight sets (96 KiB) and the rows' part of a span (192 KiB), most of a 1 MiB L2 is left to
+ *   panels. The sums' tree of segments (288 KiB) is touched where segments end.
  * - Panels come in sets of as many as the tile takes. For missing ones the last panel is computed
  *   again and dropped.
  * - Up to 8 sets go through K together, span by span: the rows' part of a span (192 KiB) is read

@@ -40,7 +40,8 @@ struct weft_link_options {
 };
 
 /* Connects to `url`, from the first weft_link_next on, and keeps trying for ever, after 10 to
- * 200 ms: at once after a session that lasted, slower each time after one that did not. `options` may be NULL. WEFT_E_INVAL: bad url or options. */
+ * 200 ms: at once after a session that lasted, slower each time after one that did not. `options`
+ * may be NULL. WEFT_E_INVAL: bad url or options. */
 WEFT_MUST_CHECK weft_err weft_link_dial(enum weft_link_kind kind, const char *url,
                                         const struct weft_link_options *options,
                                         weft_link **link_out, struct weft_errmsg *why);

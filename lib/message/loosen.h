@@ -1,8 +1,8 @@
 /* message/loosen: tools' schemas as they come, made such that a grammar honours them.
  *
  * What a schema has that no grammar can honour is taken away, as little as a few tries find: look-ahead and unknown
- * formats first, then groups of keywords, property by property, at last all but the type. A call may then break what was
- * taken away, and nothing else. */
+ * formats first, then groups of keywords, property by property, at last all but the type. A call
+ * may then break what was taken away, and nothing else. */
 #ifndef WEFTI_MESSAGE_LOOSEN_H
 #define WEFTI_MESSAGE_LOOSEN_H
 
@@ -33,8 +33,8 @@ const json_t *wefti_msg_resolve(const json_t *root, const json_t *schema);
 unsigned wefti_msg_types(struct wefti_msg_build *b, const json_t *root, const json_t *schema);
 /* {"type": [...]} of these. The caller drops it. */
 json_t *wefti_msg_typed(struct wefti_msg_build *b, unsigned types);
-/* A copy of a schema within `root` that stands alone: definitions that it needs come along. Not `is_whole_out`: it needs
- * what can't come. The caller drops it. */
+/* A copy of a schema within `root` that stands alone: definitions that it needs come along. Not
+ * `is_whole_out`: it needs what can't come. The caller drops it. */
 json_t *wefti_msg_alone(struct wefti_msg_build *b, const json_t *root, const json_t *schema,
                         bool *is_whole_out);
 

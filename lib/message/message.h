@@ -129,7 +129,8 @@ struct weft_msg_wish {
 };
 
 /* Structural tags (WEFT_GRAMMAR_TAGS) into `tags_out`, of which thoughts are a part where *thinks_out is true: else
- * they are to stand before (weft_grammar.thinking). Empty: nothing can be asked of this format and choice. INVAL: no tools; NOMEM. */
+ * they are to stand before (weft_grammar.thinking). Empty: nothing can be asked of this format and
+ * choice. INVAL: no tools; NOMEM. */
 WEFT_MUST_CHECK weft_err weft_msg_constrain(const struct weft_msg_wish *wish,
                                             struct weft_buf *tags_out, bool *thinks_out,
                                             struct weft_errmsg *why);

@@ -304,7 +304,8 @@ static void add_items(struct wefti_msg_build *b, json_t *seq, const struct item 
 }
 
 /* At least one of items that may all be left out, with commas between. It is one of the first half and perhaps some of
- * the second, or one of the second: each is written as often as halves are halved, not once for each that may be first. */
+ * the second, or one of the second: each is written as often as halves are halved, not once for
+ * each that may be first. */
 static json_t *some_items(struct wefti_msg_build *b, const struct item *items, size_t n) {
     if (n == 1) return json_incref(items[0].node);
     size_t half = n / 2;

@@ -390,8 +390,8 @@ void weft_model_rope(const weft_model *model, bool local, bool is_long, struct w
 uint32_t weft_model_long_prompt(const weft_model *model);
 
 /* Nobody needs these bytes of a tensor for now: their pages leave this process (what is read again comes from the
- * page cache), so that a file which is read once does not count as memory in the end. Bytes that are no file's stay. From any
- * thread. */
+ * page cache), so that a file which is read once does not count as memory in the end. Bytes that
+ * are no file's stay. From any thread. */
 void weft_model_forget(const weft_model *model, const void *data, size_t n_bytes);
 
 /* A 64-bit hash over hyper-parameters and all tensor bytes (XXH3). Reads the whole file once, and forgets it; a

@@ -9,7 +9,8 @@
 
 #define FIRST_OUTPUT_CAP 64u
 
-/* Everything that follows seqs[] has 4-byte elements or, at the end, bytes: so no padding is needed between the parts. */
+/* Everything that follows seqs[] has 4-byte elements or, at the end, bytes: so no padding is needed
+ * between the parts. */
 _Static_assert(_Alignof(struct weft_logit_bias) == _Alignof(uint32_t), "arrays lie back to back");
 _Static_assert(sizeof(struct seq) % _Alignof(uint32_t) == 0, "arrays follow the sequences");
 

@@ -24,7 +24,8 @@ uint32_t weft_sched_session_drop(weft_sched *sched, uint64_t tenant, struct weft
 uint32_t weft_sched_session_list(const weft_sched *sched, uint64_t now_us, uint64_t tenant,
                                  struct weft_session_told *told_out, uint32_t n_max);
 
-/* SAVE or RESTORE of a router's. NOMEM, AGAIN (the limit), UNSUPPORTED: it is not taken, and gets no answer but that. */
+/* SAVE or RESTORE of a router's. NOMEM, AGAIN (the limit), UNSUPPORTED: it is not taken, and gets
+ * no answer but that. */
 WEFT_MUST_CHECK weft_err weft_sched_session_ask(weft_sched *sched, uint64_t now_us, uint32_t router,
                                                 const struct weft_session_wish *wish,
                                                 struct weft_errmsg *why);

@@ -1,4 +1,5 @@
-/* Lines of a batch, and answers to them: read as each of them. What an answer says it says again once it is written anew. */
+/* Lines of a batch, and answers to them: read as each of them. What an answer says it says again
+ * once it is written anew. */
 #include "fuzz/fuzz.h"
 
 #include <string.h>

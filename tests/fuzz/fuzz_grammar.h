@@ -1,4 +1,5 @@
-/* fuzz_grammar — what the fuzzers of the notations share: a grammar that compiles is fed texts and walked by its masks. */
+/* fuzz_grammar — what the fuzzers of the notations share: a grammar that compiles is fed texts and
+ * walked by its masks. */
 #ifndef WEFT_TESTS_FUZZ_GRAMMAR_H
 #define WEFT_TESTS_FUZZ_GRAMMAR_H
 

@@ -1,5 +1,6 @@
-/* Models' outputs: the first bytes choose a format, tools, what the prompt opened and how the rest is cut. What pieces say
- * put together is what the whole says; arguments are JSON; nothing of an output without calls is lost. */
+/* Models' outputs: the first bytes choose a format, tools, what the prompt opened and how the rest
+ * is cut. What pieces say put together is what the whole says; arguments are JSON; nothing of an
+ * output without calls is lost. */
 #include "fuzz/fuzz.h"
 
 #include <jansson.h>

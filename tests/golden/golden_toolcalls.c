@@ -1,5 +1,6 @@
-/* Raw outputs of models against the messages in them: WEFT_SHARED_DIR/toolcalls holds a file for each format, and a
- * README that says how to compare; tests/data/toolcalls has formats that lie not there. Each output is read whole, byte by byte, and cut in two everywhere. */
+/* Raw outputs of models against the messages in them: WEFT_SHARED_DIR/toolcalls holds a file for
+ * each format, and a README that says how to compare; tests/data/toolcalls has formats that lie not
+ * there. Each output is read whole, byte by byte, and cut in two everywhere. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

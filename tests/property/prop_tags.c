@@ -1,6 +1,6 @@
 /* Structural tags over three letters, with triggers, ends and excluded texts that overlap as they like, against a
- * model that looks at every place of a text. In half of the cases '<' is a special token, of which there is none in free
- * text. */
+ * model that looks at every place of a text. In half of the cases '<' is a special token, of which
+ * there is none in free text. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -206,8 +206,8 @@ static void a_chat_tells_its_prompt_beside_the_choices(void **state) {
 
 /* -------------------------------------------------------------------------- what is repeated --- */
 
-/* What a chat of these messages answers, in one piece and as a stream in pieces of `budget`, if the model writes " was".
- * The caller frees it. */
+/* What a chat of these messages answers, in one piece and as a stream in pieces of `budget`, if the
+ * model writes " was". The caller frees it. */
 static char *echoed(const char *messages, const char *fields, size_t budget) {
     struct weft_buf json, text;
     uint32_t ids[32];

@@ -1,8 +1,8 @@
 /* The engine through weft_eng_step: the output of a sequence depends on nothing but itself.
  *
  * A small scheduler runs a set of sequences in many ways (alone, together, in chunks, preempted and
- * recomputed, with windowed blocks that others get at once, on other block sizes and thread counts) and every record must be bit-equal to the one
- * the sequence made alone. */
+ * recomputed, with windowed blocks that others get at once, on other block sizes and thread counts)
+ * and every record must be bit-equal to the one the sequence made alone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* Constraints by small examples: what each format's calls look like, what breaks them, and which schemas are said how. */
+/* Constraints by small examples: what each format's calls look like, what breaks them, and which
+ * schemas are said how. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* Refuses the 1st, 2nd, 3rd ... allocation while outputs are read until one runs clean: each refusal is NOMEM, and
- * nothing leaks (the address sanitizer's build sees to that). The linker turns the calls of the allocator into the __wrap
- * functions here; jansson is told. */
+ * nothing leaks (the address sanitizer's build sees to that). The linker turns the calls of the
+ * allocator into the __wrap functions here; jansson is told. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

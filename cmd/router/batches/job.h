@@ -2,8 +2,9 @@
  * lines are answered the server ends.
  *
  * Files    Both are descriptors that the supervisor has opened, and keeps for the next router. All answers go to one
- *          file, whatever their status. It may have answers already, of any earlier run: lines of the same custom_id are
- *          not asked again. A last line that is not whole is cut off; a file of anything else is left as it is.
+ *          file, whatever their status. It may have answers already, of any earlier run: lines of
+ *          the same custom_id are not asked again. A last line that is not whole is cut off; a file
+ *          of anything else is left as it is.
  * Errors   Nobody could take away what hinders it, such as a full disk, and look how it goes on: the server ends with
  *          a sentence, and the same command goes on.
  * Threads  The loop's. The files are read and written as those of other batches are (lines.c, resume.c).

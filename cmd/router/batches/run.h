@@ -1,7 +1,8 @@
 /* run — a batch that is being computed; what its threads (lines.c) and the loop (run.c) share.
  *
- * Phases   OPENING: a thread reads and checks the input, some of its lines at a time, and what is answered already. ON: lines are asked and
- *          answers written. CLOSING: a thread ends the files and the batch.
+ * Phases   OPENING: a thread reads and checks the input, some of its lines at a time, and what is
+ *          answered already. ON: lines are asked and answers written. CLOSING: a thread ends the
+ *          files and the batch.
  * Threads  While `op` is out everything but the list's entry and `items` belongs to its thread; while `is_reading`
  *          or `is_writing` what the comments say.
  */

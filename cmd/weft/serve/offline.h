@@ -1,8 +1,8 @@
 /* offline — the batch of `weft run --batch`: its two files, and how far it is. The router reads and writes
  * (cmd/router/batches/job.h); here is what outlives it.
  *
- * Input    A regular file, or a copy without a name of what comes from a pipe or standard input: a router reads it again,
- *          and so does the next one.
+ * Input    A regular file, or a copy without a name of what comes from a pipe or standard input: a
+ *          router reads it again, and so does the next one.
  * Output   The file that --output names, which this run has for itself (a lock). Without --output a file without a
  *          name, of which the answers that last are shown on standard output as they come: a router that dies, and with
  *          it what it did not write, makes none of them come twice.

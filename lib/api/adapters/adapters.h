@@ -2,8 +2,9 @@
  *
  * Model    The router has the list: names and paths, from --lora and from clients. It tells every
  *          scheduler, again whenever one comes anew, and offers an adapter once all that serve have said that
- *          their workers have it. Requests for it go to schedulers that said so. One that was taken off the list stays with the schedulers until the calls
- *          that use it have ended, so that these can be resumed.
+ *          their workers have it. Requests for it go to schedulers that said so. One that was taken
+ *          off the list stays with the schedulers until the calls that use it have ended, so that
+ *          these can be resumed.
  * Lists    What calls read is an immutable copy, since they are prepared in other threads; a call holds
  *          the copy that was there when it came.
  * Threads  The loop's, but for finding a name in a copy.

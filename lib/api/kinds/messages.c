@@ -1,7 +1,8 @@
 /* POST /v1/messages and /v1/messages/count_tokens: Anthropic's Messages API. Streams are in messages_stream.c.
  *
  * The input of a call is an object within the answer, and not a text: so a body reads its choice once more, before it
- * writes any of it, to learn of which calls the arguments are whole. One that max_tokens has cut off has the input {}. */
+ * writes any of it, to learn of which calls the arguments are whole. One that max_tokens has cut
+ * off has the input {}. */
 #include "kinds/messages.h"
 
 #include <string.h>

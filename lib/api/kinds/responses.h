@@ -1,8 +1,9 @@
 /* responses — what the body of a response and its stream share.
  *
- * Items come in the order in which the model writes them: what it thinks, what it says, what it calls; in a body as in a
- * stream. The stream's events tell each item up to three times more when it ends, and the last one tells all of them:
- * each from the tokens again, by a reader of its own (render/items.h).
+ * Items come in the order in which the model writes them: what it thinks, what it says, what it
+ * calls; in a body as in a stream. The stream's events tell each item up to three times more when
+ * it ends, and the last one tells all of them: each from the tokens again, by a reader of its own
+ * (render/items.h).
  */
 #ifndef WEFT_API_KINDS_RESPONSES_H
 #define WEFT_API_KINDS_RESPONSES_H

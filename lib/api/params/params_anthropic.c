@@ -1,5 +1,5 @@
-/* Anthropic's Messages API, but for its conversations (params_blocks.c). What its servers do by themselves, by their tools,
- * caches and memories, is passed over. */
+/* Anthropic's Messages API, but for its conversations (params_blocks.c). What its servers do by
+ * themselves, by their tools, caches and memories, is passed over. */
 #include <stdio.h>
 #include <string.h>
 
@@ -153,8 +153,9 @@ static void read_effort(const struct reader *r, struct params *params) {
 
 /* ------------------------------------------------------------------------------ the request --- */
 
-/* What would be wrong without a word if it were ignored: a conversation that the server is to remember, of which the next
- * request brings the end alone. Their clients go on without it after this code. */
+/* What would be wrong without a word if it were ignored: a conversation that the server is to
+ * remember, of which the next request brings the end alone. Their clients go on without it after
+ * this code. */
 static void refuse_state(const struct reader *r) {
     static const struct refused_field refused[] = {{"compaction", IF_NULL}, {NULL, IF_NULL}};
     if (wefti_api_json_get(r, "thread"))

@@ -1,5 +1,5 @@
-/* Anthropic's conversations: blocks, as messages of OpenAI's form, which params_messages.c reads as any others. What its
- * servers do by themselves is passed over. */
+/* Anthropic's conversations: blocks, as messages of OpenAI's form, which params_messages.c reads as
+ * any others. What its servers do by themselves is passed over. */
 #include <stdio.h>
 #include <string.h>
 

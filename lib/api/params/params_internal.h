@@ -168,16 +168,17 @@ void wefti_api_params_set_schema(const struct reader *r, const char *field, cons
                                  struct params *params);
 void wefti_api_params_read_text_format(const struct reader *r, struct params *params);
 
-/* "truncate_prompt_tokens", "truncation_side", "return_token_ids", "suffix": after all that says how long the output is to be. The
- * second once prompts are ids. */
+/* "truncate_prompt_tokens", "truncation_side", "return_token_ids", "suffix": after all that says
+ * how long the output is to be. The second once prompts are ids. */
 void wefti_api_params_read_ids(const struct reader *r, const weft_api_kind *kind,
                                const struct weft_api_limits *limits, struct params *params);
 /* What is known behind the output, by the field of this name, a string. */
 void wefti_api_params_set_suffix(const char *field, const json_t *value, struct params *params);
 void wefti_api_params_truncate(struct params *params, const struct weft_api_limits *limits);
 
-/* Anthropic's conversations: "messages", "system", "tools", "tool_choice", "thinking", and the effort of "output_config".
- * What says of the answer how it is to be, after the sampling, and whose it is: the format, the thoughts' budget, "metadata". */
+/* Anthropic's conversations: "messages", "system", "tools", "tool_choice", "thinking", and the
+ * effort of "output_config". What says of the answer how it is to be, after the sampling, and whose
+ * it is: the format, the thoughts' budget, "metadata". */
 void wefti_api_params_read_blocks(const struct reader *r, struct params *params); /* part of it */
 void wefti_api_params_read_anthropic(const struct reader *r, struct params *params);
 void wefti_api_params_read_anthropic_answer(const struct reader *r,

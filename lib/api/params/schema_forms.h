@@ -5,8 +5,8 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* The schema in OpenAI's wrapper {"name", "description", "strict", "schema"}, or `value` itself. Borrowed. *is_empty_out:
- * it is a wrapper without a schema. */
+/* The schema in OpenAI's wrapper {"name", "description", "strict", "schema"}, or `value` itself.
+ * Borrowed. *is_empty_out: it is a wrapper without a schema. */
 const json_t *wefti_api_schema_unwrap(const json_t *value, bool *is_empty_out);
 
 /* The text of the schema, which may itself be a text, in which objects that say which members they have and nothing of

@@ -56,8 +56,8 @@ struct weft_str wefti_api_call_id(const struct choice *choice, const struct mess
                                   const struct message_piece *piece, const char *prefix,
                                   char storage[WEFTI_API_CALL_ID_BYTES]);
 
-/* Members of a chunk's delta, where it has any: the text of one kind under `key`; "tool_calls" as OpenAI has them. True:
- * something was written. */
+/* Members of a chunk's delta, where it has any: the text of one kind under `key`; "tool_calls" as
+ * OpenAI has them. True: something was written. */
 bool wefti_api_write_kind(const struct message_pieces *pieces, enum weft_msg_kind kind,
                           const char *key, struct weft_writer *w);
 bool wefti_api_write_calls(const struct choice *choice, const struct message_pieces *pieces,

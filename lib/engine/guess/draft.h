@@ -27,8 +27,9 @@
 
 struct wefti_draft;
 
-/* Opens the model at the options' draft_path for a target, and decides on its sizes. *draft_out is the caller's. Errors of weft_model_open; INVAL: another vocabulary, or one that
- * cannot be compared; NOMEM. */
+/* Opens the model at the options' draft_path for a target, and decides on its sizes. *draft_out is
+ * the caller's. Errors of weft_model_open; INVAL: another vocabulary, or one that cannot be
+ * compared; NOMEM. */
 WEFT_MUST_CHECK weft_err wefti_draft_new(const struct wefti_beside_host *host,
                                          struct wefti_draft **draft_out, struct weft_errmsg *why);
 void wefti_draft_free(struct wefti_draft *draft); /* accepts NULL */

@@ -54,10 +54,11 @@ static inline uint64_t wefti_kv_cache_bytes(const struct wefti_kv_cache *cache, 
 enum weft_kv_dtype wefti_kv_cache_dtype(const struct weft_eng_options *options);
 
 /* Sizes the cache and maps it. Writes n_blocks, window, n_window_blocks and kv_bytes of `info`, and
- * lowers max_model_len where no sequence of that length fits. `taken_bytes`: what others will take of the memory that is
- * free now, or of options->limit: a cache that takes its size from what a limit leaves is never less than for one
- * sequence; `beside_bytes`: what each block takes elsewhere, in the same memory. INVAL: not even one block fits into the memory asked for. NOMEM. In any case `cache` is
- * to be closed. */
+ * lowers max_model_len where no sequence of that length fits. `taken_bytes`: what others will take
+ * of the memory that is free now, or of options->limit: a cache that takes its size from what a
+ * limit leaves is never less than for one sequence; `beside_bytes`: what each block takes
+ * elsewhere, in the same memory. INVAL: not even one block fits into the memory asked for. NOMEM.
+ * In any case `cache` is to be closed. */
 WEFT_MUST_CHECK weft_err wefti_kv_cache_open(struct wefti_kv_cache *cache,
                                              const struct weft_model_params *params,
                                              const struct weft_eng_options *options,

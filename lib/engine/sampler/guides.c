@@ -83,7 +83,8 @@ struct wefti_guide_run {
 /* Special tokens around thoughts, which mean the same as their texts there; NO_TOKEN: these are plain text. */
 struct marks {
     uint32_t begin, end;
-    /* What an end mark goes on with, by its bytes that are there: the longest token that spells no more than the rest. */
+    /* What an end mark goes on with, by its bytes that are there: the longest token that spells no
+     * more than the rest. */
     uint32_t rest[WEFT_MARK_BYTES_MAX], rest_bytes[WEFT_MARK_BYTES_MAX];
 };
 
@@ -370,7 +371,8 @@ static weft_err take_tokens(wefti_guides *guides, wefti_guide_run *run, const ui
 }
 
 /* Once there were as many thoughts as there may be: what they end with. A token that is all of the mark is best, as
- * the model knows it, else the mark is spelled, or what is left of it. NO_TOKEN: thoughts go on, or nothing spells it. */
+ * the model knows it, else the mark is spelled, or what is left of it. NO_TOKEN: thoughts go on, or
+ * nothing spells it. */
 static uint32_t thoughts_end(const wefti_guides *guides, const wefti_guide_run *run) {
     const struct marks *marks = &guides->marks[run->grammar->wish.marks];
     size_t len = weft_grammar_mark_texts(run->grammar->wish.marks).end.len;

@@ -13,8 +13,8 @@
  *          follows from grammar and output alone.
  * Bounds   Grammars that nobody uses go, the one unused longest first, when there are more than
  *          WEFTI_GUIDES_KEPT_MAX or WEFTI_GUIDES_KEPT_BYTES; where those in use grow beyond
- *          WEFTI_GUIDES_BYTES_MAX the run that grew ends. Both are less where the owner says so. What a mask and a compilation may cost is
- *          the grammar's to bound.
+ *          WEFTI_GUIDES_BYTES_MAX the run that grew ends. Both are less where the owner says so.
+ *          What a mask and a compilation may cost is the grammar's to bound.
  * Threads  The owner, who steps, calls all but await, which compute threads call during a step, and
  *          prepare and next_prepared, which another thread may call. The three threads begin with
  *          the first grammar; they are not pinned.
@@ -36,8 +36,8 @@
 typedef struct wefti_guides wefti_guides;
 typedef struct wefti_guide_run wefti_guide_run;
 
-/* `path` is the model's, for its tokens; copied. bytes_max: of all grammars; 0: the bounds above. Threads may run on the
- * CPUs of the caller. */
+/* `path` is the model's, for its tokens; copied. bytes_max: of all grammars; 0: the bounds above.
+ * Threads may run on the CPUs of the caller. */
 WEFT_MUST_CHECK weft_err wefti_guides_new(const char *path, uint32_t n_vocab, uint64_t bytes_max,
                                           wefti_guides **guides_out);
 void wefti_guides_free(wefti_guides *guides); /* after its runs; accepts NULL */

@@ -1,10 +1,11 @@
 /* From logits to a token.
  *
  * Order: all but the allowed tokens masked; bad words masked; logit_bias, which masks the tokens that it forbids; stop
- * tokens and masked ones masked below min_tokens; the grammar's mask. Then the request's samplers (chain.h). The usual ones
- * in the usual order (penalties, DRY, top_n_sigma, temperature, min_p, top_k, top_p) are made here, at once; the draw walks
- * the remaining weights by ascending id with one number from Philox. Where all tokens are masked, the answer is the lowest
- * id, of those that are allowed.
+ * tokens and masked ones masked below min_tokens; the grammar's mask. Then the request's samplers
+ * (chain.h). The usual ones in the usual order (penalties, DRY, top_n_sigma, temperature, min_p,
+ * top_k, top_p) are made here, at once; the draw walks the remaining weights by ascending id with
+ * one number from Philox. Where all tokens are masked, the answer is the lowest id, of those that
+ * are allowed.
  *
  * A token's rank counts the tokens with strictly higher logits, plus one; vLLM's counts those that tie with it, too.
  *

@@ -244,7 +244,8 @@ static void tell_progress(struct packing *packing) {
 }
 
 /* Task 0 hashes the file (one stream, as long as a share of the packing; of a predictor nobody asks for
- * the hash, and its file is the whole model's); the others follow the items. Tasks ascend per thread, so each keeps its place in the list. */
+ * the hash, and its file is the whole model's); the others follow the items. Tasks ascend per
+ * thread, so each keeps its place in the list. */
 static void pack_thread(void *ctx, uint32_t thread_idx) {
     struct packing *packing = ctx;
     const struct wefti_weights_item *item = packing->plan->items;

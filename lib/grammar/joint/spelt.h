@@ -1,6 +1,6 @@
 /* grammar/spelt: texts of structural tags with special tokens in them, as the grammar's language spells them
- * (WEFT_GRAM_SPECIAL). Where a tag takes a text it takes a string, a format {"type": "token", "token": "<|call|>"}, or a
- * list of both, which are put together. */
+ * (WEFT_GRAM_SPECIAL). Where a tag takes a text it takes a string, a format {"type": "token",
+ * "token": "<|call|>"}, or a list of both, which are put together. */
 #ifndef WEFTI_GRAMMAR_SPELT_H
 #define WEFTI_GRAMMAR_SPELT_H
 

@@ -5,8 +5,8 @@
  *          tag, triggered_tags, tags_with_separator, dispatch.
  * Meaning  Free text ends where a trigger ends for the first time; one of the tags that begin with this trigger must
  *          follow. Within a tag free text has none of its ends. No trigger lies within another one.
- * Refused  By name: tokens by number, formats of many tokens, budgets, other styles than "json", properties in any order,
- *          fields that are not known.
+ * Refused  By name: tokens by number, formats of many tokens, budgets, other styles than "json",
+ *          properties in any order, fields that are not known.
  */
 #ifndef WEFTI_GRAMMAR_TAGS_H
 #define WEFTI_GRAMMAR_TAGS_H

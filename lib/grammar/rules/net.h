@@ -38,7 +38,8 @@ struct wefti_net {
     uint32_t n_rules;
 };
 
-/* The rules that `root` needs. INVAL: no text fits, or none of a rule that the tree needs. TOOBIG: over a million states, or the pool is full. */
+/* The rules that `root` needs. INVAL: no text fits, or none of a rule that the tree needs. TOOBIG:
+ * over a million states, or the pool is full. */
 WEFT_MUST_CHECK weft_err wefti_net_make(struct wefti_net *net, struct wefti_tree *tree,
                                         uint32_t root, struct weft_errmsg *why);
 void wefti_net_fini(struct wefti_net *net);

@@ -1,5 +1,6 @@
-/* Which keywords a draft has, and what each one's value must be. A value of another type says nothing that could be honoured, so it is
- * refused where it stands; the readers of keywords rely on it. */
+/* Which keywords a draft has, and what each one's value must be. A value of another type says
+ * nothing that could be honoured, so it is refused where it stands; the readers of keywords rely on
+ * it. */
 #include "schema/schema.h"
 
 #include <math.h>

@@ -149,7 +149,8 @@ static wefti_expr fraction_from(const struct wefti_numbers *in, const struct wef
     return wefti_expr_cat(in->pool, point, all);
 }
 
-/* Sizes of at least d's, or over it, however long: more digits, or a higher one first, or the same and the fraction decides. */
+/* Sizes of at least d's, or over it, however long: more digits, or a higher one first, or the same
+ * and the fraction decides. */
 static wefti_expr long_sizes_from(const struct wefti_numbers *in, const struct wefti_decimal *d,
                                   bool is_beyond) {
     wefti_expr behind = maybe(in, fraction(in));

@@ -5,8 +5,8 @@
  *         \d \w \s are ECMA's in a search, in a match ASCII's where such characters fit and Python's where they
  *         do not (\D, [^\d], (?!\d)). In a match also Python's (?i) at the
  *          start, (?i:...), (?s:...); letters of any case are ASCII's and those that Python takes for them.
- * Refused  Look-behind, backreferences, \b, POSIX classes, other inline flags, possessive quantifiers and atomic groups,
- *          \p; look-ahead and anchors within a repeat.
+ * Refused  Look-behind, backreferences, \b, POSIX classes, other inline flags, possessive
+ *          quantifiers and atomic groups, \p; look-ahead and anchors within a repeat.
  */
 #ifndef WEFTI_GRAMMAR_REGEX_H
 #define WEFTI_GRAMMAR_REGEX_H
@@ -19,7 +19,8 @@ enum wefti_regex_kind {
     WEFTI_REGEX_SEARCH, /* anywhere in it, as JSON Schema's "pattern"; ECMA's syntax */
 };
 
-/* `writing`: how the texts are written that are matched. INVAL: no such syntax, or no plain text matches; UNSUPPORTED: see above; TOOBIG: too long, too deep, or the pool is full. */
+/* `writing`: how the texts are written that are matched. INVAL: no such syntax, or no plain text
+ * matches; UNSUPPORTED: see above; TOOBIG: too long, too deep, or the pool is full. */
 WEFT_MUST_CHECK weft_err wefti_regex_expr(wefti_expr_pool *pool, struct weft_str text,
                                           enum wefti_regex_kind kind, enum wefti_writing writing,
                                           wefti_expr *expr_out, struct weft_errmsg *why);

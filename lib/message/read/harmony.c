@@ -3,7 +3,8 @@
  *   <|start|>assistant to=functions.NAME<|channel|>commentary <|constrain|>json<|message|>{...}<|call|>
  *
  * The prompt ends after "assistant", so the first header lacks that. Where the output ends stands in place of the last
- * mark. Messages to nobody are thoughts on the analysis channel, else content; two of a kind are parted by a newline. */
+ * mark. Messages to nobody are thoughts on the analysis channel, else content; two of a kind are
+ * parted by a newline. */
 #include "read/parser.h"
 
 enum harmony_state {

@@ -1,7 +1,8 @@
 /* message/json: a JSON value checked byte by byte, with where its parts begin and end.
  *
- * Strict: what it takes is valid JSON, valid UTF-8 and has no half of a surrogate pair, so that bytes may be passed on as
- * they are, before the value ends. Depth is bounded by WEFTI_MSG_DEPTH_MAX. */
+ * Strict: what it takes is valid JSON, valid UTF-8 and has no half of a surrogate pair, so that
+ * bytes may be passed on as they are, before the value ends. Depth is bounded by
+ * WEFTI_MSG_DEPTH_MAX. */
 #ifndef WEFTI_MESSAGE_JSON_H
 #define WEFTI_MESSAGE_JSON_H
 

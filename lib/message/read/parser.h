@@ -2,9 +2,9 @@
  *
  * Bytes come into `held` and leave its front once they are told or known to be a mark. A stage is a function that reads
  * on from held[at] and says whether it got anywhere; what it keeps between bytes is in the parser, so that the work is
- * linear in the output. Readers of calls hand over a name and arguments as soon as they are certain. Where the output is
- * not constrained these wait in `name`, `id` and `args` for the call's end; a call that breaks is content, from
- * held[told]. */
+ * linear in the output. Readers of calls hand over a name and arguments as soon as they are
+ * certain. Where the output is not constrained these wait in `name`, `id` and `args` for the call's
+ * end; a call that breaks is content, from held[told]. */
 #ifndef WEFTI_MESSAGE_PARSER_H
 #define WEFTI_MESSAGE_PARSER_H
 
@@ -105,7 +105,8 @@ void wefti_msg_skip_blanks(weft_msg_parser *p);
 static inline bool wefti_msg_is_long(const weft_msg_parser *p) {
     return p->at - p->told > WEFT_MSG_CALL_BYTES_MAX;
 }
-/* Reads up to the next of `marks`, or of a part of one that may be completed; `blank` is kept. HIT: held[at] is marks[*which]. */
+/* Reads up to the next of `marks`, or of a part of one that may be completed; `blank` is kept. HIT:
+ * held[at] is marks[*which]. */
 enum wefti_msg_match wefti_msg_scan(weft_msg_parser *p, const char *const *marks, size_t n,
                                     size_t *which_out);
 /* held[told .. end) is told as `kind`. */

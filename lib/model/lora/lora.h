@@ -62,9 +62,10 @@ typedef struct weft_lora weft_lora;
 
 /* Opens the PEFT folder or GGUF file at `path` as an adapter of `base`, which is borrowed for the
  * call; the files are read into memory, and may change or go afterwards. *lora_out is the caller's,
- * to free. NOTFOUND, IO, PROTO (malformed, or it does not fit the model), UNSUPPORTED (a method that is not plain LoRA, a matrix that cannot be adapted, an encoder, or
- * a GGUF file for another architecture), TOOBIG (a rank, or expressions that take too long), FULL (more
- * than numbers_max, by the size of its file), NOMEM. */
+ * to free. NOTFOUND, IO, PROTO (malformed, or it does not fit the model), UNSUPPORTED (a method
+ * that is not plain LoRA, a matrix that cannot be adapted, an encoder, or a GGUF file for another
+ * architecture), TOOBIG (a rank, or expressions that take too long), FULL (more than numbers_max,
+ * by the size of its file), NOMEM. */
 WEFT_MUST_CHECK weft_err weft_lora_open(const char *path, const struct weft_lora_base *base,
                                         weft_lora **lora_out, struct weft_errmsg *why);
 void weft_lora_free(weft_lora *lora); /* accepts NULL */

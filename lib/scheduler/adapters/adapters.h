@@ -4,8 +4,9 @@
  *          ready, and requests may name it. One that a worker cannot load is forgotten everywhere. A
  *          worker that comes anew loads all of them before it gets plans: what it continues may need
  *          them. So it is with one that a router knows already, if it asks once the worker is there:
- *          a scheduler that comes anew may hear of its workers first. An adapter that no router asks for any more is taken away when no request has it; if the
- *          last one is gone not before WEFT_SCHED_ADAPTER_GRACE_US: it may start anew, and ask again.
+ *          a scheduler that comes anew may hear of its workers first. An adapter that no router
+ *          asks for any more is taken away when no request has it; if the last one is gone not
+ *          before WEFT_SCHED_ADAPTER_GRACE_US: it may start anew, and ask again.
  * Prefixes Blocks of the cache belong to the adapters they were computed with: their digests and
  *          strengths go into the salt of requests.
  * Pure     No clock, socket or thread, like scheduler.h: what is to be sent is asked for.

@@ -3,7 +3,8 @@
  * Model    A step takes so long as such (weights are read however few rows there are), so long for
  *          each of its tokens, in four parts (the first ones cost less where memory is the bound, and
  *          more where each brings experts of its own), for each row that ends in logits, and for each
- *          position that attention looks at. Seven coefficients, none negative. What a step will take is their sum; all it needs is known when it is planned.
+ *          position that attention looks at. Seven coefficients, none negative. What a step will
+ *          take is their sum; all it needs is known when it is planned.
  * Fitting  A Kalman filter: see step_cost.c. One stall moves it by three deviations at most.
  * Pure     No clock: the same results give the same predictions. Doubles, but only sums, products,
  *          quotients and square roots in a fixed order, which IEEE 754 rounds alike everywhere.

@@ -76,8 +76,9 @@ static bool starts_now(const struct seq *seq) {
 }
 
 /* The running sequence whose loss costs least for what it frees; of equals the youngest. NULL: beams
- * that start now have all the blocks, or files that are written and read, which will end. The oldest request is spared; when nobody else runs, its oldest
- * sequence. docs/scheduling.md has the proof that all come to their ends. */
+ * that start now have all the blocks, or files that are written and read, which will end. The
+ * oldest request is spared; when nobody else runs, its oldest sequence. docs/scheduling.md has the
+ * proof that all come to their ends. */
 static struct seq *choose_victim(const weft_sched *sched) {
     const struct request *oldest = sched->running[0]->req;
     uint32_t first = 1;
