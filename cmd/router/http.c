@@ -15,7 +15,9 @@
 #include "batches/ask.h"
 #include "server.h"
 
+/* Of requests to come more is not read. With --request-memory little: they are in no budget. */
 #define PIPELINE_BYTES_MAX 65536
+#define SMALL_PIPELINE_BYTES_MAX 1024
 #define PIECES_PER_TURN 4
 /* Requests of one connection in one turn of the loop: a read may bring thousands, and answering all
  * at once would keep other connections waiting. */
@@ -432,11 +434,17 @@ static bool is_in_head(const struct http *h) {
     return h->phase == HTTP_READING && h->request.status == WEFT_API_HTTP_IN_HEAD;
 }
 
+/* Whether as many bytes of requests to come wait as may. */
+static bool has_pipeline(const struct http *h) {
+    bool is_bounded = h->conn->server->config.request_memory > 0;
+    return h->pending.len > (is_bounded ? SMALL_PIPELINE_BYTES_MAX : PIPELINE_BYTES_MAX);
+}
+
 static void stash(struct http *h, const char *bytes, size_t n) {
     weft_buf_add(&h->pending, bytes, n);
     if (h->pending.failed)
         wefti_conn_close(h->conn);
-    else if (h->pending.len > PIPELINE_BYTES_MAX)
+    else if (has_pipeline(h))
         wefti_conn_read(h->conn, false);
 }
 
@@ -496,7 +504,7 @@ static void on_turn(struct conn *conn) {
     }
     bool is_gone = h->has_eof && (h->call || h->ask || !h->pending.len);
     if (is_gone && !conn->is_closing) on_eof(conn);
-    if (!conn->is_closing && h->pending.len <= PIPELINE_BYTES_MAX) wefti_conn_read(conn, true);
+    if (!conn->is_closing && !has_pipeline(h)) wefti_conn_read(conn, true);
 }
 
 /* A call that a thread has must be left alone: its client is answered, and the call freed when the

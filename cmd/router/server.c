@@ -291,8 +291,10 @@ void wefti_conn_flush(struct conn *conn) {
 
 static void on_alloc(uv_handle_t *handle, size_t wanted, uv_buf_t *buf) {
     (void)wanted;
-    struct conn *conn = handle->data;
-    *buf = uv_buf_init(conn->server->read_bytes, WEFT_READ_BYTES);
+    const struct conn *conn = handle->data;
+    bool is_bounded = conn->server->config.request_memory > 0;
+    *buf =
+        uv_buf_init(conn->server->read_bytes, is_bounded ? WEFT_SMALL_READ_BYTES : WEFT_READ_BYTES);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf) {

@@ -37,6 +37,8 @@
 
 #define WEFT_OUT_BYTES 65536
 #define WEFT_READ_BYTES 65536
+/* With --request-memory: what one read brings may have to wait, and a connection has little room (serve/memory.c). */
+#define WEFT_SMALL_READ_BYTES 4096
 #define WEFT_IDENTITY_BYTES_MAX 640 /* ten entries, which fit a status line */
 
 struct conn;

@@ -4,10 +4,12 @@
 WEFT_TEST_HOLDS=5 (nightly) holds more configurations, under a heavier load.
 """
 
+import contextlib
 import gzip
 import json
 import os
 import re
+import socket
 import subprocess
 import tempfile
 import threading
@@ -141,6 +143,26 @@ def test_a_result_of_rpc_is_held_until_it_is_read():
             assert lazy.sock.recv(1 << 20), "the connection was closed"
         error, result = rpc.call(2, "tokenize", ask(800000))
         assert result is None and error[0] == "invalid_request_error" and "all output together may take" in error[1], error
+
+
+def test_pipelined_requests_wait_in_the_kernel():
+    """Each connection has one that runs or waits, and 60 KB of others behind it."""
+    if harness.SANITIZED:
+        raise Skip("a sanitizer's own memory is in no sum")
+    body = json.dumps({"prompt": "a", "max_tokens": 900, "ignore_eos": True})
+    request = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+    with harness.Server("--request-memory=8MiB", "--max-num-seqs=2", check_idle=False) as server, \
+            contextlib.ExitStack() as stack:
+        router = server.children()["router"]
+        before, n = sum(pages_kib(router)), 400
+        for _ in range(n):
+            sock = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=harness.LIMIT_S))
+            sock.sendall(request * (60000 // len(request)))
+        harness.wait_until("all to be asked", lambda: n == sum(
+            server.metric(f"weft_num_requests_{what}") for what in ("running", "waiting")))
+        each = (sum(pages_kib(router)) - before) / n
+        print(f"    {each:.1f} KiB for each connection", flush=True)
+        assert each < 24, each
 
 
 # ----------------------------------------------------------------------------------------------------- held
