@@ -67,6 +67,12 @@ ALWAYS_INLINE int32_t biased_word(int32_t start, int32_t part) {
     return (int32_t)((uint32_t)start - (uint32_t)part + DOT_BIAS_BITS);
 }
 
+/* By a constant, to the left where it is negative. What a group's lanes of rows that are not there
+ * hold may not fit. */
+ALWAYS_INLINE int32_t shifted_right(int32_t x, int by) {
+    return by >= 0 ? x >> by : (int32_t)((uint32_t)x << -by);
+}
+
 /* One call of a tile: adds `count` elements of K (at least one; whole groups, but for an odd last
  * element of bf16) to what lies at `from`, to acc[row][panel][16]. */
 struct tile {

@@ -480,6 +480,25 @@ static void pack_panel_q4_g(const struct source *src, uint32_t n0, uint32_t n_ro
     }
 }
 
+static void put_scales(const struct quant_layout *q, const struct quant_parts *parts,
+                       uint32_t feature, uint8_t *group) {
+    uint8_t *super = group + (q->is_super ? q->at_super : q->at_scales);
+    uint8_t *min = q->is_super ? super + WEFT_PANEL * 2 : group + q->at_mins;
+    const bool in_bytes = q->scales != QUANT_F16 && q->scales != QUANT_ONE;
+    if (q->scales == QUANT_INTS_F32)
+        memcpy(super + (size_t)feature * 4, &parts->super, 4);
+    else if (q->is_super || !in_bytes)
+        memcpy(super + (size_t)feature * 2, &parts->scale, 2);
+    if (q->has_zeros)
+        group[q->at_mins + feature] = (uint8_t)parts->min;
+    else if (q->has_min)
+        memcpy(min + (size_t)feature * 2, &parts->min, 2);
+    for (uint32_t s = 0; in_bytes && s < q->group / q->sub; s++) {
+        group[q->at_scales + s * WEFT_PANEL + feature] = parts->scales[s];
+        if (q->has_min) group[q->at_mins + s * WEFT_PANEL + feature] = parts->mins[s];
+    }
+}
+
 /* Writes one feature's group to its place among the 16. */
 static void put_quant(const struct quant_layout *q, const struct quant_parts *parts,
                       uint32_t feature, uint8_t *group) {
@@ -494,17 +513,7 @@ static void put_quant(const struct quant_layout *q, const struct quant_parts *pa
             *pairs |= (uint8_t)((code >> quant_pair_bit(q) & 3u) << quad % 4 * 2);
         if (quant_has_singles(q)) *singles |= (uint8_t)((code >> quant_single_bit(q) & 1u) << quad);
     }
-    uint8_t *super = group + (q->is_super ? q->at_super : q->at_scales);
-    memcpy(super + (size_t)feature * 2, &parts->scale, 2);
-    uint8_t *min = q->is_super ? super + WEFT_PANEL * 2 : group + q->at_mins;
-    if (q->has_zeros)
-        group[q->at_mins + feature] = (uint8_t)parts->min;
-    else if (q->has_min)
-        memcpy(min + (size_t)feature * 2, &parts->min, 2);
-    for (uint32_t s = 0; q->is_super && s < q->group / q->sub; s++) {
-        group[q->at_scales + s * WEFT_PANEL + feature] = parts->scales[s];
-        if (q->has_min) group[q->at_mins + s * WEFT_PANEL + feature] = parts->mins[s];
-    }
+    put_scales(q, parts, feature, group);
 }
 
 /* The group at column k0: taken apart where it is of the type already, else quantised. */

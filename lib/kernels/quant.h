@@ -10,17 +10,18 @@
  *                                    columns (columns 4j..4j+3 of each feature), high ones: j + 4
  *   pairs   [group/32][2][16][4]     bits 2j, 2j+1 of line h: quad 4h + j
  *   singles [group/32][16][4]        bit j of a byte: quad j
- *   scales  [group/sub][16]          f16; in super-blocks integers, signed where there are no mins
+ *   scales  [group/sub][16]          by the type's form of scales, below
  *   mins    the same                 MINS: unsigned in super-blocks
  *   zeros   [16]                     ZEROS: a byte each
- *   super   [16] f16, [16] f16       of super-blocks: what scales, and mins, are multiplied by
+ *   super   [16] f16, or f32         of super-blocks: what scales are multiplied by; then [16] f16, mins
  *
  * The weight is scale * (code - zero) + min; min is negative in super-blocks. ZEROS: each group has
- * a zero of its own, from which its min follows: -scale * zero. The code of a type with LOOKED_UP
- * codes is first looked up in quant_values. All products are exact in f32 (11 bits of super, up to
- * 8 of scale, up to 6 of code, or 6 and 8 of a looked-up one; 11 and 8), so only the last sum is
- * rounded. Source: GGML's block formats; Q4_Z is ours, for GPTQ and AWQ: 32 columns of it are an
- * f16 scale, the zero in a byte, and codes as in Q4_1. */
+ * a zero of its own, from which its min follows: -scale * zero. The code of a type that has a table
+ * is first looked up there. All products are exact in f32 (11 bits of super, up to 8 of scale, up to
+ * 6 of code, or 6 and 8 of a looked-up one; 11 and 8), so only the last sum is rounded.
+ *
+ * Source: GGML's block formats; MXFP4 is the Open Compute Project's. Q4_Z is ours, for GPTQ and AWQ: 32
+ * columns of it are an f16 scale, the zero in a byte, and codes as in Q4_1. */
 #ifndef WEFT_KERNELS_QUANT_H
 #define WEFT_KERNELS_QUANT_H
 
@@ -38,35 +39,65 @@ enum {
 #undef QUANT_GROUP
 };
 
-enum quant_codes { QUANT_PLAIN, QUANT_LOOKED_UP };
 enum quant_added { QUANT_NONE, QUANT_MINS, QUANT_ZEROS };
 
+/* What stands for a scale, for each feature:
+ *   F16      f16
+ *   ONE      nothing: super is the scale of all columns
+ *   INTS     a whole number in a byte, signed where there are no mins, times super in f16
+ *   INTS_F32 the same with super in f32: where a file's is a fraction of an f16
+ *   E8M0     a power of two in a byte, halved, as the codes are twice e2m1's numbers
+ *   UE4M3    4 bits of exponent and 3 of mantissa in a byte, halved, too */
+enum quant_scales {
+    QUANT_F16,
+    QUANT_ONE,
+    QUANT_INTS,
+    QUANT_INTS_F32,
+    QUANT_E8M0,
+    QUANT_UE4M3,
+};
+
+/* Tables of codes: X(NAME, the largest entry, entries). Entries are unsigned: by the type's zero more
+ * than what they stand for. */
+/* clang-format off */
+#define QUANT_TABLES(X)                                                                            \
+    X(IQ4,     241, 1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241)
+/* clang-format on */
+
+#define QUANT_TABLE_ID(name, ...) QUANT_TABLE_##name,
+enum quant_table { QUANT_TABLE_PLAIN, QUANT_TABLES(QUANT_TABLE_ID) QUANT_TABLE_COUNT };
+#define QUANT_TABLE_MOST(name, most, ...) [QUANT_TABLE_##name] = (most),
+static const uint8_t quant_mosts[QUANT_TABLE_COUNT] = {QUANT_TABLES(QUANT_TABLE_MOST)};
+#define QUANT_TABLE_ROW(name, most, ...) [QUANT_TABLE_##name] = {__VA_ARGS__},
+static const uint8_t quant_tables[QUANT_TABLE_COUNT][16] = {QUANT_TABLES(QUANT_TABLE_ROW)};
+
 /* The types that lie so: X(name, ID, columns that share a scale, bits of a code, the code of a zero
- * weight where no min says it, codes, what is added). A group is a block of base/dtype.h's list;
- * one of 256 columns is a super-block. Each row here needs split_<name> in quant.c. */
+ * weight where no min says it, codes: PLAIN or a table, what is added, scales). A group is a block of
+ * base/dtype.h's list; one of 256 columns is a super-block. Each row here needs split_<name>. */
 /* clang-format off */
 #define QUANT_EACH(X)                                                                              \
-    X(q4_0,   Q4_0,   32, 4,   8, PLAIN,     NONE)                                                 \
-    X(q4_1,   Q4_1,   32, 4,   0, PLAIN,     MINS)                                                 \
-    X(q4_z,   Q4_Z,   32, 4,   0, PLAIN,     ZEROS)                                                \
-    X(q4_k,   Q4_K,   32, 4,   0, PLAIN,     MINS)                                                 \
-    X(q5_k,   Q5_K,   32, 5,   0, PLAIN,     MINS)                                                 \
-    X(q6_k,   Q6_K,   16, 6,  32, PLAIN,     NONE)                                                 \
-    X(q2_k,   Q2_K,   16, 2,   0, PLAIN,     MINS)                                                 \
-    X(q3_k,   Q3_K,   16, 3,   4, PLAIN,     NONE)                                                 \
-    X(q5_1,   Q5_1,   32, 5,   0, PLAIN,     MINS)                                                 \
-    X(q5_0,   Q5_0,   32, 5,  16, PLAIN,     NONE)                                                 \
-    X(iq4_nl, IQ4_NL, 32, 4, 128, LOOKED_UP, NONE)                                                 \
-    X(iq4_xs, IQ4_XS, 32, 4, 128, LOOKED_UP, NONE)
+    X(q4_0,    Q4_0,    32, 4,   8, PLAIN,   NONE,  F16)                                           \
+    X(q4_1,    Q4_1,    32, 4,   0, PLAIN,   MINS,  F16)                                           \
+    X(q4_z,    Q4_Z,    32, 4,   0, PLAIN,   ZEROS, F16)                                           \
+    X(q4_k,    Q4_K,    32, 4,   0, PLAIN,   MINS,  INTS)                                          \
+    X(q5_k,    Q5_K,    32, 5,   0, PLAIN,   MINS,  INTS)                                          \
+    X(q6_k,    Q6_K,    16, 6,  32, PLAIN,   NONE,  INTS)                                          \
+    X(q2_k,    Q2_K,    16, 2,   0, PLAIN,   MINS,  INTS)                                          \
+    X(q3_k,    Q3_K,    16, 3,   4, PLAIN,   NONE,  INTS)                                          \
+    X(q5_1,    Q5_1,    32, 5,   0, PLAIN,   MINS,  F16)                                           \
+    X(q5_0,    Q5_0,    32, 5,  16, PLAIN,   NONE,  F16)                                           \
+    X(iq4_nl,  IQ4_NL,  32, 4, 128, IQ4,     NONE,  F16)                                           \
+    X(iq4_xs,  IQ4_XS,  32, 4, 128, IQ4,     NONE,  INTS)
 /* clang-format on */
 
 struct quant_layout {
-    uint32_t group;    /* columns; 0: the type does not lie so */
-    uint32_t sub;      /* columns that share a scale */
-    uint32_t bits;     /* of a code */
-    int32_t zero;      /* what the code of a zero weight is, where it is not stored as min */
-    bool is_looked_up; /* codes are indexes of quant_values */
-    bool has_min;      /* or zeros, which are mins, too */
+    uint32_t group;         /* columns; 0: the type does not lie so */
+    uint32_t sub;           /* columns that share a scale */
+    uint32_t bits;          /* of a code */
+    int32_t zero;           /* what the code of a zero weight is, where it is not stored as min */
+    enum quant_table table; /* what codes are indexes of; PLAIN: they are numbers */
+    enum quant_scales scales;
+    bool has_min; /* or zeros, which are mins, too */
     bool has_zeros, is_super;
     uint32_t at_pairs, at_singles, at_scales, at_mins, at_super, bytes; /* of a group of a panel */
 };
@@ -80,42 +111,56 @@ struct quant_layout {
     (QUANT_AT_PAIRS(group, bits) + QUANT_HAS_PAIRS(bits) * (group) / 4 * WEFT_PANEL)
 #define QUANT_AT_SCALES(group, bits)                                                               \
     (QUANT_AT_SINGLES(group, bits) + QUANT_HAS_SINGLES(bits) * (group) / 8 * WEFT_PANEL)
-#define QUANT_SCALES_BYTES(group, sub)                                                             \
-    ((group) / (sub) * ((group) == QUANT_SUPER ? 1 : 2) * WEFT_PANEL)
-#define QUANT_AT_MINS(group, sub, bits)                                                            \
-    (QUANT_AT_SCALES(group, bits) + QUANT_SCALES_BYTES(group, sub))
-#define QUANT_AT_SUPER(group, sub, bits, added)                                                    \
-    (QUANT_AT_MINS(group, sub, bits) + ((added) == QUANT_MINS) * QUANT_SCALES_BYTES(group, sub) +  \
+/* Bytes of what stands for a scale, of a feature; and of super, with that of mins. */
+#define QUANT_SCALE_BYTES(scales) ((scales) == QUANT_F16 ? 2 : (scales) == QUANT_ONE ? 0 : 1)
+#define QUANT_SUPER_BYTES(scales, added)                                                           \
+    ((scales) == QUANT_INTS_F32                        ? 4                                         \
+     : (scales) == QUANT_INTS || (scales) == QUANT_ONE ? 2 * (1 + ((added) != QUANT_NONE))         \
+                                                       : 0)
+#define QUANT_SCALES_BYTES(group, sub, scales)                                                     \
+    ((group) / (sub)*QUANT_SCALE_BYTES(scales) * WEFT_PANEL)
+#define QUANT_AT_MINS(group, sub, bits, scales)                                                    \
+    (QUANT_AT_SCALES(group, bits) + QUANT_SCALES_BYTES(group, sub, scales))
+#define QUANT_AT_SUPER(group, sub, bits, added, scales)                                            \
+    (QUANT_AT_MINS(group, sub, bits, scales) +                                                     \
+     ((added) == QUANT_MINS) * QUANT_SCALES_BYTES(group, sub, scales) +                            \
      ((added) == QUANT_ZEROS) * WEFT_PANEL)
 /* Whole lines for super-blocks, so that every line of a panel is aligned. */
-#define QUANT_BYTES(group, sub, bits, added)                                                       \
-    ((group) < QUANT_SUPER ? QUANT_AT_SUPER(group, sub, bits, added)                               \
-                           : (QUANT_AT_SUPER(group, sub, bits, added) +                            \
-                              2 * WEFT_PANEL * (1 + ((added) != 0)) + 63) /                        \
+#define QUANT_BYTES(group, sub, bits, added, scales)                                               \
+    ((group) < QUANT_SUPER ? QUANT_AT_SUPER(group, sub, bits, added, scales)                       \
+                           : (QUANT_AT_SUPER(group, sub, bits, added, scales) +                    \
+                              QUANT_SUPER_BYTES(scales, added) * WEFT_PANEL + 63) /                \
                                  64 * 64)
 
-#define QUANT_LAYOUT(name, id, sub_, bits_, zero_, codes_, added_)                                 \
+#define QUANT_LAYOUT(name, id, sub_, bits_, zero_, codes_, added_, scales_)                        \
     [WEFT_DT_##id] = {                                                                             \
         .group = QUANT_GROUP_##id,                                                                 \
         .sub = (sub_),                                                                             \
         .bits = (bits_),                                                                           \
         .zero = (zero_),                                                                           \
-        .is_looked_up = QUANT_##codes_ == QUANT_LOOKED_UP,                                         \
+        .table = QUANT_TABLE_##codes_,                                                             \
+        .scales = QUANT_##scales_,                                                                 \
         .has_min = QUANT_##added_ != QUANT_NONE,                                                   \
         .has_zeros = QUANT_##added_ == QUANT_ZEROS,                                                \
-        .is_super = QUANT_GROUP_##id == QUANT_SUPER,                                               \
+        .is_super = QUANT_SUPER_BYTES(QUANT_##scales_, QUANT_##added_) > 0,                        \
         .at_pairs = QUANT_AT_PAIRS(QUANT_GROUP_##id, bits_),                                       \
         .at_singles = QUANT_AT_SINGLES(QUANT_GROUP_##id, bits_),                                   \
         .at_scales = QUANT_AT_SCALES(QUANT_GROUP_##id, bits_),                                     \
-        .at_mins = QUANT_AT_MINS(QUANT_GROUP_##id, sub_, bits_),                                   \
-        .at_super = QUANT_AT_SUPER(QUANT_GROUP_##id, sub_, bits_, QUANT_##added_),                 \
-        .bytes = QUANT_BYTES(QUANT_GROUP_##id, sub_, bits_, QUANT_##added_),                       \
+        .at_mins = QUANT_AT_MINS(QUANT_GROUP_##id, sub_, bits_, QUANT_##scales_),                  \
+        .at_super =                                                                                \
+            QUANT_AT_SUPER(QUANT_GROUP_##id, sub_, bits_, QUANT_##added_, QUANT_##scales_),        \
+        .bytes = QUANT_BYTES(QUANT_GROUP_##id, sub_, bits_, QUANT_##added_, QUANT_##scales_),      \
     },
 static const struct quant_layout quant_layouts[WEFT_DT_COUNT] = {QUANT_EACH(QUANT_LAYOUT)};
 
-/* What looked-up codes stand for: 128 more than GGML's, to be unsigned bytes. */
-static const uint8_t quant_values[16] = {1,   24,  45,  63,  79,  93,  106, 118,
-                                         129, 141, 153, 166, 181, 197, 217, 241};
+static inline bool quant_is_looked_up(const struct quant_layout *q) {
+    return q->table != QUANT_TABLE_PLAIN;
+}
+
+/* The largest code, as it is multiplied. */
+static inline uint32_t quant_most(const struct quant_layout *q) {
+    return quant_is_looked_up(q) ? quant_mosts[q->table] : (1u << q->bits) - 1;
+}
 
 static inline bool quant_has_nibbles(const struct quant_layout *q) {
     return QUANT_HAS_NIBBLES(q->bits);
@@ -144,7 +189,7 @@ static inline bool quant_signed_scales(const struct quant_layout *q) {
 }
 
 /* -128 and -32 times a sum of activations (struct q8_row), shifted right by so many bits, are
- * -zero times it. */
+ * -zero times it; below 0: to the left. */
 static inline int quant_offset_shift(const struct quant_layout *q) {
     return 7 - __builtin_ctz((unsigned)q->zero);
 }
@@ -184,7 +229,7 @@ static inline uint32_t quant_code(const struct quant_layout *q, const uint8_t *g
         uint32_t bits = group[q->at_singles + block * QUANT_LINE + byte];
         code |= (bits >> quad & 1u) << quant_single_bit(q);
     }
-    return q->is_looked_up ? quant_values[code] : code;
+    return quant_is_looked_up(q) ? quant_tables[q->table][code] : code;
 }
 
 static inline float quant_f16(const uint8_t *at, uint32_t i) {
@@ -193,17 +238,45 @@ static inline float quant_f16(const uint8_t *at, uint32_t i) {
     return f16_to_f32(half);
 }
 
-/* The integer scale of a super-block. */
+static inline float quant_f32(const uint8_t *at, uint32_t i) {
+    float value;
+    memcpy(&value, at + (size_t)i * 4, sizeof value);
+    return value;
+}
+
+/* 2^(byte - 128): subnormal for the first two bytes, and never infinite. */
+static inline float quant_e8m0(uint8_t byte) {
+    return f32_from_bits(byte < 2 ? 0x00200000u << byte : (uint32_t)(byte - 1) << 23);
+}
+
+/* As the bits of an f16 it would be 256 times too small. */
+static inline float quant_ue4m3(uint8_t byte) {
+    return f16_to_f32((uint16_t)(byte << 7)) * 128.0f;
+}
+
+/* The whole number of a super-block. */
 static inline float quant_int_scale(const struct quant_layout *q, uint8_t byte) {
     return (float)(quant_signed_scales(q) ? (int8_t)byte : byte);
 }
 
 static inline float quant_scale(const struct quant_layout *q, const uint8_t *group, uint32_t sub,
                                 uint32_t i) {
-    const uint8_t *scales = group + q->at_scales;
-    if (!q->is_super) return quant_f16(scales, i);
-    uint8_t byte = scales[sub * WEFT_PANEL + i];
-    return quant_f16(group + q->at_super, i) * quant_int_scale(q, byte);
+    const uint8_t *scales = group + q->at_scales + (size_t)sub * WEFT_PANEL;
+    const uint8_t *super = group + q->at_super;
+    switch (q->scales) {
+    case QUANT_ONE:
+        return quant_f16(super, i);
+    case QUANT_INTS:
+        return quant_f16(super, i) * quant_int_scale(q, scales[i]);
+    case QUANT_INTS_F32:
+        return quant_f32(super, i) * quant_int_scale(q, scales[i]);
+    case QUANT_E8M0:
+        return quant_e8m0(scales[i]);
+    case QUANT_UE4M3:
+        return quant_ue4m3(scales[i]);
+    default: /* one scale in a group */
+        return quant_f16(group + q->at_scales, i);
+    }
 }
 
 static inline float quant_min(const struct quant_layout *q, const uint8_t *group, uint32_t sub,
@@ -225,22 +298,37 @@ static inline float quant_weight(const struct quant_layout *q, const uint8_t *gr
 /* A group of one feature, taken apart. */
 struct quant_parts {
     uint8_t codes[QUANT_SUPER];                           /* as stored */
-    uint8_t scales[QUANT_SUBS_MAX], mins[QUANT_SUBS_MAX]; /* of super-blocks */
+    uint8_t scales[QUANT_SUBS_MAX], mins[QUANT_SUBS_MAX]; /* where they are bytes */
     uint16_t scale, min; /* f16; of super-blocks what the others are multiplied by; Q4_Z: min is the
                             zero, a whole number */
+    float super;         /* INTS_F32: in place of `scale` */
 };
+
+static inline float quant_part_scale(const struct quant_layout *q, const struct quant_parts *parts,
+                                     uint32_t sub) {
+    const float scale = f16_to_f32(parts->scale);
+    switch (q->scales) {
+    case QUANT_INTS:
+        return scale * quant_int_scale(q, parts->scales[sub]);
+    case QUANT_INTS_F32:
+        return parts->super * quant_int_scale(q, parts->scales[sub]);
+    case QUANT_E8M0:
+        return quant_e8m0(parts->scales[sub]);
+    case QUANT_UE4M3:
+        return quant_ue4m3(parts->scales[sub]);
+    default:
+        return scale;
+    }
+}
 
 /* The weight that a part of a group stands for. */
 static inline float quant_part_weight(const struct quant_layout *q, const struct quant_parts *parts,
                                       uint32_t k) {
     uint32_t sub = k / q->sub, code = parts->codes[k];
-    if (q->is_looked_up) code = quant_values[code];
-    float scale = f16_to_f32(parts->scale), min = f16_to_f32(parts->min);
+    if (quant_is_looked_up(q)) code = quant_tables[q->table][code];
+    float scale = quant_part_scale(q, parts, sub), min = f16_to_f32(parts->min);
     if (q->has_zeros) min = -(scale * (float)parts->min);
-    if (q->is_super) {
-        scale *= quant_int_scale(q, parts->scales[sub]);
-        min = -(min * (float)parts->mins[sub]);
-    }
+    if (q->is_super) min = -(min * (float)parts->mins[sub]);
     return fmaf(scale, (float)((int32_t)code - q->zero), min);
 }
 

@@ -198,7 +198,7 @@ static void run_amx(struct tile_kernel kernel, uint32_t quads, const struct weft
         run_amx(kernel, form.quads, args, p_begin, p_end);                                         \
     }
 
-#define DEFINE_QUANT_AMX(name, ID, sub_, bits_, zero_, codes_, added_)                             \
+#define DEFINE_QUANT_AMX(name, ID, sub_, bits_, zero_, codes_, added_, scales_)                    \
     DEFINE_BLOCKS_AMX(name, wefti_kern_q2_q6_kernel_avx512vnni(WEFT_GEMM_##ID),                    \
                       .block_bytes = Q8_CODES, .quads = (sub_) / 4, .has_starts = (zero_) != 0,    \
                       .has_mins = QUANT_##added_ != QUANT_NONE)

@@ -171,9 +171,9 @@ ALWAYS_INLINE void start_halves_at(const uint8_t *act, uint32_t k, uint32_t firs
     const int32_t *halves = offsets + n_all * MANY_ROWS;
     for (size_t b = 0; b < n_blocks; b++, out += (size_t)2 * MANY_ROWS) {
         for (size_t r = 0; r < MANY_ROWS; r++) {
-            int32_t low = halves[b * MANY_ROWS + r] >> (shift - 2);
-            out[r] = low + DOT_BIAS_BITS;
-            out[MANY_ROWS + r] = (offsets[b * MANY_ROWS + r] >> shift) - low + DOT_BIAS_BITS;
+            int32_t low = shifted_right(halves[b * MANY_ROWS + r], shift - 2);
+            out[r] = biased_word(low, 0);
+            out[MANY_ROWS + r] = biased_word(offsets[b * MANY_ROWS + r] >> shift, low);
         }
     }
 }

@@ -50,7 +50,7 @@ ALWAYS_INLINE void tile_q8(const struct tile *args, uint32_t rows, uint32_t pane
 
 /* As one of the types of quant.h, but in a panel as kernels.h says. */
 static const struct quant_layout q8_layout = {
-    .group = Q8_GROUP, .sub = Q8_GROUP, .bits = 8, .zero = 128, .is_looked_up = true};
+    .group = Q8_GROUP, .sub = Q8_GROUP, .bits = 8, .zero = 128};
 
 static inline void loosen_q8(const uint8_t *panel, uint32_t count, float *out) {
     uint8_t *block = (uint8_t *)out;

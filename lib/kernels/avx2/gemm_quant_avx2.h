@@ -1,7 +1,8 @@
 /* kernels/gemm_quant_avx2 — blocks of 32 codes with scales, by activations of 8 bits, for the files
  * with and without AVX-VNNI; integers are exact, so both give the same bits. Without it, vpmaddubsw
- * sums two products in 16 bits, and as many quads as cannot overflow add up there: 2 to 4 bits all
- * eight of a block, 5 bits four, 6 bits two. Codes of 8 bits, looked up or Q8's, go by nibbles.
+ * sums two products in 16 bits, and as many quads as cannot overflow add up there: of codes up to 15
+ * all eight of a block, up to 31 four, up to 63 two. Larger ones than 127, IQ4's or Q8's, go by
+ * nibbles.
  *
  * Few rows take codes apart in registers. For many rows that is done once, into a buffer in L1,
  * which they meet as loose blocks: [8][16][4] codes, then f32 scales, biases (bias_of) and mins, [16]
@@ -20,6 +21,11 @@
 /* 16-bit lanes by a constant, to the right where it is negative. */
 ALWAYS_INLINE __m256i shift(__m256i x, int left) {
     return left >= 0 ? _mm256_slli_epi16(x, left) : _mm256_srli_epi16(x, -left);
+}
+
+/* 32-bit lanes in the same way, but the other way round. */
+ALWAYS_INLINE __m256i halve_words(__m256i x, int times) {
+    return times >= 0 ? _mm256_srai_epi32(x, times) : _mm256_slli_epi32(x, -times);
 }
 
 /* bits | x & mask */
@@ -52,8 +58,8 @@ ALWAYS_INLINE __m256i load_quad(const struct quant_layout *q, const uint8_t *gro
         __m256i singles = load_line(group + q->at_singles, block, half);
         codes = merge(codes, shift(singles, bit - (int)quad), (char)(1 << bit));
     }
-    if (!q->is_looked_up) return codes;
-    __m128i values = _mm_loadu_si128((const void *)quant_values);
+    if (!quant_is_looked_up(q)) return codes;
+    __m128i values = _mm_loadu_si128((const void *)quant_tables[q->table]);
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values), codes);
 }
 
@@ -68,12 +74,34 @@ ALWAYS_INLINE __m256 load_whole(const uint8_t *at, uint32_t half, bool is_signed
                                         : _mm256_cvtepu8_epi32(bytes));
 }
 
+/* quant_e8m0 and quant_ue4m3 of 8 features. */
+ALWAYS_INLINE __m256 e8m0_scales(const uint8_t *at, uint32_t half) {
+    const __m128i bytes = _mm_loadl_epi64((const void *)(at + (size_t)half * HALF));
+    const __m256i wide = _mm256_cvtepu8_epi32(bytes), two = _mm256_set1_epi32(2);
+    __m256i bits = _mm256_slli_epi32(_mm256_sub_epi32(wide, _mm256_set1_epi32(1)), 23);
+    __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), wide);
+    bits = _mm256_blendv_epi8(bits, subnormal, _mm256_cmpgt_epi32(two, wide));
+    return _mm256_castsi256_ps(bits);
+}
+
+ALWAYS_INLINE __m256 ue4m3_scales(const uint8_t *at, uint32_t half) {
+    const __m128i bytes = _mm_loadl_epi64((const void *)(at + (size_t)half * HALF));
+    const __m128i halves = _mm_slli_epi16(_mm_cvtepu8_epi16(bytes), 7);
+    return _mm256_mul_ps(_mm256_cvtph_ps(halves), _mm256_set1_ps(128.0f));
+}
+
 ALWAYS_INLINE __m256 load_scale(const struct quant_layout *q, const uint8_t *group, uint32_t sub,
                                 uint32_t half) {
-    const uint8_t *scales = group + q->at_scales;
-    if (!q->is_super) return load_f16(scales, half);
-    return _mm256_mul_ps(load_f16(group + q->at_super, half),
-                         load_whole(scales + sub * WEFT_PANEL, half, quant_signed_scales(q)));
+    const uint8_t *scales = group + q->at_scales, *super = group + q->at_super;
+    if (q->scales == QUANT_F16) return load_f16(scales, half);
+    if (q->scales == QUANT_ONE) return load_f16(super, half);
+    scales += sub * WEFT_PANEL;
+    if (q->scales == QUANT_E8M0) return e8m0_scales(scales, half);
+    if (q->scales == QUANT_UE4M3) return ue4m3_scales(scales, half);
+    __m256 by = q->scales == QUANT_INTS
+                    ? load_f16(super, half)
+                    : _mm256_loadu_ps((const float *)(const void *)super + (size_t)half * HALF);
+    return _mm256_mul_ps(by, load_whole(scales, half, quant_signed_scales(q)));
 }
 
 /* 4_1: as stored; the K types and 4_Z: the amount to subtract. */
@@ -106,7 +134,7 @@ ALWAYS_INLINE uint32_t parts_of(const struct quant_layout *q) {
 }
 
 ALWAYS_INLINE bool goes_by_nibbles(const struct quant_layout *q) {
-    return q->is_looked_up && !HAS_VNNI;
+    return quant_most(q) > 127 && !HAS_VNNI;
 }
 
 enum {
@@ -211,7 +239,9 @@ ALWAYS_INLINE void loosen(const struct quant_layout *q, const uint8_t *panel, ui
 
 /* Quads whose products fit 16 bits: sums of 2 * 128 times the largest code. */
 ALWAYS_INLINE uint32_t quads_of_run(const struct quant_layout *q) {
-    return HAS_VNNI || q->is_looked_up || q->bits <= 4 ? 8 : q->bits == 5 ? 4 : 2;
+    if (HAS_VNNI || goes_by_nibbles(q)) return 8;
+    const uint32_t most = quant_most(q);
+    return most <= 15 ? 8 : most <= 31 ? 4 : most <= 63 ? 2 : 1;
 }
 
 /* Adds the products of quads first..end of the block, whose activations begin at word `word`. */
@@ -252,7 +282,7 @@ ALWAYS_INLINE __m256i first_dot(const struct quant_layout *q, const struct quant
     if (!q->zero) return _mm256_setzero_si256();
     __m256i whole = _mm256_srai_epi32(broadcast_word(acts->offsets, row, b), quant_offset_shift(q));
     if (part == BOTH) return whole;
-    __m256i low = _mm256_srai_epi32(broadcast_word(acts->halves, row, b), quant_halves_shift(q));
+    __m256i low = halve_words(broadcast_word(acts->halves, row, b), quant_halves_shift(q));
     return part == LOW ? low : _mm256_sub_epi32(whole, low);
 }
 

@@ -27,7 +27,7 @@ ALWAYS_INLINE __m512i dot_quads(__m512i sum, __m512i w, __m512i a) {
 #endif
 }
 
-/* The same of codes up to 63, whose pairs do not saturate: 2 * 63 * 128. */
+/* The same of codes up to 127, whose pairs do not saturate: 2 * 127 * 128. */
 ALWAYS_INLINE __m512i dot_short_quads(__m512i sum, __m512i w, __m512i a) {
 #ifdef __AVX512VNNI__
     return _mm512_dpbusd_epi32(sum, w, a);
@@ -72,7 +72,7 @@ ALWAYS_INLINE struct dot_acts dot_acts_at(const struct tile *t, uint32_t group_r
 struct dot_form {
     uint32_t block_bytes; /* from the codes of a block to those of the next one */
     uint32_t quads;       /* that share a scale: those of a block, or of half of it */
-    bool is_short, has_starts, has_mins; /* codes are up to 63; dots begin at tile->starts */
+    bool is_short, has_starts, has_mins; /* codes are up to 127; dots begin at tile->starts */
 };
 
 /* A block of the tile, and which of its scales. */
@@ -158,7 +158,7 @@ ALWAYS_INLINE void start_halves(const uint8_t *act, uint32_t k, uint32_t first, 
     const int32_t *halves = offsets + n_all * MANY_ROWS;
     for (size_t b = 0; b < n_blocks; b++, out += (size_t)2 * MANY_ROWS) {
         for (size_t r = 0; r < MANY_ROWS; r++) {
-            int32_t low = halves[b * MANY_ROWS + r] >> (shift - 2);
+            int32_t low = shifted_right(halves[b * MANY_ROWS + r], shift - 2);
             out[r] = biased_word(low, 0);
             out[MANY_ROWS + r] = biased_word(offsets[b * MANY_ROWS + r] >> shift, low);
         }

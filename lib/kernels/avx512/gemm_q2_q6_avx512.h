@@ -8,7 +8,7 @@
 #include "quant.h"
 
 ALWAYS_INLINE bool is_short(const struct quant_layout *q) {
-    return !q->is_looked_up;
+    return quant_most(q) <= 127;
 }
 
 struct quads {
@@ -24,7 +24,8 @@ ALWAYS_INLINE __m512i shift(__m512i x, int left) {
 
 ALWAYS_INLINE __m512i halve_words(__m512i x, int times) {
     typedef int32_t lanes __attribute__((vector_size(64)));
-    return (__m512i)((lanes)x >> times);
+    typedef uint32_t unsigned_lanes __attribute__((vector_size(64)));
+    return times >= 0 ? (__m512i)((lanes)x >> times) : (__m512i)((unsigned_lanes)x << -times);
 }
 
 /* bits | x & mask */
@@ -57,21 +58,40 @@ ALWAYS_INLINE struct quads load_quads(const struct quant_layout *q, const uint8_
         quads.low = merge(quads.low, shift(bits, left), (char)(1 << bit));
         quads.high = merge(quads.high, shift(bits, left - 4), (char)(1 << bit));
     }
-    if (q->is_looked_up) {
-        __m512i table = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)quant_values));
+    if (quant_is_looked_up(q)) {
+        __m128i values = _mm_loadu_si128((const void *)quant_tables[q->table]);
+        __m512i table = _mm512_broadcast_i32x4(values);
         quads.low = _mm512_shuffle_epi8(table, quads.low);
         quads.high = _mm512_shuffle_epi8(table, quads.high);
     }
     return quads;
 }
 
+/* quant_e8m0 and quant_ue4m3 of 16 features. */
+ALWAYS_INLINE __m512 e8m0_scales(__m128i bytes) {
+    const __m512i wide = _mm512_cvtepu8_epi32(bytes);
+    const __mmask16 low = _mm512_cmplt_epi32_mask(wide, _mm512_set1_epi32(2));
+    __m512i bits = _mm512_slli_epi32(_mm512_sub_epi32(wide, _mm512_set1_epi32(1)), 23);
+    bits = _mm512_mask_sllv_epi32(bits, low, _mm512_set1_epi32(0x00200000), wide);
+    return _mm512_castsi512_ps(bits);
+}
+
+ALWAYS_INLINE __m512 ue4m3_scales(__m128i bytes) {
+    __m256i half = _mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 7);
+    return _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(128.0f));
+}
+
 ALWAYS_INLINE __m512 load_scale(const struct quant_layout *q, const uint8_t *group, uint32_t sub) {
-    const uint8_t *scales = group + q->at_scales;
-    if (!q->is_super) return load_halves(scales);
+    const uint8_t *scales = group + q->at_scales, *super = group + q->at_super;
+    if (q->scales == QUANT_F16) return load_halves(scales);
+    if (q->scales == QUANT_ONE) return load_halves(super);
     __m128i bytes = _mm_loadu_si128((const void *)(scales + sub * WEFT_PANEL));
+    if (q->scales == QUANT_E8M0) return e8m0_scales(bytes);
+    if (q->scales == QUANT_UE4M3) return ue4m3_scales(bytes);
     __m512i whole =
         quant_signed_scales(q) ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes);
-    return _mm512_mul_ps(load_halves(group + q->at_super), _mm512_cvtepi32_ps(whole));
+    __m512 by = q->scales == QUANT_INTS ? load_halves(super) : _mm512_loadu_ps(super);
+    return _mm512_mul_ps(by, _mm512_cvtepi32_ps(whole));
 }
 
 /* 4_1: as stored; the K types and 4_Z: the amount to subtract. */

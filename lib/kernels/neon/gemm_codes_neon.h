@@ -72,12 +72,13 @@ ALWAYS_INLINE void load_codes(const struct quant_layout *q, const uint8_t *group
         }
         return;
     }
-    uint8x16_t table = vld1q_u8(quant_values);
-    if (flip) table = veorq_u8(table, high_bit);
+    uint8x16_t table = vld1q_u8(quant_tables[q->table]);
+    if (flip && q->zero == CODE_ZERO) table = veorq_u8(table, high_bit);
     for (uint32_t j = 0; j < Q8_QUADS / 2; j++) {
         uint8x16x2_t two = load_two_quads(q, group, block, quarter, j);
-        w[j] = q->is_looked_up ? vqtbl1q_u8(table, two.val[0]) : two.val[0];
-        w[j + Q8_QUADS / 2] = q->is_looked_up ? vqtbl1q_u8(table, two.val[1]) : two.val[1];
+        const bool looked_up = quant_is_looked_up(q);
+        w[j] = looked_up ? vqtbl1q_u8(table, two.val[0]) : two.val[0];
+        w[j + Q8_QUADS / 2] = looked_up ? vqtbl1q_u8(table, two.val[1]) : two.val[1];
     }
 }
 
@@ -111,12 +112,42 @@ ALWAYS_INLINE struct quarters widen_bytes(const uint8_t *at, bool is_signed) {
     return out;
 }
 
+/* quant_e8m0 and quant_ue4m3 of 16 features. */
+ALWAYS_INLINE struct quarters e8m0_scales(const uint8_t *at) {
+    struct quarters out;
+    for (uint32_t i = 0; i < QUARTERS; i++) {
+        const uint8_t *b = at + (size_t)i * LANES;
+        const float scales[LANES] = {quant_e8m0(b[0]), quant_e8m0(b[1]), quant_e8m0(b[2]),
+                                     quant_e8m0(b[3])};
+        out.v[i] = vld1q_f32(scales);
+    }
+    return out;
+}
+
+ALWAYS_INLINE struct quarters ue4m3_scales(const uint8_t *at) {
+    const uint8x16_t bytes = vld1q_u8(at);
+    const uint16x8_t wide[2] = {vmovl_u8(vget_low_u8(bytes)), vmovl_high_u8(bytes)};
+    struct quarters out;
+    for (uint32_t i = 0; i < 2; i++) {
+        const float16x8_t half = vreinterpretq_f16_u16(vshlq_n_u16(wide[i], 7));
+        out.v[(size_t)2 * i] = vmulq_n_f32(vcvt_f32_f16(vget_low_f16(half)), 128.0f);
+        out.v[(size_t)2 * i + 1] = vmulq_n_f32(vcvt_high_f32_f16(half), 128.0f);
+    }
+    return out;
+}
+
 ALWAYS_INLINE struct quarters load_scale(const struct quant_layout *q, const uint8_t *group,
                                          uint32_t sub) {
-    const uint8_t *scales = group + q->at_scales;
-    if (!q->is_super) return load_halves(scales);
-    return times(load_halves(group + q->at_super),
-                 widen_bytes(scales + (size_t)sub * WEFT_PANEL, quant_signed_scales(q)));
+    const uint8_t *scales = group + q->at_scales, *super = group + q->at_super;
+    if (q->scales == QUANT_F16) return load_halves(scales);
+    if (q->scales == QUANT_ONE) return load_halves(super);
+    scales += (size_t)sub * WEFT_PANEL;
+    if (q->scales == QUANT_E8M0) return e8m0_scales(scales);
+    if (q->scales == QUANT_UE4M3) return ue4m3_scales(scales);
+    struct quarters by = q->scales == QUANT_INTS
+                             ? load_halves(super)
+                             : load_quarters((const float *)(const void *)super);
+    return times(by, widen_bytes(scales, quant_signed_scales(q)));
 }
 
 /* With its sign; of types that have one. */

@@ -42,7 +42,7 @@ ALWAYS_INLINE struct few_block load_few_block(const struct quant_layout *q, stru
         int32_t whole = int_at(acts.offsets, row, b), half = two ? int_at(acts.halves, row, b) : 0;
         if (has_zero) {
             block.first[0] =
-                (two ? half : whole) >> (two ? quant_halves_shift(q) : quant_offset_shift(q));
+                two ? shifted_right(half, quant_halves_shift(q)) : whole >> quant_offset_shift(q);
             block.first[1] = (whole >> quant_offset_shift(q)) - block.first[0];
         }
         block.sums[0] = block.scale * (float)-(half >> 5);
