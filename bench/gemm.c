@@ -63,12 +63,12 @@ static void *take(size_t bytes) {
     return memory;
 }
 
-/* Blocks of types that are packed from nothing else: any codes, and no scale beyond 2, wherever a
- * type has them. */
+/* Blocks of types that are packed from nothing else: any codes, and no scale beyond 2 or near zero,
+ * wherever a type has them. */
 static void fill_blocks(uint8_t *out, size_t n_bytes) {
     uint64_t seed = 1;
     for (size_t i = 0; i < n_bytes; i++) {
-        out[i] = (uint8_t)weft_rand_next(&seed) & 0x3fu;
+        out[i] = (uint8_t)(weft_rand_next(&seed) & 0x1fu) | 0x20u;
     }
 }
 

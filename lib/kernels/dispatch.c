@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "kern_internal.h"
+#include "quant.h"
 
 #ifdef WEFT_KERN_X86
 #include <cpuid.h>
@@ -166,6 +167,14 @@ static bool isa_usable(enum weft_isa isa, struct wefti_kern_features features) {
            (isa == WEFT_ISA_NEON && features.neon);
 }
 
+/* Types that lie alike have their products in common. */
+static void fill_alike(struct weft_kern_table *table) {
+#define FILL_ALIKE(name, ID, AS)                                                                   \
+    table->gemm[WEFT_GEMM_##ID##_F32] = table->gemm[WEFT_GEMM_##AS##_F32];                         \
+    table->gemm[WEFT_GEMM_##ID] = table->gemm[WEFT_GEMM_##AS];
+    QUANT_ALIKE(FILL_ALIKE)
+}
+
 void wefti_kern_table_build(struct weft_kern_table *table, enum weft_isa isa,
                             struct wefti_kern_features features) {
     WEFT_ASSERT(isa_usable(isa, features));
@@ -186,6 +195,7 @@ void wefti_kern_table_build(struct weft_kern_table *table, enum weft_isa isa,
 #ifdef WEFT_KERN_X86
     if (isa == WEFT_ISA_AMX) fill_amx(table, features);
 #endif
+    fill_alike(table);
 }
 
 static struct weft_kern_table tables[WEFT_ISA_COUNT];

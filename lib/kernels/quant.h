@@ -20,6 +20,10 @@
  * is first looked up there. All products are exact in f32 (11 bits of super, up to 8 of scale, up to
  * 6 of code, or 6 and 8 of a looked-up one; 11 and 8), so only the last sum is rounded.
  *
+ * Types whose file has indexes of whole points of a lattice (IQ1 to IQ3) lie here as the coordinates
+ * of these points: a point of 8 columns and its signs would take longer to look up than memory to
+ * bring what it stands for. Several of them have the same coordinates, and lie alike (QUANT_ALIKE).
+ *
  * Source: GGML's block formats; MXFP4 is the Open Compute Project's. Q4_Z is ours, for GPTQ and AWQ: 32
  * columns of it are an f16 scale, the zero in a byte, and codes as in Q4_1. */
 #ifndef WEFT_KERNELS_QUANT_H
@@ -58,10 +62,16 @@ enum quant_scales {
 };
 
 /* Tables of codes: X(NAME, the largest entry, entries). Entries are unsigned: by the type's zero more
- * than what they stand for. */
+ * than what they stand for. In all but IQ4 the highest bit of an index is a sign: of the number, or
+ * in IQ1 of the eighth that is added to -1, 0 or 1. */
 /* clang-format off */
 #define QUANT_TABLES(X)                                                                            \
-    X(IQ4,     241, 1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241)
+    X(IQ4,     241, 1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241)       \
+    X(IQ3_XXS, 126, 68, 76, 84, 92, 100, 108, 116, 126, 60, 52, 44, 36, 28, 20, 12, 2)             \
+    X(IQ3_S,    31, 17, 19, 21, 23, 25, 27, 29, 31, 15, 13, 11, 9, 7, 5, 3, 1)                     \
+    X(IQ2,     107, 72, 89, 107, 64, 56, 39, 21, 64)                                               \
+    X(IQ1,      25, 9, 17, 25, 16, 7, 15, 23, 16)                                                  \
+    X(E2M1,     28, 16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4)
 /* clang-format on */
 
 #define QUANT_TABLE_ID(name, ...) QUANT_TABLE_##name,
@@ -87,7 +97,21 @@ static const uint8_t quant_tables[QUANT_TABLE_COUNT][16] = {QUANT_TABLES(QUANT_T
     X(q5_1,    Q5_1,    32, 5,   0, PLAIN,   MINS,  F16)                                           \
     X(q5_0,    Q5_0,    32, 5,  16, PLAIN,   NONE,  F16)                                           \
     X(iq4_nl,  IQ4_NL,  32, 4, 128, IQ4,     NONE,  F16)                                           \
-    X(iq4_xs,  IQ4_XS,  32, 4, 128, IQ4,     NONE,  INTS)
+    X(iq4_xs,  IQ4_XS,  32, 4, 128, IQ4,     NONE,  INTS)                                          \
+    X(iq3_s,   IQ3_S,   32, 4,  16, IQ3_S,   NONE,  INTS_F32)                                      \
+    X(iq3_xxs, IQ3_XXS, 32, 4,  64, IQ3_XXS, NONE,  INTS_F32)                                      \
+    X(iq2_s,   IQ2_S,   16, 3,  64, IQ2,     NONE,  INTS_F32)                                      \
+    X(iq1_m,   IQ1_M,   16, 3,  16, IQ1,     NONE,  INTS_F32)                                      \
+    X(tq2_0,   TQ2_0,   32, 2,   1, PLAIN,   NONE,  ONE)                                           \
+    X(mxfp4,   MXFP4,   32, 4,  16, E2M1,    NONE,  E8M0)                                          \
+    X(nvfp4,   NVFP4,   16, 4,  16, E2M1,    NONE,  UE4M3)
+
+/* Types that lie as one of those: X(name, ID, as which). They need a split_<name>, too. */
+#define QUANT_ALIKE(X)                                                                             \
+    X(iq2_xs,  IQ2_XS,  IQ2_S)                                                                     \
+    X(iq2_xxs, IQ2_XXS, IQ2_S)                                                                     \
+    X(iq1_s,   IQ1_S,   IQ1_M)                                                                     \
+    X(tq1_0,   TQ1_0,   TQ2_0)
 /* clang-format on */
 
 struct quant_layout {
@@ -198,13 +222,26 @@ static inline int quant_halves_shift(const struct quant_layout *q) {
     return 5 - __builtin_ctz((unsigned)q->zero);
 }
 
+/* The type of QUANT_EACH as which this one lies: another one or itself. */
+static inline enum weft_dtype quant_lies_as(enum weft_dtype dtype) {
+    switch (dtype) {
+#define QUANT_AS(name, id, as)                                                                     \
+    case WEFT_DT_##id:                                                                             \
+        return WEFT_DT_##as;
+        QUANT_ALIKE(QUANT_AS)
+#undef QUANT_AS
+    default:
+        return dtype;
+    }
+}
+
 static inline bool is_quant(enum weft_dtype dtype) {
-    return quant_layouts[dtype].group > 0;
+    return quant_layouts[quant_lies_as(dtype)].group > 0;
 }
 
 static inline const struct quant_layout *quant_layout_of(enum weft_dtype dtype) {
     WEFT_ASSERT(is_quant(dtype));
-    return &quant_layouts[dtype];
+    return &quant_layouts[quant_lies_as(dtype)];
 }
 
 /* Whether products read sums of activations (struct q8_row): for mins, or where halves of a block

@@ -196,11 +196,35 @@ static void add_latent(void (*add)(const void *bytes, size_t n), bool older) {
     gguf_fini(&b);
 }
 
+/* Tables of tensors whose blocks have more columns than the model. */
+static void add_wide_blocks(void (*add)(const void *bytes, size_t n)) {
+    static const uint32_t types[4][3] = {{23, 21, 18}, {22, 17, 16}, {29, 19, 40}, {35, 34, 12}};
+    static const uint64_t dims[] = {256, 1};
+    for (size_t i = 0; i < 4; i++) {
+        struct gguf_builder b;
+        struct weft_buf bytes;
+        gguf_init(&b);
+        gguf_tiny_config(&b);
+        for (size_t t = 0; t < 3; t++) {
+            const char name[] = {(char)('a' + t), 0};
+            enum weft_dtype dtype;
+            WEFT_ASSERT(weft_dtype_of_number(types[i][t], &dtype));
+            gguf_tensor(&b, name, types[i][t], 2, dims,
+                        256 / weft_dtype_block_elems(dtype) * weft_dtype_block_bytes(dtype));
+        }
+        gguf_finish(&b, &bytes);
+        add(bytes.data, bytes.len);
+        weft_buf_fini(&bytes);
+        gguf_fini(&b);
+    }
+}
+
 void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
-    static const uint32_t types[] = {0, 1, 6, 7, 8, 20, 30};
+    static const uint32_t types[] = {0, 1, 6, 7, 8, 20, 30, 39};
     static const uint64_t half_head[] = {8};
     add_latent(add, true);
     add_latent(add, false);
+    add_wide_blocks(add);
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         struct gguf_builder b;
         struct weft_buf bytes;

@@ -79,6 +79,11 @@ static inline bool takes_q8(enum weft_gemm_kind kind) {
     return act == WEFT_ACT_Q8 || act == WEFT_ACT_Q8_SUMS;
 }
 
+/* Whether another kind's products are the same functions: one of them is enough. */
+static inline bool is_alike(enum weft_gemm_kind kind) {
+    return quant_lies_as(weights_of(kind)) != weights_of(kind);
+}
+
 enum flavour { PLAIN, WIDE, TINY, HUGE_ONES, SPARSE, FLAVOURS };
 
 /* PLAIN: around 1. WIDE: exponents -20 to 15, as f16 has. TINY: subnormals. HUGE_ONES: up to 1e18,
@@ -116,13 +121,32 @@ static inline uint16_t some_scale(uint64_t *seed, bool negative) {
                       weft_rand_below(seed, 1024));
 }
 
+/* The highest nibbles of the last four words. */
+static inline void set_scale_iq1_m(uint8_t *group, uint16_t scale) {
+    for (uint32_t i = 0; i < 4; i++) {
+        uint8_t *high = group + 48 + 2 * (size_t)i + 1;
+        *high = (uint8_t)((*high & 15u) | (scale >> 4 * i & 15u) << 4);
+    }
+}
+
 static inline void set_scales(enum weft_dtype dtype, uint8_t *group, uint16_t scale, uint16_t min) {
     static const uint8_t at[WEFT_DT_COUNT] = {[WEFT_DT_Q6_K] = 208,
                                               [WEFT_DT_Q2_K] = 80,
-                                              [WEFT_DT_Q3_K] =
-                                                  108}; /* the others begin with them */
-    memcpy(group + at[dtype], &scale, 2);
+                                              [WEFT_DT_Q3_K] = 108,
+                                              [WEFT_DT_TQ2_0] = 64,
+                                              [WEFT_DT_TQ1_0] =
+                                                  52}; /* the others begin with them */
     const struct quant_layout *q = quant_layout_of(dtype);
+    if (q->scales == QUANT_UE4M3) return; /* any byte is small enough */
+    if (q->scales == QUANT_E8M0) {
+        group[0] = (uint8_t)(112 + scale % 32);
+        return;
+    }
+    if (dtype == WEFT_DT_IQ1_M) {
+        set_scale_iq1_m(group, scale);
+        return;
+    }
+    memcpy(group + at[dtype], &scale, 2);
     if (q->has_zeros)
         group[at[dtype] + 2] = (uint8_t)(min % 17);
     else if (q->has_min)

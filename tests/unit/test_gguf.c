@@ -390,7 +390,7 @@ static void alignment_must_be_a_power_of_two(void **state) {
 
 static void models_of_every_type_are_read(void **state) {
     (void)state;
-    static const uint32_t types[] = {0, 1, 2, 3, 6, 7, 8, 20, 30};
+    static const uint32_t types[] = {0, 1, 2, 3, 6, 7, 8, 20, 30, 39};
     for (size_t i = 0; i < COUNT(types); i++) {
         struct weft_buf bytes;
         struct weft_errmsg why;
@@ -424,7 +424,10 @@ static void tensors_that_lie_are_refused_by_name(void **state) {
         weft_err err;
         const char *said;
     } cases[] = {
-        {16, 2, {256, 4}, 0, WEFT_E_UNSUPPORTED, "tensor 't' has type IQ2_XXS"},
+        {41, 2, {256, 4}, 0, WEFT_E_UNSUPPORTED, "tensor 't' has type Q1_0"},
+        {16, 2, {256, 4}, 0, WEFT_E_PROTO, "264 bytes at offset 0"},
+        {19, 2, {128, 4}, 0, WEFT_E_PROTO, "blocks"},
+        {40, 2, {32, 4}, 0, WEFT_E_PROTO, "blocks"},
         {9, 1, {32}, 0, WEFT_E_UNSUPPORTED, "Q8_1"},
         {12, 2, {128, 4}, 0, WEFT_E_PROTO, "blocks"},
         {14, 2, {256, 4}, 0, WEFT_E_PROTO, "840 bytes at offset 0"},

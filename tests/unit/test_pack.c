@@ -404,12 +404,16 @@ static void panels_are_as_long_as_those_in_files(void **state) {
         enum weft_dtype dtype;
         uint32_t at_scales, at_mins, at_super, bytes;
     } written[] = {
-        {WEFT_DT_Q4_0, 256, 288, 288, 288},     {WEFT_DT_Q4_1, 256, 288, 320, 320},
-        {WEFT_DT_Q4_Z, 256, 288, 304, 304},     {WEFT_DT_Q4_K, 2048, 2176, 2304, 2368},
-        {WEFT_DT_Q5_K, 2560, 2688, 2816, 2880}, {WEFT_DT_Q6_K, 3072, 3328, 3328, 3392},
-        {WEFT_DT_Q2_K, 1024, 1280, 1536, 1600}, {WEFT_DT_Q3_K, 1536, 1792, 1792, 1856},
-        {WEFT_DT_Q5_1, 320, 352, 384, 384},     {WEFT_DT_Q5_0, 320, 352, 352, 352},
-        {WEFT_DT_IQ4_NL, 256, 288, 288, 288},   {WEFT_DT_IQ4_XS, 2048, 2176, 2176, 2240},
+        {WEFT_DT_Q4_0, 256, 288, 288, 288},      {WEFT_DT_Q4_1, 256, 288, 320, 320},
+        {WEFT_DT_Q4_Z, 256, 288, 304, 304},      {WEFT_DT_Q4_K, 2048, 2176, 2304, 2368},
+        {WEFT_DT_Q5_K, 2560, 2688, 2816, 2880},  {WEFT_DT_Q6_K, 3072, 3328, 3328, 3392},
+        {WEFT_DT_Q2_K, 1024, 1280, 1536, 1600},  {WEFT_DT_Q3_K, 1536, 1792, 1792, 1856},
+        {WEFT_DT_Q5_1, 320, 352, 384, 384},      {WEFT_DT_Q5_0, 320, 352, 352, 352},
+        {WEFT_DT_IQ4_NL, 256, 288, 288, 288},    {WEFT_DT_IQ4_XS, 2048, 2176, 2176, 2240},
+        {WEFT_DT_IQ3_S, 2048, 2176, 2176, 2240}, {WEFT_DT_IQ3_XXS, 2048, 2176, 2176, 2240},
+        {WEFT_DT_IQ2_S, 1536, 1792, 1792, 1856}, {WEFT_DT_IQ1_M, 1536, 1792, 1792, 1856},
+        {WEFT_DT_TQ2_0, 1024, 1024, 1024, 1088}, {WEFT_DT_MXFP4, 256, 272, 272, 272},
+        {WEFT_DT_NVFP4, 512, 576, 576, 576},
     };
     for (size_t i = 0; i < sizeof written / sizeof written[0]; i++) {
         const struct quant_layout *q = quant_layout_of(written[i].dtype);

@@ -29,7 +29,7 @@ enum weft_dtype_class {
  *
  * Numbers in files below 256 are GGUF's, for FLOAT and BLOCKS; the others are weft's own, for
  * packed files, and those of pieces are in no file. They never change, nor do the numbers in the
- * hash, where a new type takes the next one (20): else packed files could not be read.
+ * hash, where a new type takes the next one (31): else packed files could not be read.
  *
  * Products: EXACT, with f32 activations (WEFT_GEMM_ID_F32), or BOTH, also with faster ones
  * (WEFT_GEMM_ID). */
@@ -55,6 +55,17 @@ enum weft_dtype_class {
     X(Q5_0,    "q5_0",    BLOCKS,  32,  22,    6, 13, BOTH)                                        \
     X(IQ4_NL,  "iq4_nl",  BLOCKS,  32,  18,   20, 14, BOTH)                                        \
     X(IQ4_XS,  "iq4_xs",  BLOCKS, 256, 136,   23, 19, BOTH)                                        \
+    X(IQ3_S,   "iq3_s",   BLOCKS, 256, 110,   21, 20, BOTH)                                        \
+    X(IQ3_XXS, "iq3_xxs", BLOCKS, 256,  98,   18, 21, BOTH)                                        \
+    X(IQ2_S,   "iq2_s",   BLOCKS, 256,  82,   22, 22, BOTH)                                        \
+    X(IQ2_XS,  "iq2_xs",  BLOCKS, 256,  74,   17, 23, BOTH)                                        \
+    X(IQ2_XXS, "iq2_xxs", BLOCKS, 256,  66,   16, 24, BOTH)                                        \
+    X(IQ1_M,   "iq1_m",   BLOCKS, 256,  56,   29, 25, BOTH)                                        \
+    X(IQ1_S,   "iq1_s",   BLOCKS, 256,  50,   19, 26, BOTH)                                        \
+    X(TQ2_0,   "tq2_0",   BLOCKS, 256,  66,   35, 27, BOTH)                                        \
+    X(TQ1_0,   "tq1_0",   BLOCKS, 256,  54,   34, 28, BOTH)                                        \
+    X(MXFP4,   "mxfp4",   BLOCKS,  32,  17,   39, 29, BOTH)  /* e8m0 scale, 16 of e2m1 codes */    \
+    X(NVFP4,   "nvfp4",   BLOCKS,  64,  36,   40, 30, BOTH)  /* 4 e4m3 scales, 32 of codes */      \
     X(I32,     "i32",     PIECE,    1,   4, 1024, 62, NONE)                                        \
     X(U8,      "u8",      PIECE,    1,   1, 1025, 63, NONE)
 /* clang-format on */

@@ -10,10 +10,8 @@
 
 /* Types of the file format that are not read; NULL: it is read, or no type has that number. */
 static const char *const other_types[] = {
-    [9] = "Q8_1",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS",
-    [19] = "IQ1_S", [21] = "IQ3_S", [22] = "IQ2_S",   [24] = "I8",     [25] = "I16",
-    [26] = "I32",   [27] = "I64",   [28] = "F64",     [29] = "IQ1_M",  [34] = "TQ1_0",
-    [35] = "TQ2_0", [39] = "MXFP4",
+    [9] = "Q8_1", [15] = "Q8_K", [24] = "I8",   [25] = "I16",  [26] = "I32",
+    [27] = "I64", [28] = "F64",  [41] = "Q1_0", [42] = "Q2_0",
 };
 
 _Static_assert(sizeof other_types / sizeof other_types[0] <= WEFT_DTYPE_GGUF_NUMBERS,
@@ -44,7 +42,7 @@ static void list_types(char *out, size_t out_bytes) {
 
 static weft_err read_dtype(const struct reader *r, uint32_t number, enum weft_dtype *dtype_out) {
     if (number < WEFT_DTYPE_GGUF_NUMBERS && weft_dtype_of_number(number, dtype_out)) return WEFT_OK;
-    char list[240];
+    char list[400];
     list_types(list, sizeof list);
     size_t n_names = sizeof other_types / sizeof other_types[0];
     const char *name = number < n_names && other_types[number] ? other_types[number] : "unknown";
