@@ -330,20 +330,17 @@ static void quantised_folders_agree(void **state) {
     }
 }
 
-static void quantised_files_agree(void **state) {
-    (void)state;
-    static const char *const types[] = {"F16",  "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0",   "Q5_1",
-                                        "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS"};
+static void check_types(const char *folder, const char *const *types, size_t n) {
     struct goldens goldens;
-    assert_true(
-        goldens_open(&goldens, drive_fixture("tests/data/zoo/llama_quant/goldens.safetensors")));
+    char name[1024];
+    (void)snprintf(name, sizeof name, "%s/goldens.safetensors", folder);
+    assert_true(goldens_open(&goldens, name));
     struct goldens_array ids, logits;
     assert_true(goldens_find(&goldens, "input_ids", "I32", &ids));
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-        char name[128];
-        (void)snprintf(name, sizeof name, "tests/data/zoo/llama_quant/%s.gguf", types[i]);
+    for (size_t i = 0; i < n; i++) {
+        (void)snprintf(name, sizeof name, "%s/%s.gguf", folder, types[i]);
         struct eng_group group;
-        open_exact(drive_fixture(name), &group);
+        open_exact(name, &group);
         (void)printf("%s\n", name);
         (void)snprintf(name, sizeof name, "%s.logits", types[i]);
         assert_true(goldens_find(&goldens, name, "F32", &logits));
@@ -351,6 +348,24 @@ static void quantised_files_agree(void **state) {
         group_close(&group);
     }
     goldens_close(&goldens);
+}
+
+static void quantised_files_agree(void **state) {
+    (void)state;
+    static const char *const types[] = {"F16",  "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0",   "Q5_1",
+                                        "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS"};
+    check_types(drive_fixture("tests/data/zoo/llama_quant"), types, sizeof types / sizeof types[0]);
+}
+
+static const char *const shared_types[] = {"IQ4_XS", "IQ3_S",   "IQ3_XXS", "IQ2_S",
+                                           "IQ2_XS", "IQ2_XXS", "IQ1_M",   "IQ1_S",
+                                           "TQ2_0",  "TQ1_0",   "MXFP4",   "NVFP4"};
+
+static void quantised_files_of_few_bits_agree(void **state) {
+    (void)state;
+    const char *folder = drive_shared("zoo2/gguf_types");
+    if (!folder) skip();
+    check_types(folder, shared_types, sizeof shared_types / sizeof shared_types[0]);
 }
 
 /* Distances from the reference: ours, and llama.cpp's. */
@@ -372,9 +387,9 @@ static void add_distances(void *ctx, uint32_t pos, const float *logits) {
     }
 }
 
-static void measure_distances(const struct goldens *goldens, const char *type,
+static void measure_distances(const struct goldens *goldens, const char *folder, const char *type,
                               struct distances *d) {
-    char name[128];
+    char name[1024];
     struct goldens_array ids, want, theirs;
     struct weft_eng_options options;
     struct eng_group group;
@@ -382,8 +397,8 @@ static void measure_distances(const struct goldens *goldens, const char *type,
     options.activations = WEFT_ENG_ACT_INT8;
     options.kv_dtype = WEFT_ENG_KV_F32; /* as theirs was */
     options.kv_memory_bytes = 64u << 20;
-    (void)snprintf(name, sizeof name, "tests/data/zoo/llama_quant/%s.gguf", type);
-    group_open(&group, drive_fixture(name), options, n_ranks);
+    (void)snprintf(name, sizeof name, "%s/%s.gguf", folder, type);
+    group_open(&group, name, options, n_ranks);
     assert_true(goldens_find(goldens, "input_ids", "I32", &ids));
     (void)snprintf(name, sizeof name, "%s.logits", type);
     assert_true(goldens_find(goldens, name, "F32", &want));
@@ -412,7 +427,7 @@ static void eight_bit_activations_are_as_close_as_llama_cpps(void **state) {
         goldens_open(&goldens, drive_fixture("tests/data/zoo/llama_quant/goldens.safetensors")));
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         struct distances d;
-        measure_distances(&goldens, types[i], &d);
+        measure_distances(&goldens, drive_fixture("tests/data/zoo/llama_quant"), types[i], &d);
         bool is_small = i < N_SMALL;
         assert_true(d.ours_sum <= d.theirs_sum * (is_small ? 1.0 : 0.8));
         if (!is_small) continue;
@@ -420,6 +435,24 @@ static void eight_bit_activations_are_as_close_as_llama_cpps(void **state) {
         theirs_small += d.theirs_sum;
     }
     assert_true(ours_small <= theirs_small);
+    goldens_close(&goldens);
+}
+
+/* MXFP4 and NVFP4 have blocks of 32 there, too; the others of 256. */
+static void eight_bits_are_as_close_with_few_bits(void **state) {
+    (void)state;
+    const char *folder = drive_shared("zoo2/gguf_types");
+    if (!folder) skip();
+    struct goldens goldens;
+    char path[1024];
+    (void)snprintf(path, sizeof path, "%s/goldens.safetensors", folder);
+    assert_true(goldens_open(&goldens, path));
+    for (size_t i = 0; i < sizeof shared_types / sizeof shared_types[0]; i++) {
+        struct distances d;
+        measure_distances(&goldens, folder, shared_types[i], &d);
+        const bool is_fp4 = strstr(shared_types[i], "FP4");
+        assert_true(d.ours_sum <= d.theirs_sum * (is_fp4 ? 1.0 : 0.8));
+    }
     goldens_close(&goldens);
 }
 
@@ -440,7 +473,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(their_gguf_files_agree),
         cmocka_unit_test(quantised_folders_agree),
         cmocka_unit_test(quantised_files_agree),
+        cmocka_unit_test(quantised_files_of_few_bits_agree),
         cmocka_unit_test(eight_bit_activations_are_as_close_as_llama_cpps),
+        cmocka_unit_test(eight_bits_are_as_close_with_few_bits),
         cmocka_unit_test(fable_draft_1m_agrees_with_float64),
         cmocka_unit_test(fable_6m_agrees_with_float64),
         cmocka_unit_test(fable_moe_12m_agrees_with_float64),

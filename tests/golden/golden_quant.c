@@ -17,11 +17,13 @@
 #include "kernels/kernels.h"
 #include "model/model.h"
 
-static const struct type {
+struct type {
     const char *name;
     enum weft_dtype src;
     enum weft_gemm_kind kind;
-} types[] = {
+};
+
+static const struct type types[] = {
     {"F16", WEFT_DT_F16, WEFT_GEMM_F16_F32},
     {"BF16", WEFT_DT_BF16, WEFT_GEMM_BF16_F32},
     {"Q8_0", WEFT_DT_Q8_0, WEFT_GEMM_Q8_0_F32},
@@ -36,6 +38,22 @@ static const struct type {
     {"Q5_0", WEFT_DT_Q5_0, WEFT_GEMM_Q5_0_F32},
     {"IQ4_NL", WEFT_DT_IQ4_NL, WEFT_GEMM_IQ4_NL_F32},
     {"IQ4_XS", WEFT_DT_IQ4_XS, WEFT_GEMM_IQ4_XS_F32},
+};
+
+/* Of these the files lie in WEFT_SHARED_DIR. */
+static const struct type shared_types[] = {
+    {"IQ4_XS", WEFT_DT_IQ4_XS, WEFT_GEMM_IQ4_XS_F32},
+    {"IQ3_S", WEFT_DT_IQ3_S, WEFT_GEMM_IQ3_S_F32},
+    {"IQ3_XXS", WEFT_DT_IQ3_XXS, WEFT_GEMM_IQ3_XXS_F32},
+    {"IQ2_S", WEFT_DT_IQ2_S, WEFT_GEMM_IQ2_S_F32},
+    {"IQ2_XS", WEFT_DT_IQ2_XS, WEFT_GEMM_IQ2_XS_F32},
+    {"IQ2_XXS", WEFT_DT_IQ2_XXS, WEFT_GEMM_IQ2_XXS_F32},
+    {"IQ1_M", WEFT_DT_IQ1_M, WEFT_GEMM_IQ1_M_F32},
+    {"IQ1_S", WEFT_DT_IQ1_S, WEFT_GEMM_IQ1_S_F32},
+    {"TQ2_0", WEFT_DT_TQ2_0, WEFT_GEMM_TQ2_0_F32},
+    {"TQ1_0", WEFT_DT_TQ1_0, WEFT_GEMM_TQ1_0_F32},
+    {"MXFP4", WEFT_DT_MXFP4, WEFT_GEMM_MXFP4_F32},
+    {"NVFP4", WEFT_DT_NVFP4, WEFT_GEMM_NVFP4_F32},
 };
 
 static void *take(size_t bytes) {
@@ -55,12 +73,13 @@ static void check_row(const struct type *type, const struct goldens_array *want,
     }
 }
 
-static void check_type(const struct type *type, const struct goldens_array *want) {
-    char path[128];
+static void check_type(const struct type *type, const char *folder,
+                       const struct goldens_array *want) {
+    char path[1024];
     weft_model *model = NULL;
     struct weft_errmsg why;
-    (void)snprintf(path, sizeof path, "tests/data/zoo/llama_quant/%s.gguf", type->name);
-    if (weft_model_open(drive_fixture(path), &model, &why)) fail_msg("%s", why.text);
+    (void)snprintf(path, sizeof path, "%s/%s.gguf", folder, type->name);
+    if (weft_model_open(path, &model, &why)) fail_msg("%s", why.text);
     const struct weft_tensor *tensor = weft_model_find(model, "blk.0.attn_k.weight");
     assert_non_null(tensor);
     uint32_t n = (uint32_t)tensor->dims[0], k = (uint32_t)tensor->dims[1];
@@ -90,22 +109,38 @@ static void check_type(const struct type *type, const struct goldens_array *want
     weft_model_free(model);
 }
 
-static void every_types_weights_are_the_files(void **state) {
-    (void)state;
+static void check_folder(const char *folder, const struct type *of, size_t n) {
     struct goldens goldens;
-    assert_true(
-        goldens_open(&goldens, drive_fixture("tests/data/zoo/llama_quant/goldens.safetensors")));
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+    char path[1024];
+    (void)snprintf(path, sizeof path, "%s/goldens.safetensors", folder);
+    assert_true(goldens_open(&goldens, path));
+    for (size_t i = 0; i < n; i++) {
         struct goldens_array want;
         char name[32];
-        (void)snprintf(name, sizeof name, "%s.tensor", types[i].name);
+        (void)snprintf(name, sizeof name, "%s.tensor", of[i].name);
         assert_true(goldens_find(&goldens, name, "F32", &want));
-        check_type(&types[i], &want);
+        check_type(&of[i], folder, &want);
     }
     goldens_close(&goldens);
 }
 
+static void every_types_weights_are_the_files(void **state) {
+    (void)state;
+    check_folder(drive_fixture("tests/data/zoo/llama_quant"), types,
+                 sizeof types / sizeof types[0]);
+}
+
+static void those_of_types_in_shared_files_are(void **state) {
+    (void)state;
+    const char *folder = drive_shared("zoo2/gguf_types");
+    if (!folder) skip();
+    check_folder(folder, shared_types, sizeof shared_types / sizeof shared_types[0]);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_types_weights_are_the_files)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_types_weights_are_the_files),
+        cmocka_unit_test(those_of_types_in_shared_files_are),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,7 +80,7 @@ weft_eng *engine_open_small(const char *model, enum weft_eng_act act, enum weft_
     options.max_batched_tokens = 256;
     options.max_model_len = 300;
     options.kv_memory_bytes = 24u << 20;
-    return drive_open(drive_fixture(model), &options);
+    return drive_open(model[0] == '/' ? model : drive_fixture(model), &options);
 }
 
 uint32_t engine_float_bits(float x) {

@@ -430,6 +430,19 @@ static void results_of_few_bits_do_not_depend_on_company(void **state) {
     check_invariance("tests/data/zoo/llama_quant/Q5_K.gguf", WEFT_ENG_ACT_F32, WEFT_ENG_KV_AUTO);
 }
 
+/* One type of each layout that others do not have; in short runs one. */
+static void nor_do_those_of_types_in_shared_files(void **state) {
+    (void)state;
+    static const char *const types[] = {"IQ2_XS", "IQ3_XXS", "TQ1_0", "MXFP4", "NVFP4"};
+    const char *folder = drive_shared("zoo2/gguf_types");
+    if (!folder) skip();
+    for (size_t i = 0; i < (engine_short_run ? 1 : sizeof types / sizeof types[0]); i++) {
+        char path[1024];
+        (void)snprintf(path, sizeof path, "%s/%s.gguf", folder, types[i]);
+        check_invariance(path, WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
+    }
+}
+
 static void results_of_quantised_folders_do_not_depend_on_company(void **state) {
     (void)state;
     static const char *const names[] = {"fp8", "gptq", "gptq_order", "gptq_v2",
@@ -542,6 +555,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(tied_results_do_not_depend_on_company),
         cmocka_unit_test(long_contexts_do_not_depend_on_chunks_and_threads),
         cmocka_unit_test(results_of_few_bits_do_not_depend_on_company),
+        cmocka_unit_test(nor_do_those_of_types_in_shared_files),
         cmocka_unit_test(results_of_quantised_folders_do_not_depend_on_company),
         cmocka_unit_test(experts_of_mixed_types_do_not_depend_on_company),
         cmocka_unit_test(other_architectures_results_do_not_depend_on_company),

@@ -96,6 +96,37 @@ static void logits_of(const char *path, enum weft_eng_dtype dtype, enum weft_eng
     weft_eng_free(eng);
 }
 
+static void check_packed(const char *source, uint32_t n_dtypes) {
+    static const enum weft_eng_dtype dtypes[] = {WEFT_ENG_DT_AUTO, WEFT_ENG_DT_Q8, WEFT_ENG_DT_Q4,
+                                                 WEFT_ENG_DT_F32};
+    static const enum weft_eng_act acts[] = {WEFT_ENG_ACT_AUTO, WEFT_ENG_ACT_F32};
+    const char *out = in_folder("same.weft");
+    for (size_t d = 0; d < n_dtypes; d++) {
+        must_pack(source, dtypes[d], out);
+        for (size_t a = 0; a < 2; a++) {
+            struct logits want, got, named;
+            logits_of(source, dtypes[d], acts[a], &want);
+            logits_of(out, WEFT_ENG_DT_AUTO, acts[a], &got);
+            logits_of(out, dtypes[d], acts[a], &named);
+            assert_memory_equal(&got, &want, sizeof got);
+            assert_memory_equal(&named, &want, sizeof named);
+        }
+    }
+}
+
+/* One type of each layout that others do not have. */
+static void packed_models_of_few_bits_compute_the_same_bits(void **state) {
+    (void)state;
+    static const char *const types[] = {"IQ3_XXS", "IQ2_XS", "TQ1_0", "MXFP4", "NVFP4"};
+    const char *shared = drive_shared("zoo2/gguf_types");
+    if (!shared) skip();
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        char path[1024];
+        (void)snprintf(path, sizeof path, "%s/%s.gguf", shared, types[i]);
+        check_packed(path, 1);
+    }
+}
+
 static void packed_models_compute_the_same_bits(void **state) {
     (void)state;
     static const char *const sources[] = {
@@ -118,24 +149,9 @@ static void packed_models_compute_the_same_bits(void **state) {
         ENGINE_QUANTISED,
         ENGINE_DRAFT,
     };
-    static const enum weft_eng_dtype dtypes[] = {WEFT_ENG_DT_AUTO, WEFT_ENG_DT_Q8, WEFT_ENG_DT_Q4,
-                                                 WEFT_ENG_DT_F32};
-    static const enum weft_eng_act acts[] = {WEFT_ENG_ACT_AUTO, WEFT_ENG_ACT_F32};
-    const char *out = in_folder("same.weft");
-    uint32_t n_dtypes = engine_short_run ? 2 : 4;
     size_t n_sources = sizeof sources / sizeof sources[0] - (engine_short_run ? 2 : 0);
     for (size_t s = 0; s < n_sources; s++) {
-        for (size_t d = 0; d < n_dtypes; d++) {
-            must_pack(drive_fixture(sources[s]), dtypes[d], out);
-            for (size_t a = 0; a < 2; a++) {
-                struct logits want, got, named;
-                logits_of(drive_fixture(sources[s]), dtypes[d], acts[a], &want);
-                logits_of(out, WEFT_ENG_DT_AUTO, acts[a], &got);
-                logits_of(out, dtypes[d], acts[a], &named);
-                assert_memory_equal(&got, &want, sizeof got);
-                assert_memory_equal(&named, &want, sizeof named);
-            }
-        }
+        check_packed(drive_fixture(sources[s]), engine_short_run ? 2 : 4);
     }
 }
 
@@ -509,6 +525,7 @@ int main(int argc, char **argv) {
     if (!mkdtemp(folder)) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packed_models_compute_the_same_bits),
+        cmocka_unit_test(packed_models_of_few_bits_compute_the_same_bits),
         cmocka_unit_test(a_packed_model_has_its_text_with_it),
         cmocka_unit_test(a_pooling_is_packed_whatever_its_folder_is_called),
         cmocka_unit_test(options_that_do_not_fit_are_refused),

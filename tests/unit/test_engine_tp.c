@@ -239,6 +239,21 @@ static void quantised_files_have_the_same_bits(void **state) {
     if (!engine_short_run) check_as_it_is(ENGINE_QUANTISED);
 }
 
+/* One type of each layout that others do not have; in short runs one. */
+static void files_of_few_bits_have_the_same_bits(void **state) {
+    (void)state;
+    static const char *const types[] = {"IQ2_XS", "IQ3_XXS", "TQ1_0", "MXFP4", "NVFP4"};
+    const char *folder = drive_shared("zoo2/gguf_types");
+    if (!folder) skip();
+    for (size_t i = 0; i < (engine_short_run ? 1 : sizeof types / sizeof types[0]); i++) {
+        char path[1024];
+        struct weft_eng_options options;
+        small_options(&options);
+        (void)snprintf(path, sizeof path, "%s/%s.gguf", folder, types[i]);
+        check_model(path, &options);
+    }
+}
+
 static void quantised_folders_have_the_same_bits(void **state) {
     (void)state;
     static const char *const names[] = {"gptq_order", "fp8", "gptq",    "gptq_v2",
@@ -498,6 +513,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(the_bundled_model_has_the_same_bits_on_any_number_of_ranks),
         cmocka_unit_test(weights_quantised_at_loading_have_the_same_bits),
         cmocka_unit_test(quantised_files_have_the_same_bits),
+        cmocka_unit_test(files_of_few_bits_have_the_same_bits),
         cmocka_unit_test(quantised_folders_have_the_same_bits),
         cmocka_unit_test(dense_architectures_have_the_same_bits),
         cmocka_unit_test(experts_on_different_ranks_have_the_same_bits),
