@@ -4,8 +4,8 @@
  * has one chain of sums, which waits for itself, and one stream of weights, which waits for memory, so
  * there must be many at once. A lane's chain is K ascending whoever goes beside it.
  *
- * An ISA's file says what a `vec` of WEFT_PANEL floats is, and how it is read, added to and written;
- * LANES of them are kept in registers. */
+ * An ISA's file includes its vec_<isa>.h, and says how many of its vectors are LANES that are kept in
+ * registers. */
 #ifndef WEFT_KERNELS_LORA_BODY_H
 #define WEFT_KERNELS_LORA_BODY_H
 

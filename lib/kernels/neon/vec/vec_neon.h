@@ -1,9 +1,12 @@
-/* Low-rank products: a panel is four registers, and four lanes are sixteen sums. */
+/* kernels/vec_neon — WEFT_PANEL floats as four registers. */
+#ifndef WEFT_KERNELS_VEC_NEON_H
+#define WEFT_KERNELS_VEC_NEON_H
+
 #include <arm_neon.h>
 
 #include "kern_internal.h"
 
-enum { LANES = 4, QUARTERS = WEFT_PANEL / 4 };
+enum { QUARTERS = WEFT_PANEL / 4 };
 typedef struct {
     float32x4_t v[QUARTERS];
 } vec;
@@ -67,9 +70,4 @@ static inline vec vec_plus(vec a, vec b) {
     return a;
 }
 
-#include "lora_body.h"
-
-void wefti_kern_fill_lora_neon(struct weft_kern_table *table) {
-    table->lora_shrink = lora_shrink;
-    table->lora_expand = lora_expand;
-}
+#endif

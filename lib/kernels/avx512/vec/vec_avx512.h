@@ -1,10 +1,12 @@
-/* Low-rank products: eight lanes are eight sums, and their weights and rows are read as they are met. */
+/* kernels/vec_avx512 — WEFT_PANEL floats as one register. */
+#ifndef WEFT_KERNELS_VEC_AVX512_H
+#define WEFT_KERNELS_VEC_AVX512_H
+
 #include <immintrin.h>
 
 #include "kern_internal.h"
 
 typedef __m512 vec;
-enum { LANES = 8 };
 
 static inline vec vec_zero(void) {
     return _mm512_setzero_ps();
@@ -43,9 +45,4 @@ static inline vec vec_plus(vec a, vec b) {
     return _mm512_add_ps(a, b);
 }
 
-#include "lora_body.h"
-
-void wefti_kern_fill_lora_avx512(struct weft_kern_table *table) {
-    table->lora_shrink = lora_shrink;
-    table->lora_expand = lora_expand;
-}
+#endif

@@ -1,4 +1,7 @@
-/* Low-rank products: a panel is two registers, and four lanes are eight sums. */
+/* kernels/vec_avx2 — WEFT_PANEL floats as two registers. */
+#ifndef WEFT_KERNELS_VEC_AVX2_H
+#define WEFT_KERNELS_VEC_AVX2_H
+
 #include <immintrin.h>
 
 #include "kern_internal.h"
@@ -6,7 +9,7 @@
 typedef struct {
     __m256 low, high;
 } vec;
-enum { LANES = 4, HALF = WEFT_PANEL / 2 };
+enum { HALF = WEFT_PANEL / 2 };
 
 static inline vec vec_zero(void) {
     return (vec){_mm256_setzero_ps(), _mm256_setzero_ps()};
@@ -51,9 +54,4 @@ static inline vec vec_plus(vec a, vec b) {
     return (vec){_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
 }
 
-#include "lora_body.h"
-
-void wefti_kern_fill_lora_avx2(struct weft_kern_table *table) {
-    table->lora_shrink = lora_shrink;
-    table->lora_expand = lora_expand;
-}
+#endif
