@@ -387,12 +387,19 @@ struct weft_kern_table {
     void (*layer_norm)(const float *x, const float *w, const float *b, float eps, uint32_t n,
                        float *y);
 
+    /* y[i] = scale * x[i] / sqrt(sum(x^2) + eps), the sum as that of rms_norm. x and y may be the
+     * same. */
+    void (*l2_norm)(const float *x, float scale, float eps, uint32_t n, float *y);
+
     /* Rotates n_heads heads of one row in place; cos_sin: [head_dim/2][2] at its position. */
     void (*rope)(float *x, uint32_t n_heads, uint32_t head_dim, const float *cos_sin,
                  bool interleaved);
 
-    /* y[i] = silu(gate[i]) * up[i]. y may be gate. */
+    /* y[i] = silu(gate[i]) * up[i]. y may be gate, or up. */
     void (*silu_mul)(const float *gate, const float *up, uint32_t n, float *y);
+
+    /* y[i] = sigmoid(gate[i]) * up[i]; up NULL: sigmoid(gate[i]). y may be gate, or up. */
+    void (*sigmoid_mul)(const float *gate, const float *up, uint32_t n, float *y);
 
     /* y[i] = gelu(gate[i]) * up[i], in the form with tanh: x * (1 + tanh(sqrt(2 / pi) * (x +
      * 0.044715 x^3))) / 2. up NULL: y[i] = gelu(gate[i]). y may be gate. */

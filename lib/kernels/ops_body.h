@@ -105,6 +105,15 @@ static void layer_norm(const float *x, const float *w, const float *b, float eps
     }
 }
 
+static void l2_norm(const float *x, float scale, float eps, uint32_t n, float *y) {
+    WEFT_ASSERT(n > 0);
+    float factor = scale / sqrtf(sum_of_squares(x, n, 0.0f) + eps);
+    IVDEP
+    for (uint32_t i = 0; i < n; i++) {
+        y[i] = x[i] * factor;
+    }
+}
+
 /* Sums only: GCC 12 turns a difference beside a sum into vfmaddsub, -ffp-contract=off or not. */
 static void rope(float *x, uint32_t n_heads, uint32_t head_dim, const float *cos_sin,
                  bool interleaved) {
@@ -135,6 +144,20 @@ static void silu_mul(const float *gate, const float *up, uint32_t n, float *y) {
     IVDEP
     for (uint32_t i = 0; i < n; i++) {
         y[i] = gate[i] / (1.0f + exp_f32(-gate[i])) * up[i];
+    }
+}
+
+static void sigmoid_mul(const float *gate, const float *up, uint32_t n, float *y) {
+    if (!up) {
+        IVDEP
+        for (uint32_t i = 0; i < n; i++) {
+            y[i] = 1.0f / (1.0f + exp_f32(-gate[i]));
+        }
+        return;
+    }
+    IVDEP
+    for (uint32_t i = 0; i < n; i++) {
+        y[i] = up[i] / (1.0f + exp_f32(-gate[i]));
     }
 }
 
@@ -421,8 +444,10 @@ static inline void fill_ops(struct weft_kern_table *table) {
     table->act_group = act_group;
     table->rms_norm = rms_norm;
     table->layer_norm = layer_norm;
+    table->l2_norm = l2_norm;
     table->rope = rope;
     table->silu_mul = silu_mul;
+    table->sigmoid_mul = sigmoid_mul;
     table->gelu_mul = gelu_mul;
     table->gelu_erf_mul = gelu_erf_mul;
     table->soft_cap = soft_cap;

@@ -211,6 +211,30 @@ static void rms_norm_agrees_with_double_on_every_isa(void **state) {
     }
 }
 
+static void l2_norm_agrees_with_double_on_every_isa(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t n = 1; n < 300; n += n < 70 ? 1 : 23) {
+        float x[300], y[300], first[300], scale = n % 2 ? 1.0f : 0.125f;
+        fill(&seed, n % 5 ? PLAIN : SPARSE, x, n);
+        double sum = 0;
+        for (uint32_t i = 0; i < n; i++)
+            sum += (double)x[i] * (double)x[i];
+        double factor = (double)scale / sqrt(sum + (double)1e-6f);
+        tables[0].l2_norm(x, scale, 1e-6f, n, first);
+        for (uint32_t i = 0; i < n; i++) {
+            double truth = (double)x[i] * factor;
+            assert_true(fabs((double)first[i] - truth) <= (n + 8) * 0x1p-24 * fabs(truth));
+        }
+        for (uint32_t t = 1; t < n_tables; t++) {
+            memcpy(y, x, sizeof y);
+            tables[t].l2_norm(y, scale, 1e-6f, n, y); /* in place */
+            assert_memory_equal(y, first, n * sizeof *y);
+        }
+    }
+}
+
 static void layer_norm_agrees_with_double_on_every_isa(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
     uint32_t n_tables = all_tables(tables);
@@ -297,6 +321,39 @@ static void silu_mul_agrees_with_double(void **state) {
             memcpy(y, gate, sizeof y);
             tables[t].silu_mul(y, up, n, y); /* in place */
             assert_memory_equal(y, first, n * sizeof *y);
+            memcpy(y, up, sizeof y);
+            tables[t].silu_mul(gate, y, n, y);
+            assert_memory_equal(y, first, n * sizeof *y);
+        }
+    }
+}
+
+static void sigmoid_mul_agrees_with_double(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t n = 1; n < 200; n += n < 40 ? 1 : 19) {
+        float gate[200], up[200], y[200], first[200], alone[200];
+        for (uint32_t i = 0; i < n; i++) {
+            gate[i] = some_float(&seed, PLAIN) * (i % 3 ? 4.0f : 80.0f);
+            up[i] = some_float(&seed, PLAIN);
+        }
+        tables[0].sigmoid_mul(gate, up, n, first);
+        tables[0].sigmoid_mul(gate, NULL, n, alone);
+        for (uint32_t i = 0; i < n; i++) {
+            double truth = 1.0 / (1.0 + exp(-(double)gate[i])), product = truth * (double)up[i];
+            assert_true(fabs((double)alone[i] - truth) <= 6 * 0x1p-24 * truth);
+            assert_true(fabs((double)first[i] - product) <= 6 * 0x1p-24 * fabs(product));
+        }
+        for (uint32_t t = 1; t < n_tables; t++) {
+            memcpy(y, gate, sizeof y);
+            tables[t].sigmoid_mul(y, up, n, y); /* in place */
+            assert_memory_equal(y, first, n * sizeof *y);
+            memcpy(y, up, sizeof y);
+            tables[t].sigmoid_mul(gate, y, n, y);
+            assert_memory_equal(y, first, n * sizeof *y);
+            tables[t].sigmoid_mul(gate, NULL, n, y);
+            assert_memory_equal(y, alone, n * sizeof *y);
         }
     }
 }
@@ -591,9 +648,11 @@ int main(void) {
         cmocka_unit_test(log_sum_exp_agrees_with_double),
         cmocka_unit_test(argmax_takes_the_first_of_the_largest_and_no_nan),
         cmocka_unit_test(rms_norm_agrees_with_double_on_every_isa),
+        cmocka_unit_test(l2_norm_agrees_with_double_on_every_isa),
         cmocka_unit_test(layer_norm_agrees_with_double_on_every_isa),
         cmocka_unit_test(rope_rotates_pairs),
         cmocka_unit_test(silu_mul_agrees_with_double),
+        cmocka_unit_test(sigmoid_mul_agrees_with_double),
         cmocka_unit_test(gelu_mul_agrees_with_double),
         cmocka_unit_test(gelu_erf_mul_agrees_with_double),
         cmocka_unit_test(soft_cap_agrees_with_double),
