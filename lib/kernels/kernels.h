@@ -338,6 +338,39 @@ static inline size_t weft_attn_part_floats(uint32_t value_dim) {
 /* Queries (rows times heads) that pass over a latent cache together at most. */
 #define WEFT_ATTN_LATENT_QUERIES 128
 
+/* ------------------------------------------------------------------------- recurrent layers --- */
+
+/* Layers that carry a state of fixed size from token to token where attention has keys and values of
+ * all of them. Tokens of a sequence are taken one after the other, those of a prompt as those that
+ * are generated, by the same operations: so the state after a token, and what the token yields,
+ * depend on its history alone, however that was cut into calls. A call has one token or more of one
+ * sequence, in order, begins with the state that the call before it left and leaves its own; work is
+ * split by sequences and channels, never along time. */
+
+/* A causal convolution of each channel by itself. */
+struct weft_kern_conv {
+    float *state;      /* [width - 1][n_channels]: the last inputs, the oldest first */
+    const float *x;    /* [n_tokens][n_channels] */
+    const float *taps; /* [width][n_channels]: the last ones meet the token itself */
+    const float *bias; /* [n_channels]; NULL: zeros */
+    float *y;          /* [n_tokens][n_channels], apart from x */
+    size_t x_stride, y_stride;
+    uint32_t n_tokens, n_channels, width; /* width 2..WEFT_CONV_WIDTH_MAX */
+    bool is_first;                        /* the state counts as zeros, whatever is there */
+    bool has_silu;                        /* y is silu of the sum */
+};
+
+/* How fast states of heads fade: dt = softplus(x + bias), within dt_min..dt_max, and
+ * decay = exp(rate * dt). Each [n]. */
+struct weft_kern_decay {
+    const float *x, *bias;
+    const float *rate; /* -exp(A_log), as models have it */
+    float dt_min, dt_max;
+    float *dt; /* NULL: nobody needs it */
+    float *decay;
+    uint32_t n;
+};
+
 /* ----------------------------------------------------------------------------------- table --- */
 
 /* The peaks that speeds of products are compared with, by the form of their activations. */
@@ -444,6 +477,11 @@ struct weft_kern_table {
                            uint32_t row_end, uint32_t span, const struct weft_attn_parts *parts);
     void (*attention_join)(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
                            uint32_t row_end, const struct weft_attn_parts *parts);
+
+    /* Channels c_begin..c_end of a convolution. A sum begins with the bias, and the oldest input
+     * comes first. The same bits on every ISA, as those of decay. */
+    void (*conv)(const struct weft_kern_conv *args, uint32_t c_begin, uint32_t c_end);
+    void (*decay)(const struct weft_kern_decay *args);
 
     /* The arithmetic that attention runs in, unless it is exact (f32): of int8 there are two
      * operations for each, as the other factor has 15 bits. */

@@ -16,6 +16,7 @@
 #include "kern_internal.h"
 #include "ops_group.h"
 #include "ops_quantise.h"
+#include "ops_recurrent.h"
 
 /* Half of the lanes, where the compiler must not choose: GCC 12 turns the sum of squares below into
  * columns of 16 rows, which take four times as long. */
@@ -451,6 +452,8 @@ static inline void fill_ops(struct weft_kern_table *table) {
     table->gelu_mul = gelu_mul;
     table->gelu_erf_mul = gelu_erf_mul;
     table->soft_cap = soft_cap;
+    table->conv = conv;
+    table->decay = decay;
     table->kv_write = kv_write;
     table->chunk_max = chunk_max;
     table->exp_parts = exp_parts;

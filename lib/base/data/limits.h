@@ -9,7 +9,8 @@
 #define WEFT_LAYERS_MAX 1024
 #define WEFT_HEADS_MAX 1024
 #define WEFT_HEAD_DIM_MAX 512
-#define WEFT_KV_DIM_MAX 1024 /* of a head's row in the cache: a latent and a rope key */
+#define WEFT_KV_DIM_MAX 1024   /* of a head's row in the cache: a latent and a rope key */
+#define WEFT_CONV_WIDTH_MAX 8u /* inputs of a convolution along tokens */
 #define WEFT_HIDDEN_MAX (1u << 20)
 #define WEFT_VOCAB_MAX (1u << 21)
 #define WEFT_CONTEXT_MAX (1u << 22)
