@@ -69,6 +69,7 @@ static void fill_avx2(struct weft_kern_table *table) {
     wefti_kern_fill_gemm_act_order_avx2(table);
     wefti_kern_fill_lora_avx2(table);
     wefti_kern_fill_attention_avx2(table);
+    wefti_kern_fill_recurrent_avx2(table);
     wefti_kern_fill_ops_avx2(table);
     wefti_kern_fill_peak_avx2(table);
 }
@@ -97,6 +98,7 @@ static void fill_avx512(struct weft_kern_table *table, struct wefti_kern_feature
     wefti_kern_fill_gemm_act_order_avx512(table);
     wefti_kern_fill_lora_avx512(table);
     wefti_kern_fill_attention_avx512(table);
+    wefti_kern_fill_recurrent_avx512(table);
     wefti_kern_fill_ops_avx512(table);
     wefti_kern_fill_peak_avx512(table);
     if (features.vnni) wefti_kern_fill_gemm_q8_avx512vnni(table);
@@ -143,6 +145,7 @@ static void fill_neon(struct weft_kern_table *table, struct wefti_kern_features 
     wefti_kern_fill_gemm_act_order_neon(table);
     wefti_kern_fill_attention_neon(table);
     wefti_kern_fill_lora_neon(table);
+    wefti_kern_fill_recurrent_neon(table);
     wefti_kern_fill_ops_neon(table);
     wefti_kern_fill_peak_neon(table);
     if (features.dotprod) wefti_kern_fill_gemm_int8_neondot(table);
@@ -182,6 +185,7 @@ void wefti_kern_table_build(struct weft_kern_table *table, enum weft_isa isa,
     wefti_kern_fill_gemm_scalar(table);
     wefti_kern_fill_lora_scalar(table);
     wefti_kern_fill_attention_scalar(table);
+    wefti_kern_fill_recurrent_scalar(table);
     wefti_kern_fill_ops_scalar(table);
     wefti_kern_fill_peak_scalar(table);
 #ifdef WEFT_KERN_X86

@@ -292,6 +292,7 @@ void wefti_kern_table_build(struct weft_kern_table *table, enum weft_isa isa,
 void wefti_kern_fill_gemm_scalar(struct weft_kern_table *table);
 void wefti_kern_fill_lora_scalar(struct weft_kern_table *table);
 void wefti_kern_fill_attention_scalar(struct weft_kern_table *table);
+void wefti_kern_fill_recurrent_scalar(struct weft_kern_table *table);
 void wefti_kern_fill_ops_scalar(struct weft_kern_table *table);
 void wefti_kern_fill_peak_scalar(struct weft_kern_table *table);
 
@@ -304,6 +305,7 @@ void wefti_kern_fill_gemm_act_order_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_i8_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_lora_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_attention_avx2(struct weft_kern_table *table);
+void wefti_kern_fill_recurrent_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_ops_avx2(struct weft_kern_table *table);
 void wefti_kern_fill_peak_avx2(struct weft_kern_table *table);
 
@@ -328,6 +330,7 @@ void wefti_kern_fill_lora_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_attention_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_attention_avx512vnni(struct weft_kern_table *table);
 void wefti_kern_fill_attention_avx512bf16(struct weft_kern_table *table); /* and VNNI */
+void wefti_kern_fill_recurrent_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_ops_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_peak_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_peak_avx512bf16(struct weft_kern_table *table);
@@ -349,6 +352,7 @@ void wefti_kern_fill_attention_neon(struct weft_kern_table *table);
 void wefti_kern_fill_attention_neondot(struct weft_kern_table *table);
 void wefti_kern_fill_attention_neonbf16(struct weft_kern_table *table); /* and dotprod */
 void wefti_kern_fill_lora_neon(struct weft_kern_table *table);
+void wefti_kern_fill_recurrent_neon(struct weft_kern_table *table);
 void wefti_kern_fill_ops_neon(struct weft_kern_table *table);
 void wefti_kern_fill_peak_neon(struct weft_kern_table *table);
 void wefti_kern_fill_peak_neondot(struct weft_kern_table *table);

@@ -345,7 +345,18 @@ static inline size_t weft_attn_part_floats(uint32_t value_dim) {
  * are generated, by the same operations: so the state after a token, and what the token yields,
  * depend on its history alone, however that was cut into calls. A call has one token or more of one
  * sequence, in order, begins with the state that the call before it left and leaves its own; work is
- * split by sequences and channels, never along time. */
+ * split by sequences, heads, panels and channels, never along time. */
+
+/* A state that is a matrix belongs to one head: [panels][n_rows][WEFT_PANEL], f32, 64-byte aligned.
+ * Rows are what is summed over (a key's elements, or d_state of Mamba-2), columns what comes out
+ * (a value's elements), in panels, the last one padded with columns of zeros, which stay zeros. */
+static inline uint32_t weft_kern_state_panels(uint32_t n_columns) {
+    return (n_columns + WEFT_PANEL - 1) / WEFT_PANEL;
+}
+
+static inline size_t weft_kern_state_floats(uint32_t n_rows, uint32_t n_columns) {
+    return (size_t)n_rows * weft_kern_state_panels(n_columns) * WEFT_PANEL;
+}
 
 /* A causal convolution of each channel by itself. */
 struct weft_kern_conv {
@@ -369,6 +380,35 @@ struct weft_kern_decay {
     float *dt; /* NULL: nobody needs it */
     float *decay;
     uint32_t n;
+};
+
+/* One head of Mamba-2 (Dao and Gu 2024, arXiv:2405.21060), for each token
+ *   h = decay * h + (dt * x) b;   y = c h + skip * x
+ * with h [d_state][head_dim], b and c [d_state], x and y [head_dim], the others numbers. */
+struct weft_kern_mamba {
+    float *state;            /* h: rows d_state, columns head_dim */
+    const float *x;          /* [n_tokens], x_stride floats apart */
+    const float *b, *c;      /* bc_stride */
+    const float *dt, *decay; /* dt_stride */
+    float *y;                /* y_stride; may be x */
+    size_t x_stride, bc_stride, dt_stride, y_stride;
+    float skip; /* D */
+    uint32_t n_tokens, head_dim, d_state;
+    bool is_first; /* as above */
+};
+
+/* One value head of the gated delta rule (Yang et al. 2024, arXiv:2412.06464), for each token
+ *   s = decay * s;   r = beta * (v - k s);   s = s + k r;   y = q s
+ * with s [k_dim][v_dim], q and k [k_dim], r, v and y [v_dim], decay and beta numbers. */
+struct weft_kern_delta {
+    float *state;              /* s: rows k_dim, columns v_dim */
+    const float *q, *k;        /* [n_tokens], qk_stride floats apart; of length 1, and q scaled */
+    const float *v;            /* v_stride */
+    const float *decay, *beta; /* gate_stride */
+    float *y;                  /* y_stride; may be v */
+    size_t qk_stride, v_stride, gate_stride, y_stride;
+    uint32_t n_tokens, k_dim, v_dim;
+    bool is_first; /* as above */
 };
 
 /* ----------------------------------------------------------------------------------- table --- */
@@ -482,6 +522,12 @@ struct weft_kern_table {
      * comes first. The same bits on every ISA, as those of decay. */
     void (*conv)(const struct weft_kern_conv *args, uint32_t c_begin, uint32_t c_end);
     void (*decay)(const struct weft_kern_decay *args);
+
+    /* Panels p_begin..p_end of a head. An element of a state is multiplied by decay, rounded, and
+     * gets one multiply-add; a sum over rows is one chain of those, rows ascending (skip * x of
+     * Mamba-2 comes last). They are fused where the ISA has that. */
+    void (*mamba_scan)(const struct weft_kern_mamba *args, uint32_t p_begin, uint32_t p_end);
+    void (*delta_scan)(const struct weft_kern_delta *args, uint32_t p_begin, uint32_t p_end);
 
     /* The arithmetic that attention runs in, unless it is exact (f32): of int8 there are two
      * operations for each, as the other factor has 15 bits. */

@@ -67,4 +67,10 @@ static inline vec vec_plus(vec a, vec b) {
     return a;
 }
 
+static inline vec vec_minus(vec a, vec b) {
+    for (uint32_t i = 0; i < WEFT_PANEL; i++)
+        a.v[i] -= b.v[i];
+    return a;
+}
+
 #endif

@@ -54,4 +54,8 @@ static inline vec vec_plus(vec a, vec b) {
     return (vec){_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
 }
 
+static inline vec vec_minus(vec a, vec b) {
+    return (vec){_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)};
+}
+
 #endif

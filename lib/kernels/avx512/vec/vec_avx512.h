@@ -45,4 +45,8 @@ static inline vec vec_plus(vec a, vec b) {
     return _mm512_add_ps(a, b);
 }
 
+static inline vec vec_minus(vec a, vec b) {
+    return _mm512_sub_ps(a, b);
+}
+
 #endif

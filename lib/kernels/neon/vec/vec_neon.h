@@ -70,4 +70,11 @@ static inline vec vec_plus(vec a, vec b) {
     return a;
 }
 
+static inline vec vec_minus(vec a, vec b) {
+    for (uint32_t i = 0; i < QUARTERS; i++) {
+        a.v[i] = vsubq_f32(a.v[i], b.v[i]);
+    }
+    return a;
+}
+
 #endif
