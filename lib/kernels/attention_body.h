@@ -546,7 +546,17 @@ static inline void join_span(struct span_sum *sum, const float *out, float max, 
     sum->max = top;
 }
 
-static inline void divide(const struct span_sum *sum, uint32_t value_dim) {
+/* `sink` may be NULL. It takes weight and adds nothing, last of all. */
+static inline void divide(struct span_sum *sum, const float *sink, uint32_t value_dim) {
+    if (sink && *sink > sum->max) {
+        float keep = exp_falling(sum->max - *sink);
+        for (uint32_t d = 0; d < value_dim; d++) {
+            sum->out[d] *= keep;
+        }
+        sum->total = sum->total * keep + 1.0f;
+    } else if (sink) {
+        sum->total += exp_falling(*sink - sum->max);
+    }
     float inverse = 1.0f / sum->total;
     for (uint32_t d = 0; d < value_dim; d++) {
         sum->out[d] *= inverse;
@@ -584,7 +594,7 @@ static inline void fold_queries(const struct weft_attn_args *args, const uint32_
         }
     }
     for (uint32_t i = 0; i < n; i++) {
-        divide(&queries[i].joined, value_dim);
+        divide(&queries[i].joined, queries[i].sink, value_dim);
     }
 }
 
@@ -603,10 +613,12 @@ static inline struct attn_query query_at(const struct weft_attn_args *args, uint
                                          uint32_t head) {
     size_t q_at = (size_t)head * args->kv.head_dim;
     size_t out_at = (size_t)head * weft_kv_value_dim(&args->kv);
-    return (struct attn_query){.q = args->q + row * args->q_stride + q_at,
-                               .joined.out = args->out + row * args->out_stride + out_at,
-                               .low = weft_attn_low(args->rows[row].pos, args->window),
-                               .pos = weft_attn_high(&args->rows[row], args->window)};
+    return (struct attn_query){
+        .q = args->q + row * args->q_stride + q_at,
+        .joined.out = args->out + row * args->out_stride + out_at,
+        .sink = args->sinks ? args->sinks + head : NULL,
+        .low = weft_attn_first(args->rows[row].pos, args->window, args->in_chunks),
+        .pos = weft_attn_high(&args->rows[row], args->window)};
 }
 
 static void attention(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
@@ -681,7 +693,7 @@ static void attention_join(const struct weft_attn_args *args, uint32_t kv_head, 
                     join_span(&sum, part, part[value_dim], part[value_dim + 1], value_dim);
                 }
             }
-            divide(&sum, value_dim);
+            divide(&sum, query.sink, value_dim);
         }
     }
 }

@@ -49,6 +49,7 @@ struct attn_query {
     float max, total;    /* of the current span */
     float factor;        /* of its dots: they are scores then */
     struct span_sum joined;
+    const float *sink; /* NULL: none */
 };
 
 /* The numbers that keys meet, of QUERY_BATCH queries: word w of query i is words[w][i].

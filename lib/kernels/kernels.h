@@ -302,16 +302,25 @@ struct weft_attn_args {
      * with n_heads. */
     uint32_t group_heads, skipped_heads;
     uint32_t window; /* 0: none */
+    bool in_chunks;  /* see weft_attn_first */
     /* Queries and weights of values are not rounded: bf16 and int8 are met as f32. Otherwise by
      * what the ISA is fastest with, see `attention`. */
     bool exact;
     float scale;    /* 1 / sqrt(head_dim) unless the model says otherwise */
     float soft_cap; /* scores become soft_cap * tanh(score / soft_cap); 0: they do not */
+    const float *
+        sinks; /* [n_heads], or NULL: the score of a position without a value, which every row sees */
 };
 
 /* The first position that a row at `pos` sees. */
 static inline uint32_t weft_attn_low(uint32_t pos, uint32_t window) {
     return window > 0 && pos >= window ? pos - window + 1 : 0;
+}
+
+/* The same where `window` may be a chunk: with `in_chunks` a row sees the positions of its own chunk, which begin
+ * at multiples of it. Never before what weft_attn_low says. */
+static inline uint32_t weft_attn_first(uint32_t pos, uint32_t window, bool in_chunks) {
+    return in_chunks && window > 0 ? pos - pos % window : weft_attn_low(pos, window);
 }
 
 /* The last position that a row sees. */

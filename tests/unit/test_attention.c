@@ -18,6 +18,8 @@ struct sequence {
     bool both;      /* rows see what comes after them, too */
     bool exact;     /* bf16 and int8 are met as f32 */
     float soft_cap; /* 0: none */
+    bool in_chunks; /* its window is a chunk */
+    float *sinks;   /* [n_heads], or NULL */
 };
 
 static void make_sequence(struct sequence *s, uint32_t len, uint32_t n_kv_heads, uint32_t group,
@@ -33,6 +35,10 @@ static void make_sequence(struct sequence *s, uint32_t len, uint32_t n_kv_heads,
     fill(&seed, flavour == WIDE ? PLAIN : flavour, s->k, kv_n);
     fill(&seed, flavour, s->v, kv_n);
     fill(&seed, PLAIN, s->q, kv_n * group);
+    s->in_chunks = weft_rand_below(&seed, 3) == 0;
+    if (weft_rand_below(&seed, 3) > 0) return;
+    s->sinks = take(s->n_heads * sizeof(float));
+    fill(&seed, PLAIN, s->sinks, s->n_heads);
 }
 
 /* One of a latent cache, of one kv head. */
@@ -50,6 +56,7 @@ static void drop_sequence(struct sequence *s) {
     free(s->k);
     free(s->v);
     free(s->q);
+    free(s->sinks);
 }
 
 /* A cache in which one sequence has blocks in random order among others, some space apart; every
@@ -100,7 +107,8 @@ static void attend_in_spans(const struct weft_kern_table *table, const struct we
                             uint32_t kv_head, uint32_t begin, uint32_t end) {
     if (begin == end) return;
     struct weft_attn_parts parts;
-    parts.span_begin = weft_attn_low(args->rows[begin].pos, args->window) / WEFT_ATTN_SPAN;
+    parts.span_begin =
+        weft_attn_first(args->rows[begin].pos, args->window, args->in_chunks) / WEFT_ATTN_SPAN;
     parts.n_spans =
         weft_attn_high(&args->rows[end - 1], args->window) / WEFT_ATTN_SPAN + 1 - parts.span_begin;
     parts.sums = take((size_t)(end - begin) * parts.n_spans * args->n_heads *
@@ -136,6 +144,7 @@ static void attend_in_groups(const struct weft_kern_table *table, const struct w
     attend_rows(table, &group, 0, n_rows);
     group.q += (size_t)group.n_heads * args->kv.head_dim;
     group.out += (size_t)group.n_heads * args->kv.v_dim;
+    if (group.sinks) group.sinks += group.n_heads;
     group.n_heads = args->n_heads - group.n_heads;
     if (group.n_heads > 0) attend_rows(table, &group, 0, n_rows);
 }
@@ -163,7 +172,9 @@ static void attend(const struct weft_kern_table *table, const struct sequence *s
                                       .window = s->window,
                                       .exact = s->exact,
                                       .scale = 1.0f / sqrtf((float)s->head_dim),
-                                      .soft_cap = s->soft_cap};
+                                      .soft_cap = s->soft_cap,
+                                      .in_chunks = s->in_chunks && !s->both,
+                                      .sinks = s->sinks};
         if (s->v_dim) attend_in_groups(table, &args, rows);
         for (uint32_t h = 0; h < s->n_kv_heads && !s->v_dim; h++) {
             attend_rows(table, &args, h, rows);
@@ -226,6 +237,7 @@ static void check_query(const struct sequence *s, enum weft_kv_dtype dtype, uint
                         uint32_t head, const float *got) {
     uint32_t hd = s->head_dim, kv_head = head / (s->n_heads / s->n_kv_heads);
     uint32_t low = s->window > 0 && s->window <= pos ? pos + 1 - s->window : 0;
+    if (s->in_chunks && !s->both && s->window > 0) low = pos / s->window * s->window;
     uint32_t high = s->both ? s->len - 1 : pos;
     if (s->both && s->window > 0) high = weft_min_u32(high, pos + s->window - 1);
     double scale = 1.0 / sqrt(hd), max = -INFINITY, error = 0, total = 0, span = 0;
@@ -255,10 +267,12 @@ static void check_query(const struct sequence *s, enum weft_kv_dtype dtype, uint
         if (in_codes) off += 0.51 * q_max / ATTN_CODE_MAX * keys;
         error = fmax(error, off * scale + (double)s->soft_cap * 0x1p-21);
     }
+    if (s->sinks) max = fmax(max, (double)s->sinks[head]);
     for (uint32_t j = low; j <= high; j++) {
         p[j] = exp(p[j] - max);
         total += p[j];
     }
+    if (s->sinks) total += exp((double)s->sinks[head] - max);
     double relative = expm1(2 * error) + (4 * span + 2 * (high + 1) + 0.125 * high + 24) * 0x1p-24;
     relative += rounding * (1 + relative);
     if (in_codes) add_code_steps(s, kv_head, low, high, p, slack);
@@ -434,6 +448,8 @@ static void int8_met_by_integers_has_the_bits_of_the_definition(void **state) {
         else
             make_sequence(&s, len, 2, group, dim, round % 4 == 3 ? WIDE : PLAIN);
         s.exact = false;
+        free(s.sinks);
+        s.sinks = NULL;
         if (round % 2) s.window = 1;
         size_t n_queries = (size_t)len * s.n_heads;
         for (size_t i = 0; i < n_queries * s.head_dim && !s.window; i++)
@@ -515,7 +531,9 @@ static void some_of_the_heads_have_the_bits_that_they_have_among_all(void **stat
                                       .skipped_heads = skipped,
                                       .exact = s.exact,
                                       .scale = 1.0f / sqrtf((float)s.head_dim),
-                                      .soft_cap = s.soft_cap};
+                                      .soft_cap = s.soft_cap,
+                                      .in_chunks = s.in_chunks,
+                                      .sinks = s.sinks ? s.sinks + skipped : NULL};
         for (uint32_t h = 0; h * group < skipped + n; h++)
             attend_rows(table, &args, h, s.len);
         for (uint32_t i = 0; i < s.len; i++)
@@ -594,7 +612,9 @@ static void rows_of_different_sequences_do_not_mix(void **state) {
                                       .n_heads = all.n_heads,
                                       .exact = all.exact,
                                       .scale = 1.0f / sqrtf((float)hd),
-                                      .soft_cap = all.soft_cap};
+                                      .soft_cap = all.soft_cap,
+                                      .in_chunks = all.in_chunks,
+                                      .sinks = all.sinks};
         table->attention(&args, 0, 0, n);
         for (uint32_t i = 0; i < n; i++) {
             assert_memory_equal(out + i * token, alone + rows[i].pos * token,
@@ -689,7 +709,9 @@ static void rows_far_apart_skip_what_lies_between_their_windows(void **state) {
                                       .window = s.window,
                                       .exact = s.exact,
                                       .scale = 1.0f / sqrtf((float)s.head_dim),
-                                      .soft_cap = s.soft_cap};
+                                      .soft_cap = s.soft_cap,
+                                      .in_chunks = s.in_chunks,
+                                      .sinks = s.sinks};
         tables[t].attention(&args, 0, 0, 2);
         assert_memory_equal(far, all + 8 * token, token * sizeof *far);
         assert_memory_equal(far + token, all + (s.len - 5) * token, token * sizeof *far);

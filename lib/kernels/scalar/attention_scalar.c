@@ -169,7 +169,8 @@ static void fold_span(const struct weft_attn_args *args, struct reader reader, u
                                (size_t)reader.head * head_dim,
                           .in_codes = args->kv.dtype == WEFT_KV_INT8 && !args->exact};
     if (query.in_codes) query.q_scale = to_codes(query.q, head_dim, query.codes);
-    uint32_t first = span * WEFT_ATTN_SPAN, low = weft_attn_low(row->pos, args->window);
+    uint32_t first = span * WEFT_ATTN_SPAN,
+             low = weft_attn_first(row->pos, args->window, args->in_chunks);
     uint32_t begin = low > first ? low : first,
              end = weft_min_u32(first + WEFT_ATTN_SPAN, high + 1);
     memset(sum->out, 0, weft_kv_value_dim(&args->kv) * sizeof *sum->out);
@@ -192,6 +193,18 @@ static void join(struct span_sum *sum, const struct span_sum *next, uint32_t val
     sum->max = max;
 }
 
+/* It takes weight and has no value. Source: Xiao et al. 2023 (arXiv 2309.17453), a learned score per head as
+ * gpt-oss has it. */
+static void add_sink(struct span_sum *sum, float sink, uint32_t value_dim) {
+    float max = sink > sum->max ? sink : sum->max;
+    float keep = exp_f32(sum->max - max);
+    for (uint32_t d = 0; d < value_dim; d++) {
+        sum->out[d] *= keep;
+    }
+    sum->total = sum->total * keep + exp_f32(sink - max);
+    sum->max = max;
+}
+
 static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
                            uint32_t row_end, uint32_t span, const struct weft_attn_parts *parts) {
     check_attn_args(args, kv_head, row_begin, row_end);
@@ -199,7 +212,7 @@ static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, 
     uint32_t value_dim = weft_kv_value_dim(&args->kv);
     for (uint32_t r = row_begin; r < row_end; r++) {
         const struct weft_attn_row *row = &args->rows[r];
-        uint32_t low = weft_attn_low(row->pos, args->window);
+        uint32_t low = weft_attn_first(row->pos, args->window, args->in_chunks);
         if (!sees_span(low, weft_attn_high(row, args->window), span)) continue;
         for (uint32_t h = heads.begin; h < heads.end; h++) {
             struct span_sum sum = {.out = part_at(args, parts, r - row_begin, span, h)};
@@ -218,7 +231,8 @@ static void one_head(const struct weft_attn_args *args, const struct weft_attn_p
     uint32_t high = weft_attn_high(&args->rows[row], args->window);
     float values[WEFT_KV_DIM_MAX];
     struct span_sum sum = {.out = args->out + row * args->out_stride + (size_t)head * value_dim};
-    uint32_t first = weft_attn_low(args->rows[row].pos, args->window) / WEFT_ATTN_SPAN;
+    uint32_t first =
+        weft_attn_first(args->rows[row].pos, args->window, args->in_chunks) / WEFT_ATTN_SPAN;
     for (uint32_t span = first; span <= high / WEFT_ATTN_SPAN; span++) {
         struct span_sum next = {.out = values};
         if (parts) {
@@ -236,6 +250,7 @@ static void one_head(const struct weft_attn_args *args, const struct weft_attn_p
             join(&sum, &next, value_dim);
         }
     }
+    if (args->sinks) add_sink(&sum, args->sinks[head], value_dim);
     float inverse = 1.0f / sum.total;
     for (uint32_t d = 0; d < value_dim; d++) {
         sum.out[d] *= inverse;
