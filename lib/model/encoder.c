@@ -198,7 +198,7 @@ static const struct role model_roles[] = {
     {{NULL, NULL, "final_norm.bias", "output_norm.bias"},
      1,
      {HIDDEN},
-     AT(encoder.final_bias),
+     AT(final_bias),
      WITH_NORMS_BIAS},
 };
 

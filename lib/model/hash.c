@@ -12,8 +12,8 @@
 
 #define PIECE_BYTES ((size_t)4 << 20) /* in memory at a time */
 
-/* Fields of struct weft_model_params. `encoder` counts where there is one, so that models from before are
- * known by their hashes still; what stays out is `name`: a copy in another folder is the same model. A
+/* Fields of struct weft_model_params. `encoder` and `block` count where anything in them is set, so that models from
+ * before are known by their hashes still; what stays out is `name`: a copy in another folder is the same model. A
  * field that is missing here would let models pass for each other that differ in nothing else;
  * test_model changes each byte of the struct and wants another hash. */
 /* clang-format off */
@@ -44,7 +44,9 @@ uint64_t wefti_model_params_hash(const struct weft_model_params *params) {
 #define HASH_FIELD(field) hash = XXH3_64bits_withSeed(&params->field, sizeof params->field, hash);
     HASHED_FIELDS(HASH_FIELD)
     static const struct weft_model_encoder none = {0};
+    static const struct weft_model_block usual = {0};
     if (memcmp(&params->encoder, &none, sizeof none) != 0) HASH_FIELD(encoder)
+    if (memcmp(&params->block, &usual, sizeof usual) != 0) HASH_FIELD(block)
     return hash;
 }
 

@@ -35,6 +35,7 @@ void weft_model_free(weft_model *model) {
     free(model->rope_freqs);
     free(model->stored);
     free(model->parts);
+    wefti_model_free_views(model);
     free(model);
 }
 
@@ -228,6 +229,10 @@ const struct weft_tensor *weft_model_embedding(const weft_model *model) {
 
 const struct weft_tensor *weft_model_final_norm(const weft_model *model) {
     return model->final_norm;
+}
+
+const struct weft_tensor *weft_model_final_bias(const weft_model *model) {
+    return model->final_bias;
 }
 
 const struct weft_tensor *weft_model_head(const weft_model *model) {

@@ -224,6 +224,38 @@ struct weft_model_encoder {
         as_decoder; /* tensors, norms and all else are a decoder's: only what tokens see differs */
 };
 
+/* What becomes of the first product of a feed-forward part. */
+enum weft_model_act {
+    WEFT_MODEL_ACT_BY_GELU = 0, /* silu, or with `gelu` its form with tanh */
+    WEFT_MODEL_ACT_GELU_ERF = 1,
+    WEFT_MODEL_ACT_CLAMPED = 2, /* gpt-oss: clamped to act_limit, and up is one more */
+};
+
+/* How layers differ from Llama's form. All of it is 0 there, and words of 32 bits: hash.c. Flags are 0 or 1. */
+struct weft_model_block {
+    uint32_t layer_norm;   /* norms take the mean off */
+    uint32_t norm_bias;    /* and add a vector */
+    uint32_t o_bias;       /* of what attention yields */
+    uint32_t ffn_bias;     /* of all matrices of the feed-forward part */
+    uint32_t ungated;      /* whose first matrix is activated, with none beside it */
+    uint32_t act;          /* enum weft_model_act */
+    uint32_t parallel;     /* both halves read what the layer reads, and are added to it */
+    uint32_t one_norm;     /* after one norm, which is attn_norm */
+    uint32_t norms_turned; /* q and k are normalised after they are turned */
+    /* q is multiplied by 1 + q_beta * ln(1 + floor((position + q_shift) / q_step)), in layers that do not turn it
+     * or in all; q_step 0: it is not. */
+    uint32_t q_step, q_shift, q_unturned;
+    float q_beta;
+    uint32_t plain_qk_norm; /* q and k that are turned are normalised after that, without weights */
+    uint32_t in_chunks; /* the window is a chunk: a token sees those of its own chunk before it */
+    uint32_t sinks;     /* each head has a score of a position without a value */
+    uint32_t attn_gate; /* what heads yield is multiplied by the sigmoid of a product of its own */
+    uint32_t expert_bias; /* of experts' matrices and of the router */
+    float act_limit;
+    uint32_t weighs_inputs; /* routers' weights multiply what experts read, not what they yield */
+    uint32_t yarn_smooth;   /* the pairs between which YaRN blends are not whole ones */
+};
+
 /* What the engine needs to know; every field is checked against base/limits.h and the others. */
 struct weft_model_params {
     char arch[32];  /* "llama" */
@@ -278,6 +310,7 @@ struct weft_model_params {
     uint32_t no_experts[WEFT_LAYERS_MAX / 32]; /* a bit per layer: a plain one, of n_ffn */
     struct weft_model_quant quant;
     struct weft_model_encoder encoder;
+    struct weft_model_block block;
 };
 
 _Static_assert(WEFT_LAYERS_MAX % 32 == 0, "sets of layers are whole words");
@@ -289,6 +322,7 @@ static inline bool weft_model_bit(const uint32_t bits[WEFT_LAYERS_MAX / 32], uin
 
 struct weft_model_expert {
     const struct weft_tensor *gate, *up, *down; /* [moe.n_ffn, hidden] x2, [hidden, moe.n_ffn] */
+    const struct weft_tensor *b_gate, *b_up, *b_down; /* their biases, or NULL */
 };
 
 struct weft_model_layer {
@@ -312,9 +346,13 @@ struct weft_model_layer {
     const struct weft_tensor *router;        /* [moe.n_experts, hidden], or NULL */
     const struct weft_tensor *score_bias;    /* [moe.n_experts], or NULL */
     const struct weft_tensor *shared_gate;   /* [hidden], or NULL */
-    /* Encoders, each or NULL. Without gates w_gate is the only one of the two. */
-    const struct weft_tensor *bo, *b_gate, *b_down;
+    const struct weft_tensor *b_router;      /* [moe.n_experts], or NULL */
+    const struct weft_tensor *attn_gate;     /* [heads*head_dim, hidden], or NULL */
+    const struct weft_tensor *sinks;         /* [heads], or NULL */
+    /* Each or NULL. Without gates w_gate is the only one of the two. */
+    const struct weft_tensor *bo, *b_gate, *b_up, *b_down;
     const struct weft_tensor *attn_norm_bias, *ffn_norm_bias; /* [hidden] */
+    /* Encoders alone. */
     const struct weft_tensor *attn_sum_norm, *attn_sum_bias, *ffn_sum_norm, *ffn_sum_bias;
 };
 
@@ -322,7 +360,6 @@ struct weft_model_layer {
 struct weft_model_encoder_tensors {
     const struct weft_tensor *types, *positions;        /* [n_types, hidden], [positions, hidden] */
     const struct weft_tensor *embed_norm, *embed_bias;  /* [hidden] */
-    const struct weft_tensor *final_bias;               /* of the final norm */
     const struct weft_tensor *dense, *dense_bias;       /* [hidden, hidden], tanh of it; [hidden] */
     const struct weft_tensor *classifier, *labels_bias; /* [n_labels, hidden]; [n_labels] */
 };
@@ -354,6 +391,8 @@ const struct weft_model_layer *weft_model_layers(const weft_model *model); /* [n
 const struct weft_tensor *weft_model_embedding(const weft_model *model);   /* [vocab, hidden] */
 /* [hidden]; NULL in encoders that normalise sums, which have no head either. */
 const struct weft_tensor *weft_model_final_norm(const weft_model *model);
+const struct weft_tensor *
+weft_model_final_bias(const weft_model *model);                     /* of that norm, or NULL */
 const struct weft_tensor *weft_model_head(const weft_model *model); /* [vocab, hidden] */
 const struct weft_model_encoder_tensors *weft_model_encoder(const weft_model *model);
 /* NULL: it is a whole model. */

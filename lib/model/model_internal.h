@@ -20,7 +20,7 @@ struct weft_model {
     struct weft_model_params params;
     struct weft_model_layer *layers;   /* [params.n_layers] */
     struct weft_model_expert *experts; /* [params.n_layers][params.moe.n_experts], or NULL */
-    const struct weft_tensor *embedding, *final_norm, *head;
+    const struct weft_tensor *embedding, *final_norm, *final_bias, *head;
     struct weft_model_encoder_tensors encoder;
     uint32_t first_layer; /* the number that the file knows layer 0 by: above 0 for a predictor */
     struct weft_model_predictor_tensors predictor;
@@ -28,6 +28,7 @@ struct weft_model {
     struct weft_packed packed; /* arena_bytes 0: not a packed file */
     enum weft_dtype *stored;   /* [n_tensors] of a packed file, else NULL */
     struct weft_parts *parts;  /* of tensors in parts, or NULL */
+    struct weft_parts *views;  /* a list of those that are views */
 
     struct weft_tensor *tensors; /* names owned */
     size_t n_tensors, cap_tensors;
@@ -77,6 +78,16 @@ WEFT_MUST_CHECK weft_err wefti_model_check_layout(weft_model *model, const char 
 /* Builds by_name. PROTO: two tensors of the same name. */
 WEFT_MUST_CHECK weft_err wefti_model_index(weft_model *model, const char *path,
                                            struct weft_errmsg *why);
+
+/* The rest of a name after a layer's number ("model.layers.7."), which is `*prefix_len_out` long; NULL: it begins
+ * otherwise. */
+const char *wefti_model_after_layer(const char *name, enum weft_model_format format,
+                                    size_t *prefix_len_out);
+
+/* Gives tensors the names that all architectures share, and drops those that play no part, by the
+ * architecture's rules (names.c). NOMEM. */
+WEFT_MUST_CHECK weft_err wefti_model_rename(weft_model *model, enum weft_model_format format,
+                                            const char *path, struct weft_errmsg *why);
 
 /* Replaces fused and stacked tensors by their parts, before the index is made (split.c). */
 WEFT_MUST_CHECK weft_err wefti_model_split(weft_model *model, enum weft_model_format format,

@@ -31,15 +31,46 @@ static weft_err check_ranges(const struct weft_model_params *p, const char *path
     return WEFT_OK;
 }
 
+static void init_block(struct weft_model_block *block, wefti_model_traits traits) {
+    const struct {
+        uint32_t *flag;
+        wefti_model_traits trait;
+    } flags[] = {
+        {&block->layer_norm, WEFTI_MODEL_ARCH_LAYER_NORM},
+        {&block->norm_bias, WEFTI_MODEL_ARCH_NORM_BIAS},
+        {&block->o_bias, WEFTI_MODEL_ARCH_O_BIAS},
+        {&block->ffn_bias, WEFTI_MODEL_ARCH_FFN_BIAS},
+        {&block->ungated, WEFTI_MODEL_ARCH_UNGATED},
+        {&block->parallel, WEFTI_MODEL_ARCH_PARALLEL},
+        {&block->one_norm, WEFTI_MODEL_ARCH_ONE_NORM},
+        {&block->norms_turned, WEFTI_MODEL_ARCH_NORMS_TURNED},
+        {&block->attn_gate, WEFTI_MODEL_ARCH_ATTN_GATE},
+        {&block->sinks, WEFTI_MODEL_ARCH_SINKS},
+        {&block->expert_bias, WEFTI_MODEL_ARCH_EXPERT_BIAS},
+        {&block->weighs_inputs, WEFTI_MODEL_ARCH_LLAMA4},
+        {&block->in_chunks, WEFTI_MODEL_ARCH_LLAMA4},
+    };
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
+        *flags[i].flag = (traits & flags[i].trait) != 0;
+}
+
 void wefti_model_params_init(struct weft_model_params *p, const struct wefti_model_arch *arch) {
     WEFT_ASSERT(strlen(arch->name) < sizeof p->arch); /* it is looked up again by it */
     (void)snprintf(p->arch, sizeof p->arch, "%s", arch->name);
+    init_block(&p->block, arch->traits);
     p->qkv_bias = arch->traits & WEFTI_MODEL_ARCH_QKV_BIAS;
     p->qk_norm = arch->traits & WEFTI_MODEL_ARCH_QK_NORM;
     p->qk_norm_all = arch->traits & WEFTI_MODEL_ARCH_QK_NORM_ALL;
-    p->gelu = arch->traits & WEFTI_MODEL_ARCH_GEMMA;
+    p->gelu =
+        arch->traits & (WEFTI_MODEL_ARCH_GEMMA | WEFTI_MODEL_ARCH_GELU | WEFTI_MODEL_ARCH_GELU_ERF);
+    if (arch->traits & WEFTI_MODEL_ARCH_GELU_ERF) p->block.act = WEFT_MODEL_ACT_GELU_ERF;
+    if (arch->traits & WEFTI_MODEL_ARCH_CLAMPED) {
+        p->block.act = WEFT_MODEL_ACT_CLAMPED;
+        p->block.act_limit = 7;
+    }
     p->pre_norms = !(arch->traits & WEFTI_MODEL_ARCH_NORMS_AFTER);
-    p->post_norms = arch->traits & (WEFTI_MODEL_ARCH_GEMMA | WEFTI_MODEL_ARCH_NORMS_AFTER);
+    p->post_norms = arch->traits & (WEFTI_MODEL_ARCH_GEMMA | WEFTI_MODEL_ARCH_NORMS_AFTER |
+                                    WEFTI_MODEL_ARCH_NORMS_TOO);
     p->embed_scale = p->residual_scale = p->logit_scale = 1;
     p->rope_magnitude = p->yarn_mscale = 1;
     p->rope_theta = 10000;

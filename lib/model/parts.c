@@ -1,6 +1,7 @@
 /* Rows of weights that are in parts, put together as their type has them, or as f32. */
 #include "parts.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -207,6 +208,77 @@ static void nf4_row_f32(const struct weft_parts *parts, uint64_t row, float *out
     }
 }
 
+/* ----------------------------------------------------------------------------------- views --- */
+
+const struct weft_parts *wefti_model_add_view(weft_model *model, const struct weft_tensor *whole,
+                                              const struct wefti_model_view *view, uint64_t n,
+                                              uint64_t k) {
+    struct weft_parts *parts = calloc(1, sizeof *parts);
+    if (!parts) return NULL;
+    WEFT_ASSERT(view->kind != WEFTI_MODEL_VIEW_NONE && view->run > 0 && view->step >= view->run);
+    WEFT_ASSERT(whole->data && !whole->parts);
+    parts->view = *view;
+    parts->n = n;
+    parts->k = k;
+    parts->pieces[WEFTI_MODEL_PIECE_CODES] =
+        (struct wefti_model_piece_data){whole->data, whole->bytes};
+    parts->next_view = model->views;
+    model->views = parts;
+    return parts;
+}
+
+void wefti_model_free_views(weft_model *model) {
+    for (struct weft_parts *parts = model->views, *next; parts; parts = next) {
+        next = parts->next_view;
+        free(parts);
+    }
+    model->views = NULL;
+}
+
+/* The place of row or element `i` in the other tensor. */
+static uint64_t place_in(const struct wefti_model_view *view, uint64_t i) {
+    return view->first + i / view->run * view->step + i % view->run;
+}
+
+/* Rows as they are stored. Of a turned matrix the rows are the inner loop, because they lie side by side. */
+static void view_rows(const struct weft_parts *parts, uint64_t row_begin, uint64_t n_rows,
+                      size_t row_bytes, unsigned char *out) {
+    const struct wefti_model_view *view = &parts->view;
+    const unsigned char *at = parts->pieces[WEFTI_MODEL_PIECE_CODES].at;
+    size_t bytes = weft_dtype_block_bytes(view->dtype);
+    if (view->kind == WEFTI_MODEL_VIEW_ROWS) {
+        for (uint64_t i = 0; i < n_rows; i++)
+            memcpy(out + i * row_bytes, at + place_in(view, row_begin + i) * view->pitch,
+                   row_bytes);
+        return;
+    }
+    bool is_turned = view->kind == WEFTI_MODEL_VIEW_COLUMNS;
+    for (uint64_t k = 0; k < parts->k; k++) {
+        for (uint64_t i = 0; i < n_rows; i++) {
+            const unsigned char *from =
+                is_turned ? at + k * view->pitch + place_in(view, row_begin + i) * bytes
+                          : at + place_in(view, k) * bytes;
+            memcpy(out + i * row_bytes + k * bytes, from, bytes);
+        }
+    }
+}
+
+static void view_row_f32(const struct weft_parts *parts, uint64_t row, float *out) {
+    if (parts->view.dtype == WEFT_DT_F32) {
+        view_rows(parts, row, 1, parts->k * sizeof *out, (unsigned char *)out);
+        return;
+    }
+    struct weft_tensor plain = {.dtype = parts->view.dtype,
+                                .n_dims = 2,
+                                .dims = {1, parts->k},
+                                .bytes = parts->k * weft_dtype_block_bytes(parts->view.dtype)};
+    /* It is put into the end of the result, which is wider: so each element is read before it is overwritten. */
+    unsigned char *stored = (unsigned char *)(out + parts->k) - plain.bytes;
+    view_rows(parts, row, 1, plain.bytes, stored);
+    plain.data = stored;
+    weft_tensor_row_f32(&plain, 0, out);
+}
+
 /* --------------------------------------------------------------------------------- any row --- */
 
 size_t weft_tensor_row_bytes(const struct weft_tensor *tensor) {
@@ -220,7 +292,9 @@ size_t weft_tensor_row_bytes(const struct weft_tensor *tensor) {
 
 void wefti_model_parts_row_f32(const struct weft_parts *parts, uint64_t row, float *out) {
     WEFT_ASSERT(row < parts->n);
-    if (parts->quant.method == WEFT_QUANT_FP8)
+    if (parts->view.kind)
+        view_row_f32(parts, row, out);
+    else if (parts->quant.method == WEFT_QUANT_FP8)
         f8_row_f32(parts, row, out);
     else if (parts->quant.method == WEFT_QUANT_BNB)
         nf4_row_f32(parts, row, out);
@@ -232,6 +306,10 @@ void wefti_model_parts_row_f32(const struct weft_parts *parts, uint64_t row, flo
 static void join_rows(const struct weft_parts *parts, enum weft_dtype dtype, uint64_t row_begin,
                       uint64_t n_rows, size_t row_bytes, unsigned char *out) {
     WEFT_ASSERT(row_begin <= parts->n && n_rows <= parts->n - row_begin);
+    if (parts->view.kind) {
+        view_rows(parts, row_begin, n_rows, row_bytes, out);
+        return;
+    }
     if (dtype == WEFT_DT_Q4_Z) {
         q4_rows(parts, row_begin, n_rows, row_bytes, out);
         return;

@@ -21,7 +21,25 @@ struct wefti_model_piece_data {
     size_t bytes;
 };
 
+/* Tensors of floats whose rows or elements are some of those of another tensor: of each `step` the first `run` after
+ * `first`. */
+enum wefti_model_view_kind {
+    WEFTI_MODEL_VIEW_NONE,    /* pieces of a quantised weight */
+    WEFTI_MODEL_VIEW_ROWS,    /* rows of a matrix, each as it is */
+    WEFTI_MODEL_VIEW_COLUMNS, /* columns of one, which is stored turned: [in features, out features] */
+    WEFTI_MODEL_VIEW_ELEMENTS, /* elements of a vector, which is then a row */
+};
+
+struct wefti_model_view {
+    enum wefti_model_view_kind kind;
+    enum weft_dtype dtype; /* F32, F16 or BF16; of rows any */
+    uint64_t first, run, step;
+    uint64_t pitch; /* bytes from row to row in the other tensor */
+};
+
 struct weft_parts {
+    struct wefti_model_view view; /* reads the codes' piece, which is all there is */
+    struct weft_parts *next_view; /* of the same model */
     struct weft_model_quant quant;
     uint64_t n, k;                /* rows and columns of the weight */
     uint64_t scale_cols;          /* FP8: blocks of columns */
@@ -31,6 +49,13 @@ struct weft_parts {
     enum weft_dtype scale_dtype; /* F32, F16 or BF16; of NF4 F32 or U8 */
     struct wefti_model_piece_data pieces[WEFTI_MODEL_PIECE_COUNT];
 };
+
+/* A view of the bytes of `whole`; n x k, or a vector of k with n = 1. The model keeps and frees it. NULL: out of
+ * memory. The caller has checked that all of it lies in `whole`. */
+const struct weft_parts *wefti_model_add_view(weft_model *model, const struct weft_tensor *whole,
+                                              const struct wefti_model_view *view, uint64_t n,
+                                              uint64_t k);
+void wefti_model_free_views(weft_model *model);
 
 /* What the codes of NF4 stand for. */
 extern const float wefti_model_nf4_values[16];

@@ -31,6 +31,7 @@ enum size {
     SIZE_EXPERTS,
     SIZE_EXPERT_FFN,
     SIZE_SHARED_FFN,
+    SIZE_HEADS,
     SIZE_COUNT
 };
 
@@ -45,6 +46,8 @@ static const struct role embedding_role = {
     {"model.embed_tokens.weight", "token_embd.weight"}, 2, {SIZE_VOCAB, SIZE_HIDDEN}, NULL};
 static const struct role final_norm_role = {
     {"model.norm.weight", "output_norm.weight"}, 1, {SIZE_HIDDEN}, NULL};
+static const struct role final_bias_role = {
+    {"model.norm.bias", "output_norm.bias"}, 1, {SIZE_HIDDEN}, NULL};
 static const struct role head_role = {
     {"lm_head.weight", "output.weight"}, 2, {SIZE_VOCAB, SIZE_HIDDEN}, NULL};
 enum rope_table { ROPE_FREQS, ROPE_LONG, ROPE_SHORT, ROPE_TABLES };
@@ -63,7 +66,12 @@ enum when {
     WITH_QK_NORM_ALL,
     WITH_PRE_NORMS,
     WITH_POST_NORMS,
-    WITHOUT_POST_NORMS,
+    WITH_FFN_NORM,
+    WITH_NORM_BIAS,
+    WITH_FFN_NORM_BIAS,
+    WITH_O_BIAS,
+    WITH_FFN_BIAS,
+    WITH_UP_BIAS,
     WITH_PLAIN_Q,
     WITH_PLAIN_KV,
     WITH_Q_LORA,
@@ -72,10 +80,14 @@ enum when {
     WITH_K_AND_V_B,
     WITH_BOTH_NORMS,
     WITH_PLAIN_FFN,
+    WITH_PLAIN_UP,
     WITH_EXPERTS,
     WITH_SCORE_BIAS,
     WITH_SHARED_EXPERT,
     WITH_SHARED_GATE,
+    WITH_ROUTER_BIAS,
+    WITH_ATTN_GATE,
+    WITH_SINKS,
 };
 
 #define AT(field) offsetof(struct weft_model_layer, field)
@@ -139,7 +151,17 @@ static const struct {
      ALWAYS},
     {{{"post_attention_layernorm.weight", "ffn_norm.weight"}, 1, {SIZE_HIDDEN}, NULL},
      AT(ffn_norm),
-     WITHOUT_POST_NORMS},
+     WITH_FFN_NORM},
+    {{{"input_layernorm.bias", "attn_norm.bias"}, 1, {SIZE_HIDDEN}, NULL},
+     AT(attn_norm_bias),
+     WITH_NORM_BIAS},
+    {{{"post_attention_layernorm.bias", "ffn_norm.bias"}, 1, {SIZE_HIDDEN}, NULL},
+     AT(ffn_norm_bias),
+     WITH_FFN_NORM_BIAS},
+    {{{"self_attn.o_proj.bias", "attn_output.bias"}, 1, {SIZE_HIDDEN}, NULL}, AT(bo), WITH_O_BIAS},
+    {{{"mlp.gate_proj.bias", "ffn_gate.bias"}, 1, {SIZE_FFN}, NULL}, AT(b_gate), WITH_FFN_BIAS},
+    {{{"mlp.up_proj.bias", "ffn_up.bias"}, 1, {SIZE_FFN}, NULL}, AT(b_up), WITH_UP_BIAS},
+    {{{"mlp.down_proj.bias", "ffn_down.bias"}, 1, {SIZE_HIDDEN}, NULL}, AT(b_down), WITH_FFN_BIAS},
     {{{"post_attention_layernorm.weight", "post_attention_norm.weight"}, 1, {SIZE_HIDDEN}, NULL},
      AT(post_attn_norm),
      WITH_POST_NORMS},
@@ -154,7 +176,7 @@ static const struct {
      WITH_PLAIN_FFN},
     {{{"mlp.up_proj.weight", "ffn_up.weight"}, 2, {SIZE_FFN, SIZE_HIDDEN}, NULL},
      AT(w_up),
-     WITH_PLAIN_FFN},
+     WITH_PLAIN_UP},
     {{{"mlp.down_proj.weight", "ffn_down.weight"}, 2, {SIZE_HIDDEN, SIZE_FFN}, NULL},
      AT(w_down),
      WITH_PLAIN_FFN},
@@ -188,6 +210,13 @@ static const struct {
     {{{"mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight"}, 1, {SIZE_HIDDEN}, NULL},
      AT(shared_gate),
      WITH_SHARED_GATE},
+    {{{"mlp.gate.bias", "ffn_gate_inp.bias"}, 1, {SIZE_EXPERTS}, NULL},
+     AT(b_router),
+     WITH_ROUTER_BIAS},
+    {{{"self_attn.gate_proj.weight", "attn_gate.weight"}, 2, {SIZE_OUT, SIZE_HIDDEN}, NULL},
+     AT(attn_gate),
+     WITH_ATTN_GATE},
+    {{{"self_attn.sinks", "attn_sinks.weight"}, 1, {SIZE_HEADS}, NULL}, AT(sinks), WITH_SINKS},
 };
 #define N_LAYER_ROLES (sizeof layer_roles / sizeof layer_roles[0])
 #undef AT
@@ -198,21 +227,40 @@ static const struct {
     struct {
         const char *before, *after;
     } names[2], other; /* as in a role */
+    uint32_t n_dims;
     enum size dims[2];
     size_t at; /* in struct weft_model_expert */
 } expert_roles[] = {
     {{{"mlp.experts.", "gate_proj.weight"}, {"ffn_gate.", "weight"}},
      {"block_sparse_moe.experts.", "w1.weight"},
+     2,
      {SIZE_EXPERT_FFN, SIZE_HIDDEN},
      AT(gate)},
     {{{"mlp.experts.", "up_proj.weight"}, {"ffn_up.", "weight"}},
      {"block_sparse_moe.experts.", "w3.weight"},
+     2,
      {SIZE_EXPERT_FFN, SIZE_HIDDEN},
      AT(up)},
     {{{"mlp.experts.", "down_proj.weight"}, {"ffn_down.", "weight"}},
      {"block_sparse_moe.experts.", "w2.weight"},
+     2,
      {SIZE_HIDDEN, SIZE_EXPERT_FFN},
      AT(down)},
+    {{{"mlp.experts.", "gate_proj.bias"}, {"ffn_gate.", "bias"}},
+     {"", ""},
+     1,
+     {SIZE_EXPERT_FFN},
+     AT(b_gate)},
+    {{{"mlp.experts.", "up_proj.bias"}, {"ffn_up.", "bias"}},
+     {"", ""},
+     1,
+     {SIZE_EXPERT_FFN},
+     AT(b_up)},
+    {{{"mlp.experts.", "down_proj.bias"}, {"ffn_down.", "bias"}},
+     {"", ""},
+     1,
+     {SIZE_HIDDEN},
+     AT(b_down)},
 };
 #define N_EXPERT_ROLES (sizeof expert_roles / sizeof expert_roles[0])
 #undef AT
@@ -297,8 +345,18 @@ static bool is_there(const weft_model *model, uint32_t layer, enum when when) {
         return p->pre_norms;
     case WITH_POST_NORMS:
         return p->post_norms;
-    case WITHOUT_POST_NORMS:
-        return !p->post_norms;
+    case WITH_FFN_NORM:
+        return !p->post_norms && !p->block.one_norm;
+    case WITH_NORM_BIAS:
+        return p->block.norm_bias;
+    case WITH_FFN_NORM_BIAS:
+        return p->block.norm_bias && !p->post_norms && !p->block.one_norm;
+    case WITH_O_BIAS:
+        return p->block.o_bias;
+    case WITH_FFN_BIAS:
+        return p->block.ffn_bias && !has_experts;
+    case WITH_UP_BIAS:
+        return p->block.ffn_bias && !has_experts && !p->block.ungated;
     case WITH_PLAIN_Q:
         return p->q_lora == 0;
     case WITH_PLAIN_KV:
@@ -315,6 +373,8 @@ static bool is_there(const weft_model *model, uint32_t layer, enum when when) {
         return p->pre_norms && p->post_norms;
     case WITH_PLAIN_FFN:
         return !has_experts;
+    case WITH_PLAIN_UP:
+        return !has_experts && !p->block.ungated;
     case WITH_EXPERTS:
         return has_experts;
     case WITH_SCORE_BIAS:
@@ -323,6 +383,12 @@ static bool is_there(const weft_model *model, uint32_t layer, enum when when) {
         return has_experts && p->moe.n_ffn_shared > 0;
     case WITH_SHARED_GATE:
         return has_experts && p->moe.shared_gate;
+    case WITH_ROUTER_BIAS:
+        return has_experts && p->block.expert_bias;
+    case WITH_ATTN_GATE:
+        return p->block.attn_gate;
+    case WITH_SINKS:
+        return p->block.sinks;
     }
     return true;
 }
@@ -353,7 +419,8 @@ static weft_err resolve_experts(struct wefti_model_resolver *r, uint32_t layer) 
         for (size_t i = 0; i < N_EXPERT_ROLES; i++) {
             char name[96], other[96];
             const struct weft_tensor *tensor;
-            const struct role role = {.n_dims = 2,
+            if (expert_roles[i].n_dims == 1 && !model->params.block.expert_bias) continue;
+            const struct role role = {.n_dims = expert_roles[i].n_dims,
                                       .dims = {expert_roles[i].dims[0], expert_roles[i].dims[1]}};
             (void)snprintf(name, sizeof name, "%s%u.%s%u.%s", layer_prefix[r->format], number,
                            expert_roles[i].names[r->format].before, e,
@@ -545,6 +612,9 @@ static weft_err check_all_used(const struct wefti_model_resolver *r) {
 static weft_err resolve_decoder(struct wefti_model_resolver *r) {
     weft_err err = take_either(r, &final_norm_role, final_norm_role.names[r->format], NULL,
                                &r->model->final_norm);
+    if (!err && r->model->params.block.norm_bias)
+        err = take_either(r, &final_bias_role, final_bias_role.names[r->format], NULL,
+                          &r->model->final_bias);
     if (!err) err = resolve_layers(r);
     if (!err) err = resolve_head(r);
     return err ? err : resolve_rope(r);
@@ -569,6 +639,7 @@ static void fill_sizes(const struct weft_model_params *p, uint64_t sizes[SIZE_CO
     sizes[SIZE_EXPERTS] = p->moe.n_experts;
     sizes[SIZE_EXPERT_FFN] = p->moe.n_ffn;
     sizes[SIZE_SHARED_FFN] = p->moe.n_ffn_shared;
+    sizes[SIZE_HEADS] = n_heads;
 }
 
 /* Its rows are gathered as the file has them; rows in parts may call themselves f32. */
@@ -579,11 +650,22 @@ static weft_err check_embedding(const struct wefti_model_resolver *r) {
                         "%s: the embedding table is quantised, which is not supported", r->path);
 }
 
+/* GGUF files do not say which biases there are: the first layer's tensors do, in families that may have them. */
+static void find_biases(weft_model *model) {
+    struct weft_model_params *p = &model->params;
+    const struct wefti_model_arch *arch =
+        wefti_model_arch_of_gguf((struct weft_str){p->arch, strlen(p->arch)});
+    const wefti_model_traits may = WEFTI_MODEL_ARCH_BIAS_KEY | WEFTI_MODEL_ARCH_LAYER_NORM;
+    if (arch && arch->traits & may)
+        p->qkv_bias = weft_model_find(model, "blk.0.attn_q.bias") != NULL;
+}
+
 weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, const char *path,
                              struct weft_errmsg *why) {
     const struct weft_model_params *p = &model->params;
     WEFT_ASSERT(model->by_name); /* the index comes first */
     WEFT_ASSERT(p->n_layers >= 1 && p->n_layers <= WEFT_LAYERS_MAX);
+    if (format == WEFT_MODEL_GGUF) find_biases(model);
     uint64_t sizes[SIZE_COUNT];
     fill_sizes(p, sizes);
     struct wefti_model_resolver r = {

@@ -32,8 +32,13 @@ static double yarn_pair(const struct weft_model_params *p, double turns) {
 /* Pairs that turn fast stay, slow ones are stretched, and those between are blended linearly in
  * their number. */
 static double yarn_frequency(const struct weft_model_params *p, uint32_t pair, double frequency) {
-    double low = fmax(floor(yarn_pair(p, p->yarn_beta_fast)), 0);
-    double high = fmin(ceil(yarn_pair(p, p->yarn_beta_slow)), p->rope_dim - 1);
+    double low = yarn_pair(p, p->yarn_beta_fast), high = yarn_pair(p, p->yarn_beta_slow);
+    if (!p->block.yarn_smooth) {
+        low = floor(low);
+        high = ceil(high);
+    }
+    low = fmax(low, 0);
+    high = fmin(high, p->rope_dim - 1);
     if (low == high) high += 0.001;
     double stretched = fmin(fmax((pair - low) / (high - low), 0), 1);
     return frequency / p->rope_factor * stretched + frequency * (1 - stretched);

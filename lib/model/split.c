@@ -10,6 +10,7 @@
 
 #include "arch.h"
 #include "base/check.h"
+#include "parts.h"
 
 enum rows { ROWS_Q, ROWS_KV, ROWS_FFN };
 
@@ -24,44 +25,66 @@ static const struct fused {
     const char *names[2];
     uint32_t n_dims, n_parts;
     struct part parts[PARTS_MAX];
+    bool by_head; /* each head's rows of all parts together, as many heads of each */
 } all_fused[] = {
+    {{"self_attn.qkv_by_head.weight", ""},
+     2,
+     3,
+     {{{"self_attn.q_proj.weight", ""}, ROWS_Q},
+      {{"self_attn.k_proj.weight", ""}, ROWS_KV},
+      {{"self_attn.v_proj.weight", ""}, ROWS_KV}},
+     true},
+    {{"self_attn.qkv_by_head.bias", "attn_qkv.bias"},
+     1,
+     3,
+     {{{"self_attn.q_proj.bias", "attn_q.bias"}, ROWS_Q},
+      {{"self_attn.k_proj.bias", "attn_k.bias"}, ROWS_KV},
+      {{"self_attn.v_proj.bias", "attn_v.bias"}, ROWS_KV}},
+     true},
     {{"self_attn.qkv_proj.weight", "attn_qkv.weight"},
      2,
      3,
      {{{"self_attn.q_proj.weight", "attn_q.weight"}, ROWS_Q},
       {{"self_attn.k_proj.weight", "attn_k.weight"}, ROWS_KV},
-      {{"self_attn.v_proj.weight", "attn_v.weight"}, ROWS_KV}}},
+      {{"self_attn.v_proj.weight", "attn_v.weight"}, ROWS_KV}},
+     false},
     {{"attn.Wqkv.weight", ""},
      2,
      3,
      {{{"attn.Wq.weight", ""}, ROWS_Q},
       {{"attn.Wk.weight", ""}, ROWS_KV},
-      {{"attn.Wv.weight", ""}, ROWS_KV}}},
+      {{"attn.Wv.weight", ""}, ROWS_KV}},
+     false},
     {{"mlp.Wi.weight", ""},
      2,
      2,
-     {{{"mlp.Wi_gate.weight", ""}, ROWS_FFN}, {{"mlp.Wi_up.weight", ""}, ROWS_FFN}}},
+     {{{"mlp.Wi_gate.weight", ""}, ROWS_FFN}, {{"mlp.Wi_up.weight", ""}, ROWS_FFN}},
+     false},
     {{"mlp.gate_up_proj.weight", "ffn_up.weight"},
      2,
      2,
      {{{"mlp.gate_proj.weight", "ffn_gate.weight"}, ROWS_FFN},
-      {{"mlp.up_proj.weight", "ffn_up.weight"}, ROWS_FFN}}},
+      {{"mlp.up_proj.weight", "ffn_up.weight"}, ROWS_FFN}},
+     false},
     {{"attention.qkv_proj.weight", ""},
      2,
      3,
      {{{"attention.q_proj.weight", ""}, ROWS_Q},
       {{"attention.k_proj.weight", ""}, ROWS_KV},
-      {{"attention.v_proj.weight", ""}, ROWS_KV}}},
+      {{"attention.v_proj.weight", ""}, ROWS_KV}},
+     false},
     {{"attention.qkv_proj.bias", ""},
      1,
      3,
      {{{"attention.q_proj.bias", ""}, ROWS_Q},
       {{"attention.k_proj.bias", ""}, ROWS_KV},
-      {{"attention.v_proj.bias", ""}, ROWS_KV}}},
+      {{"attention.v_proj.bias", ""}, ROWS_KV}},
+     false},
     {{"mlp.up_gate_proj.weight", ""},
      2,
      2,
-     {{{"mlp.up_proj.weight", ""}, ROWS_FFN}, {{"mlp.gate_proj.weight", ""}, ROWS_FFN}}},
+     {{{"mlp.up_proj.weight", ""}, ROWS_FFN}, {{"mlp.gate_proj.weight", ""}, ROWS_FFN}},
+     false},
 };
 
 static uint64_t n_rows(const struct weft_model_params *p, enum rows rows) {
@@ -69,35 +92,19 @@ static uint64_t n_rows(const struct weft_model_params *p, enum rows rows) {
     return rows == ROWS_KV ? (uint64_t)p->n_kv_heads * p->head_dim : p->n_ffn;
 }
 
-/* The rest of a name after "model.layers.7.", which is `*prefix_len_out` long; NULL: it
- * begins otherwise. */
-static const char *after_layer_prefix(const char *name, enum weft_model_format format,
-                                      size_t *prefix_len_out) {
-    static const char *const prefixes[2][4] = {
-        {"model.layers.", "layers.", "encoder.layers.", "encoder.layer."}, {"blk."}};
-    size_t len = 0;
-    for (size_t i = 0; i < 4 && prefixes[format][i] && len == 0; i++) {
-        if (strncmp(name, prefixes[format][i], strlen(prefixes[format][i])) == 0)
-            len = strlen(prefixes[format][i]);
-    }
-    if (len == 0) return NULL;
-    size_t digits = strspn(name + len, "0123456789");
-    if (digits == 0 || digits > 9 || name[len + digits] != '.') return NULL;
-    *prefix_len_out = len + digits + 1;
-    return name + *prefix_len_out;
-}
-
 /* The kind of fused tensor; NULL: it is none, or its shape is that of a part. */
 static const struct fused *find_fused(const struct weft_model_params *p,
                                       const struct weft_tensor *tensor,
                                       enum weft_model_format format, size_t *prefix_len_out) {
-    const char *name = after_layer_prefix(tensor->name, format, prefix_len_out);
+    const char *name = wefti_model_after_layer(tensor->name, format, prefix_len_out);
     for (size_t i = 0; name && i < sizeof all_fused / sizeof all_fused[0]; i++) {
         const struct fused *fused = &all_fused[i];
         uint64_t rows = 0;
         if (strcmp(name, fused->names[format]) != 0) continue;
         for (uint32_t part = 0; part < fused->n_parts; part++)
             rows += n_rows(p, fused->parts[part].rows);
+        if (fused->by_head && (p->n_heads != p->n_kv_heads || !weft_dtype_is_float(tensor->dtype)))
+            continue;
         if (rows > 0 && tensor->n_dims == fused->n_dims && tensor->dims[0] == rows &&
             tensor->bytes % rows == 0)
             return fused;
@@ -128,6 +135,26 @@ static weft_err add_part(const struct splitter *s, size_t idx, bool is_last, con
     return WEFT_OK;
 }
 
+/* Part `i` of a tensor that has them by heads. */
+static weft_err view_heads(const struct splitter *s, const struct weft_tensor *whole, uint32_t i,
+                           uint32_t n_parts, struct weft_tensor *tensor) {
+    uint64_t dim = s->model->params.head_dim, k = whole->n_dims == 2 ? whole->dims[1] : 0;
+    const struct wefti_model_view view = {
+        .kind = k ? WEFTI_MODEL_VIEW_ROWS : WEFTI_MODEL_VIEW_ELEMENTS,
+        .dtype = whole->dtype,
+        .first = i * dim,
+        .run = dim,
+        .step = n_parts * dim,
+        .pitch = whole->bytes / whole->dims[0],
+    };
+    tensor->data = NULL;
+    tensor->parts = wefti_model_add_view(s->model, whole, &view, k ? tensor->dims[0] : 1,
+                                         k ? k : tensor->dims[0]);
+    return tensor->parts ? WEFT_OK
+                         : weft_err_set(s->why, WEFT_E_NOMEM,
+                                        "%s: out of memory for the tensor list", s->path);
+}
+
 static weft_err split(const struct splitter *s, size_t idx, const struct fused *fused,
                       size_t prefix_len) {
     struct weft_tensor whole = s->model->tensors[idx];
@@ -139,7 +166,9 @@ static weft_err split(const struct splitter *s, size_t idx, const struct fused *
         struct weft_tensor tensor = whole;
         tensor.dims[0] = n_rows(&s->model->params, part->rows);
         tensor.bytes = tensor.dims[0] * row_bytes;
-        if (whole.parts)
+        if (fused->by_head && s->format == WEFT_MODEL_HF)
+            err = view_heads(s, &whole, i, fused->n_parts, &tensor);
+        else if (whole.parts)
             tensor.parts_row = whole.parts_row + done / row_bytes;
         else
             tensor.data = (const unsigned char *)whole.data + done;
@@ -147,7 +176,7 @@ static weft_err split(const struct splitter *s, size_t idx, const struct fused *
         char name[96];
         (void)snprintf(name, sizeof name, "%.*s%s", (int)prefix_len, whole.name,
                        part->names[s->format]);
-        err = add_part(s, idx, i + 1 == fused->n_parts, name, &tensor);
+        if (!err) err = add_part(s, idx, i + 1 == fused->n_parts, name, &tensor);
     }
     WEFT_ASSERT(err || done == whole.bytes);
     return err;
@@ -156,19 +185,23 @@ static weft_err split(const struct splitter *s, size_t idx, const struct fused *
 /* Stacks of GGUF files, and what precedes the expert's number in the names of their parts, as older
  * files had them. */
 static const struct stack {
-    const char *name, *part;
+    const char *name, *part, *after;
+    uint32_t n_dims;
 } stacks[] = {
-    {"ffn_gate_exps.weight", "ffn_gate"},
-    {"ffn_up_exps.weight", "ffn_up"},
-    {"ffn_down_exps.weight", "ffn_down"},
+    {"ffn_gate_exps.weight", "ffn_gate", "weight", 3},
+    {"ffn_up_exps.weight", "ffn_up", "weight", 3},
+    {"ffn_down_exps.weight", "ffn_down", "weight", 3},
+    {"ffn_gate_exps.bias", "ffn_gate", "bias", 2},
+    {"ffn_up_exps.bias", "ffn_up", "bias", 2},
+    {"ffn_down_exps.bias", "ffn_down", "bias", 2},
 };
 
 /* NULL: it is none, or not for as many as there are experts. */
 static const struct stack *find_stack(const struct weft_model_params *p,
                                       const struct weft_tensor *tensor, size_t *prefix_len_out) {
-    const char *name = after_layer_prefix(tensor->name, WEFT_MODEL_GGUF, prefix_len_out);
+    const char *name = wefti_model_after_layer(tensor->name, WEFT_MODEL_GGUF, prefix_len_out);
     for (size_t i = 0; name && i < sizeof stacks / sizeof stacks[0]; i++) {
-        if (strcmp(name, stacks[i].name) == 0 && tensor->n_dims == 3 &&
+        if (strcmp(name, stacks[i].name) == 0 && tensor->n_dims == stacks[i].n_dims &&
             tensor->dims[0] == p->moe.n_experts && tensor->bytes % p->moe.n_experts == 0)
             return &stacks[i];
     }
@@ -186,14 +219,14 @@ static weft_err unstack(const struct splitter *s, size_t idx, const struct stack
     for (uint32_t e = 0; !err && e < n; e++) {
         const struct weft_tensor part = {
             .dtype = whole.dtype,
-            .n_dims = 2,
+            .n_dims = whole.n_dims - 1,
             .dims = {whole.dims[1], whole.dims[2]},
             .data = (const unsigned char *)whole.data + e * bytes,
             .bytes = bytes,
         };
         char name[96];
-        (void)snprintf(name, sizeof name, "%.*s%s.%u.weight", (int)prefix_len, whole.name,
-                       stack->part, e);
+        (void)snprintf(name, sizeof name, "%.*s%s.%u.%s", (int)prefix_len, whole.name, stack->part,
+                       e, stack->after);
         err = add_part(s, idx, e + 1 == n, name, &part);
     }
     return err;
@@ -210,6 +243,101 @@ static weft_err unstack_all(const struct splitter *s) {
     return err;
 }
 
+/* Stacks of Hugging Face folders, in which gate and up are one. */
+static const struct folder_stack {
+    const char *name, *parts[2]; /* one part, or two that share rows */
+    uint32_t n_dims;
+} folder_stacks[] = {
+    {"mlp.experts.gate_up_proj", {"gate_proj.weight", "up_proj.weight"}, 3},
+    {"mlp.experts.down_proj", {"down_proj.weight", NULL}, 3},
+    {"mlp.experts.gate_up_proj_bias", {"gate_proj.bias", "up_proj.bias"}, 2},
+    {"mlp.experts.down_proj_bias", {"down_proj.bias", NULL}, 2},
+};
+
+static const struct folder_stack *find_folder_stack(const struct weft_model_params *p,
+                                                    const struct weft_tensor *tensor,
+                                                    size_t *prefix_len_out) {
+    const char *name = wefti_model_after_layer(tensor->name, WEFT_MODEL_HF, prefix_len_out);
+    for (size_t i = 0; name && i < sizeof folder_stacks / sizeof folder_stacks[0]; i++) {
+        const struct folder_stack *stack = &folder_stacks[i];
+        if (strcmp(name, stack->name) == 0 && tensor->n_dims == stack->n_dims &&
+            tensor->dims[0] == p->moe.n_experts && weft_dtype_is_float(tensor->dtype) &&
+            tensor->dims[1] > 0 && tensor->dims[tensor->n_dims - 1] > 0)
+            return stack; /* roles check the shapes of the parts */
+    }
+    return NULL;
+}
+
+/* Part `i` of one expert's slice of a stack: a view, or of the bytes as they are. */
+static weft_err view_expert(const struct splitter *s, const struct folder_stack *stack,
+                            const struct weft_tensor *slice, uint32_t i, wefti_model_traits traits,
+                            struct weft_tensor *out) {
+    const bool is_bias = stack->n_dims == 2,
+               is_turned = !is_bias && traits & WEFTI_MODEL_ARCH_TURNED;
+    const uint64_t n_parts = stack->parts[1] ? 2 : 1, elem = weft_dtype_block_bytes(slice->dtype),
+                   all = slice->dims[is_turned], n = all / n_parts,
+                   k = is_bias ? 0 : slice->dims[!is_turned];
+    const bool alternate = n_parts == 2 && traits & WEFTI_MODEL_ARCH_ALTERNATE;
+    *out = (struct weft_tensor){.dtype = slice->dtype, .n_dims = is_bias ? 1 : 2, .dims = {n, k}};
+    out->bytes = n * (is_bias ? 1 : k) * elem;
+    if (!is_turned && !alternate) {
+        out->data = (const unsigned char *)slice->data + i * out->bytes;
+        return WEFT_OK;
+    }
+    const struct wefti_model_view view = {
+        .kind = is_bias     ? WEFTI_MODEL_VIEW_ELEMENTS
+                : is_turned ? WEFTI_MODEL_VIEW_COLUMNS
+                            : WEFTI_MODEL_VIEW_ROWS,
+        .dtype = slice->dtype,
+        .first = alternate ? i : i * n,
+        .run = alternate ? 1 : n,
+        .step = alternate ? n_parts : all,
+        .pitch = (is_turned ? all : k) * elem,
+    };
+    out->parts = wefti_model_add_view(s->model, slice, &view, is_bias ? 1 : n, is_bias ? n : k);
+    return out->parts ? WEFT_OK
+                      : weft_err_set(s->why, WEFT_E_NOMEM, "%s: out of memory for the tensor list",
+                                     s->path);
+}
+
+static weft_err unstack_folder(const struct splitter *s, size_t idx,
+                               const struct folder_stack *stack, size_t prefix_len,
+                               wefti_model_traits traits) {
+    const struct weft_tensor whole = s->model->tensors[idx];
+    const uint32_t n_experts = s->model->params.moe.n_experts, n_parts = stack->parts[1] ? 2 : 1;
+    weft_err err = WEFT_OK;
+    for (uint32_t e = 0; !err && e < n_experts; e++) {
+        const struct weft_tensor slice = {
+            .dtype = whole.dtype,
+            .n_dims = whole.n_dims - 1,
+            .dims = {whole.dims[1], whole.dims[2]},
+            .data = (const unsigned char *)whole.data + e * (whole.bytes / n_experts),
+            .bytes = whole.bytes / n_experts,
+        };
+        for (uint32_t i = 0; !err && i < n_parts; i++) {
+            struct weft_tensor part;
+            char name[96];
+            (void)snprintf(name, sizeof name, "%.*smlp.experts.%u.%s", (int)prefix_len, whole.name,
+                           e, stack->parts[i]);
+            err = view_expert(s, stack, &slice, i, traits, &part);
+            if (!err) err = add_part(s, idx, e + 1 == n_experts && i + 1 == n_parts, name, &part);
+        }
+    }
+    return err;
+}
+
+static weft_err unstack_folders(const struct splitter *s, wefti_model_traits traits) {
+    weft_model *model = s->model;
+    weft_err err = WEFT_OK;
+    for (size_t i = 0, n = model->n_tensors; !err && i < n; i++) {
+        size_t prefix_len;
+        const struct folder_stack *stack =
+            find_folder_stack(&model->params, &model->tensors[i], &prefix_len);
+        if (stack && model->tensors[i].data) err = unstack_folder(s, i, stack, prefix_len, traits);
+    }
+    return err;
+}
+
 /* The heads of latent attention stand in newer GGUF files as a third dimension; here they are rows
  * one after the other. */
 static void flatten_heads(weft_model *model) {
@@ -217,7 +345,7 @@ static void flatten_heads(weft_model *model) {
     for (size_t i = 0; i < model->n_tensors; i++) {
         struct weft_tensor *tensor = &model->tensors[i];
         size_t prefix_len;
-        const char *name = after_layer_prefix(tensor->name, WEFT_MODEL_GGUF, &prefix_len);
+        const char *name = wefti_model_after_layer(tensor->name, WEFT_MODEL_GGUF, &prefix_len);
         if (!name || (strcmp(name, names[0]) != 0 && strcmp(name, names[1]) != 0)) continue;
         if (tensor->n_dims != 3 || tensor->dims[0] != model->params.n_heads) continue;
         if (tensor->dims[1] > WEFT_KV_DIM_MAX) continue; /* the product stays small */
@@ -235,6 +363,10 @@ weft_err wefti_model_split(weft_model *model, enum weft_model_format format, con
     const struct wefti_model_arch *arch = wefti_model_arch_of_gguf(name);
     if (format == WEFT_MODEL_GGUF && model->params.kv_lora > 0) flatten_heads(model);
     if (format == WEFT_MODEL_GGUF && model->params.moe.n_experts > 0) return unstack_all(&s);
+    if (arch && model->params.moe.n_experts > 0) {
+        weft_err err = unstack_folders(&s, arch->traits);
+        if (err) return err;
+    }
     if (!arch || !(arch->traits & WEFTI_MODEL_ARCH_FUSED)) return WEFT_OK;
     for (size_t i = 0, n = model->n_tensors; i < n; i++) {
         size_t prefix_len;

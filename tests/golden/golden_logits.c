@@ -330,6 +330,42 @@ static void quantised_folders_agree(void **state) {
     }
 }
 
+/* llama.cpp's files do not say Llama 4's chunk and temperature, which it has as constants: the zoo's are smaller, so
+ * only what lies before either agrees with the folder's goldens. */
+static void the_beginning_agrees_as_gguf(void **state) {
+    (void)state;
+    struct goldens goldens;
+    struct goldens_array ids, logits;
+    char path[1024];
+    const char *found = drive_shared("zoo2/llama4/goldens.safetensors");
+    if (!found) skip();
+    assert_true(goldens_open(&goldens, found));
+    (void)snprintf(path, sizeof path, "%s", drive_shared("zoo2/gguf/llama4.gguf"));
+    struct eng_group group;
+    open_exact(path, &group);
+    assert_true(goldens_find(&goldens, "prompt7.input_ids", "I32", &ids));
+    assert_true(goldens_find(&goldens, "prompt7.logits", "F32", &logits));
+    check_logits(&group, "prompt7", &ids, &logits);
+    group_close(&group);
+    goldens_close(&goldens);
+}
+
+/* A family of ../shared/zoo2: its folder, or "gguf/NAME.gguf" beside that folder's goldens. */
+static void a_family_agrees(void **state) {
+    const char *name = *state, *base = strncmp(name, "gguf/", 5) == 0 ? name + 5 : name;
+    char path[128], folder[1024];
+    (void)snprintf(path, sizeof path, "zoo2/%.*s", (int)strcspn(base, "."), base);
+    const char *found = drive_shared(path);
+    if (!found) skip();
+    (void)snprintf(folder, sizeof folder, "%s", found);
+    (void)snprintf(path, sizeof path, "zoo2/%s", name);
+    found = drive_shared(path);
+    assert_non_null(found);
+    check_in(found, folder);
+}
+#define FAMILY(name)                                                                               \
+    { name, a_family_agrees, NULL, NULL, (void *)(uintptr_t)name }
+
 static void check_types(const char *folder, const char *const *types, size_t n) {
     struct goldens goldens;
     char name[1024];
@@ -460,6 +496,7 @@ int main(int argc, char **argv) {
     if (drive_isa_missing()) return 77;
     if (argc > 1) n_ranks = (uint32_t)strtoul(argv[1], NULL, 10);
     weft_log_init("golden_logits", WEFT_LOG_WARN, false);
+    cmocka_set_test_filter(getenv("WEFT_TEST_FILTER")); /* NULL: all of them */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grouped_queries_with_llama3_rope_agree),
         cmocka_unit_test(the_same_model_as_gguf_agrees),
@@ -471,6 +508,24 @@ int main(int argc, char **argv) {
         cmocka_unit_test(mixtures_of_experts_agree),
         cmocka_unit_test(latent_attention_agrees),
         cmocka_unit_test(their_gguf_files_agree),
+        FAMILY("seed_oss"),
+        FAMILY("stablelm"),
+        FAMILY("starcoder2"),
+        FAMILY("gpt_neox"),
+        FAMILY("cohere2"),
+        FAMILY("glm4"),
+        FAMILY("exaone4"),
+        FAMILY("ministral3"),
+        FAMILY("hunyuan_v1_dense"),
+        FAMILY("glm4_moe"),
+        FAMILY("dots1"),
+        FAMILY("ernie4_5_moe"),
+        FAMILY("minimax_m2"),
+        FAMILY("hunyuan_v1_moe"),
+        FAMILY("afmoe"),
+        FAMILY("gpt_oss_bf16"),
+        FAMILY("llama4"),
+        cmocka_unit_test(the_beginning_agrees_as_gguf),
         cmocka_unit_test(quantised_folders_agree),
         cmocka_unit_test(quantised_files_agree),
         cmocka_unit_test(quantised_files_of_few_bits_agree),

@@ -337,8 +337,8 @@ static void options_that_are_not_there_yet_are_refused_by_name(void **state) {
         const char *changes, *said;
     } cases[] = {
         {"{\"architectures\":[\"GPT2LMHeadModel\"]}", "GPT2LMHeadModel"},
-        {"{\"architectures\":null,\"model_type\":\"gpt_neox\"}", "gpt_neox"},
-        {"{\"architectures\":null,\"model_type\":\"gpt_neox\"}", "there are llama, mistral, "},
+        {"{\"architectures\":null,\"model_type\":\"gptj\"}", "gptj"},
+        {"{\"architectures\":null,\"model_type\":\"gptj\"}", "there are llama, mistral, "},
         {"{\"architectures\":[\"LlamaModel\"]}", "there are LlamaForCausalLM, "},
         {"{\"clip_qkv\":8}", "clip_qkv"},
         {"{\"layer_types\":[\"linear_attention\"]}", "linear_attention"},
@@ -348,9 +348,13 @@ static void options_that_are_not_there_yet_are_refused_by_name(void **state) {
         {"{\"architectures\":[\"MistralForCausalLM\"],\"model_type\":\"mistral\","
          "\"sliding_window\":16,\"layer_types\":[\"sliding_attention\",\"full_attention\"]}",
          "layer_types"},
-        {"{\"attention_bias\":true}", "attention_bias"},
-        {"{\"mlp_bias\":true}", "mlp_bias"},
-        {"{\"hidden_act\":\"gelu\"}", "gelu"},
+        {"{\"hidden_act\":\"gelu_10\"}", "gelu_10"},
+        {"{\"architectures\":[\"StableLmForCausalLM\"],\"model_type\":\"stablelm\",\"qk_"
+         "layernorm\":true}",
+         "qk_layernorm"},
+        {"{\"architectures\":[\"Cohere2ForCausalLM\"],\"model_type\":\"cohere2\","
+         "\"layer_types\":[\"linear_attention\"],\"num_hidden_layers\":1}",
+         "linear_attention"},
         {"{\"quantization_config\":{\"quant_method\":\"hqq\"}}", "hqq"},
         {"{\"quantization_config\":{\"quant_method\":\"fp8\"}}", "weight_block_size"},
         {"{\"quantization_config\":{\"quant_method\":\"fp8\",\"weight_block_size\":[64,64]}}",
@@ -377,7 +381,6 @@ static void options_that_are_not_there_yet_are_refused_by_name(void **state) {
         {"{\"quantization_config\":{\"load_in_4bit\":true,\"bnb_4bit_quant_type\":\"fp4\"}}",
          "fp4"},
         {"{\"rope_scaling\":{\"type\":\"mrope\",\"factor\":4}}", "mrope"},
-        {"{\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"truncate\":false}}", "truncate"},
         {"{\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\"}}}", "layer"},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
@@ -503,7 +506,7 @@ static void nonsense_about_experts_is_refused(void **state) {
         const char *change, *said;
     } cases[] = {
         {"\"n_routed_experts\":null", "how many experts"},
-        {"\"n_routed_experts\":[4]", "n_routed_experts"},
+        {"\"n_routed_experts\":[\"4\"]", "n_routed_experts"},
         {"\"n_routed_experts\":1025", "number of experts"},
         {"\"n_routed_experts\":1", "experts per token"},
         {"\"num_experts_per_tok\":null", "num_experts_per_tok"},

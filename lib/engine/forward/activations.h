@@ -14,6 +14,16 @@ struct wefti_forward_source {
     bool apart;                     /* rows are not interleaved, however many they are */
 };
 
+/* What the feed-forward part of a layer reads. */
+static inline struct wefti_forward_source
+wefti_forward_ffn_source(const struct wefti_forward *f, const struct wefti_weights_layer *layer) {
+    return (struct wefti_forward_source){
+        .rows = f->parallel ? f->read : f->x,
+        .stride = f->x_stride,
+        .norm = {f->one_norm ? layer->attn_norm : layer->ffn_norm,
+                 f->one_norm ? layer->attn_norm_bias : layer->ffn_norm_bias}};
+}
+
 /* Rows of activations in the forms a group of products wants. */
 struct wefti_forward_acts {
     uint32_t group; /* rows are interleaved by so many; 1: they are not */

@@ -91,7 +91,7 @@ struct wefti_forward_attn_work wefti_forward_attn_plan(const struct wefti_forwar
                rows[end].block_table == rows[begin].block_table) {
             end++;
         }
-        uint32_t first = weft_attn_low(rows[begin].pos, window) / WEFT_ATTN_SPAN;
+        uint32_t first = weft_attn_first(rows[begin].pos, window, f->in_chunks) / WEFT_ATTN_SPAN;
         uint32_t last = weft_attn_high(&rows[end - 1], window) / WEFT_ATTN_SPAN;
         uint32_t n_seen = weft_attn_high(&rows[end - 1], window) + 1 - first * WEFT_ATTN_SPAN;
         struct wefti_forward_attn_tile tile = {
@@ -132,7 +132,7 @@ uint64_t wefti_forward_attn_read(const struct wefti_forward *f,
     uint64_t sum = 0;
     for (uint32_t i = 0; i < work->n_tiles; i++) {
         const struct wefti_forward_attn_tile *tile = &work->tiles[i];
-        uint32_t low = weft_attn_low(work->rows[tile->begin].pos, work->window);
+        uint32_t low = weft_attn_first(work->rows[tile->begin].pos, work->window, f->in_chunks);
         uint32_t high = weft_attn_high(&work->rows[tile->end - 1], work->window);
         sum += (high + 1 - low) * n_passes(f, work, tile);
     }
@@ -228,6 +228,8 @@ void wefti_forward_attend(const struct wefti_forward_thread *thread, uint32_t la
         .group_heads = f->latent_dim ? 0 : f->group_heads,
         .skipped_heads = l->skipped_heads,
         .window = work->window,
+        .in_chunks = f->in_chunks,
+        .sinks = wefti_forward_vector(f, l->sinks),
         .exact = f->is_exact,
         .scale = f->attn_scale,
         .soft_cap = f->attn_soft_cap,

@@ -32,6 +32,9 @@ static void lay_out_sorted(const struct wefti_forward *f, struct wefti_memory_la
     s->sorted.row = wefti_memory_reserve(layout, wefti_forward_places_max(f, f->max_rows),
                                          sizeof *s->sorted.row);
     s->sorted.place = wefti_memory_reserve(layout, n_routes, sizeof *s->sorted.place);
+    if (f->weighs_inputs)
+        s->sorted.weight = wefti_memory_reserve(layout, wefti_forward_places_max(f, f->max_rows),
+                                                sizeof *s->sorted.weight);
 }
 
 /* Those that all threads share. */
@@ -59,6 +62,8 @@ static void lay_out(struct wefti_forward *f, struct wefti_memory_layout *layout)
     }
     f->last_tiles = wefti_memory_reserve(layout, rows, sizeof(struct wefti_forward_attn_tile));
     f->x = wefti_memory_reserve(layout, rows * f->x_stride, sizeof *f->x);
+    if (f->plain_qk_norm) f->ones = wefti_memory_reserve(layout, f->head_dim, sizeof *f->ones);
+    if (f->parallel) f->read = wefti_memory_reserve(layout, rows * f->x_stride, sizeof *f->read);
     if (f->joined_stride > 0)
         f->joined = wefti_memory_reserve(layout, rows * f->joined_stride, sizeof *f->joined);
     if (f->moe.n_experts > 0) lay_out_experts(f, layout);
@@ -70,6 +75,8 @@ static void lay_out(struct wefti_forward *f, struct wefti_memory_layout *layout)
     f->k = wefti_memory_reserve(&attention, rows * f->kv_stride, sizeof *f->k);
     f->v = wefti_memory_reserve(&attention, f->latent_dim ? 0 : rows * f->kv_stride, sizeof *f->v);
     f->attn = wefti_memory_reserve(&attention, rows * f->out_stride, sizeof *f->attn);
+    if (f->has_attn_gate)
+        f->attn_gate = wefti_memory_reserve(&attention, rows * f->out_stride, sizeof *f->attn_gate);
     f->q_a = wefti_memory_reserve(&attention, rows * f->q_a_stride, sizeof *f->q_a);
     f->heads = wefti_memory_reserve(&attention, rows * f->heads_stride, sizeof *f->heads);
     f->ffn = wefti_memory_reserve(layout, grouped * f->ffn_stride, sizeof *f->ffn);
@@ -153,7 +160,8 @@ static void set_latent(struct wefti_forward *f, const struct weft_model_params *
 }
 
 static void set_act(struct wefti_forward *f, const struct weft_model_params *p) {
-    bool is_exact = p->encoder.is_on && !p->encoder.as_decoder && !p->encoder.tanh_gelu;
+    bool is_encoder = p->encoder.is_on && !p->encoder.as_decoder;
+    bool is_exact = is_encoder ? !p->encoder.tanh_gelu : p->block.act == WEFT_MODEL_ACT_GELU_ERF;
     f->act_mul = !p->gelu   ? f->kern->silu_mul
                  : is_exact ? f->kern->gelu_erf_mul
                             : f->kern->gelu_mul;
@@ -176,7 +184,19 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     memcpy(f->no_rope, p->no_rope, sizeof f->no_rope);
     f->rope_interleaved = p->rope_interleaved;
     set_act(f, p);
-    f->layer_norm = p->encoder.is_on && !p->encoder.as_decoder;
+    f->layer_norm = (p->encoder.is_on && !p->encoder.as_decoder) || p->block.layer_norm;
+    f->parallel = p->block.parallel;
+    f->has_attn_gate = p->block.attn_gate;
+    f->one_norm = p->block.one_norm;
+    f->norms_turned = p->block.norms_turned;
+    f->q_step = p->block.q_step;
+    f->q_shift = p->block.q_shift;
+    f->q_unturned = p->block.q_unturned;
+    f->plain_qk_norm = p->block.plain_qk_norm;
+    f->in_chunks = p->block.in_chunks;
+    f->act_limit = p->block.act == WEFT_MODEL_ACT_CLAMPED ? p->block.act_limit : 0;
+    f->weighs_inputs = p->block.weighs_inputs;
+    f->q_beta = p->block.q_beta;
     f->has_positions = p->encoder.n_positions > 0;
     f->first_position = p->encoder.first_position;
     f->qk_norm_all = p->qk_norm_all;
@@ -259,6 +279,8 @@ weft_err wefti_forward_new(const struct wefti_forward_config *config,
     }
     layout = (struct wefti_memory_layout){.base = f->map};
     lay_out(f, &layout);
+    for (uint32_t i = 0; f->ones && i < f->head_dim; i++)
+        f->ones[i] = 1;
     weft_err err = WEFT_OK;
     if (config->lora_rank_max > 0 && wefti_forward_lora_new(f, config->lora_rank_max, config->home))
         err = weft_err_set(why, WEFT_E_NOMEM, "no memory for what adapters add");

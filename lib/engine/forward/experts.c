@@ -46,7 +46,7 @@ size_t wefti_forward_places_max(const struct wefti_forward *f, size_t n_rows) {
 
 /* Rows of the experts that are here: others have no places. */
 static void sort_rows(const struct wefti_forward *f, const struct wefti_weights_expert *experts,
-                      const uint32_t *chosen, uint32_t n_rows,
+                      const uint32_t *chosen, const float *weights, uint32_t n_rows,
                       struct wefti_forward_sorted_rows *s) {
     uint32_t n_used = f->moe.n_used, n_experts = f->moe.n_experts, group = f->kern->group_rows;
     memset(s->n_rows, 0, n_experts * sizeof *s->n_rows);
@@ -63,6 +63,7 @@ static void sort_rows(const struct wefti_forward *f, const struct wefti_weights_
         if (!experts[chosen[i]].is_own) continue;
         uint32_t e = chosen[i], place = s->first[e] + s->n_rows[e]++;
         s->row[place] = i / n_used;
+        if (s->weight) s->weight[place] = weights[i];
         s->place[i] = place;
     }
 }
@@ -85,7 +86,7 @@ static struct routing route_rows(const struct wefti_forward_thread *thread,
         if (own) break;
     }
     if (!own) wefti_forward_end_phase(thread);
-    sort_rows(f, layer->experts, chosen, n_rows, &thread->scratch->sorted);
+    sort_rows(f, layer->experts, chosen, weights, n_rows, &thread->scratch->sorted);
     return (struct routing){layer, n_rows, chosen, weights, &thread->scratch->sorted};
 }
 
@@ -305,11 +306,17 @@ static void gate_up_all(const struct wefti_forward_thread *thread, const struct 
         const struct wefti_forward_product gate = {
             .matrix = &expert->gate,
             .c = f->inner + routing->sorted->first[w.expert] * f->inner_stride,
-            .ldc = f->inner_stride};
+            .ldc = f->inner_stride,
+            .bias = wefti_forward_vector(f, expert->b_gate),
+            .row_scales = routing->sorted->weight
+                              ? routing->sorted->weight + routing->sorted->first[w.expert]
+                              : NULL};
         const struct wefti_forward_adapted adapted = {
             .add = add_adapters, .experts = lora, .expert = w.expert};
-        wefti_forward_gate_up_piece(thread, walk_acts(thread, routing, feed, &w), &gate,
-                                    &expert->up, lora ? &adapted : NULL, &piece);
+        const struct wefti_forward_product up = {.matrix = &expert->up,
+                                                 .bias = wefti_forward_vector(f, expert->b_up)};
+        wefti_forward_gate_up_piece(thread, walk_acts(thread, routing, feed, &w), &gate, &up,
+                                    lora ? &adapted : NULL, &piece);
     }
     wefti_forward_end_phase(thread);
 }
@@ -321,10 +328,12 @@ static void down_all(const struct wefti_forward_thread *thread, const struct rou
     struct walk w = begin_walk(thread, routing, &routing->layer->experts->down, false);
     struct wefti_forward_piece piece;
     while (next_piece(thread, routing, &w, &piece)) {
+        const struct wefti_weights_expert *expert = &routing->layer->experts[w.expert];
         const struct wefti_forward_product product = {
-            .matrix = &routing->layer->experts[w.expert].down,
+            .matrix = &expert->down,
             .c = f->outer + routing->sorted->first[w.expert] * f->x_stride,
-            .ldc = f->x_stride};
+            .ldc = f->x_stride,
+            .bias = wefti_forward_vector(f, expert->b_down)};
         wefti_forward_multiply_piece(f, walk_acts(thread, routing, feed, &w), &product, &piece);
         if (!lora) continue;
         const struct wefti_forward_target target = {
@@ -365,7 +374,7 @@ static void sum_groups(const struct wefti_forward *f, const struct routing *rout
     for (uint32_t i = first; i < first + f->moe.n_used; i++) {
         if (!routing->layer->experts[routing->chosen[i]].is_own) continue;
         const float *y = f->outer + routing->sorted->place[i] * f->x_stride + begin;
-        float weight = routing->weights[i];
+        float weight = f->weighs_inputs ? 1 : routing->weights[i];
         while (routing->chosen[i] >= wefti_weights_expert_group_end(f->moe.n_experts, group))
             group++;
         for (uint32_t c = 0; c < n; c++)
@@ -408,9 +417,10 @@ static void combine(const struct wefti_forward_thread *thread, const struct rout
     uint32_t per_task = routing->n_rows > 4 * f->n_threads ? WEFTI_FORWARD_ROWS_PER_TASK : 1, begin,
              end;
     bool has_shared = routing->layer->gate.n > 0;
+    const struct wefti_forward_half_end end_of_half = wefti_forward_ffn_end(routing->layer);
     while (wefti_forward_take_rows(thread, routing->n_rows, per_task, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++) {
-            float *x = f->x + row * f->x_stride;
+            float *x = f->x + row * f->x_stride, *out = f->adds_apart ? thread->scratch->wide : x;
             const float *shared = has_shared ? f->added + row * f->x_stride : NULL;
             float weight = has_shared ? shared_weight(f, routing, acts, row) : 0;
             for (uint32_t at = 0; at < f->n_hidden; at += SUM_COLUMNS) {
@@ -419,9 +429,11 @@ static void combine(const struct wefti_forward_thread *thread, const struct rout
                 (void)sum_experts(f, routing, (struct stretch){row, at, n}, sums);
                 for (uint32_t i = 0; i < n; i++) {
                     float routed = sums[0][i];
-                    x[at + i] += has_shared ? routed + weight * shared[at + i] : routed;
+                    float sum = has_shared ? routed + weight * shared[at + i] : routed;
+                    out[at + i] = f->adds_apart ? sum : x[at + i] + sum;
                 }
             }
+            if (f->adds_apart) wefti_forward_add_row(f, x, out, &end_of_half);
         }
     }
     wefti_forward_end_phase(thread);
@@ -503,11 +515,13 @@ static void combine_divided(const struct wefti_forward_thread *thread,
     uint32_t per_task = routing->n_rows > 4 * f->n_threads ? WEFTI_FORWARD_ROWS_PER_TASK : 1, begin,
              end;
     bool has_shared = down->present != 0;
+    const struct wefti_forward_half_end end_of_half = wefti_forward_ffn_end(routing->layer);
     put_parts(thread, routing, per_task);
     if (!wefti_forward_share_parts(thread, routing->n_rows)) return;
     while (wefti_forward_take_rows(thread, routing->n_rows, per_task, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++) {
-            float *x = f->x + row * f->x_stride, routed[SUM_COLUMNS], shared[SUM_COLUMNS];
+            float *x = f->x + row * f->x_stride, *out = f->adds_apart ? thread->scratch->wide : x;
+            float routed[SUM_COLUMNS], shared[SUM_COLUMNS];
             float weight = has_shared ? shared_weight(f, routing, acts, row) : 0;
             uint8_t groups = groups_of_row(f, routing, row);
             for (uint32_t at = 0; at < f->n_hidden; at += SUM_COLUMNS) {
@@ -516,9 +530,12 @@ static void combine_divided(const struct wefti_forward_thread *thread,
                                                       down->present};
                 join_parts(f, routing, (struct stretch){row, at, n}, groups, routed);
                 if (has_shared) wefti_forward_sum_parts(f, &sum, shared);
-                for (uint32_t i = 0; i < n; i++)
-                    x[at + i] += has_shared ? routed[i] + weight * shared[i] : routed[i];
+                for (uint32_t i = 0; i < n; i++) {
+                    float all = has_shared ? routed[i] + weight * shared[i] : routed[i];
+                    out[at + i] = f->adds_apart ? all : x[at + i] + all;
+                }
             }
+            if (f->adds_apart) wefti_forward_add_row(f, x, out, &end_of_half);
         }
     }
     wefti_forward_end_phase(thread);
@@ -531,8 +548,7 @@ static void shared_expert(const struct wefti_forward_thread *thread, uint32_t la
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
     const struct wefti_forward_lora_plan *lora = wefti_forward_lora_after(thread, layer_idx);
     const struct wefti_weights_matrix *in[] = {&layer->gate, &layer->up};
-    const struct wefti_forward_source hidden = {
-        .rows = f->x, .stride = f->x_stride, .norm = {layer->ffn_norm, 0}};
+    const struct wefti_forward_source hidden = wefti_forward_ffn_source(f, layer);
     wefti_forward_mark(thread, WEFT_ENG_OP_FFN_NORM);
     struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n_rows, in, 2);
     wefti_forward_mark(thread, WEFT_ENG_OP_GATE_UP);
@@ -563,13 +579,15 @@ void wefti_forward_experts(const struct wefti_forward_thread *thread, uint32_t l
     const struct wefti_weights_expert *e = layer->experts;
     const struct wefti_weights_matrix *in[] = {&layer->router, &e->gate, &e->up},
                                       *out[] = {&e->down};
-    const struct wefti_forward_source hidden = {
-        .rows = f->x, .stride = f->x_stride, .norm = {layer->ffn_norm, 0}, .apart = true};
+    struct wefti_forward_source hidden = wefti_forward_ffn_source(f, layer);
+    hidden.apart = true;
     if (layer->gate.n > 0) shared_expert(thread, layer_idx, n_rows);
     wefti_forward_mark(thread, WEFT_ENG_OP_FFN_NORM);
     struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n_rows, in, 3);
-    const struct wefti_forward_product scores = {
-        .matrix = &layer->router, .c = f->scores, .ldc = f->score_stride};
+    const struct wefti_forward_product scores = {.matrix = &layer->router,
+                                                 .c = f->scores,
+                                                 .ldc = f->score_stride,
+                                                 .bias = wefti_forward_vector(f, layer->b_router)};
     wefti_forward_mark(thread, WEFT_ENG_OP_ROUTE);
     wefti_forward_multiply(thread, &acts, n_rows, &scores, 1);
     wefti_forward_mark(thread, WEFT_ENG_OP_ROUTE);

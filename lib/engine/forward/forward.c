@@ -55,6 +55,12 @@ static void scale_row(float *x, uint32_t n, float scale) {
         x[i] *= scale;
 }
 
+/* x *= sigmoid(gate) */
+static void gate_row(float *x, const float *gate, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        x[i] /= 1 + expf(-gate[i]);
+}
+
 /* out += a row of a table. */
 static void add_table_row(const struct wefti_forward_thread *thread,
                           const struct wefti_weights_rows *table, uint32_t row, float *out) {
@@ -177,17 +183,44 @@ static void turn_heads(const struct wefti_forward *f, float *x, uint32_t n_heads
         f->kern->rope(x, 1, f->rope_dim, cos_sin, f->rope_interleaved);
 }
 
+static void norm_q_and_k(const struct wefti_forward *f, const struct wefti_weights_layer *layer,
+                         uint32_t row) {
+    float *q = f->q + row * f->q_stride, *k = f->k + row * f->kv_stride;
+    if (layer->q_norm) norm_heads(f, q, layer->q.n / f->head_dim, layer->q_norm);
+    if (layer->k_norm) norm_heads(f, k, layer->k.n / f->head_dim, layer->k_norm);
+}
+
+/* Queries far behind count for more. Source: Llama 4's temperature tuning, which Ministral 3 has, too. */
+static void scale_q(const struct wefti_forward *f, float *q, uint32_t n, uint32_t pos) {
+    double steps = (pos + f->q_shift) / f->q_step; /* whole ones */
+    scale_row(q, n, (float)(1 + (double)f->q_beta * log(1 + steps)));
+}
+
+/* Llama 4's norm has no weights. */
+static void norm_plainly(const struct wefti_forward *f, float *x, uint32_t n_heads) {
+    for (uint32_t h = 0; h < n_heads; h++, x += f->head_dim)
+        f->kern->rms_norm(x, f->ones, f->rms_eps, f->head_dim, x);
+}
+
 /* A row's q and k as attention wants them. */
-static void finish_q_and_k(const struct wefti_forward *f, uint32_t layer_idx, uint32_t row) {
+static void finish_q_and_k(const struct wefti_forward *f, uint32_t layer_idx, uint32_t row,
+                           uint32_t pos) {
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
     const float *cos_sin = f->rope[wefti_forward_layer_kind(f, layer_idx)] + row * f->rope_stride;
     float *q = f->q + row * f->q_stride, *k = f->k + row * f->kv_stride;
     uint32_t n_q = layer->q.n / f->head_dim, n_k = layer->k.n / f->head_dim;
-    if (layer->q_norm) norm_heads(f, q, n_q, layer->q_norm);
-    if (layer->k_norm) norm_heads(f, k, n_k, layer->k_norm);
-    if (weft_model_bit(f->no_rope, layer_idx)) return;
-    turn_heads(f, q, n_q, cos_sin);
-    turn_heads(f, k, n_k, cos_sin);
+    if (!f->norms_turned) norm_q_and_k(f, layer, row);
+    bool turns = !weft_model_bit(f->no_rope, layer_idx);
+    if (turns) {
+        turn_heads(f, q, n_q, cos_sin);
+        turn_heads(f, k, n_k, cos_sin);
+    }
+    if (turns && f->plain_qk_norm) {
+        norm_plainly(f, q, n_q);
+        norm_plainly(f, k, n_k);
+    }
+    if (f->norms_turned) norm_q_and_k(f, layer, row);
+    if (f->q_step > 0 && !(f->q_unturned && turns)) scale_q(f, q, layer->q.n, pos);
 }
 
 static void rope_and_cache(const struct wefti_forward_thread *thread, uint32_t layer) {
@@ -199,7 +232,7 @@ static void rope_and_cache(const struct wefti_forward_thread *thread, uint32_t l
     uint32_t begin, end;
     while (wefti_forward_take_rows(thread, batch->n_tokens, per_task, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++) {
-            finish_q_and_k(f, layer, row);
+            finish_q_and_k(f, layer, row, rows[row].pos);
             f->kern->kv_write(&f->kv->layers[layer], rows[row].block_table, rows[row].pos,
                               k + row * f->kv_stride, f->v + row * f->kv_stride);
         }
@@ -217,49 +250,38 @@ static void move_last_rows_to_front(const struct wefti_forward_thread *thread) {
         if (row == i) continue;
         memcpy(f->x + i * f->x_stride, f->x + row * f->x_stride, f->n_hidden * sizeof(float));
         memcpy(f->q + i * f->q_stride, f->q + row * f->q_stride, f->q_dim * sizeof(float));
+        if (f->attn_gate)
+            memcpy(f->attn_gate + i * f->out_stride, f->attn_gate + row * f->out_stride,
+                   f->out_stride * sizeof(float));
+        if (f->read)
+            memcpy(f->read + i * f->x_stride, f->read + row * f->x_stride,
+                   f->n_hidden * sizeof(float));
     }
     wefti_forward_end_phase(thread);
-}
-
-/* NULL: the model has none. */
-static const float *vector_of(const struct wefti_forward *f, size_t offset) {
-    return offset ? wefti_weights_vector(f->weights, offset) : NULL;
-}
-
-/* How a half of a layer ends. */
-struct half_end {
-    size_t bias;                         /* of its last product */
-    struct wefti_forward_norm post, sum; /* of what is added; and of what that leaves */
-};
-
-/* x += a row of a half's output, which is in `added` and may be changed. */
-static void add_row(const struct wefti_forward *f, float *x, float *added,
-                    const struct half_end *half) {
-    if (half->post.weight) wefti_forward_normalise(f, added, half->post, f->n_hidden, added);
-    for (uint32_t i = 0; i < f->n_hidden; i++)
-        x[i] += f->residual_scale * added[i];
-    if (half->sum.weight) wefti_forward_normalise(f, x, half->sum, f->n_hidden, x);
 }
 
 /* The same as add_product, where ranks divide the sum over K. */
 static void add_divided_product(const struct wefti_forward_thread *thread,
                                 const struct wefti_forward_acts *acts, uint32_t n_rows,
                                 const struct wefti_weights_matrix *matrix,
-                                const struct half_end *half) {
+                                const struct wefti_forward_half_end *half) {
     struct wefti_forward *f = thread->forward;
     const struct wefti_forward_product part = {
         .matrix = matrix, .c = wefti_forward_own_part(f), .ldc = f->part_stride};
     if (matrix->n > 0) wefti_forward_multiply_on(thread, acts, n_rows, &part, 1);
     if (!wefti_forward_share_parts(thread, n_rows)) return;
     float *sum = thread->scratch->wide;
+    const float *bias = wefti_forward_vector(f, half->bias);
     uint32_t begin, end;
     while (wefti_forward_take_rows(thread, n_rows, WEFTI_FORWARD_ROWS_PER_TASK, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++) {
             const struct wefti_forward_sum what = {row, 0, f->n_hidden, matrix->present};
             float *x = f->x + row * f->x_stride;
             wefti_forward_sum_parts(f, &what, sum);
+            for (uint32_t i = 0; bias && i < f->n_hidden; i++)
+                sum[i] += bias[i];
             if (f->adds_apart) {
-                add_row(f, x, sum, half);
+                wefti_forward_add_row(f, x, sum, half);
                 continue;
             }
             for (uint32_t i = 0; i < f->n_hidden; i++)
@@ -280,7 +302,8 @@ struct last_product {
 /* x += activations * matrix. */
 static void add_product(const struct wefti_forward_thread *thread,
                         const struct wefti_forward_acts *acts, uint32_t n_rows,
-                        const struct last_product *last, const struct half_end *half) {
+                        const struct last_product *last,
+                        const struct wefti_forward_half_end *half) {
     struct wefti_forward *f = thread->forward;
     const struct wefti_weights_matrix *matrix = last->matrix;
     const struct wefti_forward_lora_plan *lora = wefti_forward_lora_after(thread, last->layer);
@@ -299,19 +322,21 @@ static void add_product(const struct wefti_forward_thread *thread,
                                                   .c = f->x,
                                                   .ldc = f->x_stride,
                                                   .residual = f->x,
-                                                  .bias = vector_of(f, half->bias)};
+                                                  .bias = wefti_forward_vector(f, half->bias)};
         wefti_forward_multiply(thread, acts, n_rows, &sum, 1);
         if (lora) wefti_forward_lora_up(thread, lora, &group);
         return;
     }
-    const struct wefti_forward_product part = {
-        .matrix = matrix, .c = f->added, .ldc = f->x_stride, .bias = vector_of(f, half->bias)};
+    const struct wefti_forward_product part = {.matrix = matrix,
+                                               .c = f->added,
+                                               .ldc = f->x_stride,
+                                               .bias = wefti_forward_vector(f, half->bias)};
     wefti_forward_multiply(thread, acts, n_rows, &part, 1);
     if (lora) wefti_forward_lora_up(thread, lora, &group);
     uint32_t begin, end;
     while (wefti_forward_take_rows(thread, n_rows, WEFTI_FORWARD_ROWS_PER_TASK, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++)
-            add_row(f, f->x + row * f->x_stride, f->added + row * f->x_stride, half);
+            wefti_forward_add_row(f, f->x + row * f->x_stride, f->added + row * f->x_stride, half);
     }
     wefti_forward_end_phase(thread);
 }
@@ -321,16 +346,28 @@ static void make_q_and_kv(const struct wefti_forward_thread *thread, uint32_t la
                           uint32_t n_rows) {
     struct wefti_forward *f = thread->forward;
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
-    const struct wefti_weights_matrix *qkv[] = {&layer->q, &layer->k, &layer->v};
+    const struct wefti_weights_matrix *qkv[] = {&layer->q, &layer->k, &layer->v, &layer->attn_gate};
+    const uint32_t n_products = f->attn_gate ? 4 : 3;
     struct wefti_forward_source hidden = {
         .rows = f->x, .stride = f->x_stride, .norm = {layer->attn_norm, layer->attn_norm_bias}};
     wefti_forward_mark(thread, WEFT_ENG_OP_ATTN_NORM);
-    struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n_rows, qkv, 3);
+    struct wefti_forward_acts acts =
+        wefti_forward_acts_make(thread, &hidden, n_rows, qkv, n_products);
     wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_QKV, &acts, n_rows);
     const struct wefti_forward_product products[] = {
-        {&layer->q, f->q, f->q_stride, NULL, vector_of(f, layer->bq), NULL},
-        {&layer->k, f->k, f->kv_stride, NULL, vector_of(f, layer->bk), NULL},
-        {&layer->v, f->v, f->kv_stride, NULL, vector_of(f, layer->bv), NULL}};
+        {.matrix = &layer->q,
+         .c = f->q,
+         .ldc = f->q_stride,
+         .bias = wefti_forward_vector(f, layer->bq)},
+        {.matrix = &layer->k,
+         .c = f->k,
+         .ldc = f->kv_stride,
+         .bias = wefti_forward_vector(f, layer->bk)},
+        {.matrix = &layer->v,
+         .c = f->v,
+         .ldc = f->kv_stride,
+         .bias = wefti_forward_vector(f, layer->bv)},
+        {.matrix = &layer->attn_gate, .c = f->attn_gate, .ldc = f->out_stride}};
     const struct wefti_forward_lora_group group = {
         .layer = layer_idx,
         .n = 3,
@@ -339,7 +376,7 @@ static void make_q_and_kv(const struct wefti_forward_thread *thread, uint32_t la
         .ldc = {f->q_stride, f->kv_stride, f->kv_stride}};
     wefti_forward_mark(thread, WEFT_ENG_OP_QKV);
     if (thread->lora) wefti_forward_lora_down(thread, thread->lora, &group, &hidden);
-    wefti_forward_multiply(thread, &acts, n_rows, products, 3);
+    wefti_forward_multiply(thread, &acts, n_rows, products, n_products);
     if (thread->lora) wefti_forward_lora_up(thread, thread->lora, &group);
     wefti_forward_mark(thread, WEFT_ENG_OP_ROPE_KV);
     rope_and_cache(thread, layer_idx);
@@ -352,6 +389,19 @@ static struct wefti_forward_source attended(const struct wefti_forward *f) {
     return (struct wefti_forward_source){.rows = f->attn, .stride = f->out_stride};
 }
 
+/* What heads yield is gated, each element by its own. Ends a phase. */
+static void gate_attended(const struct wefti_forward_thread *thread, uint32_t layer_idx,
+                          uint32_t n_rows) {
+    const struct wefti_forward *f = thread->forward;
+    const uint32_t n = f->weights->layers[layer_idx].n_heads * f->head_dim;
+    uint32_t begin, end;
+    while (wefti_forward_take_rows(thread, n_rows, WEFTI_FORWARD_ROWS_PER_TASK, &begin, &end)) {
+        for (uint32_t row = begin; row < end; row++)
+            gate_row(f->attn + row * f->out_stride, f->attn_gate + row * f->out_stride, n);
+    }
+    wefti_forward_end_phase(thread);
+}
+
 /* The same as the output's matrix wants it. */
 static struct wefti_forward_acts attend(const struct wefti_forward_thread *thread,
                                         uint32_t layer_idx,
@@ -362,6 +412,7 @@ static struct wefti_forward_acts attend(const struct wefti_forward_thread *threa
     const struct wefti_forward_source heads = attended(f);
     wefti_forward_mark(thread, WEFT_ENG_OP_ATTENTION);
     wefti_forward_attend(thread, layer_idx, work);
+    if (f->attn_gate) gate_attended(thread, layer_idx, n_rows);
     if (f->latent_dim) {
         wefti_forward_mark(thread, WEFT_ENG_OP_O);
         wefti_forward_latent_out(thread, layer_idx, n_rows);
@@ -370,6 +421,15 @@ static struct wefti_forward_acts attend(const struct wefti_forward_thread *threa
     struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &heads, n_rows, o, 1);
     wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_O, &acts, n_rows);
     return acts;
+}
+
+/* Each thread copies rows of its own, so nobody waits: what a layer reads is changed after a barrier at the earliest. */
+static void keep_read(const struct wefti_forward_thread *thread, uint32_t n_rows) {
+    const struct wefti_forward *f = thread->forward;
+    uint32_t begin = (uint32_t)((uint64_t)n_rows * thread->idx / f->n_threads),
+             end = (uint32_t)((uint64_t)n_rows * (thread->idx + 1) / f->n_threads);
+    memcpy(f->read + begin * f->x_stride, f->x + begin * f->x_stride,
+           (end - begin) * f->x_stride * sizeof *f->x);
 }
 
 static void layer_attention(const struct wefti_forward_thread *thread, uint32_t layer_idx,
@@ -381,6 +441,7 @@ static void layer_attention(const struct wefti_forward_thread *thread, uint32_t 
     const struct wefti_forward_attn_work *work = &thread->pass->attention[kind];
 
     bool has_heads = layer->n_heads > 0;
+    if (f->read) keep_read(thread, *n_rows);
     if (has_heads && f->latent_dim)
         wefti_forward_latent_in(thread, layer_idx, batch);
     else if (has_heads)
@@ -395,9 +456,9 @@ static void layer_attention(const struct wefti_forward_thread *thread, uint32_t 
     struct wefti_forward_acts acts = {0};
     if (has_heads) acts = attend(thread, layer_idx, work, *n_rows);
     wefti_forward_mark(thread, WEFT_ENG_OP_O);
-    const struct half_end end = {.bias = layer->bo,
-                                 .post = {layer->post_attn_norm, 0},
-                                 .sum = {layer->attn_sum_norm, layer->attn_sum_bias}};
+    const struct wefti_forward_half_end end = {.bias = layer->bo,
+                                               .post = {layer->post_attn_norm, 0},
+                                               .sum = {layer->attn_sum_norm, layer->attn_sum_bias}};
     const struct last_product last = {layer_idx, &layer->o, WEFT_LORA_O, attended(f)};
     add_product(thread, &acts, *n_rows, &last, &end);
 }
@@ -408,8 +469,7 @@ static struct wefti_forward_acts make_inner(const struct wefti_forward_thread *t
     struct wefti_forward *f = thread->forward;
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
     const struct wefti_weights_matrix *in[] = {&layer->gate, &layer->up};
-    struct wefti_forward_source hidden = {
-        .rows = f->x, .stride = f->x_stride, .norm = {layer->ffn_norm, layer->ffn_norm_bias}};
+    struct wefti_forward_source hidden = wefti_forward_ffn_source(f, layer);
     wefti_forward_mark(thread, WEFT_ENG_OP_FFN_NORM);
     struct wefti_forward_acts acts =
         wefti_forward_acts_make(thread, &hidden, n_rows, in, layer->up.n > 0 ? 2 : 1);
@@ -430,9 +490,7 @@ static void layer_ffn(const struct wefti_forward_thread *thread, uint32_t layer_
     struct wefti_forward_acts acts = {0};
     if (layer->down.n > 0) acts = make_inner(thread, layer_idx, n_rows);
     wefti_forward_mark(thread, WEFT_ENG_OP_DOWN);
-    const struct half_end end = {.bias = layer->b_down,
-                                 .post = {layer->post_ffn_norm, 0},
-                                 .sum = {layer->ffn_sum_norm, layer->ffn_sum_bias}};
+    const struct wefti_forward_half_end end = wefti_forward_ffn_end(layer);
     add_product(thread, &acts, n_rows, &last, &end);
 }
 
@@ -440,7 +498,7 @@ static void layer_ffn(const struct wefti_forward_thread *thread, uint32_t layer_
 static void give_hidden(const struct wefti_forward_thread *thread) {
     const struct wefti_forward *f = thread->forward;
     const struct wefti_forward_batch *batch = thread->pass->batch;
-    const struct wefti_forward_norm norm = {f->weights->final_norm, f->weights->encoder.final_bias};
+    const struct wefti_forward_norm norm = {f->weights->final_norm, f->weights->final_bias};
     float *hidden = thread->scratch->wide;
     wefti_forward_mark(thread, WEFT_ENG_OP_HEAD_NORM);
     for (uint32_t i = wefti_forward_take_task(thread); i < batch->n_spans;
@@ -494,7 +552,7 @@ static void head_chunk(const struct wefti_forward_thread *thread, uint32_t first
     struct wefti_forward_source hidden = {.rows = f->x,
                                           .stride = f->x_stride,
                                           .index = batch->logit_rows + first,
-                                          .norm = {f->weights->final_norm, 0}};
+                                          .norm = {f->weights->final_norm, f->weights->final_bias}};
     if (head[0]->n > 0) {
         wefti_forward_mark(thread, WEFT_ENG_OP_HEAD_NORM);
         struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n, head, 1);

@@ -48,6 +48,7 @@ enum { WEFTI_FORWARD_FULL, WEFTI_FORWARD_WINDOWED, WEFTI_FORWARD_KINDS };
 struct wefti_forward_sorted_rows {
     uint32_t *first, *n_rows; /* [n_experts] its first place, and how many it has */
     uint32_t *row;            /* [places] whose it is */
+    float *weight;            /* [places] the router's, where it multiplies what is read; or NULL */
     uint32_t *place;          /* [rows][n_used] the way back */
     uint32_t n_places;
 };
@@ -95,7 +96,19 @@ struct wefti_forward {
     float attn_soft_cap, logit_soft_cap;
     bool is_exact; /* attention rounds no queries and no weights */
     bool rope_interleaved, qk_norm_all;
-    bool layer_norm;    /* norms take the mean off */
+    bool layer_norm;         /* norms take the mean off */
+    bool parallel, one_norm; /* both halves of a layer read what it reads; by one norm */
+    bool norms_turned;       /* q and k are normalised after they are turned */
+    /* q is multiplied by 1 + q_beta * ln(1 + floor((position + q_shift) / q_step)), where it is not turned or
+     * everywhere; q_step 0: nowhere */
+    uint32_t q_step, q_shift;
+    float q_beta;
+    bool q_unturned;
+    bool plain_qk_norm; /* q and k that are turned are normalised, without weights */
+    bool in_chunks;     /* windows are chunks */
+    bool has_attn_gate;
+    float act_limit;    /* of act_mul in its clamped form; 0: it is not */
+    bool weighs_inputs; /* routers' weights multiply what experts read */
     bool has_positions; /* learned: nothing turns */
     uint32_t first_position;
     /* What becomes of a gate: kern's silu_mul or its like. */
@@ -118,10 +131,13 @@ struct wefti_forward {
     /* Buffers of all threads. */
     float *rope[WEFTI_FORWARD_KINDS]; /* [rows][rope_stride] cos and sin pairs */
     float *x;                         /* [rows][x_stride] the residual stream */
+    float *read;   /* [rows][x_stride] what a layer reads, where both of its halves do; or NULL */
     float *joined; /* [rows][joined_stride] of a predictor: embeddings beside states; or NULL */
     float *added;  /* [rows][x_stride] to scale or normalise before it is added, or of the shared
                      expert; or NULL */
     float *q, *k, *v, *attn; /* [rows][q_stride, kv_stride twice, out_stride] */
+    float *attn_gate;        /* [rows][out_stride] of what heads yield; or NULL */
+    float *ones;             /* [head_dim], where plain_qk_norm is */
     float *q_a;              /* [rows][q_a_stride]; with latents */
     float *heads;            /* [rows][heads_stride]; with latents: queries, then values */
     /* [rows, to whole groups][ffn_stride], in the same memory as q..attn; or activations of `down`. */
@@ -180,6 +196,33 @@ static inline void wefti_forward_normalise(const struct wefti_forward *f, const 
         f->kern->layer_norm(x, w, b, f->rms_eps, n, y);
     else
         f->kern->rms_norm(x, w, f->rms_eps, n, y);
+}
+
+/* The vector at an offset; NULL: the model has none. */
+static inline const float *wefti_forward_vector(const struct wefti_forward *f, size_t offset) {
+    return offset ? wefti_weights_vector(f->weights, offset) : NULL;
+}
+
+/* How a half of a layer ends. */
+struct wefti_forward_half_end {
+    size_t bias;                         /* of its last product */
+    struct wefti_forward_norm post, sum; /* of what is added; and of what that leaves */
+};
+
+static inline struct wefti_forward_half_end
+wefti_forward_ffn_end(const struct wefti_weights_layer *layer) {
+    return (struct wefti_forward_half_end){.bias = layer->b_down,
+                                           .post = {layer->post_ffn_norm, 0},
+                                           .sum = {layer->ffn_sum_norm, layer->ffn_sum_bias}};
+}
+
+/* x += a row of a half's output, which may be changed. */
+static inline void wefti_forward_add_row(const struct wefti_forward *f, float *x, float *added,
+                                         const struct wefti_forward_half_end *half) {
+    if (half->post.weight) wefti_forward_normalise(f, added, half->post, f->n_hidden, added);
+    for (uint32_t i = 0; i < f->n_hidden; i++)
+        x[i] += f->residual_scale * added[i];
+    if (half->sum.weight) wefti_forward_normalise(f, x, half->sum, f->n_hidden, x);
 }
 
 /* Of the rows that a layer has after attention. */

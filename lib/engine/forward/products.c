@@ -5,6 +5,8 @@
  * gate and up meet in one task, so only their product is stored. */
 #include "forward/products.h"
 
+#include <math.h>
+
 #include "base/check.h"
 #include "base/clock.h"
 #include "forward/lora.h"
@@ -197,6 +199,31 @@ void wefti_forward_multiply(const struct wefti_forward_thread *thread,
     wefti_forward_end_phase(thread);
 }
 
+/* Gate and up are linear in what they are made of, so its factor may follow. */
+static void scale_pair(float *gate, float *up, uint32_t n, float factor) {
+    for (uint32_t i = 0; i < n; i++) {
+        gate[i] *= factor;
+        up[i] *= factor;
+    }
+}
+
+/* gpt-oss's form of swish: both parts are clamped, and up is one more than it is. */
+static void activate_clamped(float *gate, const float *up, uint32_t n, float limit) {
+    for (uint32_t i = 0; i < n; i++) {
+        float g = gate[i] < limit ? gate[i] : limit;
+        float u = up[i] > limit ? limit : up[i] < -limit ? -limit : up[i];
+        gate[i] = (u + 1) * (g / (1 + expf(-1.702f * g)));
+    }
+}
+
+/* gate = its activation, times `up` if there is one. */
+static void activate(const struct wefti_forward *f, float *gate, const float *up, uint32_t n) {
+    if (f->act_limit > 0)
+        activate_clamped(gate, up, n, f->act_limit);
+    else
+        f->act_mul(gate, up, n, gate);
+}
+
 /* There is no up. */
 static void activate_alone(const struct wefti_forward_thread *thread,
                            const struct wefti_forward_product *gate,
@@ -206,7 +233,7 @@ static void activate_alone(const struct wefti_forward_thread *thread,
     uint64_t begin_ns = thread->log ? weft_now_ns() : 0;
     for (uint32_t r = 0; r < piece->n_rows; r++) {
         float *y = gate->c + (piece->row + r) * gate->ldc + column;
-        thread->forward->act_mul(y, NULL, n, y);
+        activate(thread->forward, y, NULL, n);
     }
     if (thread->log) wefti_profile_mark_aside(thread->log, WEFT_ENG_OP_SILU_MUL, begin_ns);
 }
@@ -257,7 +284,7 @@ static size_t multiply_to_tile(const struct wefti_forward_thread *thread,
 void wefti_forward_gate_up_piece(const struct wefti_forward_thread *thread,
                                  const struct wefti_forward_acts *acts,
                                  const struct wefti_forward_product *gate,
-                                 const struct wefti_weights_matrix *up_matrix,
+                                 const struct wefti_forward_product *up_part,
                                  const struct wefti_forward_adapted *adapted,
                                  const struct wefti_forward_piece *piece) {
     struct wefti_forward *f = thread->forward;
@@ -268,17 +295,17 @@ void wefti_forward_gate_up_piece(const struct wefti_forward_thread *thread,
 
     const uint32_t column = piece->begin * WEFT_PANEL;
     const uint32_t n = weft_min_u32(gate->matrix->n, piece->end * WEFT_PANEL) - column;
-    if (up_matrix->n == 0) {
-        WEFT_ASSERT(!adapted); /* encoders have none (lora.c) */
+    const struct wefti_forward_target to_gate = {piece, gate->c + piece->row * gate->ldc + column,
+                                                 gate->ldc};
+    if (adapted && up_part->matrix->n == 0) adapted->add(thread, adapted, 0, &to_gate);
+    if (up_part->matrix->n == 0) {
         activate_alone(thread, gate, piece);
         return;
     }
-    const struct tile_target up = {thread->scratch->tile, NULL,
+    const struct tile_target up = {thread->scratch->tile, up_part->bias,
                                    look_ahead(thread, adapted, 1, piece, &parts)};
-    const size_t ldc = multiply_to_tile(thread, acts, up_matrix, piece, &up);
+    const size_t ldc = multiply_to_tile(thread, acts, up_part->matrix, piece, &up);
     if (adapted) {
-        const struct wefti_forward_target to_gate = {
-            piece, gate->c + piece->row * gate->ldc + column, gate->ldc};
         const struct wefti_forward_target to_up = {piece, up.tile, ldc};
         adapted->add(thread, adapted, 0, &to_gate);
         adapted->add(thread, adapted, 1, &to_up);
@@ -287,7 +314,8 @@ void wefti_forward_gate_up_piece(const struct wefti_forward_thread *thread,
     uint64_t begin_ns = thread->log ? weft_now_ns() : 0;
     for (uint32_t r = 0; r < piece->n_rows; r++) {
         float *y = gate->c + (piece->row + r) * gate->ldc + column;
-        f->act_mul(y, up.tile + r * ldc, n, y);
+        if (gate->row_scales) scale_pair(y, up.tile + r * ldc, n, gate->row_scales[piece->row + r]);
+        activate(f, y, up.tile + r * ldc, n);
     }
     if (thread->log) wefti_profile_mark_aside(thread->log, WEFT_ENG_OP_SILU_MUL, begin_ns);
 }
@@ -320,11 +348,10 @@ static void make_inner_piece(const struct wefti_forward_thread *thread,
     const struct wefti_forward *f = thread->forward;
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
     const enum weft_kern_act form = weft_kern_act_of(layer->down.kind);
-    const struct tile_target gate = {thread->scratch->gate,
-                                     layer->b_gate ? wefti_weights_vector(f->weights, layer->b_gate)
-                                                   : NULL,
+    const struct tile_target gate = {thread->scratch->gate, wefti_forward_vector(f, layer->b_gate),
                                      NULL},
-                             up = {thread->scratch->tile, NULL, NULL};
+                             up = {thread->scratch->tile, wefti_forward_vector(f, layer->b_up),
+                                   NULL};
     const size_t ldc = multiply_to_tile(thread, acts, &layer->gate, piece, &gate);
     if (layer->up.n > 0) (void)multiply_to_tile(thread, acts, &layer->up, piece, &up);
 
@@ -342,7 +369,7 @@ static void make_inner_piece(const struct wefti_forward_thread *thread,
         part.group = (uint8_t *)f->ffn + (piece->row + r) * inner->row_bytes[form];
         for (uint32_t i = r; i < r + part.n_rows; i++) {
             float *y = gate.tile + i * ldc;
-            f->act_mul(y, layer->up.n > 0 ? up.tile + i * ldc : NULL, part.k_end - column, y);
+            activate(f, y, layer->up.n > 0 ? up.tile + i * ldc : NULL, part.k_end - column);
         }
         f->kern->act_group(layer->down.kind, &part);
     }
@@ -377,11 +404,12 @@ void wefti_forward_gate_up(const struct wefti_forward_thread *thread,
     struct task_grid grid = make_task_grid(thread->forward, acts, n_rows, layer->gate.panel_bytes,
                                            layer->gate.n_panels, WEFTI_FORWARD_FFN_TILE_FLOATS);
     const struct wefti_forward *f = thread->forward;
-    const struct wefti_forward_product gate = {
-        .matrix = &layer->gate,
-        .c = f->ffn,
-        .ldc = f->ffn_stride,
-        .bias = layer->b_gate ? wefti_weights_vector(f->weights, layer->b_gate) : NULL};
+    const struct wefti_forward_product gate = {.matrix = &layer->gate,
+                                               .c = f->ffn,
+                                               .ldc = f->ffn_stride,
+                                               .bias = wefti_forward_vector(f, layer->b_gate)};
+    const struct wefti_forward_product up = {.matrix = &layer->up,
+                                             .bias = wefti_forward_vector(f, layer->b_up)};
     const bool makes_inner = can_make_inner(thread, acts, layer_idx, &grid);
     if (makes_inner) *inner_out = plan_inner(f, &layer->down, acts->group);
     struct wefti_forward_piece piece;
@@ -389,8 +417,7 @@ void wefti_forward_gate_up(const struct wefti_forward_thread *thread,
         if (makes_inner)
             make_inner_piece(thread, acts, layer_idx, &piece, inner_out);
         else
-            wefti_forward_gate_up_piece(thread, acts, &gate, &layer->up, lora ? &adapted : NULL,
-                                        &piece);
+            wefti_forward_gate_up_piece(thread, acts, &gate, &up, lora ? &adapted : NULL, &piece);
     }
     wefti_forward_end_phase(thread);
     if (makes_inner) return;

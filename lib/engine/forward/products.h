@@ -14,6 +14,8 @@ struct wefti_forward_product {
     const float *residual;           /* NULL: none; may be c */
     const float *bias;               /* NULL: none */
     struct weft_kern_beside *beside; /* NULL, or what is read after it */
+    /* NULL, or factors of rows: of gate and up alike, before they meet */
+    const float *row_scales;
 };
 
 /* All products of the same activations. */
@@ -58,8 +60,8 @@ struct wefti_forward_adapted {
 };
 
 /* Computes a piece of a product, or of c = silu(gate) * up, which is then no larger than
- * WEFTI_FORWARD_FFN_TILE_FLOATS. `acts` and `c` are those of row 0 and column 0; `adapted` NULL: no
- * row has adapters. */
+ * WEFTI_FORWARD_FFN_TILE_FLOATS. `acts` and `c` are those of row 0 and column 0; of `up` matrix and bias
+ * count, and a matrix of no rows means that gate is activated alone. `adapted` NULL: no row has adapters. */
 void wefti_forward_multiply_piece(const struct wefti_forward *f,
                                   const struct wefti_forward_acts *acts,
                                   const struct wefti_forward_product *product,
@@ -67,7 +69,7 @@ void wefti_forward_multiply_piece(const struct wefti_forward *f,
 void wefti_forward_gate_up_piece(const struct wefti_forward_thread *thread,
                                  const struct wefti_forward_acts *acts,
                                  const struct wefti_forward_product *gate,
-                                 const struct wefti_weights_matrix *up,
+                                 const struct wefti_forward_product *up,
                                  const struct wefti_forward_adapted *adapted,
                                  const struct wefti_forward_piece *piece);
 

@@ -242,6 +242,16 @@ static void describe_expert(struct wefti_weights_plan *plan, const struct weft_m
     }
 }
 
+/* Every rank has all of them. */
+static void place_expert_biases(struct wefti_weights_plan *plan,
+                                const struct weft_model_expert *from,
+                                struct wefti_weights_expert *to) {
+    const struct weft_model_params *p = weft_model_params(plan->model);
+    to->b_gate = place_bias(plan, from->b_gate, p->moe.n_ffn);
+    to->b_up = place_bias(plan, from->b_up, p->moe.n_ffn);
+    to->b_down = place_bias(plan, from->b_down, p->n_hidden);
+}
+
 /* Which ranks have which groups of a layer's experts. */
 static void share_experts(const struct wefti_weights_plan *plan, struct wefti_weights_layer *to) {
     const struct weft_eng_options *options = plan->options;
@@ -265,11 +275,13 @@ static void place_experts(struct wefti_weights_plan *plan, const struct weft_mod
     place_matrix(plan, from->router, WEFTI_CALIB_ROUTER, whole(n, hidden), &to->router);
     to->score_bias = place_bias(plan, from->score_bias, n);
     to->shared_gate = place_bias(plan, from->shared_gate, hidden);
+    to->b_router = place_bias(plan, from->b_router, n);
     share_experts(plan, to);
     size_t step_bytes = plan->step_bytes;
     for (uint32_t e = 0; e < n; e++) {
         if (!to->experts[e].is_own) {
             describe_expert(plan, &from->experts[e], &to->experts[e]);
+            place_expert_biases(plan, &from->experts[e], &to->experts[e]);
             continue;
         }
         place_matrix(plan, from->experts[e].gate, WEFTI_CALIB_FFN, whole(ffn, hidden),
@@ -278,6 +290,7 @@ static void place_experts(struct wefti_weights_plan *plan, const struct weft_mod
                      &to->experts[e].up);
         place_matrix(plan, from->experts[e].down, WEFTI_CALIB_DOWN, whole(hidden, ffn),
                      &to->experts[e].down);
+        place_expert_biases(plan, &from->experts[e], &to->experts[e]);
     }
     plan->step_bytes = step_bytes + (plan->step_bytes - step_bytes) / n * p->moe.n_used;
 }
@@ -327,6 +340,10 @@ static void place_attention(struct wefti_weights_plan *plan, const struct weft_m
     to->bq = shift_bias(place_bias(plan, from->bq, q_dim), q.begin * dim);
     to->bk = shift_bias(place_bias(plan, from->bk, kv_dim), k.begin * dim);
     to->bv = shift_bias(place_bias(plan, from->bv, kv_dim), kv_heads.begin * dim);
+    if (from->attn_gate)
+        place_matrix(plan, from->attn_gate, WEFTI_CALIB_QKV,
+                     rows_of(q_dim, hidden, times(heads, dim)), &to->attn_gate);
+    to->sinks = shift_bias(place_bias(plan, from->sinks, p->n_heads), heads.begin);
     to->q_norm = place_norm(plan, from->q_norm, p->qk_norm_all ? q_dim : dim);
     to->k_norm = place_norm(plan, from->k_norm, p->qk_norm_all ? kv_dim : dim);
     place_matrix(plan, from->wo, WEFTI_CALIB_O, by_units(hidden, q_dim, dim), &to->o);
@@ -404,9 +421,9 @@ static void place_latent(struct wefti_weights_plan *plan, const struct weft_mode
                  by_units(p->n_hidden, p->n_heads * p->v_dim, p->v_dim), &to->o);
 }
 
-/* The norms and biases that encoders' layers have beside the others. */
-static void place_sum_norms(struct wefti_weights_plan *plan, const struct weft_model_layer *from,
-                            struct wefti_weights_layer *to) {
+/* What norms add, and the norms of encoders' sums. */
+static void place_other_norms(struct wefti_weights_plan *plan, const struct weft_model_layer *from,
+                              struct wefti_weights_layer *to) {
     uint32_t hidden = weft_model_params(plan->model)->n_hidden;
     to->attn_norm_bias = place_bias(plan, from->attn_norm_bias, hidden);
     to->ffn_norm_bias = place_bias(plan, from->ffn_norm_bias, hidden);
@@ -439,10 +456,11 @@ static void place_layer(struct wefti_weights_plan *plan, const struct weft_model
             place_matrix(plan, from->w_up, WEFTI_CALIB_FFN, rows_of(ffn, hidden, own), &to->up);
         place_matrix(plan, from->w_down, WEFTI_CALIB_DOWN, by_units(hidden, ffn, FFN_UNIT),
                      &to->down);
-        to->b_gate = place_bias(plan, from->b_gate, ffn);
+        to->b_gate = shift_bias(place_bias(plan, from->b_gate, ffn), own.begin);
+        to->b_up = shift_bias(place_bias(plan, from->b_up, ffn), own.begin);
         to->b_down = place_bias(plan, from->b_down, hidden);
     }
-    place_sum_norms(plan, from, to);
+    place_other_norms(plan, from, to);
     to->post_ffn_norm = place_norm(plan, from->post_ffn_norm, hidden);
 }
 
@@ -476,7 +494,8 @@ static void place_embedding(struct wefti_weights_plan *plan, struct wefti_weight
 }
 
 /* An encoder is one rank's (check_ranks). */
-static void place_encoder(struct wefti_weights_plan *plan, struct wefti_weights_encoder *out) {
+static void place_encoder(struct wefti_weights_plan *plan, struct wefti_weights *weights) {
+    struct wefti_weights_encoder *out = &weights->encoder;
     const struct weft_model_params *p = weft_model_params(plan->model);
     const struct weft_model_encoder_tensors *from = weft_model_encoder(plan->model);
     const struct {
@@ -492,7 +511,8 @@ static void place_encoder(struct wefti_weights_plan *plan, struct wefti_weights_
                        tables[i].out);
     out->embed_norm = place_bias(plan, from->embed_norm, p->n_hidden);
     out->embed_bias = place_bias(plan, from->embed_bias, p->n_hidden);
-    out->final_bias = place_bias(plan, from->final_bias, p->n_hidden);
+    if (p->encoder.is_on)
+        weights->final_bias = place_bias(plan, weft_model_final_bias(plan->model), p->n_hidden);
     out->dense_bias = place_bias(plan, from->dense_bias, p->n_hidden);
     out->labels_bias = place_bias(plan, from->labels_bias, p->encoder.n_labels);
 }
@@ -624,7 +644,7 @@ weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan, const weft_mod
         .options = options,
         .types = {.model = model, .options = options},
         .place_hash = LAYOUT_VERSION,
-        .cap_items = (size_t)p->n_layers * (32 + 3 * (size_t)p->moe.n_experts) + 15,
+        .cap_items = (size_t)p->n_layers * (36 + 6 * (size_t)p->moe.n_experts) + 16,
     };
     weights->n_layers = p->n_layers;
     weights->n_vocab = p->n_vocab;
@@ -657,11 +677,13 @@ weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan, const weft_mod
         weights->n_kv_heads_max = weft_max_u32(weights->n_kv_heads_max, layer->n_kv_heads);
     }
     weights->final_norm = place_norm(plan, weft_model_final_norm(model), p->n_hidden);
+    if (!p->encoder.is_on)
+        weights->final_bias = place_bias(plan, weft_model_final_bias(model), p->n_hidden);
     if (weft_model_head(model))
         place_matrix(plan, weft_model_head(model), WEFTI_CALIB_HEAD,
                      rows_of(p->n_vocab, p->n_hidden, weights->vocab), &weights->head);
     place_embedding(plan, weights);
-    place_encoder(plan, &weights->encoder);
+    place_encoder(plan, weights);
     place_predictor(plan, weights);
     note_experts(weights, p->moe.n_experts);
     weights->layout_hash = weights->arena_hash = plan->hash;

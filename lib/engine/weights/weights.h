@@ -35,6 +35,7 @@ struct wefti_weights_matrix {
 
 struct wefti_weights_expert {
     struct wefti_weights_matrix gate, up, down; /* alike for all experts of a layer */
+    size_t b_gate, b_up, b_down;                /* offsets of f32 vectors; 0: none */
     bool is_own;                                /* its rank has it */
 };
 
@@ -57,7 +58,7 @@ struct wefti_weights_rows {
 /* What an encoder has outside of its layers; offsets are of f32 vectors, 0: none. */
 struct wefti_weights_encoder {
     struct wefti_weights_rows types, positions; /* added to embeddings */
-    size_t embed_norm, embed_bias, final_bias;
+    size_t embed_norm, embed_bias;
     struct wefti_weights_rows dense, classifier; /* the head */
     size_t dense_bias, labels_bias;
 };
@@ -69,8 +70,8 @@ struct wefti_weights_layer {
     uint32_t n_heads, n_kv_heads, skipped_heads, q_first, k_first;
     size_t attn_norm, ffn_norm;                                       /* offsets of f32 vectors */
     size_t bq, bk, bv, q_norm, k_norm, post_attn_norm, post_ffn_norm; /* the same; 0: none */
-    /* Encoders; likewise. Norms of sums are of what halves of the layer leave behind. */
-    size_t bo, b_gate, b_down, attn_norm_bias, ffn_norm_bias;
+    size_t bo, b_gate, b_up, b_down, attn_norm_bias, ffn_norm_bias;   /* likewise */
+    /* Encoders. Norms of sums are of what halves of the layer leave behind. */
     size_t attn_sum_norm, attn_sum_bias, ffn_sum_norm, ffn_sum_bias;
     struct wefti_weights_matrix q, k, v, o;
     /* n is 0: only experts, of which none is shared; of up alone: gate is the only one of the two. */
@@ -79,7 +80,9 @@ struct wefti_weights_layer {
     struct wefti_weights_expert *experts;            /* NULL: the layer has none */
     uint8_t group_rank[WEFTI_WEIGHTS_EXPERT_GROUPS]; /* who has a group of them */
     uint8_t group_slot[WEFTI_WEIGHTS_EXPERT_GROUPS]; /* and as which of its groups */
-    size_t score_bias, shared_gate;                  /* offsets of f32 vectors; 0: none */
+    size_t score_bias, shared_gate, b_router;        /* offsets of f32 vectors; 0: none */
+    size_t sinks;                                    /* of this rank's heads; 0: none */
+    struct wefti_weights_matrix attn_gate;           /* n is 0: there is none */
     /* Latent attention: q may come by way of q_a; k makes the cache's rows, and there is no v;
      * `up_k` takes a head's q into the space of latents, `up_v` the latent that a head attended to
      * into its values. */
@@ -110,7 +113,7 @@ struct wefti_weights {
     uint32_t n_heads_max, n_kv_heads_max; /* of the layers */
     struct wefti_weights_layer *layers;
     struct wefti_weights_expert *experts; /* all layers', or NULL */
-    size_t final_norm;                    /* 0: there is none */
+    size_t final_norm, final_bias;        /* 0: there is none */
     struct wefti_weights_matrix head;     /* n is 0: there is none */
     struct wefti_weights_encoder encoder;
     /* Of a layer that predicts further tokens: what makes its input of embeddings and states. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/minmax.h"
 #include "params.h"
 
 struct config {
@@ -265,6 +266,14 @@ static weft_err get_bool(const struct config *c, const char *name, bool *out) {
     return wrong_type(c, key.text, "a boolean");
 }
 
+/* Of as many experts as it counts; too many are refused later. */
+static void set_shared(struct weft_model_moe *moe, uint32_t n_shared) {
+    if (n_shared > WEFT_EXPERTS_MAX || moe->n_ffn > WEFT_HIDDEN_MAX)
+        moe->n_ffn_shared = UINT32_MAX;
+    else
+        moe->n_ffn_shared = n_shared * moe->n_ffn;
+}
+
 /* DeepSeek's way of choosing, and its layers without experts. */
 static weft_err read_deepseek_experts(const struct config *c, struct weft_model_params *p) {
     enum { SOFTMAX = 1, SIGMOID = 2 };
@@ -286,17 +295,39 @@ static weft_err read_deepseek_experts(const struct config *c, struct weft_model_
     moe->scale = (float)scale;
     for (uint32_t i = 0; i < p->n_layers && i < n_plain; i++)
         wefti_model_set_bit(p->no_experts, i);
-    if (n_shared > WEFT_EXPERTS_MAX || moe->n_ffn > WEFT_HIDDEN_MAX)
-        moe->n_ffn_shared = UINT32_MAX; /* refused later */
-    else
-        moe->n_ffn_shared = n_shared * moe->n_ffn;
+    set_shared(moe, n_shared);
     return WEFT_OK;
+}
+
+/* How the others score and choose, their shared experts and the layers without any. */
+static weft_err read_router(const struct config *c, struct weft_model_params *p) {
+    enum { SOFTMAX = 1, SIGMOID = 2 };
+    struct weft_model_moe *moe = &p->moe;
+    const wefti_model_traits traits = c->arch->traits;
+    uint32_t func = traits & WEFTI_MODEL_ARCH_SIGMOID ? SIGMOID : SOFTMAX, n_plain = 0,
+             n_shared = 0;
+    double scale = 1;
+    weft_err err = get_u32(c, "expert_gating_func", func, &func);
+    if (!err) err = get_u32(c, "leading_dense_block_count", 0, &n_plain);
+    if (!err) err = get_u32(c, "expert_shared_count", 0, &n_shared);
+    if (!err) err = get_double(c, "expert_weights_scale", &scale);
+    if (!err && func != SOFTMAX && func != SIGMOID)
+        return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: %s %u is not supported", c->path,
+                            key_of(c, "expert_gating_func").text, func);
+    moe->sigmoid = func == SIGMOID;
+    moe->score_bias = traits & WEFTI_MODEL_ARCH_SCORE_BIAS;
+    moe->scale = (float)scale;
+    for (uint32_t i = 0; i < p->n_layers && i < n_plain; i++)
+        wefti_model_set_bit(p->no_experts, i);
+    if (err || traits & WEFTI_MODEL_ARCH_SHARED_GATE) return err;
+    set_shared(moe, n_shared);
+    return get_u32(c, "expert_shared_feed_forward_length", moe->n_ffn_shared, &moe->n_ffn_shared);
 }
 
 /* Mixtral's files call themselves "llama". */
 static weft_err read_experts(const struct config *c, struct weft_model_params *p) {
     struct weft_model_moe *moe = &p->moe;
-    unsigned traits = c->arch->traits;
+    wefti_model_traits traits = c->arch->traits;
     *moe = (struct weft_model_moe){.scale = 1, .n_groups = 1, .n_groups_used = 1};
     weft_err err = get_u32(c, "expert_count", 0, &moe->n_experts);
     if (err || moe->n_experts == 0) return err;
@@ -312,8 +343,8 @@ static weft_err read_experts(const struct config *c, struct weft_model_params *p
         moe->shared_gate = true;
         err = get_u32(c, "expert_shared_feed_forward_length", REQUIRED, &moe->n_ffn_shared);
     }
-    if (!err && traits & WEFTI_MODEL_ARCH_DEEPSEEK) err = read_deepseek_experts(c, p);
-    return err;
+    if (err) return err;
+    return traits & WEFTI_MODEL_ARCH_DEEPSEEK ? read_deepseek_experts(c, p) : read_router(c, p);
 }
 
 /* Granite's scales; logits are divided by theirs. */
@@ -349,13 +380,89 @@ static weft_err read_gemma(const struct config *c, struct weft_model_params *p) 
     return err;
 }
 
+/* Whether layer `i` sees everything: by a list that says who has the window, or each nth. */
+static weft_err read_full(const struct config *c, const char *key, uint32_t i, bool *is_full_out) {
+    enum weft_gguf_type type;
+    size_t count;
+    int64_t has_window;
+    uint32_t period = c->arch->traits & WEFTI_MODEL_ARCH_EVERY_SECOND ? 2 : 4;
+    if (weft_gguf_array(c->gguf, key, &type, &count)) {
+        if (!weft_gguf_array_i64(c->gguf, key, i, &has_window))
+            return wrong_type(c, key, "a list of a flag per layer");
+        *is_full_out = !has_window;
+        return WEFT_OK;
+    }
+    weft_err err = get_whole(c, key, period, &period);
+    if (!err && period == 0) return wrong_type(c, key, "over 0");
+    *is_full_out = !err && (i + 1) % period == 0;
+    return err;
+}
+
+/* Which layers have the window. */
+static weft_err read_pattern(const struct config *c, struct weft_model_params *p) {
+    const struct key key = key_of(c, "attention.sliding_window_pattern");
+    weft_err err = WEFT_OK;
+    if (!has(c, "attention.sliding_window")) return WEFT_OK; /* no layer */
+    for (uint32_t i = 0; i < p->n_layers && !err; i++) {
+        bool is_full = false;
+        err = read_full(c, key.text, i, &is_full);
+        if (!is_full) continue;
+        wefti_model_set_bit(p->no_window, i);
+        if (c->arch->traits & WEFTI_MODEL_ARCH_TURNS_WINDOWED) wefti_model_set_bit(p->no_rope, i);
+    }
+    return err;
+}
+
+/* Layers that are built otherwise than Llama's; which biases there are tells roles.c by the tensors. */
+static weft_err read_block(const struct config *c, struct weft_model_params *p) {
+    bool parallel = p->block.parallel;
+    double logit_scale = 1;
+    weft_err err = get_bool(c, "use_parallel_residual", &parallel);
+    if (!err && !(c->arch->traits & WEFTI_MODEL_ARCH_SCALES))
+        err = get_double(c, "logit_scale", &logit_scale);
+    if (!err && c->arch->traits & WEFTI_MODEL_ARCH_PREDICTS)
+        err = get_u32(c, "nextn_predict_layers", 0, &p->n_predict);
+    if (err) return err;
+    if (parallel && !(c->arch->traits & WEFTI_MODEL_ARCH_PARALLEL)) p->block.one_norm = 1;
+    p->block.parallel = parallel;
+    p->logit_scale = (float)logit_scale;
+    p->block.yarn_smooth =
+        p->rope_scaling == WEFT_ROPE_YARN && c->arch->traits & WEFTI_MODEL_ARCH_YARN_SMOOTH;
+    p->n_layers -= weft_min_u32(p->n_predict, p->n_layers - 1); /* they are counted */
+    return WEFT_OK;
+}
+
+/* What files do not say of Llama 4 is what llama.cpp takes for granted, Maverick's lack of norms by its number of experts
+ * among it. Follows the experts and the layers that do not turn. */
+static weft_err read_llama4(const struct config *c, struct weft_model_params *p) {
+    enum { CHUNK = 8192, STEP = 8192, MAVERICKS = 128 };
+    uint32_t every = 1;
+    weft_err err = get_u32(c, "interleave_moe_layer_step", 1, &every);
+    if (!err && every == 0)
+        return wrong_type(c, key_of(c, "interleave_moe_layer_step").text, "over 0");
+    for (uint32_t i = 0; !err && i < p->n_layers; i++) {
+        if ((i + 1) % every != 0) wefti_model_set_bit(p->no_experts, i);
+        if (weft_model_bit(p->no_rope, i)) wefti_model_set_bit(p->no_window, i);
+    }
+    p->window = CHUNK < p->n_context ? CHUNK : 0;
+    p->block.plain_qk_norm = p->moe.n_experts != MAVERICKS;
+    p->block.q_step = STEP;
+    p->block.q_beta = 0.1f;
+    p->block.q_shift = p->block.q_unturned = 1;
+    if (p->moe.n_ffn_shared == 0) p->moe.n_ffn_shared = p->moe.n_ffn;
+    return err;
+}
+
 static weft_err read_traits(const struct config *c, struct weft_model_params *p) {
     weft_err err = read_window(c, p);
+    if (!err) err = read_block(c, p);
+    if (!err && c->arch->traits & WEFTI_MODEL_ARCH_PATTERN) err = read_pattern(c, p);
     if (!err && c->arch->traits & WEFTI_MODEL_ARCH_GEMMA) err = read_gemma(c, p);
     if (!err && c->arch->traits & WEFTI_MODEL_ARCH_SCALES) err = read_scales(c, p);
     for (uint32_t i = 3; i < p->n_layers && c->arch->traits & WEFTI_MODEL_ARCH_NO_ROPE; i += 4)
         wefti_model_set_bit(p->no_rope, i);
-    return err ? err : read_experts(c, p);
+    if (!err) err = read_experts(c, p);
+    return !err && c->arch->traits & WEFTI_MODEL_ARCH_LLAMA4 ? read_llama4(c, p) : err;
 }
 
 /* llama.cpp's files do not say which GELU a BERT has: it is the exact one, as in all of its configurations. */
@@ -403,7 +510,8 @@ weft_err wefti_model_config_gguf(const weft_gguf *gguf, struct weft_model_params
     WEFT_ASSERT(c.arch != NULL);
     wefti_model_params_init(p, c.arch);
     bool is_encoder = p->encoder.is_on;
-    const struct key eps_key = key_of(&c, is_encoder ? "attention.layer_norm_epsilon"
+    const struct key eps_key =
+        key_of(&c, is_encoder || p->block.layer_norm ? "attention.layer_norm_epsilon"
                                                      : "attention.layer_norm_rms_epsilon");
     err = read_sizes(&c, p);
     if (err) return err;
@@ -419,7 +527,7 @@ weft_err wefti_model_config_gguf(const weft_gguf *gguf, struct weft_model_params
         return weft_err_set(why, WEFT_E_PROTO, "%s: has no %s", c.path, eps_key.text);
     }
     p->rms_eps = (float)eps;
-    p->rope_interleaved = c.arch->gguf_rope_interleaved;
+    p->rope_interleaved = c.arch->gguf_rope_interleaved || c.arch->traits & WEFTI_MODEL_ARCH_PAIRS;
     p->tied = false;
     if (weft_gguf_str(gguf, "general.name", &name)) {
         wefti_model_params_set_name(p, name.data, name.len);

@@ -13,7 +13,7 @@ struct sizes {
     uint32_t n_heads, n_kv_heads, head_dim, n_vocab, n_context;
 };
 
-static const struct sizes *default_sizes(unsigned traits) {
+static const struct sizes *default_sizes(wefti_model_traits traits) {
     static const struct sizes usual = {REQUIRED, 0, 0, REQUIRED, 2048},
                               gemma2 = {8, 4, 256, 256000, 8192},
                               gemma3 = {8, 4, 256, 262208, 131072};
@@ -21,7 +21,8 @@ static const struct sizes *default_sizes(unsigned traits) {
     return traits & WEFTI_MODEL_ARCH_LOCAL_ROPE ? &gemma3 : &gemma2;
 }
 
-static weft_err read_sizes(const struct config *c, unsigned traits, struct weft_model_params *p) {
+static weft_err read_sizes(const struct config *c, wefti_model_traits traits,
+                           struct weft_model_params *p) {
     const struct sizes *defaults = default_sizes(traits);
     const struct {
         const char *key;
@@ -55,115 +56,6 @@ static weft_err read_sizes(const struct config *c, unsigned traits, struct weft_
     return WEFT_OK;
 }
 
-/* Reads it under any of the names that architectures have for it. */
-static weft_err read_n_experts(const struct config *c, uint32_t *out) {
-    static const char *const keys[] = {"n_routed_experts", "num_local_experts", "num_experts"};
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        if (get(c->root, keys[i])) return get_u32(c, c->root, keys[i], REQUIRED, out);
-    }
-    return weft_err_set(c->why, WEFT_E_PROTO, "%s: does not say how many experts there are",
-                        c->path);
-}
-
-/* Layers without experts: listed, or all but every nth. */
-static weft_err read_plain_layers(const struct config *c, struct weft_model_params *p) {
-    static const char list_key[] = "mlp_only_layers";
-    uint32_t step;
-    weft_err err = get_u32(c, c->root, "decoder_sparse_step", 1, &step);
-    if (err) return err;
-    for (uint32_t i = 0; i < p->n_layers && step != 1; i++) {
-        if (step == 0 || (i + 1) % step != 0) wefti_model_set_bit(p->no_experts, i);
-    }
-    const json_t *list = get(c->root, list_key), *item;
-    size_t i;
-    if (list && !json_is_array(list)) return wrong_type(c, list_key, "a list of layers");
-    json_array_foreach(list, i, item) {
-        uint64_t layer;
-        if (!weft_json_u64(item, &layer)) return wrong_type(c, list_key, "a list of layers");
-        if (layer < p->n_layers) wefti_model_set_bit(p->no_experts, (uint32_t)layer);
-    }
-    return WEFT_OK;
-}
-
-/* Defaults of missing keys in the two versions of DeepSeek. transformers' third version has no keys
- * for how experts are scored and chosen: it knows one way only. */
-struct deepseek {
-    const char *type, *method, *func;
-    bool normalise;
-    uint32_t n_groups, n_groups_used, n_shared, n_plain;
-    double scale;
-};
-
-static const struct deepseek *deepseek_of(const struct wefti_model_arch *arch) {
-    static const struct deepseek versions[] = {
-        {"deepseek_v2", "greedy", "softmax", false, 1, 1, 0, 0, 1},
-        {"deepseek_v3", "noaux_tc", "sigmoid", true, 8, 4, 1, 3, 2.5}};
-    WEFT_ASSERT(arch->traits & WEFTI_MODEL_ARCH_DEEPSEEK);
-    return &versions[strcmp(arch->hf_type, versions[1].type) == 0];
-}
-
-/* DeepSeek's way of choosing. */
-static weft_err read_choice(const struct config *c, const struct deepseek *version,
-                            struct weft_model_moe *moe) {
-    static const char method_key[] = "topk_method", func_key[] = "scoring_func";
-    const char *method, *func;
-    weft_err err = get_text(c, c->root, method_key, version->method, &method);
-    if (!err) err = get_text(c, c->root, func_key, version->func, &func);
-    if (err) return err;
-    moe->sigmoid = strcmp(func, "sigmoid") == 0;
-    if (!moe->sigmoid && strcmp(func, "softmax") != 0) return unsupported(c, func_key, func);
-    moe->score_bias = moe->by_two = strcmp(method, "noaux_tc") == 0;
-    if (strcmp(method, "greedy") == 0) {
-        moe->n_groups = moe->n_groups_used = 1;
-    } else if (!moe->score_bias && strcmp(method, "group_limited_greedy") != 0) {
-        return unsupported(c, method_key, method);
-    }
-    return WEFT_OK;
-}
-
-static weft_err read_deepseek_experts(const struct config *c, const struct deepseek *version,
-                                      struct weft_model_params *p) {
-    struct weft_model_moe *moe = &p->moe;
-    static const char freq_key[] = "moe_layer_freq";
-    uint32_t n_shared = 0, n_plain = 0, freq = 1;
-    double scale = version->scale;
-    weft_err err = get_u32(c, c->root, "n_shared_experts", version->n_shared, &n_shared);
-    if (!err) err = get_u32(c, c->root, "first_k_dense_replace", version->n_plain, &n_plain);
-    if (!err) err = get_u32(c, c->root, freq_key, 1, &freq);
-    if (!err) err = get_u32(c, c->root, "n_group", version->n_groups, &moe->n_groups);
-    if (!err) err = get_u32(c, c->root, "topk_group", version->n_groups_used, &moe->n_groups_used);
-    if (!err) err = get_double(c, c->root, "routed_scaling_factor", &scale);
-    if (!err && freq != 1) return unsupported(c, freq_key, "a number other than 1");
-    if (!get(c->root, "norm_topk_prob")) moe->normalise = version->normalise;
-    for (uint32_t i = 0; i < p->n_layers && i < n_plain; i++)
-        wefti_model_set_bit(p->no_experts, i);
-    if (n_shared > WEFT_EXPERTS_MAX || moe->n_ffn > WEFT_HIDDEN_MAX)
-        moe->n_ffn_shared = UINT32_MAX; /* refused later */
-    else
-        moe->n_ffn_shared = n_shared * moe->n_ffn;
-    moe->scale = (float)scale;
-    return err ? err : read_choice(c, version, moe);
-}
-
-static weft_err read_experts(const struct config *c, const struct wefti_model_arch *arch,
-                             struct weft_model_params *p) {
-    struct weft_model_moe *moe = &p->moe;
-    *moe = (struct weft_model_moe){.scale = 1, .n_groups = 1, .n_groups_used = 1};
-    weft_err err = read_n_experts(c, &moe->n_experts);
-    if (err || moe->n_experts == 0) return err; /* whatever else is said of them */
-    err = get_u32(c, c->root, "num_experts_per_tok", REQUIRED, &moe->n_used);
-    if (!err) err = get_u32(c, c->root, "moe_intermediate_size", p->n_ffn, &moe->n_ffn);
-    if (!err) err = get_bool(c, "norm_topk_prob", &moe->normalise);
-    moe->normalise |= (arch->traits & WEFTI_MODEL_ARCH_NORMALISED) != 0;
-    if (!err && arch->traits & WEFTI_MODEL_ARCH_SHARED_GATE) {
-        moe->shared_gate = true;
-        err = get_u32(c, c->root, "shared_expert_intermediate_size", REQUIRED, &moe->n_ffn_shared);
-    }
-    if (!err && arch->traits & WEFTI_MODEL_ARCH_DEEPSEEK)
-        return read_deepseek_experts(c, deepseek_of(arch), p);
-    return err ? err : read_plain_layers(c, p);
-}
-
 /* Follows read_rope: what turns is not a part of the usual head. */
 static weft_err read_latent(const struct config *c, struct weft_model_params *p) {
     static const char pairs_key[] = "rope_interleave";
@@ -181,21 +73,10 @@ static weft_err read_latent(const struct config *c, struct weft_model_params *p)
 }
 
 static weft_err check_options(const struct config *c, struct weft_model_params *p) {
-    static const char *const must_be_off[] = {"attention_bias", "mlp_bias"};
-    for (size_t i = 0; i < sizeof must_be_off / sizeof must_be_off[0]; i++) {
-        bool on;
-        weft_err err = get_bool(c, must_be_off[i], &on);
-        if (err) return err;
-        if (on) return unsupported(c, must_be_off[i], "true");
-    }
     static const char clip_key[] = "clip_qkv";
     if (get(c->root, clip_key)) return unsupported(c, clip_key, "a number");
-    const char *act;
-    const char *key = get(c->root, "hidden_activation") ? "hidden_activation" : "hidden_act";
-    weft_err err = get_text(c, c->root, key, p->gelu ? "gelu_pytorch_tanh" : "silu", &act);
+    weft_err err = wefti_model_config_act(c, p);
     if (err) return err;
-    bool is_silu = strcmp(act, "silu") == 0 || strcmp(act, "swish") == 0;
-    if (p->gelu ? strcmp(act, "gelu_pytorch_tanh") != 0 : !is_silu) return unsupported(c, key, act);
     const json_t *quantisation = get(c->root, "quantization_config");
     if (quantisation) return wefti_model_config_quant(c->path, quantisation, &p->quant, c->why);
     return WEFT_OK;
@@ -375,13 +256,17 @@ static weft_err read_traits(const struct config *c, const struct wefti_model_arc
     weft_err err = WEFT_OK;
     if (arch->traits & WEFTI_MODEL_ARCH_GEMMA)
         err = read_gemma(c, arch, p);
+    else if (arch->traits & WEFTI_MODEL_ARCH_PATTERN)
+        err = wefti_model_config_pattern(c, arch, p);
     else if (arch->traits & WEFTI_MODEL_ARCH_WINDOW)
         err = read_window(c, arch, p);
-    else
+    else if (!(arch->traits & WEFTI_MODEL_ARCH_LLAMA4)) /* its chunks are read with all else */
         err = check_no_window(c);
     if (!err && arch->traits & WEFTI_MODEL_ARCH_NO_ROPE) err = read_no_rope_layers(c, p);
     if (!err && arch->traits & WEFTI_MODEL_ARCH_SCALES) err = read_scales(c, p);
-    if (!err && arch->traits & WEFTI_MODEL_ARCH_EXPERTS) err = read_experts(c, arch, p);
+    if (!err) err = wefti_model_config_block(c, arch, p);
+    if (!err && arch->traits & WEFTI_MODEL_ARCH_EXPERTS)
+        err = wefti_model_config_experts(c, arch, p);
     return err;
 }
 
@@ -415,21 +300,20 @@ static weft_err unwrap(const struct config *c, struct config *text_out) {
 
 static weft_err read_model(const struct config *c, const struct wefti_model_arch *arch,
                            struct weft_model_params *p) {
-    double eps = 1e-6;
     weft_err err = check_options(c, p);
     if (err) return err;
     err = read_sizes(c, arch->traits, p);
     if (err) return err;
     err = wefti_model_config_rope(c, p);
     if (err) return err;
-    err = get_double(c, c->root, "rms_norm_eps", &eps);
+    err = wefti_model_config_eps(c, p);
     if (err) return err;
-    p->rms_eps = (float)eps;
     err = get_bool(c, "tie_word_embeddings", &p->tied);
     if (err) return err;
     p->untied = json_is_false(get(c->root, "tie_word_embeddings"));
-    if (!get(c->root, "tie_word_embeddings")) p->tied = arch->traits & WEFTI_MODEL_ARCH_GEMMA;
-    p->rope_interleaved = false;
+    if (!get(c->root, "tie_word_embeddings"))
+        p->tied = arch->traits & (WEFTI_MODEL_ARCH_GEMMA | WEFTI_MODEL_ARCH_TIED);
+    p->rope_interleaved = arch->traits & WEFTI_MODEL_ARCH_PAIRS;
     if (arch->traits & WEFTI_MODEL_ARCH_LATENT) err = read_latent(c, p);
     if (err) return err;
     if (p->n_layers > WEFT_LAYERS_MAX) return wefti_model_params_check(p, c->path, c->why);

@@ -87,6 +87,24 @@ static inline weft_err get_text(const struct config *c, const json_t *object, co
 WEFT_MUST_CHECK weft_err wefti_model_config_rope(const struct config *c,
                                                  struct weft_model_params *p);
 
+/* How a layer is built (config_block.c): the activation, the norms' epsilon, biases and halves; and, where some
+ * layers have a window, which. */
+WEFT_MUST_CHECK weft_err wefti_model_config_act(const struct config *c,
+                                                struct weft_model_params *p);
+WEFT_MUST_CHECK weft_err wefti_model_config_eps(const struct config *c,
+                                                struct weft_model_params *p);
+WEFT_MUST_CHECK weft_err wefti_model_config_block(const struct config *c,
+                                                  const struct wefti_model_arch *arch,
+                                                  struct weft_model_params *p);
+WEFT_MUST_CHECK weft_err wefti_model_config_pattern(const struct config *c,
+                                                    const struct wefti_model_arch *arch,
+                                                    struct weft_model_params *p);
+
+/* Experts, and which layers have none (config_experts.c). */
+WEFT_MUST_CHECK weft_err wefti_model_config_experts(const struct config *c,
+                                                    const struct wefti_model_arch *arch,
+                                                    struct weft_model_params *p);
+
 /* Reads the rest of an encoder's (config_encoder.c). */
 WEFT_MUST_CHECK weft_err wefti_model_config_encoder(const struct config *c,
                                                     const struct wefti_model_arch *arch,

@@ -55,10 +55,20 @@ static weft_err read_llama3(const struct config *c, const json_t *rope,
     return err ? err : read_original_context(c, rope, REQUIRED, p);
 }
 
-static weft_err read_yarn(const struct config *c, const char *key, const json_t *rope,
-                          struct weft_model_params *p) {
+/* Ministral 3: queries far behind the original context weigh more. */
+static weft_err read_q_scaling(const struct config *c, const json_t *rope,
+                               struct weft_model_params *p) {
+    double beta = 0;
+    weft_err err = get_double(c, rope, "llama_4_scaling_beta", &beta);
+    if (err || beta == 0) return err;
+    p->block.q_beta = (float)beta;
+    p->block.q_step = p->rope_original_context;
+    return WEFT_OK;
+}
+
+static weft_err read_yarn(const struct config *c, const json_t *rope, struct weft_model_params *p) {
     double mscale = 0, mscale_all = 0;
-    if (json_is_false(get(rope, "truncate"))) return unsupported(c, key, "truncate false");
+    p->block.yarn_smooth = json_is_false(get(rope, "truncate"));
     weft_err err = read_original_context(c, rope, p->n_context, p);
     if (err) return err;
     if (!get(rope, "factor")) p->rope_factor = (double)p->n_context / p->rope_original_context;
@@ -72,6 +82,7 @@ static weft_err read_yarn(const struct config *c, const char *key, const json_t 
     if (mscale != 0 && mscale_all != 0)
         p->rope_magnitude = wefti_model_yarn_mscale(p->rope_factor, mscale) /
                             wefti_model_yarn_mscale(p->rope_factor, mscale_all);
+    err = err ? err : read_q_scaling(c, rope, p);
     if (mscale_all != 0) p->yarn_mscale = wefti_model_yarn_mscale(p->rope_factor, mscale_all);
     if (!err) err = get_double(c, rope, "attention_factor", &p->rope_magnitude);
     wefti_model_yarn_stretch(p);
@@ -119,6 +130,21 @@ static bool has_other_length(const struct config *c, const json_t *rope,
     return scaling == WEFT_ROPE_YARN && (get(rope, key) || get(c->root, key));
 }
 
+/* Hunyuan's: a base that is larger once and for all. */
+static weft_err read_alpha(const struct config *c, const json_t *rope,
+                           struct weft_model_params *p) {
+    double alpha = 1, dim = p->rope_dim;
+    weft_err err = get_double(c, rope, "alpha", &alpha);
+    if (err) return err;
+    if (!(alpha >= 1 && alpha <= 1e6 && dim > 2))
+        return weft_err_set(c->why, WEFT_E_PROTO,
+                            "%s: \"alpha\" is %g for %u elements of a head; 1 to 1e6 are allowed",
+                            c->path, alpha, p->rope_dim);
+    p->rope_scaling = WEFT_ROPE_NONE;
+    p->rope_theta *= pow(alpha, dim / (dim - 2));
+    return WEFT_OK;
+}
+
 /* One of the two objects that describe RoPE: "rope_scaling", or the newer "rope_parameters". */
 static weft_err read_rope_object(const struct config *c, const char *key, json_t *rope,
                                  struct weft_model_params *p) {
@@ -133,21 +159,24 @@ static weft_err read_rope_object(const struct config *c, const char *key, json_t
     err = get_double(c, rope, "rope_theta", &p->rope_theta);
     if (err) return err;
     if (p->rope_scaling == WEFT_ROPE_NONE) return WEFT_OK;
+    if (p->rope_scaling == WEFT_ROPE_DYNAMIC && get(rope, "alpha")) return read_alpha(c, rope, p);
     if (!get(rope, "factor") && !has_other_length(c, rope, p->rope_scaling))
         return weft_err_set(c->why, WEFT_E_PROTO, "%s: \"%s\" has no \"factor\"", c->path, key);
     err = get_double(c, rope, "factor", &p->rope_factor);
     if (err) return err;
     if (p->rope_scaling == WEFT_ROPE_LLAMA3) return read_llama3(c, rope, p);
-    if (p->rope_scaling == WEFT_ROPE_YARN) return read_yarn(c, key, rope, p);
+    if (p->rope_scaling == WEFT_ROPE_YARN) return read_yarn(c, rope, p);
     return p->rope_scaling == WEFT_ROPE_LONGROPE ? read_longrope(c, rope, p) : WEFT_OK;
 }
 
 /* Some models turn only the first elements of a head. */
 static weft_err read_rope_dim(const struct config *c, const json_t *parameters,
                               const json_t *scaling, struct weft_model_params *p) {
-    static const char key[] = "partial_rotary_factor";
+    static const char key[] = "partial_rotary_factor", dim_key[] = "rotary_dim";
     double part = 1;
-    weft_err err = get_double(c, c->root, key, &part);
+    if (get(c->root, dim_key)) return get_u32(c, c->root, dim_key, REQUIRED, &p->rope_dim);
+    weft_err err = get_double(c, c->root, "rotary_pct", &part);
+    if (!err) err = get_double(c, c->root, key, &part);
     if (!err) err = get_double(c, parameters, key, &part);
     if (!err) err = get_double(c, scaling, key, &part);
     if (err) return err;
@@ -179,7 +208,8 @@ weft_err wefti_model_config_rope(const struct config *c, struct weft_model_param
     json_t *parameters = get(c->root, "rope_parameters");
     json_t *scaling = get(c->root, "rope_scaling");
     p->rope_factor = 1;
-    weft_err err = get_double(c, c->root, "rope_theta", &p->rope_theta);
+    weft_err err = get_double(c, c->root, "rotary_emb_base", &p->rope_theta);
+    if (!err) err = get_double(c, c->root, "rope_theta", &p->rope_theta);
     if (!err && p->local_rope_theta > 0 && get(parameters, kinds[0]))
         err = read_rope_kinds(c, &parameters, p);
     if (err) return err;

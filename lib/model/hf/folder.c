@@ -104,6 +104,8 @@ weft_err wefti_model_from_folder(const char *dir, weft_model **model_out, struct
     err = wefti_model_has_encoder_roles(&model->params) ? wefti_model_clean_encoder(model, dir, why)
                                                         : wefti_model_add_prefix(model, dir, why);
     if (err) goto cleanup;
+    err = wefti_model_rename(model, WEFT_MODEL_HF, dir, why);
+    if (err) goto cleanup;
     err = wefti_model_join(model, dir, why);
     if (err) goto cleanup;
     err = wefti_model_split(model, WEFT_MODEL_HF, dir, why);

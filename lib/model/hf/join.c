@@ -402,7 +402,10 @@ uint64_t wefti_model_parts_hash(const struct weft_tensor *tensor, uint64_t seed)
         parts->nested_block,
         offset,
     };
+    const struct wefti_model_view *view = &parts->view;
+    const uint64_t places[] = {view->kind, view->first, view->run, view->step};
     uint64_t hash = XXH3_64bits_withSeed(facts, sizeof facts, seed);
+    if (view->kind) hash = XXH3_64bits_withSeed(places, sizeof places, hash);
     for (uint32_t i = 0; i < WEFTI_MODEL_PIECE_COUNT; i++) {
         const struct wefti_model_piece_data *piece = &parts->pieces[i];
         if (piece->at) hash = XXH3_64bits_withSeed(piece->at, piece->bytes, hash);
