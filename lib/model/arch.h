@@ -95,7 +95,7 @@ struct wefti_model_arch {
     const struct wefti_model_rename *renames[2];
 };
 
-/* All of them (arch_rows.c). */
+/* All of them (arch/arch_rows.c). */
 extern const struct wefti_model_arch wefti_model_archs[];
 extern const size_t wefti_model_n_archs;
 

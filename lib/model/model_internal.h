@@ -85,7 +85,7 @@ const char *wefti_model_after_layer(const char *name, enum weft_model_format for
                                     size_t *prefix_len_out);
 
 /* Gives tensors the names that all architectures share, and drops those that play no part, by the
- * architecture's rules (names.c). NOMEM. */
+ * architecture's rules (arch/names.c). NOMEM. */
 WEFT_MUST_CHECK weft_err wefti_model_rename(weft_model *model, enum weft_model_format format,
                                             const char *path, struct weft_errmsg *why);
 

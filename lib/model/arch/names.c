@@ -1,5 +1,5 @@
 /* The names of tensors: families call the same part by names of their own, and the roles (roles.c) know one. What a
- * family's rules (arch_rows.c) do not mention keeps its name. */
+ * family's rules (arch/arch_rows.c) do not mention keeps its name. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
