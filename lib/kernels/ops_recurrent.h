@@ -7,7 +7,14 @@
 #include "exp_f32.h"
 #include "kern_internal.h"
 
-enum { CONV_CHUNK = 64 }; /* channels whose sums are under way together: in registers, or in L1 */
+/* Channels whose sums are under way together, as vectors where the compiler must not choose: GCC 12
+ * joins taps in pairs and computes those channel by channel. */
+#ifdef __AVX512F__
+enum { CONV_CHUNK = 64, CONV_VEC = 16 };
+#else
+enum { CONV_CHUNK = 64, CONV_VEC = 8 };
+#endif
+typedef float conv_vec __attribute__((vector_size(CONV_VEC * sizeof(float))));
 
 /* The input of `token` that tap `tap` meets: a row of the state where it came before the call. */
 static inline const float *conv_input(const struct weft_kern_conv *args, uint32_t token,
@@ -17,25 +24,48 @@ static inline const float *conv_input(const struct weft_kern_conv *args, uint32_
     return args->x + (at - n_before) * args->x_stride;
 }
 
-/* y of channels c..c + n of a token. */
-static inline void conv_chunk(const struct weft_kern_conv *args, const float *const *inputs,
-                              uint32_t c, uint32_t n, float *y) {
-    float sum[CONV_CHUNK];
-    for (uint32_t i = 0; i < n; i++) {
-        sum[i] = args->bias ? args->bias[c + i] : 0.0f;
-    }
+/* The sums of CONV_CHUNK channels from `c` on. */
+static inline void conv_sums(const struct weft_kern_conv *args, const float *const *inputs,
+                             uint32_t c, float out[CONV_CHUNK]) {
+    conv_vec sum[CONV_CHUNK / CONV_VEC] = {{0}};
+    if (args->bias) memcpy(sum, args->bias + c, sizeof sum);
     for (uint32_t tap = 0; tap < args->width; tap++) {
         const float *x = inputs[tap] + c, *w = args->taps + (size_t)tap * args->n_channels + c;
-        for (uint32_t i = 0; i < n; i++) {
-            sum[i] += x[i] * w[i];
+        for (uint32_t i = 0; i < CONV_CHUNK / CONV_VEC; i++) {
+            conv_vec a, b;
+            memcpy(&a, x + (size_t)i * CONV_VEC, sizeof a);
+            memcpy(&b, w + (size_t)i * CONV_VEC, sizeof b);
+            sum[i] += a * b;
         }
     }
-    if (args->has_silu) {
-        for (uint32_t i = 0; i < n; i++) {
-            sum[i] = sum[i] / (1.0f + exp_f32(-sum[i]));
+    memcpy(out, sum, sizeof sum);
+}
+
+/* The same of fewer. */
+static inline void conv_last_sums(const struct weft_kern_conv *args, const float *const *inputs,
+                                  uint32_t c, uint32_t n, float *out) {
+    for (uint32_t i = 0; i < n; i++) {
+        out[i] = args->bias ? args->bias[c + i] : 0.0f;
+        for (uint32_t tap = 0; tap < args->width; tap++) {
+            out[i] += inputs[tap][c + i] * args->taps[(size_t)tap * args->n_channels + c + i];
         }
     }
-    memcpy(y + c, sum, n * sizeof *sum);
+}
+
+static inline void conv_put(const float *sum, uint32_t n, bool has_silu, float *y) {
+    if (!has_silu) {
+        memcpy(y, sum, n * sizeof *y);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        y[i] = sum[i] / (1.0f + exp_f32(-sum[i]));
+    }
+}
+
+static inline void conv_clear(const struct weft_kern_conv *args, uint32_t c, uint32_t n) {
+    for (uint32_t i = 0; i + 1 < args->width; i++) {
+        memset(args->state + (size_t)i * args->n_channels + c, 0, n * sizeof *args->state);
+    }
 }
 
 /* The last inputs, of which a short call leaves some where they are, nearer to the beginning. */
@@ -50,21 +80,21 @@ static void conv(const struct weft_kern_conv *args, uint32_t c_begin, uint32_t c
     WEFT_ASSERT(args->width >= 2 && args->width <= WEFT_CONV_WIDTH_MAX);
     WEFT_ASSERT(c_begin <= c_end && c_end <= args->n_channels);
     WEFT_ASSERT(args->n_tokens > 0 && args->x != args->y);
-    for (uint32_t i = 0; i + 1 < args->width && args->is_first; i++) {
-        float *row = args->state + (size_t)i * args->n_channels + c_begin;
-        memset(row, 0, (c_end - c_begin) * sizeof *row);
-    }
+    if (args->is_first) conv_clear(args, c_begin, c_end - c_begin);
     for (uint32_t t = 0; t < args->n_tokens; t++) {
         const float *inputs[WEFT_CONV_WIDTH_MAX];
         float *y = args->y + t * args->y_stride;
         for (uint32_t tap = 0; tap < args->width; tap++) {
             inputs[tap] = conv_input(args, t, tap);
         }
+        float sum[CONV_CHUNK];
         uint32_t c = c_begin;
         for (; c + CONV_CHUNK <= c_end; c += CONV_CHUNK) {
-            conv_chunk(args, inputs, c, CONV_CHUNK, y);
+            conv_sums(args, inputs, c, sum);
+            conv_put(sum, CONV_CHUNK, args->has_silu, y + c);
         }
-        conv_chunk(args, inputs, c, c_end - c, y);
+        conv_last_sums(args, inputs, c, c_end - c, sum);
+        conv_put(sum, c_end - c, args->has_silu, y + c);
     }
     conv_keep(args, c_begin, c_end - c_begin);
 }
@@ -88,15 +118,20 @@ static inline float softplus(float x) {
     return (x > 0.0f ? x : 0.0f) + log1p_f32(exp_f32(-fabsf(x)));
 }
 
+/* `decay` has dt first. */
 static void decay(const struct weft_kern_decay *args) {
-    WEFT_ASSERT(args->dt_min <= args->dt_max);
+    const float dt_min = args->dt_min, dt_max = args->dt_max;
+    WEFT_ASSERT(dt_min <= dt_max);
     IVDEP
     for (uint32_t i = 0; i < args->n; i++) {
         float dt = softplus(args->x[i] + args->bias[i]);
-        dt = dt < args->dt_min ? args->dt_min : dt; /* written so that NaN falls through */
-        dt = dt > args->dt_max ? args->dt_max : dt;
-        if (args->dt) args->dt[i] = dt;
-        args->decay[i] = exp_f32(args->rate[i] * dt);
+        dt = dt < dt_min ? dt_min : dt; /* written so that NaN falls through */
+        args->decay[i] = dt > dt_max ? dt_max : dt;
+    }
+    if (args->dt) memcpy(args->dt, args->decay, args->n * sizeof *args->dt);
+    IVDEP
+    for (uint32_t i = 0; i < args->n; i++) {
+        args->decay[i] = exp_f32(args->rate[i] * args->decay[i]);
     }
 }
 
