@@ -1,8 +1,8 @@
 /* kernels/recurrent_body — the scans of recurrent layers, shared by the ISAs.
  *
- * Columns of a state know nothing of each other, and a row of a panel is a `vec` (vec_scalar.h): numbers that
- * belong to the row meet it as factors of all its columns, and no sum runs across a vector. Each
- * element takes few operations, so what counts is how often it is read and written:
+ * Columns of a state know nothing of each other, and a row of a panel is a `vec` (vec_scalar.h):
+ * numbers that belong to the row meet it as factors of all its columns, and no sum runs across a
+ * vector. Each element takes few operations, so what counts is how often it is read and written:
  *
  *   mamba  MAMBA_TOKENS tokens go over the state together, in their order: it is read and written once
  *          for all of them. Alone or together, an element sees the same operations.

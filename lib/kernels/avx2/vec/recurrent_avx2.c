@@ -1,7 +1,7 @@
-/* Scans of states: 4 sums of Mamba-2 and 8 of the delta rule are under way, in 16 registers. */
+/* Scans of states: a row of two panels is 4 registers, and 8 sums are under way. */
 #include "vec_avx2.h"
 
-enum { MAMBA_PANELS = 1, MAMBA_TOKENS = 2, DELTA_PANELS = 2 };
+enum { MAMBA_PANELS = 2, MAMBA_TOKENS = 2, DELTA_PANELS = 2 };
 
 #include "recurrent_body.h"
 
