@@ -26,3 +26,5 @@ weft_bench(bench_ops SOURCES ops.c ${CMAKE_SOURCE_DIR}/cmd/weft/bench/bench_mach
            LINKS weft_engine weft_model weft_kernels Threads::Threads m INSIDE engine cmd_weft)
 weft_bench(bench_order SOURCES order.c crew.c ${CMAKE_SOURCE_DIR}/cmd/weft/bench/bench_machine.c
            LINKS weft_kernels Threads::Threads m INSIDE cmd_weft)
+weft_bench(bench_recurrent SOURCES recurrent.c ${CMAKE_SOURCE_DIR}/cmd/weft/bench/bench_machine.c
+           LINKS weft_kernels Threads::Threads m INSIDE cmd_weft)
