@@ -11,6 +11,8 @@ weft_test(test_fit SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_fit.c
           LINKS weft_engine weft_alloc INSIDE engine LABELS unit TIMEOUT 30)
 weft_test(test_kv_cache SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_kv_cache.c
           LINKS weft_engine weft_model weft_kernels weft_alloc INSIDE engine LABELS unit TIMEOUT 30)
+weft_test(test_states SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_states.c
+          LINKS weft_engine weft_kernels weft_alloc INSIDE engine LABELS unit TIMEOUT 30)
 weft_test(test_guides SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_guides.c
           LINKS weft_engine weft_tokenizer weft_alloc INSIDE engine LABELS unit TIMEOUT 120)
 weft_test(test_sampler SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_sampler.c
