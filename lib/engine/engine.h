@@ -97,8 +97,9 @@ struct weft_eng_loading {
     uint64_t weight_bytes;            /* packed */
     uint32_t n_copies;                /* of the weights, by as many engines at the same time */
     bool is_page_cache;               /* the weights are a packed file: the kernel may drop them */
-    uint32_t n_sharers;               /* each takes the next three: */
+    uint32_t n_sharers;               /* each takes the next four: */
     uint64_t draft_bytes;             /* weights of what guesses; 0: there are none */
+    uint64_t state_bytes;             /* of recurrent layers; 0: there are none */
     uint64_t kv_bytes, scratch_bytes; /* when all of it is in use */
     uint64_t limit_bytes;             /* of the cgroup, or what the machine has; 0: not known */
     /* With a limit: adapters and the vocabulary, of each; and the limit. Then mapped weights count, too. */

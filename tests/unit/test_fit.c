@@ -36,6 +36,23 @@ static void weights_cache_and_scratch_are_added_up(void **state) {
     assert_int_equal(check(&loading, loading.weight_bytes, 2400 * MIB - 1), WEFT_E_NOMEM);
 }
 
+static void so_are_the_states_of_recurrent_layers(void **state) {
+    (void)state;
+    char text[WEFT_ENG_NEED_TEXT_BYTES];
+    struct weft_errmsg why = {""};
+    struct weft_eng_loading loading = model(2);
+    loading.state_bytes = 50 * MIB;
+    assert_int_equal(check(&loading, loading.weight_bytes, 2900 * MIB), WEFT_OK);
+    assert_int_equal(check(&loading, loading.weight_bytes, 2900 * MIB - 1), WEFT_E_NOMEM);
+    assert_string_equal(weft_eng_need_text(&loading, text),
+                        "2.8 GiB (weights 2.0 GiB, states 2 x 50 MiB, KV cache 2 x 300 MiB, "
+                        "scratch 2 x 100 MiB)");
+    loading.state_bytes = 2000 * MIB;
+    loading.limit.bytes = MIB;
+    assert_int_equal(wefti_fit_check_limit(&loading, &why), WEFT_E_NOMEM);
+    assert_non_null(strstr(why.text, "--max-num-seqs"));
+}
+
 static void weights_that_are_there_already_are_not_needed_again(void **state) {
     (void)state;
     struct weft_eng_loading loading = model(1);
@@ -211,7 +228,8 @@ static void the_longest_sum_has_room(void **state) {
     struct weft_eng_loading loading = limited(1);
     char text[WEFT_ENG_NEED_TEXT_BYTES];
     loading.n_sharers = loading.n_copies = 32;
-    loading.draft_bytes = loading.kv_bytes = loading.scratch_bytes = 999 * MIB;
+    loading.draft_bytes = loading.state_bytes = loading.kv_bytes = loading.scratch_bytes =
+        999 * MIB;
     for (uint32_t i = 0; i < WEFT_ENG_LIMIT_TERMS_MAX; i++) {
         struct weft_eng_limit_term *term = &loading.limit.terms[i];
         *term = (struct weft_eng_limit_term){.n = 68, .least_bytes = 1023 * MIB};
@@ -230,6 +248,7 @@ int main(void) {
         cmocka_unit_test(the_least_limit_is_the_same_whatever_was_given),
         cmocka_unit_test(the_longest_sum_has_room),
         cmocka_unit_test(weights_cache_and_scratch_are_added_up),
+        cmocka_unit_test(so_are_the_states_of_recurrent_layers),
         cmocka_unit_test(weights_that_are_there_already_are_not_needed_again),
         cmocka_unit_test(who_packs_counts_the_caches_of_all_and_later_ones_their_own),
         cmocka_unit_test(adapters_may_have_a_third_of_what_the_limit_leaves),

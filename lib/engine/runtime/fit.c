@@ -39,7 +39,7 @@ uint64_t wefti_fit_requests(const struct weft_eng_limit *limit) {
 }
 
 static uint64_t for_each(const struct weft_eng_loading *loading) {
-    return loading->draft_bytes + loading->kv_bytes + loading->scratch_bytes;
+    return loading->draft_bytes + loading->state_bytes + loading->kv_bytes + loading->scratch_bytes;
 }
 
 static bool is_limited(const struct weft_eng_loading *loading) {
@@ -111,6 +111,7 @@ static const char *need_text(const struct weft_eng_loading *loading, uint64_t su
         text.len += (size_t)snprintf(out + text.len, text.cap - text.len,
                                      " in the page cache, which do not count");
     add_term(&text, "draft", n, loading->draft_bytes);
+    add_term(&text, "states", n, loading->state_bytes);
     add_term(&text, "KV cache", n, loading->kv_bytes);
     add_term(&text, "scratch", n, loading->scratch_bytes);
     if (is_limited(loading)) {
@@ -161,6 +162,7 @@ static void find_what_helps(const struct weft_eng_loading *loading, char *out, s
     } terms[] = {
         {loading->n_copies * loading->weight_bytes,
          loading->fewer_bits ? loading->fewer_bits : "a model file of fewer bits"},
+        {loading->n_sharers * loading->state_bytes, "fewer sequences at once (--max-num-seqs)"},
         {loading->n_sharers * loading->kv_bytes, what_helps_cache(loading)},
         {loading->n_sharers * loading->scratch_bytes,
          "smaller steps (--max-num-batched-tokens, --max-num-seqs)"},
