@@ -69,13 +69,17 @@ struct mamba_tokens {
     const float *b[MAMBA_TOKENS], *c[MAMBA_TOKENS];
     float decay[MAMBA_TOKENS];
     uint32_t n;
+    bool is_last; /* they end the call */
 };
 
 ALWAYS_INLINE void mamba_rows(const struct group *group, struct mamba_tokens *tokens) {
     vec h[MAMBA_PANELS];
     for (uint32_t row = 0; row < group->n_rows; row++) {
-        for (uint32_t p = 0; p < group->n; p++)
-            h[p] = vec_read(row_at(group, p, row));
+        for (uint32_t p = 0; p < group->n; p++) {
+            const float *at = row_at(group, p, row);
+            if (tokens->is_last) __builtin_prefetch(at + group->n * group->panel_floats);
+            h[p] = vec_read(at);
+        }
         for (uint32_t i = 0; i < tokens->n; i++) {
             const float b = tokens->b[i][row], c = tokens->c[i][row];
             for (uint32_t p = 0; p < group->n; p++) {
@@ -91,7 +95,7 @@ ALWAYS_INLINE void mamba_rows(const struct group *group, struct mamba_tokens *to
 /* Tokens t..t + n. */
 ALWAYS_INLINE void mamba_step(const struct weft_kern_mamba *args, const struct group *group,
                               uint32_t t, uint32_t n) {
-    struct mamba_tokens tokens = {.n = n};
+    struct mamba_tokens tokens = {.n = n, .is_last = t + n == args->n_tokens};
     const float *x = args->x + t * args->x_stride + group->column;
     float *y = args->y + t * args->y_stride + group->column;
     for (uint32_t i = 0; i < n; i++) {
