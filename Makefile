@@ -96,7 +96,7 @@ aarch64: deps-aarch64
 	cmake --build build-aarch64 -j $(JOBS)
 
 # What runs in minutes there: AARCH64_TESTS picks others. The linter reads what only this build compiles.
-AARCH64_TESTS ?= -R '^(test_(gemm|attention|lora_kernels|ops|pack|peak|quantise|sampler|chain|engine_[a-z]*)|golden_[a-z]*)$$' -E perplexity
+AARCH64_TESTS ?= -R '^(test_(gemm|attention|lora_kernels|ops|pack|peak|quant|quantise|sampler|chain|engine_[a-z]*)|golden_[a-z]*)$$' -E perplexity
 aarch64-test: aarch64
 	ctest --test-dir build-aarch64 -j $(JOBS) --output-on-failure $(AARCH64_TESTS)
 	$(if $(shell command -v clang-tidy),clang-tidy -p build-aarch64 --quiet $(filter $(AARCH64_SOURCES),$(SOURCES)))

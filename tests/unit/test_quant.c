@@ -85,7 +85,7 @@ static void blocks_are_the_weights_of_the_definition(void **state) {
         const uint32_t n = weft_dtype_block_elems(dtype);
         uint64_t hash = fnv_of_nothing;
         for (uint64_t number = 0; number < 16; number++) {
-            uint8_t block[256];
+            uint8_t block[256] = {0};
             float weights[QUANT_SUPER];
             random_block(dtype, number, block);
             weft_kern_read_row(dtype, block, n, weights);
@@ -102,7 +102,7 @@ static void same_as_itself(enum weft_dtype dtype) {
     const enum weft_gemm_kind kind = weft_kern_fast_kind(dtype);
     const struct quant_layout *q = quant_layout_of(dtype);
     float want[QUANT_SUPER], got[QUANT_SUPER];
-    uint8_t *panel = take(weft_kern_panel_bytes(kind, q->group)), block[256];
+    uint8_t *panel = take(weft_kern_panel_bytes(kind, q->group)), block[256] = {0};
     for (uint64_t number = 0; number < 8; number++) {
         random_block(dtype, number, block);
         weft_kern_read_row(dtype, block, q->group, want);
