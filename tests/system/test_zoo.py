@@ -20,6 +20,7 @@ import harness
 from harness import Server
 
 DATA = os.path.join(harness.SOURCE_DIR, "tests/data")
+SHARED = os.environ.get("WEFT_SHARED_DIR", os.path.join(harness.SOURCE_DIR, "../shared"))
 LOGIT_TOLERANCE = 1e-3
 MARGIN = 0.01  # of the best token over the second; below it, another may be chosen
 TYPES = {"F32": "f", "I32": "i"}
@@ -211,6 +212,20 @@ def test_every_quantised_gguf_file_yields_the_golden_logits_of_its_type():
         with serve(os.path.join(folder, f"{name}.gguf"), folder) as server:
             check_exact(f"llama_quant/{name}.gguf", server, prompts_of_type(goldens, name))
     harness.for_each(some(names, ["Q4_K", "Q8_0"]), check)
+
+
+def test_every_gguf_file_of_few_bits_yields_the_golden_logits_of_its_type():
+    folder = os.path.join(SHARED, "zoo2/gguf_types")
+    if not os.path.isdir(folder):
+        print("    SKIPPED: no zoo2/gguf_types in WEFT_SHARED_DIR", flush=True)
+        return
+    goldens = read_goldens(folder)
+    names = [os.path.basename(path)[:-5] for path in sorted(glob.glob(os.path.join(folder, "*.gguf")))]
+    assert len(names) == 12, names
+    def check(name):
+        with serve(os.path.join(folder, f"{name}.gguf"), folder) as server:
+            check_exact(f"gguf_types/{name}.gguf", server, prompts_of_type(goldens, name))
+    harness.for_each(some(names, ["IQ2_XS", "NVFP4"]), check)
 
 
 def lend_tokenizer(folder, out, n_vocab):
