@@ -1,7 +1,7 @@
 /* kernels/quant — how the types of 2 to 6 bits lie in a panel, and what their blocks hold in a
  * file.
  *
- * A group is what shares all scales: a block of the file, of 32 columns, or a super-block of 256.
+ * A group is a block of the file: of 32 columns, of 64 (NVFP4), or a super-block of 256.
  * The code of a weight falls apart into its nibble, pair and single bit, lowest first: 2 bits are a
  * pair, 3 a pair and a single bit, 4 a nibble, 5 and 6 a nibble and one of the others. For the 16
  * features of a panel a group holds, one array after the other and each only where the type has it:
