@@ -125,7 +125,7 @@ static inline uint16_t some_scale(uint64_t *seed, bool negative) {
 static inline void set_scale_iq1_m(uint8_t *group, uint16_t scale) {
     for (uint32_t i = 0; i < 4; i++) {
         uint8_t *high = group + 48 + 2 * (size_t)i + 1;
-        *high = (uint8_t)((*high & 15u) | (scale >> 4 * i & 15u) << 4);
+        *high = (uint8_t)((*high & 15u) | ((uint32_t)scale >> 4 * i & 15u) << 4);
     }
 }
 
