@@ -485,7 +485,7 @@ static void put_scales(const struct quant_layout *q, const struct quant_parts *p
     uint8_t *super = group + (q->is_super ? q->at_super : q->at_scales);
     uint8_t *min = q->is_super ? super + WEFT_PANEL * 2 : group + q->at_mins;
     const bool in_bytes = q->scales != QUANT_F16 && q->scales != QUANT_ONE;
-    if (q->scales == QUANT_INTS_F32)
+    if (QUANT_SUPER_IS_F32(q->scales))
         memcpy(super + (size_t)feature * 4, &parts->super, 4);
     else if (q->is_super || !in_bytes)
         memcpy(super + (size_t)feature * 2, &parts->scale, 2);

@@ -212,6 +212,17 @@ static void split_nvfp4(const uint8_t *src, struct quant_parts *out) {
     }
 }
 
+/* 17 bits are left of the scale, which is off by at most 2^-18 of itself: a product with one of e4m3
+ * has 21 bits then. */
+static void split_nvfp4_s(const uint8_t *src, struct quant_parts *out) {
+    uint32_t bits;
+    memcpy(&bits, src, sizeof bits);
+    const bool is_finite = (bits & 0x7f800000u) != 0x7f800000u;
+    if (is_finite) bits = (bits + 0x40u) & ~0x7fu;
+    split_nvfp4(src + sizeof bits, out);
+    out->super = f32_from_bits(bits);
+}
+
 enum { POINT = 8 };              /* columns that have a byte of signs */
 enum { SIGN_2 = 4, SIGN_3 = 8 }; /* bits of a code */
 

@@ -51,7 +51,8 @@ enum quant_added { QUANT_NONE, QUANT_MINS, QUANT_ZEROS };
  *   INTS     a whole number in a byte, signed where there are no mins, times super in f16
  *   INTS_F32 the same with super in f32: where a file's is a fraction of an f16
  *   E8M0     a power of two in a byte, halved, as the codes are twice e2m1's numbers
- *   UE4M3    4 bits of exponent and 3 of mantissa in a byte, halved, too */
+ *   UE4M3    4 bits of exponent and 3 of mantissa in a byte, halved, too
+ *   UE4M3_F32  the same times super in f32, of 17 bits: products stay exact */
 enum quant_scales {
     QUANT_F16,
     QUANT_ONE,
@@ -59,6 +60,7 @@ enum quant_scales {
     QUANT_INTS_F32,
     QUANT_E8M0,
     QUANT_UE4M3,
+    QUANT_UE4M3_F32,
 };
 
 /* Tables of codes: X(NAME, the largest entry, entries). Entries are unsigned: by the type's zero more
@@ -104,7 +106,8 @@ static const uint8_t quant_tables[QUANT_TABLE_COUNT][16] = {QUANT_TABLES(QUANT_T
     X(iq1_m,   IQ1_M,   16, 3,  16, IQ1,     NONE,  INTS_F32)                                      \
     X(tq2_0,   TQ2_0,   32, 2,   1, PLAIN,   NONE,  ONE)                                           \
     X(mxfp4,   MXFP4,   32, 4,  16, E2M1,    NONE,  E8M0)                                          \
-    X(nvfp4,   NVFP4,   16, 4,  16, E2M1,    NONE,  UE4M3)
+    X(nvfp4,   NVFP4,   16, 4,  16, E2M1,    NONE,  UE4M3)                                         \
+    X(nvfp4_s, NVFP4_S, 16, 4,  16, E2M1,    NONE,  UE4M3_F32)
 
 /* Types that lie as one of those: X(name, ID, as which). They need a split_<name>, too. */
 #define QUANT_ALIKE(X)                                                                             \
@@ -135,10 +138,11 @@ struct quant_layout {
     (QUANT_AT_PAIRS(group, bits) + QUANT_HAS_PAIRS(bits) * (group) / 4 * WEFT_PANEL)
 #define QUANT_AT_SCALES(group, bits)                                                               \
     (QUANT_AT_SINGLES(group, bits) + QUANT_HAS_SINGLES(bits) * (group) / 8 * WEFT_PANEL)
+#define QUANT_SUPER_IS_F32(scales) ((scales) == QUANT_INTS_F32 || (scales) == QUANT_UE4M3_F32)
 /* Bytes of what stands for a scale, of a feature; and of super, with that of mins. */
 #define QUANT_SCALE_BYTES(scales) ((scales) == QUANT_F16 ? 2 : (scales) == QUANT_ONE ? 0 : 1)
 #define QUANT_SUPER_BYTES(scales, added)                                                           \
-    ((scales) == QUANT_INTS_F32                        ? 4                                         \
+    (QUANT_SUPER_IS_F32(scales)                        ? 4                                         \
      : (scales) == QUANT_INTS || (scales) == QUANT_ONE ? 2 * (1 + ((added) != QUANT_NONE))         \
                                                        : 0)
 #define QUANT_SCALES_BYTES(group, sub, scales)                                                     \
@@ -149,12 +153,13 @@ struct quant_layout {
     (QUANT_AT_MINS(group, sub, bits, scales) +                                                     \
      ((added) == QUANT_MINS) * QUANT_SCALES_BYTES(group, sub, scales) +                            \
      ((added) == QUANT_ZEROS) * WEFT_PANEL)
+#define QUANT_END(group, sub, bits, added, scales)                                                 \
+    (QUANT_AT_SUPER(group, sub, bits, added, scales) +                                             \
+     QUANT_SUPER_BYTES(scales, added) * WEFT_PANEL)
 /* Whole lines for super-blocks, so that every line of a panel is aligned. */
 #define QUANT_BYTES(group, sub, bits, added, scales)                                               \
-    ((group) < QUANT_SUPER ? QUANT_AT_SUPER(group, sub, bits, added, scales)                       \
-                           : (QUANT_AT_SUPER(group, sub, bits, added, scales) +                    \
-                              QUANT_SUPER_BYTES(scales, added) * WEFT_PANEL + 63) /                \
-                                 64 * 64)
+    ((group) < QUANT_SUPER ? QUANT_END(group, sub, bits, added, scales)                            \
+                           : (QUANT_END(group, sub, bits, added, scales) + 63) / 64 * 64)
 
 #define QUANT_LAYOUT(name, id, sub_, bits_, zero_, codes_, added_, scales_)                        \
     [WEFT_DT_##id] = {                                                                             \
@@ -311,6 +316,8 @@ static inline float quant_scale(const struct quant_layout *q, const uint8_t *gro
         return quant_e8m0(scales[i]);
     case QUANT_UE4M3:
         return quant_ue4m3(scales[i]);
+    case QUANT_UE4M3_F32:
+        return quant_f32(super, i) * quant_ue4m3(scales[i]);
     default: /* one scale in a group */
         return quant_f16(group + q->at_scales, i);
     }
@@ -338,7 +345,7 @@ struct quant_parts {
     uint8_t scales[QUANT_SUBS_MAX], mins[QUANT_SUBS_MAX]; /* where they are bytes */
     uint16_t scale, min; /* f16; of super-blocks what the others are multiplied by; Q4_Z: min is the
                             zero, a whole number */
-    float super;         /* INTS_F32: in place of `scale` */
+    float super;         /* where that is an f32: in place of `scale` */
 };
 
 static inline float quant_part_scale(const struct quant_layout *q, const struct quant_parts *parts,
@@ -353,6 +360,8 @@ static inline float quant_part_scale(const struct quant_layout *q, const struct 
         return quant_e8m0(parts->scales[sub]);
     case QUANT_UE4M3:
         return quant_ue4m3(parts->scales[sub]);
+    case QUANT_UE4M3_F32:
+        return parts->super * quant_ue4m3(parts->scales[sub]);
     default:
         return scale;
     }

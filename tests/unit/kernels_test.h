@@ -138,6 +138,11 @@ static inline void set_scales(enum weft_dtype dtype, uint8_t *group, uint16_t sc
                                                   52}; /* the others begin with them */
     const struct quant_layout *q = quant_layout_of(dtype);
     if (q->scales == QUANT_UE4M3) return; /* any byte is small enough */
+    if (q->scales == QUANT_UE4M3_F32) {
+        const float super = f16_to_f32(scale);
+        memcpy(group, &super, sizeof super);
+        return;
+    }
     if (q->scales == QUANT_E8M0) {
         group[0] = (uint8_t)(112 + scale % 32);
         return;

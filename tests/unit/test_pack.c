@@ -413,7 +413,7 @@ static void panels_are_as_long_as_those_in_files(void **state) {
         {WEFT_DT_IQ3_S, 2048, 2176, 2176, 2240}, {WEFT_DT_IQ3_XXS, 2048, 2176, 2176, 2240},
         {WEFT_DT_IQ2_S, 1536, 1792, 1792, 1856}, {WEFT_DT_IQ1_M, 1536, 1792, 1792, 1856},
         {WEFT_DT_TQ2_0, 1024, 1024, 1024, 1088}, {WEFT_DT_MXFP4, 256, 272, 272, 272},
-        {WEFT_DT_NVFP4, 512, 576, 576, 576},
+        {WEFT_DT_NVFP4, 512, 576, 576, 576},     {WEFT_DT_NVFP4_S, 512, 576, 576, 640},
     };
     for (size_t i = 0; i < sizeof written / sizeof written[0]; i++) {
         const struct quant_layout *q = quant_layout_of(written[i].dtype);

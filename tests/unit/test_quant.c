@@ -143,12 +143,32 @@ static void scales_of_a_byte_are_what_they_are(void **state) {
     assert_true(weights[32] == 1.0f && weights[48] == 0.0f);
 }
 
+/* Of a scale of a whole matrix 17 bits are left; that of ones stays. */
+static void a_matrix_scale_multiplies_all_weights(void **state) {
+    (void)state;
+    static const float scales[] = {1.0f, 0.5f, -3.0f, 0x1.00006p0f, 0x1.00008p0f, 0x1.00018p0f};
+    static const float stored[] = {1.0f, 0.5f, -3.0f, 0x1p0f, 0x1.0001p0f, 0x1.0002p0f};
+    for (size_t s = 0; s < sizeof scales / sizeof scales[0]; s++) {
+        uint8_t block[256] = {0}, scaled[256];
+        float plain[QUANT_SUPER], times[QUANT_SUPER];
+        random_block(WEFT_DT_NVFP4, s, block);
+        memcpy(scaled, scales + s, sizeof *scales);
+        memcpy(scaled + 4, block, 36);
+        weft_kern_read_row(WEFT_DT_NVFP4, block, 64, plain);
+        weft_kern_read_row(WEFT_DT_NVFP4_S, scaled, 64, times);
+        for (uint32_t i = 0; i < 64; i++) {
+            assert_true(times[i] == plain[i] * stored[s]);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grids_are_the_formats),
         cmocka_unit_test(blocks_are_the_weights_of_the_definition),
         cmocka_unit_test(panels_hold_the_same_weights),
         cmocka_unit_test(scales_of_a_byte_are_what_they_are),
+        cmocka_unit_test(a_matrix_scale_multiplies_all_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,7 +29,7 @@ enum weft_dtype_class {
  *
  * Numbers in files below 256 are GGUF's, for FLOAT and BLOCKS; the others are weft's own, for
  * packed files, and those of pieces are in no file. They never change, nor do the numbers in the
- * hash, where a new type takes the next one (31): else packed files could not be read.
+ * hash, where a new type takes the next one (33): else packed files could not be read.
  *
  * Products: EXACT, with f32 activations (WEFT_GEMM_ID_F32), or BOTH, also with faster ones
  * (WEFT_GEMM_ID). */
@@ -66,6 +66,7 @@ enum weft_dtype_class {
     X(TQ1_0,   "tq1_0",   BLOCKS, 256,  54,   34, 28, BOTH)                                        \
     X(MXFP4,   "mxfp4",   BLOCKS,  32,  17,   39, 29, BOTH)  /* e8m0 scale, 16 of e2m1 codes */    \
     X(NVFP4,   "nvfp4",   BLOCKS,  64,  36,   40, 30, BOTH)  /* 4 e4m3 scales, 32 of codes */      \
+    X(NVFP4_S, "nvfp4_s", FOLDER,  64,  40,  262, 32, BOTH)  /* an f32 scale before NVFP4's block */\
     X(I32,     "i32",     PIECE,    1,   4, 1024, 62, NONE)                                        \
     X(U8,      "u8",      PIECE,    1,   1, 1025, 63, NONE)
 /* clang-format on */

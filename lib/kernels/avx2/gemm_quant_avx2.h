@@ -101,6 +101,7 @@ ALWAYS_INLINE __m256 load_scale(const struct quant_layout *q, const uint8_t *gro
     __m256 by = q->scales == QUANT_INTS
                     ? load_f16(super, half)
                     : _mm256_loadu_ps((const float *)(const void *)super + (size_t)half * HALF);
+    if (q->scales == QUANT_UE4M3_F32) return _mm256_mul_ps(by, ue4m3_scales(scales, half));
     return _mm256_mul_ps(by, load_whole(scales, half, quant_signed_scales(q)));
 }
 

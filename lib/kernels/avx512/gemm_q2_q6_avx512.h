@@ -88,6 +88,8 @@ ALWAYS_INLINE __m512 load_scale(const struct quant_layout *q, const uint8_t *gro
     __m128i bytes = _mm_loadu_si128((const void *)(scales + sub * WEFT_PANEL));
     if (q->scales == QUANT_E8M0) return e8m0_scales(bytes);
     if (q->scales == QUANT_UE4M3) return ue4m3_scales(bytes);
+    if (q->scales == QUANT_UE4M3_F32)
+        return _mm512_mul_ps(_mm512_loadu_ps(super), ue4m3_scales(bytes));
     __m512i whole =
         quant_signed_scales(q) ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes);
     __m512 by = q->scales == QUANT_INTS ? load_halves(super) : _mm512_loadu_ps(super);

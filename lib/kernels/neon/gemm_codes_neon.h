@@ -147,6 +147,7 @@ ALWAYS_INLINE struct quarters load_scale(const struct quant_layout *q, const uin
     struct quarters by = q->scales == QUANT_INTS
                              ? load_halves(super)
                              : load_quarters((const float *)(const void *)super);
+    if (q->scales == QUANT_UE4M3_F32) return times(by, ue4m3_scales(scales));
     return times(by, widen_bytes(scales, quant_signed_scales(q)));
 }
 
