@@ -279,6 +279,23 @@ static void view_row_f32(const struct weft_parts *parts, uint64_t row, float *ou
     weft_tensor_row_f32(&plain, 0, out);
 }
 
+/* ----------------------------------------------------------------- NVFP4 of a GGUF file --- */
+
+enum { SCALED_BLOCK = NVFP4_S_ELEMS, SCALED_BLOCK_BYTES = NVFP4_S_BYTES };
+_Static_assert((int)SCALED_BLOCK == NVFP4_ELEMS && (int)SCALED_BLOCK_BYTES == 4 + NVFP4_BYTES,
+               "a scale and the block");
+
+static void scaled_row(const struct weft_parts *parts, uint64_t row, unsigned char *out) {
+    const unsigned char *from =
+        parts->pieces[WEFTI_MODEL_PIECE_CODES].at + row * (parts->k / SCALED_BLOCK) * NVFP4_BYTES;
+    for (uint64_t k = 0; k < parts->k; k += SCALED_BLOCK) {
+        memcpy(out, parts->pieces[WEFTI_MODEL_PIECE_SCALES].at, 4);
+        memcpy(out + 4, from, NVFP4_BYTES);
+        from += NVFP4_BYTES;
+        out += SCALED_BLOCK_BYTES;
+    }
+}
+
 /* --------------------------------------------------------------------------------- any row --- */
 
 size_t weft_tensor_row_bytes(const struct weft_tensor *tensor) {
@@ -292,9 +309,12 @@ size_t weft_tensor_row_bytes(const struct weft_tensor *tensor) {
 
 void wefti_model_parts_row_f32(const struct weft_parts *parts, uint64_t row, float *out) {
     WEFT_ASSERT(row < parts->n);
-    if (parts->view.kind)
+    if (parts->view.kind) {
         view_row_f32(parts, row, out);
-    else if (parts->quant.method == WEFT_QUANT_FP8)
+        return;
+    }
+    WEFT_ASSERT(parts->quant.method != WEFT_QUANT_NONE); /* of NVFP4 only blocks are read */
+    if (parts->quant.method == WEFT_QUANT_FP8)
         f8_row_f32(parts, row, out);
     else if (parts->quant.method == WEFT_QUANT_BNB)
         nf4_row_f32(parts, row, out);
@@ -321,6 +341,8 @@ static void join_rows(const struct weft_parts *parts, enum weft_dtype dtype, uin
             q4_g_row(parts, row_begin + i, out);
         else if (dtype == WEFT_DT_NF4)
             nf4_row(parts, row_begin + i, out);
+        else if (dtype == WEFT_DT_NVFP4_S)
+            scaled_row(parts, row_begin + i, out);
         else
             wefti_model_parts_row_f32(parts, row_begin + i, (float *)(void *)out);
     }

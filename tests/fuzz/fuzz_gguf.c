@@ -206,11 +206,15 @@ static void add_wide_blocks(void (*add)(const void *bytes, size_t n)) {
         gguf_init(&b);
         gguf_tiny_config(&b);
         for (size_t t = 0; t < 3; t++) {
-            const char name[] = {(char)('a' + t), 0};
+            const char name[] = {(char)('a' + t), '.', 'w', 'e', 'i', 'g', 'h', 't', 0};
             enum weft_dtype dtype;
             WEFT_ASSERT(weft_dtype_of_number(types[i][t], &dtype));
             gguf_tensor(&b, name, types[i][t], 2, dims,
                         256 / weft_dtype_block_elems(dtype) * weft_dtype_block_bytes(dtype));
+        }
+        if (i == 2) { /* of its NVFP4 */
+            gguf_tensor(&b, "c.scale", 0, 1, dims + 1, sizeof(float));
+            gguf_tensor(&b, "c.input_scale", 0, 1, dims + 1, sizeof(float));
         }
         gguf_finish(&b, &bytes);
         add(bytes.data, bytes.len);

@@ -24,6 +24,7 @@ SHARED = os.environ.get("WEFT_SHARED_DIR", os.path.join(harness.SOURCE_DIR, "../
 LOGIT_TOLERANCE = 1e-3
 MARGIN = 0.01  # of the best token over the second; below it, another may be chosen
 TYPES = {"F32": "f", "I32": "i"}
+NVFP4 = 40  # in GGUF files
 
 
 def read_goldens(folder):
@@ -226,6 +227,50 @@ def test_every_gguf_file_of_few_bits_yields_the_golden_logits_of_its_type():
         with serve(os.path.join(folder, f"{name}.gguf"), folder) as server:
             check_exact(f"gguf_types/{name}.gguf", server, prompts_of_type(goldens, name))
     harness.for_each(some(names, ["IQ2_XS", "NVFP4"]), check)
+
+
+def halve_by_scales(source, out):
+    """A file of NVFP4 with scales of e4m3 twice as large, and one of 0.5 beside each matrix: the same weights."""
+    with open(source, "rb") as f:
+        data = bytearray(f.read())
+    n_tensors, = struct.unpack_from("<Q", data, 8)
+    matrices = []  # (name, elements, offset)
+    first = b"token_embd.weight"  # the table's rows are gathered, so it has no scale
+    at = data.index(struct.pack("<Q", len(first)) + first)
+    for _ in range(n_tensors):
+        length, = struct.unpack_from("<Q", data, at)
+        name, at = bytes(data[at + 8:at + 8 + length]), at + 8 + length
+        n_dims, = struct.unpack_from("<I", data, at)
+        *dims, kind, offset = struct.unpack_from(f"<{n_dims}QIQ", data, at + 4)
+        at += 4 + 8 * n_dims + 12
+        if kind == NVFP4 and name != first:
+            matrices.append((name.replace(b".weight", b".scale"), math.prod(dims), offset))
+    start = -(-at // 32) * 32
+    for _, count, offset in matrices:
+        for block in range(start + offset, start + offset + count // 64 * 36, 36):
+            for i in range(block, block + 4):
+                assert data[i] <= 0x76
+                data[i] += 8 if data[i] >= 8 else data[i]
+    end = -(-len(data) // 32) * 32 - start
+    infos = b"".join(struct.pack("<Q", len(name)) + name + struct.pack("<IQIQ", 1, 1, 0, end + 32 * i)
+                     for i, (name, _, _) in enumerate(matrices))
+    struct.pack_into("<Q", data, 8, n_tensors + len(matrices))
+    head = bytes(data[:at]) + infos
+    with open(out, "wb") as f:
+        f.write(head + bytes(-len(head) % 32) + data[start:] + bytes(-len(data) % 32))
+        f.write((struct.pack("<f", 0.5) + bytes(28)) * len(matrices))
+
+
+def test_nvfp4_with_scales_of_whole_matrices_yields_the_same():
+    folder = os.path.join(SHARED, "zoo2/gguf_types")
+    if not os.path.isdir(folder):
+        print("    SKIPPED: no zoo2/gguf_types in WEFT_SHARED_DIR", flush=True)
+        return
+    with tempfile.TemporaryDirectory() as out:
+        path = os.path.join(out, "scaled.gguf")
+        halve_by_scales(os.path.join(folder, "NVFP4.gguf"), path)
+        with serve(path, folder) as server:
+            check_exact("NVFP4 with scales", server, prompts_of_type(read_goldens(folder), "NVFP4"))
 
 
 def lend_tokenizer(folder, out, n_vocab):

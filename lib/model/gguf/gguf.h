@@ -58,6 +58,11 @@ WEFT_MUST_CHECK weft_err wefti_model_gguf_check_first(const weft_gguf *gguf,
 WEFT_MUST_CHECK weft_err wefti_model_gguf_add_parts(weft_model *model, const weft_gguf *first,
                                                     struct weft_errmsg *why);
 
+/* Scales of whole matrices join what they scale (gguf_scales.c); stacks were taken apart before. What
+ * is left of the tensors has no index. */
+WEFT_MUST_CHECK weft_err wefti_model_gguf_scales(weft_model *model, const char *path,
+                                                 struct weft_errmsg *why);
+
 /* A whole GGUF model from a file, which is moved, also on failure. */
 WEFT_MUST_CHECK weft_err wefti_model_from_gguf(struct wefti_model_file *file,
                                                weft_model **model_out, struct weft_errmsg *why);

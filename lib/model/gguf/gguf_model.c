@@ -29,6 +29,8 @@ weft_err wefti_model_from_gguf(struct wefti_model_file *file, weft_model **model
     if (err) goto cleanup;
     err = wefti_model_split(model, WEFT_MODEL_GGUF, gguf->file.path, why);
     if (err) goto cleanup;
+    err = wefti_model_gguf_scales(model, gguf->file.path, why);
+    if (err) goto cleanup;
     err = wefti_model_index(model, gguf->file.path, why);
     if (err) goto cleanup;
     err = wefti_model_resolve(model, WEFT_MODEL_GGUF, gguf->file.path, why);
