@@ -12,7 +12,7 @@
  *          "x.weight." before their names: quant_state.bitsandbytes__nf4, JSON, with the shape and
  *          the size of a block; quant_map [16]; absmax [blocks] f32, or u8, which stand for values
  *          of nested_quant_map [256] times nested_absmax [blocks of blocks] plus nested_offset */
-#include "hf.h"
+#include "join.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,39 +21,29 @@
 #include <xxhash.h>
 
 #include "base/check.h"
-#include "parts.h"
 
-enum fate { PLAIN, JOINED, PIECE };
-
-struct joiner {
-    weft_model *model;
-    const char *path;
-    struct weft_errmsg *why;
-    unsigned char *fates; /* [model->n_tensors], enum fate */
-    size_t n_parts;
-    /* The weight that is being joined: */
-    const struct weft_tensor *codes;
-    int base_len; /* length of its name without the suffix of codes */
-    struct weft_parts *parts;
-};
-
-static weft_err refuse(const struct joiner *j, const struct weft_tensor *tensor,
-                       const char *fault) {
+weft_err wefti_model_join_refuse(const struct wefti_model_joiner *j,
+                                 const struct weft_tensor *tensor, const char *fault) {
     struct wefti_model_shown shown = wefti_model_show(tensor->name, strlen(tensor->name));
     return weft_err_set(j->why, WEFT_E_PROTO, "%s: tensor '%s' %s", j->path, shown.text, fault);
 }
 
-static void set_piece(struct joiner *j, enum wefti_model_piece piece,
-                      const struct weft_tensor *tensor) {
+void wefti_model_join_take(struct wefti_model_joiner *j, enum wefti_model_piece piece,
+                           const struct weft_tensor *tensor) {
     WEFT_ASSERT(!j->parts->pieces[piece].at);
     WEFT_ASSERT((size_t)(tensor - j->model->tensors) < j->model->n_tensors);
     j->parts->pieces[piece] = (struct wefti_model_piece_data){tensor->data, tensor->bytes};
-    j->fates[tensor - j->model->tensors] = tensor == j->codes ? JOINED : PIECE;
+    j->fates[tensor - j->model->tensors] =
+        tensor == j->codes ? WEFTI_MODEL_JOINED : WEFTI_MODEL_PIECE;
 }
 
-/* The tensor whose name has `suffix` in place of the codes' own; *out is NULL if there is none. */
-static weft_err find_piece(struct joiner *j, const char *suffix, bool is_needed,
-                           const struct weft_tensor **out) {
+void wefti_model_join_drop(struct wefti_model_joiner *j, const struct weft_tensor *tensor) {
+    WEFT_ASSERT((size_t)(tensor - j->model->tensors) < j->model->n_tensors);
+    j->fates[tensor - j->model->tensors] = WEFTI_MODEL_PIECE;
+}
+
+weft_err wefti_model_join_find(struct wefti_model_joiner *j, const char *suffix, bool is_needed,
+                               const struct weft_tensor **out) {
     char name[WEFTI_MODEL_TENSOR_NAME_BYTES_MAX + 64];
     int n = snprintf(name, sizeof name, "%.*s%s", j->base_len, j->codes->name, suffix);
     WEFT_ASSERT(n > 0 && (size_t)n < sizeof name);
@@ -63,136 +53,57 @@ static weft_err find_piece(struct joiner *j, const char *suffix, bool is_needed,
     return weft_err_set(j->why, WEFT_E_PROTO, "%s: tensor '%s' is missing", j->path, shown.text);
 }
 
-static weft_err check_vector(const struct joiner *j, const struct weft_tensor *tensor, uint64_t n) {
+weft_err wefti_model_join_check_vector(const struct wefti_model_joiner *j,
+                                       const struct weft_tensor *tensor, uint64_t n) {
     if (tensor->n_dims == 1 && tensor->dims[0] == n) return WEFT_OK;
     char fault[128];
     (void)snprintf(fault, sizeof fault,
                    "has another shape than [%" PRIu64 "], which its weight asks for", n);
-    return refuse(j, tensor, fault);
+    return wefti_model_join_refuse(j, tensor, fault);
 }
 
-static weft_err check_shape(const struct joiner *j, const struct weft_tensor *tensor, uint64_t rows,
-                            uint64_t cols) {
+weft_err wefti_model_join_check_matrix(const struct wefti_model_joiner *j,
+                                       const struct weft_tensor *tensor, uint64_t rows,
+                                       uint64_t cols) {
     if (tensor->n_dims == 2 && tensor->dims[0] == rows && tensor->dims[1] == cols) return WEFT_OK;
     char fault[128];
     (void)snprintf(fault, sizeof fault,
                    "has another shape than [%" PRIu64 ", %" PRIu64 "], which its weight asks for",
                    rows, cols);
-    return refuse(j, tensor, fault);
+    return wefti_model_join_refuse(j, tensor, fault);
 }
 
-static bool is_float(enum weft_dtype dtype) {
-    return dtype == WEFT_DT_F32 || dtype == WEFT_DT_F16 || dtype == WEFT_DT_BF16;
-}
-
-static uint64_t ceil_div(uint64_t a, uint64_t b) {
-    return a / b + (a % b != 0);
-}
-
-static weft_err join_fp8(struct joiner *j, struct weft_tensor *out) {
+static weft_err join_fp8(struct wefti_model_joiner *j, struct weft_tensor *out) {
     struct weft_parts *parts = j->parts;
     const struct weft_tensor *scales;
-    if (j->codes->n_dims != 2) return refuse(j, j->codes, "is quantised and no matrix");
-    weft_err err = find_piece(j, ".weight_scale_inv", true, &scales);
+    if (j->codes->n_dims != 2)
+        return wefti_model_join_refuse(j, j->codes, "is quantised and no matrix");
+    weft_err err = wefti_model_join_find(j, ".weight_scale_inv", true, &scales);
     if (err) return err;
     WEFT_ASSERT(parts->quant.block_rows > 0);
     WEFT_ASSERT(parts->quant.block_cols > 0);
     parts->n = j->codes->dims[0];
     parts->k = j->codes->dims[1];
-    parts->scale_cols = ceil_div(parts->k, parts->quant.block_cols);
-    err = check_shape(j, scales, ceil_div(parts->n, parts->quant.block_rows), parts->scale_cols);
+    parts->scale_cols = wefti_model_join_div_up(parts->k, parts->quant.block_cols);
+    err = wefti_model_join_check_matrix(
+        j, scales, wefti_model_join_div_up(parts->n, parts->quant.block_rows), parts->scale_cols);
     if (err) return err;
-    if (!is_float(scales->dtype)) return refuse(j, scales, "holds scales and no floats");
+    if (!wefti_model_join_is_float(scales->dtype))
+        return wefti_model_join_refuse(j, scales, "holds scales and no floats");
     parts->scale_dtype = scales->dtype;
-    set_piece(j, WEFTI_MODEL_PIECE_SCALES, scales);
+    wefti_model_join_take(j, WEFTI_MODEL_PIECE_SCALES, scales);
     out->dtype = WEFT_DT_F8_E4M3;
     return WEFT_OK;
 }
 
-/* Scales and zeros of every group. */
-static weft_err take_groups(struct joiner *j) {
-    struct weft_parts *parts = j->parts;
-    const struct weft_tensor *scales, *zeros;
-    weft_err err = find_piece(j, ".scales", true, &scales);
-    if (!err) err = find_piece(j, ".qzeros", true, &zeros);
-    if (err) return err;
-    if (parts->n % 8 != 0) return refuse(j, j->codes, "has features that are not a multiple of 8");
-    parts->group = parts->quant.block_cols ? parts->quant.block_cols : parts->k;
-    WEFT_ASSERT(parts->group > 0); /* codes without bytes were refused */
-    parts->n_groups = ceil_div(parts->k, parts->group);
-    err = check_shape(j, scales, parts->n_groups, parts->n);
-    if (!err) err = check_shape(j, zeros, parts->n_groups, parts->n / 8);
-    if (err) return err;
-    if (!is_float(scales->dtype)) return refuse(j, scales, "holds scales and no floats");
-    if (zeros->dtype != WEFT_DT_I32) return refuse(j, zeros, "holds zeros and is not of type i32");
-    parts->scale_dtype = scales->dtype;
-    set_piece(j, WEFTI_MODEL_PIECE_SCALES, scales);
-    set_piece(j, WEFTI_MODEL_PIECE_ZEROS, zeros);
-    return WEFT_OK;
-}
-
-/* Weights without whole blocks of 32 columns or without f16 scales are read as f32. Blocks have one
- * scale each, or share a table of as many. */
-static enum weft_dtype form_of(const struct weft_parts *parts) {
-    if (parts->k % 32 != 0 || parts->scale_dtype != WEFT_DT_F16) return WEFT_DT_F32;
-    if (!parts->pieces[WEFTI_MODEL_PIECE_GROUPS].at &&
-        (parts->n_groups == 1 || parts->group % 32 == 0))
-        return WEFT_DT_Q4_Z;
-    return parts->n_groups <= parts->k / 32 && parts->n_groups <= UINT16_MAX ? WEFT_DT_Q4_G
-                                                                             : WEFT_DT_F32;
-}
-
-/* x.g_idx, which is kept only where it says more than what follows from the size of a group. */
-static weft_err take_order(struct joiner *j) {
-    struct weft_parts *parts = j->parts;
-    const struct weft_tensor *order;
-    bool ascends = true;
-    weft_err err = find_piece(j, ".g_idx", false, &order);
-    if (err || !order) return err;
-    err = check_vector(j, order, parts->k);
-    if (err) return err;
-    if (order->dtype != WEFT_DT_I32) return refuse(j, order, "holds groups and is not of type i32");
-    for (uint64_t k = 0; k < parts->k; k++) {
-        int32_t group;
-        memcpy(&group, (const unsigned char *)order->data + k * sizeof group, sizeof group);
-        if (group < 0 || (uint64_t)group >= parts->n_groups)
-            return refuse(j, order, "names a group that there is not");
-        ascends = ascends && (uint64_t)group == k / parts->group;
-    }
-    set_piece(j, WEFTI_MODEL_PIECE_GROUPS, order);
-    if (ascends) parts->pieces[WEFTI_MODEL_PIECE_GROUPS] = (struct wefti_model_piece_data){0};
-    return WEFT_OK;
-}
-
-static weft_err join_gptq(struct joiner *j, struct weft_tensor *out) {
-    struct weft_parts *parts = j->parts;
-    if (j->codes->n_dims != 2) return refuse(j, j->codes, "is quantised and no matrix");
-    parts->n = j->codes->dims[1];
-    /* The words are in the file, so eight columns for each are still a small number. */
-    parts->k = j->codes->dims[0] * 8;
-    weft_err err = take_groups(j);
-    if (!err) err = take_order(j);
-    out->dtype = form_of(parts);
-    return err;
-}
-
-static weft_err join_awq(struct joiner *j, struct weft_tensor *out) {
-    struct weft_parts *parts = j->parts;
-    if (j->codes->n_dims != 2) return refuse(j, j->codes, "is quantised and no matrix");
-    parts->n = j->codes->dims[1] * 8;
-    parts->k = j->codes->dims[0];
-    weft_err err = take_groups(j);
-    out->dtype = form_of(parts);
-    return err;
-}
-
-static weft_err find_floats(struct joiner *j, const char *suffix, uint64_t n,
+static weft_err find_floats(struct wefti_model_joiner *j, const char *suffix, uint64_t n,
                             const struct weft_tensor **out) {
-    weft_err err = find_piece(j, suffix, true, out);
+    weft_err err = wefti_model_join_find(j, suffix, true, out);
     if (err) return err;
     WEFT_ASSERT(*out != NULL);
-    err = check_vector(j, *out, n);
-    if (!err && (*out)->dtype != WEFT_DT_F32) err = refuse(j, *out, "is not of type f32");
+    err = wefti_model_join_check_vector(j, *out, n);
+    if (!err && (*out)->dtype != WEFT_DT_F32)
+        err = wefti_model_join_refuse(j, *out, "is not of type f32");
     return err;
 }
 
@@ -215,38 +126,39 @@ static bool read_state(struct weft_parts *parts, const json_t *state) {
            read_size(json_object_get(state, "blocksize"), &parts->block);
 }
 
-static weft_err take_state(struct joiner *j) {
+static weft_err take_state(struct wefti_model_joiner *j) {
     const struct weft_tensor *tensor;
     json_t *state;
-    weft_err err = find_piece(j, ".weight.quant_state.bitsandbytes__nf4", true, &tensor);
+    weft_err err = wefti_model_join_find(j, ".weight.quant_state.bitsandbytes__nf4", true, &tensor);
     if (err) return err;
-    if (tensor->dtype != WEFT_DT_U8) return refuse(j, tensor, "is not of type u8");
+    if (tensor->dtype != WEFT_DT_U8) return wefti_model_join_refuse(j, tensor, "is not of type u8");
     err = wefti_model_json_parse(j->path, "the state of a quantised weight",
                                  (struct weft_str){tensor->data, tensor->bytes},
                                  JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &state, j->why);
     if (err) return err;
     bool fits = read_state(j->parts, state);
     json_decref(state);
-    if (!fits) return refuse(j, tensor, "does not describe a matrix of nf4");
-    j->fates[tensor - j->model->tensors] = PIECE;
+    if (!fits) return wefti_model_join_refuse(j, tensor, "does not describe a matrix of nf4");
+    wefti_model_join_drop(j, tensor);
     return WEFT_OK;
 }
 
 /* Scales that are quantised themselves. */
-static weft_err take_nested(struct joiner *j, uint64_t n_blocks) {
+static weft_err take_nested(struct wefti_model_joiner *j, uint64_t n_blocks) {
     const struct weft_tensor *scales, *values;
     if (j->parts->nested_block == 0)
-        return refuse(j, j->codes, "has quantised scales, and its state does not say how");
-    uint64_t n = ceil_div(n_blocks, j->parts->nested_block);
+        return wefti_model_join_refuse(j, j->codes,
+                                       "has quantised scales, and its state does not say how");
+    uint64_t n = wefti_model_join_div_up(n_blocks, j->parts->nested_block);
     weft_err err = find_floats(j, ".weight.nested_absmax", n, &scales);
     if (!err) err = find_floats(j, ".weight.nested_quant_map", 256, &values);
     if (err) return err;
-    set_piece(j, WEFTI_MODEL_PIECE_NESTED_SCALES, scales);
-    set_piece(j, WEFTI_MODEL_PIECE_NESTED_VALUES, values);
+    wefti_model_join_take(j, WEFTI_MODEL_PIECE_NESTED_SCALES, scales);
+    wefti_model_join_take(j, WEFTI_MODEL_PIECE_NESTED_VALUES, values);
     return WEFT_OK;
 }
 
-static weft_err take_map(struct joiner *j) {
+static weft_err take_map(struct wefti_model_joiner *j) {
     const struct weft_tensor *map;
     weft_err err = find_floats(j, ".weight.quant_map", 16, &map);
     if (err) return err;
@@ -254,28 +166,29 @@ static weft_err take_map(struct joiner *j) {
         float value;
         memcpy(&value, (const unsigned char *)map->data + i * sizeof value, sizeof value);
         if (value != wefti_model_nf4_values[i])
-            return refuse(j, map, "holds other values than those of nf4");
+            return wefti_model_join_refuse(j, map, "holds other values than those of nf4");
     }
-    j->fates[map - j->model->tensors] = PIECE;
+    wefti_model_join_drop(j, map);
     return WEFT_OK;
 }
 
-static weft_err join_nf4(struct joiner *j, struct weft_tensor *out) {
+static weft_err join_nf4(struct wefti_model_joiner *j, struct weft_tensor *out) {
     struct weft_parts *parts = j->parts;
     const struct weft_tensor *scales;
     weft_err err = take_state(j);
     if (!err) err = take_map(j);
-    if (!err) err = find_piece(j, ".weight.absmax", true, &scales);
+    if (!err) err = wefti_model_join_find(j, ".weight.absmax", true, &scales);
     if (err) return err;
-    uint64_t n_weights = parts->n * parts->k, n_blocks = ceil_div(n_weights, parts->block);
+    uint64_t n_weights = parts->n * parts->k,
+             n_blocks = wefti_model_join_div_up(n_weights, parts->block);
     if (n_weights % 2 != 0 || j->codes->bytes != n_weights / 2)
-        return refuse(j, j->codes, "has not the bytes that its shape asks for");
-    err = check_vector(j, scales, n_blocks);
+        return wefti_model_join_refuse(j, j->codes, "has not the bytes that its shape asks for");
+    err = wefti_model_join_check_vector(j, scales, n_blocks);
     if (err) return err;
     if (scales->dtype != WEFT_DT_U8 && scales->dtype != WEFT_DT_F32)
-        return refuse(j, scales, "is neither of type u8 nor f32");
+        return wefti_model_join_refuse(j, scales, "is neither of type u8 nor f32");
     parts->scale_dtype = scales->dtype;
-    set_piece(j, WEFTI_MODEL_PIECE_SCALES, scales);
+    wefti_model_join_take(j, WEFTI_MODEL_PIECE_SCALES, scales);
     out->dtype = parts->k % 64 == 0 && parts->block % 64 == 0 ? WEFT_DT_NF4 : WEFT_DT_F32;
     return scales->dtype == WEFT_DT_U8 ? take_nested(j, n_blocks) : WEFT_OK;
 }
@@ -283,11 +196,11 @@ static weft_err join_nf4(struct joiner *j, struct weft_tensor *out) {
 static const struct method {
     const char *codes; /* how the name of the codes ends */
     enum weft_dtype codes_dtype;
-    weft_err (*join)(struct joiner *j, struct weft_tensor *out);
+    weft_err (*join)(struct wefti_model_joiner *j, struct weft_tensor *out);
 } methods[WEFT_QUANT_COUNT] = {
     [WEFT_QUANT_FP8] = {".weight", WEFT_DT_F8_E4M3, join_fp8},
-    [WEFT_QUANT_GPTQ] = {".qweight", WEFT_DT_I32, join_gptq},
-    [WEFT_QUANT_AWQ] = {".qweight", WEFT_DT_I32, join_awq},
+    [WEFT_QUANT_GPTQ] = {".qweight", WEFT_DT_I32, wefti_model_join_gptq},
+    [WEFT_QUANT_AWQ] = {".qweight", WEFT_DT_I32, wefti_model_join_awq},
     [WEFT_QUANT_BNB] = {".weight", WEFT_DT_U8, join_nf4},
 };
 
@@ -300,15 +213,16 @@ static int codes_base(const struct method *method, const struct weft_tensor *ten
 }
 
 /* Tensor `idx`, which holds codes, becomes the whole weight. */
-static weft_err join_one(struct joiner *j, const struct method *method, size_t idx, int base_len) {
+static weft_err join_one(struct wefti_model_joiner *j, const struct method *method, size_t idx,
+                         int base_len) {
     struct weft_tensor *tensor = &j->model->tensors[idx], whole = *tensor;
     j->codes = tensor;
     j->base_len = base_len;
     WEFT_ASSERT(j->n_parts < j->model->n_tensors);
     j->parts = &j->model->parts[j->n_parts++];
     j->parts->quant = j->model->params.quant;
-    set_piece(j, WEFTI_MODEL_PIECE_CODES, tensor);
-    if (tensor->bytes == 0) return refuse(j, tensor, "is empty");
+    wefti_model_join_take(j, WEFTI_MODEL_PIECE_CODES, tensor);
+    if (tensor->bytes == 0) return wefti_model_join_refuse(j, tensor, "is empty");
     weft_err err = method->join(j, &whole);
     if (err) return err;
     whole.n_dims = 2;
@@ -322,7 +236,7 @@ static weft_err join_one(struct joiner *j, const struct method *method, size_t i
 }
 
 /* Pieces leave the list, and joined weights get the name that others have. */
-static weft_err take_names(struct joiner *j) {
+static weft_err take_names(struct wefti_model_joiner *j) {
     weft_model *model = j->model;
     size_t n = 0;
     weft_err err = WEFT_OK;
@@ -330,11 +244,11 @@ static weft_err take_names(struct joiner *j) {
     for (size_t i = 0; i < model->n_tensors; i++) {
         struct weft_tensor tensor = model->tensors[i];
         char *old = (char *)(uintptr_t)tensor.name, *name = NULL;
-        if (j->fates[i] == PIECE) {
+        if (j->fates[i] == WEFTI_MODEL_PIECE) {
             free(old);
             continue;
         }
-        if (j->fates[i] == JOINED && strcmp(method->codes, ".weight") != 0) {
+        if (j->fates[i] == WEFTI_MODEL_JOINED && strcmp(method->codes, ".weight") != 0) {
             int base_len = (int)(strlen(old) - strlen(method->codes));
             if (!err && asprintf(&name, "%.*s.weight", base_len, old) < 0)
                 err = weft_err_set(j->why, WEFT_E_NOMEM, "%s: out of memory", j->path);
@@ -350,7 +264,7 @@ static weft_err take_names(struct joiner *j) {
 }
 
 /* Refuses tensors that still have a type of pieces. */
-static weft_err check_plain(const struct joiner *j) {
+static weft_err check_plain(const struct wefti_model_joiner *j) {
     for (size_t i = 0; i < j->model->n_tensors; i++) {
         const struct weft_tensor *tensor = &j->model->tensors[i];
         if (tensor->parts || weft_dtype_is_float(tensor->dtype)) continue;
@@ -364,7 +278,7 @@ static weft_err check_plain(const struct joiner *j) {
 
 weft_err wefti_model_join(weft_model *model, const char *path, struct weft_errmsg *why) {
     const struct method *method = &methods[model->params.quant.method];
-    struct joiner j = {.model = model, .path = path, .why = why};
+    struct wefti_model_joiner j = {.model = model, .path = path, .why = why};
     if (!method->join) return WEFT_OK;
     weft_err err = wefti_model_index(model, path, why);
     if (err) return err;
