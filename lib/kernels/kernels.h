@@ -98,7 +98,8 @@ struct weft_kern_calib {
     float *row;              /* [k] scratch */
 };
 
-/* An N x K row-major weight, of any alignment, its rows one after the other. */
+/* An N x K row-major weight, of any alignment, its rows one after the other. A row of I8 begins with its
+ * f32 scale. */
 struct weft_kern_source {
     enum weft_dtype type;
     const void *rows;

@@ -161,6 +161,9 @@ static struct source source_of(enum weft_dtype type, const void *src, uint32_t k
         WEFT_ASSERT(k % Q8_GROUP == 0);
         row_bytes = (size_t)k / Q8_GROUP * Q8_SRC_BYTES;
         break;
+    case WEFT_DT_I8:
+        row_bytes = sizeof(float) + k;
+        break;
     case WEFT_DT_F8_E4M3:
     case WEFT_DT_NF4:
         row_bytes = fp8_nf4_bytes(fp8_nf4_of(type), k, 1);
@@ -184,6 +187,15 @@ static void q8_src_widen(const uint8_t *block, float *dst) {
     float scale = f16_to_f32(half);
     for (uint32_t i = 0; i < Q8_GROUP; i++) {
         dst[i] = scale * codes[i];
+    }
+}
+
+/* A row of I8 is the scale, then the codes. */
+static void i8_src_widen(const uint8_t *row, uint32_t k0, uint32_t count, float *dst) {
+    float scale;
+    memcpy(&scale, row, sizeof scale);
+    for (uint32_t i = 0; i < count; i++) {
+        dst[i] = scale * (float)(int8_t)row[sizeof scale + k0 + i];
     }
 }
 
@@ -228,6 +240,9 @@ static void read_f32(const struct source *src, uint32_t row, uint32_t k0, uint32
         for (uint32_t i = 0; i < count; i += Q8_GROUP) {
             q8_src_widen(base + (size_t)(k0 + i) / Q8_GROUP * Q8_SRC_BYTES, dst + i);
         }
+        break;
+    case WEFT_DT_I8:
+        i8_src_widen(base, k0, count, dst);
         break;
     case WEFT_DT_F8_E4M3:
     case WEFT_DT_NF4:
@@ -411,12 +426,27 @@ static struct grid row_grid(const struct source *src, uint32_t row) {
     return wefti_kern_grid_make(GRID_I8, &ends, 1.0f);
 }
 
+/* Columns k0.. of feature r. */
+static void put_i8(uint8_t *panel, uint32_t r, uint32_t k0, const uint8_t *codes, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        size_t at = (size_t)(k0 + i) / 4 * I8_QUAD_BYTES + (size_t)r * 4 + (k0 + i) % 4;
+        panel[at] = codes[i] ^ 0x80u;
+    }
+}
+
+/* Rows that are I8 already are copied. */
 static void pack_panel_i8(const struct source *src, uint32_t n0, uint32_t n_rows, uint8_t *panel) {
     const uint32_t k = src->k;
     float *scales = (float *)(void *)(panel + (size_t)i8_columns(k) * WEFT_PANEL);
     memset(panel, 128, (size_t)i8_columns(k) * WEFT_PANEL);
     memset(scales, 0, WEFT_PANEL * sizeof *scales);
     for (uint32_t r = 0; r < n_rows; r++) {
+        if (src->type == WEFT_DT_I8) {
+            const uint8_t *row = src->rows + (size_t)(n0 + r) * src->row_bytes;
+            memcpy(&scales[r], row, sizeof *scales);
+            put_i8(panel, r, 0, row + sizeof *scales, k);
+            continue;
+        }
         struct grid grid = row_grid(src, n0 + r);
         scales[r] = grid.scale;
         for (uint32_t k0 = 0; k0 < k; k0 += TILE_K) {
@@ -425,10 +455,7 @@ static void pack_panel_i8(const struct source *src, uint32_t n0, uint32_t n_rows
             uint32_t count = weft_min_u32(TILE_K, k - k0);
             read_f32(src, n0 + r, k0, count, wide);
             wefti_kern_grid_codes(&grid, wide, count, codes);
-            for (uint32_t i = 0; i < count; i++) {
-                size_t at = (size_t)(k0 + i) / 4 * I8_QUAD_BYTES + (size_t)r * 4 + (k0 + i) % 4;
-                panel[at] = codes[i] ^ 0x80u;
-            }
+            put_i8(panel, r, k0, codes, count);
         }
     }
 }

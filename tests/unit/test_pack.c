@@ -133,6 +133,41 @@ static void q4_g_rows_are_packed_as_they_are(void **state) {
     }
 }
 
+/* Codes and scales of a feature, as a checkpoint has them; columns that end within a group, too. */
+static void i8_rows_are_packed_as_they_are(void **state) {
+    (void)state;
+    for (uint32_t round = 0; round < 30; round++) {
+        uint32_t n = between(&seed, 1, 40), k = between(&seed, 1, 600);
+        size_t row_bytes = sizeof(float) + k;
+        uint8_t *bytes = take(n * row_bytes + 1), *rows = bytes + 1;
+        void *packed = take(weft_kern_packed_bytes(WEFT_GEMM_I8, n, k));
+        float *wanted = take(k * sizeof(float)), *got = take(k * sizeof(float));
+        for (uint32_t row = 0; row < n; row++) {
+            uint8_t *at = rows + row * row_bytes;
+            float scale = some_float(&seed, PLAIN);
+            memcpy(at, &scale, sizeof scale);
+            for (uint32_t i = 0; i < k; i++)
+                at[sizeof scale + i] = (uint8_t)weft_rand_next(&seed); /* -128, too */
+        }
+        weft_kern_pack(WEFT_GEMM_I8, &(struct weft_kern_source){WEFT_DT_I8, rows, n, k}, 0, n, NULL,
+                       packed);
+        for (uint32_t row = 0; row < n; row++) {
+            const uint8_t *at = rows + row * row_bytes;
+            float scale;
+            memcpy(&scale, at, sizeof scale);
+            weft_kern_read_row(WEFT_DT_I8, at, k, wanted);
+            for (uint32_t i = 0; i < k; i++)
+                assert_true(wanted[i] == scale * (float)(int8_t)at[sizeof scale + i]);
+            assert_int_equal(weft_kern_unpack_row(WEFT_GEMM_I8, packed, k, row, got), WEFT_DT_F32);
+            assert_memory_equal(got, wanted, k * sizeof(float));
+        }
+        free(bytes);
+        free(packed);
+        free(wanted);
+        free(got);
+    }
+}
+
 /* Sources of each type made from `w`, at an odd address, and their values after rounding. */
 static uint8_t *make_source(enum weft_dtype type, float *w, uint32_t n, uint32_t k) {
     size_t count = (size_t)n * k;
@@ -433,6 +468,7 @@ int main(void) {
         cmocka_unit_test(every_e4m3_is_read_as_its_value),
         cmocka_unit_test(fp8_and_nf4_rows_are_packed_as_they_are),
         cmocka_unit_test(q4_g_rows_are_packed_as_they_are),
+        cmocka_unit_test(i8_rows_are_packed_as_they_are),
         cmocka_unit_test(narrowing_rounds_to_nearest_even),
         cmocka_unit_test(packing_keeps_values_and_pads_with_zero),
         cmocka_unit_test(unpacked_rows_are_what_was_packed),

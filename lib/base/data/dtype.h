@@ -13,14 +13,13 @@
 /* What a type is for:
  *   FLOAT   plain numbers, of vectors and matrices
  *   BLOCKS  quantised blocks along a row, as in GGML
- *   FOLDER  what quantised weights of Hugging Face folders become (struct weft_parts)
- *   STORED  what --dtype makes of others; no file names it but a packed one
+ *   FOLDER  what quantised weights of Hugging Face folders become (struct weft_parts); --dtype
+ *           makes I8 of others, too
  *   PIECE   what weights of folders are put together from; no tensor of an opened model has it */
 enum weft_dtype_class {
     WEFT_DTYPE_FLOAT,
     WEFT_DTYPE_BLOCKS,
     WEFT_DTYPE_FOLDER,
-    WEFT_DTYPE_STORED,
     WEFT_DTYPE_PIECE,
 };
 
@@ -39,7 +38,7 @@ enum weft_dtype_class {
     X(F16,     "f16",     FLOAT,    1,   2,    1,  1, EXACT)                                       \
     X(BF16,    "bf16",    FLOAT,    1,   2,   30,  2, BOTH)                                        \
     X(Q8_0,    "q8_0",    BLOCKS,  32,  34,    8,  3, BOTH)  /* f16 scale, 32 int8 */              \
-    X(I8,      "i8",      STORED,   1,   1,  256,  9, BOTH)  /* an f32 scale per output feature */ \
+    X(I8,      "i8",      FOLDER,   1,   1,  256,  9, BOTH)  /* an f32 scale per output feature */ \
     X(F8_E4M3, "f8_e4m3", FOLDER,   1,   1,  257, 15, EXACT) /* an f32 scale per 128 columns */    \
     X(NF4,     "nf4",     FOLDER,  64,  36,  259, 17, EXACT) /* f32 scale, 32 bytes of codes */    \
     X(Q4_G,    "q4_g",    FOLDER,  32,  83,  260, 18, EXACT) /* groups in any order */             \

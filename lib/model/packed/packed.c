@@ -169,7 +169,7 @@ static bool read_type(uint32_t number, enum weft_dtype *dtype_out) {
 static bool read_stored(const struct weft_tensor *tensor, uint32_t number,
                         enum weft_dtype *stored_out) {
     return weft_dtype_of_number(number, stored_out) &&
-           weft_dtypes[*stored_out].class <= WEFT_DTYPE_STORED &&
+           weft_dtypes[*stored_out].class <= WEFT_DTYPE_FOLDER &&
            tensor->dims[tensor->n_dims - 1] % weft_dtype_block_elems(*stored_out) == 0;
 }
 
