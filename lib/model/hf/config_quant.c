@@ -1,24 +1,18 @@
 /* "quantization_config" of config.json: its values are checked here, and the tensors when they are
  * joined (join.c). The tensors show which layers are quantised, so that is not read. */
-#include "hf.h"
+#include "config_quant.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-struct reader {
-    const char *path;
-    const json_t *config;
-    struct weft_errmsg *why;
-};
-
-/* NULL for null, as in all of config.json. */
-static const json_t *get(const struct reader *r, const char *key) {
+const json_t *wefti_model_quant_get(const struct wefti_model_quant_reader *r, const char *key) {
     const json_t *value = json_object_get(r->config, key);
     return json_is_null(value) ? NULL : value;
 }
 
-static weft_err refuse(const struct reader *r, const char *key, const json_t *value) {
+weft_err wefti_model_quant_refuse(const struct wefti_model_quant_reader *r, const char *key,
+                                  const json_t *value) {
     char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
     struct wefti_model_shown shown =
         text ? wefti_model_show(text, strlen(text)) : wefti_model_show("nothing", 7);
@@ -29,17 +23,18 @@ static weft_err refuse(const struct reader *r, const char *key, const json_t *va
 }
 
 /* The value under `key`, if there is one, must be `only`. */
-static weft_err check_text(const struct reader *r, const char *key, const char *only) {
-    const json_t *value = get(r, key);
+static weft_err check_text(const struct wefti_model_quant_reader *r, const char *key,
+                           const char *only) {
+    const json_t *value = wefti_model_quant_get(r, key);
     const char *text = json_string_value(value);
     if (!value || (text && strcmp(text, only) == 0)) return WEFT_OK;
-    return refuse(r, key, value);
+    return wefti_model_quant_refuse(r, key, value);
 }
 
 /* weight_block_size: rows and columns. A scale is for 128 columns in panels. */
-static weft_err read_fp8(const struct reader *r, struct weft_model_quant *quant) {
+static weft_err read_fp8(const struct wefti_model_quant_reader *r, struct weft_model_quant *quant) {
     static const char key[] = "weight_block_size";
-    const json_t *block = get(r, key);
+    const json_t *block = wefti_model_quant_get(r, key);
     uint64_t rows = 0, cols = 0;
     weft_err err = check_text(r, "fmt", "e4m3");
     if (!err) err = check_text(r, "activation_scheme", "dynamic");
@@ -47,54 +42,63 @@ static weft_err read_fp8(const struct reader *r, struct weft_model_quant *quant)
     bool fits = json_array_size(block) == 2 && weft_json_u64(json_array_get(block, 0), &rows) &&
                 weft_json_u64(json_array_get(block, 1), &cols) && rows > 0 && rows <= UINT32_MAX &&
                 cols > 0 && cols <= UINT32_MAX && cols % 128 == 0;
-    if (!fits) return refuse(r, key, block);
+    if (!fits) return wefti_model_quant_refuse(r, key, block);
     quant->block_rows = (uint32_t)rows;
     quant->block_cols = (uint32_t)cols;
     return WEFT_OK;
 }
 
 /* bits must be 4; group_size is that of a scale and a zero, -1: all columns. */
-static weft_err read_4_bits(const struct reader *r, struct weft_model_quant *quant) {
-    const json_t *bits = get(r, "bits"), *group = get(r, "group_size");
+static weft_err read_4_bits(const struct wefti_model_quant_reader *r,
+                            struct weft_model_quant *quant) {
+    const json_t *bits = wefti_model_quant_get(r, "bits"),
+                 *group = wefti_model_quant_get(r, "group_size");
     uint64_t n_bits, n_cols = 0;
-    if (!weft_json_u64(bits, &n_bits) || n_bits != 4) return refuse(r, "bits", bits);
+    if (!weft_json_u64(bits, &n_bits) || n_bits != 4)
+        return wefti_model_quant_refuse(r, "bits", bits);
     bool is_whole = json_is_number(group) && json_number_value(group) == -1;
     bool fits = weft_json_u64(group, &n_cols) && n_cols > 0 && n_cols <= UINT32_MAX;
-    if (!is_whole && !fits) return refuse(r, "group_size", group);
+    if (!is_whole && !fits) return wefti_model_quant_refuse(r, "group_size", group);
     quant->block_rows = 1;
     quant->block_cols = is_whole ? 0 : (uint32_t)n_cols;
     return WEFT_OK;
 }
 
 /* The tensors show whether columns are in another order, and zeros all the same. */
-static weft_err read_gptq(const struct reader *r, struct weft_model_quant *quant) {
-    const json_t *format = get(r, "checkpoint_format"), *dynamic = get(r, "dynamic");
-    const json_t *marlin = get(r, "is_marlin_format");
+static weft_err read_gptq(const struct wefti_model_quant_reader *r,
+                          struct weft_model_quant *quant) {
+    const json_t *format = wefti_model_quant_get(r, "checkpoint_format"),
+                 *dynamic = wefti_model_quant_get(r, "dynamic");
+    const json_t *marlin = wefti_model_quant_get(r, "is_marlin_format");
     const char *name = format ? json_string_value(format) : "gptq";
     bool is_second = name && strcmp(name, "gptq_v2") == 0;
     if (!name || (!is_second && strcmp(name, "gptq") != 0))
-        return refuse(r, "checkpoint_format", format);
-    if (json_is_true(marlin)) return refuse(r, "is_marlin_format", marlin);
-    if (json_object_size(dynamic) > 0) return refuse(r, "dynamic", dynamic);
+        return wefti_model_quant_refuse(r, "checkpoint_format", format);
+    if (json_is_true(marlin)) return wefti_model_quant_refuse(r, "is_marlin_format", marlin);
+    if (json_object_size(dynamic) > 0) return wefti_model_quant_refuse(r, "dynamic", dynamic);
     weft_err err = check_text(r, "pack_dtype", "int32");
     quant->zeros_less_one = !is_second;
     return err ? err : read_4_bits(r, quant);
 }
 
-static weft_err read_awq(const struct reader *r, struct weft_model_quant *quant) {
-    const json_t *version = get(r, "version"), *zeros = get(r, "zero_point");
+static weft_err read_awq(const struct wefti_model_quant_reader *r, struct weft_model_quant *quant) {
+    const json_t *version = wefti_model_quant_get(r, "version"),
+                 *zeros = wefti_model_quant_get(r, "zero_point");
     const char *name = version ? json_string_value(version) : "gemm";
-    if (!name || strcasecmp(name, "gemm") != 0) return refuse(r, "version", version);
-    if (zeros && !json_is_true(zeros)) return refuse(r, "zero_point", zeros);
+    if (!name || strcasecmp(name, "gemm") != 0)
+        return wefti_model_quant_refuse(r, "version", version);
+    if (zeros && !json_is_true(zeros)) return wefti_model_quant_refuse(r, "zero_point", zeros);
     return read_4_bits(r, quant);
 }
 
-static weft_err read_bitsandbytes(const struct reader *r, struct weft_model_quant *quant) {
+static weft_err read_bitsandbytes(const struct wefti_model_quant_reader *r,
+                                  struct weft_model_quant *quant) {
     static const char type_key[] = "bnb_4bit_quant_type";
-    const json_t *eight = get(r, "load_in_8bit"), *type = get(r, type_key);
+    const json_t *eight = wefti_model_quant_get(r, "load_in_8bit"),
+                 *type = wefti_model_quant_get(r, type_key);
     (void)quant;
-    if (json_is_true(eight)) return refuse(r, "load_in_8bit", eight);
-    if (!type) return refuse(r, type_key, type);
+    if (json_is_true(eight)) return wefti_model_quant_refuse(r, "load_in_8bit", eight);
+    if (!type) return wefti_model_quant_refuse(r, type_key, type);
     weft_err err = check_text(r, type_key, "nf4");
     return err ? err : check_text(r, "bnb_4bit_quant_storage", "uint8");
 }
@@ -102,7 +106,7 @@ static weft_err read_bitsandbytes(const struct reader *r, struct weft_model_quan
 static const struct {
     const char *name;
     enum weft_quant_method method;
-    weft_err (*read)(const struct reader *r, struct weft_model_quant *quant);
+    weft_err (*read)(const struct wefti_model_quant_reader *r, struct weft_model_quant *quant);
 } methods[] = {
     {"fp8", WEFT_QUANT_FP8, read_fp8},
     {"gptq", WEFT_QUANT_GPTQ, read_gptq},
@@ -114,14 +118,16 @@ _Static_assert(sizeof methods / sizeof methods[0] == WEFT_QUANT_COUNT - 1, "all 
 
 weft_err wefti_model_config_quant(const char *path, const json_t *config,
                                   struct weft_model_quant *quant_out, struct weft_errmsg *why) {
-    const struct reader r = {path, config, why};
-    const char *name = json_string_value(get(&r, "quant_method"));
+    const struct wefti_model_quant_reader r = {path, config, why};
+    const char *name = json_string_value(wefti_model_quant_get(&r, "quant_method"));
     *quant_out = (struct weft_model_quant){0};
     if (!json_is_object(config))
         return weft_err_set(why, WEFT_E_PROTO, "%s: \"quantization_config\" is not an object",
                             path);
     /* bitsandbytes may leave its name out. */
-    if (!name && (get(&r, "load_in_4bit") || get(&r, "load_in_8bit"))) name = "bitsandbytes";
+    if (!name &&
+        (wefti_model_quant_get(&r, "load_in_4bit") || wefti_model_quant_get(&r, "load_in_8bit")))
+        name = "bitsandbytes";
     for (size_t i = 0; name && i < sizeof methods / sizeof methods[0]; i++) {
         if (strcmp(name, methods[i].name) != 0) continue;
         quant_out->method = methods[i].method;
