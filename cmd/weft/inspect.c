@@ -79,7 +79,14 @@ static void print_rope(const struct weft_model_params *p) {
 }
 
 static void print_params(const weft_model *model) {
-    static const char *const quants[WEFT_QUANT_COUNT] = {"", "fp8", "gptq", "awq", "bitsandbytes"};
+    static const char *const quants[WEFT_QUANT_COUNT] = {"",
+                                                         "fp8",
+                                                         "gptq",
+                                                         "awq",
+                                                         "bitsandbytes",
+                                                         "compressed-tensors, int8",
+                                                         "compressed-tensors, packed integers",
+                                                         "compressed-tensors, fp8"};
     const struct weft_model_params *p = weft_model_params(model);
     uint64_t n_elems = 0, n_bytes = 0;
     for (size_t i = 0; i < weft_model_n_tensors(model); i++) {

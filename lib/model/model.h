@@ -151,7 +151,7 @@ struct weft_tensor {
 };
 
 /* Rows row_begin..row_begin + n_rows of a matrix, one after the other, as their type has them
- * (F8_E4M3: in front of every 128 columns an f32 scale; the last may be fewer), into
+ * (F8_E4M3: in front of every 128 columns an f32 scale; the last may be fewer. I8: one in front of all), into
  * out[n_rows * weft_tensor_row_bytes(tensor)], aligned to 4 bytes. */
 size_t weft_tensor_row_bytes(const struct weft_tensor *tensor);
 void weft_tensor_rows(const struct weft_tensor *tensor, uint64_t row_begin, uint64_t n_rows,
@@ -199,13 +199,25 @@ enum weft_quant_method {
     WEFT_QUANT_GPTQ = 2,
     WEFT_QUANT_AWQ = 3,
     WEFT_QUANT_BNB = 4, /* bitsandbytes, NF4 */
+    /* compressed-tensors: whole numbers of 8 bits, or of 4 or 8 in words of 32, or e4m3. */
+    WEFT_QUANT_INT8 = 5,
+    WEFT_QUANT_PACKED = 6,
+    WEFT_QUANT_SCALED_FP8 = 7,
     WEFT_QUANT_COUNT,
+};
+
+/* What a method leaves open whose codes are whole numbers. Words of 32 bits: hash.c. */
+struct weft_model_ints {
+    uint32_t bits;      /* of a code; 0: 4 */
+    uint32_t has_zeros; /* compressed-tensors: no weight is without zeros */
+    uint32_t has_order; /* the same: none is without a list of its columns' groups */
 };
 
 struct weft_model_quant {
     enum weft_quant_method method;
-    uint32_t block_rows, block_cols; /* of weights that share a scale; 0 columns: all of a row */
-    bool zeros_less_one;             /* GPTQ: the stored zero is one less, modulo 16 */
+    uint32_t block_rows, block_cols; /* of weights that share a scale; 0: all */
+    bool zeros_less_one; /* GPTQ: the stored zero is one less, modulo the number of codes */
+    struct weft_model_ints ints;
 };
 
 /* Models that read a text whole, and say something of it in place of going on with it: every token sees

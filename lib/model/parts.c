@@ -12,7 +12,7 @@ enum { F8_GROUP = 128 }; /* columns that share a scale */
 #define BLOCK(id, name, class, elems, bytes, ...) id##_ELEMS = (elems), id##_BYTES = (bytes),
 enum { WEFT_DTYPES(BLOCK) };
 
-static float read_scale(const struct weft_parts *parts, uint64_t idx) {
+float wefti_model_parts_scale(const struct weft_parts *parts, uint64_t idx) {
     const unsigned char *at = parts->pieces[WEFTI_MODEL_PIECE_SCALES].at;
     uint16_t half;
     float scale;
@@ -28,8 +28,8 @@ static float read_scale(const struct weft_parts *parts, uint64_t idx) {
 /* ------------------------------------------------------------------------------------- FP8 --- */
 
 static float f8_scale(const struct weft_parts *parts, uint64_t row, uint64_t col) {
-    uint64_t block = row / parts->quant.block_rows * parts->scale_cols;
-    return read_scale(parts, block + col / parts->quant.block_cols);
+    return wefti_model_parts_scale(parts,
+                                   row / parts->scale_rows * parts->n_groups + col / parts->group);
 }
 
 static const unsigned char *f8_codes(const struct weft_parts *parts, uint64_t row) {
@@ -58,12 +58,14 @@ static void f8_row_f32(const struct weft_parts *parts, uint64_t row, float *out)
         out[k] = f8_scale(parts, row, k) * f8_value(f8_codes(parts, row)[k]);
 }
 
-/* ---------------------------------------------------------------------------- GPTQ and AWQ --- */
+/* --------------------------------------------------------------------------- whole numbers --- */
 
-enum { Q4_BLOCK = Q4_Z_ELEMS, Q4_BLOCK_BYTES = Q4_Z_BYTES };
-_Static_assert((int)Q4_BLOCK_BYTES == 2 + 1 + Q4_BLOCK / 2, "a scale, a zero and codes");
-_Static_assert((int)Q4_G_ELEMS == Q4_BLOCK, "a group for each block");
-_Static_assert((int)Q4_G_BYTES == Q4_BLOCK_BYTES + 2 * Q4_BLOCK, "and the groups of its columns");
+enum { BLOCK = Q4_Z_ELEMS, Q4_CODES = BLOCK / 2 };
+_Static_assert((int)Q4_Z_BYTES == 2 + 1 + Q4_CODES, "a scale, a zero and codes");
+_Static_assert((int)Q4_0_ELEMS == BLOCK && (int)Q4_0_BYTES == 2 + Q4_CODES, "no zero");
+_Static_assert((int)Q8_0_ELEMS == BLOCK && (int)Q8_0_BYTES == 2 + BLOCK, "nor here");
+_Static_assert((int)Q4_G_ELEMS == BLOCK, "a group for each block");
+_Static_assert((int)Q4_G_BYTES == 2 + 1 + Q4_CODES + 2 * BLOCK, "and the groups of its columns");
 
 /* The place of a feature in a word of AWQ. */
 static const uint32_t awq_place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
@@ -75,48 +77,121 @@ static uint32_t read_word(const struct weft_parts *parts, enum wefti_model_piece
     return word;
 }
 
-static uint32_t place_of_row(const struct weft_parts *parts, uint64_t row) {
-    return parts->quant.method == WEFT_QUANT_AWQ ? awq_place[row % 8] : (uint32_t)(row % 8);
+/* Number `place` in a word, from its lowest bits on. */
+static uint32_t field(const struct weft_parts *parts, uint32_t word, uint32_t place) {
+    return word >> parts->bits * place & ((1u << parts->bits) - 1);
 }
 
-static uint32_t q4_code(const struct weft_parts *parts, uint64_t row, uint64_t k) {
+/* Words along a row's columns: they follow on each other in a row (compressed-tensors), or have those of the
+ * other rows between them (GPTQ). */
+static void unpack_words(const struct weft_parts *parts, uint64_t row, uint64_t k0, uint64_t n,
+                         uint8_t *out) {
+    const bool by_row = parts->quant.method == WEFT_QUANT_PACKED;
+    const uint64_t per = 32 / parts->bits, step = by_row ? 1 : parts->n;
+    uint64_t at =
+        by_row ? row * ((parts->k + per - 1) / per) + k0 / per : k0 / per * parts->n + row;
+    WEFT_ASSERT(k0 % per == 0);
+    for (uint64_t i = 0; i < n; i += per, at += step) {
+        uint32_t word = read_word(parts, WEFTI_MODEL_PIECE_CODES, at);
+        for (uint32_t place = 0; place < per && i + place < n; place++)
+            out[i + place] = (uint8_t)field(parts, word, place);
+    }
+}
+
+/* Codes of n columns from k0 on, k0 a multiple of 8: not below 0, with the middle for a weight of 0. */
+static void read_codes(const struct weft_parts *parts, uint64_t row, uint64_t k0, uint64_t n,
+                       uint8_t *out) {
     if (parts->quant.method == WEFT_QUANT_AWQ) {
-        uint32_t word = read_word(parts, WEFTI_MODEL_PIECE_CODES, k * (parts->n / 8) + row / 8);
-        return word >> 4 * place_of_row(parts, row) & 15u;
-    }
-    return read_word(parts, WEFTI_MODEL_PIECE_CODES, k / 8 * parts->n + row) >> 4 * (k % 8) & 15u;
-}
-
-static uint32_t q4_zero(const struct weft_parts *parts, uint64_t row, uint64_t group) {
-    uint32_t word = read_word(parts, WEFTI_MODEL_PIECE_ZEROS, group * (parts->n / 8) + row / 8);
-    uint32_t zero = word >> 4 * place_of_row(parts, row) & 15u;
-    return parts->quant.zeros_less_one ? (zero + 1) & 15u : zero;
-}
-
-/* Scale and zero, then the codes: columns 0..15 in the low halves of 16 bytes, 16..31 in the high
- * ones. */
-static void q4_block(const struct weft_parts *parts, uint64_t row, uint64_t k0,
-                     unsigned char out[Q4_BLOCK_BYTES]) {
-    uint64_t group = k0 / parts->group;
-    memcpy(out, parts->pieces[WEFTI_MODEL_PIECE_SCALES].at + (group * parts->n + row) * 2, 2);
-    out[2] = (unsigned char)q4_zero(parts, row, group);
-    for (uint32_t i = 0; i < Q4_BLOCK / 2; i++) {
-        uint32_t low = q4_code(parts, row, k0 + i);
-        out[3 + i] = (unsigned char)(low | q4_code(parts, row, k0 + Q4_BLOCK / 2 + i) << 4);
+        for (uint64_t i = 0; i < n; i++) {
+            uint64_t at = (k0 + i) * (parts->n / 8) + row / 8;
+            out[i] = (uint8_t)field(parts, read_word(parts, WEFTI_MODEL_PIECE_CODES, at),
+                                    awq_place[row % 8]);
+        }
+    } else if (parts->quant.method == WEFT_QUANT_INT8) {
+        const unsigned char *codes =
+            parts->pieces[WEFTI_MODEL_PIECE_CODES].at + row * parts->k + k0;
+        for (uint64_t i = 0; i < n; i++)
+            out[i] = codes[i] ^ 0x80u;
+    } else {
+        unpack_words(parts, row, k0, n, out);
     }
 }
 
-/* Rows are the inner loop, because they lie side by side in the file. */
-static void q4_rows(const struct weft_parts *parts, uint64_t row_begin, uint64_t n_rows,
-                    size_t row_bytes, unsigned char *out) {
-    for (uint64_t k0 = 0; k0 < parts->k; k0 += Q4_BLOCK, out += Q4_BLOCK_BYTES) {
+/* Where the scale of a group is among the scales. */
+static uint64_t scale_idx(const struct weft_parts *parts, uint64_t row, uint64_t group) {
+    if (parts->quant.method == WEFT_QUANT_GPTQ || parts->quant.method == WEFT_QUANT_AWQ)
+        return group * parts->n + row;
+    return row / parts->scale_rows * parts->n_groups + group;
+}
+
+/* The code of a weight of 0. */
+static uint32_t read_zero(const struct weft_parts *parts, uint64_t row, uint64_t group) {
+    const struct wefti_model_piece_data *zeros = &parts->pieces[WEFTI_MODEL_PIECE_ZEROS];
+    const uint64_t per = 32 / parts->bits;
+    if (!zeros->at) return 1u << (parts->bits - 1);
+    if (parts->quant.method == WEFT_QUANT_INT8)
+        return zeros->at[scale_idx(parts, row, group)] ^ 0x80u;
+    uint64_t at = parts->quant.method == WEFT_QUANT_PACKED ? row / per * parts->n_groups + group
+                                                           : group * (parts->n / per) + row / per;
+    uint32_t place =
+        parts->quant.method == WEFT_QUANT_AWQ ? awq_place[row % 8] : (uint32_t)(row % per);
+    uint32_t zero = field(parts, read_word(parts, WEFTI_MODEL_PIECE_ZEROS, at), place);
+    return parts->quant.zeros_less_one ? (zero + 1) & ((1u << parts->bits) - 1) : zero;
+}
+
+/* A scale that is an f16, or has one: join_ints.c saw to it. */
+static void put_scale(const struct weft_parts *parts, uint64_t row, uint64_t group,
+                      unsigned char *out) {
+    const uint64_t idx = scale_idx(parts, row, group);
+    uint16_t half;
+    if (parts->scale_dtype == WEFT_DT_F16)
+        memcpy(&half, parts->pieces[WEFTI_MODEL_PIECE_SCALES].at + idx * sizeof half, sizeof half);
+    else
+        (void)wefti_model_f16_of_f32(wefti_model_parts_scale(parts, idx), &half);
+    memcpy(out, &half, sizeof half);
+}
+
+/* A scale, of Q4_Z the zero, then codes: of 4 bits columns 0..15 in the low halves of 16 bytes, 16..31 in the
+ * high ones. */
+static void put_block(const struct weft_parts *parts, enum weft_dtype dtype, uint64_t row,
+                      uint64_t k0, unsigned char *out) {
+    const uint64_t group = k0 / parts->group;
+    uint8_t codes[BLOCK];
+    read_codes(parts, row, k0, BLOCK, codes);
+    put_scale(parts, row, group, out);
+    out += 2;
+    if (dtype == WEFT_DT_Q8_0) {
+        for (uint32_t i = 0; i < BLOCK; i++)
+            out[i] = codes[i] ^ 0x80u;
+        return;
+    }
+    if (dtype == WEFT_DT_Q4_Z) *out++ = (unsigned char)read_zero(parts, row, group);
+    for (uint32_t i = 0; i < Q4_CODES; i++)
+        out[i] = (unsigned char)(codes[i] | codes[Q4_CODES + i] << 4);
+}
+
+/* Rows are the inner loop, because those of GPTQ and AWQ lie side by side in the file. */
+static void put_blocks(const struct weft_parts *parts, enum weft_dtype dtype, uint64_t row_begin,
+                       uint64_t n_rows, size_t row_bytes, unsigned char *out) {
+    const uint32_t block_bytes = weft_dtype_block_bytes(dtype);
+    for (uint64_t k0 = 0; k0 < parts->k; k0 += BLOCK, out += block_bytes) {
         for (uint64_t i = 0; i < n_rows; i++)
-            q4_block(parts, row_begin + i, k0, out + i * row_bytes);
+            put_block(parts, dtype, row_begin + i, k0, out + i * row_bytes);
     }
+}
+
+/* The scale of the row, then codes less the middle. */
+static void i8_row(const struct weft_parts *parts, uint64_t row, unsigned char *out) {
+    const float scale = wefti_model_parts_scale(parts, scale_idx(parts, row, 0));
+    memcpy(out, &scale, sizeof scale);
+    out += sizeof scale;
+    read_codes(parts, row, 0, parts->k, out);
+    for (uint64_t k = 0; k < parts->k; k++)
+        out[k] ^= 0x80u;
 }
 
 /* The group of column k. */
-static uint64_t q4_group(const struct weft_parts *parts, uint64_t k) {
+static uint64_t group_of(const struct weft_parts *parts, uint64_t k) {
     bool has_table = parts->pieces[WEFTI_MODEL_PIECE_GROUPS].at != NULL;
     return has_table ? read_word(parts, WEFTI_MODEL_PIECE_GROUPS, k) : k / parts->group;
 }
@@ -124,29 +199,44 @@ static uint64_t q4_group(const struct weft_parts *parts, uint64_t k) {
 /* Scales and zeros of as many groups as there are blocks of 32 columns, the groups of all columns,
  * then codes: of two columns the first in the low half. */
 static void q4_g_row(const struct weft_parts *parts, uint64_t row, unsigned char *out) {
-    uint64_t n_groups = parts->k / Q4_BLOCK;
+    uint64_t n_groups = parts->k / BLOCK;
     unsigned char *zeros = out + n_groups * 2, *groups = zeros + n_groups;
     unsigned char *codes = groups + parts->k * 2;
     WEFT_ASSERT(parts->n_groups <= n_groups);
     memset(out, 0, n_groups * 3);
     for (uint64_t g = 0; g < parts->n_groups; g++) {
-        memcpy(out + g * 2, parts->pieces[WEFTI_MODEL_PIECE_SCALES].at + (g * parts->n + row) * 2,
-               2);
-        zeros[g] = (unsigned char)q4_zero(parts, row, g);
+        put_scale(parts, row, g, out + g * 2);
+        zeros[g] = (unsigned char)read_zero(parts, row, g);
     }
     for (uint64_t k = 0; k < parts->k; k++) {
-        uint16_t group = (uint16_t)q4_group(parts, k);
+        uint16_t group = (uint16_t)group_of(parts, k);
         memcpy(groups + k * sizeof group, &group, sizeof group);
     }
-    for (uint64_t k = 0; k < parts->k; k += 2)
-        codes[k / 2] = (unsigned char)(q4_code(parts, row, k) | q4_code(parts, row, k + 1) << 4);
+    for (uint64_t k = 0; k < parts->k; k += BLOCK, codes += Q4_CODES) {
+        uint8_t block[BLOCK];
+        read_codes(parts, row, k, BLOCK, block);
+        for (uint32_t i = 0; i < Q4_CODES; i++)
+            codes[i] = (unsigned char)(block[2 * i] | block[2 * i + 1] << 4);
+    }
 }
 
-static void q4_row_f32(const struct weft_parts *parts, uint64_t row, float *out) {
-    for (uint64_t k = 0; k < parts->k; k++) {
-        uint64_t group = q4_group(parts, k);
-        int32_t code = (int32_t)q4_code(parts, row, k) - (int32_t)q4_zero(parts, row, group);
-        out[k] = read_scale(parts, group * parts->n + row) * (float)code;
+static void ints_row_f32(const struct weft_parts *parts, uint64_t row, float *out) {
+    uint64_t group = UINT64_MAX;
+    float scale = 0;
+    int32_t zero = 0;
+    for (uint64_t k0 = 0; k0 < parts->k; k0 += BLOCK) {
+        const uint64_t n = parts->k - k0 < BLOCK ? parts->k - k0 : BLOCK;
+        uint8_t codes[BLOCK];
+        read_codes(parts, row, k0, n, codes);
+        for (uint64_t i = 0; i < n; i++) {
+            uint64_t own = group_of(parts, k0 + i);
+            if (own != group) {
+                scale = wefti_model_parts_scale(parts, scale_idx(parts, row, own));
+                zero = (int32_t)read_zero(parts, row, own);
+                group = own;
+            }
+            out[k0 + i] = scale * (float)((int32_t)codes[i] - zero);
+        }
     }
 }
 
@@ -303,6 +393,7 @@ size_t weft_tensor_row_bytes(const struct weft_tensor *tensor) {
     uint64_t k = tensor->dims[tensor->n_dims - 1];
     if (tensor->dtype == WEFT_DT_F8_E4M3)
         return (size_t)k + (size_t)((k + F8_GROUP - 1) / F8_GROUP) * sizeof(float);
+    if (tensor->dtype == WEFT_DT_I8) return (size_t)k + sizeof(float);
     return (size_t)k / weft_dtype_block_elems(tensor->dtype) *
            weft_dtype_block_bytes(tensor->dtype);
 }
@@ -314,12 +405,12 @@ void wefti_model_parts_row_f32(const struct weft_parts *parts, uint64_t row, flo
         return;
     }
     WEFT_ASSERT(parts->quant.method != WEFT_QUANT_NONE); /* of NVFP4 only blocks are read */
-    if (parts->quant.method == WEFT_QUANT_FP8)
+    if (parts->quant.method == WEFT_QUANT_FP8 || parts->quant.method == WEFT_QUANT_SCALED_FP8)
         f8_row_f32(parts, row, out);
     else if (parts->quant.method == WEFT_QUANT_BNB)
         nf4_row_f32(parts, row, out);
     else
-        q4_row_f32(parts, row, out);
+        ints_row_f32(parts, row, out);
 }
 
 /* Rows of `parts` as their type has them. */
@@ -330,13 +421,15 @@ static void join_rows(const struct weft_parts *parts, enum weft_dtype dtype, uin
         view_rows(parts, row_begin, n_rows, row_bytes, out);
         return;
     }
-    if (dtype == WEFT_DT_Q4_Z) {
-        q4_rows(parts, row_begin, n_rows, row_bytes, out);
+    if (dtype == WEFT_DT_Q4_Z || dtype == WEFT_DT_Q4_0 || dtype == WEFT_DT_Q8_0) {
+        put_blocks(parts, dtype, row_begin, n_rows, row_bytes, out);
         return;
     }
     for (uint64_t i = 0; i < n_rows; i++, out += row_bytes) {
         if (dtype == WEFT_DT_F8_E4M3)
             f8_row(parts, row_begin + i, out);
+        else if (dtype == WEFT_DT_I8)
+            i8_row(parts, row_begin + i, out);
         else if (dtype == WEFT_DT_Q4_G)
             q4_g_row(parts, row_begin + i, out);
         else if (dtype == WEFT_DT_NF4)

@@ -10,7 +10,7 @@ enum wefti_model_piece {
     WEFTI_MODEL_PIECE_CODES,
     WEFTI_MODEL_PIECE_SCALES,
     WEFTI_MODEL_PIECE_ZEROS,
-    WEFTI_MODEL_PIECE_GROUPS, /* GPTQ: of each column, where they do not follow from its number */
+    WEFTI_MODEL_PIECE_GROUPS,        /* of each column, where they do not follow from its number */
     WEFTI_MODEL_PIECE_NESTED_SCALES, /* NF4: for scales that are codes, and what codes stand for */
     WEFTI_MODEL_PIECE_NESTED_VALUES,
     WEFTI_MODEL_PIECE_COUNT,
@@ -42,8 +42,9 @@ struct weft_parts {
     struct weft_parts *next_view; /* of the same model */
     struct weft_model_quant quant;
     uint64_t n, k;                /* rows and columns of the weight */
-    uint64_t scale_cols;          /* FP8: blocks of columns */
-    uint64_t group, n_groups;     /* GPTQ and AWQ: columns in a group, and how many there are */
+    uint64_t scale_rows;          /* rows that share scales; not of GPTQ, AWQ and NF4 */
+    uint64_t group, n_groups;     /* columns that share one, and how many of these there are */
+    uint32_t bits;                /* of a code that is a whole number: 4 or 8 */
     uint64_t block, nested_block; /* NF4: weights to a scale, and scales to one of theirs */
     float nested_offset;
     enum weft_dtype scale_dtype; /* F32, F16 or BF16; of NF4 F32 or U8 */
@@ -60,6 +61,8 @@ void wefti_model_free_views(weft_model *model);
 /* What the codes of NF4 stand for. */
 extern const float wefti_model_nf4_values[16];
 
+/* The scale of number `idx`, in the file's order. */
+float wefti_model_parts_scale(const struct weft_parts *parts, uint64_t idx);
 /* Row `row` as f32. */
 void wefti_model_parts_row_f32(const struct weft_parts *parts, uint64_t row, float *out);
 /* Over all of its pieces. */
@@ -67,5 +70,7 @@ uint64_t wefti_model_parts_hash(const struct weft_tensor *tensor, uint64_t seed)
 
 float wefti_model_f32_from_bits(uint32_t bits);
 float wefti_model_f32_from_f16(uint16_t half);
+/* False: no f16 has exactly this value. */
+bool wefti_model_f16_of_f32(float value, uint16_t *half_out);
 
 #endif

@@ -42,6 +42,25 @@ float wefti_model_f32_from_f16(uint16_t half) {
     return wefti_model_f32_from_bits(sign | (exponent + 127 - 15) << 23 | mantissa << 13);
 }
 
+bool wefti_model_f16_of_f32(float value, uint16_t *half_out) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000u);
+    const int32_t exponent = (int32_t)(bits >> 23 & 0xffu) - 127;
+    const uint32_t mantissa = bits & 0x7fffffu;
+    *half_out = sign;
+    if (value == 0.0f) return true;
+    if (exponent > 15 || exponent < -24) return false;
+    if (exponent >= -14) {
+        *half_out = (uint16_t)(sign | (uint32_t)(exponent + 15) << 10 | mantissa >> 13);
+        return (mantissa & 0x1fffu) == 0;
+    }
+    const uint32_t shift = (uint32_t)(-1 - exponent); /* 14 to 23: a subnormal */
+    const uint32_t whole = mantissa | 0x800000u;
+    *half_out = (uint16_t)(sign | whole >> shift);
+    return (whole & ((1u << shift) - 1)) == 0;
+}
+
 static uint16_t load_u16(const unsigned char *at) {
     uint16_t value;
     memcpy(&value, at, sizeof value);

@@ -50,9 +50,16 @@ static void read_as(const uint8_t *bytes, size_t n, const struct weft_model_quan
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     static const struct weft_model_quant quants[] = {
-        {WEFT_QUANT_NONE, 0, 0, false}, {WEFT_QUANT_FP8, 2, 128, false},
-        {WEFT_QUANT_GPTQ, 1, 8, true},  {WEFT_QUANT_GPTQ, 1, 0, false},
-        {WEFT_QUANT_AWQ, 1, 32, false}, {WEFT_QUANT_BNB, 0, 0, false},
+        {WEFT_QUANT_NONE, 0, 0, false, {0, 0, 0}},
+        {WEFT_QUANT_FP8, 2, 128, false, {0, 0, 0}},
+        {WEFT_QUANT_GPTQ, 1, 8, true, {0, 0, 0}},
+        {WEFT_QUANT_GPTQ, 1, 0, false, {8, 0, 0}},
+        {WEFT_QUANT_AWQ, 1, 32, false, {0, 0, 0}},
+        {WEFT_QUANT_BNB, 0, 0, false, {0, 0, 0}},
+        {WEFT_QUANT_INT8, 1, 0, false, {8, 0, 0}},
+        {WEFT_QUANT_PACKED, 1, 32, false, {4, 1, 1}},
+        {WEFT_QUANT_PACKED, 1, 0, false, {8, 0, 0}},
+        {WEFT_QUANT_SCALED_FP8, 0, 0, false, {0, 0, 0}},
     };
     for (size_t i = 0; i < sizeof quants / sizeof quants[0]; i++)
         read_as(bytes, n, &quants[i]);
@@ -81,6 +88,14 @@ static void add_quantised(void (*add)(const void *bytes, size_t n)) {
          "\"a.qzeros\":{\"dtype\":\"I32\",\"shape\":[1,1],\"data_offsets\":[128,132]},"
          "\"a.scales\":{\"dtype\":\"F16\",\"shape\":[1,8],\"data_offsets\":[132,148]}}",
          148},
+        {"{\"a.weight\":{\"dtype\":\"I8\",\"shape\":[3,5],\"data_offsets\":[0,15]},"
+         "\"a.input_scale\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[15,19]},"
+         "\"a.weight_zero_point\":{\"dtype\":\"I8\",\"shape\":[0],\"data_offsets\":[19,19]},"
+         "\"a.weight_scale\":{\"dtype\":\"BF16\",\"shape\":[3,1],\"data_offsets\":[19,25]}}",
+         25},
+        {"{\"a.weight\":{\"dtype\":\"F8_E4M3\",\"shape\":[3,5],\"data_offsets\":[0,15]},"
+         "\"a.weight_scale\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[15,19]}}",
+         19},
     };
     for (size_t i = 0; i < sizeof seeds / sizeof seeds[0]; i++) {
         struct weft_buf bytes;
@@ -88,6 +103,27 @@ static void add_quantised(void (*add)(const void *bytes, size_t n)) {
         add(bytes.data, bytes.len);
         weft_buf_fini(&bytes);
     }
+}
+
+/* One of compressed-tensors, whose shape and groups are no pattern. */
+static void add_packed(void (*add)(const void *bytes, size_t n)) {
+    static const char header[] =
+        "{\"a.weight_packed\":{\"dtype\":\"I32\",\"shape\":[2,8],\"data_offsets\":[0,64]},"
+        "\"a.weight_zero_point\":{\"dtype\":\"I32\",\"shape\":[1,2],\"data_offsets\":[64,72]},"
+        "\"a.weight_scale\":{\"dtype\":\"BF16\",\"shape\":[2,2],\"data_offsets\":[72,80]},"
+        "\"a.weight_g_idx\":{\"dtype\":\"I32\",\"shape\":[64],\"data_offsets\":[80,336]},"
+        "\"a.weight_shape\":{\"dtype\":\"I64\",\"shape\":[2],\"data_offsets\":[336,352]}}";
+    const uint64_t shape[2] = {2, 64};
+    struct weft_buf bytes;
+    st_build(&bytes, header, 352);
+    char *data = bytes.data + bytes.len - 352;
+    for (uint32_t k = 0; k < 64; k++) {
+        uint32_t group = k % 2;
+        memcpy(data + 80 + k * sizeof group, &group, sizeof group);
+    }
+    memcpy(data + 336, shape, sizeof shape);
+    add(bytes.data, bytes.len);
+    weft_buf_fini(&bytes);
 }
 
 /* One matrix of NF4, whose map and state are no pattern. */
@@ -136,5 +172,6 @@ void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
     add(bytes.data, bytes.len);
     weft_buf_fini(&bytes);
     add_quantised(add);
+    add_packed(add);
     add_nf4(add);
 }

@@ -67,7 +67,8 @@ enum weft_dtype_class {
     X(NVFP4,   "nvfp4",   BLOCKS,  64,  36,   40, 30, BOTH)  /* 4 e4m3 scales, 32 of codes */      \
     X(NVFP4_S, "nvfp4_s", FOLDER,  64,  40,  262, 32, BOTH)  /* an f32 scale before NVFP4's block */\
     X(I32,     "i32",     PIECE,    1,   4, 1024, 62, NONE)                                        \
-    X(U8,      "u8",      PIECE,    1,   1, 1025, 63, NONE)
+    X(U8,      "u8",      PIECE,    1,   1, 1025, 63, NONE)                                        \
+    X(I64,     "i64",     PIECE,    1,   8, 1026, 61, NONE)
 /* clang-format on */
 
 #define WEFT_DTYPE_ENUM(id, ...) WEFT_DT_##id,

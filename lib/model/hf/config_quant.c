@@ -48,19 +48,21 @@ static weft_err read_fp8(const struct wefti_model_quant_reader *r, struct weft_m
     return WEFT_OK;
 }
 
-/* bits must be 4; group_size is that of a scale and a zero, -1: all columns. */
-static weft_err read_4_bits(const struct wefti_model_quant_reader *r,
-                            struct weft_model_quant *quant) {
-    const json_t *bits = wefti_model_quant_get(r, "bits"),
-                 *group = wefti_model_quant_get(r, "group_size");
+/* group_size is that of a scale and a zero, -1: all columns. */
+static weft_err read_ints(const struct wefti_model_quant_reader *r, bool takes_8,
+                          struct weft_model_quant *quant) {
+    const json_t *bits = wefti_model_quant_get(r, "bits");
+    const json_t *group = wefti_model_quant_get(r, "group_size");
     uint64_t n_bits, n_cols = 0;
-    if (!weft_json_u64(bits, &n_bits) || n_bits != 4)
+    bool is_8 = weft_json_u64(bits, &n_bits) && n_bits == 8 && takes_8;
+    if (!is_8 && (!weft_json_u64(bits, &n_bits) || n_bits != 4))
         return wefti_model_quant_refuse(r, "bits", bits);
     bool is_whole = json_is_number(group) && json_number_value(group) == -1;
     bool fits = weft_json_u64(group, &n_cols) && n_cols > 0 && n_cols <= UINT32_MAX;
     if (!is_whole && !fits) return wefti_model_quant_refuse(r, "group_size", group);
     quant->block_rows = 1;
     quant->block_cols = is_whole ? 0 : (uint32_t)n_cols;
+    quant->ints.bits = is_8 ? 8 : 0;
     return WEFT_OK;
 }
 
@@ -78,7 +80,7 @@ static weft_err read_gptq(const struct wefti_model_quant_reader *r,
     if (json_object_size(dynamic) > 0) return wefti_model_quant_refuse(r, "dynamic", dynamic);
     weft_err err = check_text(r, "pack_dtype", "int32");
     quant->zeros_less_one = !is_second;
-    return err ? err : read_4_bits(r, quant);
+    return err ? err : read_ints(r, true, quant);
 }
 
 static weft_err read_awq(const struct wefti_model_quant_reader *r, struct weft_model_quant *quant) {
@@ -88,7 +90,7 @@ static weft_err read_awq(const struct wefti_model_quant_reader *r, struct weft_m
     if (!name || strcasecmp(name, "gemm") != 0)
         return wefti_model_quant_refuse(r, "version", version);
     if (zeros && !json_is_true(zeros)) return wefti_model_quant_refuse(r, "zero_point", zeros);
-    return read_4_bits(r, quant);
+    return read_ints(r, false, quant);
 }
 
 static weft_err read_bitsandbytes(const struct wefti_model_quant_reader *r,
@@ -114,7 +116,8 @@ static const struct {
     {"bitsandbytes", WEFT_QUANT_BNB, read_bitsandbytes},
 };
 
-_Static_assert(sizeof methods / sizeof methods[0] == WEFT_QUANT_COUNT - 1, "all but none");
+_Static_assert(sizeof methods / sizeof methods[0] == WEFT_QUANT_COUNT - 4,
+               "all but none, and the three of compressed-tensors");
 
 weft_err wefti_model_config_quant(const char *path, const json_t *config,
                                   struct weft_model_quant *quant_out, struct weft_errmsg *why) {

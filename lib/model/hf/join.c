@@ -8,6 +8,12 @@
  *          first in its lowest bits.
  *   AWQ    x.qweight [k, n/8] i32, x.scales [groups, n], x.qzeros [groups, n/8] i32: the features
  *          of a word stand in the order 0, 2, 4, 6, 1, 3, 5, 7
+ *   compressed-tensors  x.weight_scale [ceil(n / rows), ceil(k / cols)], and by the format
+ *          x.weight [n, k] i8 or e4m3, or
+ *          x.weight_packed [n, ceil(k/8)] i32, or of 8 bits [n, ceil(k/4)]: codes in a word as in GPTQ, more by
+ *          the middle than signed ones, with x.weight_shape: n, k. Perhaps x.weight_zero_point: i8, one beside
+ *          each scale, or in words [ceil(n/8), groups] i32; and x.weight_g_idx [k] i32. Next to them lies what
+ *          the activations of other engines are quantised by, and their caches, which is left out
  *   NF4    x.weight [n * k / 2, 1] u8, the first of two in the high half, and beside it, with
  *          "x.weight." before their names: quant_state.bitsandbytes__nf4, JSON, with the shape and
  *          the size of a block; quant_map [16]; absmax [blocks] f32, or u8, which stand for values
@@ -73,6 +79,24 @@ weft_err wefti_model_join_check_matrix(const struct wefti_model_joiner *j,
     return wefti_model_join_refuse(j, tensor, fault);
 }
 
+weft_err wefti_model_join_check_scales(const struct wefti_model_joiner *j,
+                                       const struct weft_tensor *tensor) {
+    const uint64_t rows = wefti_model_join_div_up(j->parts->n, j->parts->scale_rows);
+    const uint64_t cols = j->parts->n_groups;
+    if (tensor->n_dims == 0 && rows == 1 && cols == 1) return WEFT_OK;
+    if (tensor->n_dims == 1 && cols == 1) return wefti_model_join_check_vector(j, tensor, rows);
+    return wefti_model_join_check_matrix(j, tensor, rows, cols);
+}
+
+weft_err wefti_model_join_take_scales(struct wefti_model_joiner *j,
+                                      const struct weft_tensor *scales) {
+    if (!wefti_model_join_is_float(scales->dtype))
+        return wefti_model_join_refuse(j, scales, "holds scales and no floats");
+    j->parts->scale_dtype = scales->dtype;
+    wefti_model_join_take(j, WEFTI_MODEL_PIECE_SCALES, scales);
+    return WEFT_OK;
+}
+
 static weft_err join_fp8(struct wefti_model_joiner *j, struct weft_tensor *out) {
     struct weft_parts *parts = j->parts;
     const struct weft_tensor *scales;
@@ -84,16 +108,33 @@ static weft_err join_fp8(struct wefti_model_joiner *j, struct weft_tensor *out) 
     WEFT_ASSERT(parts->quant.block_cols > 0);
     parts->n = j->codes->dims[0];
     parts->k = j->codes->dims[1];
-    parts->scale_cols = wefti_model_join_div_up(parts->k, parts->quant.block_cols);
+    parts->scale_rows = parts->quant.block_rows;
+    parts->group = parts->quant.block_cols;
+    parts->n_groups = wefti_model_join_div_up(parts->k, parts->group);
     err = wefti_model_join_check_matrix(
-        j, scales, wefti_model_join_div_up(parts->n, parts->quant.block_rows), parts->scale_cols);
-    if (err) return err;
-    if (!wefti_model_join_is_float(scales->dtype))
-        return wefti_model_join_refuse(j, scales, "holds scales and no floats");
-    parts->scale_dtype = scales->dtype;
-    wefti_model_join_take(j, WEFTI_MODEL_PIECE_SCALES, scales);
+        j, scales, wefti_model_join_div_up(parts->n, parts->scale_rows), parts->n_groups);
+    if (!err) err = wefti_model_join_take_scales(j, scales);
     out->dtype = WEFT_DT_F8_E4M3;
-    return WEFT_OK;
+    return err;
+}
+
+/* Blocks end within the matrix or with it, as those of FP8 do. */
+static weft_err join_scaled_fp8(struct wefti_model_joiner *j, struct weft_tensor *out) {
+    struct weft_parts *parts = j->parts;
+    const struct weft_tensor *scales;
+    if (j->codes->n_dims != 2)
+        return wefti_model_join_refuse(j, j->codes, "is quantised and no matrix");
+    weft_err err = wefti_model_join_find(j, ".weight_scale", true, &scales);
+    if (err) return err;
+    parts->n = j->codes->dims[0];
+    parts->k = j->codes->dims[1];
+    parts->scale_rows = parts->quant.block_rows ? parts->quant.block_rows : parts->n;
+    parts->group = parts->quant.block_cols ? parts->quant.block_cols : parts->k;
+    parts->n_groups = wefti_model_join_div_up(parts->k, parts->group);
+    err = wefti_model_join_check_scales(j, scales);
+    if (!err) err = wefti_model_join_take_scales(j, scales);
+    out->dtype = WEFT_DT_F8_E4M3;
+    return err;
 }
 
 static weft_err find_floats(struct wefti_model_joiner *j, const char *suffix, uint64_t n,
@@ -202,6 +243,9 @@ static const struct method {
     [WEFT_QUANT_GPTQ] = {".qweight", WEFT_DT_I32, wefti_model_join_gptq},
     [WEFT_QUANT_AWQ] = {".qweight", WEFT_DT_I32, wefti_model_join_awq},
     [WEFT_QUANT_BNB] = {".weight", WEFT_DT_U8, join_nf4},
+    [WEFT_QUANT_INT8] = {".weight", WEFT_DT_I8, wefti_model_join_int8},
+    [WEFT_QUANT_PACKED] = {".weight_packed", WEFT_DT_I32, wefti_model_join_packed},
+    [WEFT_QUANT_SCALED_FP8] = {".weight", WEFT_DT_F8_E4M3, join_scaled_fp8},
 };
 
 /* Whether a tensor holds codes: its base's length, or -1. */
@@ -233,6 +277,22 @@ static weft_err join_one(struct wefti_model_joiner *j, const struct method *meth
     whole.name = tensor->name;
     *tensor = whole;
     return WEFT_OK;
+}
+
+/* How others quantise activations, and keys and values: here they do as the server is told. */
+static void drop_other_scales(struct wefti_model_joiner *j) {
+    static const char *const suffixes[] = {
+        ".input_scale", ".input_zero_point", ".output_scale", ".output_zero_point",
+        ".k_scale",     ".v_scale",          ".q_scale"};
+    const enum weft_quant_method method = j->model->params.quant.method;
+    if (method != WEFT_QUANT_INT8 && method != WEFT_QUANT_PACKED && method != WEFT_QUANT_SCALED_FP8)
+        return;
+    for (size_t i = 0; i < j->model->n_tensors; i++) {
+        const char *name = j->model->tensors[i].name, *end = strrchr(name, '.');
+        for (size_t s = 0; end && s < sizeof suffixes / sizeof suffixes[0]; s++) {
+            if (strcmp(end, suffixes[s]) == 0) j->fates[i] = WEFTI_MODEL_PIECE;
+        }
+    }
 }
 
 /* Pieces leave the list, and joined weights get the name that others have. */
@@ -294,6 +354,7 @@ weft_err wefti_model_join(weft_model *model, const char *path, struct weft_errms
         err = join_one(&j, method, i, base_len);
         if (err) goto cleanup;
     }
+    drop_other_scales(&j);
     err = take_names(&j);
     if (!err) err = check_plain(&j);
 cleanup:

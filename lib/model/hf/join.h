@@ -43,11 +43,22 @@ WEFT_MUST_CHECK weft_err wefti_model_join_check_matrix(const struct wefti_model_
                                                        const struct weft_tensor *tensor,
                                                        uint64_t rows, uint64_t cols);
 
+/* One for each scale of the weight: [rows of them, groups], or with fewer dimensions where these have one. */
+WEFT_MUST_CHECK weft_err wefti_model_join_check_scales(const struct wefti_model_joiner *j,
+                                                       const struct weft_tensor *tensor);
+/* They become a piece; PROTO: no floats. */
+WEFT_MUST_CHECK weft_err wefti_model_join_take_scales(struct wefti_model_joiner *j,
+                                                      const struct weft_tensor *scales);
+
 /* Weights of each method whose codes are whole numbers: `out` gets its type. */
 WEFT_MUST_CHECK weft_err wefti_model_join_gptq(struct wefti_model_joiner *j,
                                                struct weft_tensor *out);
 WEFT_MUST_CHECK weft_err wefti_model_join_awq(struct wefti_model_joiner *j,
                                               struct weft_tensor *out);
+WEFT_MUST_CHECK weft_err wefti_model_join_int8(struct wefti_model_joiner *j,
+                                               struct weft_tensor *out);
+WEFT_MUST_CHECK weft_err wefti_model_join_packed(struct wefti_model_joiner *j,
+                                                 struct weft_tensor *out);
 
 static inline bool wefti_model_join_is_float(enum weft_dtype dtype) {
     return dtype == WEFT_DT_F32 || dtype == WEFT_DT_F16 || dtype == WEFT_DT_BF16;

@@ -25,8 +25,8 @@ static weft_err malformed(const struct source *src, const char *name, const char
 
 static weft_err parse_dtype(const json_t *value, const char *name, const struct source *src,
                             enum weft_dtype *dtype_out) {
-    static const enum weft_dtype known[] = {WEFT_DT_F32,     WEFT_DT_F16, WEFT_DT_BF16,
-                                            WEFT_DT_F8_E4M3, WEFT_DT_I32, WEFT_DT_U8};
+    static const enum weft_dtype known[] = {WEFT_DT_F32, WEFT_DT_F16, WEFT_DT_BF16, WEFT_DT_F8_E4M3,
+                                            WEFT_DT_I32, WEFT_DT_U8,  WEFT_DT_I8,   WEFT_DT_I64};
     const size_t n_plain = 3, n_known = sizeof known / sizeof known[0];
     const char *text = json_string_value(value);
     if (!text) return malformed(src, name, "has no dtype");
