@@ -53,6 +53,13 @@ void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
         "\"original_max_position_embeddings\":64}",
         "\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":5e5},"
         "\"sliding_window\":4096}",
+        "\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":"
+        "\"pack-quantized\",\"config_groups\":{\"a\":{\"weights\":{\"num_bits\":4,\"type\":\"int\","
+        "\"symmetric\":false,\"strategy\":\"group\",\"group_size\":32,\"actorder\":\"group\"}},"
+        "\"b\":{\"weights\":null,\"format\":null}},\"sparsity_config\":{}}}",
+        "\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":"
+        "\"naive-quantized\",\"config_groups\":{\"a\":{\"weights\":{\"num_bits\":8,\"type\":"
+        "\"float\",\"strategy\":\"block\",\"block_structure\":[128,128]}}}}}",
     };
     for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
         struct weft_buf text;
@@ -64,4 +71,5 @@ void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
     }
     add_zoo(add, "tests/data/zoo");
     add_zoo(add, "tests/data/embed");
+    add_zoo(add, "tests/data/formats");
 }

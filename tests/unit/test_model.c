@@ -377,6 +377,10 @@ static void options_that_are_not_there_yet_are_refused_by_name(void **state) {
         {"{\"quantization_config\":{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":128,"
          "\"zero_point\":false}}",
          "zero_point"},
+        {"{\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":8,\"group_size\":0}}",
+         "group_size"},
+        {"{\"quantization_config\":{\"quant_method\":\"awq\",\"bits\":8,\"group_size\":128}}",
+         "bits"},
         {"{\"quantization_config\":{\"load_in_8bit\":true}}", "load_in_8bit"},
         {"{\"quantization_config\":{\"load_in_4bit\":true,\"bnb_4bit_quant_type\":\"fp4\"}}",
          "fp4"},
@@ -392,6 +396,173 @@ static void options_that_are_not_there_yet_are_refused_by_name(void **state) {
         assert_non_null(strstr(why.text, cases[i].said));
         assert_non_null(strstr(why.text, "config.json"));
     }
+}
+
+/* One way for all weights, and one that its own settings do not contradict. */
+static void other_compressed_tensors_are_refused_by_name(void **state) {
+    (void)state;
+    static const struct {
+        const char *changes, *said;
+    } cases[] = {
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"mar"
+         "lin-24\",\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":4,\"type\":\"in"
+         "t\"}}}}}",
+         "marlin-24"},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"mix"
+         "ed-precision\",\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":4,\"type"
+         "\":\"int\"}}}}}",
+         "mixed-precision"},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"pac"
+         "k-quantized\",\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":3,\"type\""
+         ":\"int\",\"strategy\":\"channel\"}}}}}",
+         "\"num_bits\": 3.0 "},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"pac"
+         "k-quantized\",\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":1e300,\"ty"
+         "pe\":\"int\"}}}}}",
+         "num_bits"},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"pac"
+         "k-quantized\",\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":8,\"type\""
+         ":\"float\",\"strategy\":\"channel\"}}}}}",
+         "\"type\": \"float\""},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"int"
+         "-quantized\",\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":8,\"type\":"
+         "\"float\"}}}}}",
+         "type"},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"flo"
+         "at-quantized\",\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":4,\"type"
+         "\":\"float\"}}}}}",
+         "num_bits"},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"pac"
+         "k-quantized\",\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":4,\"type\""
+         ":\"int\",\"strategy\":\"group\"}}}}}",
+         "group_size"},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"pac"
+         "k-quantized\",\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":4,\"type\""
+         ":\"int\",\"strategy\":\"group\",\"group_size\":-1}}}}}",
+         "\"group_size\": -1.0 "},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"pac"
+         "k-quantized\",\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":4,\"type\""
+         ":\"int\",\"strategy\":\"group\",\"group_size\":0}}}}}",
+         "group_size"},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"pac"
+         "k-quantized\",\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":4,\"type\""
+         ":\"int\",\"strategy\":\"group\",\"group_size\":4294967296}}}}}",
+         "group_size"},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"pac"
+         "k-quantized\",\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":4,\"type\""
+         ":\"int\",\"strategy\":\"channel\",\"group_size\":32}}}}}",
+         "group_size"},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"flo"
+         "at-quantized\",\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":8,\"type"
+         "\":\"float\",\"strategy\":\"group\",\"group_size\":64}}}}}",
+         "group_size"},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"int"
+         "-quantized\",\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":8,\"type\":"
+         "\"int\",\"strategy\":\"block\",\"block_structure\":[128,128]}}}}}",
+         "strategy"},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"flo"
+         "at-quantized\",\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":8,\"type"
+         "\":\"float\",\"strategy\":\"block\",\"block_structure\":[128,64]}}}}}",
+         "block_structure"},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"flo"
+         "at-quantized\",\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":8,\"type"
+         "\":\"float\",\"strategy\":\"block\",\"block_structure\":\"128x128\"}}}}}",
+         "block_structure"},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"int"
+         "-quantized\",\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":8,\"type\":"
+         "\"int\",\"strategy\":\"token\"}}}}}",
+         "token"},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"int"
+         "-quantized\",\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":8,\"type\":"
+         "\"int\",\"strategy\":7}}}}}",
+         "strategy"},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"flo"
+         "at-quantized\",\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":8,\"type"
+         "\":\"float\",\"symmetric\":false}}}}}",
+         "symmetric"},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"int"
+         "-quantized\",\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":8,\"type\":"
+         "\"int\",\"symmetric\":\"no\"}}}}}",
+         "symmetric"},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"pac"
+         "k-quantized\",\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":4,\"type\""
+         ":\"int\",\"actorder\":\"spiral\"}}}}}",
+         "spiral"},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"int"
+         "-quantized\",\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":8,\"type\":"
+         "\"int\",\"dynamic\":true}}}}}",
+         "dynamic"},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"int"
+         "-quantized\",\"config_groups\":{\"group_0\":{\"weights\":7}}}}",
+         "weights"},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"int"
+         "-quantized\",\"config_groups\":{\"group_0\":{\"weights\":null}}}}",
+         "config_groups"},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"int"
+         "-quantized\",\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":8,\"type\":"
+         "\"int\"}}},\"sparsity_config\":{\"format\":\"sparse-24-bitmask\"}}}",
+         "sparsity_config"},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"int"
+         "-quantized\",\"config_groups\":{\"group_0\":{\"weights\":{\"num_bits\":8,\"type\":"
+         "\"int\"}}},\"transform_config\":{\"config_groups\":{\"R1\":{\"type\":\"hadamard\"}"
+         "}}}}",
+         "transform_config"},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"pac"
+         "k-quantized\",\"config_groups\":{\"a\":{\"weights\":{\"num_bits\":4,\"type\":\"int"
+         "\",\"strategy\":\"channel\"}},\"b\":{\"weights\":{\"num_bits\":8,\"type\":\"int\","
+         "\"strategy\":\"channel\"}}}}}",
+         "stored in another way"},
+        {"{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"pac"
+         "k-quantized\",\"config_groups\":[]}}",
+         "config_groups"},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct weft_model_params params;
+        struct weft_errmsg why;
+        weft_err err = test_parse_config(cases[i].changes, &params, &why);
+        print_message("    %s\n", why.text);
+        assert_int_equal(err, WEFT_E_UNSUPPORTED);
+        assert_non_null(strstr(why.text, cases[i].said));
+        assert_non_null(strstr(why.text, "config.json"));
+    }
+}
+
+static void compressed_tensors_are_read_from_their_groups(void **state) {
+    (void)state;
+    struct weft_model_params p;
+    struct weft_errmsg why;
+    const char *changes =
+        "{\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"dense\","
+        "\"ignore\":[\"lm_head\"],\"kv_cache_scheme\":{\"num_bits\":8},\"sparsity_config\":{},"
+        "\"config_groups\":{"
+        "\"a\":{\"format\":\"pack-quantized\",\"targets\":[\"Linear\"],\"weights\":{"
+        "\"num_bits\":4,\"type\":\"int\",\"symmetric\":false,\"strategy\":\"group\","
+        "\"group_size\":64,\"actorder\":\"group\"}},"
+        "\"b\":{\"weights\":null,\"output_activations\":{\"num_bits\":8}},"
+        "\"c\":{\"format\":\"pack-quantized\",\"targets\":[\"re:.*q_proj\"],\"weights\":{"
+        "\"num_bits\":4,\"type\":\"int\",\"symmetric\":false,\"group_size\":64,"
+        "\"actorder\":\"group\",\"observer\":\"mse\"}}}}}";
+    if (test_parse_config(changes, &p, &why)) fail_msg("%s", why.text);
+    assert_int_equal(p.quant.method, WEFT_QUANT_PACKED);
+    assert_int_equal(p.quant.block_rows, 1);
+    assert_int_equal(p.quant.block_cols, 64);
+    assert_int_equal(p.quant.ints.bits, 4);
+    assert_true(p.quant.ints.has_zeros && p.quant.ints.has_order);
+    changes = "{\"quantization_config\":{\"quant_method\":\"compressed-tensors\","
+              "\"format\":\"naive-quantized\",\"config_groups\":{\"group_0\":{\"weights\":{"
+              "\"num_bits\":8,\"type\":\"float\",\"strategy\":\"block\","
+              "\"block_structure\":[128,256],\"actorder\":\"static\"}}}}}";
+    if (test_parse_config(changes, &p, &why)) fail_msg("%s", why.text);
+    assert_int_equal(p.quant.method, WEFT_QUANT_SCALED_FP8);
+    assert_int_equal(p.quant.block_rows, 128);
+    assert_int_equal(p.quant.block_cols, 256);
+    changes = "{\"quantization_config\":{\"quant_method\":\"compressed-tensors\","
+              "\"format\":\"int-quantized\",\"config_groups\":{\"group_0\":{\"weights\":{"
+              "\"num_bits\":8}}}}}";
+    if (test_parse_config(changes, &p, &why)) fail_msg("%s", why.text);
+    assert_int_equal(p.quant.method, WEFT_QUANT_INT8);
+    assert_int_equal(p.quant.block_rows, 0);
+    assert_int_equal(p.quant.block_cols, 0);
 }
 
 #define LATENT                                                                                     \
@@ -1086,6 +1257,8 @@ int main(void) {
         cmocka_unit_test(what_is_forgotten_is_read_again_from_the_file),
         cmocka_unit_test(every_hyper_parameter_counts_in_the_hash),
         cmocka_unit_test(options_that_are_not_there_yet_are_refused_by_name),
+        cmocka_unit_test(other_compressed_tensors_are_refused_by_name),
+        cmocka_unit_test(compressed_tensors_are_read_from_their_groups),
         cmocka_unit_test(a_model_with_no_experts_is_a_plain_one),
         cmocka_unit_test(each_deepseek_has_defaults_of_its_own),
         cmocka_unit_test(nonsense_about_experts_is_refused),

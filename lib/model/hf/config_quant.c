@@ -114,10 +114,12 @@ static const struct {
     {"gptq", WEFT_QUANT_GPTQ, read_gptq},
     {"awq", WEFT_QUANT_AWQ, read_awq},
     {"bitsandbytes", WEFT_QUANT_BNB, read_bitsandbytes},
+    {"compressed-tensors", WEFT_QUANT_INT8,
+     wefti_model_quant_compressed}, /* which says it itself */
 };
 
-_Static_assert(sizeof methods / sizeof methods[0] == WEFT_QUANT_COUNT - 4,
-               "all but none, and the three of compressed-tensors");
+_Static_assert(sizeof methods / sizeof methods[0] == WEFT_QUANT_COUNT - 3,
+               "all but none; compressed-tensors is three of them");
 
 weft_err wefti_model_config_quant(const char *path, const json_t *config,
                                   struct weft_model_quant *quant_out, struct weft_errmsg *why) {
@@ -139,6 +141,6 @@ weft_err wefti_model_config_quant(const char *path, const json_t *config,
     struct wefti_model_shown shown = wefti_model_show(name ? name : "", name ? strlen(name) : 0);
     return weft_err_set(why, WEFT_E_UNSUPPORTED,
                         "%s: \"quantization_config\": checkpoints quantised by \"%s\" are not "
-                        "supported (fp8, gptq, awq and bitsandbytes are)",
+                        "supported (fp8, gptq, awq, bitsandbytes and compressed-tensors are)",
                         path, shown.text);
 }

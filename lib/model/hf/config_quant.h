@@ -17,4 +17,8 @@ const json_t *wefti_model_quant_get(const struct wefti_model_quant_reader *r, co
 WEFT_MUST_CHECK weft_err wefti_model_quant_refuse(const struct wefti_model_quant_reader *r,
                                                   const char *key, const json_t *value);
 
+/* "compressed-tensors" (config_compressed.c). */
+WEFT_MUST_CHECK weft_err wefti_model_quant_compressed(const struct wefti_model_quant_reader *r,
+                                                      struct weft_model_quant *quant);
+
 #endif
