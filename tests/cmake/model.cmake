@@ -4,8 +4,10 @@ foreach(name test_model test_predictor test_gemma test_encoder_files test_rope t
   weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c ${WEFT_MODEL_FILES}
             LINKS weft_model INSIDE model LABELS unit TIMEOUT 60)
 endforeach()
-weft_test(test_parts SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_parts.c ${WEFT_MODEL_FILES}
-          LINKS weft_model weft_kernels INSIDE model LABELS unit TIMEOUT 60)
+foreach(name test_parts test_join)
+  weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c ${WEFT_MODEL_FILES}
+            LINKS weft_model weft_kernels INSIDE model LABELS unit TIMEOUT 60)
+endforeach()
 foreach(name fuzz_gguf fuzz_safetensors fuzz_config fuzz_packed fuzz_lora)
   weft_fuzz(${name} RUNS 100000 LINKS weft_model PkgConfig::XXHASH INSIDE model SOURCES ${WEFT_MODEL_FILES})
 endforeach()
