@@ -59,7 +59,7 @@ enum weft_dtype weft_kern_weights_of(enum weft_gemm_kind kind);
  *   i8        [ceil(K/4)][16][4] int8 + 128 as uint8 (padded with zero weights), [16] f32 scale
  *   q8_0      [K/32] x { [8][16][4] int8 + 128 as uint8, [16] f16 scale }
  *   f8, nf4   fp8_nf4.h
- *   q4_g      act_order.h
+ *   q4_g ...  act_order.h
  *   q4_0 ...  quant.h */
 #define WEFT_PANEL 16
 

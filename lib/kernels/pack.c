@@ -55,7 +55,8 @@ size_t weft_kern_panel_bytes(enum weft_gemm_kind kind, uint32_t k) {
     case WEFT_DT_NF4:
         return round_up(fp8_nf4_bytes(fp8_nf4_of(weights), k, WEFT_PANEL));
     case WEFT_DT_Q4_G:
-        return round_up(q4_g_panel_bytes(k, k));
+    case WEFT_DT_Q8_G:
+        return round_up(order_panel_bytes(act_order_of(weights), k, k));
     default: {
         const struct quant_layout *q = quant_layout_of(weights);
         WEFT_ASSERT(k % q->group == 0);
@@ -65,7 +66,9 @@ size_t weft_kern_panel_bytes(enum weft_gemm_kind kind, uint32_t k) {
 }
 
 size_t weft_kern_part_bytes(enum weft_gemm_kind kind, uint32_t k_whole, uint32_t k) {
-    if (weights_of(kind) == WEFT_DT_Q4_G) return round_up(q4_g_panel_bytes(k, k_whole));
+    enum weft_dtype weights = weights_of(kind);
+    if (is_act_order(weights))
+        return round_up(order_panel_bytes(act_order_of(weights), k, k_whole));
     return weft_kern_panel_bytes(kind, k);
 }
 
@@ -169,7 +172,8 @@ static struct source source_of(enum weft_dtype type, const void *src, uint32_t k
         row_bytes = fp8_nf4_bytes(fp8_nf4_of(type), k, 1);
         break;
     case WEFT_DT_Q4_G:
-        row_bytes = q4_g_row_bytes(k);
+    case WEFT_DT_Q8_G:
+        row_bytes = order_row_bytes(act_order_of(type), k);
         break;
     default:
         WEFT_ASSERT(k % quant_layout_of(type)->group == 0);
@@ -249,8 +253,9 @@ static void read_f32(const struct source *src, uint32_t row, uint32_t k0, uint32
         fp8_nf4_src_widen(fp8_nf4_of(src->type), base, k0, count, dst);
         break;
     case WEFT_DT_Q4_G:
+    case WEFT_DT_Q8_G:
         for (uint32_t i = 0; i < count; i++) {
-            dst[i] = q4_g_row_weight(base, src->k, k0 + i);
+            dst[i] = order_row_weight(act_order_of(src->type), base, src->k, k0 + i);
         }
         break;
     default: { /* groups are a part or a multiple of a tile */
@@ -486,18 +491,18 @@ static void pack_panel_fp8_nf4(const struct fp8_nf4 *c, const struct source *src
 }
 
 /* The blocks are of the type already, too. */
-static void pack_panel_q4_g(const struct source *src, uint32_t n0, uint32_t n_rows,
-                            uint8_t *panel) {
+static void pack_panel_order(const struct act_order *o, const struct source *src, uint32_t n0,
+                             uint32_t n_rows, uint8_t *panel) {
     const uint32_t k = src->k;
-    const size_t n_groups = q4_g_groups(k), n_bytes = (size_t)k / 2;
+    const size_t n_groups = order_groups(k), n_bytes = (size_t)k / o->per_byte;
     uint8_t *groups = panel + n_bytes * WEFT_PANEL, *table = groups + (size_t)k * 2;
-    memset(panel, 0, q4_g_panel_bytes(k, k));
+    memset(panel, 0, order_panel_bytes(o, k, k));
     for (uint32_t r = 0; r < n_rows; r++) {
         const uint8_t *scales = src->rows + (size_t)(n0 + r) * src->row_bytes;
         const uint8_t *zeros = scales + n_groups * 2, *from = zeros + n_groups;
         if (r == 0) memcpy(groups, from, (size_t)k * 2);
         for (size_t g = 0; g < n_groups; g++) {
-            uint8_t *entry = table + g * Q4_G_ENTRY;
+            uint8_t *entry = table + g * ORDER_ENTRY;
             memcpy(entry + (size_t)r * 2, scales + g * 2, 2);
             entry[WEFT_PANEL * 2 + r] = zeros[g];
         }
@@ -602,8 +607,9 @@ static void pack_panel(enum weft_dtype weights, const struct source *src, uint32
         pack_panel_fp8_nf4(fp8_nf4_of(weights), src, n0, n_rows, panel);
         break;
     case WEFT_DT_Q4_G:
+    case WEFT_DT_Q8_G:
         WEFT_ASSERT(src->type == weights);
-        pack_panel_q4_g(src, n0, n_rows, panel);
+        pack_panel_order(act_order_of(weights), src, n0, n_rows, panel);
         break;
     default:
         pack_panel_quant(weights, src, n0, n_rows, panel);
@@ -645,7 +651,8 @@ static size_t bytes_before(enum weft_dtype weights, uint32_t k) {
     case WEFT_DT_NF4:
         return fp8_nf4_bytes(fp8_nf4_of(weights), k, WEFT_PANEL);
     case WEFT_DT_Q4_G:
-        return (size_t)k / 2 * WEFT_PANEL;
+    case WEFT_DT_Q8_G:
+        return (size_t)k / act_order_of(weights)->per_byte * WEFT_PANEL;
     default:
         return (size_t)k / quant_layout_of(weights)->group * quant_layout_of(weights)->bytes;
     }
@@ -656,10 +663,10 @@ static size_t bytes_before(enum weft_dtype weights, uint32_t k) {
 static void cut_tail(enum weft_dtype weights, const uint8_t *tail, uint32_t k, uint32_t k_begin,
                      uint32_t k_end, uint8_t *to) {
     if (weights == WEFT_DT_I8) memcpy(to, tail, WEFT_PANEL * sizeof(float));
-    if (weights != WEFT_DT_Q4_G) return;
+    if (!is_act_order(weights)) return;
     const size_t own = (size_t)(k_end - k_begin) * 2;
     memcpy(to, tail + (size_t)k_begin * 2, own);
-    memcpy(to + own, tail + (size_t)k * 2, q4_g_groups(k) * Q4_G_ENTRY);
+    memcpy(to + own, tail + (size_t)k * 2, order_groups(k) * ORDER_ENTRY);
 }
 
 void weft_kern_cut(enum weft_gemm_kind kind, const void *panel, uint32_t k, uint32_t k_begin,
@@ -722,10 +729,11 @@ static void unpack_fp8_nf4(const struct fp8_nf4 *c, const uint8_t *panel, uint32
     }
 }
 
-static void unpack_q4_g(const uint8_t *at, uint32_t feature, uint32_t k, uint8_t *out) {
-    const struct q4_g_panel panel = q4_g_panel_of(at, k, k);
+static void unpack_order(const struct act_order *o, const uint8_t *at, uint32_t feature, uint32_t k,
+                         uint8_t *out) {
+    const struct order_panel panel = order_panel_of(o, at, k, k);
     for (uint32_t i = 0; i < k; i++, out += sizeof(float)) {
-        float weight = q4_g_weight(&panel, i, feature);
+        float weight = order_weight(o, &panel, i, feature);
         memcpy(out, &weight, sizeof weight);
     }
 }
@@ -765,7 +773,8 @@ enum weft_dtype weft_kern_unpack_row(enum weft_gemm_kind kind, const void *packe
         unpack_fp8_nf4(fp8_nf4_of(weights), panel, feature, k, out);
         break;
     case WEFT_DT_Q4_G:
-        unpack_q4_g(panel, feature, k, out);
+    case WEFT_DT_Q8_G:
+        unpack_order(act_order_of(weights), panel, feature, k, out);
         break;
     default:
         unpack_quant(quant_layout_of(weights), panel, feature, k, out);

@@ -37,13 +37,13 @@ static inline bool is_bf16(enum weft_gemm_kind kind) {
 }
 
 static inline uint32_t unit_of(enum weft_gemm_kind kind) {
-    return is_i8(kind)                    ? I8_GROUP
-           : is_fp8_nf4(weights_of(kind)) ? fp8_nf4_of(weights_of(kind))->group
-           : kind == WEFT_GEMM_Q4_G_F32   ? Q4_G_GROUP
-           : is_quant(weights_of(kind))   ? quant_layout_of(weights_of(kind))->group
-           : is_q8(kind)                  ? 32
-           : is_bf16(kind)                ? 2
-                                          : 1;
+    return is_i8(kind)                      ? I8_GROUP
+           : is_fp8_nf4(weights_of(kind))   ? fp8_nf4_of(weights_of(kind))->group
+           : is_act_order(weights_of(kind)) ? ORDER_GROUP
+           : is_quant(weights_of(kind))     ? quant_layout_of(weights_of(kind))->group
+           : is_q8(kind)                    ? 32
+           : is_bf16(kind)                  ? 2
+                                            : 1;
 }
 
 /* A slice of a packed weight keeps the scales of the whole. */
@@ -80,10 +80,10 @@ static inline void pack_columns(const struct gemm_case *c, uint32_t k0, uint32_t
         pack_fp8_nf4(c, k0, k, packed);
         return;
     }
-    if (c->kind == WEFT_GEMM_Q4_G_F32) {
+    if (is_act_order(weights_of(c->kind))) {
         assert_true(k0 == 0 && k == c->k);
-        weft_kern_pack(c->kind, &(struct weft_kern_source){WEFT_DT_Q4_G, c->groups, c->n, k}, 0,
-                       c->n, NULL, packed);
+        weft_kern_pack(c->kind, &(struct weft_kern_source){weights_of(c->kind), c->groups, c->n, k},
+                       0, c->n, NULL, packed);
         return;
     }
     if (!c->groups) {
@@ -143,10 +143,10 @@ static inline void make_case(struct gemm_case *c, const struct weft_kern_table *
         c->groups = take(n * c->group_row_bytes);
         fill_fp8_nf4(&seed, fp8_nf4_of(weights_of(kind)), c->groups, n, k);
     }
-    if (kind == WEFT_GEMM_Q4_G_F32) {
-        c->group_row_bytes = q4_g_row_bytes(k);
+    if (is_act_order(weights_of(kind))) {
+        c->group_row_bytes = order_row_bytes(act_order_of(weights_of(kind)), k);
         c->groups = take(n * c->group_row_bytes);
-        fill_q4_g(&seed, c->groups, n, k);
+        fill_act_order(&seed, act_order_of(weights_of(kind)), c->groups, n, k);
     }
     pack_columns(c, 0, k, c->packed);
     size_t row_bytes = weft_kern_act_row_bytes(kind, k) + 64 * weft_rand_below(&seed, 3);

@@ -191,21 +191,22 @@ static inline void fill_fp8_nf4(uint64_t *seed, const struct fp8_nf4 *c, uint8_t
 }
 
 /* Rows of 4 bits with columns in groups as they come, the same in all rows. */
-static inline void fill_q4_g(uint64_t *seed, uint8_t *out, size_t n_rows, uint32_t k) {
-    const size_t n_groups = q4_g_groups(k), row_bytes = q4_g_row_bytes(k);
+static inline void fill_act_order(uint64_t *seed, const struct act_order *o, uint8_t *out,
+                                  size_t n_rows, uint32_t k) {
+    const size_t n_groups = order_groups(k), row_bytes = order_row_bytes(o, k);
     for (size_t row = 0; row < n_rows; row++, out += row_bytes) {
         uint8_t *zeros = out + n_groups * 2, *groups = zeros + n_groups;
         for (size_t g = 0; g < n_groups; g++) {
             uint16_t scale = some_scale(seed, weft_rand_below(seed, 2));
             memcpy(out + g * 2, &scale, sizeof scale);
-            zeros[g] = (uint8_t)weft_rand_below(seed, 16);
+            zeros[g] = (uint8_t)weft_rand_below(seed, o->per_byte == 1 ? 256 : 16);
         }
         for (uint32_t i = 0; i < k; i++) {
             uint16_t group = (uint16_t)weft_rand_below(seed, (uint32_t)n_groups);
             memcpy(groups + (size_t)i * 2, &group, sizeof group);
         }
         if (row > 0) memcpy(groups, groups - row * row_bytes, (size_t)k * 2);
-        for (uint32_t i = 0; i < k / 2; i++) {
+        for (uint32_t i = 0; i < k / o->per_byte; i++) {
             groups[(size_t)k * 2 + i] = (uint8_t)weft_rand_next(seed);
         }
     }

@@ -24,7 +24,7 @@ static const struct {
     {"iq3_xxs", 18, 21, 256, 98}, {"iq2_s", 22, 22, 256, 82},   {"iq2_xs", 17, 23, 256, 74},
     {"iq2_xxs", 16, 24, 256, 66}, {"iq1_m", 29, 25, 256, 56},   {"iq1_s", 19, 26, 256, 50},
     {"tq2_0", 35, 27, 256, 66},   {"tq1_0", 34, 28, 256, 54},   {"mxfp4", 39, 29, 32, 17},
-    {"nvfp4", 40, 30, 64, 36},    {"nvfp4_s", 262, 32, 64, 40},
+    {"nvfp4", 40, 30, 64, 36},    {"nvfp4_s", 262, 32, 64, 40}, {"q8_g", 261, 31, 32, 99},
 };
 
 static void numbers_in_files_stay(void **state) {
@@ -42,7 +42,7 @@ static void numbers_in_files_stay(void **state) {
 
 static void other_numbers_are_of_no_type(void **state) {
     (void)state;
-    static const uint32_t numbers[] = {4, 5, 9, 31, 255, 261, UINT32_MAX};
+    static const uint32_t numbers[] = {4, 5, 9, 31, 255, 263, UINT32_MAX};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         enum weft_dtype dtype = WEFT_DT_U8;
         assert_false(weft_dtype_of_number(numbers[i], &dtype));

@@ -48,11 +48,12 @@ static double weight_at(const struct gemm_case *c, uint32_t n, uint32_t k, doubl
         *parts_out = fabs(product) + fabs(min);
         return product + min;
     }
-    if (c->kind == WEFT_GEMM_Q4_G_F32) {
+    if (is_act_order(weights_of(c->kind))) {
+        const struct act_order *o = act_order_of(weights_of(c->kind));
         const uint8_t *panel =
             (const uint8_t *)c->packed + n / WEFT_PANEL * weft_kern_panel_bytes(c->kind, c->k);
-        const struct q4_g_panel q4_g = q4_g_panel_of(panel, c->k, c->k);
-        double weight = (double)q4_g_weight(&q4_g, k, n % WEFT_PANEL);
+        const struct order_panel parts = order_panel_of(o, panel, c->k, c->k);
+        double weight = (double)order_weight(o, &parts, k, n % WEFT_PANEL);
         *parts_out = fabs(weight);
         return weight;
     }
@@ -325,7 +326,7 @@ static void *cut_columns(const struct gemm_case *c, uint32_t begin, uint32_t end
     for (uint32_t p = 0; p < n_panels(c); p++)
         weft_kern_cut(c->kind, (const uint8_t *)c->packed + p * whole, c->k, begin, end,
                       cut + p * part);
-    if (c->kind != WEFT_GEMM_Q4_G_F32) {
+    if (!is_act_order(weights_of(c->kind))) {
         pack_columns(c, begin, k, packed);
         assert_memory_equal(cut, packed, bytes);
     }

@@ -106,24 +106,25 @@ static void fp8_and_nf4_rows_are_packed_as_they_are(void **state) {
 }
 
 /* The same of groups in any order, and of one that is past the table. */
-static void q4_g_rows_are_packed_as_they_are(void **state) {
+static void act_order_rows_are_packed_as_they_are(void **state) {
     (void)state;
-    for (uint32_t round = 0; round < 30; round++) {
-        uint32_t n = between(&seed, 1, 40), k = between(&seed, 1, 12) * Q4_G_GROUP;
-        size_t row_bytes = q4_g_row_bytes(k);
+    for (uint32_t round = 0; round < 60; round++) {
+        enum weft_dtype type = round % 2 ? WEFT_DT_Q8_G : WEFT_DT_Q4_G;
+        enum weft_gemm_kind kind = weft_kern_exact_kind(type);
+        const struct act_order *o = act_order_of(type);
+        uint32_t n = between(&seed, 1, 40), k = between(&seed, 1, 12) * ORDER_GROUP;
+        size_t row_bytes = order_row_bytes(o, k);
         uint8_t *bytes = take(n * row_bytes + 1), *rows = bytes + 1;
-        void *packed = take(weft_kern_packed_bytes(WEFT_GEMM_Q4_G_F32, n, k));
+        void *packed = take(weft_kern_packed_bytes(kind, n, k));
         float *wanted = take(k * sizeof(float)), *got = take(k * sizeof(float));
-        fill_q4_g(&seed, rows, n, k);
-        for (uint32_t row = 0; row < n && round % 4 == 0; row++) {
-            memset(rows + row * row_bytes + q4_g_groups(k) * 3, 0xff, 2);
+        fill_act_order(&seed, o, rows, n, k);
+        for (uint32_t row = 0; row < n && round % 8 < 2; row++) {
+            memset(rows + row * row_bytes + order_groups(k) * 3, 0xff, 2);
         }
-        weft_kern_pack(WEFT_GEMM_Q4_G_F32, &(struct weft_kern_source){WEFT_DT_Q4_G, rows, n, k}, 0,
-                       n, NULL, packed);
+        weft_kern_pack(kind, &(struct weft_kern_source){type, rows, n, k}, 0, n, NULL, packed);
         for (uint32_t row = 0; row < n; row++) {
-            weft_kern_read_row(WEFT_DT_Q4_G, rows + row * row_bytes, k, wanted);
-            assert_int_equal(weft_kern_unpack_row(WEFT_GEMM_Q4_G_F32, packed, k, row, got),
-                             WEFT_DT_F32);
+            weft_kern_read_row(type, rows + row * row_bytes, k, wanted);
+            assert_int_equal(weft_kern_unpack_row(kind, packed, k, row, got), WEFT_DT_F32);
             assert_memory_equal(got, wanted, k * sizeof(float));
         }
         free(bytes);
@@ -467,7 +468,7 @@ int main(void) {
         cmocka_unit_test(every_f16_is_read_as_its_value),
         cmocka_unit_test(every_e4m3_is_read_as_its_value),
         cmocka_unit_test(fp8_and_nf4_rows_are_packed_as_they_are),
-        cmocka_unit_test(q4_g_rows_are_packed_as_they_are),
+        cmocka_unit_test(act_order_rows_are_packed_as_they_are),
         cmocka_unit_test(i8_rows_are_packed_as_they_are),
         cmocka_unit_test(narrowing_rounds_to_nearest_even),
         cmocka_unit_test(packing_keeps_values_and_pads_with_zero),

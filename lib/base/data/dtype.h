@@ -42,6 +42,7 @@ enum weft_dtype_class {
     X(F8_E4M3, "f8_e4m3", FOLDER,   1,   1,  257, 15, EXACT) /* an f32 scale per 128 columns */    \
     X(NF4,     "nf4",     FOLDER,  64,  36,  259, 17, EXACT) /* f32 scale, 32 bytes of codes */    \
     X(Q4_G,    "q4_g",    FOLDER,  32,  83,  260, 18, EXACT) /* groups in any order */             \
+    X(Q8_G,    "q8_g",    FOLDER,  32,  99,  261, 31, EXACT) /* the same of 8 bits */              \
     X(Q4_0,    "q4_0",    BLOCKS,  32,  18,    2,  4, BOTH)                                        \
     X(Q4_1,    "q4_1",    BLOCKS,  32,  20,    3,  5, BOTH)                                        \
     X(Q4_Z,    "q4_z",    FOLDER,  32,  19,  258, 16, BOTH)  /* f16 scale, zero, 16 of codes */    \

@@ -160,15 +160,24 @@ static void dot_nf4_f32(const struct weft_gemm_args *args, const void *row, cons
     dot_fp8_nf4(&nf4_layout, row, panel, k_begin, k_end, sum);
 }
 
-static void dot_q4_g_f32(const struct weft_gemm_args *args, const void *row, const void *at,
-                         uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
-    const struct q4_g_panel panel = q4_g_panel_of(at, args->k, whole_k(args));
-    const float *a = row;
+static void dot_order(const struct act_order *o, const struct weft_gemm_args *args, const float *a,
+                      const uint8_t *at, uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
+    const struct order_panel panel = order_panel_of(o, at, args->k, whole_k(args));
     for (uint32_t k = k_begin; k < k_end; k++) {
         for (uint32_t i = 0; i < WEFT_PANEL; i++) {
-            sum[i] += a[k] * q4_g_weight(&panel, k, i);
+            sum[i] += a[k] * order_weight(o, &panel, k, i);
         }
     }
+}
+
+static void dot_q4_g_f32(const struct weft_gemm_args *args, const void *row, const void *panel,
+                         uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
+    dot_order(&q4_g_layout, args, row, panel, k_begin, k_end, sum);
+}
+
+static void dot_q8_g_f32(const struct weft_gemm_args *args, const void *row, const void *panel,
+                         uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
+    dot_order(&q8_g_layout, args, row, panel, k_begin, k_end, sum);
 }
 
 static void dot_quant_f32(enum weft_dtype dtype, const float *a, const uint8_t *panel,
@@ -280,6 +289,10 @@ static void gemm_q4_g_f32(const struct weft_gemm_args *args, uint32_t p_begin, u
     gemm(args, WEFT_GEMM_Q4_G_F32, dot_q4_g_f32, p_begin, p_end);
 }
 
+static void gemm_q8_g_f32(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
+    gemm(args, WEFT_GEMM_Q8_G_F32, dot_q8_g_f32, p_begin, p_end);
+}
+
 /* One pair of functions for each type. */
 #define DEFINE_QUANT(name, ID, ...)                                                                \
     static void dot_##name##_f32(const struct weft_gemm_args *args, const void *row,               \
@@ -314,6 +327,7 @@ void wefti_kern_fill_gemm_scalar(struct weft_kern_table *table) {
     table->gemm[WEFT_GEMM_F8_E4M3_F32] = gemm_f8_f32;
     table->gemm[WEFT_GEMM_NF4_F32] = gemm_nf4_f32;
     table->gemm[WEFT_GEMM_Q4_G_F32] = gemm_q4_g_f32;
+    table->gemm[WEFT_GEMM_Q8_G_F32] = gemm_q8_g_f32;
 #define FILL_QUANT(name, ID, ...)                                                                  \
     table->gemm[WEFT_GEMM_##ID##_F32] = gemm_##name##_f32;                                         \
     table->gemm[WEFT_GEMM_##ID] = gemm_##name;
