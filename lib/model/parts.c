@@ -66,6 +66,7 @@ _Static_assert((int)Q4_0_ELEMS == BLOCK && (int)Q4_0_BYTES == 2 + Q4_CODES, "no 
 _Static_assert((int)Q8_0_ELEMS == BLOCK && (int)Q8_0_BYTES == 2 + BLOCK, "nor here");
 _Static_assert((int)Q4_G_ELEMS == BLOCK, "a group for each block");
 _Static_assert((int)Q4_G_BYTES == 2 + 1 + Q4_CODES + 2 * BLOCK, "and the groups of its columns");
+_Static_assert((int)Q8_G_BYTES == 2 + 1 + BLOCK + 2 * BLOCK, "the same of 8 bits");
 
 /* The place of a feature in a word of AWQ. */
 static const uint32_t awq_place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
@@ -197,8 +198,8 @@ static uint64_t group_of(const struct weft_parts *parts, uint64_t k) {
 }
 
 /* Scales and zeros of as many groups as there are blocks of 32 columns, the groups of all columns,
- * then codes: of two columns the first in the low half. */
-static void q4_g_row(const struct weft_parts *parts, uint64_t row, unsigned char *out) {
+ * then codes: of 4 bits two to a byte, the first in the low half. */
+static void act_order_row(const struct weft_parts *parts, uint64_t row, unsigned char *out) {
     uint64_t n_groups = parts->k / BLOCK;
     unsigned char *zeros = out + n_groups * 2, *groups = zeros + n_groups;
     unsigned char *codes = groups + parts->k * 2;
@@ -211,6 +212,10 @@ static void q4_g_row(const struct weft_parts *parts, uint64_t row, unsigned char
     for (uint64_t k = 0; k < parts->k; k++) {
         uint16_t group = (uint16_t)group_of(parts, k);
         memcpy(groups + k * sizeof group, &group, sizeof group);
+    }
+    if (parts->bits == 8) {
+        read_codes(parts, row, 0, parts->k, codes);
+        return;
     }
     for (uint64_t k = 0; k < parts->k; k += BLOCK, codes += Q4_CODES) {
         uint8_t block[BLOCK];
@@ -430,8 +435,8 @@ static void join_rows(const struct weft_parts *parts, enum weft_dtype dtype, uin
             f8_row(parts, row_begin + i, out);
         else if (dtype == WEFT_DT_I8)
             i8_row(parts, row_begin + i, out);
-        else if (dtype == WEFT_DT_Q4_G)
-            q4_g_row(parts, row_begin + i, out);
+        else if (dtype == WEFT_DT_Q4_G || dtype == WEFT_DT_Q8_G)
+            act_order_row(parts, row_begin + i, out);
         else if (dtype == WEFT_DT_NF4)
             nf4_row(parts, row_begin + i, out);
         else if (dtype == WEFT_DT_NVFP4_S)

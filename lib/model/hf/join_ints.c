@@ -55,8 +55,8 @@ static bool zeros_are_middles(const struct weft_parts *parts) {
 }
 
 /* The type that has the codes, scales and zeros exactly. One scale to a row: that of --dtype q8. Else there
- * are blocks of 32 columns with f16 scales, which may share groups in any order if they have 4 bits. What
- * fits none is f32. */
+ * are blocks of 32 columns with f16 scales; or these share a table of groups, in any order, which 8 bits with
+ * zeros need in order, too. What fits none is f32. */
 static enum weft_dtype form_of(const struct weft_parts *parts) {
     const bool ascends = !parts->pieces[WEFTI_MODEL_PIECE_GROUPS].at;
     const bool is_symmetric = zeros_are_middles(parts);
@@ -64,11 +64,10 @@ static enum weft_dtype form_of(const struct weft_parts *parts) {
     if (parts->k % 32 != 0 || !scales_are_halves(parts)) return WEFT_DT_F32;
     if (ascends && (parts->n_groups == 1 || parts->group % 32 == 0)) {
         if (parts->bits == 4) return is_symmetric ? WEFT_DT_Q4_0 : WEFT_DT_Q4_Z;
-        return is_symmetric ? WEFT_DT_Q8_0 : WEFT_DT_F32;
+        if (is_symmetric) return WEFT_DT_Q8_0;
     }
-    return parts->bits == 4 && parts->n_groups <= parts->k / 32 && parts->n_groups <= UINT16_MAX
-               ? WEFT_DT_Q4_G
-               : WEFT_DT_F32;
+    if (parts->n_groups > parts->k / 32 || parts->n_groups > UINT16_MAX) return WEFT_DT_F32;
+    return parts->bits == 4 ? WEFT_DT_Q4_G : WEFT_DT_Q8_G;
 }
 
 /* The groups of columns, kept only where they say more than what follows from the size of a group. */
