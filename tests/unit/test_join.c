@@ -434,7 +434,7 @@ static const struct change changes[] = {
     {WITH_ORDER, "w.weight_g_idx", "w.g_idx", .said = "'w.weight_g_idx' is missing"},
     {WITH_ORDER, "w.weight_g_idx", .dims = {2, 32}, .said = "another shape than [64]"},
     {WITH_ORDER, "w.weight_g_idx", .value = -1, .said = "a group that there is not"},
-    {FLOATS, "w.weight_scale", "w.weight_scale_inv", .said = "'w.weight_scale' is missing"},
+    {FLOATS, "w.weight_scale", "w.scale", .said = "'w.weight_scale' is missing"},
     {FLOATS, "w.weight_scale", .dims = {1, 8}, .said = "another shape than [8, 1]"},
     {FLOATS, "w.weight", .dims = {512}, .said = "no matrix"},
     {GPTQ_8, "w.qzeros", .dims = {4, 1}, .said = "another shape than [2, 2]"},
@@ -527,6 +527,34 @@ static void a_configuration_that_contradicts_is_refused(void **state) {
     drop_pieces(&pieces);
 }
 
+/* The same under another name, in a checkpoint of fp8 with one scale to a matrix. */
+static void scales_may_be_called_inverse(void **state) {
+    (void)state;
+    static const struct matrix floats = {FP8, 8, 9, 70, 0, SYM, WHOLE, OF(BF16)};
+    static struct numbers numbers;
+    struct pieces pieces;
+    struct weft_errmsg why = {""};
+    struct weft_buf bytes;
+    weft_model *model;
+    const struct weft_model_quant quant = quant_of(&floats);
+    draw_numbers(&floats, &numbers);
+    add_pieces(&floats, &numbers, &pieces);
+    for (uint32_t i = 0; i < pieces.n; i++) {
+        struct piece *piece = &pieces.of[i];
+        if (strcmp(piece->name, "w.input_scale") == 0) piece->name = "w.activation_scale";
+        if (strcmp(piece->name, "w.weight_scale") != 0) continue;
+        piece->name = "w.weight_scale_inv";
+        piece->n_dims = 0;
+    }
+    write_file(&pieces, &bytes);
+    if (read_model(&quant, &bytes, &model, &why)) fail_msg("%s", why.text);
+    assert_int_equal(weft_model_n_tensors(model), 1);
+    check_weights(&floats, &numbers, weft_model_tensor(model, 0));
+    weft_model_free(model);
+    weft_buf_fini(&bytes);
+    drop_pieces(&pieces);
+}
+
 /* Some tools write noughts beside symmetric codes in bytes; and what is for other engines. */
 static void tensors_without_meaning_here_are_left_out(void **state) {
     (void)state;
@@ -562,6 +590,7 @@ int main(void) {
         cmocka_unit_test(weights_are_what_their_method_defines),
         cmocka_unit_test(pieces_that_do_not_fit_are_refused),
         cmocka_unit_test(a_configuration_that_contradicts_is_refused),
+        cmocka_unit_test(scales_may_be_called_inverse),
         cmocka_unit_test(tensors_without_meaning_here_are_left_out),
     };
     seed = weft_rand_test_seed();

@@ -356,7 +356,9 @@ static void options_that_are_not_there_yet_are_refused_by_name(void **state) {
          "\"layer_types\":[\"linear_attention\"],\"num_hidden_layers\":1}",
          "linear_attention"},
         {"{\"quantization_config\":{\"quant_method\":\"hqq\"}}", "hqq"},
-        {"{\"quantization_config\":{\"quant_method\":\"fp8\"}}", "weight_block_size"},
+        {"{\"quantization_config\":{\"quant_method\":\"fp8\",\"activation_scheme\":\"none\"}}",
+         "activation_scheme"},
+        {"{\"quantization_config\":{\"quant_method\":\"fp8\",\"fmt\":\"e5m2\"}}", "e5m2"},
         {"{\"quantization_config\":{\"quant_method\":\"fp8\",\"weight_block_size\":[64,64]}}",
          "[64"},
         {"{\"quantization_config\":{\"quant_method\":\"fp8\",\"weight_block_size\":[128,128],"
@@ -525,6 +527,19 @@ static void other_compressed_tensors_are_refused_by_name(void **state) {
         assert_non_null(strstr(why.text, cases[i].said));
         assert_non_null(strstr(why.text, "config.json"));
     }
+}
+
+static void fp8_without_blocks_has_a_scale_per_matrix(void **state) {
+    (void)state;
+    struct weft_model_params p;
+    struct weft_errmsg why;
+    const char *changes =
+        "{\"quantization_config\":{\"quant_method\":\"fp8\",\"weight_block_size\":null,"
+        "\"activation_scheme\":\"static\"}}";
+    if (test_parse_config(changes, &p, &why)) fail_msg("%s", why.text);
+    assert_int_equal(p.quant.method, WEFT_QUANT_SCALED_FP8);
+    assert_int_equal(p.quant.block_rows, 0);
+    assert_int_equal(p.quant.block_cols, 0);
 }
 
 static void compressed_tensors_are_read_from_their_groups(void **state) {
@@ -1258,6 +1273,7 @@ int main(void) {
         cmocka_unit_test(every_hyper_parameter_counts_in_the_hash),
         cmocka_unit_test(options_that_are_not_there_yet_are_refused_by_name),
         cmocka_unit_test(other_compressed_tensors_are_refused_by_name),
+        cmocka_unit_test(fp8_without_blocks_has_a_scale_per_matrix),
         cmocka_unit_test(compressed_tensors_are_read_from_their_groups),
         cmocka_unit_test(a_model_with_no_experts_is_a_plain_one),
         cmocka_unit_test(each_deepseek_has_defaults_of_its_own),

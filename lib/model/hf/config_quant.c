@@ -31,14 +31,18 @@ static weft_err check_text(const struct wefti_model_quant_reader *r, const char 
     return wefti_model_quant_refuse(r, key, value);
 }
 
-/* weight_block_size: rows and columns. A scale is for 128 columns in panels. */
+/* weight_block_size: rows and columns. A scale is for 128 columns in panels. Without it there is one for a whole
+ * matrix, and the tensors have the names of compressed-tensors, or nearly. */
 static weft_err read_fp8(const struct wefti_model_quant_reader *r, struct weft_model_quant *quant) {
     static const char key[] = "weight_block_size";
     const json_t *block = wefti_model_quant_get(r, key);
     uint64_t rows = 0, cols = 0;
+    const char *scheme = json_string_value(wefti_model_quant_get(r, "activation_scheme"));
     weft_err err = check_text(r, "fmt", "e4m3");
+    if (!block) quant->method = WEFT_QUANT_SCALED_FP8;
+    if (!err && !block && scheme && strcmp(scheme, "static") == 0) return WEFT_OK;
     if (!err) err = check_text(r, "activation_scheme", "dynamic");
-    if (err) return err;
+    if (err || !block) return err;
     bool fits = json_array_size(block) == 2 && weft_json_u64(json_array_get(block, 0), &rows) &&
                 weft_json_u64(json_array_get(block, 1), &cols) && rows > 0 && rows <= UINT32_MAX &&
                 cols > 0 && cols <= UINT32_MAX && cols % 128 == 0;

@@ -8,6 +8,7 @@
  *          first in its lowest bits.
  *   AWQ    x.qweight [k, n/8] i32, x.scales [groups, n], x.qzeros [groups, n/8] i32: the features
  *          of a word stand in the order 0, 2, 4, 6, 1, 3, 5, 7
+ *          Without blocks, x.weight_scale or x.weight_scale_inv []: of the whole matrix
  *   compressed-tensors  x.weight_scale [ceil(n / rows), ceil(k / cols)], and by the format
  *          x.weight [n, k] i8 or e4m3, or
  *          x.weight_packed [n, ceil(k/8)] i32, or of 8 bits [n, ceil(k/4)]: codes in a word as in GPTQ, more by
@@ -118,13 +119,14 @@ static weft_err join_fp8(struct wefti_model_joiner *j, struct weft_tensor *out) 
     return err;
 }
 
-/* Blocks end within the matrix or with it, as those of FP8 do. */
+/* Blocks end within the matrix or with it, as those of FP8 do. Some tools call the same scales inverse. */
 static weft_err join_scaled_fp8(struct wefti_model_joiner *j, struct weft_tensor *out) {
     struct weft_parts *parts = j->parts;
     const struct weft_tensor *scales;
     if (j->codes->n_dims != 2)
         return wefti_model_join_refuse(j, j->codes, "is quantised and no matrix");
-    weft_err err = wefti_model_join_find(j, ".weight_scale", true, &scales);
+    weft_err err = wefti_model_join_find(j, ".weight_scale_inv", false, &scales);
+    if (!scales) err = wefti_model_join_find(j, ".weight_scale", true, &scales);
     if (err) return err;
     parts->n = j->codes->dims[0];
     parts->k = j->codes->dims[1];
@@ -282,8 +284,8 @@ static weft_err join_one(struct wefti_model_joiner *j, const struct method *meth
 /* How others quantise activations, and keys and values: here they do as the server is told. */
 static void drop_other_scales(struct wefti_model_joiner *j) {
     static const char *const suffixes[] = {
-        ".input_scale", ".input_zero_point", ".output_scale", ".output_zero_point",
-        ".k_scale",     ".v_scale",          ".q_scale"};
+        ".input_scale",       ".activation_scale", ".input_zero_point", ".output_scale",
+        ".output_zero_point", ".k_scale",          ".v_scale",          ".q_scale"};
     const enum weft_quant_method method = j->model->params.quant.method;
     if (method != WEFT_QUANT_INT8 && method != WEFT_QUANT_PACKED && method != WEFT_QUANT_SCALED_FP8)
         return;
