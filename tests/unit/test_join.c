@@ -15,6 +15,7 @@
 #include "base/buf.h"
 #include "base/rand.h"
 #include "inside/model/hf/hf.h"
+#include "inside/model/parts.h"
 #include "kernels/kernels.h"
 #include "unit/model_files.h"
 
@@ -585,9 +586,30 @@ static void tensors_without_meaning_here_are_left_out(void **state) {
     drop_pieces(&pieces);
 }
 
+/* All of them, and what lies between two. */
+static void a_float_is_a_half_or_has_none(void **state) {
+    (void)state;
+    for (uint32_t half = 0; half <= UINT16_MAX; half++) {
+        const float value = wefti_model_f32_from_f16((uint16_t)half);
+        uint16_t got;
+        const bool is_finite = (half & 0x7c00u) != 0x7c00u;
+        assert_int_equal(wefti_model_f16_of_f32(value, &got), is_finite);
+        if (!is_finite) continue;
+        assert_int_equal(got, half);
+        if (value != 0)
+            assert_false(wefti_model_f16_of_f32(nextafterf(value, INFINITY), &got) ||
+                         wefti_model_f16_of_f32(nextafterf(value, -INFINITY), &got));
+    }
+    uint16_t got;
+    assert_false(wefti_model_f16_of_f32(65536.0f, &got));
+    assert_false(wefti_model_f16_of_f32(0x1p-25f, &got));
+    assert_false(wefti_model_f16_of_f32(0x1p-149f, &got));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_are_what_their_method_defines),
+        cmocka_unit_test(a_float_is_a_half_or_has_none),
         cmocka_unit_test(pieces_that_do_not_fit_are_refused),
         cmocka_unit_test(a_configuration_that_contradicts_is_refused),
         cmocka_unit_test(scales_may_be_called_inverse),
