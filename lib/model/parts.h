@@ -16,6 +16,13 @@ enum wefti_model_piece {
     WEFTI_MODEL_PIECE_COUNT,
 };
 
+/* What the form of whole numbers must be able to say. */
+enum wefti_model_needs {
+    WEFTI_MODEL_NEEDS_ZEROS = 1,  /* not all are the middle of the codes */
+    WEFTI_MODEL_NEEDS_ORDER = 2,  /* groups of columns do not follow from these */
+    WEFTI_MODEL_NEEDS_SCALES = 4, /* some that no f16 has */
+};
+
 struct wefti_model_piece_data {
     const unsigned char *at; /* NULL: there is none */
     size_t bytes;
@@ -44,7 +51,8 @@ struct weft_parts {
     uint64_t n, k;                /* rows and columns of the weight */
     uint64_t scale_rows;          /* rows that share scales; not of GPTQ, AWQ and NF4 */
     uint64_t group, n_groups;     /* columns that share one, and how many of these there are */
-    uint32_t bits;                /* of a code that is a whole number: 4 or 8 */
+    uint32_t bits;                /* of a code that is a whole number: 4 or 8; 0: it is none */
+    uint32_t needs;               /* of whole numbers: enum wefti_model_needs */
     uint64_t block, nested_block; /* NF4: weights to a scale, and scales to one of theirs */
     float nested_offset;
     enum weft_dtype scale_dtype; /* F32, F16 or BF16; of NF4 F32 or U8 */

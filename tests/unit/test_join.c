@@ -556,6 +556,44 @@ static void scales_may_be_called_inverse(void **state) {
     drop_pieces(&pieces);
 }
 
+/* One expert's matrix has zeros, the other's are all the middle: both are in the form with zeros. */
+static void experts_of_a_layer_get_one_form(void **state) {
+    (void)state;
+    static const struct matrix alike = {PACKED, 4, 8, 64, 32, SYM, OF(BF16)},
+                               zeros = {PACKED, 4, 8, 64, 32, OF(BF16)};
+    static const struct matrix *const both[] = {&alike, &zeros};
+    static struct numbers numbers[2];
+    static char names[2 * PIECES_MAX][64];
+    struct pieces pieces = {.n = 0}, own[2];
+    struct weft_errmsg why = {""};
+    struct weft_buf bytes;
+    weft_model *model;
+    uint32_t n_names = 0;
+    struct weft_model_quant quant = quant_of(&zeros);
+    for (uint32_t e = 0; e < 2; e++) {
+        struct matrix written = *both[e];
+        draw_numbers(both[e], &numbers[e]);
+        written.is_symmetric = false; /* in the file, too */
+        add_pieces(&written, &numbers[e], &own[e]);
+        for (uint32_t i = 0; i < own[e].n; i++) {
+            char *name = names[n_names++];
+            (void)snprintf(name, sizeof names[0], "a.experts.%u.%s", e, own[e].of[i].name);
+            pieces.of[pieces.n] = own[e].of[i];
+            pieces.of[pieces.n++].name = name;
+        }
+    }
+    write_file(&pieces, &bytes);
+    if (read_model(&quant, &bytes, &model, &why)) fail_msg("%s", why.text);
+    assert_int_equal(weft_model_n_tensors(model), 2);
+    for (uint32_t e = 0; e < 2; e++) {
+        assert_int_equal(weft_model_tensor(model, e)->dtype, WEFT_DT_Q4_Z);
+        check_weights(both[e], &numbers[e], weft_model_tensor(model, e));
+    }
+    weft_model_free(model);
+    weft_buf_fini(&bytes);
+    drop_pieces(&pieces);
+}
+
 /* Some tools write noughts beside symmetric codes in bytes; and what is for other engines. */
 static void tensors_without_meaning_here_are_left_out(void **state) {
     (void)state;
@@ -613,6 +651,7 @@ int main(void) {
         cmocka_unit_test(pieces_that_do_not_fit_are_refused),
         cmocka_unit_test(a_configuration_that_contradicts_is_refused),
         cmocka_unit_test(scales_may_be_called_inverse),
+        cmocka_unit_test(experts_of_a_layer_get_one_form),
         cmocka_unit_test(tensors_without_meaning_here_are_left_out),
     };
     seed = weft_rand_test_seed();

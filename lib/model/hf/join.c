@@ -356,6 +356,8 @@ weft_err wefti_model_join(weft_model *model, const char *path, struct weft_errms
         err = join_one(&j, method, i, base_len);
         if (err) goto cleanup;
     }
+    err = wefti_model_join_experts(&j);
+    if (err) goto cleanup;
     drop_other_scales(&j);
     err = take_names(&j);
     if (!err) err = check_plain(&j);

@@ -60,6 +60,12 @@ WEFT_MUST_CHECK weft_err wefti_model_join_int8(struct wefti_model_joiner *j,
 WEFT_MUST_CHECK weft_err wefti_model_join_packed(struct wefti_model_joiner *j,
                                                  struct weft_tensor *out);
 
+/* The type that has codes, scales and zeros exactly; `needs`: enum wefti_model_needs, of `parts` at least. */
+enum weft_dtype wefti_model_join_form(const struct weft_parts *parts, uint32_t needs);
+
+/* Gives the experts of a layer one type for each of their matrices (join_experts.c). NOMEM. */
+WEFT_MUST_CHECK weft_err wefti_model_join_experts(const struct wefti_model_joiner *j);
+
 static inline bool wefti_model_join_is_float(enum weft_dtype dtype) {
     return dtype == WEFT_DT_F32 || dtype == WEFT_DT_F16 || dtype == WEFT_DT_BF16;
 }

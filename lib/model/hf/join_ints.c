@@ -54,22 +54,6 @@ static bool zeros_are_middles(const struct weft_parts *parts) {
     return true;
 }
 
-/* The type that has the codes, scales and zeros exactly. One scale to a row: that of --dtype q8. Else there
- * are blocks of 32 columns with f16 scales; or these share a table of groups, in any order, which 8 bits with
- * zeros need in order, too. What fits none is f32. */
-static enum weft_dtype form_of(const struct weft_parts *parts) {
-    const bool ascends = !parts->pieces[WEFTI_MODEL_PIECE_GROUPS].at;
-    const bool is_symmetric = zeros_are_middles(parts);
-    if (parts->bits == 8 && parts->n_groups == 1 && is_symmetric) return WEFT_DT_I8;
-    if (parts->k % 32 != 0 || !scales_are_halves(parts)) return WEFT_DT_F32;
-    if (ascends && (parts->n_groups == 1 || parts->group % 32 == 0)) {
-        if (parts->bits == 4) return is_symmetric ? WEFT_DT_Q4_0 : WEFT_DT_Q4_Z;
-        if (is_symmetric) return WEFT_DT_Q8_0;
-    }
-    if (parts->n_groups > parts->k / 32 || parts->n_groups > UINT16_MAX) return WEFT_DT_F32;
-    return parts->bits == 4 ? WEFT_DT_Q4_G : WEFT_DT_Q8_G;
-}
-
 /* The groups of columns, kept only where they say more than what follows from the size of a group. */
 static weft_err take_order(struct wefti_model_joiner *j, const char *suffix, bool is_needed) {
     struct weft_parts *parts = j->parts;
@@ -93,6 +77,33 @@ static weft_err take_order(struct wefti_model_joiner *j, const char *suffix, boo
     return WEFT_OK;
 }
 
+static uint32_t needs_of(const struct weft_parts *parts) {
+    uint32_t needs = 0;
+    if (!zeros_are_middles(parts)) needs |= WEFTI_MODEL_NEEDS_ZEROS;
+    if (parts->pieces[WEFTI_MODEL_PIECE_GROUPS].at) needs |= WEFTI_MODEL_NEEDS_ORDER;
+    if (!scales_are_halves(parts)) needs |= WEFTI_MODEL_NEEDS_SCALES;
+    return needs;
+}
+
+/* One scale to a row: the form of --dtype q8. Else there are blocks of 32 columns with f16 scales; or these
+ * share a table of groups, in any order, which 8 bits with zeros need in order, too. What fits none is f32. */
+enum weft_dtype wefti_model_join_form(const struct weft_parts *parts, uint32_t needs) {
+    const bool is_symmetric = !(needs & WEFTI_MODEL_NEEDS_ZEROS);
+    if (parts->bits == 8 && parts->n_groups == 1 && is_symmetric) return WEFT_DT_I8;
+    if (parts->k % 32 != 0 || needs & WEFTI_MODEL_NEEDS_SCALES) return WEFT_DT_F32;
+    if (!(needs & WEFTI_MODEL_NEEDS_ORDER) && (parts->n_groups == 1 || parts->group % 32 == 0)) {
+        if (parts->bits == 4) return is_symmetric ? WEFT_DT_Q4_0 : WEFT_DT_Q4_Z;
+        if (is_symmetric) return WEFT_DT_Q8_0;
+    }
+    if (parts->n_groups > parts->k / 32 || parts->n_groups > UINT16_MAX) return WEFT_DT_F32;
+    return parts->bits == 4 ? WEFT_DT_Q4_G : WEFT_DT_Q8_G;
+}
+
+static void choose_form(struct weft_parts *parts, struct weft_tensor *out) {
+    parts->needs = needs_of(parts);
+    out->dtype = wefti_model_join_form(parts, parts->needs);
+}
+
 weft_err wefti_model_join_gptq(struct wefti_model_joiner *j, struct weft_tensor *out) {
     struct weft_parts *parts = j->parts;
     if (j->codes->n_dims != 2)
@@ -103,7 +114,7 @@ weft_err wefti_model_join_gptq(struct wefti_model_joiner *j, struct weft_tensor 
     parts->k = j->codes->dims[0] * (32 / parts->bits);
     weft_err err = take_groups(j);
     if (!err) err = take_order(j, ".g_idx", false);
-    if (!err) out->dtype = form_of(parts);
+    if (!err) choose_form(parts, out);
     return err;
 }
 
@@ -115,7 +126,7 @@ weft_err wefti_model_join_awq(struct wefti_model_joiner *j, struct weft_tensor *
     parts->n = j->codes->dims[1] * 8;
     parts->k = j->codes->dims[0];
     weft_err err = take_groups(j);
-    if (!err) out->dtype = form_of(parts);
+    if (!err) choose_form(parts, out);
     return err;
 }
 
@@ -186,7 +197,7 @@ weft_err wefti_model_join_int8(struct wefti_model_joiner *j, struct weft_tensor 
     weft_err err = take_own_scales(j);
     if (!err) err = take_own_zeros(j, WEFT_DT_I8);
     if (!err) err = take_own_order(j);
-    if (!err) out->dtype = form_of(parts);
+    if (!err) choose_form(parts, out);
     return err;
 }
 
@@ -228,6 +239,6 @@ weft_err wefti_model_join_packed(struct wefti_model_joiner *j, struct weft_tenso
     if (!err) err = take_own_scales(j);
     if (!err) err = take_own_zeros(j, WEFT_DT_I32);
     if (!err) err = take_own_order(j);
-    if (!err) out->dtype = form_of(parts);
+    if (!err) choose_form(parts, out);
     return err;
 }
