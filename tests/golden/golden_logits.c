@@ -321,8 +321,8 @@ static void their_gguf_files_agree(void **state) {
 /* Weight formats of Hugging Face folders: tests/golden/make_format_goldens.py. */
 static void quantised_folders_agree(void **state) {
     (void)state;
-    static const char *const names[] = {"fp8", "gptq", "gptq_order", "gptq_v2",
-                                        "awq", "nf4",  "nf4_wide"};
+    static const char *const names[] = {"fp8", "gptq",     "gptq_order",  "gptq_v2", "awq",
+                                        "nf4", "nf4_wide", "gptq8_order", "w4a16",   "w8a8"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[64];
         (void)snprintf(path, sizeof path, "tests/data/formats/%s", names[i]);
@@ -365,6 +365,20 @@ static void a_family_agrees(void **state) {
 }
 #define FAMILY(name)                                                                               \
     { name, a_family_agrees, NULL, NULL, (void *)(uintptr_t)name }
+
+/* Those that are only in WEFT_SHARED_DIR. */
+static void shared_quantised_folders_agree(void **state) {
+    (void)state;
+    static const char *const names[] = {"llama_w8a8", "llama_w4a16", "llama_fp8_static",
+                                        "llama_fp8_channel", "llama_gptq8"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char path[64];
+        (void)snprintf(path, sizeof path, "zoo2/%s", names[i]);
+        const char *folder = drive_shared(path);
+        if (!folder) skip();
+        check_in(folder, folder);
+    }
+}
 
 static void check_types(const char *folder, const char *const *types, size_t n) {
     struct goldens goldens;
@@ -527,6 +541,7 @@ int main(int argc, char **argv) {
         FAMILY("llama4"),
         cmocka_unit_test(the_beginning_agrees_as_gguf),
         cmocka_unit_test(quantised_folders_agree),
+        cmocka_unit_test(shared_quantised_folders_agree),
         cmocka_unit_test(quantised_files_agree),
         cmocka_unit_test(quantised_files_of_few_bits_agree),
         cmocka_unit_test(eight_bit_activations_are_as_close_as_llama_cpps),

@@ -65,50 +65,69 @@ def fp8(w, rng, rows=128, cols=128, **_):
     return {"weight": ("F8_E4M3", codes), "weight_scale_inv": ("F32", scales)}, values
 
 
-def words(codes, axis, order=range(8)):
-    """Eight codes of 4 bits along an axis to a word; place i has that of order[i]."""
+def words(codes, axis, order=None, bits=4):
+    """Eight codes of 4 bits (or four of 8) along an axis to a word; place i has that of order[i]. Noughts fill up."""
+    per = 32 // bits
     codes = np.moveaxis(codes.astype(np.uint32), axis, -1)
-    codes = codes.reshape(*codes.shape[:-1], -1, 8)[..., list(order)]
-    packed = (codes << (4 * np.arange(8, dtype=np.uint32))).sum(-1, dtype=np.uint32)
+    codes = np.pad(codes, [(0, 0)] * (codes.ndim - 1) + [(0, -codes.shape[-1] % per)])
+    codes = codes.reshape(*codes.shape[:-1], -1, per)[..., list(order or range(per))]
+    packed = (codes << (bits * np.arange(per, dtype=np.uint32))).sum(-1, dtype=np.uint32)
     return np.moveaxis(packed, -1, axis).view(np.int32)
 
 
-def four_bits(w, group_of, sym):
-    """codes [k, n], scales f16 [groups, n], zeros [groups, n], values [n, k]"""
-    n_groups, (n, k) = group_of.max() + 1, w.shape
-    scales, zeros = np.zeros((n_groups, n), np.float16), np.zeros((n_groups, n), int)
+def whole_numbers(w, group_of, sym, bits=4, to_scales=np.float16):
+    """codes [k, n], scales [groups, n], zeros [groups, n], values [n, k]"""
+    n_groups, (n, k), most = group_of.max() + 1, w.shape, 2**bits - 1
+    scales, zeros = np.zeros((n_groups, n)), np.zeros((n_groups, n), int)
     for g in range(n_groups):
         part = w[:, group_of == g]
         low, high = np.minimum(part.min(1), 0), np.maximum(part.max(1), 0)
         if sym:
             high = np.maximum(-low, high)
             low = -high
-        scales[g] = (high - low) / 15
-        zeros[g] = 8 if sym else np.clip(np.rint(-low / scales[g].astype(np.float64)), 0, 15)
-    codes = np.rint(w.T / scales[group_of].astype(np.float64)) + zeros[group_of]
-    codes = np.clip(codes, 0, 15).astype(int)
-    return codes, scales, zeros, ((codes - zeros[group_of]) * scales[group_of].astype(np.float64)).T
+        scales[g] = to_scales((high - low) / most)
+        zeros[g] = (most + 1) // 2 if sym else np.clip(np.rint(-low / scales[g]), 0, most)
+    codes = np.clip(np.rint(w.T / scales[group_of]) + zeros[group_of], 0, most).astype(int)
+    return codes, scales, zeros, ((codes - zeros[group_of]) * scales[group_of]).T
 
 
-def gptq(w, rng, group_size, desc_act, sym, checkpoint_format="gptq", **_):
+def gptq(w, rng, group_size, desc_act, sym, checkpoint_format="gptq", bits=4, **_):
     k = w.shape[1]
     group = k if group_size < 0 else group_size
     order = rng.permutation(k) if desc_act else np.arange(k)
     group_of = np.empty(k, int)
     group_of[order] = np.arange(k) // group
-    codes, scales, zeros, values = four_bits(w, group_of, sym)
+    codes, scales, zeros, values = whole_numbers(w, group_of, sym, bits)
     if checkpoint_format == "gptq":
-        zeros = (zeros - 1) % 16
-    return {"qweight": ("I32", words(codes, 0)), "scales": ("F16", scales), "qzeros": ("I32", words(zeros, 1)),
-            "g_idx": ("I32", group_of.astype(np.int32))}, values
+        zeros = (zeros - 1) % 2**bits
+    return {"qweight": ("I32", words(codes, 0, bits=bits)), "scales": ("F16", scales.astype(np.float16)),
+            "qzeros": ("I32", words(zeros, 1, bits=bits)), "g_idx": ("I32", group_of.astype(np.int32))}, values
 
 
 def awq(w, rng, group_size, **_):
     k = w.shape[1]
-    codes, scales, zeros, values = four_bits(w, np.arange(k) // group_size, False)
+    codes, scales, zeros, values = whole_numbers(w, np.arange(k) // group_size, False)
     order = (0, 2, 4, 6, 1, 3, 5, 7)
-    return {"qweight": ("I32", words(codes, 1, order)), "scales": ("F16", scales),
+    return {"qweight": ("I32", words(codes, 1, order)), "scales": ("F16", scales.astype(np.float16)),
             "qzeros": ("I32", words(zeros, 1, order))}, values
+
+
+def compressed(w, rng, config_groups, format, **_):
+    """compressed-tensors: whole numbers with scales in bf16, in words or bytes."""
+    (n, k), how = w.shape, config_groups["group_0"]["weights"]
+    group_of = np.arange(k) // (how["group_size"] or k)
+    if how["actorder"] == "group":
+        rng.shuffle(group_of)
+    codes, scales, zeros, values = whole_numbers(w, group_of, how["symmetric"], how["num_bits"],
+                                                 lambda x: of_bf16(bf16(x)))
+    pieces = {"weight_scale": ("BF16", bf16(scales.T))}
+    if how["actorder"] == "group":
+        pieces["weight_g_idx"] = ("I32", group_of.astype(np.int32))
+    if format == "int-quantized":
+        return {**pieces, "weight": ("I8", (codes.T - 128).astype(np.int8))}, values
+    if not how["symmetric"]:
+        pieces["weight_zero_point"] = ("I32", words(zeros.T, 0))
+    return {**pieces, "weight_packed": ("I32", words(codes.T, 1)), "weight_shape": ("I64", np.array([n, k]))}, values
 
 
 NF4 = np.array([-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
@@ -154,7 +173,15 @@ def gptq_config(**more):
     return {"quant_method": "gptq", "bits": 4, "damp_percent": 0.1, "true_sequential": True, **more}
 
 
+def compressed_config(form, bits, symmetric, strategy, group_size=None, actorder=None):
+    weights = {"num_bits": bits, "type": "int", "symmetric": symmetric, "strategy": strategy,
+               "group_size": group_size, "actorder": actorder, "dynamic": False}
+    return {"quant_method": "compressed-tensors", "format": form, "ignore": ["lm_head"],
+            "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}}}
+
+
 SMALL = dict(hidden=128, heads=4, kv=2, ffn=192, layers=1)
+SMALLER = dict(hidden=64, heads=2, kv=1, ffn=96, layers=1, vocab=64)
 
 FORMATS = {
     "fp8": (fp8, {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
@@ -165,6 +192,9 @@ FORMATS = {
     "awq": (awq, {"quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": True, "version": "gemm"}, SMALL),
     "nf4": (nf4, nf4_config(True), dict(SMALL, block=64)),
     "nf4_wide": (nf4, nf4_config(False), dict(SMALL, block=128, ffn=160)),
+    "gptq8_order": (gptq, gptq_config(group_size=32, desc_act=True, sym=False) | {"bits": 8}, SMALLER),
+    "w4a16": (compressed, compressed_config("pack-quantized", 4, False, "group", 32, "group"), SMALLER),
+    "w8a8": (compressed, compressed_config("int-quantized", 8, True, "channel"), dict(SMALLER, hidden=48, ffn=80)),
 }
 
 
@@ -204,9 +234,9 @@ def forward(c, w, ids):
 
 
 def goldens(c, w, rng):
-    out = {}
+    out, vocab = {}, c["vocab_size"]
     for i, length in enumerate(LENGTHS):
-        ids = [int(t) for t in rng.randint(0, VOCAB, length)]
+        ids = [int(t) for t in rng.randint(0, vocab, length)]
         text, greedy, margins = list(ids), [], []
         for _ in range(N_GREEDY):
             last = np.sort(forward(c, w, text)[-1])
@@ -225,11 +255,11 @@ def goldens(c, w, rng):
 def make(out, name, seed):
     quantise, quant_config, d = FORMATS[name]
     rng = np.random.RandomState(seed)
-    hidden, heads, kv, ffn = d["hidden"], d["heads"], d["kv"], d["ffn"]
+    hidden, heads, kv, ffn, vocab = d["hidden"], d["heads"], d["kv"], d["ffn"], d.get("vocab", VOCAB)
     c = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden,
          "num_hidden_layers": d["layers"], "num_attention_heads": heads, "num_key_value_heads": kv,
          "intermediate_size": ffn, "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
-         "max_position_embeddings": 512, "vocab_size": VOCAB, "tie_word_embeddings": True,
+         "max_position_embeddings": 512, "vocab_size": vocab, "tie_word_embeddings": True,
          "quantization_config": quant_config}
     kv_dim = hidden // heads * kv
     shapes = {"self_attn.q_proj": (hidden, hidden), "self_attn.k_proj": (kv_dim, hidden),
@@ -241,7 +271,7 @@ def make(out, name, seed):
         stored[key] = ("BF16", bf16(x))
         exact[key] = of_bf16(stored[key][1])
 
-    put_plain("model.embed_tokens.weight", rng.randn(VOCAB, hidden) * 0.3)
+    put_plain("model.embed_tokens.weight", rng.randn(vocab, hidden) * 0.3)
     put_plain("model.norm.weight", 1 + rng.randn(hidden) * 0.1)
     for i in range(d["layers"]):
         p = f"model.layers.{i}."
