@@ -85,22 +85,29 @@ weft_err weft_eng_logits(weft_eng *eng, const uint32_t *tokens, uint32_t n_token
     return WEFT_OK;
 }
 
+/* As wefti_calib_sizes_of the model, which is gone. */
+static struct wefti_calib_sizes sizes_of(const weft_eng *eng) {
+    const struct wefti_weights_layer *layers = eng->weights.layers;
+    struct wefti_calib_sizes sizes = {.n_layers = eng->weights.n_layers,
+                                      .n_hidden = eng->weights.n_hidden};
+    for (uint32_t i = 0; i < sizes.n_layers; i++) {
+        sizes.o_dim = weft_max_u32(sizes.o_dim, layers[i].o.k);
+        sizes.q_rank = weft_max_u32(sizes.q_rank, layers[i].q_a.n);
+        if (layers[i].gate.n > 0) sizes.n_ffn = weft_max_u32(sizes.n_ffn, layers[i].down.k);
+        if (!layers[i].experts) continue;
+        sizes.n_experts = eng->info.n_experts;
+        sizes.n_ffn_expert = layers[i].experts->down.k;
+    }
+    return sizes;
+}
+
 weft_err weft_eng_calibrate(weft_eng *eng, weft_eng_calib **calib_out, struct weft_errmsg *why) {
-    const struct wefti_weights_layer *layer = &eng->weights.layers[0];
     *calib_out = NULL;
     if (eng->coll)
         return weft_err_set(why, WEFT_E_INVAL, "a rank's share of a model cannot be calibrated");
     if (!eng->exact) return weft_err_set(why, WEFT_E_INVAL, "a calibration needs f32 activations");
-    if (layer->latent_norm > 0)
-        return weft_err_set(why, WEFT_E_UNSUPPORTED,
-                            "a model with latent attention cannot be calibrated");
-    for (uint32_t i = 0; i < eng->weights.n_layers; i++) {
-        if (eng->weights.layers[i].experts)
-            return weft_err_set(why, WEFT_E_INVAL,
-                                "a model with experts cannot be calibrated: few rows meet each");
-    }
-    weft_err err = wefti_calib_new(eng->weights.n_layers, eng->weights.n_hidden, layer->o.k,
-                                   layer->down.k, calib_out, why);
+    const struct wefti_calib_sizes sizes = sizes_of(eng);
+    weft_err err = wefti_calib_new(&sizes, calib_out, why);
     if (!err) wefti_forward_observe(eng->forward, *calib_out);
     return err;
 }

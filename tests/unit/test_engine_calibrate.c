@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -156,6 +157,40 @@ static void what_does_not_fit_is_refused(void **state) {
     weft_eng_calib_free(calib);
 }
 
+static void fingerprint_of(const char *model, const struct weft_eng_options *options,
+                           char out[32]) {
+    weft_eng *eng = drive_open(drive_fixture(model), options);
+    (void)snprintf(out, 32, "%s", weft_eng_info(eng)->fingerprint);
+    weft_eng_free(eng);
+}
+
+/* Experts, shared ones, and latent attention with and without a rank of its queries. */
+static void every_kind_of_layer_is_calibrated_the_same_way_each_time(void **state) {
+    (void)state;
+    static const char *const models[] = {"tests/data/zoo/olmoe", "tests/data/zoo/qwen2_moe",
+                                         "tests/data/zoo/deepseek_v2",
+                                         "tests/data/zoo/deepseek_v3"};
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
+        weft_eng_calib *one = calibrate(models[i], 1, 3), *two = calibrate(models[i], 2, 3);
+        weft_eng_calib *other = calibrate(models[i], 2, 5);
+        struct weft_eng_options options = quantised(WEFT_ENG_DT_Q8);
+        char plain[32], first[32], second[32], third[32];
+        fingerprint_of(models[i], &options, plain);
+        options.calib = one;
+        fingerprint_of(models[i], &options, first);
+        options.calib = two;
+        fingerprint_of(models[i], &options, second);
+        options.calib = other;
+        fingerprint_of(models[i], &options, third);
+        assert_string_equal(first, second);
+        assert_string_not_equal(first, plain);
+        assert_string_not_equal(first, third);
+        weft_eng_calib_free(one);
+        weft_eng_calib_free(two);
+        weft_eng_calib_free(other);
+    }
+}
+
 static void weight_memory_is_inherited_with_the_same_calibration_alone(void **state) {
     (void)state;
     const char *model = drive_fixture(ENGINE_DRAFT);
@@ -212,6 +247,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_calibration_changes_bits_and_fingerprint_the_same_way_each_time),
         cmocka_unit_test(every_clip_runs_and_has_its_own_fingerprint),
         cmocka_unit_test(types_by_layer_take_the_place_of_the_one),
+        cmocka_unit_test(every_kind_of_layer_is_calibrated_the_same_way_each_time),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(weight_memory_is_inherited_with_the_same_calibration_alone),
         cmocka_unit_test(a_packed_file_has_the_calibration_and_the_types_in_it),

@@ -180,8 +180,13 @@ void wefti_forward_acts_observe(const struct wefti_forward_thread *thread, uint3
                                 uint32_t n_rows) {
     weft_eng_calib *calib = thread->forward->calib;
     if (!calib || thread->idx != 0) return;
+    const struct wefti_weights_layer *own = &thread->forward->weights->layers[layer];
+    uint32_t k = wefti_calib_columns(calib, input);
+    if (input == WEFTI_CALIB_DOWN) k = own->down.k;
+    if (input == WEFTI_CALIB_O) k = own->o.k;
     const struct wefti_calib_rows rows = {.data = acts->rows[WEFT_ACT_F32],
                                           .row_bytes = acts->row_bytes[WEFT_ACT_F32],
+                                          .k = k,
                                           .group = acts->group,
                                           .n_rows = n_rows};
     wefti_calib_add(calib, layer, input, &rows);

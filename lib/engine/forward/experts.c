@@ -321,6 +321,22 @@ static void gate_up_all(const struct wefti_forward_thread *thread, const struct 
     wefti_forward_end_phase(thread);
 }
 
+/* Shows what each expert's last matrix meets to the calibration, if one watches. */
+static void observe_inner(const struct wefti_forward_thread *thread, uint32_t layer_idx,
+                          const struct routing *routing) {
+    const struct wefti_forward *f = thread->forward;
+    if (!f->calib || thread->idx != 0) return;
+    for (uint32_t e = 0; e < f->moe.n_experts; e++) {
+        const float *rows = f->inner + routing->sorted->first[e] * f->inner_stride;
+        const struct wefti_calib_rows inner = {.data = (const uint8_t *)rows,
+                                               .row_bytes = f->inner_stride * sizeof *rows,
+                                               .k = routing->layer->experts[e].down.k,
+                                               .group = 1,
+                                               .n_rows = routing->sorted->n_rows[e]};
+        if (inner.n_rows > 0) wefti_calib_add_expert(f->calib, layer_idx, e, &inner);
+    }
+}
+
 /* outer = inner * down. Ends a phase. */
 static void down_all(const struct wefti_forward_thread *thread, const struct routing *routing,
                      const struct feed *feed, const struct wefti_forward_lora_experts *lora) {
@@ -554,6 +570,7 @@ static void shared_expert(const struct wefti_forward_thread *thread, uint32_t la
     wefti_forward_mark(thread, WEFT_ENG_OP_GATE_UP);
     struct wefti_forward_acts made;
     wefti_forward_gate_up(thread, &acts, layer_idx, &hidden, n_rows, &made);
+    wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_DOWN, &made, n_rows);
     const struct wefti_forward_source inner = {.rows = f->ffn, .stride = f->ffn_stride};
     struct wefti_forward_product product = {
         .matrix = &layer->down, .c = f->added, .ldc = f->x_stride};
@@ -584,6 +601,7 @@ void wefti_forward_experts(const struct wefti_forward_thread *thread, uint32_t l
     if (layer->gate.n > 0) shared_expert(thread, layer_idx, n_rows);
     wefti_forward_mark(thread, WEFT_ENG_OP_FFN_NORM);
     struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n_rows, in, 3);
+    wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_FFN, &acts, n_rows);
     const struct wefti_forward_product scores = {.matrix = &layer->router,
                                                  .c = f->scores,
                                                  .ldc = f->score_stride,
@@ -607,6 +625,7 @@ void wefti_forward_experts(const struct wefti_forward_thread *thread, uint32_t l
         wefti_forward_lora_experts_down(thread, &lora, acts.rows[WEFT_ACT_F32],
                                         acts.row_bytes[WEFT_ACT_F32], true);
     gate_up_all(thread, &routing, &feed, has_lora ? &lora : NULL);
+    observe_inner(thread, layer_idx, &routing);
     wefti_forward_mark(thread, WEFT_ENG_OP_DOWN_CONVERT);
     feed = feed_of(NULL, out, 1);
     gather_wide(thread, &routing, &feed);

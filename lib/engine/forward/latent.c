@@ -164,6 +164,7 @@ void wefti_forward_latent_in(const struct wefti_forward_thread *thread, uint32_t
         .rows = f->x, .stride = f->x_stride, .norm = {layer->attn_norm, 0}};
     wefti_forward_mark(thread, WEFT_ENG_OP_ATTN_NORM);
     struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n_rows, both, 2);
+    wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_QKV, &acts, n_rows);
     const struct wefti_forward_product products[] = {
         {.matrix = first,
          .c = by_rank ? f->q_a : f->heads,
@@ -188,6 +189,7 @@ void wefti_forward_latent_in(const struct wefti_forward_thread *thread, uint32_t
         const struct wefti_forward_product product = {
             .matrix = &layer->q, .c = f->heads, .ldc = f->heads_stride};
         acts = wefti_forward_acts_make(thread, &ranked, n_rows, q, 1);
+        wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_Q_RANK, &acts, n_rows);
         const struct wefti_forward_lora_group second = {.layer = layer_idx,
                                                         .n = 1,
                                                         .roles = {WEFT_LORA_Q},

@@ -178,9 +178,14 @@ static void place_matrix(struct wefti_weights_plan *plan, const struct weft_tens
         item.columns = own_columns(plan, &out->segs);
         keep_own_segments(out, item.columns);
     }
-    if (plan->importance && input <= WEFTI_CALIB_HEAD)
+    if (plan->importance && input <= WEFTI_CALIB_HEAD &&
+        shape.k <=
+            wefti_calib_columns(plan->options->calib, input)) /* else it meets something else */
         item.importance =
             plan->importance + wefti_calib_offset(plan->options->calib, plan->layer, input);
+    if (plan->importance && input == WEFTI_CALIB_EXPERT_DOWN)
+        item.importance = plan->importance + wefti_calib_expert_offset(plan->options->calib,
+                                                                       plan->layer, plan->expert);
     uint32_t n = wefti_weights_item_n(&item), k = wefti_weights_item_k(&item);
     describe_matrix(out, type.kind, n, k, shape.k);
     struct item_bytes bytes = {.whole = weft_kern_packed_bytes(type.kind, shape.n, shape.k)};
@@ -235,7 +240,7 @@ static void describe_expert(struct wefti_weights_plan *plan, const struct weft_m
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
         struct shape shape =
             i == 2 ? whole(p->n_hidden, p->moe.n_ffn) : whole(p->moe.n_ffn, p->n_hidden);
-        enum wefti_calib_input input = i == 2 ? WEFTI_CALIB_DOWN : WEFTI_CALIB_FFN;
+        enum wefti_calib_input input = i == 2 ? WEFTI_CALIB_EXPERT_DOWN : WEFTI_CALIB_FFN;
         shape.rows = (struct wefti_weights_range){0, 0};
         place_matrix(plan, tensors[i], input, shape, matrices[i]);
         describe_matrix(matrices[i], matrices[i]->kind, shape.n, shape.k, shape.k);
@@ -279,6 +284,7 @@ static void place_experts(struct wefti_weights_plan *plan, const struct weft_mod
     share_experts(plan, to);
     size_t step_bytes = plan->step_bytes;
     for (uint32_t e = 0; e < n; e++) {
+        plan->expert = e;
         if (!to->experts[e].is_own) {
             describe_expert(plan, &from->experts[e], &to->experts[e]);
             place_expert_biases(plan, &from->experts[e], &to->experts[e]);
@@ -288,7 +294,7 @@ static void place_experts(struct wefti_weights_plan *plan, const struct weft_mod
                      &to->experts[e].gate);
         place_matrix(plan, from->experts[e].up, WEFTI_CALIB_FFN, whole(ffn, hidden),
                      &to->experts[e].up);
-        place_matrix(plan, from->experts[e].down, WEFTI_CALIB_DOWN, whole(hidden, ffn),
+        place_matrix(plan, from->experts[e].down, WEFTI_CALIB_EXPERT_DOWN, whole(hidden, ffn),
                      &to->experts[e].down);
         place_expert_biases(plan, &from->experts[e], &to->experts[e]);
     }
@@ -402,7 +408,7 @@ static void place_latent(struct wefti_weights_plan *plan, const struct weft_mode
         place_matrix(plan, from->wq_a, WEFTI_CALIB_QKV, whole(p->q_lora, p->n_hidden), &to->q_a);
         to->q_a_norm = place_norm(plan, from->q_a_norm, p->q_lora);
     }
-    place_matrix(plan, from->wq, WEFTI_CALIB_QKV,
+    place_matrix(plan, from->wq, from->wq_a ? WEFTI_CALIB_Q_RANK : WEFTI_CALIB_QKV,
                  rows_of(p->n_heads * q_head, q_in, times(heads, q_head)), &to->q);
     place_matrix(plan, from->wk, WEFTI_CALIB_QKV, whole(p->head_dim, p->n_hidden), &to->k);
     to->latent_norm = place_norm(plan, from->latent_norm, p->kv_lora);
@@ -537,12 +543,14 @@ static weft_err use_calibration(struct wefti_weights_plan *plan, struct weft_err
         return weft_err_set(why, WEFT_E_INVAL, "types for %u layers, the model has %u",
                             options->n_layer_dtypes, p->n_layers);
     if (!options->calib || options->clip == WEFT_ENG_CLIP_MINMAX) return WEFT_OK;
-    if (!wefti_calib_fits(options->calib, p))
+    if (!wefti_calib_fits(options->calib, plan->model))
         return weft_err_set(why, WEFT_E_INVAL, "the calibration is of another model");
     plan->calib_hash = (uint64_t)options->clip;
     plan->importance = wefti_calib_importance(options->calib, &plan->calib_hash);
+    const struct wefti_calib_sizes sizes = wefti_calib_sizes_of(plan->model);
     plan->row_floats = wefti_memory_stride(
-        weft_max_u32(p->n_hidden, weft_max_u32(p->n_heads * p->head_dim, p->n_ffn)));
+        weft_max_u32(weft_max_u32(p->n_hidden, sizes.o_dim),
+                     weft_max_u32(sizes.q_rank, weft_max_u32(sizes.n_ffn, sizes.n_ffn_expert))));
     plan->rows_bytes = plan->row_floats * sizeof *plan->rows * WEFT_THREADS_MAX;
     plan->rows = wefti_memory_map(plan->rows_bytes); /* resident only for threads that are there */
     if (!plan->importance || !plan->rows)

@@ -55,7 +55,7 @@ struct wefti_weights_plan {
     struct wefti_weights_item *items;
     size_t n_items, cap_items;
     enum weft_dtype *stored; /* by tensor of the model: its form in a packed file */
-    uint32_t layer;          /* being placed */
+    uint32_t layer, expert;  /* being placed */
     float *importance;       /* of all columns, by the calibration; NULL: there is none */
     uint64_t calib_hash;
     uint64_t *expert_tokens; /* by the profile, [n_layers][n_experts]; NULL: there is none */
