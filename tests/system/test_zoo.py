@@ -290,11 +290,26 @@ def lend_tokenizer(folder, out, n_vocab):
 def test_every_quantised_folder_yields_the_golden_logits():
     def check(name):
         folder = os.path.join(DATA, "formats", name)
+        with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
+            n_vocab = json.load(f)["vocab_size"]
         with tempfile.TemporaryDirectory() as lent:
-            lend_tokenizer(folder, lent, 128)
+            lend_tokenizer(folder, lent, n_vocab)
             with serve(lent, folder) as server:
                 check_exact(name, server, prompts_of(read_goldens(folder)))
     harness.for_each(some(names_of("formats/*/goldens.safetensors"), ["awq", "nf4"]), check)
+
+
+def test_shared_quantised_folders_yield_the_golden_logits():
+    names = ["llama_fp8_channel", "llama_fp8_static", "llama_gptq8", "llama_w4a16", "llama_w8a8"]
+    folders = [os.path.join(SHARED, "zoo2", name) for name in names]
+    if not os.path.isdir(folders[0]):
+        print("    SKIPPED: no zoo2/llama_fp8_channel in WEFT_SHARED_DIR", flush=True)
+        return
+    def check(folder):
+        with serve(folder, folder) as server:
+            check_exact(os.path.basename(folder), server, prompts_of(read_goldens(folder)))
+            check_chat(server)
+    harness.for_each(some(folders, [folders[-1]]), check)
 
 
 def test_a_damaged_weight_is_said_in_the_log_and_stays_with_its_request():
