@@ -445,8 +445,8 @@ static void nor_do_those_of_types_in_shared_files(void **state) {
 
 static void results_of_quantised_folders_do_not_depend_on_company(void **state) {
     (void)state;
-    static const char *const names[] = {"fp8", "gptq", "gptq_order", "gptq_v2",
-                                        "awq", "nf4",  "nf4_wide"};
+    static const char *const names[] = {"fp8", "gptq",     "gptq_order",  "gptq_v2", "awq",
+                                        "nf4", "nf4_wide", "gptq8_order", "w4a16",   "w8a8"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char path[64];
         (void)snprintf(path, sizeof path, "tests/data/formats/%s", names[i]);

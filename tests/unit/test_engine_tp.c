@@ -369,6 +369,7 @@ static void ranks_take_their_shares_of_packed_files(void **state) {
         {"tests/data/zoo/llama_gqa_llama3rope", WEFT_ENG_DT_F16}, /* tied */
         {"tests/data/zoo/olmo2", WEFT_ENG_DT_F32},
         {"tests/data/formats/gptq_order", WEFT_ENG_DT_AUTO},
+        {"tests/data/formats/gptq8_order", WEFT_ENG_DT_AUTO},
         {"tests/data/zoo/llama_quant/Q4_K.gguf", WEFT_ENG_DT_AUTO},
         {"models/fable-6m", WEFT_ENG_DT_Q4},
     };

@@ -111,6 +111,8 @@ static void joining_quantised_weights_survives_each_refusal(void **state) {
                   open_until_it_works(test_source_path("tests/data/formats/gptq")));
     print_message("    %u allocations\n",
                   open_until_it_works(test_source_path("tests/data/formats/nf4")));
+    print_message("    %u allocations\n",
+                  open_until_it_works(test_source_path("tests/data/formats/w4a16")));
 }
 
 int main(void) {
