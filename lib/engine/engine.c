@@ -12,6 +12,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/minmax.h"
+#include "forward/recurrent.h"
 #include "model/model.h"
 #include "runtime/fit.h"
 #include "runtime/memory.h"
@@ -54,6 +55,7 @@ static void lay_out(weft_eng *eng, struct wefti_memory_layout *layout) {
     eng->span_slots = wefti_memory_reserve(layout, n_seqs, sizeof *eng->span_slots);
     eng->guess_lines = wefti_memory_reserve(layout, n_seqs, sizeof *eng->guess_lines);
     eng->outs = wefti_memory_reserve(layout, n_seqs, sizeof *eng->outs);
+    eng->seqs = wefti_memory_reserve(layout, n_seqs, sizeof *eng->seqs);
     if (eng->info.has_contrast) lay_out_contrast(&eng->contrast, &eng->info, layout);
     /* This is address space: resident only as far as requests ever needed it. */
     uint32_t n_values = weft_max_u32(eng->info.n_hidden, eng->info.n_labels);
@@ -111,7 +113,7 @@ static void fit_texts(struct weft_eng_info *info) {
 
 static bool may_contrast(const struct weft_model_params *p,
                          const struct weft_eng_options *options) {
-    return !p->encoder.is_on && options->n_ranks <= 1;
+    return !p->encoder.is_on && options->n_ranks <= 1 && !weft_model_has_recurrent(p);
 }
 
 /* Contrastive search needs blocks of its own; of a narrow limit they would take too much from everybody else. */
@@ -199,12 +201,13 @@ static struct wefti_forward_config forward_config(const weft_eng *eng, const wef
                                          .max_model_len = eng->info.max_model_len,
                                          .home = eng->info.home,
                                          .lora_rank_max = eng->lora_rank_max,
-                                         .exact = eng->exact};
+                                         .exact = eng->exact,
+                                         .states = &eng->states};
 }
 
 /* What an engine takes beside its weights and cache. */
 struct needs {
-    uint64_t scratch_bytes;
+    uint64_t scratch_bytes, state_bytes;
     uint64_t lora_bytes, vocab_bytes; /* only where there is a limit */
     struct weft_eng_follows follows;
     struct wefti_beside_needs draft;
@@ -262,10 +265,20 @@ static uint64_t most_of_loras(const struct weft_eng_options *options) {
     return wefti_fit_lora_bytes_within(options->limit.bytes);
 }
 
+/* What recurrent layers of all sequences carry. */
+static uint64_t state_bytes(const weft_eng *eng, const struct weft_model_params *p) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < p->n_layers; i++) {
+        const struct wefti_state_shape shape = wefti_forward_state_shape(p, i);
+        sum += wefti_states_place_bytes(&shape, 1);
+    }
+    return sum * eng->info.max_seqs;
+}
+
 static weft_err measure_needs(weft_eng *eng, const weft_model *model,
                               const struct weft_eng_options *options, struct needs *needs,
                               struct weft_errmsg *why) {
-    *needs = (struct needs){0};
+    *needs = (struct needs){.state_bytes = state_bytes(eng, weft_model_params(model))};
     weft_err err = open_step_memory(eng, why);
     if (!err) err = measure_scratch(eng, model, options, &needs->scratch_bytes, why);
     if (!err && eng->draft)
@@ -283,11 +296,25 @@ static weft_err measure_needs(weft_eng *eng, const weft_model *model,
 static uint64_t taken_beside(const weft_eng *eng, const struct weft_eng_options *options,
                              uint64_t to_come, const struct needs *needs) {
     if (options->limit.bytes == 0)
-        return to_come + options->n_sharers * (needs->scratch_bytes + needs->draft.to_come_bytes);
-    uint64_t of_each =
-        needs->scratch_bytes + needs->draft.weight_bytes + needs->lora_bytes + needs->vocab_bytes;
+        return to_come + options->n_sharers * (needs->scratch_bytes + needs->state_bytes +
+                                               needs->draft.to_come_bytes);
+    uint64_t of_each = needs->scratch_bytes + needs->state_bytes + needs->draft.weight_bytes +
+                       needs->lora_bytes + needs->vocab_bytes;
     return wefti_fit_beside(&options->limit) + options->n_copies * eng->weights.bytes +
            options->n_sharers * of_each;
+}
+
+static weft_err open_states(weft_eng *eng, const struct weft_model_params *p,
+                            struct weft_errmsg *why) {
+    if (!weft_model_has_recurrent(p)) return WEFT_OK;
+    struct wefti_state_shape *shapes = calloc(p->n_layers, sizeof *shapes);
+    if (!shapes) return weft_err_set(why, WEFT_E_NOMEM, "no memory for recurrent states");
+    for (uint32_t i = 0; i < p->n_layers; i++)
+        shapes[i] = wefti_forward_state_shape(p, i);
+    weft_err err = wefti_states_open(&eng->states, shapes, p->n_layers, eng->info.max_seqs,
+                                     eng->info.home, why);
+    free(shapes);
+    return err;
 }
 
 /* The cache, and what follows from its size. */
@@ -302,6 +329,7 @@ static weft_err open_cache(weft_eng *eng, const weft_model *model,
                                        needs->draft.block_bytes, info, why);
     if (!err && eng->draft) err = wefti_draft_open(eng->draft, info, why);
     if (!err && eng->mtp) err = wefti_mtp_open(eng->mtp, info, why);
+    if (!err) err = open_states(eng, weft_model_params(model), why);
     if (!err) err = wefti_spill_open(&eng->spill, options, &eng->kv, why);
     if (!err) err = wefti_slots_init(&eng->slots, info, why);
     if (!err)
@@ -346,6 +374,7 @@ static weft_err reserve(weft_eng *eng, const weft_model *model,
             options->limit.bytes > 0 ? needs.draft.weight_bytes : needs.draft.to_come_bytes,
         .kv_bytes = info->kv_bytes,
         .scratch_bytes = needs.scratch_bytes,
+        .state_bytes = needs.state_bytes,
         .lora_bytes = needs.lora_bytes,
         .vocab_bytes = needs.vocab_bytes,
         .limit = options->limit,
@@ -400,6 +429,10 @@ static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
     struct weft_eng_loading loading;
     weft_err err = wefti_options_check(options, p, why);
     if (err) return err;
+    if (weft_model_has_recurrent(p) && (options->draft_path || options->mtp))
+        return weft_err_set(
+            why, WEFT_E_UNSUPPORTED,
+            "a model with recurrent layers takes no guesses yet: its states cannot go back");
     eng->kv_dtype = wefti_kv_cache_dtype(options);
     eng->coll = options->n_ranks > 1 ? options->coll : NULL;
     eng->exact = options->activations == WEFT_ENG_ACT_F32;
@@ -466,6 +499,7 @@ void weft_eng_free(weft_eng *eng) {
     wefti_weights_close(&eng->weights);
     wefti_spill_close(&eng->spill);
     wefti_kv_cache_close(&eng->kv);
+    wefti_states_close(&eng->states);
     wefti_memory_unmap(eng->map, eng->map_bytes);
     free(eng);
 }

@@ -350,6 +350,7 @@ enum weft_eng_op {
     WEFT_ENG_OP_QKV,          /* one product */
     WEFT_ENG_OP_ROPE_KV,      /* q and k turned, k and v into the cache */
     WEFT_ENG_OP_ATTENTION,    /* and the copies of the rows that go on in the last layer */
+    WEFT_ENG_OP_SCAN,         /* recurrent layers between their products */
     WEFT_ENG_OP_O_CONVERT,    /* of its input; nothing for few f32 rows */
     WEFT_ENG_OP_O,            /* and the residual */
     WEFT_ENG_OP_FFN_NORM,     /* norm and conversion */

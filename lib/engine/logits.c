@@ -62,6 +62,7 @@ weft_err weft_eng_logits(weft_eng *eng, const uint32_t *tokens, uint32_t n_token
             eng->logit_rows[i] = i;
             eng->row_sets[i] = set;
         }
+        const struct wefti_mixer_seq seq = {0, n, 0, run.first == 0};
         struct wefti_forward_batch batch = {
             .n_tokens = n,
             .tokens = eng->tokens,
@@ -72,6 +73,8 @@ weft_err weft_eng_logits(weft_eng *eng, const uint32_t *tokens, uint32_t n_token
             .adapters = set->n > 0 ? eng->row_sets : NULL,
             .n_logit_rows = n,
             .logit_rows = eng->logit_rows,
+            .n_seqs = 1,
+            .seqs = &seq,
             .on_logits = forward_logits,
             .in_order = true,
             .ctx = &run,
@@ -106,6 +109,9 @@ weft_err weft_eng_calibrate(weft_eng *eng, weft_eng_calib **calib_out, struct we
     if (eng->coll)
         return weft_err_set(why, WEFT_E_INVAL, "a rank's share of a model cannot be calibrated");
     if (!eng->exact) return weft_err_set(why, WEFT_E_INVAL, "a calibration needs f32 activations");
+    if (eng->states.n_layers > 0)
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "a model with recurrent layers cannot be calibrated");
     const struct wefti_calib_sizes sizes = sizes_of(eng);
     weft_err err = wefti_calib_new(&sizes, calib_out, why);
     if (!err) wefti_forward_observe(eng->forward, *calib_out);

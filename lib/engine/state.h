@@ -15,6 +15,7 @@
 #include "guess/ngram.h"
 #include "kernels/kernels.h"
 #include "lora/adapters.h"
+#include "recurrent/mixer.h"
 #include "runtime/kv_cache.h"
 #include "runtime/pool.h"
 #include "runtime/profile.h"
@@ -57,6 +58,7 @@ struct weft_eng {
     struct wefti_kv_cache kv;
     struct wefti_spill spill;
     struct wefti_slots slots;
+    struct wefti_states states; /* place i is slot i's; zeroes where no layer is recurrent */
     struct wefti_ngram ngram;
     struct wefti_draft *draft; /* NULL: none */
     struct wefti_mtp *mtp;     /* the same; not both */
@@ -98,6 +100,7 @@ struct weft_eng {
     struct weft_logprobs *prompt_logprobs; /* [max_batched_tokens] */
     struct weft_step_out *outs;            /* [max_seqs] */
     struct wefti_guess_line *guess_lines;  /* [max_seqs] */
+    struct wefti_mixer_seq *seqs;          /* [max_seqs] of recurrent layers */
     struct wefti_eng_contrast contrast;
     struct wefti_sampler_scratch *samplers; /* [n_threads] */
     uint8_t *top;               /* best tokens: ids, then values, row by row; and pooled values */

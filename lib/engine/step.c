@@ -56,6 +56,7 @@ struct step {
     const struct weft_step_plan *plan;
     uint32_t n_tokens, n_last, n_jobs, n_spans, n_prompt_logprobs;
     uint32_t n_held; /* jobs that sample from logits of an earlier step: the last ones of all */
+    uint32_t n_seqs; /* of recurrent layers */
 };
 
 /* Its context are all hidden states of the sequence, so all are computed. */
@@ -315,6 +316,9 @@ static void gather_row(weft_eng *eng, struct step *step, const struct weft_step_
     const struct wefti_lora_set *set = &eng->sets[row->slot];
     eng->has_row_sets = eng->has_row_sets || set->n > 0;
     if (eng->mtp) wefti_mtp_note(eng->mtp, &eng->slots, row->slot, step->n_tokens);
+    if (row->n_tokens > 0)
+        eng->seqs[step->n_seqs++] =
+            (struct wefti_mixer_seq){step->n_tokens, row->n_tokens, row->slot, first == 0};
     out->ran = true;
     out->prompt_pos = span.begin;
     out->n_prompt_logprobs = span.end - span.begin;
@@ -642,6 +646,8 @@ static weft_err compute(weft_eng *eng, const struct step *step, struct weft_errm
         .on_logits = on_logits,
         .n_spans = step->n_spans,
         .spans = eng->spans,
+        .n_seqs = step->n_seqs,
+        .seqs = eng->seqs,
         .on_hidden = on_hidden,
         .ctx = eng,
         .n_copies = step->plan->n_restores > 0 ? 0 : step->plan->n_copies,

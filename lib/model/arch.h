@@ -77,6 +77,17 @@ typedef uint64_t wefti_model_traits;
 #define WEFTI_MODEL_ARCH_YARN_SMOOTH (UINT64_C(1) << 47)  /* in GGUF files, which do not say so */
 #define WEFTI_MODEL_ARCH_MUP (UINT64_C(1) << 48)          /* embeddings grow with the hidden size */
 #define WEFTI_MODEL_ARCH_LLAMA4 (UINT64_C(1) << 49) /* chunks, temperature, norms without weights */
+#define WEFTI_MODEL_ARCH_CONV (UINT64_C(1) << 50)   /* layers that are short convolutions */
+#define WEFTI_MODEL_ARCH_MAMBA (UINT64_C(1) << 51)
+#define WEFTI_MODEL_ARCH_DELTA (UINT64_C(1) << 52)
+#define WEFTI_MODEL_ARCH_BESIDE (UINT64_C(1) << 53) /* Mamba-2 beside attention, in every layer */
+#define WEFTI_MODEL_ARCH_LETTERS                                                                   \
+    (UINT64_C(1) << 54) /* one part per layer, by a pattern of letters */
+#define WEFTI_MODEL_ARCH_RELU2 (UINT64_C(1) << 55)
+#define WEFTI_MODEL_ARCH_GATE_IN_Q (UINT64_C(1) << 56)      /* q_proj has gates among the queries */
+#define WEFTI_MODEL_ARCH_PLUS_ONE (UINT64_C(1) << 57)       /* norms are stored less 1 */
+#define WEFTI_MODEL_ARCH_GRANITE_SHARED (UINT64_C(1) << 58) /* "shared_intermediate_size" */
+#define WEFTI_MODEL_ARCH_MULTIPLIERS (UINT64_C(1) << 59)    /* Falcon-H1's */
 
 /* The name that tensors have in files of an architecture, and the one that everything behind it knows. "*." at
  * the beginning: after a layer's number. No `to`: they play no part. The first rule that fits counts, of

@@ -12,7 +12,7 @@
 
 #define PIECE_BYTES ((size_t)4 << 20) /* in memory at a time */
 
-/* Fields of struct weft_model_params. `encoder`, `block` and `quant.ints` count where anything in them is set, so that models from
+/* Fields of struct weft_model_params. `encoder`, `block`, `recurrent` and `quant.ints` count where anything in them is set, so that models from
  * before are known by their hashes still; what stays out is `name`: a copy in another folder is the same model. A
  * field that is missing here would let models pass for each other that differ in nothing else;
  * test_model changes each byte of the struct and wants another hash. */
@@ -36,7 +36,8 @@
 /* clang-format on */
 
 _Static_assert(WEFT_ROPE_NTK == 6, "the hash of a model has the number, and packed files it");
-_Static_assert(WEFT_QUANT_SCALED_FP8 == 7, "the hash of a model has the number, and packed files it");
+_Static_assert(WEFT_QUANT_SCALED_FP8 == 7,
+               "the hash of a model has the number, and packed files it");
 _Static_assert(sizeof(enum weft_rope_scaling) == 4, "so many of its bytes are in the hash");
 
 uint64_t wefti_model_params_hash(const struct weft_model_params *params) {
@@ -46,8 +47,10 @@ uint64_t wefti_model_params_hash(const struct weft_model_params *params) {
     static const struct weft_model_encoder none = {0};
     static const struct weft_model_block usual = {0};
     static const struct weft_model_ints no_ints = {0};
+    static const struct weft_model_recurrent no_recurrent = {0};
     if (memcmp(&params->encoder, &none, sizeof none) != 0) HASH_FIELD(encoder)
     if (memcmp(&params->block, &usual, sizeof usual) != 0) HASH_FIELD(block)
+    if (memcmp(&params->recurrent, &no_recurrent, sizeof no_recurrent) != 0) HASH_FIELD(recurrent)
     if (memcmp(&params->quant.ints, &no_ints, sizeof no_ints) != 0) HASH_FIELD(quant.ints)
     return hash;
 }

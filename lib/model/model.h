@@ -239,8 +239,33 @@ struct weft_model_encoder {
 /* What becomes of the first product of a feed-forward part. */
 enum weft_model_act {
     WEFT_MODEL_ACT_BY_GELU = 0, /* silu, or with `gelu` its form with tanh */
+    WEFT_MODEL_ACT_RELU2 = 3,   /* the square of what is over 0 */
     WEFT_MODEL_ACT_GELU_ERF = 1,
     WEFT_MODEL_ACT_CLAMPED = 2, /* gpt-oss: clamped to act_limit, and up is one more */
+};
+
+/* Layers whose state is of fixed size, in place of attention or beside it (lib/engine/recurrent). */
+enum weft_model_mixer {
+    WEFT_MODEL_ATTENTION_ALONE = 0,
+    WEFT_MODEL_CONV = 1,  /* LFM2's short convolution */
+    WEFT_MODEL_MAMBA = 2, /* Mamba-2 */
+    WEFT_MODEL_DELTA = 3, /* gated DeltaNet */
+};
+
+/* All 0: there are none. Words of 32 bits, as in the block: hash.c. */
+struct weft_model_recurrent {
+    uint32_t kind; /* enum weft_model_mixer */
+    uint32_t conv_width;
+    uint32_t n_heads, head_dim; /* of what comes out; of values */
+    uint32_t n_groups;          /* of heads that share B and C, or a key */
+    uint32_t state_dim;         /* elements of B and C, or of a key */
+    uint32_t conv_bias;         /* the convolution adds a vector */
+    uint32_t norm_groups;       /* Mamba-2: of channels that are normalised together; 0: none are */
+    uint32_t rates_are_plain;   /* the file has -exp(A_log) in place of A_log */
+    float dt_min, dt_max;
+    uint32_t layers[WEFT_LAYERS_MAX / 32];       /* a bit per layer that has one */
+    uint32_t no_attention[WEFT_LAYERS_MAX / 32]; /* a bit per layer without attention */
+    uint32_t no_ffn[WEFT_LAYERS_MAX / 32];       /* a bit per layer that has no feed-forward part */
 };
 
 /* How layers differ from Llama's form. All of it is 0 there, and words of 32 bits: hash.c. Flags are 0 or 1. */
@@ -266,6 +291,11 @@ struct weft_model_block {
     float act_limit;
     uint32_t weighs_inputs; /* routers' weights multiply what experts read, not what they yield */
     uint32_t yarn_smooth;   /* the pairs between which YaRN blends are not whole ones */
+    /* Factors of what parts of a layer yield, before `residual_scale`; of gates before they are activated; of parts of a
+     * recurrent layer's row: gate, x, B, C, dt. 0: 1. */
+    float attention_scale, recurrent_scale, ffn_scale, gate_scale, row_scales[5];
+    uint32_t gate_in_q;   /* q_proj has each head's q and the gate of what it yields */
+    uint32_t plain_norms; /* `norm_plus_one` is not of recurrent layers' norms */
 };
 
 /* What the engine needs to know; every field is checked against base/limits.h and the others. */
@@ -323,6 +353,7 @@ struct weft_model_params {
     struct weft_model_quant quant;
     struct weft_model_encoder encoder;
     struct weft_model_block block;
+    struct weft_model_recurrent recurrent;
 };
 
 _Static_assert(WEFT_LAYERS_MAX % 32 == 0, "sets of layers are whole words");
@@ -331,6 +362,26 @@ _Static_assert(WEFT_LAYERS_MAX % 32 == 0, "sets of layers are whole words");
 static inline bool weft_model_bit(const uint32_t bits[WEFT_LAYERS_MAX / 32], uint32_t layer) {
     return bits[layer / 32] >> layer % 32 & 1;
 }
+
+static inline bool weft_model_has_recurrent(const struct weft_model_params *params) {
+    return params->recurrent.kind != WEFT_MODEL_ATTENTION_ALONE;
+}
+
+/* What the convolution of a recurrent layer takes, and what the layer makes, per row. */
+static inline uint32_t weft_model_conv_channels(const struct weft_model_params *params) {
+    const struct weft_model_recurrent *r = &params->recurrent;
+    if (r->kind == WEFT_MODEL_CONV) return params->n_hidden;
+    return r->n_heads * r->head_dim + 2 * r->n_groups * r->state_dim;
+}
+
+static inline uint32_t weft_model_recurrent_inner(const struct weft_model_params *params) {
+    const struct weft_model_recurrent *r = &params->recurrent;
+    return r->kind == WEFT_MODEL_CONV ? params->n_hidden : r->n_heads * r->head_dim;
+}
+
+/* The matrices that make a row for a recurrent layer, one after the other in it: of CONV and MAMBA one; of DELTA what
+ * its convolution takes, in one or as q, k and v, then gates, and what beta and dt come from. */
+enum { WEFT_MODEL_RECURRENT_PARTS = 6 };
 
 struct weft_model_expert {
     const struct weft_tensor *gate, *up, *down; /* [moe.n_ffn, hidden] x2, [hidden, moe.n_ffn] */
@@ -361,6 +412,12 @@ struct weft_model_layer {
     const struct weft_tensor *b_router;      /* [moe.n_experts], or NULL */
     const struct weft_tensor *attn_gate;     /* [heads*head_dim, hidden], or NULL */
     const struct weft_tensor *sinks;         /* [heads], or NULL */
+    /* Recurrent layers. */
+    const struct weft_tensor *rec_in[WEFT_MODEL_RECURRENT_PARTS]; /* [rows, hidden] each, or NULL */
+    const struct weft_tensor *rec_out;                            /* [hidden, inner] */
+    const struct weft_tensor *taps, *conv_bias;      /* [width, channels]; [channels], or NULL */
+    const struct weft_tensor *dt_bias, *rate, *skip; /* [heads], or NULL */
+    const struct weft_tensor *rec_norm;              /* [inner] or [head_dim], or NULL */
     /* Each or NULL. Without gates w_gate is the only one of the two. */
     const struct weft_tensor *bo, *b_gate, *b_up, *b_down;
     const struct weft_tensor *attn_norm_bias, *ffn_norm_bias; /* [hidden] */

@@ -49,6 +49,7 @@ static void init_block(struct weft_model_block *block, wefti_model_traits traits
         {&block->expert_bias, WEFTI_MODEL_ARCH_EXPERT_BIAS},
         {&block->weighs_inputs, WEFTI_MODEL_ARCH_LLAMA4},
         {&block->in_chunks, WEFTI_MODEL_ARCH_LLAMA4},
+        {&block->gate_in_q, WEFTI_MODEL_ARCH_GATE_IN_Q},
     };
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
         *flags[i].flag = (traits & flags[i].trait) != 0;
@@ -64,6 +65,7 @@ void wefti_model_params_init(struct weft_model_params *p, const struct wefti_mod
     p->gelu =
         arch->traits & (WEFTI_MODEL_ARCH_GEMMA | WEFTI_MODEL_ARCH_GELU | WEFTI_MODEL_ARCH_GELU_ERF);
     if (arch->traits & WEFTI_MODEL_ARCH_GELU_ERF) p->block.act = WEFT_MODEL_ACT_GELU_ERF;
+    if (arch->traits & WEFTI_MODEL_ARCH_RELU2) p->block.act = WEFT_MODEL_ACT_RELU2;
     if (arch->traits & WEFTI_MODEL_ARCH_CLAMPED) {
         p->block.act = WEFT_MODEL_ACT_CLAMPED;
         p->block.act_limit = 7;
@@ -172,6 +174,43 @@ static weft_err check_experts(const struct weft_model_params *p, const char *pat
     return weft_err_set(why, WEFT_E_PROTO,
                         "%s: the scale of routed experts is %g; 1e-6 to 1e6 are allowed", path,
                         (double)moe->scale);
+}
+
+static weft_err check_recurrent(const struct weft_model_params *p, const char *path,
+                                struct weft_errmsg *why) {
+    const struct weft_model_recurrent *r = &p->recurrent;
+    const bool has_heads = r->kind != WEFT_MODEL_CONV;
+    if (r->kind == WEFT_MODEL_ATTENTION_ALONE) return WEFT_OK;
+    const struct {
+        const char *what;
+        uint32_t value, min, max;
+    } ranges[] = {
+        {"width of convolutions", r->conv_width, 2, WEFT_CONV_WIDTH_MAX},
+        {"number of recurrent heads", r->n_heads, has_heads, WEFT_HEADS_MAX},
+        {"dimension of recurrent heads", r->head_dim, has_heads, WEFT_HEAD_DIM_MAX},
+        {"number of groups of recurrent heads", r->n_groups, has_heads, WEFT_HEADS_MAX},
+        {"size of recurrent states", r->state_dim, has_heads, WEFT_HEAD_DIM_MAX},
+        {"number of channels of a convolution", weft_model_conv_channels(p), 1, WEFT_HIDDEN_MAX},
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
+        if (ranges[i].value >= ranges[i].min && ranges[i].value <= ranges[i].max) continue;
+        return weft_err_set(why, WEFT_E_PROTO, "%s: the %s is %u; %u to %u are allowed", path,
+                            ranges[i].what, ranges[i].value, ranges[i].min, ranges[i].max);
+    }
+    uint32_t n_attention = 0;
+    for (uint32_t i = 0; i < p->n_layers; i++)
+        n_attention += !weft_model_bit(r->no_attention, i);
+    if (n_attention == 0 || p->kv_lora > 0)
+        return weft_err_set(
+            why, WEFT_E_UNSUPPORTED,
+            "%s: recurrent layers are supported beside layers of the usual attention only", path);
+    if (has_heads && (r->n_heads % r->n_groups != 0 ||
+                      (r->norm_groups > 0 && r->n_heads * r->head_dim % r->norm_groups != 0)))
+        return weft_err_set(why, WEFT_E_PROTO, "%s: %u recurrent heads in %u groups do not go",
+                            path, r->n_heads, r->n_groups);
+    if (r->dt_min >= 0 && (r->kind == WEFT_MODEL_CONV || r->dt_max > r->dt_min)) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_PROTO, "%s: steps of time from %g to %g are none", path,
+                        (double)r->dt_min, (double)r->dt_max);
 }
 
 static weft_err check_llama3(const struct weft_model_params *p, const char *path,
@@ -312,6 +351,7 @@ weft_err wefti_model_params_check(const struct weft_model_params *p, const char 
     err = check_encoder(p, path, why);
     if (!err) err = check_scales(p, path, why);
     if (!err) err = check_experts(p, path, why);
+    if (!err) err = check_recurrent(p, path, why);
     return err ? err : check_rope(p, path, why);
 }
 

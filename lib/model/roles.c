@@ -32,6 +32,13 @@ enum size {
     SIZE_EXPERT_FFN,
     SIZE_SHARED_FFN,
     SIZE_HEADS,
+    SIZE_REC_IN, /* rows of a recurrent layer; with those of DELTA apart */
+    SIZE_REC_CONV,
+    SIZE_REC_KEYS,
+    SIZE_REC_INNER,
+    SIZE_REC_HEADS,
+    SIZE_REC_HEAD,
+    SIZE_REC_WIDTH,
     SIZE_COUNT
 };
 
@@ -84,10 +91,22 @@ enum when {
     WITH_EXPERTS,
     WITH_SCORE_BIAS,
     WITH_SHARED_EXPERT,
+    WITH_SHARED_UP,
     WITH_SHARED_GATE,
     WITH_ROUTER_BIAS,
     WITH_ATTN_GATE,
     WITH_SINKS,
+    WITH_ATTENTION,
+    WITH_RECURRENT,
+    WITH_ONE_IN, /* a recurrent layer's row comes of one matrix */
+    WITH_DELTA,
+    WITH_DELTA_QKV,
+    WITH_DELTA_APART,
+    WITH_CONV_BIAS,
+    WITH_HEADS,
+    WITH_MAMBA,
+    WITH_MAMBA_NORM,
+    WITH_FFN_ALONE, /* the layer's norm is the feed-forward part's */
 };
 
 #define AT(field) offsetof(struct weft_model_layer, field)
@@ -148,7 +167,52 @@ static const struct {
      WITH_QK_NORM_ALL},
     {{{"self_attn.o_proj.weight", "attn_output.weight"}, 2, {SIZE_HIDDEN, SIZE_OUT}, NULL},
      AT(wo),
-     ALWAYS},
+     WITH_ATTENTION},
+    {{{"mixer.in_proj.weight", "ssm_in.weight"}, 2, {SIZE_REC_IN, SIZE_HIDDEN}, NULL},
+     AT(rec_in[0]),
+     WITH_ONE_IN},
+    {{{"mixer.qkv.weight", "attn_qkv.weight"}, 2, {SIZE_REC_CONV, SIZE_HIDDEN}, NULL},
+     AT(rec_in[0]),
+     WITH_DELTA_QKV},
+    {{{"mixer.q.weight", ""}, 2, {SIZE_REC_KEYS, SIZE_HIDDEN}, NULL},
+     AT(rec_in[0]),
+     WITH_DELTA_APART},
+    {{{"mixer.k.weight", ""}, 2, {SIZE_REC_KEYS, SIZE_HIDDEN}, NULL},
+     AT(rec_in[1]),
+     WITH_DELTA_APART},
+    {{{"mixer.v.weight", ""}, 2, {SIZE_REC_INNER, SIZE_HIDDEN}, NULL},
+     AT(rec_in[2]),
+     WITH_DELTA_APART},
+    {{{"mixer.z.weight", "attn_gate.weight"}, 2, {SIZE_REC_INNER, SIZE_HIDDEN}, NULL},
+     AT(rec_in[3]),
+     WITH_DELTA},
+    {{{"mixer.b.weight", "ssm_beta.weight"}, 2, {SIZE_REC_HEADS, SIZE_HIDDEN}, NULL},
+     AT(rec_in[4]),
+     WITH_DELTA},
+    {{{"mixer.a.weight", "ssm_alpha.weight"}, 2, {SIZE_REC_HEADS, SIZE_HIDDEN}, NULL},
+     AT(rec_in[5]),
+     WITH_DELTA},
+    {{{"mixer.out_proj.weight", "ssm_out.weight"}, 2, {SIZE_HIDDEN, SIZE_REC_INNER}, NULL},
+     AT(rec_out),
+     WITH_RECURRENT},
+    {{{"mixer.conv1d.weight", "ssm_conv1d.weight"}, 2, {SIZE_REC_WIDTH, SIZE_REC_CONV}, NULL},
+     AT(taps),
+     WITH_RECURRENT},
+    {{{"mixer.conv1d.bias", "ssm_conv1d.bias"}, 1, {SIZE_REC_CONV}, NULL},
+     AT(conv_bias),
+     WITH_CONV_BIAS},
+    {{{"mixer.dt_bias", "ssm_dt.bias"}, 1, {SIZE_REC_HEADS}, NULL}, AT(dt_bias), WITH_HEADS},
+    {{{"mixer.A_log", "ssm_a"}, 1, {SIZE_REC_HEADS}, NULL}, AT(rate), WITH_HEADS},
+    {{{"mixer.D", "ssm_d"}, 1, {SIZE_REC_HEADS}, NULL}, AT(skip), WITH_MAMBA},
+    {{{"mixer.norm.weight", "ssm_norm.weight"}, 1, {SIZE_REC_INNER}, NULL},
+     AT(rec_norm),
+     WITH_MAMBA_NORM},
+    {{{"mixer.norm.weight", "ssm_norm.weight"}, 1, {SIZE_REC_HEAD}, NULL},
+     AT(rec_norm),
+     WITH_DELTA},
+    {{{"input_layernorm.weight", "attn_norm.weight"}, 1, {SIZE_HIDDEN}, NULL},
+     AT(ffn_norm),
+     WITH_FFN_ALONE},
     {{{"post_attention_layernorm.weight", "ffn_norm.weight"}, 1, {SIZE_HIDDEN}, NULL},
      AT(ffn_norm),
      WITH_FFN_NORM},
@@ -171,13 +235,22 @@ static const struct {
     {{{"post_feedforward_layernorm.weight", "post_ffw_norm.weight"}, 1, {SIZE_HIDDEN}, NULL},
      AT(post_ffn_norm),
      WITH_POST_NORMS},
-    {{{"mlp.gate_proj.weight", "ffn_gate.weight"}, 2, {SIZE_FFN, SIZE_HIDDEN}, NULL},
+    {{{"mlp.gate_proj.weight", "ffn_gate.weight"},
+      2,
+      {SIZE_FFN, SIZE_HIDDEN},
+      "mlp.shared_experts.gate_proj.weight"},
      AT(w_gate),
      WITH_PLAIN_FFN},
-    {{{"mlp.up_proj.weight", "ffn_up.weight"}, 2, {SIZE_FFN, SIZE_HIDDEN}, NULL},
+    {{{"mlp.up_proj.weight", "ffn_up.weight"},
+      2,
+      {SIZE_FFN, SIZE_HIDDEN},
+      "mlp.shared_experts.up_proj.weight"},
      AT(w_up),
      WITH_PLAIN_UP},
-    {{{"mlp.down_proj.weight", "ffn_down.weight"}, 2, {SIZE_HIDDEN, SIZE_FFN}, NULL},
+    {{{"mlp.down_proj.weight", "ffn_down.weight"},
+      2,
+      {SIZE_HIDDEN, SIZE_FFN},
+      "mlp.shared_experts.down_proj.weight"},
      AT(w_down),
      WITH_PLAIN_FFN},
     {{{"mlp.gate.weight", "ffn_gate_inp.weight"},
@@ -200,7 +273,7 @@ static const struct {
       {SIZE_SHARED_FFN, SIZE_HIDDEN},
       "mlp.shared_expert.up_proj.weight"},
      AT(w_up),
-     WITH_SHARED_EXPERT},
+     WITH_SHARED_UP},
     {{{"mlp.shared_experts.down_proj.weight", "ffn_down_shexp.weight"},
       2,
       {SIZE_HIDDEN, SIZE_SHARED_FFN},
@@ -329,38 +402,51 @@ static bool has_k_and_v_b(const weft_model *model) {
     return weft_model_find(model, "blk.0.attn_k_b.weight") != NULL;
 }
 
+/* Whether rows of keys, queries and values come of matrices of their own; this holds for the whole file. */
+static bool is_delta_apart(const weft_model *model) {
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        if (strstr(model->tensors[i].name, ".mixer.q.weight")) return true;
+    }
+    return false;
+}
+
 static bool is_there(const weft_model *model, uint32_t layer, enum when when) {
     const struct weft_model_params *p = &model->params;
-    bool has_experts = p->moe.n_experts > 0 && !weft_model_bit(p->no_experts, layer);
+    const struct weft_model_recurrent *rec = &p->recurrent;
+    bool has_ffn = !weft_model_bit(rec->no_ffn, layer),
+         has_attention = !weft_model_bit(rec->no_attention, layer),
+         is_recurrent = rec->kind && weft_model_bit(rec->layers, layer);
+    bool has_experts = has_ffn && p->moe.n_experts > 0 && !weft_model_bit(p->no_experts, layer);
+    bool is_apart = rec->kind == WEFT_MODEL_DELTA && is_recurrent && is_delta_apart(model);
     switch (when) {
     case ALWAYS:
         break;
     case WITH_QKV_BIAS:
-        return p->qkv_bias;
+        return has_attention && p->qkv_bias;
     case WITH_QK_NORM:
-        return p->qk_norm;
+        return has_attention && p->qk_norm;
     case WITH_QK_NORM_ALL:
-        return p->qk_norm_all;
+        return has_attention && p->qk_norm_all;
     case WITH_PRE_NORMS:
-        return p->pre_norms;
+        return p->pre_norms && (has_attention || is_recurrent);
     case WITH_POST_NORMS:
         return p->post_norms;
     case WITH_FFN_NORM:
-        return !p->post_norms && !p->block.one_norm;
+        return has_ffn && (has_attention || is_recurrent) && !p->post_norms && !p->block.one_norm;
     case WITH_NORM_BIAS:
         return p->block.norm_bias;
     case WITH_FFN_NORM_BIAS:
         return p->block.norm_bias && !p->post_norms && !p->block.one_norm;
     case WITH_O_BIAS:
-        return p->block.o_bias;
+        return has_attention && p->block.o_bias;
     case WITH_FFN_BIAS:
-        return p->block.ffn_bias && !has_experts;
+        return has_ffn && p->block.ffn_bias && !has_experts;
     case WITH_UP_BIAS:
-        return p->block.ffn_bias && !has_experts && !p->block.ungated;
+        return has_ffn && p->block.ffn_bias && !has_experts && !p->block.ungated;
     case WITH_PLAIN_Q:
-        return p->q_lora == 0;
+        return has_attention && p->q_lora == 0;
     case WITH_PLAIN_KV:
-        return p->kv_lora == 0;
+        return has_attention && p->kv_lora == 0;
     case WITH_Q_LORA:
         return p->q_lora > 0;
     case WITH_KV_LORA:
@@ -372,23 +458,47 @@ static bool is_there(const weft_model *model, uint32_t layer, enum when when) {
     case WITH_BOTH_NORMS:
         return p->pre_norms && p->post_norms;
     case WITH_PLAIN_FFN:
-        return !has_experts;
+        return has_ffn && !has_experts;
     case WITH_PLAIN_UP:
-        return !has_experts && !p->block.ungated;
+        return has_ffn && !has_experts && !p->block.ungated;
     case WITH_EXPERTS:
         return has_experts;
     case WITH_SCORE_BIAS:
         return has_experts && p->moe.score_bias;
     case WITH_SHARED_EXPERT:
         return has_experts && p->moe.n_ffn_shared > 0;
+    case WITH_SHARED_UP:
+        return has_experts && p->moe.n_ffn_shared > 0 && !p->block.ungated;
     case WITH_SHARED_GATE:
         return has_experts && p->moe.shared_gate;
     case WITH_ROUTER_BIAS:
         return has_experts && p->block.expert_bias;
     case WITH_ATTN_GATE:
-        return p->block.attn_gate;
+        return has_attention && p->block.attn_gate;
     case WITH_SINKS:
-        return p->block.sinks;
+        return has_attention && p->block.sinks;
+    case WITH_ATTENTION:
+        return has_attention;
+    case WITH_RECURRENT:
+        return is_recurrent;
+    case WITH_ONE_IN:
+        return is_recurrent && rec->kind != WEFT_MODEL_DELTA;
+    case WITH_DELTA:
+        return is_recurrent && rec->kind == WEFT_MODEL_DELTA;
+    case WITH_DELTA_QKV:
+        return is_recurrent && rec->kind == WEFT_MODEL_DELTA && !is_apart;
+    case WITH_DELTA_APART:
+        return is_apart;
+    case WITH_CONV_BIAS:
+        return is_recurrent && rec->conv_bias;
+    case WITH_HEADS:
+        return is_recurrent && rec->kind != WEFT_MODEL_CONV;
+    case WITH_MAMBA:
+        return is_recurrent && rec->kind == WEFT_MODEL_MAMBA;
+    case WITH_MAMBA_NORM:
+        return is_recurrent && rec->kind == WEFT_MODEL_MAMBA && rec->norm_groups > 0;
+    case WITH_FFN_ALONE:
+        return has_ffn && !has_attention && !is_recurrent;
     }
     return true;
 }
@@ -420,6 +530,9 @@ static weft_err resolve_experts(struct wefti_model_resolver *r, uint32_t layer) 
             char name[96], other[96];
             const struct weft_tensor *tensor;
             if (expert_roles[i].n_dims == 1 && !model->params.block.expert_bias) continue;
+            if (expert_roles[i].at == offsetof(struct weft_model_expert, up) &&
+                model->params.block.ungated)
+                continue; /* it is the gate */
             const struct role role = {.n_dims = expert_roles[i].n_dims,
                                       .dims = {expert_roles[i].dims[0], expert_roles[i].dims[1]}};
             (void)snprintf(name, sizeof name, "%s%u.%s%u.%s", layer_prefix[r->format], number,
@@ -429,6 +542,11 @@ static weft_err resolve_experts(struct wefti_model_resolver *r, uint32_t layer) 
                            expert_roles[i].other.before, e, expert_roles[i].other.after);
             weft_err err = take(r, &role, name, &tensor);
             if (!err && !tensor) err = take(r, &role, other, &tensor);
+            if (!err && !tensor && i == 0 && model->params.block.ungated) {
+                (void)snprintf(other, sizeof other, "%s%u.mlp.experts.%u.up_proj.weight",
+                               layer_prefix[r->format], number, e);
+                err = take(r, &role, other, &tensor);
+            }
             if (!err && !tensor) err = missing_expert(r, layer, i, name);
             if (err) return err;
             char *fields = (char *)&experts[e];
@@ -640,6 +758,15 @@ static void fill_sizes(const struct weft_model_params *p, uint64_t sizes[SIZE_CO
     sizes[SIZE_EXPERT_FFN] = p->moe.n_ffn;
     sizes[SIZE_SHARED_FFN] = p->moe.n_ffn_shared;
     sizes[SIZE_HEADS] = n_heads;
+    const struct weft_model_recurrent *rec = &p->recurrent;
+    uint64_t inner = weft_model_recurrent_inner(p), channels = weft_model_conv_channels(p);
+    sizes[SIZE_REC_IN] = rec->kind == WEFT_MODEL_CONV ? 3 * inner : inner + channels + rec->n_heads;
+    sizes[SIZE_REC_CONV] = channels;
+    sizes[SIZE_REC_KEYS] = (uint64_t)rec->n_groups * rec->state_dim;
+    sizes[SIZE_REC_INNER] = inner;
+    sizes[SIZE_REC_HEADS] = rec->n_heads;
+    sizes[SIZE_REC_HEAD] = rec->head_dim;
+    sizes[SIZE_REC_WIDTH] = rec->conv_width;
 }
 
 /* Its rows are gathered as the file has them; rows in parts may call themselves f32. */

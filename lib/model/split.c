@@ -12,7 +12,7 @@
 #include "base/check.h"
 #include "parts.h"
 
-enum rows { ROWS_Q, ROWS_KV, ROWS_FFN };
+enum rows { ROWS_Q, ROWS_KV, ROWS_FFN, ROWS_SHARED };
 
 struct part {
     const char *names[2]; /* by enum weft_model_format */
@@ -66,6 +66,12 @@ static const struct fused {
      {{{"mlp.gate_proj.weight", "ffn_gate.weight"}, ROWS_FFN},
       {{"mlp.up_proj.weight", "ffn_up.weight"}, ROWS_FFN}},
      false},
+    {{"mlp.shared_gate_up.weight", ""},
+     2,
+     2,
+     {{{"mlp.shared_experts.gate_proj.weight", ""}, ROWS_SHARED},
+      {{"mlp.shared_experts.up_proj.weight", ""}, ROWS_SHARED}},
+     false},
     {{"attention.qkv_proj.weight", ""},
      2,
      3,
@@ -89,6 +95,7 @@ static const struct fused {
 
 static uint64_t n_rows(const struct weft_model_params *p, enum rows rows) {
     if (rows == ROWS_Q) return (uint64_t)p->n_heads * p->head_dim;
+    if (rows == ROWS_SHARED) return p->moe.n_experts > 0 ? p->moe.n_ffn_shared : p->n_ffn;
     return rows == ROWS_KV ? (uint64_t)p->n_kv_heads * p->head_dim : p->n_ffn;
 }
 
@@ -356,11 +363,146 @@ static void flatten_heads(weft_model *model) {
     }
 }
 
+/* ------------------------------------------------------------- rows that stand among others --- */
+
+/* Part of a tensor: of each `step` rows the first `run` after `first`. */
+struct rows_part {
+    const char *names[2];
+    uint64_t first, run, step;
+};
+
+/* Views in place of tensor `idx`, a matrix whose rows are whole steps. */
+static weft_err view_rows(const struct splitter *s, size_t idx, size_t prefix_len,
+                          const struct rows_part *parts, uint32_t n_parts) {
+    const struct weft_tensor whole = s->model->tensors[idx];
+    weft_err err = WEFT_OK;
+    for (uint32_t i = 0; !err && i < n_parts; i++) {
+        const struct rows_part *part = &parts[i];
+        const size_t row_bytes = whole.bytes / whole.dims[0];
+        const struct wefti_model_view view = {.kind = WEFTI_MODEL_VIEW_ROWS,
+                                              .dtype = whole.dtype,
+                                              .first = part->first,
+                                              .run = part->run,
+                                              .step = part->step,
+                                              .pitch = row_bytes};
+        struct weft_tensor tensor = whole;
+        tensor.dims[0] = whole.dims[0] / part->step * part->run;
+        tensor.bytes = tensor.dims[0] * row_bytes;
+        tensor.data = NULL;
+        tensor.parts = wefti_model_add_view(s->model, &whole, &view, tensor.dims[0], whole.dims[1]);
+        if (!tensor.parts)
+            return weft_err_set(s->why, WEFT_E_NOMEM, "%s: out of memory for the tensor list",
+                                s->path);
+        char name[96];
+        (void)snprintf(name, sizeof name, "%.*s%s", (int)prefix_len, whole.name,
+                       part->names[s->format]);
+        err = add_part(s, idx, i + 1 == n_parts, name, &tensor);
+    }
+    return err;
+}
+
+/* A convolution's taps, which files have by channels: [channels, 1, width], or without the 1. */
+static weft_err turn_taps(const struct splitter *s, size_t idx) {
+    struct weft_tensor *taps = &s->model->tensors[idx];
+    if (taps->n_dims == 3 && taps->dims[1] == 1) {
+        taps->dims[1] = taps->dims[2];
+        taps->n_dims = 2;
+    }
+    if (taps->n_dims != 2 || !weft_dtype_is_float(taps->dtype) || taps->bytes == 0) return WEFT_OK;
+    const uint64_t n_channels = taps->dims[0], width = taps->dims[1];
+    const struct wefti_model_view view = {.kind = WEFTI_MODEL_VIEW_COLUMNS,
+                                          .dtype = taps->dtype,
+                                          .run = width,
+                                          .step = width,
+                                          .pitch = width * weft_dtype_block_bytes(taps->dtype)};
+    taps->parts = wefti_model_add_view(s->model, taps, &view, width, n_channels);
+    if (!taps->parts)
+        return weft_err_set(s->why, WEFT_E_NOMEM, "%s: out of memory for the tensor list", s->path);
+    taps->dims[0] = width;
+    taps->dims[1] = n_channels;
+    taps->data = NULL;
+    return WEFT_OK;
+}
+
+/* llama.cpp has heads' numbers as columns, and norms by groups. */
+static void flatten_vector(struct weft_tensor *tensor) {
+    if (tensor->n_dims != 2 || tensor->dims[0] > WEFT_HIDDEN_MAX ||
+        tensor->dims[1] > WEFT_HIDDEN_MAX)
+        return;
+    tensor->dims[0] *= tensor->dims[1];
+    tensor->dims[1] = 0;
+    tensor->n_dims = 1;
+}
+
+static bool is_one_of(const char *name, const char *const *names, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(name, names[i]) == 0) return true;
+    }
+    return false;
+}
+
+/* Whether a tensor is a matrix of whole steps of rows. */
+static bool has_steps(const struct weft_tensor *tensor, uint64_t step) {
+    return tensor->n_dims == 2 && step > 0 && tensor->dims[0] > 0 && tensor->dims[0] % step == 0 &&
+           tensor->data && !tensor->parts;
+}
+
+/* Recurrent layers' tensors, and queries that have gates among them. */
+static weft_err take_apart(const struct splitter *s, size_t idx) {
+    static const char *const taps[] = {"mixer.conv1d.weight", "ssm_conv1d.weight"},
+                             *const vectors[] = {"ssm_a", "ssm_d", "ssm_norm.weight"},
+                             *const queries[] = {"self_attn.q_proj.weight", "attn_q.weight"};
+    const struct weft_model_params *p = &s->model->params;
+    const struct weft_model_recurrent *r = &p->recurrent;
+    struct weft_tensor *tensor = &s->model->tensors[idx];
+    size_t prefix_len;
+    const char *name = wefti_model_after_layer(tensor->name, s->format, &prefix_len);
+    if (!name) return WEFT_OK;
+    if (p->block.gate_in_q && is_one_of(name, queries, 2) &&
+        has_steps(tensor, 2 * (uint64_t)p->head_dim)) {
+        const uint64_t dim = p->head_dim;
+        const struct rows_part parts[] = {
+            {{queries[0], queries[1]}, 0, dim, 2 * dim},
+            {{"self_attn.gate_proj.weight", "attn_gate.weight"}, dim, dim, 2 * dim}};
+        return view_rows(s, idx, prefix_len, parts, 2);
+    }
+    if (r->kind == WEFT_MODEL_ATTENTION_ALONE) return WEFT_OK;
+    if (is_one_of(name, taps, 2)) return turn_taps(s, idx);
+    if (s->format == WEFT_MODEL_GGUF && is_one_of(name, vectors, 3)) flatten_vector(tensor);
+    if (r->kind != WEFT_MODEL_DELTA || r->n_groups == 0) return WEFT_OK;
+    const uint64_t heads = r->n_heads / r->n_groups, key = r->state_dim,
+                   values = heads * r->head_dim, step = 2 * key + 2 * values;
+    if (strcmp(name, "mixer.qkvz.weight") == 0 && has_steps(tensor, step)) {
+        const struct rows_part parts[] = {{{"mixer.q.weight", ""}, 0, key, step},
+                                          {{"mixer.k.weight", ""}, key, key, step},
+                                          {{"mixer.v.weight", ""}, 2 * key, values, step},
+                                          {{"mixer.z.weight", ""}, 2 * key + values, values, step}};
+        return view_rows(s, idx, prefix_len, parts, 4);
+    }
+    static const char *const both[] = {"mixer.ba.weight", "ssm_ba.weight"};
+    if (!is_one_of(name, both, 2) || !has_steps(tensor, 2 * heads)) return WEFT_OK;
+    const struct rows_part parts[] = {
+        {{"mixer.b.weight", "ssm_beta.weight"}, 0, heads, 2 * heads},
+        {{"mixer.a.weight", "ssm_alpha.weight"}, heads, heads, 2 * heads}};
+    return view_rows(s, idx, prefix_len, parts, 2);
+}
+
+static weft_err take_all_apart(const struct splitter *s) {
+    const struct weft_model_params *p = &s->model->params;
+    weft_err err = WEFT_OK;
+    if (!weft_model_has_recurrent(p) && !p->block.gate_in_q) return WEFT_OK;
+    for (size_t i = 0, n = s->model->n_tensors; !err && i < n; i++)
+        err = take_apart(s, i);
+    return err;
+}
+
 weft_err wefti_model_split(weft_model *model, enum weft_model_format format, const char *path,
                            struct weft_errmsg *why) {
     const struct splitter s = {model, format, path, why};
     const struct weft_str name = {model->params.arch, strlen(model->params.arch)};
     const struct wefti_model_arch *arch = wefti_model_arch_of_gguf(name);
+    weft_err apart = take_all_apart(&s);
+    if (apart) return apart;
     if (format == WEFT_MODEL_GGUF && model->params.kv_lora > 0) flatten_heads(model);
     if (format == WEFT_MODEL_GGUF && model->params.moe.n_experts > 0) return unstack_all(&s);
     if (arch && model->params.moe.n_experts > 0) {

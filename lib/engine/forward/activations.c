@@ -35,11 +35,16 @@ void wefti_forward_acts_note_forms(struct wefti_forward *f) {
                                                     &l->up,
                                                     &l->down,
                                                     &l->router,
+                                                    &l->attn_gate,
+                                                    &l->rec_out,
                                                     e ? &e->gate : NULL,
                                                     e ? &e->up : NULL,
                                                     e ? &e->down : NULL};
         for (size_t j = 0; j < sizeof all / sizeof all[0]; j++) {
             if (all[j] && all[j]->n > 0) note_form(f, all[j]);
+        }
+        for (size_t j = 0; j < WEFT_MODEL_RECURRENT_PARTS; j++) {
+            if (l->rec_in[j].n > 0) note_form(f, &l->rec_in[j]);
         }
     }
     if (f->weights->head.n > 0) note_form(f, &f->weights->head);

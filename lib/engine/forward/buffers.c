@@ -14,6 +14,7 @@
 #include "forward/lora.h"
 #include "forward/pass.h"
 #include "forward/ranks.h"
+#include "forward/recurrent.h"
 #include "runtime/memory.h"
 
 /* One thread's, where there are experts. */
@@ -63,7 +64,8 @@ static void lay_out(struct wefti_forward *f, struct wefti_memory_layout *layout)
     f->last_tiles = wefti_memory_reserve(layout, rows, sizeof(struct wefti_forward_attn_tile));
     f->x = wefti_memory_reserve(layout, rows * f->x_stride, sizeof *f->x);
     if (f->plain_qk_norm) f->ones = wefti_memory_reserve(layout, f->head_dim, sizeof *f->ones);
-    if (f->parallel) f->read = wefti_memory_reserve(layout, rows * f->x_stride, sizeof *f->read);
+    if (f->parallel || f->beside)
+        f->read = wefti_memory_reserve(layout, rows * f->x_stride, sizeof *f->read);
     if (f->joined_stride > 0)
         f->joined = wefti_memory_reserve(layout, rows * f->joined_stride, sizeof *f->joined);
     if (f->moe.n_experts > 0) lay_out_experts(f, layout);
@@ -79,8 +81,14 @@ static void lay_out(struct wefti_forward *f, struct wefti_memory_layout *layout)
         f->attn_gate = wefti_memory_reserve(&attention, rows * f->out_stride, sizeof *f->attn_gate);
     f->q_a = wefti_memory_reserve(&attention, rows * f->q_a_stride, sizeof *f->q_a);
     f->heads = wefti_memory_reserve(&attention, rows * f->heads_stride, sizeof *f->heads);
+    struct wefti_memory_layout recurrent = *layout; /* and neither does this */
+    f->rec_rows = wefti_memory_reserve(&recurrent, rows * f->rec_stride, sizeof *f->rec_rows);
+    f->rec_conv = wefti_memory_reserve(&recurrent, rows * f->conv_stride, sizeof *f->rec_conv);
+    f->rec_gates = wefti_memory_reserve(&recurrent, rows * f->gate_stride, sizeof *f->rec_gates);
+    f->rec_out = wefti_memory_reserve(&recurrent, rows * f->rec_out_stride, sizeof *f->rec_out);
     f->ffn = wefti_memory_reserve(layout, grouped * f->ffn_stride, sizeof *f->ffn);
     if (attention.used > layout->used) layout->used = attention.used;
+    if (recurrent.used > layout->used) layout->used = recurrent.used;
     if (!f->coll)
         f->logits = wefti_memory_reserve(layout, WEFTI_FORWARD_HEAD_ROWS * f->logit_stride,
                                          sizeof *f->logits);
@@ -95,6 +103,7 @@ static void lay_out(struct wefti_forward *f, struct wefti_memory_layout *layout)
     uint32_t ffn = weft_max_u32(f->n_ffn, f->moe.n_ffn);
     size_t widest = wefti_memory_stride(weft_max_u32(f->n_hidden, weft_max_u32(f->q_dim, ffn)));
     if (f->heads_stride > widest) widest = f->heads_stride;
+    if (f->rec_out_stride > widest) widest = f->rec_out_stride;
     if (f->hidden_stride * f->kern->group_rows > widest)
         widest = f->hidden_stride * f->kern->group_rows;
     for (uint32_t t = 0; t < f->n_threads; t++) {
@@ -186,6 +195,9 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     set_act(f, p);
     f->layer_norm = (p->encoder.is_on && !p->encoder.as_decoder) || p->block.layer_norm;
     f->parallel = p->block.parallel;
+    for (uint32_t i = 0; i < p->n_layers; i++)
+        f->beside |=
+            weft_model_bit(p->recurrent.layers, i) && !weft_model_bit(p->recurrent.no_attention, i);
     f->has_attn_gate = p->block.attn_gate;
     f->one_norm = p->block.one_norm;
     f->norms_turned = p->block.norms_turned;
@@ -196,6 +208,12 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     f->in_chunks = p->block.in_chunks;
     f->act_limit = p->block.act == WEFT_MODEL_ACT_CLAMPED ? p->block.act_limit : 0;
     f->weighs_inputs = p->block.weighs_inputs;
+    f->squares_relu = p->block.act == WEFT_MODEL_ACT_RELU2;
+    f->gate_scale = p->block.gate_scale;
+    f->attention_scale = p->block.attention_scale;
+    f->recurrent_scale = p->block.recurrent_scale;
+    f->ffn_scale = p->block.ffn_scale;
+    wefti_forward_recurrent_set(f, p);
     f->q_beta = p->block.q_beta;
     f->has_positions = p->encoder.n_positions > 0;
     f->first_position = p->encoder.first_position;
@@ -212,7 +230,9 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     f->logit_stride = p->encoder.is_on ? 0 : wefti_memory_stride(p->n_vocab);
     f->score_stride = wefti_memory_stride(p->moe.n_experts);
     f->inner_stride = wefti_memory_stride(p->moe.n_ffn);
-    f->adds_apart = p->residual_scale != 1 || p->post_norms || p->encoder.norms_sums;
+    f->adds_apart = p->residual_scale != 1 || p->post_norms || p->encoder.norms_sums ||
+                    p->block.attention_scale != 0 || p->block.recurrent_scale != 0 ||
+                    p->block.ffn_scale != 0;
     f->shared_at = f->x_stride;
     if (f->weights->moves_groups) f->shared_at *= WEFTI_WEIGHTS_EXPERT_GROUPS / f->n_ranks;
     f->part_stride = f->shared_at + (p->moe.n_ffn_shared > 0 ? f->x_stride : 0);
@@ -233,6 +253,7 @@ static void set_up(struct wefti_forward *f, const struct wefti_forward_config *c
     f->profile = config->profile;
     f->weights = config->weights;
     f->kv = config->kv;
+    f->states = config->states;
     f->coll = config->coll;
     f->rank = f->weights->rank;
     f->n_ranks = f->weights->n_ranks;

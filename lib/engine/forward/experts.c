@@ -433,7 +433,7 @@ static void combine(const struct wefti_forward_thread *thread, const struct rout
     uint32_t per_task = routing->n_rows > 4 * f->n_threads ? WEFTI_FORWARD_ROWS_PER_TASK : 1, begin,
              end;
     bool has_shared = routing->layer->gate.n > 0;
-    const struct wefti_forward_half_end end_of_half = wefti_forward_ffn_end(routing->layer);
+    const struct wefti_forward_half_end end_of_half = wefti_forward_ffn_end(f, routing->layer);
     while (wefti_forward_take_rows(thread, routing->n_rows, per_task, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++) {
             float *x = f->x + row * f->x_stride, *out = f->adds_apart ? thread->scratch->wide : x;
@@ -531,7 +531,7 @@ static void combine_divided(const struct wefti_forward_thread *thread,
     uint32_t per_task = routing->n_rows > 4 * f->n_threads ? WEFTI_FORWARD_ROWS_PER_TASK : 1, begin,
              end;
     bool has_shared = down->present != 0;
-    const struct wefti_forward_half_end end_of_half = wefti_forward_ffn_end(routing->layer);
+    const struct wefti_forward_half_end end_of_half = wefti_forward_ffn_end(f, routing->layer);
     put_parts(thread, routing, per_task);
     if (!wefti_forward_share_parts(thread, routing->n_rows)) return;
     while (wefti_forward_take_rows(thread, routing->n_rows, per_task, &begin, &end)) {
@@ -566,7 +566,8 @@ static void shared_expert(const struct wefti_forward_thread *thread, uint32_t la
     const struct wefti_weights_matrix *in[] = {&layer->gate, &layer->up};
     const struct wefti_forward_source hidden = wefti_forward_ffn_source(f, layer);
     wefti_forward_mark(thread, WEFT_ENG_OP_FFN_NORM);
-    struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n_rows, in, 2);
+    struct wefti_forward_acts acts =
+        wefti_forward_acts_make(thread, &hidden, n_rows, in, layer->up.n > 0 ? 2 : 1);
     wefti_forward_mark(thread, WEFT_ENG_OP_GATE_UP);
     struct wefti_forward_acts made;
     wefti_forward_gate_up(thread, &acts, layer_idx, &hidden, n_rows, &made);
@@ -598,9 +599,10 @@ void wefti_forward_experts(const struct wefti_forward_thread *thread, uint32_t l
                                       *out[] = {&e->down};
     struct wefti_forward_source hidden = wefti_forward_ffn_source(f, layer);
     hidden.apart = true;
+    const uint32_t n_in = e->up.n > 0 ? 2 : 1; /* gate, and up if there is one */
     if (layer->gate.n > 0) shared_expert(thread, layer_idx, n_rows);
     wefti_forward_mark(thread, WEFT_ENG_OP_FFN_NORM);
-    struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n_rows, in, 3);
+    struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n_rows, in, 1 + n_in);
     wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_FFN, &acts, n_rows);
     const struct wefti_forward_product scores = {.matrix = &layer->router,
                                                  .c = f->scores,
@@ -611,7 +613,7 @@ void wefti_forward_experts(const struct wefti_forward_thread *thread, uint32_t l
     wefti_forward_mark(thread, WEFT_ENG_OP_ROUTE);
     struct routing routing = route_rows(thread, layer, n_rows);
     note_routes(thread, layer_idx, &routing);
-    struct feed feed = feed_of(&acts, in + 1, 2);
+    struct feed feed = feed_of(&acts, in + 1, n_in);
     gather_wide(thread, &routing, &feed);
     wefti_forward_mark(thread, WEFT_ENG_OP_GATE_UP);
     const struct wefti_forward_lora_plan *plan = wefti_forward_lora_after(thread, layer_idx);

@@ -26,6 +26,7 @@
 #include "forward/pass.h"
 #include "forward/products.h"
 #include "forward/ranks.h"
+#include "forward/recurrent.h"
 
 /* What one pass computes; const, the same for all threads. */
 struct wefti_forward_pass {
@@ -348,8 +349,9 @@ static void make_q_and_kv(const struct wefti_forward_thread *thread, uint32_t la
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
     const struct wefti_weights_matrix *qkv[] = {&layer->q, &layer->k, &layer->v, &layer->attn_gate};
     const uint32_t n_products = f->attn_gate ? 4 : 3;
-    struct wefti_forward_source hidden = {
-        .rows = f->x, .stride = f->x_stride, .norm = {layer->attn_norm, layer->attn_norm_bias}};
+    struct wefti_forward_source hidden = {.rows = f->beside ? f->read : f->x,
+                                          .stride = f->x_stride,
+                                          .norm = {layer->attn_norm, layer->attn_norm_bias}};
     wefti_forward_mark(thread, WEFT_ENG_OP_ATTN_NORM);
     struct wefti_forward_acts acts =
         wefti_forward_acts_make(thread, &hidden, n_rows, qkv, n_products);
@@ -441,7 +443,6 @@ static void layer_attention(const struct wefti_forward_thread *thread, uint32_t 
     const struct wefti_forward_attn_work *work = &thread->pass->attention[kind];
 
     bool has_heads = layer->n_heads > 0;
-    if (f->read) keep_read(thread, *n_rows);
     if (has_heads && f->latent_dim)
         wefti_forward_latent_in(thread, layer_idx, batch);
     else if (has_heads)
@@ -457,10 +458,33 @@ static void layer_attention(const struct wefti_forward_thread *thread, uint32_t 
     if (has_heads) acts = attend(thread, layer_idx, work, *n_rows);
     wefti_forward_mark(thread, WEFT_ENG_OP_O);
     const struct wefti_forward_half_end end = {.bias = layer->bo,
+                                               .scale = f->attention_scale,
                                                .post = {layer->post_attn_norm, 0},
                                                .sum = {layer->attn_sum_norm, layer->attn_sum_bias}};
     const struct last_product last = {layer_idx, &layer->o, WEFT_LORA_O, attended(f)};
     add_product(thread, &acts, *n_rows, &last, &end);
+}
+
+/* The recurrent part, which all rows of the batch go through. */
+static void layer_recurrent(const struct wefti_forward_thread *thread, uint32_t layer_idx) {
+    struct wefti_forward *f = thread->forward;
+    const struct wefti_forward_batch *batch = thread->pass->batch;
+    const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
+    const struct wefti_weights_matrix *out[] = {&layer->rec_out};
+    const struct wefti_forward_source made = wefti_forward_recurrent(thread, layer_idx, batch);
+    wefti_forward_mark(thread, WEFT_ENG_OP_O_CONVERT);
+    struct wefti_forward_acts acts =
+        wefti_forward_acts_make(thread, &made, batch->n_tokens, out, 1);
+    wefti_forward_mark(thread, WEFT_ENG_OP_O);
+    const struct wefti_forward_half_end end = {.scale = f->recurrent_scale};
+    const struct last_product last = {layer_idx, &layer->rec_out, WEFT_LORA_O, made};
+    add_product(thread, &acts, batch->n_tokens, &last, &end);
+}
+
+/* Rows of the last layer, where it has no attention that leaves out the others. */
+static void narrow(const struct wefti_forward_thread *thread, uint32_t *n_rows) {
+    *n_rows = thread->pass->batch->n_last_rows;
+    if (*n_rows > 0) move_last_rows_to_front(thread);
 }
 
 /* The products of the FFN up to the last one, as that wants them. */
@@ -490,7 +514,7 @@ static void layer_ffn(const struct wefti_forward_thread *thread, uint32_t layer_
     struct wefti_forward_acts acts = {0};
     if (layer->down.n > 0) acts = make_inner(thread, layer_idx, n_rows);
     wefti_forward_mark(thread, WEFT_ENG_OP_DOWN);
-    const struct wefti_forward_half_end end = wefti_forward_ffn_end(layer);
+    const struct wefti_forward_half_end end = wefti_forward_ffn_end(f, layer);
     add_product(thread, &acts, n_rows, &last, &end);
 }
 
@@ -586,12 +610,18 @@ static void run_thread(void *ctx, uint32_t thread_idx) {
     uint32_t n_rows = pass->batch->n_tokens;
     begin_pass(&thread);
     for (uint32_t i = 0; i < f->n_layers && n_rows > 0 && !f->failed; i++) {
+        const struct wefti_weights_layer *layer = &f->weights->layers[i];
         mark_layer(&thread, i);
-        layer_attention(&thread, i, &n_rows);
+        if (f->read) keep_read(&thread, n_rows);
+        if (layer->rec_out.n > 0) layer_recurrent(&thread, i);
+        if (!layer->no_attention)
+            layer_attention(&thread, i, &n_rows);
+        else if (pass->narrows && i + 1 == f->n_layers)
+            narrow(&thread, &n_rows);
         if (f->failed) break;
-        if (n_rows > 0 && f->weights->layers[i].experts)
+        if (n_rows > 0 && layer->experts)
             wefti_forward_experts(&thread, i, n_rows);
-        else if (n_rows > 0)
+        else if (n_rows > 0 && !layer->no_ffn)
             layer_ffn(&thread, i, n_rows);
         wefti_pool_progress(f->pool, thread_idx);
     }
@@ -619,6 +649,7 @@ static void note_pass(const struct wefti_forward *f, const struct wefti_forward_
     };
     for (uint32_t i = 0; i < f->n_layers; i++) {
         uint32_t kind = wefti_forward_layer_kind(f, i), window = f->windows[kind];
+        if (f->weights->layers[i].no_attention) continue;
         if (narrows && i + 1 == f->n_layers) {
             costs.n_seen += wefti_forward_attn_seen(window, f->last_rows, batch->n_last_rows);
             costs.n_read += wefti_forward_attn_read(f, &pass->last_attention);

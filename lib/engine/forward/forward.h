@@ -17,6 +17,7 @@
 #include "kernels/kernels.h"
 #include "lora/adapters.h"
 #include "model/model.h"
+#include "recurrent/mixer.h"
 #include "runtime/kv_cache.h"
 #include "runtime/pool.h"
 #include "runtime/profile.h"
@@ -58,6 +59,9 @@ struct wefti_forward_batch {
     bool in_order; /* on_logits is called by thread 0, row after row; else by any, all at once */
     uint32_t n_spans;
     const struct wefti_forward_span *spans; /* those whose hidden states are wanted */
+    /* Where there are recurrent layers: the sequences, whose rows are all of the batch's. */
+    uint32_t n_seqs;
+    const struct wefti_mixer_seq *seqs;
     wefti_forward_hidden_fn *on_hidden;
     void *ctx; /* of both functions */
     uint32_t n_copies;
@@ -72,8 +76,9 @@ struct wefti_forward_config {
     struct wefti_pool *pool;
     const struct wefti_weights *weights;
     const struct wefti_kv_cache *kv;
-    struct wefti_profile *profile; /* passes are noted there; NULL: they are not */
-    const weft_model *model;       /* borrowed for the call alone */
+    const struct wefti_states *states; /* of recurrent layers; NULL: there are none */
+    struct wefti_profile *profile;     /* passes are noted there; NULL: they are not */
+    const weft_model *model;           /* borrowed for the call alone */
     uint32_t max_batched_tokens;
     uint32_t max_model_len; /* of a sequence */
     weft_coll *coll; /* of the ranks that the weights are divided among; NULL: they are not */

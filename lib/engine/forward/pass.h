@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
+#include "recurrent/mixer.h"
 #include "runtime/kv_cache.h"
 #include "runtime/memory.h"
 #include "runtime/pool.h"
@@ -98,7 +99,8 @@ struct wefti_forward {
     bool rope_interleaved, qk_norm_all;
     bool layer_norm;         /* norms take the mean off */
     bool parallel, one_norm; /* both halves of a layer read what it reads; by one norm */
-    bool norms_turned;       /* q and k are normalised after they are turned */
+    bool beside; /* recurrent parts stand beside attention, and both read what a layer reads */
+    bool norms_turned; /* q and k are normalised after they are turned */
     /* q is multiplied by 1 + q_beta * ln(1 + floor((position + q_shift) / q_step)), where it is not turned or
      * everywhere; q_step 0: nowhere */
     uint32_t q_step, q_shift;
@@ -107,7 +109,14 @@ struct wefti_forward {
     bool plain_qk_norm; /* q and k that are turned are normalised, without weights */
     bool in_chunks;     /* windows are chunks */
     bool has_attn_gate;
-    float act_limit;    /* of act_mul in its clamped form; 0: it is not */
+    float act_limit;   /* of act_mul in its clamped form; 0: it is not */
+    bool squares_relu; /* in place of act_mul */
+    float gate_scale;  /* of gates before they are activated */
+    float attention_scale, recurrent_scale, ffn_scale; /* of what halves yield */
+    float row_scales[5];                               /* see scale_parts; 0: none */
+    const struct wefti_states *states;                 /* of recurrent layers, or NULL */
+    struct wefti_mixer mixer;                          /* what those have in common */
+    size_t rec_stride, conv_stride, gate_stride, rec_out_stride;
     bool weighs_inputs; /* routers' weights multiply what experts read */
     bool has_positions; /* learned: nothing turns */
     uint32_t first_position;
@@ -137,9 +146,11 @@ struct wefti_forward {
                      expert; or NULL */
     float *q, *k, *v, *attn; /* [rows][q_stride, kv_stride twice, out_stride] */
     float *attn_gate;        /* [rows][out_stride] of what heads yield; or NULL */
-    float *ones;             /* [head_dim], where plain_qk_norm is */
-    float *q_a;              /* [rows][q_a_stride]; with latents */
-    float *heads;            /* [rows][heads_stride]; with latents: queries, then values */
+    /* Recurrent layers, in the same memory: projected rows, what the convolution makes, gates, and what comes out. */
+    float *rec_rows, *rec_conv, *rec_gates, *rec_out;
+    float *ones;  /* [head_dim], where plain_qk_norm is */
+    float *q_a;   /* [rows][q_a_stride]; with latents */
+    float *heads; /* [rows][heads_stride]; with latents: queries, then values */
     /* [rows, to whole groups][ffn_stride], in the same memory as q..attn; or activations of `down`. */
     float *ffn;
     uint8_t *shared[WEFT_ACT_COUNT]; /* [rows] converted activations */
@@ -206,12 +217,14 @@ static inline const float *wefti_forward_vector(const struct wefti_forward *f, s
 /* How a half of a layer ends. */
 struct wefti_forward_half_end {
     size_t bias;                         /* of its last product */
+    float scale;                         /* of what is added, beside the model's own; 0: 1 */
     struct wefti_forward_norm post, sum; /* of what is added; and of what that leaves */
 };
 
 static inline struct wefti_forward_half_end
-wefti_forward_ffn_end(const struct wefti_weights_layer *layer) {
+wefti_forward_ffn_end(const struct wefti_forward *f, const struct wefti_weights_layer *layer) {
     return (struct wefti_forward_half_end){.bias = layer->b_down,
+                                           .scale = f->ffn_scale,
                                            .post = {layer->post_ffn_norm, 0},
                                            .sum = {layer->ffn_sum_norm, layer->ffn_sum_bias}};
 }
@@ -220,8 +233,9 @@ wefti_forward_ffn_end(const struct wefti_weights_layer *layer) {
 static inline void wefti_forward_add_row(const struct wefti_forward *f, float *x, float *added,
                                          const struct wefti_forward_half_end *half) {
     if (half->post.weight) wefti_forward_normalise(f, added, half->post, f->n_hidden, added);
+    const float scale = half->scale != 0 ? f->residual_scale * half->scale : f->residual_scale;
     for (uint32_t i = 0; i < f->n_hidden; i++)
-        x[i] += f->residual_scale * added[i];
+        x[i] += scale * added[i];
     if (half->sum.weight) wefti_forward_normalise(f, x, half->sum, f->n_hidden, x);
 }
 

@@ -216,10 +216,22 @@ static void activate_clamped(float *gate, const float *up, uint32_t n, float lim
     }
 }
 
+/* Nemotron's. */
+static void square_relu(float *gate, const float *up, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        float g = gate[i] > 0 ? gate[i] : 0;
+        gate[i] = up ? g * g * up[i] : g * g;
+    }
+}
+
 /* gate = its activation, times `up` if there is one. */
 static void activate(const struct wefti_forward *f, float *gate, const float *up, uint32_t n) {
+    for (uint32_t i = 0; f->gate_scale != 0 && i < n; i++)
+        gate[i] *= f->gate_scale;
     if (f->act_limit > 0)
         activate_clamped(gate, up, n, f->act_limit);
+    else if (f->squares_relu)
+        square_relu(gate, up, n);
     else
         f->act_mul(gate, up, n, gate);
 }

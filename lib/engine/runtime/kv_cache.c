@@ -170,7 +170,9 @@ static weft_err size_blocks(const struct wefti_kv_cache *cache,
 static void set_kinds(struct wefti_kv_cache *cache, const struct weft_model_params *params,
                       struct weft_eng_info *info) {
     bool has_windows = params->window > 0 && params->window < info->max_model_len;
+    memcpy(cache->absent, params->recurrent.no_attention, sizeof cache->absent);
     for (uint32_t i = 0; i < params->n_layers; i++) {
+        if (weft_model_bit(cache->absent, i)) continue;
         if (has_windows && !weft_model_bit(params->no_window, i)) {
             cache->windowed[i / 32] |= 1u << i % 32;
             info->window = params->window;
@@ -186,6 +188,8 @@ static void place_layers(struct wefti_kv_cache *cache, struct weft_kv_layer laye
         at[kind] = wefti_kv_cache_block(cache, kind, 0);
     for (uint32_t i = 0; i < cache->n_layers; i++) {
         enum weft_kv_kind kind = wefti_kv_cache_kind(cache, i);
+        cache->layers[i].dtype = layer.dtype;
+        if (weft_model_bit(cache->absent, i)) continue;
         layer.k = at[kind];
         if (layer.v_dim == 0) layer.v = at[kind] + weft_kv_block_bytes(&layer);
         layer.stride_bytes = cache->block_bytes[kind];
@@ -240,7 +244,10 @@ weft_err wefti_kv_cache_open(struct wefti_kv_cache *cache, const struct weft_mod
 uint64_t wefti_kv_cache_block_bytes(const struct weft_model_params *params,
                                     const struct weft_eng_options *options) {
     const struct weft_kv_layer layer = layer_of(params, options);
-    return (uint64_t)params->n_layers * layer_bytes(&layer);
+    uint32_t n_layers = 0;
+    for (uint32_t i = 0; i < params->n_layers; i++)
+        n_layers += !weft_model_bit(params->recurrent.no_attention, i);
+    return (uint64_t)n_layers * layer_bytes(&layer);
 }
 
 weft_err wefti_kv_cache_open_beside(struct wefti_kv_cache *cache,
@@ -265,12 +272,16 @@ void wefti_kv_cache_close(struct wefti_kv_cache *cache) {
 weft_err wefti_kv_cache_fill(const struct wefti_kv_cache *cache, const struct weft_kern_table *kern,
                              uint64_t n_blocks) {
     const uint32_t block = 0;
-    const size_t n = (size_t)cache->layers[0].n_kv_heads * cache->layers[0].head_dim;
+    uint32_t some = 0;
+    while (weft_model_bit(cache->absent, some))
+        some++; /* a layer that has attention */
+    const size_t n = (size_t)cache->layers[some].n_kv_heads * cache->layers[some].head_dim;
     uint64_t seed = 1;
     float *row = malloc(n * sizeof *row);
     if (!row) return WEFT_E_NOMEM;
     for (uint32_t i = 0; i < cache->n_layers; i++) {
         const struct weft_kv_layer *layer = &cache->layers[i];
+        if (weft_model_bit(cache->absent, i)) continue;
         for (uint32_t pos = 0; pos < layer->block_size; pos++) {
             for (size_t at = 0; at < n; at++)
                 row[at] = (float)(weft_rand_unit(&seed) * 2.0 - 1.0);
@@ -291,6 +302,7 @@ weft_err wefti_kv_cache_fill(const struct wefti_kv_cache *cache, const struct we
 void wefti_kv_cache_copy(const struct wefti_kv_cache *cache, uint32_t layer,
                          const struct weft_step_copy *copies, uint32_t n_copies) {
     WEFT_ASSERT(layer < cache->n_layers);
+    if (weft_model_bit(cache->absent, layer)) return;
     uint8_t *k = cache->layers[layer].k; /* and V, if there is one, directly after it */
     size_t stride_bytes = cache->layers[layer].stride_bytes;
     for (uint32_t i = 0; i < n_copies; i++) {

@@ -1,6 +1,7 @@
 /* Tensors of a file into the forms of the arena, part by part, on all threads. */
 #include "weights/pack.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <xxhash.h>
@@ -160,7 +161,7 @@ static size_t take_part(const struct wefti_weights_plan *plan,
                         const struct wefti_weights_item *item, uint32_t part, uint32_t thread_idx,
                         uint8_t *to) {
     const uint8_t *whole = plan->packed + item->whole_offset;
-    size_t bytes = (size_t)item->k * sizeof(float), at = 0;
+    size_t bytes = (size_t)item->n * item->k * sizeof(float), at = 0; /* of a vector */
     uint32_t begin = 0, end = 0, k = wefti_weights_item_k(item);
     if (item->form == WEFTI_WEIGHTS_HEADS) {
         bytes = weft_kern_packed_bytes(item->kind, item->n, item->k);
@@ -196,10 +197,14 @@ size_t wefti_weights_pack_part(const struct wefti_weights_plan *plan,
     if (plan->packed) return take_part(plan, item, part, thread_idx, to);
     if (item->form == WEFTI_WEIGHTS_VECTOR) {
         float *out = (float *)(void *)to;
-        weft_tensor_row_f32(src, 0, out);
-        for (uint32_t i = 0; i < item->k && item->plus_one; i++)
+        const size_t n = (size_t)item->n * item->k;
+        for (uint32_t row = 0; row < item->n; row++)
+            weft_tensor_row_f32(src, row, out + (size_t)row * item->k);
+        for (size_t i = 0; i < n && item->plus_one; i++)
             out[i] += 1;
-        return (size_t)item->k * sizeof(float);
+        for (size_t i = 0; i < n && item->minus_exp; i++)
+            out[i] = -expf(out[i]);
+        return n * sizeof(float);
     }
     if (item->form == WEFTI_WEIGHTS_HEADS) return pack_head(plan, item, part, thread_idx, to);
     uint32_t begin, end;

@@ -202,21 +202,28 @@ static void place_matrix(struct wefti_weights_plan *plan, const struct weft_tens
     add_item(plan, &item, type.stored, bytes);
 }
 
-static size_t place_vector(struct wefti_weights_plan *plan, const struct weft_tensor *tensor,
-                           uint32_t k, bool plus_one) {
+/* `n` rows of k, one after the other. */
+static size_t place_vectors(struct wefti_weights_plan *plan, const struct weft_tensor *tensor,
+                            uint32_t n, uint32_t k, struct wefti_weights_item change) {
     size_t offset = plan->used;
     struct wefti_weights_item item = {.src = tensor,
                                       .form = WEFTI_WEIGHTS_VECTOR,
-                                      .n = 1,
+                                      .n = n,
                                       .k = k,
-                                      .rows = all_of(1),
+                                      .rows = all_of(n),
                                       .columns = all_of(k),
                                       .n_tasks = 1,
-                                      .plus_one = plus_one};
+                                      .plus_one = change.plus_one,
+                                      .minus_exp = change.minus_exp};
     WEFT_ASSERT(tensor->dims[tensor->n_dims - 1] == k); /* perhaps a matrix of one row */
-    size_t bytes = (size_t)k * sizeof(float);
+    size_t bytes = (size_t)n * k * sizeof(float);
     add_item(plan, &item, WEFT_DT_F32, (struct item_bytes){bytes, bytes}); /* all ranks have it */
     return offset;
+}
+
+static size_t place_vector(struct wefti_weights_plan *plan, const struct weft_tensor *tensor,
+                           uint32_t k, bool plus_one) {
+    return place_vectors(plan, tensor, 1, k, (struct wefti_weights_item){.plus_one = plus_one});
 }
 
 /* 0, where the header lies, if the model has none. */
@@ -241,6 +248,7 @@ static void describe_expert(struct wefti_weights_plan *plan, const struct weft_m
         struct shape shape =
             i == 2 ? whole(p->n_hidden, p->moe.n_ffn) : whole(p->moe.n_ffn, p->n_hidden);
         enum wefti_calib_input input = i == 2 ? WEFTI_CALIB_EXPERT_DOWN : WEFTI_CALIB_FFN;
+        if (!tensors[i]) continue; /* there is no up */
         shape.rows = (struct wefti_weights_range){0, 0};
         place_matrix(plan, tensors[i], input, shape, matrices[i]);
         describe_matrix(matrices[i], matrices[i]->kind, shape.n, shape.k, shape.k);
@@ -292,8 +300,9 @@ static void place_experts(struct wefti_weights_plan *plan, const struct weft_mod
         }
         place_matrix(plan, from->experts[e].gate, WEFTI_CALIB_FFN, whole(ffn, hidden),
                      &to->experts[e].gate);
-        place_matrix(plan, from->experts[e].up, WEFTI_CALIB_FFN, whole(ffn, hidden),
-                     &to->experts[e].up);
+        if (from->experts[e].up)
+            place_matrix(plan, from->experts[e].up, WEFTI_CALIB_FFN, whole(ffn, hidden),
+                         &to->experts[e].up);
         place_matrix(plan, from->experts[e].down, WEFTI_CALIB_EXPERT_DOWN, whole(hidden, ffn),
                      &to->experts[e].down);
         place_expert_biases(plan, &from->experts[e], &to->experts[e]);
@@ -427,6 +436,31 @@ static void place_latent(struct wefti_weights_plan *plan, const struct weft_mode
                  by_units(p->n_hidden, p->n_heads * p->v_dim, p->v_dim), &to->o);
 }
 
+/* One rank's (check_ranks). */
+static void place_recurrent(struct wefti_weights_plan *plan, const struct weft_model_layer *from,
+                            struct wefti_weights_layer *to) {
+    const struct weft_model_params *p = weft_model_params(plan->model);
+    const struct weft_model_recurrent *r = &p->recurrent;
+    const uint32_t inner = weft_model_recurrent_inner(p), hidden = p->n_hidden;
+    for (uint32_t i = 0; i < WEFT_MODEL_RECURRENT_PARTS; i++) {
+        if (from->rec_in[i])
+            place_matrix(plan, from->rec_in[i], WEFTI_CALIB_QKV,
+                         whole((uint32_t)from->rec_in[i]->dims[0], hidden), &to->rec_in[i]);
+    }
+    place_matrix(plan, from->rec_out, WEFTI_CALIB_O, whole(hidden, inner), &to->rec_out);
+    to->taps = place_vectors(plan, from->taps, r->conv_width, weft_model_conv_channels(p),
+                             (struct wefti_weights_item){0});
+    to->conv_bias = place_bias(plan, from->conv_bias, weft_model_conv_channels(p));
+    to->dt_bias = place_bias(plan, from->dt_bias, r->n_heads);
+    if (from->rate)
+        to->rate = place_vectors(plan, from->rate, 1, r->n_heads,
+                                 (struct wefti_weights_item){.minus_exp = !r->rates_are_plain});
+    to->skip = place_bias(plan, from->skip, r->n_heads);
+    if (from->rec_norm)
+        to->rec_norm = place_bias(plan, from->rec_norm,
+                                  (uint32_t)from->rec_norm->dims[from->rec_norm->n_dims - 1]);
+}
+
 /* What norms add, and the norms of encoders' sums. */
 static void place_other_norms(struct wefti_weights_plan *plan, const struct weft_model_layer *from,
                               struct wefti_weights_layer *to) {
@@ -444,9 +478,12 @@ static void place_layer(struct wefti_weights_plan *plan, const struct weft_model
     const struct weft_model_params *p = weft_model_params(plan->model);
     uint32_t hidden = p->n_hidden, ffn = p->n_ffn;
     to->attn_norm = place_norm(plan, from->attn_norm, hidden);
+    to->no_attention = weft_model_bit(p->recurrent.no_attention, plan->layer);
+    to->no_ffn = weft_model_bit(p->recurrent.no_ffn, plan->layer);
+    if (from->rec_out) place_recurrent(plan, from, to);
     if (p->kv_lora > 0)
         place_latent(plan, from, to);
-    else
+    else if (!to->no_attention)
         place_attention(plan, from, to);
     to->post_attn_norm = place_norm(plan, from->post_attn_norm, hidden);
     to->ffn_norm = place_norm(plan, from->ffn_norm, hidden);
@@ -613,6 +650,10 @@ static weft_err check_ranks(const struct wefti_weights_plan *plan, struct weft_e
         return weft_err_set(why, WEFT_E_UNSUPPORTED,
                             "a model that reads texts whole is not divided among workers: give "
                             "each of them all of it (--layout replica)");
+    if (weft_model_has_recurrent(weft_model_params(plan->model)) && plan->options->n_ranks > 1)
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "a model with recurrent layers is not divided among workers yet: give "
+                            "each of them all of it (--layout replica)");
     if (!plan->uncut) return WEFT_OK;
     return weft_err_set(why, WEFT_E_UNSUPPORTED,
                         "%s cannot be divided among %u workers in the form that the file has it "
@@ -652,7 +693,7 @@ weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan, const weft_mod
         .options = options,
         .types = {.model = model, .options = options},
         .place_hash = LAYOUT_VERSION,
-        .cap_items = (size_t)p->n_layers * (36 + 6 * (size_t)p->moe.n_experts) + 16,
+        .cap_items = (size_t)p->n_layers * (50 + 6 * (size_t)p->moe.n_experts) + 16,
     };
     weights->n_layers = p->n_layers;
     weights->n_vocab = p->n_vocab;

@@ -83,6 +83,10 @@ struct wefti_weights_layer {
     size_t score_bias, shared_gate, b_router;        /* offsets of f32 vectors; 0: none */
     size_t sinks;                                    /* of this rank's heads; 0: none */
     struct wefti_weights_matrix attn_gate;           /* n is 0: there is none */
+    /* Recurrent layers: what makes a row, part after part (n is 0: it is not there), the last product, and vectors. */
+    struct wefti_weights_matrix rec_in[WEFT_MODEL_RECURRENT_PARTS], rec_out;
+    size_t taps, conv_bias, dt_bias, rate, skip, rec_norm;
+    bool no_attention, no_ffn;
     /* Latent attention: q may come by way of q_a; k makes the cache's rows, and there is no v;
      * `up_k` takes a head's q into the space of latents, `up_v` the latent that a head attended to
      * into its values. */

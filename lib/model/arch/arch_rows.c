@@ -55,6 +55,16 @@ enum { NONE = 0 };
 #define YARN_SMOOTH WEFTI_MODEL_ARCH_YARN_SMOOTH
 #define MUP WEFTI_MODEL_ARCH_MUP
 #define LLAMA4 WEFTI_MODEL_ARCH_LLAMA4
+#define CONV WEFTI_MODEL_ARCH_CONV
+#define MAMBA WEFTI_MODEL_ARCH_MAMBA
+#define DELTA WEFTI_MODEL_ARCH_DELTA
+#define BESIDE WEFTI_MODEL_ARCH_BESIDE
+#define LETTERS WEFTI_MODEL_ARCH_LETTERS
+#define RELU2 WEFTI_MODEL_ARCH_RELU2
+#define GATE_IN_Q WEFTI_MODEL_ARCH_GATE_IN_Q
+#define PLUS_ONE WEFTI_MODEL_ARCH_PLUS_ONE
+#define GRANITE_SHARED WEFTI_MODEL_ARCH_GRANITE_SHARED
+#define MULTIPLIERS WEFTI_MODEL_ARCH_MULTIPLIERS
 #define ALL_BIASES (QKV_BIAS | O_BIAS | FFN_BIAS)
 
 typedef struct wefti_model_rename rename;
@@ -110,6 +120,72 @@ static const rename llama4_hf[] = {
     {"*.feed_forward.router.", "mlp.gate."},
     {"*.feed_forward.shared_expert.", "mlp.shared_experts."},
     {"*.feed_forward.", "mlp."},
+    {0}};
+
+static const rename lfm2_hf[] = {
+    {"model.embedding_norm.", "model.norm."},
+    {"*.conv.in_proj.", "mixer.in_proj."},
+    {"*.conv.conv.", "mixer.conv1d."},
+    {"*.conv.out_proj.", "mixer.out_proj."},
+    {"*.self_attn.out_proj.", "self_attn.o_proj."},
+    {"*.self_attn.q_layernorm.", "self_attn.q_norm."},
+    {"*.self_attn.k_layernorm.", "self_attn.k_norm."},
+    {"*.operator_norm.", "input_layernorm."},
+    {"*.ffn_norm.", "post_attention_layernorm."},
+    {"*.feed_forward.w1.", "mlp.gate_proj."},
+    {"*.feed_forward.w3.", "mlp.up_proj."},
+    {"*.feed_forward.w2.", "mlp.down_proj."},
+    {"*.feed_forward.gate.", "mlp.gate."},
+    {"*.feed_forward.expert_bias", "mlp.gate.e_score_correction_bias"},
+    {"*.feed_forward.experts.", "block_sparse_moe.experts."},
+    {0}};
+static const rename lfm2_gguf[] = {
+    {"token_embd_norm.", "output_norm."},
+    {"*.shortconv.in_proj.", "ssm_in."},
+    {"*.shortconv.conv.", "ssm_conv1d."},
+    {"*.shortconv.out_proj.", "ssm_out."},
+    {0}};
+static const rename granite_hf[] = {
+    {"*.mamba.", "mixer."},
+    {"*.block_sparse_moe.router.layer.", "mlp.gate."},
+    {"*.block_sparse_moe.input_linear.weight", "mlp.experts.gate_up_proj"},
+    {"*.block_sparse_moe.output_linear.weight", "mlp.experts.down_proj"},
+    {"*.shared_mlp.input_linear.", "mlp.shared_gate_up."},
+    {"*.shared_mlp.output_linear.", "mlp.shared_experts.down_proj."},
+    {0}};
+static const rename nemotron_hf[] = {
+    {"backbone.embeddings.", "model.embed_tokens."},
+    {"backbone.norm_f.", "model.norm."},
+    {"backbone.layers.", "model.layers."},
+    {"*.norm.", "input_layernorm."},
+    {"*.mixer.q_proj.", "self_attn.q_proj."},
+    {"*.mixer.k_proj.", "self_attn.k_proj."},
+    {"*.mixer.v_proj.", "self_attn.v_proj."},
+    {"*.mixer.o_proj.", "self_attn.o_proj."},
+    {"*.mixer.up_proj.", "mlp.gate_proj."},
+    {"*.mixer.down_proj.", "mlp.down_proj."},
+    {"*.mixer.gate.", "mlp.gate."},
+    {"*.mixer.experts.", "mlp.experts."},
+    {"*.mixer.shared_experts.up_proj.", "mlp.shared_experts.gate_proj."},
+    {"*.mixer.shared_experts.", "mlp.shared_experts."},
+    {0}};
+static const rename nemotron_gguf[] = {
+    {"*.ffn_up.", "ffn_gate."}, {"*.ffn_up_exps.", "ffn_gate_exps."}, {"*.ffn_up_shexp.", "ffn_gate_shexp."}, {0}};
+static const rename falcon_hf[] = {
+    {"model.final_layernorm.", "model.norm."},
+    {"*.mamba.", "mixer."},
+    {"*.feed_forward.", "mlp."},
+    {"*.pre_ff_layernorm.", "post_attention_layernorm."},
+    {0}};
+static const rename delta_hf[] = {
+    {"mtp.", NULL}, /* layers that guess further tokens */
+    {"*.linear_attn.in_proj_qkvz.", "mixer.qkvz."},
+    {"*.linear_attn.in_proj_ba.", "mixer.ba."},
+    {"*.linear_attn.in_proj_qkv.", "mixer.qkv."},
+    {"*.linear_attn.in_proj_z.", "mixer.z."},
+    {"*.linear_attn.in_proj_b.", "mixer.b."},
+    {"*.linear_attn.in_proj_a.", "mixer.a."},
+    {"*.linear_attn.", "mixer."},
     {0}};
 
 const struct wefti_model_arch wefti_model_archs[] = {
@@ -172,6 +248,22 @@ const struct wefti_model_arch wefti_model_archs[] = {
      128, false, {router_hf, oss_gguf}},
     {"llama4", "llama4_text", "Llama4ForCausalLM", LLAMA4 | NO_ROPE | PAIRS | EXPERTS | SIGMOID | TURNED, 0, false,
      {llama4_hf, NULL}},
+    {"lfm2", "lfm2", "Lfm2ForCausalLM", CONV | QK_NORM | TIED, 0, false, {lfm2_hf, lfm2_gguf}},
+    {"lfm2moe", "lfm2_moe", "Lfm2MoeForCausalLM", CONV | QK_NORM | TIED | EXPERTS | SIGMOID | SCORE_BIAS, 0, false,
+     {lfm2_hf, lfm2_gguf}},
+    {"granitehybrid", "granitemoehybrid", "GraniteMoeHybridForCausalLM",
+     MAMBA | SCALES | EXPERTS | NORMALISED | GRANITE_SHARED | FUSED, 0, true, {granite_hf, NULL}},
+    {"nemotron_h", "nemotron_h", "NemotronHForCausalLM",
+     MAMBA | LETTERS | UNGATED | RELU2 | EXPERTS | SIGMOID | SCORE_BIAS, 0, false, {nemotron_hf, nemotron_gguf}},
+    {"nemotron_h_moe", "nemotron_h", "NemotronHForCausalLM",
+     MAMBA | LETTERS | UNGATED | RELU2 | EXPERTS | SIGMOID | SCORE_BIAS, 0, false, {nemotron_hf, nemotron_gguf}},
+    {"falcon-h1", "falcon_h1", "FalconH1ForCausalLM", MAMBA | BESIDE | MULTIPLIERS, 0, false, {falcon_hf, NULL}},
+    {"qwen3next", "qwen3_next", "Qwen3NextForCausalLM",
+     DELTA | GATE_IN_Q | ATTN_GATE | QK_NORM | PLUS_ONE | EXPERTS | SHARED_GATE | NORMALISED, 0, false, {delta_hf, seed_gguf}},
+    {"qwen35", "qwen3_5_text", "Qwen3_5ForCausalLM", DELTA | GATE_IN_Q | ATTN_GATE | QK_NORM | PLUS_ONE, 0, false,
+     {delta_hf, seed_gguf}},
+    {"qwen35moe", "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM",
+     DELTA | GATE_IN_Q | ATTN_GATE | QK_NORM | PLUS_ONE | EXPERTS | SHARED_GATE | NORMALISED, 0, false, {delta_hf, seed_gguf}},
 };
 /* clang-format on */
 const size_t wefti_model_n_archs = sizeof wefti_model_archs / sizeof wefti_model_archs[0];

@@ -80,6 +80,38 @@ static weft_err get_u32(const struct config *c, const char *name, uint32_t defau
     return get_whole(c, key_of(c, name).text, default_value, out);
 }
 
+/* Element `i` of a list of a number per layer, or the number that all have; 0: it is neither. */
+static int64_t number_of_layer(const struct config *c, const char *name, uint32_t i) {
+    const struct key key = key_of(c, name);
+    int64_t value = 0;
+    uint64_t all = 0;
+    if (weft_gguf_array_i64(c->gguf, key.text, i, &value)) return value;
+    return weft_gguf_u64(c->gguf, key.text, &all) && all < UINT32_MAX ? (int64_t)all : 0;
+}
+
+/* The same as get_u32 of a number. In hybrids it may be 0 in some layers, which lack the part, and is otherwise one. */
+static weft_err get_largest(const struct config *c, const char *name, uint32_t default_value,
+                            uint32_t *out) {
+    const struct key key = key_of(c, name);
+    enum weft_gguf_type type;
+    size_t count;
+    int64_t value;
+    const bool may_differ = c->arch->traits & (WEFTI_MODEL_ARCH_MAMBA | WEFTI_MODEL_ARCH_CONV);
+    if (!may_differ || !weft_gguf_array(c->gguf, key.text, &type, &count))
+        return get_whole(c, key.text, default_value, out);
+    *out = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!weft_gguf_array_i64(c->gguf, key.text, i, &value) || value < 0 || value >= UINT32_MAX)
+            return wrong_type(c, key.text, "a list of whole numbers");
+        if (*out > 0 && value > 0 && (uint32_t)value != *out)
+            return weft_err_set(c->why, WEFT_E_UNSUPPORTED,
+                                "%s: %s differs from layer to layer, which is not supported",
+                                c->path, key.text);
+        if (value > 0) *out = (uint32_t)value;
+    }
+    return WEFT_OK;
+}
+
 /* Leaves *out alone when there is no such key. */
 static weft_err get_double(const struct config *c, const char *name, double *out) {
     struct key key = key_of(c, name);
@@ -116,10 +148,8 @@ static weft_err read_sizes(const struct config *c, struct weft_model_params *p) 
     } sizes[] = {
         {"block_count", REQUIRED, &p->n_layers},
         {"attention.head_count", REQUIRED, &p->n_heads},
-        {"attention.head_count_kv", 0, &p->n_kv_heads},
         {"attention.key_length", 0, &p->head_dim},
         {"embedding_length", REQUIRED, &p->n_hidden},
-        {"feed_forward_length", REQUIRED, &p->n_ffn},
         {"vocab_size", (uint32_t)n_tokens, &p->n_vocab},
         {"context_length", REQUIRED, &p->n_context},
     };
@@ -127,7 +157,9 @@ static weft_err read_sizes(const struct config *c, struct weft_model_params *p) 
         weft_err err = get_u32(c, sizes[i].key, sizes[i].default_value, sizes[i].out);
         if (err) return err;
     }
-    if (!has(c, "attention.head_count_kv")) p->n_kv_heads = p->n_heads;
+    weft_err err = get_largest(c, "attention.head_count_kv", p->n_heads, &p->n_kv_heads);
+    if (!err) err = get_largest(c, "feed_forward_length", REQUIRED, &p->n_ffn);
+    if (err) return err;
     if (has(c, "attention.key_length") || p->n_heads == 0) return WEFT_OK;
     if (c->arch->traits & WEFTI_MODEL_ARCH_LATENT) return WEFT_OK;
     if (p->n_hidden % p->n_heads != 0) {
@@ -453,10 +485,69 @@ static weft_err read_llama4(const struct config *c, struct weft_model_params *p)
     return err;
 }
 
+/* Which layers are recurrent: those without KV heads, all but every nth, or all. Layers of one part have a feed-forward part
+ * where it has a size. */
+static weft_err read_recurrent_layers(const struct config *c, struct weft_model_params *p) {
+    const wefti_model_traits traits = c->arch->traits;
+    struct weft_model_recurrent *r = &p->recurrent;
+    uint32_t interval = 4;
+    weft_err err = get_u32(c, "full_attention_interval", 4, &interval);
+    if (!err && interval == 0)
+        return wrong_type(c, key_of(c, "full_attention_interval").text, "over 0");
+    for (uint32_t i = 0; !err && i < p->n_layers; i++) {
+        const bool is_delta = traits & WEFTI_MODEL_ARCH_DELTA,
+                   is_alone = traits & WEFTI_MODEL_ARCH_LETTERS,
+                   has_attention = is_delta ? (i + 1) % interval == 0
+                                            : number_of_layer(c, "attention.head_count_kv", i) > 0,
+                   has_ffn = !is_alone || number_of_layer(c, "feed_forward_length", i) > 0;
+        const bool is_recurrent =
+            traits & WEFTI_MODEL_ARCH_BESIDE || (!has_attention && !(is_alone && has_ffn));
+        if (is_recurrent) wefti_model_set_bit(r->layers, i);
+        if (!has_attention) wefti_model_set_bit(r->no_attention, i);
+        if (!has_ffn) wefti_model_set_bit(r->no_ffn, i);
+    }
+    return err;
+}
+
+/* Layers with a state; the converter has turned A_log into what it stands for. */
+static weft_err read_recurrent(const struct config *c, struct weft_model_params *p) {
+    const wefti_model_traits traits = c->arch->traits;
+    struct weft_model_recurrent *r = &p->recurrent;
+    uint32_t inner = 0;
+    weft_err err = WEFT_OK;
+    if (traits & WEFTI_MODEL_ARCH_CONV) {
+        r->kind = WEFT_MODEL_CONV;
+        err = get_u32(c, "shortconv.l_cache", REQUIRED, &r->conv_width);
+        return err ? err : read_recurrent_layers(c, p);
+    }
+    if (!(traits & (WEFTI_MODEL_ARCH_MAMBA | WEFTI_MODEL_ARCH_DELTA))) return WEFT_OK;
+    err = get_u32(c, "ssm.conv_kernel", REQUIRED, &r->conv_width);
+    if (!err) err = get_u32(c, "ssm.state_size", REQUIRED, &r->state_dim);
+    if (!err) err = get_u32(c, "ssm.group_count", REQUIRED, &r->n_groups);
+    if (!err) err = get_u32(c, "ssm.time_step_rank", REQUIRED, &r->n_heads);
+    if (!err) err = get_u32(c, "ssm.inner_size", REQUIRED, &inner);
+    if (err) return err;
+    r->kind = traits & WEFTI_MODEL_ARCH_MAMBA ? WEFT_MODEL_MAMBA : WEFT_MODEL_DELTA;
+    r->head_dim =
+        r->n_heads > 0 && inner % r->n_heads == 0 ? inner / r->n_heads : 0; /* 0: refused */
+    r->conv_bias = r->kind == WEFT_MODEL_MAMBA;
+    r->norm_groups = r->kind == WEFT_MODEL_DELTA                ? 0
+                     : traits & WEFTI_MODEL_ARCH_GRANITE_SHARED ? 1
+                                                                : r->n_groups;
+    r->rates_are_plain = 1;
+    r->dt_max = INFINITY;
+    if (traits & WEFTI_MODEL_ARCH_LETTERS || traits & WEFTI_MODEL_ARCH_GRANITE_SHARED) {
+        for (uint32_t i = 0; i < p->n_layers && i < WEFT_LAYERS_MAX; i++)
+            wefti_model_set_bit(p->no_rope, i);
+    }
+    return read_recurrent_layers(c, p);
+}
+
 static weft_err read_traits(const struct config *c, struct weft_model_params *p) {
     weft_err err = read_window(c, p);
     if (!err) err = read_block(c, p);
     if (!err && c->arch->traits & WEFTI_MODEL_ARCH_PATTERN) err = read_pattern(c, p);
+    if (!err) err = read_recurrent(c, p);
     if (!err && c->arch->traits & WEFTI_MODEL_ARCH_GEMMA) err = read_gemma(c, p);
     if (!err && c->arch->traits & WEFTI_MODEL_ARCH_SCALES) err = read_scales(c, p);
     for (uint32_t i = 3; i < p->n_layers && c->arch->traits & WEFTI_MODEL_ARCH_NO_ROPE; i += 4)

@@ -19,8 +19,11 @@ weft_err wefti_model_config_act(const struct config *c, struct weft_model_params
         {"gelu_new", true, WEFT_MODEL_ACT_BY_GELU},
         {"gelu_fast", true, WEFT_MODEL_ACT_BY_GELU},
         {"gelu", true, WEFT_MODEL_ACT_GELU_ERF},
+        {"relu2", false, WEFT_MODEL_ACT_RELU2},
     };
-    const char *key = get(c->root, "hidden_activation") ? "hidden_activation" : "hidden_act";
+    const char *key = get(c->root, "hidden_activation") ? "hidden_activation"
+                      : get(c->root, "mlp_hidden_act")  ? "mlp_hidden_act"
+                                                        : "hidden_act";
     const char *name;
     weft_err err = get_text(c, c->root, key, NULL, &name);
     if (err || !name) return err; /* the architecture's own */
@@ -37,7 +40,7 @@ weft_err wefti_model_config_act(const struct config *c, struct weft_model_params
 
 weft_err wefti_model_config_eps(const struct config *c, struct weft_model_params *p) {
     static const char *const keys[] = {"rms_norm_eps", "layer_norm_eps", "norm_epsilon",
-                                       "layer_norm_epsilon"};
+                                       "layer_norm_epsilon", "norm_eps"};
     double eps = p->block.layer_norm ? 1e-5 : 1e-6;
     weft_err err = WEFT_OK;
     for (size_t i = 0; i < COUNT(keys) && !err; i++) {
@@ -151,6 +154,7 @@ weft_err wefti_model_config_block(const struct config *c, const struct wefti_mod
         err = get_u32(c, c->root, "num_nextn_predict_layers", 0, &p->n_predict);
     if (!err) err = read_scales(c, arch, p);
     if (!err && arch->traits & WEFTI_MODEL_ARCH_LLAMA4) err = read_llama4(c, p);
+    if (arch->traits & WEFTI_MODEL_ARCH_PLUS_ONE) p->norm_plus_one = true;
     return err;
 }
 

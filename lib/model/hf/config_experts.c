@@ -170,15 +170,21 @@ static weft_err read_router(const struct config *c, const struct wefti_model_arc
     if (!moe->sigmoid && strcmp(func, "softmax") != 0) return unsupported(c, key, func);
     has_bias = arch->traits & WEFTI_MODEL_ARCH_SCORE_BIAS;
     if (get(c->root, "use_routing_bias")) err = get_bool(c, "use_routing_bias", &has_bias);
+    if (!err && get(c->root, "use_expert_bias")) err = get_bool(c, "use_expert_bias", &has_bias);
     moe->score_bias = has_bias;
     moe->scale = (float)scale;
     return err;
 }
 
+/* A size of its own, or as many experts as it counts. */
 static weft_err read_shared(const struct config *c, const struct wefti_model_arch *arch,
                             struct weft_model_moe *moe) {
+    static const char *const size_keys[] = {"shared_intermediate_size",
+                                            "moe_shared_expert_intermediate_size"};
+    const char *size_key = find_key(c, size_keys, COUNT(size_keys));
+    if (size_key) return get_u32(c, c->root, size_key, 0, &moe->n_ffn_shared);
     static const char *const keys[] = {"num_shared_experts", "moe_num_shared_experts",
-                                       "num_shared_expert"};
+                                       "num_shared_expert", "n_shared_experts"};
     uint32_t n_shared = 0;
     if (arch->traits & WEFTI_MODEL_ARCH_SHARED_GATE) {
         moe->shared_gate = true;
@@ -190,6 +196,12 @@ static weft_err read_shared(const struct config *c, const struct wefti_model_arc
     return err;
 }
 
+/* Of a pattern of letters (config_recurrent.c). */
+static bool has_experts_letter(const struct config *c) {
+    const char *letters = json_string_value(get(c->root, "hybrid_override_pattern"));
+    return letters && strchr(letters, 'E');
+}
+
 weft_err wefti_model_config_experts(const struct config *c, const struct wefti_model_arch *arch,
                                     struct weft_model_params *p) {
     static const char *const used_keys[] = {"num_experts_per_tok", "moe_topk", "moe_k"},
@@ -197,7 +209,10 @@ weft_err wefti_model_config_experts(const struct config *c, const struct wefti_m
                              *const norm_keys[] = {"norm_topk_prob", "route_norm"};
     struct weft_model_moe *moe = &p->moe;
     *moe = (struct weft_model_moe){.scale = 1, .n_groups = 1, .n_groups_used = 1};
+    if (arch->traits & WEFTI_MODEL_ARCH_LETTERS && !has_experts_letter(c)) return WEFT_OK;
     weft_err err = read_n_experts(c, &moe->n_experts);
+    if (!err && moe->n_experts == 0 && arch->traits & WEFTI_MODEL_ARCH_GRANITE_SHARED)
+        return get_u32(c, c->root, "shared_intermediate_size", p->n_ffn, &p->n_ffn);
     if (err || moe->n_experts == 0) return err; /* whatever else is said of them */
     err = read_any(c, used_keys, COUNT(used_keys), REQUIRED, &moe->n_used);
     if (!err) err = read_any(c, ffn_keys, COUNT(ffn_keys), p->n_ffn, &moe->n_ffn);

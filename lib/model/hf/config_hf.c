@@ -250,6 +250,11 @@ static weft_err check_no_window(const struct config *c) {
     return WEFT_OK;
 }
 
+/* Families that read "layer_types" elsewhere. */
+#define OWN_LAYER_TYPES                                                                            \
+    (WEFTI_MODEL_ARCH_LLAMA4 | WEFTI_MODEL_ARCH_CONV | WEFTI_MODEL_ARCH_MAMBA |                    \
+     WEFTI_MODEL_ARCH_DELTA)
+
 /* Sizes are known and in range. */
 static weft_err read_traits(const struct config *c, const struct wefti_model_arch *arch,
                             struct weft_model_params *p) {
@@ -260,11 +265,12 @@ static weft_err read_traits(const struct config *c, const struct wefti_model_arc
         err = wefti_model_config_pattern(c, arch, p);
     else if (arch->traits & WEFTI_MODEL_ARCH_WINDOW)
         err = read_window(c, arch, p);
-    else if (!(arch->traits & WEFTI_MODEL_ARCH_LLAMA4)) /* its chunks are read with all else */
+    else if (!(arch->traits & OWN_LAYER_TYPES))
         err = check_no_window(c);
     if (!err && arch->traits & WEFTI_MODEL_ARCH_NO_ROPE) err = read_no_rope_layers(c, p);
     if (!err && arch->traits & WEFTI_MODEL_ARCH_SCALES) err = read_scales(c, p);
     if (!err) err = wefti_model_config_block(c, arch, p);
+    if (!err) err = wefti_model_config_recurrent(c, arch, p);
     if (!err && arch->traits & WEFTI_MODEL_ARCH_EXPERTS)
         err = wefti_model_config_experts(c, arch, p);
     return err;

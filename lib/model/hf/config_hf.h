@@ -100,6 +100,11 @@ WEFT_MUST_CHECK weft_err wefti_model_config_pattern(const struct config *c,
                                                     const struct wefti_model_arch *arch,
                                                     struct weft_model_params *p);
 
+/* Layers with a state (config_recurrent.c). Follows sizes and RoPE, and comes before experts. */
+WEFT_MUST_CHECK weft_err wefti_model_config_recurrent(const struct config *c,
+                                                      const struct wefti_model_arch *arch,
+                                                      struct weft_model_params *p);
+
 /* Experts, and which layers have none (config_experts.c). */
 WEFT_MUST_CHECK weft_err wefti_model_config_experts(const struct config *c,
                                                     const struct wefti_model_arch *arch,

@@ -1,0 +1,254 @@
+/* What config.json says of layers with a state: which they are, and the sizes of their parts. */
+#include <math.h>
+#include <string.h>
+
+#include "config_hf.h"
+#include "params.h"
+
+#define COUNT(list) (sizeof(list) / sizeof(list)[0])
+
+struct size {
+    const char *key;
+    uint32_t otherwise;
+    uint32_t *out;
+};
+
+static weft_err read_sizes(const struct config *c, const struct size *sizes, size_t n) {
+    weft_err err = WEFT_OK;
+    for (size_t i = 0; i < n && !err; i++)
+        err = get_u32(c, c->root, sizes[i].key, sizes[i].otherwise, sizes[i].out);
+    return err;
+}
+
+static void set_all(uint32_t bits[WEFT_LAYERS_MAX / 32], const struct weft_model_params *p) {
+    for (uint32_t i = 0; i < p->n_layers && i < WEFT_LAYERS_MAX; i++)
+        wefti_model_set_bit(bits, i);
+}
+
+/* A layer that is recurrent and has no attention. */
+static void set_recurrent(struct weft_model_params *p, uint32_t layer) {
+    wefti_model_set_bit(p->recurrent.layers, layer);
+    wefti_model_set_bit(p->recurrent.no_attention, layer);
+}
+
+/* Layers whose type is `name`; the others are attention's. Without a list every nth sees everything. */
+static weft_err read_layers(const struct config *c, const char *name, struct weft_model_params *p) {
+    static const char key[] = "layer_types", older_key[] = "layers_block_type",
+                      interval_key[] = "full_attention_interval";
+    const char *used = get(c->root, key) || !get(c->root, older_key) ? key : older_key;
+    const json_t *types = get(c->root, used);
+    uint32_t interval;
+    weft_err err = get_u32(c, c->root, interval_key, 4, &interval);
+    if (err) return err;
+    if (!types && interval == 0) return wrong_type(c, interval_key, "over 0");
+    if (types && (!json_is_array(types) || json_array_size(types) != p->n_layers))
+        return wrong_type(c, used, "a list of a name per layer");
+    for (uint32_t i = 0; i < p->n_layers; i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        if (types && !type) return wrong_type(c, used, "a list of names");
+        bool is_recurrent = types ? strcmp(type, name) == 0 : (i + 1) % interval != 0;
+        if (types && !is_recurrent && strcmp(type, "full_attention") != 0 &&
+            strcmp(type, "attention") != 0)
+            return unsupported(c, used, type);
+        if (is_recurrent) set_recurrent(p, i);
+    }
+    return WEFT_OK;
+}
+
+/* Two numbers: the least and the largest step of time. */
+static weft_err read_limits(const struct config *c, struct weft_model_recurrent *r) {
+    static const char key[] = "time_step_limit";
+    const json_t *list = get(c->root, key);
+    r->dt_min = 0;
+    r->dt_max = INFINITY;
+    if (!list) return WEFT_OK;
+    if (json_array_size(list) != 2) return wrong_type(c, key, "a list of two numbers");
+    for (size_t i = 0; i < 2; i++) {
+        /* JSON has no infinity: transformers writes it as a word. */
+        const json_t *item = json_array_get(list, i);
+        if (!json_is_number(item) && !(i == 1 && json_is_string(item)))
+            return wrong_type(c, key, "a list of two numbers");
+    }
+    r->dt_min = (float)json_number_value(json_array_get(list, 0));
+    const json_t *most = json_array_get(list, 1);
+    if (json_is_number(most)) r->dt_max = (float)json_number_value(most);
+    return WEFT_OK;
+}
+
+/* Options that would change the arithmetic. */
+static weft_err check_off(const struct config *c, const char *const *keys, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        bool on;
+        weft_err err = get_bool(c, keys[i], &on);
+        if (err) return err;
+        if (on) return unsupported(c, keys[i], "true");
+    }
+    return WEFT_OK;
+}
+
+static weft_err read_flag(const struct config *c, const char *key, bool otherwise, bool *out) {
+    *out = otherwise;
+    return get(c->root, key) ? get_bool(c, key, out) : WEFT_OK;
+}
+
+/* ------------------------------------------------------------------------------------ LFM2 --- */
+
+/* The size of the feed-forward part follows from another one. */
+static weft_err adjust_ffn(const struct config *c, struct weft_model_params *p) {
+    bool adjusts = true;
+    double factor = 1;
+    uint32_t multiple = 256;
+    if (!get(c->root, "block_auto_adjust_ff_dim")) return WEFT_OK;
+    weft_err err = read_flag(c, "block_auto_adjust_ff_dim", true, &adjusts);
+    if (!err) err = get_double(c, c->root, "block_ffn_dim_multiplier", &factor);
+    if (!err) err = get_u32(c, c->root, "block_multiple_of", 256, &multiple);
+    if (err || !adjusts) return err;
+    if (p->n_ffn > WEFT_HIDDEN_MAX || !(factor > 0 && factor <= 16) || multiple == 0 ||
+        multiple > WEFT_HIDDEN_MAX)
+        return weft_err_set(c->why, WEFT_E_PROTO,
+                            "%s: a feed-forward size of %u, %g times, in multiples of %u is none",
+                            c->path, p->n_ffn, factor, multiple);
+    uint32_t size = (uint32_t)(factor * (double)(2 * p->n_ffn / 3));
+    p->n_ffn = (size + multiple - 1) / multiple * multiple;
+    return WEFT_OK;
+}
+
+static weft_err read_conv(const struct config *c, struct weft_model_params *p) {
+    bool bias = false;
+    struct weft_model_recurrent *r = &p->recurrent;
+    r->kind = WEFT_MODEL_CONV;
+    weft_err err = get_u32(c, c->root, "conv_L_cache", 3, &r->conv_width);
+    if (!err) err = read_flag(c, "conv_bias", false, &bias);
+    if (!err && bias) return unsupported(c, "conv_bias", "true");
+    if (!err) err = adjust_ffn(c, p);
+    return err ? err : read_layers(c, "conv", p);
+}
+
+/* --------------------------------------------------------------------------------- Mamba-2 --- */
+
+/* M: Mamba-2, *: attention, -: a feed-forward part, E: experts; one of them per layer. */
+static weft_err read_letters(const struct config *c, struct weft_model_params *p) {
+    static const char key[] = "hybrid_override_pattern";
+    const char *letters;
+    weft_err err = get_text(c, c->root, key, "", &letters);
+    if (err) return err;
+    if (strlen(letters) != p->n_layers) return wrong_type(c, key, "a letter per layer");
+    for (uint32_t i = 0; i < p->n_layers; i++) {
+        const char letter[] = {letters[i], '\0'};
+        if (!strchr("M*-E", letters[i])) return unsupported(c, key, letter);
+        if (letters[i] == 'M') wefti_model_set_bit(p->recurrent.layers, i);
+        if (letters[i] != '*') wefti_model_set_bit(p->recurrent.no_attention, i);
+        if (letters[i] == 'M' || letters[i] == '*') wefti_model_set_bit(p->recurrent.no_ffn, i);
+        if (letters[i] == '-') wefti_model_set_bit(p->no_experts, i);
+    }
+    return WEFT_OK;
+}
+
+static weft_err read_nemotron(const struct config *c, struct weft_model_params *p) {
+    static const char *const off[] = {"use_bias", "mamba_proj_bias", "mlp_bias"};
+    static const char latent_key[] = "moe_latent_size";
+    struct weft_model_recurrent *r = &p->recurrent;
+    const struct size sizes[] = {{"mamba_num_heads", REQUIRED, &r->n_heads},
+                                 {"mamba_head_dim", REQUIRED, &r->head_dim},
+                                 {"n_groups", REQUIRED, &r->n_groups},
+                                 {"ssm_state_size", REQUIRED, &r->state_dim},
+                                 {"conv_kernel", 4, &r->conv_width}};
+    bool bias = true;
+    weft_err err = read_sizes(c, sizes, COUNT(sizes));
+    if (!err) err = read_flag(c, "use_conv_bias", true, &bias);
+    if (!err) err = check_off(c, off, COUNT(off));
+    if (!err && get(c->root, latent_key)) return unsupported(c, latent_key, "a number");
+    r->conv_bias = bias;
+    r->norm_groups = r->n_groups;
+    set_all(p->no_rope, p);
+    return err ? err : read_letters(c, p);
+}
+
+/* Falcon-H1's factors. Those of what a half reads follow in what it yields, since norms come first and
+ * products are linear. */
+static weft_err read_multipliers(const struct config *c, struct weft_model_params *p) {
+    static const char mlp_key[] = "mlp_multipliers", ssm_key[] = "ssm_multipliers";
+    double in = 1, out = 1, key = 1, ssm_in = 1, ssm_out = 1, embed = 1, head = 1;
+    const json_t *mlp = get(c->root, mlp_key), *ssm = get(c->root, ssm_key);
+    struct weft_model_block *b = &p->block;
+    weft_err err = get_double(c, c->root, "attention_in_multiplier", &in);
+    if (!err) err = get_double(c, c->root, "attention_out_multiplier", &out);
+    if (!err) err = get_double(c, c->root, "key_multiplier", &key);
+    if (!err) err = get_double(c, c->root, "ssm_in_multiplier", &ssm_in);
+    if (!err) err = get_double(c, c->root, "ssm_out_multiplier", &ssm_out);
+    if (!err) err = get_double(c, c->root, "embedding_multiplier", &embed);
+    if (!err) err = get_double(c, c->root, "lm_head_multiplier", &head);
+    if (err) return err;
+    if (mlp && json_array_size(mlp) != 2) return wrong_type(c, mlp_key, "a list of two numbers");
+    if (ssm && json_array_size(ssm) != 5) return wrong_type(c, ssm_key, "a list of five numbers");
+    p->attn_scale = (float)(in * in * key / sqrt((double)p->head_dim));
+    b->attention_scale = (float)(in * out);
+    b->recurrent_scale = (float)ssm_out;
+    for (size_t i = 0; i < 5; i++)
+        b->row_scales[i] =
+            (float)(ssm_in * (ssm ? json_number_value(json_array_get(ssm, i)) : 1.0));
+    b->gate_scale = mlp ? (float)json_number_value(json_array_get(mlp, 0)) : 0;
+    b->ffn_scale = mlp ? (float)json_number_value(json_array_get(mlp, 1)) : 0;
+    p->embed_scale = (float)embed;
+    p->logit_scale = (float)head;
+    return WEFT_OK;
+}
+
+static weft_err read_mamba(const struct config *c, const struct wefti_model_arch *arch,
+                           struct weft_model_params *p) {
+    static const char *const off[] = {"mamba_proj_bias", "projectors_bias",
+                                      "mamba_norm_before_gate"};
+    static const char position_key[] = "position_embedding_type";
+    const bool is_beside = arch->traits & WEFTI_MODEL_ARCH_BESIDE;
+    struct weft_model_recurrent *r = &p->recurrent;
+    const struct size sizes[] = {{"mamba_n_heads", REQUIRED, &r->n_heads},
+                                 {"mamba_d_head", REQUIRED, &r->head_dim},
+                                 {"mamba_n_groups", 1, &r->n_groups},
+                                 {"mamba_d_state", REQUIRED, &r->state_dim},
+                                 {"mamba_d_conv", 4, &r->conv_width}};
+    bool bias = true, has_norm = true;
+    const char *position;
+    weft_err err = read_sizes(c, sizes, COUNT(sizes));
+    if (!err) err = read_flag(c, "mamba_conv_bias", true, &bias);
+    if (!err) err = read_flag(c, "mamba_rms_norm", true, &has_norm);
+    if (!err) err = check_off(c, off, COUNT(off));
+    if (!err) err = get_text(c, c->root, position_key, is_beside ? "rope" : "nope", &position);
+    if (err) return err;
+    r->conv_bias = bias;
+    /* Granite normalises all heads as one row. */
+    r->norm_groups = !has_norm ? 0 : is_beside ? r->n_groups : 1;
+    if (strcmp(position, "rope") != 0) set_all(p->no_rope, p);
+    if (!is_beside) return read_layers(c, "mamba", p);
+    set_all(r->layers, p);
+    return read_multipliers(c, p);
+}
+
+/* ------------------------------------------------------------------------------- DeltaNet --- */
+
+static weft_err read_delta(const struct config *c, struct weft_model_params *p) {
+    static const char gate_key[] = "attn_output_gate";
+    struct weft_model_recurrent *r = &p->recurrent;
+    const struct size sizes[] = {{"linear_num_value_heads", 32, &r->n_heads},
+                                 {"linear_value_head_dim", 128, &r->head_dim},
+                                 {"linear_num_key_heads", 16, &r->n_groups},
+                                 {"linear_key_head_dim", 128, &r->state_dim},
+                                 {"linear_conv_kernel_dim", 4, &r->conv_width}};
+    bool has_gate = true;
+    weft_err err = read_sizes(c, sizes, COUNT(sizes));
+    if (!err) err = read_flag(c, gate_key, true, &has_gate);
+    if (!err && !has_gate) return unsupported(c, gate_key, "false");
+    r->kind = WEFT_MODEL_DELTA;
+    r->dt_max = INFINITY;
+    return err ? err : read_layers(c, "linear_attention", p);
+}
+
+weft_err wefti_model_config_recurrent(const struct config *c, const struct wefti_model_arch *arch,
+                                      struct weft_model_params *p) {
+    if (arch->traits & WEFTI_MODEL_ARCH_CONV) return read_conv(c, p);
+    if (arch->traits & WEFTI_MODEL_ARCH_DELTA) return read_delta(c, p);
+    if (!(arch->traits & WEFTI_MODEL_ARCH_MAMBA)) return WEFT_OK;
+    p->recurrent.kind = WEFT_MODEL_MAMBA;
+    weft_err err = read_limits(c, &p->recurrent);
+    if (err) return err;
+    return arch->traits & WEFTI_MODEL_ARCH_LETTERS ? read_nemotron(c, p) : read_mamba(c, arch, p);
+}
