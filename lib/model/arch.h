@@ -88,6 +88,8 @@ typedef uint64_t wefti_model_traits;
 #define WEFTI_MODEL_ARCH_PLUS_ONE (UINT64_C(1) << 57)       /* norms are stored less 1 */
 #define WEFTI_MODEL_ARCH_GRANITE_SHARED (UINT64_C(1) << 58) /* "shared_intermediate_size" */
 #define WEFTI_MODEL_ARCH_MULTIPLIERS (UINT64_C(1) << 59)    /* Falcon-H1's */
+/* In GGUF files value heads of a key head do not stand together. */
+#define WEFTI_MODEL_ARCH_TILED_HEADS (UINT64_C(1) << 60)
 
 /* The name that tensors have in files of an architecture, and the one that everything behind it knows. "*." at
  * the beginning: after a layer's number. No `to`: they play no part. The first rule that fits counts, of

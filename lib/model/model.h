@@ -261,6 +261,7 @@ struct weft_model_recurrent {
     uint32_t state_dim;         /* elements of B and C, or of a key */
     uint32_t conv_bias;         /* the convolution adds a vector */
     uint32_t norm_groups;       /* Mamba-2: of channels that are normalised together; 0: none are */
+    uint32_t takes_turns;       /* heads are of the groups in turn, not a group after the other */
     uint32_t rates_are_plain;   /* the file has -exp(A_log) in place of A_log */
     float dt_min, dt_max;
     uint32_t layers[WEFT_LAYERS_MAX / 32];       /* a bit per layer that has one */

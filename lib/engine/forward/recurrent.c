@@ -49,6 +49,7 @@ void wefti_forward_recurrent_set(struct wefti_forward *f, const struct weft_mode
                 : r->kind == WEFT_MODEL_MAMBA ? WEFTI_MIXER_MAMBA
                                               : WEFTI_MIXER_DELTA,
         .n_groups = r->n_groups,
+        .takes_turns = r->takes_turns,
         .norm_groups = r->norm_groups,
         .norm_eps = f->rms_eps,
         .dt_min = r->dt_min,
@@ -97,7 +98,7 @@ static void project(const struct wefti_forward_thread *thread, uint32_t layer_id
         at += in[n++]->n;
     }
     WEFT_ASSERT(n > 0 && at <= f->rec_stride);
-    struct wefti_forward_source hidden = {.rows = f->beside ? f->read : f->x,
+    struct wefti_forward_source hidden = {.rows = f->x, /* attention beside it reads what is kept */
                                           .stride = f->x_stride,
                                           .norm = {layer->attn_norm, layer->attn_norm_bias}};
     wefti_forward_mark(thread, WEFT_ENG_OP_ATTN_NORM);

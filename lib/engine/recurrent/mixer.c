@@ -138,13 +138,18 @@ struct part {
     uint32_t head, group, p_begin, p_end;
 };
 
+static uint32_t group_of(const struct wefti_mixer *mixer, uint32_t head) {
+    if (mixer->takes_turns) return head % mixer->n_groups;
+    return head / (mixer->shape.n_heads / mixer->n_groups);
+}
+
 static struct part part_of(const struct wefti_mixer_step *step, uint32_t task) {
     const struct wefti_mixer *mixer = step->mixer;
     const uint32_t n_heads = mixer->shape.n_heads, head = task / head_tasks(mixer);
     const uint32_t p_begin = task % head_tasks(mixer) * PANELS_PER_TASK,
                    n_panels = weft_kern_state_panels(mixer->shape.n_columns);
     return (struct part){&step->seqs[head / n_heads], head % n_heads,
-                         head % n_heads / (n_heads / mixer->n_groups), p_begin,
+                         group_of(mixer, head % n_heads), p_begin,
                          weft_min_u32(p_begin + PANELS_PER_TASK, n_panels)};
 }
 

@@ -28,6 +28,7 @@ struct wefti_mixer {
     enum wefti_mixer_kind kind;
     struct wefti_state_shape shape;
     uint32_t n_groups; /* MAMBA: of heads that share B and C; DELTA: key heads */
+    bool takes_turns;  /* heads are of the groups in turn, not a group after the other */
     /* Where a projected row has its parts, in floats: what the convolution takes, x of CONV; its b;
      * the gate, c of CONV; and what dt and beta of the heads come from. */
     size_t conv_at, b_at, gate_at, dt_at, beta_at;

@@ -65,6 +65,7 @@ enum { NONE = 0 };
 #define PLUS_ONE WEFTI_MODEL_ARCH_PLUS_ONE
 #define GRANITE_SHARED WEFTI_MODEL_ARCH_GRANITE_SHARED
 #define MULTIPLIERS WEFTI_MODEL_ARCH_MULTIPLIERS
+#define TILED_HEADS WEFTI_MODEL_ARCH_TILED_HEADS
 #define ALL_BIASES (QKV_BIAS | O_BIAS | FFN_BIAS)
 
 typedef struct wefti_model_rename rename;
@@ -260,10 +261,10 @@ const struct wefti_model_arch wefti_model_archs[] = {
     {"falcon-h1", "falcon_h1", "FalconH1ForCausalLM", MAMBA | BESIDE | MULTIPLIERS, 0, false, {falcon_hf, NULL}},
     {"qwen3next", "qwen3_next", "Qwen3NextForCausalLM",
      DELTA | GATE_IN_Q | ATTN_GATE | QK_NORM | PLUS_ONE | EXPERTS | SHARED_GATE | NORMALISED, 0, false, {delta_hf, seed_gguf}},
-    {"qwen35", "qwen3_5_text", "Qwen3_5ForCausalLM", DELTA | GATE_IN_Q | ATTN_GATE | QK_NORM | PLUS_ONE, 0, false,
+    {"qwen35", "qwen3_5_text", "Qwen3_5ForCausalLM", DELTA | GATE_IN_Q | ATTN_GATE | QK_NORM | PLUS_ONE | TILED_HEADS, 0, false,
      {delta_hf, seed_gguf}},
     {"qwen35moe", "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM",
-     DELTA | GATE_IN_Q | ATTN_GATE | QK_NORM | PLUS_ONE | EXPERTS | SHARED_GATE | NORMALISED, 0, false, {delta_hf, seed_gguf}},
+     DELTA | GATE_IN_Q | ATTN_GATE | QK_NORM | PLUS_ONE | EXPERTS | SHARED_GATE | NORMALISED | TILED_HEADS, 0, false, {delta_hf, seed_gguf}},
 };
 /* clang-format on */
 const size_t wefti_model_n_archs = sizeof wefti_model_archs / sizeof wefti_model_archs[0];

@@ -535,6 +535,7 @@ static weft_err read_recurrent(const struct config *c, struct weft_model_params 
                      : traits & WEFTI_MODEL_ARCH_GRANITE_SHARED ? 1
                                                                 : r->n_groups;
     r->rates_are_plain = 1;
+    r->takes_turns = (traits & WEFTI_MODEL_ARCH_TILED_HEADS) != 0;
     r->dt_max = INFINITY;
     if (traits & WEFTI_MODEL_ARCH_LETTERS || traits & WEFTI_MODEL_ARCH_GRANITE_SHARED) {
         for (uint32_t i = 0; i < p->n_layers && i < WEFT_LAYERS_MAX; i++)
