@@ -203,6 +203,7 @@ enum weft_quant_method {
     WEFT_QUANT_INT8 = 5,
     WEFT_QUANT_PACKED = 6,
     WEFT_QUANT_SCALED_FP8 = 7,
+    WEFT_QUANT_MXFP4 = 8, /* gpt-oss's experts: the names of tensors tell (split.c) */
     WEFT_QUANT_COUNT,
 };
 

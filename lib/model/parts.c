@@ -305,9 +305,9 @@ static void nf4_row_f32(const struct weft_parts *parts, uint64_t row, float *out
 
 /* ----------------------------------------------------------------------------------- views --- */
 
-const struct weft_parts *wefti_model_add_view(weft_model *model, const struct weft_tensor *whole,
-                                              const struct wefti_model_view *view, uint64_t n,
-                                              uint64_t k) {
+struct weft_parts *wefti_model_add_view(weft_model *model, const struct weft_tensor *whole,
+                                        const struct wefti_model_view *view, uint64_t n,
+                                        uint64_t k) {
     struct weft_parts *parts = calloc(1, sizeof *parts);
     if (!parts) return NULL;
     WEFT_ASSERT(view->kind != WEFTI_MODEL_VIEW_NONE && view->run > 0 && view->step >= view->run);
@@ -335,6 +335,23 @@ static uint64_t place_in(const struct wefti_model_view *view, uint64_t i) {
     return view->first + i / view->run * view->step + i % view->run;
 }
 
+/* A row of blocks of 32: the scale's exponent, then elements 0..15 in the low halves of 16 bytes and 16..31 in the
+ * high ones. The file has element 2 * i in the low half of byte i, and the one after it in the high half. */
+static void mxfp4_row(const struct weft_parts *parts, uint64_t row, unsigned char *out) {
+    enum { ELEMS = MXFP4_ELEMS, HALF = ELEMS / 2 };
+    const uint64_t n_blocks = parts->k / ELEMS, at = place_in(&parts->view, row) * n_blocks;
+    const unsigned char *codes = parts->pieces[WEFTI_MODEL_PIECE_CODES].at + at * HALF,
+                        *scales = parts->pieces[WEFTI_MODEL_PIECE_SCALES].at + at;
+    for (uint64_t b = 0; b < n_blocks; b++, codes += HALF, out += MXFP4_BYTES) {
+        out[0] = scales[b];
+        for (uint32_t i = 0; i < HALF; i++) {
+            const unsigned char low = (unsigned char)(codes[i / 2] >> 4 * (i % 2) & 15),
+                                high = (unsigned char)(codes[(i + HALF) / 2] >> 4 * (i % 2) & 15);
+            out[1 + i] = (unsigned char)(low | high << 4);
+        }
+    }
+}
+
 /* Rows as they are stored. Of a turned matrix the rows are the inner loop, because they lie side by side. */
 static void view_rows(const struct weft_parts *parts, uint64_t row_begin, uint64_t n_rows,
                       size_t row_bytes, unsigned char *out) {
@@ -345,6 +362,11 @@ static void view_rows(const struct weft_parts *parts, uint64_t row_begin, uint64
         for (uint64_t i = 0; i < n_rows; i++)
             memcpy(out + i * row_bytes, at + place_in(view, row_begin + i) * view->pitch,
                    row_bytes);
+        return;
+    }
+    if (view->kind == WEFTI_MODEL_VIEW_MXFP4) {
+        for (uint64_t i = 0; i < n_rows; i++)
+            mxfp4_row(parts, row_begin + i, out + i * row_bytes);
         return;
     }
     bool is_turned = view->kind == WEFTI_MODEL_VIEW_COLUMNS;
@@ -404,7 +426,7 @@ size_t weft_tensor_row_bytes(const struct weft_tensor *tensor) {
 }
 
 void wefti_model_parts_row_f32(const struct weft_parts *parts, uint64_t row, float *out) {
-    WEFT_ASSERT(row < parts->n);
+    WEFT_ASSERT(row < parts->n && parts->view.kind != WEFTI_MODEL_VIEW_MXFP4);
     if (parts->view.kind) {
         view_row_f32(parts, row, out);
         return;

@@ -35,6 +35,7 @@ enum wefti_model_view_kind {
     WEFTI_MODEL_VIEW_ROWS,    /* rows of a matrix, each as it is */
     WEFTI_MODEL_VIEW_COLUMNS, /* columns of one, which is stored turned: [in features, out features] */
     WEFTI_MODEL_VIEW_ELEMENTS, /* elements of a vector, which is then a row */
+    WEFTI_MODEL_VIEW_MXFP4, /* rows of gpt-oss's experts: codes in pairs, scales in the piece of their name */
 };
 
 struct wefti_model_view {
@@ -61,9 +62,9 @@ struct weft_parts {
 
 /* A view of the bytes of `whole`; n x k, or a vector of k with n = 1. The model keeps and frees it. NULL: out of
  * memory. The caller has checked that all of it lies in `whole`. */
-const struct weft_parts *wefti_model_add_view(weft_model *model, const struct weft_tensor *whole,
-                                              const struct wefti_model_view *view, uint64_t n,
-                                              uint64_t k);
+struct weft_parts *wefti_model_add_view(weft_model *model, const struct weft_tensor *whole,
+                                        const struct wefti_model_view *view, uint64_t n,
+                                        uint64_t k);
 void wefti_model_free_views(weft_model *model);
 
 /* What the codes of NF4 stand for. */

@@ -372,6 +372,12 @@ weft_err wefti_model_take(struct wefti_model_resolver *r, const char *name, uint
     size_t idx = (size_t)(*out - r->model->tensors);
     WEFT_ASSERT(idx < r->model->n_tensors);
     r->used[idx] = true;
+    if (!(*out)->parts && (*out)->data && weft_dtypes[(*out)->dtype].class > WEFT_DTYPE_BLOCKS) {
+        struct wefti_model_shown shown = wefti_model_show(name, strlen(name));
+        return weft_err_set(r->why, WEFT_E_UNSUPPORTED,
+                            "%s: tensor '%s' has type '%s' and belongs to no quantised weight",
+                            r->path, shown.text, weft_dtype_name((*out)->dtype));
+    }
     if (n_dims == 1 && !wefti_model_has_rows_f32((*out)->dtype)) {
         struct wefti_model_shown shown = wefti_model_show(name, strlen(name));
         return weft_err_set(r->why, WEFT_E_UNSUPPORTED,

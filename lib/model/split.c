@@ -333,6 +333,106 @@ static weft_err unstack_folder(const struct splitter *s, size_t idx,
     return err;
 }
 
+/* gpt-oss's experts: codes [experts, rows, blocks, 16], whose scales are [experts, rows, blocks]. */
+static const struct code_stack {
+    const char *name, *parts[2]; /* one part, or two whose rows alternate */
+} code_stacks[] = {
+    {"mlp.experts.gate_up_proj", {"gate_proj.weight", "up_proj.weight"}},
+    {"mlp.experts.down_proj", {"down_proj.weight", NULL}},
+};
+
+static void drop_name(struct weft_tensor *tensor) {
+    free((char *)(uintptr_t)tensor->name);
+    tensor->name = NULL;
+}
+
+/* The tensor whose name is that of `idx` with "_scales" in place of "_blocks"; SIZE_MAX: there is none that goes with
+ * it. */
+static size_t find_scales(const struct splitter *s, size_t idx) {
+    const struct weft_tensor *codes = &s->model->tensors[idx];
+    const size_t len = strlen(codes->name) - strlen("blocks");
+    for (size_t i = 0; i < s->model->n_tensors; i++) {
+        const struct weft_tensor *scales = &s->model->tensors[i];
+        if (!scales->name || strncmp(scales->name, codes->name, len) != 0 ||
+            strcmp(scales->name + len, "scales") != 0)
+            continue;
+        bool fits = scales->n_dims == 3 && scales->dtype == WEFT_DT_U8 && scales->data &&
+                    memcmp(scales->dims, codes->dims, 3 * sizeof *codes->dims) == 0;
+        return fits ? i : SIZE_MAX;
+    }
+    return SIZE_MAX;
+}
+
+static weft_err add_codes(const struct splitter *s, size_t idx, const struct code_stack *stack,
+                          size_t prefix_len, size_t scales_idx) {
+    const struct weft_tensor whole = s->model->tensors[idx],
+                             factors = s->model->tensors[scales_idx];
+    const uint32_t n_experts = s->model->params.moe.n_experts, n_parts = stack->parts[1] ? 2 : 1;
+    const uint64_t n_rows = whole.dims[1], k = whole.dims[2] * 32;
+    const struct weft_tensor slice = {.data = whole.data, .bytes = whole.bytes / n_experts};
+    weft_err err = WEFT_OK;
+    for (uint32_t e = 0; !err && e < n_experts; e++) {
+        for (uint32_t i = 0; !err && i < n_parts; i++) {
+            const struct wefti_model_view view = {.kind = WEFTI_MODEL_VIEW_MXFP4,
+                                                  .dtype = WEFT_DT_MXFP4,
+                                                  .first = i,
+                                                  .run = 1,
+                                                  .step = n_parts};
+            struct weft_tensor codes = slice;
+            codes.data = (const unsigned char *)whole.data + e * slice.bytes;
+            struct weft_tensor part = {
+                .dtype = WEFT_DT_MXFP4, .n_dims = 2, .dims = {n_rows / n_parts, k}};
+            part.bytes = part.dims[0] * weft_tensor_row_bytes(&part);
+            struct weft_parts *parts =
+                wefti_model_add_view(s->model, &codes, &view, part.dims[0], k);
+            if (!parts)
+                return weft_err_set(s->why, WEFT_E_NOMEM, "%s: out of memory for the tensor list",
+                                    s->path);
+            const size_t bytes = factors.bytes / n_experts;
+            parts->pieces[WEFTI_MODEL_PIECE_SCALES] = (struct wefti_model_piece_data){
+                (const unsigned char *)factors.data + e * bytes, bytes};
+            part.parts = parts;
+            char name[96];
+            (void)snprintf(name, sizeof name, "%.*smlp.experts.%u.%s", (int)prefix_len, whole.name,
+                           e, stack->parts[i]);
+            err = add_part(s, idx, e + 1 == n_experts && i + 1 == n_parts, name, &part);
+        }
+    }
+    return err;
+}
+
+/* Codes and scales become experts' matrices; the scales are no tensor of their own then. */
+static weft_err join_codes(const struct splitter *s) {
+    weft_model *model = s->model;
+    weft_err err = WEFT_OK;
+    for (size_t i = 0, n = model->n_tensors; !err && i < n; i++) {
+        const struct weft_tensor *tensor = &model->tensors[i];
+        size_t prefix_len;
+        if (!tensor->name) continue;
+        const char *name = wefti_model_after_layer(tensor->name, WEFT_MODEL_HF, &prefix_len);
+        for (size_t k = 0; name && k < sizeof code_stacks / sizeof code_stacks[0]; k++) {
+            const size_t len = strlen(code_stacks[k].name);
+            if (strncmp(name, code_stacks[k].name, len) != 0 || strcmp(name + len, "_blocks") != 0)
+                continue;
+            if (tensor->n_dims != 4 || tensor->dims[0] != model->params.moe.n_experts ||
+                tensor->dims[3] != 16 || tensor->dtype != WEFT_DT_U8 || !tensor->data ||
+                tensor->dims[1] < 2 || tensor->dims[1] % 2 != 0)
+                continue; /* refused as a tensor without a part */
+            const size_t scales = find_scales(s, i);
+            if (scales == SIZE_MAX) break;
+            err = add_codes(s, i, &code_stacks[k], prefix_len, scales);
+            if (!err) drop_name(&model->tensors[scales]);
+            break;
+        }
+    }
+    size_t n = 0;
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        if (model->tensors[i].name) model->tensors[n++] = model->tensors[i];
+    }
+    model->n_tensors = n;
+    return err;
+}
+
 static weft_err unstack_folders(const struct splitter *s, wefti_model_traits traits) {
     weft_model *model = s->model;
     weft_err err = WEFT_OK;
@@ -506,7 +606,8 @@ weft_err wefti_model_split(weft_model *model, enum weft_model_format format, con
     if (format == WEFT_MODEL_GGUF && model->params.kv_lora > 0) flatten_heads(model);
     if (format == WEFT_MODEL_GGUF && model->params.moe.n_experts > 0) return unstack_all(&s);
     if (arch && model->params.moe.n_experts > 0) {
-        weft_err err = unstack_folders(&s, arch->traits);
+        weft_err err = join_codes(&s);
+        if (!err) err = unstack_folders(&s, arch->traits);
         if (err) return err;
     }
     if (!arch || !(arch->traits & WEFTI_MODEL_ARCH_FUSED)) return WEFT_OK;

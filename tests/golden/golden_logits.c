@@ -538,6 +538,7 @@ int main(int argc, char **argv) {
         FAMILY("hunyuan_v1_moe"),
         FAMILY("afmoe"),
         FAMILY("gpt_oss_bf16"),
+        FAMILY("gpt_oss"),
         FAMILY("llama4"),
         FAMILY("lfm2"),
         FAMILY("lfm2_moe"),

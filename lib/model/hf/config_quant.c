@@ -97,6 +97,13 @@ static weft_err read_awq(const struct wefti_model_quant_reader *r, struct weft_m
     return read_ints(r, false, quant);
 }
 
+static weft_err read_nothing(const struct wefti_model_quant_reader *r,
+                             struct weft_model_quant *quant) {
+    (void)r;
+    (void)quant;
+    return WEFT_OK;
+}
+
 static weft_err read_bitsandbytes(const struct wefti_model_quant_reader *r,
                                   struct weft_model_quant *quant) {
     static const char type_key[] = "bnb_4bit_quant_type";
@@ -117,6 +124,7 @@ static const struct {
     {"fp8", WEFT_QUANT_FP8, read_fp8},
     {"gptq", WEFT_QUANT_GPTQ, read_gptq},
     {"awq", WEFT_QUANT_AWQ, read_awq},
+    {"mxfp4", WEFT_QUANT_MXFP4, read_nothing},
     {"bitsandbytes", WEFT_QUANT_BNB, read_bitsandbytes},
     {"compressed-tensors", WEFT_QUANT_INT8,
      wefti_model_quant_compressed}, /* which says it itself */
@@ -143,8 +151,9 @@ weft_err wefti_model_config_quant(const char *path, const json_t *config,
         return methods[i].read(&r, quant_out);
     }
     struct wefti_model_shown shown = wefti_model_show(name ? name : "", name ? strlen(name) : 0);
-    return weft_err_set(why, WEFT_E_UNSUPPORTED,
-                        "%s: \"quantization_config\": checkpoints quantised by \"%s\" are not "
-                        "supported (fp8, gptq, awq, bitsandbytes and compressed-tensors are)",
-                        path, shown.text);
+    return weft_err_set(
+        why, WEFT_E_UNSUPPORTED,
+        "%s: \"quantization_config\": checkpoints quantised by \"%s\" are not "
+        "supported (fp8, gptq, awq, bitsandbytes, mxfp4 and compressed-tensors are)",
+        path, shown.text);
 }

@@ -248,6 +248,7 @@ static const struct method {
     [WEFT_QUANT_INT8] = {".weight", WEFT_DT_I8, wefti_model_join_int8},
     [WEFT_QUANT_PACKED] = {".weight_packed", WEFT_DT_I32, wefti_model_join_packed},
     [WEFT_QUANT_SCALED_FP8] = {".weight", WEFT_DT_F8_E4M3, join_scaled_fp8},
+    [WEFT_QUANT_MXFP4] = {NULL, WEFT_DT_F32, NULL}, /* split.c */
 };
 
 /* Whether a tensor holds codes: its base's length, or -1. */
