@@ -36,8 +36,7 @@
 /* clang-format on */
 
 _Static_assert(WEFT_ROPE_NTK == 6, "the hash of a model has the number, and packed files it");
-_Static_assert(WEFT_QUANT_SCALED_FP8 == 7,
-               "the hash of a model has the number, and packed files it");
+_Static_assert(WEFT_QUANT_MXFP4 == 8, "the hash of a model has the number, and packed files it");
 _Static_assert(sizeof(enum weft_rope_scaling) == 4, "so many of its bytes are in the hash");
 
 uint64_t wefti_model_params_hash(const struct weft_model_params *params) {
