@@ -183,6 +183,12 @@ static void read_model(struct weft_msgpack_reader *rd, struct weft_model_info *m
                                  "is true for texts of %u tokens, steps of %u and a window of %u",
                                  model->max_model_len, model->max_batched_tokens, model->window);
     model->has_contrast = weft_msgpack_read_bool(rd, "has_contrast");
+    model->is_recurrent = weft_msgpack_read_bool(rd, "is_recurrent");
+    if (model->is_recurrent &&
+        (model->is_encoder || model->has_contrast || model->n_spill_blocks > 0))
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "is_recurrent",
+                                 "is true for an encoder, contrastive search or %u spilled blocks",
+                                 model->n_spill_blocks);
     weft_msgpack_read_close(rd, "model", n_more);
 }
 

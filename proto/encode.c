@@ -61,6 +61,7 @@ static void put_model(struct weft_buf *buf, const struct weft_model_info *model)
     weft_msgpack_add_uint(buf, model->n_labels);
     weft_msgpack_add_bool(buf, model->is_encoder);
     weft_msgpack_add_bool(buf, model->has_contrast);
+    weft_msgpack_add_bool(buf, model->is_recurrent);
 }
 
 static void put_grammar(struct weft_buf *buf, const struct weft_grammar *grammar) {

@@ -55,8 +55,9 @@
  *   20: the four messages about sessions and their files
  *   21: WEFT_MSG_ADD_LORA, WEFT_MSG_REMOVE_LORA and WEFT_MSG_LORA; a submit and a start have adapters
  *   22: a submit has shifts and n_keep, a start n_keep and n_dropped
- *   23: sampling parameters have penalty_alpha, a model has_contrast, a result contrast_us */
-#define WEFT_PROTO_VERSION 23
+ *   23: sampling parameters have penalty_alpha, a model has_contrast, a result contrast_us
+ *   24: a model has is_recurrent */
+#define WEFT_PROTO_VERSION 24
 
 enum weft_proto_type {
     WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */
@@ -111,7 +112,10 @@ struct weft_model_info {
     bool
         is_encoder; /* each prompt is computed whole in one step, and has a pooling: max_model_len fits
                         max_batched_tokens, and there is no window */
-    bool has_contrast; /* contrastive search is possible */
+    bool has_contrast; /* contrastive search is possible: not if */
+    bool
+        is_recurrent; /* layers carry a state from token to token: neither cached nor spilled blocks are of
+                          use without it, so there are no spilled ones */
 };
 
 struct weft_msg_worker_hello {

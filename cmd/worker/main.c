@@ -90,6 +90,7 @@ static void model_info(const struct weft_eng_info *info, struct weft_model_info 
         .n_labels = info->n_labels,
         .is_encoder = info->is_encoder,
         .has_contrast = info->has_contrast,
+        .is_recurrent = info->is_recurrent,
     };
     copy_text(out->model_name, sizeof out->model_name, info->model_name);
     copy_text(out->arch, sizeof out->arch, info->arch);

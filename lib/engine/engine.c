@@ -111,9 +111,9 @@ static void fit_texts(struct weft_eng_info *info) {
     info->max_batched_tokens = weft_max_u32(info->max_batched_tokens, info->max_model_len);
 }
 
-static bool may_contrast(const struct weft_model_params *p,
+static bool may_contrast(const struct weft_model_params *p, bool is_recurrent,
                          const struct weft_eng_options *options) {
-    return !p->encoder.is_on && options->n_ranks <= 1 && !weft_model_has_recurrent(p);
+    return !p->encoder.is_on && !is_recurrent && options->n_ranks <= 1;
 }
 
 /* Contrastive search needs blocks of its own; of a narrow limit they would take too much from everybody else. */
@@ -139,9 +139,10 @@ static void set_info(weft_eng *eng, const struct weft_model_params *p,
     info->max_seqs = options->max_seqs;
     info->max_batched_tokens = options->max_batched_tokens;
     info->is_encoder = p->encoder.is_on;
+    info->is_recurrent = false;
     info->n_labels = p->encoder.n_labels;
     info->has_contrast =
-        may_contrast(p, options) &&
+        may_contrast(p, info->is_recurrent, options) &&
         (options->limit.bytes == 0 || options->limit.bytes >= contrast_from(p, options));
     if (info->is_encoder) fit_texts(info);
     info->n_threads =
@@ -244,7 +245,7 @@ static struct weft_eng_follows what_follows(const weft_eng *eng, const weft_mode
     const struct weft_model_params *p = weft_model_params(model);
     struct weft_eng_follows follows = {.scratch_bytes = scratch_bytes,
                                        .has_loras = eng->loras && options->lora_memory_bytes == 0};
-    if (may_contrast(p, options)) {
+    if (may_contrast(p, eng->info.is_recurrent, options)) {
         struct wefti_memory_layout layout = {0};
         struct wefti_eng_contrast contrast;
         lay_out_contrast(&contrast, &eng->info, &layout);
@@ -329,8 +330,10 @@ static weft_err open_cache(weft_eng *eng, const weft_model *model,
                                        needs->draft.block_bytes, info, why);
     if (!err && eng->draft) err = wefti_draft_open(eng->draft, info, why);
     if (!err && eng->mtp) err = wefti_mtp_open(eng->mtp, info, why);
+    struct weft_eng_options spilling = *options;
+    if (info->is_recurrent) spilling.spill_bytes = 0; /* blocks without the state are of no use */
     if (!err) err = open_states(eng, weft_model_params(model), why);
-    if (!err) err = wefti_spill_open(&eng->spill, options, &eng->kv, why);
+    if (!err) err = wefti_spill_open(&eng->spill, &spilling, &eng->kv, why);
     if (!err) err = wefti_slots_init(&eng->slots, info, why);
     if (!err)
         err = wefti_ngram_init(&eng->ngram, options->ngram_max, info->max_seqs, info->max_model_len,

@@ -210,8 +210,11 @@ struct weft_eng_info {
     bool
         is_encoder; /* every sequence is computed whole in one step, and has a pooling; nothing of it is kept.
                         max_batched_tokens is max_model_len or more */
-    bool has_contrast;        /* contrastive search is possible: one process has the whole model */
-    uint32_t window;          /* of the layers whose blocks are WEFT_KV_WINDOWED; 0: no such kind */
+    bool is_recurrent; /* layers carry a state from token to token, which is its slot's alone:
+                          sequences are computed from their first token on, and guess and drop none */
+    bool has_contrast; /* contrastive search is possible: one process has the whole model, which has
+                          no such layers */
+    uint32_t window;   /* of the layers whose blocks are WEFT_KV_WINDOWED; 0: no such kind */
     uint32_t n_window_blocks; /* of that kind; n_blocks are WEFT_KV_FULL, which take no memory where
                                  all layers are windowed */
     uint32_t n_experts, n_experts_used; /* of a layer, and by a token there; 0: none */

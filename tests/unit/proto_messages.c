@@ -37,7 +37,7 @@ static bool same_model(const struct weft_model_info *a, const struct weft_model_
            a->window == b->window && a->n_window_blocks == b->n_window_blocks &&
            a->n_spill_blocks == b->n_spill_blocks && a->n_hidden == b->n_hidden &&
            a->n_labels == b->n_labels && a->is_encoder == b->is_encoder &&
-           a->has_contrast == b->has_contrast;
+           a->has_contrast == b->has_contrast && a->is_recurrent == b->is_recurrent;
 }
 
 /* Bit for bit. */
@@ -994,6 +994,7 @@ static void random_model(uint64_t *rand, struct weft_model_info *model) {
     if (coin(rand)) {
         model->is_encoder = model->max_model_len <= model->max_batched_tokens;
         model->has_contrast = number(rand, 1);
+        model->is_recurrent = !model->is_encoder && !model->has_contrast;
         return;
     }
     model->window = 1 + number(rand, WEFT_CONTEXT_MAX - 1);

@@ -294,6 +294,27 @@ static weft_err check_rows(struct check *check) {
     return WEFT_OK;
 }
 
+/* What a plan does for which a state would have to be at some other token, or another slot's; NULL: nothing. */
+static const char *breach_of_state(const struct weft_step_plan *plan) {
+    if (plan->n_copies > 0) return "copies blocks";
+    if (plan->n_spills > 0 || plan->n_restores > 0) return "spills or restores blocks";
+    for (uint32_t i = 0; i < plan->n_starts; i++) {
+        if (plan->starts[i].n_cached > 0) return "starts a sequence with cached tokens";
+        if (plan->starts[i].n_dropped > 0) return "starts a sequence that dropped tokens";
+    }
+    for (uint32_t i = 0; i < plan->n_rows; i++) {
+        if (plan->rows[i].n_spec > 0) return "lets a sequence guess";
+    }
+    return NULL;
+}
+
+static weft_err check_recurrent(const struct check *check) {
+    const char *breach = check->slots->is_recurrent ? breach_of_state(check->plan) : NULL;
+    if (!breach) return WEFT_OK;
+    return weft_err_set(check->why, WEFT_E_PROTO, "a plan %s, but the model has recurrent layers",
+                        breach);
+}
+
 weft_err wefti_plan_check(struct wefti_slots *slots, const struct weft_step_plan *plan,
                           uint32_t n_spill_slots, bool is_new_epoch, struct weft_errmsg *why) {
     slots->shadow_stamp++; /* 64 bits: never comes round */
@@ -302,7 +323,8 @@ weft_err wefti_plan_check(struct wefti_slots *slots, const struct weft_step_plan
                           .n_spill_slots = n_spill_slots,
                           .is_new_epoch = is_new_epoch,
                           .why = why};
-    weft_err err = check_releases(&check);
+    weft_err err = check_recurrent(&check);
+    if (!err) err = check_releases(&check);
     if (!err) err = check_starts(&check);
     if (!err) err = check_spills(&check, "spill", plan->spills, plan->n_spills);
     if (!err) err = check_copies(&check);

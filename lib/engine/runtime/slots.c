@@ -51,6 +51,7 @@ static struct wefti_slots shape_of(const struct weft_eng_info *info) {
         .window = info->window,
         .shape = {.n_hidden = info->n_hidden, .n_labels = info->n_labels},
         .is_encoder = info->is_encoder,
+        .is_recurrent = info->is_recurrent,
         .n_vocab = info->n_vocab,
         .max_batched_tokens = info->max_batched_tokens,
         .table_cap = wefti_slots_table_cap(info),

@@ -67,7 +67,7 @@ struct wefti_slots {
     uint32_t n_kinds, n_blocks[WEFT_KV_KINDS]; /* kinds of blocks: WEFT_KV_FULL first */
     uint32_t window;                           /* of WEFT_KV_WINDOWED */
     struct weft_pooling_shape shape;
-    bool is_encoder;
+    bool is_encoder, is_recurrent;
     uint32_t table_cap;
     struct wefti_slot *slots;
     struct wefti_slot_shadow *shadows; /* [n_slots], plan_check.c's */
