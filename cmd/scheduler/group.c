@@ -46,6 +46,22 @@ static void set_whole(const struct wefti_actor *a, const struct weft_model_info 
     options->n_spill_blocks = 0;
 }
 
+/* A state is its slot's alone: nothing of it is kept, and none is had back. */
+static void set_recurrent(struct weft_sched_options *options) {
+    options->is_recurrent = true;
+    options->prefix_cache = false;
+    options->n_spill_blocks = 0;
+    options->n_spec_tokens = 0;
+    options->has_contrast = false;
+}
+
+static void tell_recurrent(const struct wefti_actor *a, const struct weft_model_info *model) {
+    if (!model->is_recurrent || a->has_model) return;
+    weft_info("layers of %s are recurrent: no prefix cache, sessions, spilling, guesses, "
+              "contrastive search and context shift",
+              model->model_name);
+}
+
 /* Guesses of each sequence in a step. */
 static uint32_t n_spec_tokens(const struct weft_config *config) {
     if (config->speculative_ngram == 0 && !config->speculative_model && !config->speculative_mtp)
@@ -100,12 +116,14 @@ static weft_err make_sched(struct wefti_actor *a, struct wefti_group *g,
         .max_session_blocks = model->n_blocks / 2,
     };
     if (model->is_encoder) set_whole(a, model, &g->limits);
+    if (model->is_recurrent) set_recurrent(&g->limits);
     weft_sched *sched = NULL;
     weft_err err = weft_sched_new(&g->limits, &sched, why);
     if (err) return err;
     g->replica->sched = sched;
     weft_sched_new_epoch(sched, weft_now_us(), g->epoch);
     if (a->draining) weft_sched_drain(sched);
+    tell_recurrent(a, model);
     if (!a->has_model) {
         a->model = *model;
         a->has_model_at_ms = weft_now_ms();
@@ -119,7 +137,8 @@ static weft_err make_sched(struct wefti_actor *a, struct wefti_group *g,
 /* Another model: running requests could not continue with the same tokens. */
 static bool is_other_model(const struct weft_model_info *had, const struct weft_model_info *has) {
     return strcmp(had->fingerprint, has->fingerprint) != 0 || had->n_vocab != has->n_vocab ||
-           had->block_size != has->block_size || had->window != has->window;
+           had->block_size != has->block_size || had->window != has->window ||
+           had->is_recurrent != has->is_recurrent;
 }
 
 /* The same model with less room than planned: less memory was free at its start. */

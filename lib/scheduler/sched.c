@@ -18,6 +18,15 @@ static weft_err check_range(uint32_t value, uint32_t max, const char *name,
     return weft_err_set(why, WEFT_E_INVAL, "%s must be between 1 and %u, got %u", name, max, value);
 }
 
+/* Of all these the state of recurrent layers can be had neither back nor for somebody else. */
+static weft_err check_recurrent(const struct weft_sched_options *o, struct weft_errmsg *why) {
+    bool asks = o->prefix_cache || o->n_spill_blocks > 0 || o->n_spec_tokens > 0 || o->has_contrast;
+    if (!o->is_recurrent || !asks) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_INVAL,
+                        "with recurrent layers there are no cache, spilling, guesses and "
+                        "contrastive search");
+}
+
 static weft_err check_options(const struct weft_sched_options *o, struct weft_errmsg *why) {
     weft_err err = check_range(o->n_blocks, WEFT_KV_BLOCKS_MAX, "n_blocks", why);
     if (!err) err = check_range(o->block_size, WEFT_BLOCK_SIZE_MAX, "block_size", why);
@@ -37,6 +46,7 @@ static weft_err check_options(const struct weft_sched_options *o, struct weft_er
                             "texts of up to %u tokens are to be computed whole in steps of %u, "
                             "without cache, spilling and windows",
                             o->max_model_len, o->max_batched_tokens);
+    if (!err) err = check_recurrent(o, why);
     if (!err && o->n_spec_tokens > WEFT_SPEC_TOKENS_MAX && o->n_spec_tokens != WEFT_SCHED_SPEC_AUTO)
         return weft_err_set(why, WEFT_E_INVAL, "n_spec_tokens must be at most %u, got %u",
                             WEFT_SPEC_TOKENS_MAX, o->n_spec_tokens);

@@ -598,8 +598,8 @@ void wefti_sched_prefix_fill(weft_sched *sched, struct seq *seq, const struct pr
  * all that run. `n_computed`: tokens in the cache once all plans that are out have run. */
 void wefti_sched_publish(weft_sched *sched, struct seq *seq, uint32_t n_computed);
 void wefti_sched_publish_all(weft_sched *sched);
-/* Whether a sibling that runs may yet share its prompt's blocks. */
-bool wefti_sched_prefix_awaited(const struct request *req);
+/* Whether a sibling that runs may yet share its prompt's blocks, or tells the prompt's log-probabilities. */
+bool wefti_sched_prefix_awaited(const weft_sched *sched, const struct request *req);
 /* Whether its prompt's blocks may be shared with siblings now. */
 bool wefti_sched_seq_can_be_forked(const struct seq *seq);
 /* Whether what one of them computes is of use to the other. */

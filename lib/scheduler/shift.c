@@ -84,6 +84,10 @@ weft_err wefti_sched_shift_check(const weft_sched *sched, const struct weft_subm
                                  struct weft_errmsg *why) {
     uint32_t n_most = sched->history_cap - weft_min_u32(submit->n_prompt, sched->history_cap);
     if (!submit->shifts) return WEFT_OK;
+    if (sched->options.is_recurrent)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "the context of a model with recurrent layers is not shifted "
+                            "(context_shift)");
     if (submit->sampling.beam_width > 0 || submit->pooling.kind != WEFT_POOLING_NONE)
         return weft_err_set(why, WEFT_E_INVAL, "neither beams nor values go on beyond a length");
     if (submit->sampling.max_tokens <= n_most) return WEFT_OK;

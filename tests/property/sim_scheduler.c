@@ -349,7 +349,9 @@ static void draw_session(struct world *world, struct client *client) {
 static void draw_shift(struct world *world, struct client *client) {
     struct weft_sampling *s = &client->sampling;
     bool may = s->beam_width == 0 && client->pooling.kind == WEFT_POOLING_NONE;
-    if (!may || s->max_tokens > LEN_MAX || world->options.whole_tokens > 0) return;
+    if (!may || s->max_tokens > LEN_MAX || world->options.whole_tokens > 0 ||
+        world->options.is_recurrent)
+        return;
     client->shifts = chance(world, 3000);
     client->n_keep = dice(world, chance(world, 5000) ? 8 : 2 * LEN_MAX);
 }
@@ -959,6 +961,14 @@ static void draw_whole(struct world *world) {
     o->window = o->n_window_blocks = o->n_spill_blocks = 0;
 }
 
+/* A world of a model whose layers carry a state. */
+static void draw_recurrent(struct world *world) {
+    struct weft_sched_options *o = &world->options;
+    o->is_recurrent = true;
+    o->prefix_cache = false;
+    o->n_spill_blocks = o->n_spec_tokens = 0;
+}
+
 static void draw_world(struct world *world) {
     struct weft_sched_options *o = &world->options;
     o->max_model_len = between(world, 8, LEN_MAX - 2);
@@ -1001,6 +1011,7 @@ static void draw_world(struct world *world) {
         world->spill_block_us = between(world, 0, 400);
     }
     if (chance(world, 1000)) draw_whole(world);
+    if (o->whole_tokens == 0 && chance(world, 1000)) draw_recurrent(world);
     /* At least one token with the whole vocabulary; often too little for everybody. */
     o->step_logprob_bytes = chance(world, 5000) ? 0 : between(world, 12 + 8 * N_VOCAB, 2000);
     world->odds = (struct odds){

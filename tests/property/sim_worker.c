@@ -410,6 +410,7 @@ static void start(struct sim_worker *worker, const struct weft_step_start *start
     WEFT_ASSERT(start->n_prompt >= 1 && start->n_tokens >= start->n_prompt);
     uint32_t n_left = start->n_tokens - start->n_dropped;
     check_dropped(worker, start);
+    WEFT_ASSERT(!worker->options.is_recurrent || (start->n_cached == 0 && start->n_dropped == 0));
     WEFT_ASSERT(start->n_cached < n_left && n_left <= worker->options.max_model_len);
     WEFT_ASSERT(start->n_prompt_logprobs_done <= start->n_prompt);
     check_sampling(worker, &start->sampling);
@@ -452,6 +453,7 @@ static void start(struct sim_worker *worker, const struct weft_step_start *start
 /* The target is nobody's yet. The source may be nobody's, too: it holds what somebody computed. */
 static void copy(struct sim_worker *worker, const struct weft_step_copy *copy) {
     uint32_t block_size = worker->options.block_size;
+    WEFT_ASSERT(!worker->options.is_recurrent);
     if (copy->kind == WEFT_KV_WINDOWED) {
         WEFT_ASSERT(copy->from < worker->options.n_window_blocks);
         WEFT_ASSERT(copy->to < worker->options.n_window_blocks);

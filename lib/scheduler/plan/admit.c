@@ -10,7 +10,8 @@
  * it, copy the block that holds its position, and recompute the last token alone, whose logits they
  * need. The copy is executed before the rows of its plan, and after all plans before; the source
  * therefore is a sequence whose rows in earlier plans cover the prompt. Requests share with others
- * through the prefix cache (prefix.c), and may wait for that (follow.c). */
+ * through the prefix cache (prefix.c), and may wait for that (follow.c). Where layers carry a state, each choice
+ * computes the prompt for itself. */
 #include "scheduler_internal.h"
 
 #include <string.h>
@@ -90,6 +91,7 @@ void wefti_sched_seq_add_start(weft_sched *sched, struct seq *seq, uint32_t n_ca
 static void plan_start(weft_sched *sched, struct seq *seq, const struct prefix *prefix) {
     struct request *req = seq->req;
     uint32_t n_tokens = wefti_sched_seq_known(seq);
+    bool is_new = seq->gen == 0;
     wefti_sched_seq_start(sched, seq);
     wefti_sched_prefix_fill(sched, seq, prefix, n_tokens);
     seq->n_planned = prefix->n_cached;
@@ -107,7 +109,11 @@ static void plan_start(weft_sched *sched, struct seq *seq, const struct prefix *
                                          : prefix->n_cached;
     if (seq->owes_shift) wefti_sched_charge_prompt(sched, req, n_tokens - prefix->n_cached);
     seq->owes_shift = false;
-    if (req->first_plan_us != UINT64_MAX) return;
+    if (req->first_plan_us != UINT64_MAX) {
+        if (sched->options.is_recurrent && is_new) /* where siblings share nothing, each pays */
+            wefti_sched_charge_prompt(sched, req, n_tokens);
+        return;
+    }
     wefti_sched_request_first_start(sched, req);
     wefti_sched_forecast_started(sched, req);
     wefti_sched_charge_prompt(sched, req, n_tokens - prefix->n_cached);
@@ -149,7 +155,7 @@ static enum outcome examine(weft_sched *sched, const struct seq *seq, struct pre
     if (sched->n_running == sched->running_max) return CROWDED;
     if (wefti_sched_lacks_grammar(sched, req)) return AWAIT;
     wefti_sched_prefix_find(sched, seq, prefix_out);
-    if (!prefix_out->source && seq->n_dropped == 0 && wefti_sched_prefix_awaited(req) &&
+    if (!prefix_out->source && seq->n_dropped == 0 && wefti_sched_prefix_awaited(sched, req) &&
         prefix_out->n_cached + 1 < req->n_prompt)
         return PARK;
     while (!wefti_sched_prefix_has_room(sched, prefix_out, wefti_sched_seq_known(seq))) {

@@ -67,7 +67,7 @@ bool wefti_sched_seq_can_be_forked(const struct seq *seq) {
 /* A sequence started in this very plan (the worker knows none of its blocks yet) is no source: the
  * block it copied is not complete before the copies of the plan are through. */
 static const struct seq *find_source(const weft_sched *sched, const struct request *req) {
-    for (uint32_t i = 0; i < req->n_choices; i++) {
+    for (uint32_t i = 0; i < req->n_choices && !sched->options.is_recurrent; i++) {
         const struct seq *seq = &req->seqs[i];
         if (wefti_sched_seq_can_be_forked(seq) && seq->n_granted > 0 &&
             wefti_sched_window_can_fork(sched, seq))
@@ -76,8 +76,10 @@ static const struct seq *find_source(const weft_sched *sched, const struct reque
     return NULL;
 }
 
-/* Those that can be forked, but are no source, have moved on from their prompt's window. */
-bool wefti_sched_prefix_awaited(const struct request *req) {
+/* Those that can be forked, but are no source, have moved on from their prompt's window. Where nothing is shared,
+ * what is told of a prompt is still told by one. */
+bool wefti_sched_prefix_awaited(const weft_sched *sched, const struct request *req) {
+    if (sched->options.is_recurrent && !wefti_sched_prompt_logprobs_pending(req)) return false;
     for (uint32_t i = 0; i < req->n_choices && req->n_prompt > 1; i++) {
         const struct seq *seq = &req->seqs[i];
         bool is_ready = wefti_sched_seq_can_be_forked(seq) && seq->n_granted > 0;

@@ -45,8 +45,11 @@ static weft_err check_contrast(const weft_sched *sched, const struct weft_submit
     if (bytes == 0) return WEFT_OK;
     if (!sched->options.has_contrast)
         return weft_err_set(why, WEFT_E_INVAL,
-                            "contrastive search (penalty_alpha) is not available where workers "
-                            "divide a model (--layout tp), or --memory-limit is too low for it");
+                            "contrastive search (penalty_alpha) is not available %s",
+                            sched->options.is_recurrent
+                                ? "with this model, which has recurrent layers"
+                                : "where workers divide a model (--layout tp), or --memory-limit "
+                                  "is too low for it");
     if (submit->n_choices != 1 || submit->pooling.kind != WEFT_POOLING_NONE)
         return weft_err_set(why, WEFT_E_INVAL,
                             "contrastive search (penalty_alpha) has one choice, not %u",

@@ -78,6 +78,9 @@ weft_err weft_sched_session_ask(weft_sched *sched, uint64_t now_us, uint32_t rou
     const struct weft_sched_options *o = &sched->options;
     WEFT_ASSERT(wish->op == WEFT_SESSION_SAVE || wish->op == WEFT_SESSION_RESTORE);
     wefti_sched_forecast_advance(sched, now_us);
+    if (o->is_recurrent)
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "this model has recurrent layers, whose state no session keeps");
     if (!o->prefix_cache || o->session_ttl_us == 0)
         return weft_err_set(why, WEFT_E_UNSUPPORTED, "this server keeps no sessions");
     if (sched->n_file_ops >= WEFT_SCHED_FILES_MAX)
