@@ -46,6 +46,7 @@ static void fill_window_blocks(struct run *run, uint32_t i) {
 
 uint32_t weft_generate_reusable(const weft_eng *eng, uint32_t n_written, uint32_t n) {
     const struct weft_eng_info *info = weft_eng_info(eng);
+    if (info->is_recurrent) return 0;
     if (n == 0 || info->window == 0) return n;
     uint32_t low = n >= info->window ? n - info->window + 1 : 0;
     uint32_t first = low / info->block_size, last = (n_written - 1) / info->block_size;

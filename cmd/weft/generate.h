@@ -32,7 +32,7 @@ struct weft_generate_request {
 
 /* How many of the `n` leading tokens that the next run of one sequence has in common with those
  * before it are still in the cache, if none of them wrote a token from position `n_written` on: all,
- * or none where windows have moved on so far that their blocks hold later tokens. */
+ * or none where windows have moved on so far that their blocks hold later tokens, or layers are recurrent. */
 uint32_t weft_generate_reusable(const weft_eng *eng, uint32_t n_written, uint32_t n);
 
 /* Runs the request's sequences to their end. TOOBIG: they do not fit into the KV cache or the

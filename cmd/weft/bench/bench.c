@@ -206,11 +206,12 @@ static weft_err generate(struct bench *b, uint32_t n_prompt, uint32_t n_seqs, ui
     weft_sampling_init(&sampling);
     sampling.max_tokens = n_gen + 1; /* the first comes out of the prompt's step */
     weft_eng_profile_reset(b->eng);
-    /* What is there before they decode was filled in: computing it would take most of the time. */
+    /* What is there before they decode was filled in: computing it would take most of the time. A state cannot be. */
+    bool is_filled = n_gen > 0 && !weft_eng_info(b->eng)->is_recurrent;
     struct weft_generate_request request = {.sampling = &sampling,
                                             .prompt = b->tokens,
                                             .n_prompt = n_prompt,
-                                            .n_cached = n_gen > 0 ? n_prompt - 1 : 0,
+                                            .n_cached = is_filled ? n_prompt - 1 : 0,
                                             .n_seqs = n_seqs,
                                             .on_token = on_token,
                                             .ctx = &watch};

@@ -774,7 +774,8 @@ static void note_start(struct job *job, const struct weft_event *event) {
     metrics->n_prompt_tokens += n_prompt;
     metrics->n_cached_tokens += job->n_cached;
     /* Who wants a prompt's log-probabilities wants them computed. */
-    if (call->api->settings.prefix_cache && call->params.sampling.n_prompt_logprobs < 0)
+    if (call->api->settings.prefix_cache && !call->api->upstream.snapshot.model.is_recurrent &&
+        call->params.sampling.n_prompt_logprobs < 0)
         metrics->n_looked_up_tokens += n_prompt;
 }
 
