@@ -139,7 +139,7 @@ static void set_info(weft_eng *eng, const struct weft_model_params *p,
     info->max_seqs = options->max_seqs;
     info->max_batched_tokens = options->max_batched_tokens;
     info->is_encoder = p->encoder.is_on;
-    info->is_recurrent = false;
+    info->is_recurrent = weft_model_has_recurrent(p);
     info->n_labels = p->encoder.n_labels;
     info->has_contrast =
         may_contrast(p, info->is_recurrent, options) &&

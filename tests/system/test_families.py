@@ -1,0 +1,66 @@
+"""This year's families (../shared/zoo2), through HTTP and nothing else, against float64 references: as test_zoo does for
+those of the years before. GGUF files of some stand beside their folders. Hybrids answer many requests at once, too, with
+the bits of their answers to one alone.
+"""
+
+import concurrent.futures
+import os
+
+import harness
+import test_zoo as zoo
+
+ZOO = os.path.join(zoo.SHARED, "zoo2")
+FOLDERS = ["afmoe", "cohere2", "dots1", "ernie4_5_moe", "exaone4", "falcon_h1", "glm4", "glm4_moe", "gpt_neox", "gpt_oss",
+           "gpt_oss_bf16", "granitemoehybrid", "hunyuan_v1_dense", "hunyuan_v1_moe", "lfm2", "lfm2_moe", "llama4",
+           "minimax_m2", "ministral3", "nemotron_h", "nemotron_h_moe", "qwen3_5", "qwen3_5_moe", "qwen3_next", "seed_oss",
+           "stablelm", "starcoder2"]
+FILES = ["gpt_oss", "nemotron_h_moe", "qwen3_5", "qwen3_next"]  # Llama 4's do not say all: golden_logits
+HYBRIDS = ["falcon_h1", "lfm2", "nemotron_h_moe", "qwen3_next"]
+
+
+def need():
+    if not os.path.isdir(ZOO):
+        raise harness.Skip("no zoo2 in WEFT_SHARED_DIR")
+
+
+def test_every_folder_yields_the_golden_logits():
+    need()
+
+    def check(name):
+        folder = os.path.join(ZOO, name)
+        with zoo.serve(folder, folder) as server:
+            zoo.check_exact(name, server, zoo.prompts_of(zoo.read_goldens(folder)))
+    harness.for_each(FOLDERS, check)
+
+
+def test_gguf_files_yield_the_golden_logits_of_their_folders():
+    need()
+
+    def check(name):
+        folder = os.path.join(ZOO, name)
+        with zoo.serve(os.path.join(ZOO, "gguf", name + ".gguf"), folder) as server:
+            zoo.check_exact(name + ".gguf", server, zoo.prompts_of(zoo.read_goldens(folder)))
+    harness.for_each(FILES, check)
+
+
+def test_hybrids_answer_in_company_as_they_do_alone():
+    need()
+
+    def check(name):
+        folder = os.path.join(ZOO, name)
+        prompts = [ids for ids, *_ in zoo.prompts_of(zoo.read_goldens(folder))]
+        body = {"max_tokens": 24, "temperature": 0, "ignore_eos": True, "logprobs": 5, "return_tokens_as_token_ids": True}
+        with zoo.serve(folder, folder, "--max-num-batched-tokens", "64") as server:
+            alone = [server.complete(prompt=ids, **body)["choices"][0] for ids in prompts]
+            again = [server.complete(prompt=ids, **body)["choices"][0] for ids in prompts]
+            with concurrent.futures.ThreadPoolExecutor(12) as pool:
+                together = list(pool.map(lambda ids: server.complete(prompt=ids, **body)["choices"][0], prompts * 3))
+        for choice, same in zip(alone, again, strict=True):
+            assert choice == same, name
+        for i, choice in enumerate(together):
+            assert choice == alone[i % len(alone)], name
+    harness.for_each(HYBRIDS, check)
+
+
+if __name__ == "__main__":
+    harness.main()
