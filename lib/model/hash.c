@@ -39,18 +39,22 @@ _Static_assert(WEFT_ROPE_NTK == 6, "the hash of a model has the number, and pack
 _Static_assert(WEFT_QUANT_MXFP4 == 8, "the hash of a model has the number, and packed files it");
 _Static_assert(sizeof(enum weft_rope_scaling) == 4, "so many of its bytes are in the hash");
 
+/* Whether any byte is not 0. */
+static bool is_set(const void *bytes, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        if (((const unsigned char *)bytes)[i] != 0) return true;
+    }
+    return false;
+}
+
 uint64_t wefti_model_params_hash(const struct weft_model_params *params) {
     uint64_t hash = 0;
 #define HASH_FIELD(field) hash = XXH3_64bits_withSeed(&params->field, sizeof params->field, hash);
     HASHED_FIELDS(HASH_FIELD)
-    static const struct weft_model_encoder none = {0};
-    static const struct weft_model_block usual = {0};
-    static const struct weft_model_ints no_ints = {0};
-    static const struct weft_model_recurrent no_recurrent = {0};
-    if (memcmp(&params->encoder, &none, sizeof none) != 0) HASH_FIELD(encoder)
-    if (memcmp(&params->block, &usual, sizeof usual) != 0) HASH_FIELD(block)
-    if (memcmp(&params->recurrent, &no_recurrent, sizeof no_recurrent) != 0) HASH_FIELD(recurrent)
-    if (memcmp(&params->quant.ints, &no_ints, sizeof no_ints) != 0) HASH_FIELD(quant.ints)
+    if (is_set(&params->encoder, sizeof params->encoder)) HASH_FIELD(encoder)
+    if (is_set(&params->block, sizeof params->block)) HASH_FIELD(block)
+    if (is_set(&params->recurrent, sizeof params->recurrent)) HASH_FIELD(recurrent)
+    if (is_set(&params->quant.ints, sizeof params->quant.ints)) HASH_FIELD(quant.ints)
     return hash;
 }
 

@@ -193,8 +193,8 @@ static void norm_q_and_k(const struct wefti_forward *f, const struct wefti_weigh
 
 /* Queries far behind count for more. Source: Llama 4's temperature tuning, which Ministral 3 has, too. */
 static void scale_q(const struct wefti_forward *f, float *q, uint32_t n, uint32_t pos) {
-    double steps = (pos + f->q_shift) / f->q_step; /* whole ones */
-    scale_row(q, n, (float)(1 + (double)f->q_beta * log(1 + steps)));
+    const uint32_t n_steps = (pos + f->q_shift) / f->q_step;
+    scale_row(q, n, (float)(1 + (double)f->q_beta * log(1 + (double)n_steps)));
 }
 
 /* Llama 4's norm has no weights. */

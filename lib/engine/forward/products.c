@@ -228,7 +228,7 @@ static void square_relu(float *gate, const float *up, uint32_t n) {
 static void activate(const struct wefti_forward *f, float *gate, const float *up, uint32_t n) {
     for (uint32_t i = 0; f->gate_scale != 0 && i < n; i++)
         gate[i] *= f->gate_scale;
-    if (f->act_limit > 0)
+    if (f->act_limit > 0 && up)
         activate_clamped(gate, up, n, f->act_limit);
     else if (f->squares_relu)
         square_relu(gate, up, n);

@@ -30,7 +30,7 @@ struct wefti_weights_item { /* one tensor's way into the arena */
     uint32_t n_tasks, rows_per_task;
     const float *importance; /* [k]; NULL: not calibrated */
     bool plus_one, minus_exp;
-        /* values are stored less 1; -exp of them is wanted */ /* WEFTI_WEIGHTS_VECTOR: stored less 1 */
+    /* values are stored less 1; -exp of them is wanted */ /* WEFTI_WEIGHTS_VECTOR: stored less 1 */
     /* WEFTI_WEIGHTS_HEADS: a matrix for each part, of rows from row_begin + part * row_step on;
      * turned: these are its columns. */
     uint32_t row_begin, row_step;

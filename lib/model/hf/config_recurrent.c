@@ -108,7 +108,7 @@ static weft_err adjust_ffn(const struct config *c, struct weft_model_params *p) 
         return weft_err_set(c->why, WEFT_E_PROTO,
                             "%s: a feed-forward size of %u, %g times, in multiples of %u is none",
                             c->path, p->n_ffn, factor, multiple);
-    uint32_t size = (uint32_t)(factor * (double)(2 * p->n_ffn / 3));
+    const uint32_t two_thirds = 2 * p->n_ffn / 3, size = (uint32_t)(factor * (double)two_thirds);
     p->n_ffn = (size + multiple - 1) / multiple * multiple;
     return WEFT_OK;
 }
