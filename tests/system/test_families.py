@@ -4,6 +4,7 @@ the bits of their answers to one alone.
 """
 
 import concurrent.futures
+import json
 import os
 
 import harness
@@ -60,6 +61,37 @@ def test_hybrids_answer_in_company_as_they_do_alone():
         for i, choice in enumerate(together):
             assert choice == alone[i % len(alone)], name
     harness.for_each(HYBRIDS, check)
+
+
+def test_preemption_and_deaths_change_nothing_for_hybrids():
+    """A cache for two of them at a time; then the worker, and the scheduler, are killed while all are computed."""
+    need()
+    body = {"max_tokens": 300, "temperature": 0, "ignore_eos": True, "return_tokens_as_token_ids": True, "logprobs": 1}
+    for name in ("nemotron_h", "qwen3_5"):
+        folder = os.path.join(ZOO, name)
+        prompts = [[7 + i, *range(20, 60 + i)] for i in range(6)]
+        with zoo.serve(folder, folder) as server:
+            wanted = [server.complete(prompt=ids, **body)["choices"][0] for ids in prompts]
+        blocks = 2 * (400 // 16 + 2)
+        with zoo.serve(folder, folder, "--kv-memory", f"{blocks * block_bytes(folder)}") as server, \
+                concurrent.futures.ThreadPoolExecutor(len(prompts)) as pool:
+            waiting = [pool.submit(server.complete, prompt=ids, **body) for ids in prompts]
+            harness.wait_until("tokens come", lambda: server.metric("weft_generation_tokens_total") > 50)
+            server.kill("worker")
+            harness.wait_until("somebody gives way", lambda: server.metric("weft_num_preemptions_total") > 0)
+            server.kill("scheduler")
+            for one, choice in zip(waiting, wanted, strict=True):
+                assert one.result()["choices"][0] == choice, name
+            server.wait_idle()
+
+
+def block_bytes(folder):
+    """Keys and values in f32 of 16 tokens, in the layers that have attention."""
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
+        config = json.load(f)
+    pattern = config.get("hybrid_override_pattern")
+    n_layers = pattern.count("*") if pattern else config["layer_types"].count("full_attention")
+    return 2 * 16 * n_layers * config["num_key_value_heads"] * config["head_dim"] * 4
 
 
 if __name__ == "__main__":
