@@ -58,8 +58,11 @@ weft_system_test(system_pack test_pack.py TIMEOUT 600)
 weft_system_test(system_latent test_latent.py TIMEOUT 300)
 weft_system_test(system_zoo test_zoo.py TIMEOUT 600)
 weft_system_test(system_links test_links.py TIMEOUT 600)
-weft_system_test(system_abuse test_abuse.py TIMEOUT 900)
-set_tests_properties(system_abuse PROPERTIES COST 1000) # waits for minutes under a sanitizer, and so begins first
+# It waits for minutes under a sanitizer, and so begins first, in parts that run side by side.
+foreach(part 1 2 3)
+  weft_system_test(system_abuse_${part} test_abuse.py ARGS ${part}/3 TIMEOUT 900)
+  set_tests_properties(system_abuse_${part} PROPERTIES COST 1000)
+endforeach()
 # The same over the links of a cluster: one code path, of which abstract:// above is the shortest.
 if(NOT WEFT_SANITIZE)
   foreach(link tcp tls)
