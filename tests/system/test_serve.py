@@ -627,7 +627,7 @@ def test_inspect_and_bench():
     assert "The machine: DRAM " in table and "from a context of 8\n" in table
 
 
-OPERATORS = ["embed", "attn_norm", "qkv", "rope_kv", "attention", "o_convert", "o", "ffn_norm", "gate_up", "silu_mul",
+OPERATORS = ["embed", "attn_norm", "qkv", "rope_kv", "attention", "scan", "o_convert", "o", "ffn_norm", "gate_up", "silu_mul",
              "down_convert", "down", "route", "combine", "head_norm", "head", "sample", "wait"]
 
 
