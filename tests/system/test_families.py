@@ -56,6 +56,11 @@ def test_hybrids_answer_in_company_as_they_do_alone():
             again = [server.complete(prompt=ids, **body)["choices"][0] for ids in prompts]
             with concurrent.futures.ThreadPoolExecutor(12) as pool:
                 together = list(pool.map(lambda ids: server.complete(prompt=ids, **body)["choices"][0], prompts * 3))
+            ids = {"prompt": prompts[0], "max_tokens": 8, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
+            choices = server.complete(n=3, **ids)["choices"]
+            choices += server.complete(use_beam_search=True, best_of=1, **ids)["choices"]
+        assert [c["token_ids"] for c in choices] == [choices[0]["token_ids"]] * 4, name
+        assert [f"token_id:{t}" for t in choices[0]["token_ids"]] == alone[0]["logprobs"]["tokens"][:8], name
         for choice, same in zip(alone, again, strict=True):
             assert choice == same, name
         for i, choice in enumerate(together):

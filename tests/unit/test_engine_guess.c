@@ -348,6 +348,12 @@ static void a_draft_that_fits_nothing_is_refused(void **state) {
     assert_int_equal(weft_eng_open(drive_fixture(ENGINE_TARGET), &options, &eng, &why),
                      WEFT_E_INVAL);
     assert_non_null(strstr(why.text, "is an encoder"));
+    options.draft_path = drive_shared("zoo2/lfm2");
+    if (options.draft_path) {
+        assert_int_equal(weft_eng_open(drive_fixture(ENGINE_TARGET), &options, &eng, &why),
+                         WEFT_E_UNSUPPORTED);
+        assert_non_null(strstr(why.text, "recurrent"));
+    }
     assert_null(eng);
 }
 

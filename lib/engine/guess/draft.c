@@ -91,6 +91,11 @@ static weft_err check_model(struct wefti_draft *draft, const char *path, const c
     if (p->encoder.is_on)
         return weft_err_set(why, WEFT_E_INVAL,
                             "the draft model %s is an encoder, which says nothing", path);
+    if (weft_model_has_recurrent(p))
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "the draft model %s has recurrent layers, whose states cannot go back "
+                            "where a guess does not come true",
+                            path);
     weft_err err = check_vocabulary(path, target_path, &draft->n_shared_vocab, why);
     draft->n_vocab = p->n_vocab;
     draft->n_shared_vocab =
