@@ -86,7 +86,8 @@ static void print_params(const weft_model *model) {
                                                          "bitsandbytes",
                                                          "compressed-tensors, int8",
                                                          "compressed-tensors, packed integers",
-                                                         "compressed-tensors, fp8"};
+                                                         "compressed-tensors, fp8",
+                                                         "mxfp4"};
     const struct weft_model_params *p = weft_model_params(model);
     uint64_t n_elems = 0, n_bytes = 0;
     for (size_t i = 0; i < weft_model_n_tensors(model); i++) {

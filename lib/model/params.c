@@ -85,6 +85,12 @@ void wefti_model_params_init(struct weft_model_params *p, const struct wefti_mod
     p->encoder.has_head = arch->traits & WEFTI_MODEL_ARCH_HEAD ? 1 : 0;
 }
 
+void wefti_model_params_settle(struct weft_model_params *p) {
+    static const uint32_t none[WEFT_LAYERS_MAX / 32] = {0};
+    if (memcmp(p->recurrent.layers, none, sizeof none) == 0)
+        p->recurrent.kind = WEFT_MODEL_ATTENTION_ALONE; /* what layers lack stays lacking */
+}
+
 void wefti_model_params_set_encoder(struct weft_model_params *p) {
     WEFT_ASSERT(p->n_heads > 0 && p->n_hidden % p->n_heads == 0);
     p->n_kv_heads = p->n_heads;
@@ -136,6 +142,20 @@ static weft_err check_scales(const struct weft_model_params *p, const char *path
         return weft_err_set(why, WEFT_E_PROTO, "%s: the %s is %g; 1e-6 to 1e6 are allowed", path,
                             scales[i].what, (double)value);
     }
+    const struct weft_model_block *b = &p->block;
+    const float factors[] = {b->attention_scale, b->recurrent_scale, b->ffn_scale,
+                             b->gate_scale,      b->row_scales[0],   b->row_scales[1],
+                             b->row_scales[2],   b->row_scales[3],   b->row_scales[4]};
+    for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++) {
+        if (factors[i] == 0 || (fabsf(factors[i]) > 1e-6f && fabsf(factors[i]) < 1e6f)) continue;
+        return weft_err_set(why, WEFT_E_PROTO,
+                            "%s: a factor of parts of a layer is %g; 1e-6 to 1e6 are allowed", path,
+                            (double)factors[i]);
+    }
+    if (!(b->q_beta >= 0 && b->q_beta < 1e3f))
+        return weft_err_set(why, WEFT_E_PROTO,
+                            "%s: queries grow by %g with the position; 0 to 1000 are allowed", path,
+                            (double)b->q_beta);
     bool caps_fit = p->attn_soft_cap >= 0 && p->attn_soft_cap < 1e6f && p->logit_soft_cap >= 0 &&
                     p->logit_soft_cap < 1e6f;
     if (caps_fit) return WEFT_OK;
@@ -180,7 +200,18 @@ static weft_err check_recurrent(const struct weft_model_params *p, const char *p
                                 struct weft_errmsg *why) {
     const struct weft_model_recurrent *r = &p->recurrent;
     const bool has_heads = r->kind != WEFT_MODEL_CONV;
+    uint32_t n_attention = 0;
+    for (uint32_t i = 0; i < p->n_layers; i++)
+        n_attention += !weft_model_bit(r->no_attention, i);
+    if (n_attention == 0 || (r->kind && p->kv_lora > 0))
+        return weft_err_set(
+            why, WEFT_E_UNSUPPORTED,
+            "%s: recurrent layers are supported beside layers of the usual attention only", path);
     if (r->kind == WEFT_MODEL_ATTENTION_ALONE) return WEFT_OK;
+    if (p->window > 0)
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "%s: a window of %u beside recurrent layers is not supported", path,
+                            p->window);
     const struct {
         const char *what;
         uint32_t value, min, max;
@@ -197,13 +228,6 @@ static weft_err check_recurrent(const struct weft_model_params *p, const char *p
         return weft_err_set(why, WEFT_E_PROTO, "%s: the %s is %u; %u to %u are allowed", path,
                             ranges[i].what, ranges[i].value, ranges[i].min, ranges[i].max);
     }
-    uint32_t n_attention = 0;
-    for (uint32_t i = 0; i < p->n_layers; i++)
-        n_attention += !weft_model_bit(r->no_attention, i);
-    if (n_attention == 0 || p->kv_lora > 0)
-        return weft_err_set(
-            why, WEFT_E_UNSUPPORTED,
-            "%s: recurrent layers are supported beside layers of the usual attention only", path);
     if (has_heads && (r->n_heads % r->n_groups != 0 ||
                       (r->norm_groups > 0 && r->n_heads * r->head_dim % r->norm_groups != 0)))
         return weft_err_set(why, WEFT_E_PROTO, "%s: %u recurrent heads in %u groups do not go",

@@ -423,7 +423,7 @@ static bool is_there(const weft_model *model, uint32_t layer, enum when when) {
          has_attention = !weft_model_bit(rec->no_attention, layer),
          is_recurrent = rec->kind && weft_model_bit(rec->layers, layer);
     bool has_experts = has_ffn && p->moe.n_experts > 0 && !weft_model_bit(p->no_experts, layer);
-    bool is_apart = rec->kind == WEFT_MODEL_DELTA && is_recurrent && is_delta_apart(model);
+    bool is_apart = is_recurrent && model->has_delta_apart;
     switch (when) {
     case ALWAYS:
         break;
@@ -799,6 +799,7 @@ weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, c
     WEFT_ASSERT(model->by_name); /* the index comes first */
     WEFT_ASSERT(p->n_layers >= 1 && p->n_layers <= WEFT_LAYERS_MAX);
     if (format == WEFT_MODEL_GGUF) find_biases(model);
+    model->has_delta_apart = p->recurrent.kind == WEFT_MODEL_DELTA && is_delta_apart(model);
     uint64_t sizes[SIZE_COUNT];
     fill_sizes(p, sizes);
     struct wefti_model_resolver r = {

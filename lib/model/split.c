@@ -110,7 +110,8 @@ static const struct fused *find_fused(const struct weft_model_params *p,
         if (strcmp(name, fused->names[format]) != 0) continue;
         for (uint32_t part = 0; part < fused->n_parts; part++)
             rows += n_rows(p, fused->parts[part].rows);
-        if (fused->by_head && (p->n_heads != p->n_kv_heads || !weft_dtype_is_float(tensor->dtype)))
+        if (fused->by_head &&
+            (tensor->parts || p->n_heads != p->n_kv_heads || !weft_dtype_is_float(tensor->dtype)))
             continue;
         if (rows > 0 && tensor->n_dims == fused->n_dims && tensor->dims[0] == rows &&
             tensor->bytes % rows == 0)
@@ -269,7 +270,7 @@ static const struct folder_stack *find_folder_stack(const struct weft_model_para
         const struct folder_stack *stack = &folder_stacks[i];
         if (strcmp(name, stack->name) == 0 && tensor->n_dims == stack->n_dims &&
             tensor->dims[0] == p->moe.n_experts && weft_dtype_is_float(tensor->dtype) &&
-            tensor->dims[1] > 0 && tensor->dims[tensor->n_dims - 1] > 0)
+            tensor->dims[1] > 1 && tensor->dims[tensor->n_dims - 1] > 1)
             return stack; /* roles check the shapes of the parts */
     }
     return NULL;
@@ -508,7 +509,9 @@ static weft_err turn_taps(const struct splitter *s, size_t idx) {
         taps->dims[1] = taps->dims[2];
         taps->n_dims = 2;
     }
-    if (taps->n_dims != 2 || !weft_dtype_is_float(taps->dtype) || taps->bytes == 0) return WEFT_OK;
+    if (taps->n_dims != 2 || !weft_dtype_is_float(taps->dtype) || taps->bytes == 0 || taps->parts ||
+        !taps->data)
+        return WEFT_OK; /* refused by its shape */
     const uint64_t n_channels = taps->dims[0], width = taps->dims[1];
     const struct wefti_model_view view = {.kind = WEFTI_MODEL_VIEW_COLUMNS,
                                           .dtype = taps->dtype,
@@ -544,7 +547,7 @@ static bool is_one_of(const char *name, const char *const *names, size_t n) {
 /* Whether a tensor is a matrix of whole steps of rows. */
 static bool has_steps(const struct weft_tensor *tensor, uint64_t step) {
     return tensor->n_dims == 2 && step > 0 && tensor->dims[0] > 0 && tensor->dims[0] % step == 0 &&
-           tensor->data && !tensor->parts;
+           tensor->data && !tensor->parts && weft_dtypes[tensor->dtype].class <= WEFT_DTYPE_BLOCKS;
 }
 
 /* Recurrent layers' tensors, and queries that have gates among them. */

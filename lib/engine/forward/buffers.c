@@ -315,8 +315,10 @@ weft_err wefti_forward_new(const struct wefti_forward_config *config,
             weft_model_rope(model, turns_locally(model, f, kind), is_long,
                             &f->ropes[kind][is_long]);
     }
-    for (uint32_t i = 0; i < f->n_layers; i++)
+    for (uint32_t i = 0; i < f->n_layers; i++) {
+        if (f->weights->layers[i].no_attention) continue;
         f->block_kinds[wefti_forward_layer_kind(f, i)] = wefti_kv_cache_kind(f->kv, i);
+    }
     *forward_out = f;
     return WEFT_OK;
 }

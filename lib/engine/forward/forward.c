@@ -451,6 +451,7 @@ static void layer_attention(const struct wefti_forward_thread *thread, uint32_t 
         *n_rows = batch->n_last_rows;
         if (*n_rows == 0) return;
         wefti_forward_mark(thread, WEFT_ENG_OP_ATTENTION);
+        if (!has_heads && f->read) wefti_forward_end_phase(thread); /* all of it is kept */
         move_last_rows_to_front(thread);
         work = &thread->pass->last_attention;
     }

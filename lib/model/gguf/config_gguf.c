@@ -100,6 +100,7 @@ static weft_err get_largest(const struct config *c, const char *name, uint32_t d
     if (!may_differ || !weft_gguf_array(c->gguf, key.text, &type, &count))
         return get_whole(c, key.text, default_value, out);
     *out = 0;
+    if (count > WEFT_LAYERS_MAX) return wrong_type(c, key.text, "a list of a number per layer");
     for (size_t i = 0; i < count; i++) {
         if (!weft_gguf_array_i64(c->gguf, key.text, i, &value) || value < 0 || value >= UINT32_MAX)
             return wrong_type(c, key.text, "a list of whole numbers");
@@ -549,6 +550,7 @@ static weft_err read_traits(const struct config *c, struct weft_model_params *p)
     if (!err) err = read_block(c, p);
     if (!err && c->arch->traits & WEFTI_MODEL_ARCH_PATTERN) err = read_pattern(c, p);
     if (!err) err = read_recurrent(c, p);
+    if (!err) wefti_model_params_settle(p);
     if (!err && c->arch->traits & WEFTI_MODEL_ARCH_GEMMA) err = read_gemma(c, p);
     if (!err && c->arch->traits & WEFTI_MODEL_ARCH_SCALES) err = read_scales(c, p);
     for (uint32_t i = 3; i < p->n_layers && c->arch->traits & WEFTI_MODEL_ARCH_NO_ROPE; i += 4)
@@ -609,7 +611,8 @@ weft_err wefti_model_config_gguf(const weft_gguf *gguf, struct weft_model_params
     if (err) return err;
     err = check_options(&c, p);
     if (err) return err;
-    if (p->n_layers > WEFT_LAYERS_MAX) return wefti_model_params_check(p, c.path, why);
+    if (p->n_layers == 0 || p->n_layers > WEFT_LAYERS_MAX)
+        return wefti_model_params_check(p, c.path, why);
     err = read_rope(&c, p);
     if (!err && c.arch->traits & WEFTI_MODEL_ARCH_LATENT) err = read_latent(&c, p);
     if (err) return err;

@@ -84,6 +84,7 @@ static weft_err read_parallel(const struct config *c, const struct wefti_model_a
                               struct weft_model_params *p) {
     static const char key[] = "use_parallel_residual";
     bool parallel = p->block.parallel;
+    if (!p->block.layer_norm) return WEFT_OK; /* no family beside theirs has the key */
     weft_err err = read_flag(c, key, &parallel);
     /* StableLM's parallel layers have one norm, GPT-NeoX's two. */
     if (parallel && !(arch->traits & WEFTI_MODEL_ARCH_PARALLEL)) p->block.one_norm = 1;
@@ -99,6 +100,9 @@ static weft_err read_scales(const struct config *c, const struct wefti_model_arc
     weft_err err = get_double(c, c->root, "logit_scale", &logit_scale);
     if (!err) err = get_double(c, c->root, "swiglu_limit", &limit);
     if (!err && grows) err = read_flag(c, "mup_enabled", &grows);
+    if (!err && p->block.act == WEFT_MODEL_ACT_CLAMPED && !(limit > 0 && limit < 1e6))
+        return weft_err_set(c->why, WEFT_E_PROTO, "%s: \"swiglu_limit\" is %g; it must be over 0",
+                            c->path, limit);
     if (grows) p->embed_scale = sqrtf((float)p->n_hidden);
     p->logit_scale = (float)logit_scale;
     p->block.act_limit = p->block.act == WEFT_MODEL_ACT_CLAMPED ? (float)limit : 0;
@@ -161,7 +165,8 @@ weft_err wefti_model_config_block(const struct config *c, const struct wefti_mod
 /* "LLLG": the last of each four sees everything. */
 static uint32_t period_of(const struct config *c) {
     const char *pattern = json_string_value(get(c->root, "sliding_window_pattern"));
-    return pattern ? (uint32_t)strnlen(pattern, WEFT_LAYERS_MAX) : 0;
+    const size_t n = pattern ? strspn(pattern, "L") : 0;
+    return n > 0 && n < WEFT_LAYERS_MAX && strcmp(pattern + n, "G") == 0 ? (uint32_t)n + 1 : 0;
 }
 
 static weft_err read_period(const struct config *c, uint32_t otherwise, uint32_t *out) {

@@ -217,8 +217,8 @@ weft_err wefti_model_config_experts(const struct config *c, const struct wefti_m
     err = read_any(c, used_keys, COUNT(used_keys), REQUIRED, &moe->n_used);
     if (!err) err = read_any(c, ffn_keys, COUNT(ffn_keys), p->n_ffn, &moe->n_ffn);
     const char *norm_key = find_key(c, norm_keys, COUNT(norm_keys));
+    moe->normalise = (arch->traits & WEFTI_MODEL_ARCH_NORMALISED) != 0;
     if (!err && norm_key) err = get_bool(c, norm_key, &moe->normalise);
-    moe->normalise |= (arch->traits & WEFTI_MODEL_ARCH_NORMALISED) != 0;
     if (err) return err;
     if (arch->traits & WEFTI_MODEL_ARCH_DEEPSEEK)
         return read_deepseek_experts(c, family_of(arch), p);

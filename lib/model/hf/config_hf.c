@@ -283,8 +283,8 @@ static weft_err read_causal(const struct config *c, struct weft_model_params *p)
     bool is_causal = true;
     weft_err err = get(c->root, key) ? get_bool(c, key, &is_causal) : WEFT_OK;
     if (err || is_causal) return err;
-    if (p->window > 0 || p->kv_lora > 0)
-        return unsupported(c, key, "false in a model with a window or a latent");
+    if (p->window > 0 || p->kv_lora > 0 || weft_model_has_recurrent(p))
+        return unsupported(c, key, "false in a model with a window, a latent or recurrent layers");
     p->encoder.is_on = p->encoder.as_decoder = 1;
     return WEFT_OK;
 }

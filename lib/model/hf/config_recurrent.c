@@ -164,6 +164,15 @@ static weft_err read_nemotron(const struct config *c, struct weft_model_params *
     return err ? err : read_letters(c, p);
 }
 
+/* Of `n` numbers over 0. */
+static bool is_list(const json_t *list, size_t n) {
+    if (json_array_size(list) != n) return false;
+    for (size_t i = 0; i < n; i++) {
+        if (!(json_number_value(json_array_get(list, i)) > 0)) return false;
+    }
+    return true;
+}
+
 /* Falcon-H1's factors. Those of what a half reads follow in what it yields, since norms come first and
  * products are linear. */
 static weft_err read_multipliers(const struct config *c, struct weft_model_params *p) {
@@ -179,8 +188,10 @@ static weft_err read_multipliers(const struct config *c, struct weft_model_param
     if (!err) err = get_double(c, c->root, "embedding_multiplier", &embed);
     if (!err) err = get_double(c, c->root, "lm_head_multiplier", &head);
     if (err) return err;
-    if (mlp && json_array_size(mlp) != 2) return wrong_type(c, mlp_key, "a list of two numbers");
-    if (ssm && json_array_size(ssm) != 5) return wrong_type(c, ssm_key, "a list of five numbers");
+    if (mlp && !is_list(mlp, 2)) return wrong_type(c, mlp_key, "a list of two numbers over 0");
+    if (ssm && !is_list(ssm, 5)) return wrong_type(c, ssm_key, "a list of five numbers over 0");
+    if (!(in > 0 && ssm_in > 0 && key > 0 && out > 0 && ssm_out > 0)) /* 0 would mean 1 here */
+        return weft_err_set(c->why, WEFT_E_PROTO, "%s: a multiplier is not over 0", c->path);
     p->attn_scale = (float)(in * in * key / sqrt((double)p->head_dim));
     b->attention_scale = (float)(in * out);
     b->recurrent_scale = (float)ssm_out;
@@ -244,11 +255,18 @@ static weft_err read_delta(const struct config *c, struct weft_model_params *p) 
 
 weft_err wefti_model_config_recurrent(const struct config *c, const struct wefti_model_arch *arch,
                                       struct weft_model_params *p) {
-    if (arch->traits & WEFTI_MODEL_ARCH_CONV) return read_conv(c, p);
-    if (arch->traits & WEFTI_MODEL_ARCH_DELTA) return read_delta(c, p);
-    if (!(arch->traits & WEFTI_MODEL_ARCH_MAMBA)) return WEFT_OK;
-    p->recurrent.kind = WEFT_MODEL_MAMBA;
-    weft_err err = read_limits(c, &p->recurrent);
-    if (err) return err;
-    return arch->traits & WEFTI_MODEL_ARCH_LETTERS ? read_nemotron(c, p) : read_mamba(c, arch, p);
+    weft_err err = WEFT_OK;
+    if (arch->traits & WEFTI_MODEL_ARCH_CONV) {
+        err = read_conv(c, p);
+    } else if (arch->traits & WEFTI_MODEL_ARCH_DELTA) {
+        err = read_delta(c, p);
+    } else if (arch->traits & WEFTI_MODEL_ARCH_MAMBA) {
+        p->recurrent.kind = WEFT_MODEL_MAMBA;
+        err = read_limits(c, &p->recurrent);
+        if (!err)
+            err = arch->traits & WEFTI_MODEL_ARCH_LETTERS ? read_nemotron(c, p)
+                                                          : read_mamba(c, arch, p);
+    }
+    if (!err) wefti_model_params_settle(p);
+    return err;
 }

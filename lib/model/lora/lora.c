@@ -437,6 +437,13 @@ weft_err weft_lora_open(const char *path, const struct weft_lora_base *base, wef
     struct wefti_model_file file;
     struct stat st;
     *lora_out = NULL;
+    if (weft_model_has_recurrent(base->params) || base->params->block.gate_in_q ||
+        base->params->block.ungated)
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "%s: adapters of models with recurrent layers, or whose feed-forward "
+                            "parts have no gate, are not "
+                            "supported",
+                            path);
     if (base->params->encoder.is_on)
         return weft_err_set(why, WEFT_E_UNSUPPORTED,
                             "%s: the model is an encoder, whose adapters are not supported", path);
