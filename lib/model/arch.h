@@ -2,94 +2,76 @@
 #ifndef WEFT_MODEL_ARCH_H
 #define WEFT_MODEL_ARCH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "model/model.h"
 
 /* What an architecture has that Llama has not. */
-typedef uint64_t wefti_model_traits;
-#define WEFTI_MODEL_ARCH_WINDOW (UINT64_C(1) << 0)   /* a sliding window in every layer */
-#define WEFTI_MODEL_ARCH_QKV_BIAS (UINT64_C(1) << 1) /* biases of q, k and v */
-#define WEFTI_MODEL_ARCH_QK_NORM (UINT64_C(1) << 2)  /* each head of q and k is normalised */
-/* Layers that do not turn q and k; each fourth by default. */
-#define WEFTI_MODEL_ARCH_NO_ROPE (UINT64_C(1) << 3)
-/* Of embeddings, attention, residuals and logits. */
-#define WEFTI_MODEL_ARCH_SCALES (UINT64_C(1) << 4)
-/* Norms after halves of a layer, GELU, windows and more. */
-#define WEFTI_MODEL_ARCH_GEMMA (UINT64_C(1) << 5)
-/* Gemma 3: layers with a window have their own RoPE. */
-#define WEFTI_MODEL_ARCH_LOCAL_ROPE (UINT64_C(1) << 6)
-/* Q, k and v are one tensor, and so are gate and up. */
-#define WEFTI_MODEL_ARCH_FUSED (UINT64_C(1) << 7)
-/* All heads of q, and of k, are normalised as one row. */
-#define WEFTI_MODEL_ARCH_QK_NORM_ALL (UINT64_C(1) << 8)
-#define WEFTI_MODEL_ARCH_EXPERTS (UINT64_C(1) << 9)      /* a mixture of experts */
-#define WEFTI_MODEL_ARCH_NORMALISED (UINT64_C(1) << 10)  /* their weights sum to 1 by default */
-#define WEFTI_MODEL_ARCH_SHARED_GATE (UINT64_C(1) << 11) /* a shared expert has a gate */
-/* Groups of experts, shared ones, layers without any. */
-#define WEFTI_MODEL_ARCH_DEEPSEEK (UINT64_C(1) << 12)
-#define WEFTI_MODEL_ARCH_LATENT (UINT64_C(1) << 13) /* latent attention */
-/* Halves of a layer are normalised after, not before. */
-#define WEFTI_MODEL_ARCH_NORMS_AFTER (UINT64_C(1) << 14)
-/* Part of a larger model, whose rest is left out. */
-#define WEFTI_MODEL_ARCH_WRAPPED (UINT64_C(1) << 15)
-#define WEFTI_MODEL_ARCH_ENCODER (UINT64_C(1) << 16)    /* tokens see what comes after them */
-#define WEFTI_MODEL_ARCH_HEAD (UINT64_C(1) << 17)       /* an encoder with a head that classifies */
-#define WEFTI_MODEL_ARCH_FOLDER (UINT64_C(1) << 18)     /* no GGUF file has it */
-#define WEFTI_MODEL_ARCH_LAYER_NORM (UINT64_C(1) << 19) /* norms take the mean off */
-#define WEFTI_MODEL_ARCH_NORM_BIAS (UINT64_C(1) << 20)  /* and add something */
-#define WEFTI_MODEL_ARCH_O_BIAS (UINT64_C(1) << 21)     /* a bias of what attention yields */
-#define WEFTI_MODEL_ARCH_FFN_BIAS (UINT64_C(1) << 22)   /* biases of the feed-forward part */
-#define WEFTI_MODEL_ARCH_UNGATED (UINT64_C(1) << 23)    /* whose first matrix is activated alone */
-/* Both halves of a layer read what the layer reads. */
-#define WEFTI_MODEL_ARCH_PARALLEL (UINT64_C(1) << 24)
-#define WEFTI_MODEL_ARCH_ONE_NORM (UINT64_C(1) << 25) /* by one norm */
-/* Q and k are normalised after they are turned. */
-#define WEFTI_MODEL_ARCH_NORMS_TURNED (UINT64_C(1) << 26)
-/* Neighbours are turned together, in every format. */
-#define WEFTI_MODEL_ARCH_PAIRS (UINT64_C(1) << 27)
-/* A window in some layers, which "layer_types" lists. */
-#define WEFTI_MODEL_ARCH_PATTERN (UINT64_C(1) << 28)
-/* Layers without the window do not turn q and k. */
-#define WEFTI_MODEL_ARCH_TURNS_WINDOWED (UINT64_C(1) << 29)
-#define WEFTI_MODEL_ARCH_TIED (UINT64_C(1) << 30) /* embedding and head are one table by default */
-/* Halves of a layer are normalised after, too. */
-#define WEFTI_MODEL_ARCH_NORMS_TOO (UINT64_C(1) << 33)
-#define WEFTI_MODEL_ARCH_BIAS_KEY (UINT64_C(1) << 31) /* "attention_bias" is of q, k and v alone */
-#define WEFTI_MODEL_ARCH_SCALES_Q (UINT64_C(1) << 32) /* q grows with the position */
-#define WEFTI_MODEL_ARCH_SIGMOID (UINT64_C(1) << 34)  /* the router's scores by default */
-/* A bias of scores decides who is chosen. */
-#define WEFTI_MODEL_ARCH_SCORE_BIAS (UINT64_C(1) << 35)
-#define WEFTI_MODEL_ARCH_MAY_QK_NORM (UINT64_C(1) << 36) /* if "use_qk_norm" says so */
-/* Layers after the last that guess further tokens. */
-#define WEFTI_MODEL_ARCH_PREDICTS (UINT64_C(1) << 37)
-#define WEFTI_MODEL_ARCH_GELU (UINT64_C(1) << 38)        /* by default, in the form with tanh */
-#define WEFTI_MODEL_ARCH_GELU_ERF (UINT64_C(1) << 39)    /* in the exact form */
-#define WEFTI_MODEL_ARCH_ATTN_GATE (UINT64_C(1) << 40)   /* what heads yield is gated */
-#define WEFTI_MODEL_ARCH_SINKS (UINT64_C(1) << 41)       /* attention's */
-#define WEFTI_MODEL_ARCH_EXPERT_BIAS (UINT64_C(1) << 42) /* of experts and of the router */
-/* Folders have experts' matrices stacked and turned: [expert, in features, out features]. */
-#define WEFTI_MODEL_ARCH_TURNED (UINT64_C(1) << 43)
-/* In stacks rows of gate and up alternate. */
-#define WEFTI_MODEL_ARCH_ALTERNATE (UINT64_C(1) << 44)
-#define WEFTI_MODEL_ARCH_CLAMPED (UINT64_C(1) << 45)      /* gpt-oss's activation */
-#define WEFTI_MODEL_ARCH_EVERY_SECOND (UINT64_C(1) << 46) /* layer sees everything, by default */
-#define WEFTI_MODEL_ARCH_YARN_SMOOTH (UINT64_C(1) << 47)  /* in GGUF files, which do not say so */
-#define WEFTI_MODEL_ARCH_MUP (UINT64_C(1) << 48)          /* embeddings grow with the hidden size */
-#define WEFTI_MODEL_ARCH_LLAMA4 (UINT64_C(1) << 49) /* chunks, temperature, norms without weights */
-#define WEFTI_MODEL_ARCH_CONV (UINT64_C(1) << 50)   /* layers that are short convolutions */
-#define WEFTI_MODEL_ARCH_MAMBA (UINT64_C(1) << 51)
-#define WEFTI_MODEL_ARCH_DELTA (UINT64_C(1) << 52)
-#define WEFTI_MODEL_ARCH_BESIDE (UINT64_C(1) << 53) /* Mamba-2 beside attention, in every layer */
-#define WEFTI_MODEL_ARCH_LETTERS                                                                   \
-    (UINT64_C(1) << 54) /* one part per layer, by a pattern of letters */
-#define WEFTI_MODEL_ARCH_RELU2 (UINT64_C(1) << 55)
-#define WEFTI_MODEL_ARCH_GATE_IN_Q (UINT64_C(1) << 56)      /* q_proj has gates among the queries */
-#define WEFTI_MODEL_ARCH_PLUS_ONE (UINT64_C(1) << 57)       /* norms are stored less 1 */
-#define WEFTI_MODEL_ARCH_GRANITE_SHARED (UINT64_C(1) << 58) /* "shared_intermediate_size" */
-#define WEFTI_MODEL_ARCH_MULTIPLIERS (UINT64_C(1) << 59)    /* Falcon-H1's */
-/* In GGUF files value heads of a key head do not stand together. */
-#define WEFTI_MODEL_ARCH_TILED_HEADS (UINT64_C(1) << 60)
+struct wefti_model_traits {
+    bool window : 1;         /* a sliding window in every layer */
+    bool qkv_bias : 1;       /* biases of q, k and v */
+    bool qk_norm : 1;        /* each head of q and k is normalised */
+    bool no_rope : 1;        /* layers that do not turn q and k; each fourth by default */
+    bool scales : 1;         /* of embeddings, attention, residuals and logits */
+    bool gemma : 1;          /* norms after halves of a layer, GELU, windows and more */
+    bool local_rope : 1;     /* Gemma 3: layers with a window have their own RoPE */
+    bool fused : 1;          /* q, k and v are one tensor, and so are gate and up */
+    bool qk_norm_all : 1;    /* all heads of q, and of k, are normalised as one row */
+    bool experts : 1;        /* a mixture of experts */
+    bool normalised : 1;     /* their weights sum to 1 by default */
+    bool shared_gate : 1;    /* a shared expert has a gate */
+    bool deepseek : 1;       /* groups of experts, shared ones, layers without any */
+    bool latent : 1;         /* latent attention */
+    bool norms_after : 1;    /* halves of a layer are normalised after, not before */
+    bool wrapped : 1;        /* part of a larger model, whose rest is left out */
+    bool encoder : 1;        /* tokens see what comes after them */
+    bool head : 1;           /* an encoder with a head that classifies */
+    bool folder : 1;         /* no GGUF file has it */
+    bool layer_norm : 1;     /* norms take the mean off */
+    bool norm_bias : 1;      /* and add something */
+    bool o_bias : 1;         /* a bias of what attention yields */
+    bool ffn_bias : 1;       /* biases of the feed-forward part */
+    bool ungated : 1;        /* whose first matrix is activated alone */
+    bool parallel : 1;       /* both halves of a layer read what the layer reads */
+    bool one_norm : 1;       /* by one norm */
+    bool norms_turned : 1;   /* q and k are normalised after they are turned */
+    bool pairs : 1;          /* neighbours are turned together, in every format */
+    bool pattern : 1;        /* a window in some layers, which "layer_types" lists */
+    bool turns_windowed : 1; /* layers without the window do not turn q and k */
+    bool tied : 1;           /* embedding and head are one table by default */
+    bool norms_too : 1;      /* halves of a layer are normalised after, too */
+    bool bias_key : 1;       /* "attention_bias" is of q, k and v alone */
+    bool scales_q : 1;       /* q grows with the position */
+    bool sigmoid : 1;        /* the router's scores by default */
+    bool score_bias : 1;     /* a bias of scores decides who is chosen */
+    bool may_qk_norm : 1;    /* if "use_qk_norm" says so */
+    bool predicts : 1;       /* layers after the last that guess further tokens */
+    bool gelu : 1;           /* by default, in the form with tanh */
+    bool gelu_erf : 1;       /* in the exact form */
+    bool attn_gate : 1;      /* what heads yield is gated */
+    bool sinks : 1;          /* attention's */
+    bool expert_bias : 1;    /* of experts and of the router */
+    /* Folders have experts' matrices stacked and turned: [expert, in features, out features]. */
+    bool turned : 1;
+    bool alternate : 1;    /* in stacks rows of gate and up alternate */
+    bool clamped : 1;      /* gpt-oss's activation */
+    bool every_second : 1; /* layer sees everything, by default */
+    bool yarn_smooth : 1;  /* in GGUF files, which do not say so */
+    bool mup : 1;          /* embeddings grow with the hidden size */
+    bool llama4 : 1;       /* chunks, temperature, norms without weights */
+    bool conv : 1;         /* layers that are short convolutions */
+    bool mamba : 1;
+    bool delta : 1;
+    bool beside : 1;  /* Mamba-2 beside attention, in every layer */
+    bool letters : 1; /* one part per layer, by a pattern of letters */
+    bool relu2 : 1;
+    bool gate_in_q : 1;      /* q_proj has gates among the queries */
+    bool plus_one : 1;       /* norms are stored less 1 */
+    bool granite_shared : 1; /* "shared_intermediate_size" */
+    bool multipliers : 1;    /* Falcon-H1's */
+    bool tiled_heads : 1;    /* in GGUF files value heads of a key head do not stand together */
+};
 
 /* The name that tensors have in files of an architecture, and the one that everything behind it knows. "*." at
  * the beginning: after a layer's number. No `to`: they play no part. The first rule that fits counts, of
@@ -101,7 +83,7 @@ struct wefti_model_rename {
 struct wefti_model_arch {
     const char *name;               /* general.architecture of GGUF files, if there are such */
     const char *hf_type, *hf_class; /* model_type and architectures of config.json */
-    wefti_model_traits traits;
+    struct wefti_model_traits traits;
     uint32_t window;            /* the default; 0: none */
     bool gguf_rope_interleaved; /* the converter permutes the rows of Q and K */
     /* By enum weft_model_format; ended by an empty rule, or NULL: none. Rows of one name share them. */

@@ -31,58 +31,49 @@ static weft_err check_ranges(const struct weft_model_params *p, const char *path
     return WEFT_OK;
 }
 
-static void init_block(struct weft_model_block *block, wefti_model_traits traits) {
-    const struct {
-        uint32_t *flag;
-        wefti_model_traits trait;
-    } flags[] = {
-        {&block->layer_norm, WEFTI_MODEL_ARCH_LAYER_NORM},
-        {&block->norm_bias, WEFTI_MODEL_ARCH_NORM_BIAS},
-        {&block->o_bias, WEFTI_MODEL_ARCH_O_BIAS},
-        {&block->ffn_bias, WEFTI_MODEL_ARCH_FFN_BIAS},
-        {&block->ungated, WEFTI_MODEL_ARCH_UNGATED},
-        {&block->parallel, WEFTI_MODEL_ARCH_PARALLEL},
-        {&block->one_norm, WEFTI_MODEL_ARCH_ONE_NORM},
-        {&block->norms_turned, WEFTI_MODEL_ARCH_NORMS_TURNED},
-        {&block->attn_gate, WEFTI_MODEL_ARCH_ATTN_GATE},
-        {&block->sinks, WEFTI_MODEL_ARCH_SINKS},
-        {&block->expert_bias, WEFTI_MODEL_ARCH_EXPERT_BIAS},
-        {&block->weighs_inputs, WEFTI_MODEL_ARCH_LLAMA4},
-        {&block->in_chunks, WEFTI_MODEL_ARCH_LLAMA4},
-        {&block->gate_in_q, WEFTI_MODEL_ARCH_GATE_IN_Q},
-    };
-    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
-        *flags[i].flag = (traits & flags[i].trait) != 0;
+static void init_block(struct weft_model_block *block, struct wefti_model_traits has) {
+    block->layer_norm = has.layer_norm;
+    block->norm_bias = has.norm_bias;
+    block->o_bias = has.o_bias;
+    block->ffn_bias = has.ffn_bias;
+    block->ungated = has.ungated;
+    block->parallel = has.parallel;
+    block->one_norm = has.one_norm;
+    block->norms_turned = has.norms_turned;
+    block->attn_gate = has.attn_gate;
+    block->sinks = has.sinks;
+    block->expert_bias = has.expert_bias;
+    block->weighs_inputs = has.llama4;
+    block->in_chunks = has.llama4;
+    block->gate_in_q = has.gate_in_q;
 }
 
 void wefti_model_params_init(struct weft_model_params *p, const struct wefti_model_arch *arch) {
     WEFT_ASSERT(strlen(arch->name) < sizeof p->arch); /* it is looked up again by it */
     (void)snprintf(p->arch, sizeof p->arch, "%s", arch->name);
     init_block(&p->block, arch->traits);
-    p->qkv_bias = arch->traits & WEFTI_MODEL_ARCH_QKV_BIAS;
-    p->qk_norm = arch->traits & WEFTI_MODEL_ARCH_QK_NORM;
-    p->qk_norm_all = arch->traits & WEFTI_MODEL_ARCH_QK_NORM_ALL;
-    p->gelu =
-        arch->traits & (WEFTI_MODEL_ARCH_GEMMA | WEFTI_MODEL_ARCH_GELU | WEFTI_MODEL_ARCH_GELU_ERF);
-    if (arch->traits & WEFTI_MODEL_ARCH_GELU_ERF) p->block.act = WEFT_MODEL_ACT_GELU_ERF;
-    if (arch->traits & WEFTI_MODEL_ARCH_RELU2) p->block.act = WEFT_MODEL_ACT_RELU2;
-    if (arch->traits & WEFTI_MODEL_ARCH_CLAMPED) {
+    p->qkv_bias = arch->traits.qkv_bias;
+    p->qk_norm = arch->traits.qk_norm;
+    p->qk_norm_all = arch->traits.qk_norm_all;
+    p->gelu = arch->traits.gemma || arch->traits.gelu || arch->traits.gelu_erf;
+    if (arch->traits.gelu_erf) p->block.act = WEFT_MODEL_ACT_GELU_ERF;
+    if (arch->traits.relu2) p->block.act = WEFT_MODEL_ACT_RELU2;
+    if (arch->traits.clamped) {
         p->block.act = WEFT_MODEL_ACT_CLAMPED;
         p->block.act_limit = 7;
     }
-    p->pre_norms = !(arch->traits & WEFTI_MODEL_ARCH_NORMS_AFTER);
-    p->post_norms = arch->traits & (WEFTI_MODEL_ARCH_GEMMA | WEFTI_MODEL_ARCH_NORMS_AFTER |
-                                    WEFTI_MODEL_ARCH_NORMS_TOO);
+    p->pre_norms = !arch->traits.norms_after;
+    p->post_norms = arch->traits.gemma || arch->traits.norms_after || arch->traits.norms_too;
     p->embed_scale = p->residual_scale = p->logit_scale = 1;
     p->rope_magnitude = p->yarn_mscale = 1;
     p->rope_theta = 10000;
-    if (arch->traits & WEFTI_MODEL_ARCH_LOCAL_ROPE) {
+    if (arch->traits.local_rope) {
         p->rope_theta = 1e6;
         p->local_rope_theta = 10000;
     }
-    p->wrapped = arch->traits & WEFTI_MODEL_ARCH_WRAPPED;
-    p->encoder.is_on = arch->traits & WEFTI_MODEL_ARCH_ENCODER ? 1 : 0;
-    p->encoder.has_head = arch->traits & WEFTI_MODEL_ARCH_HEAD ? 1 : 0;
+    p->wrapped = arch->traits.wrapped;
+    p->encoder.is_on = arch->traits.encoder ? 1 : 0;
+    p->encoder.has_head = arch->traits.head ? 1 : 0;
 }
 
 void wefti_model_params_settle(struct weft_model_params *p) {

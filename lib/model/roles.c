@@ -788,8 +788,7 @@ static void find_biases(weft_model *model) {
     struct weft_model_params *p = &model->params;
     const struct wefti_model_arch *arch =
         wefti_model_arch_of_gguf((struct weft_str){p->arch, strlen(p->arch)});
-    const wefti_model_traits may = WEFTI_MODEL_ARCH_BIAS_KEY | WEFTI_MODEL_ARCH_LAYER_NORM;
-    if (arch && arch->traits & may)
+    if (arch && (arch->traits.bias_key || arch->traits.layer_norm))
         p->qkv_bias = weft_model_find(model, "blk.0.attn_q.bias") != NULL;
 }
 

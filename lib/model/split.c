@@ -278,14 +278,13 @@ static const struct folder_stack *find_folder_stack(const struct weft_model_para
 
 /* Part `i` of one expert's slice of a stack: a view, or of the bytes as they are. */
 static weft_err view_expert(const struct splitter *s, const struct folder_stack *stack,
-                            const struct weft_tensor *slice, uint32_t i, wefti_model_traits traits,
-                            struct weft_tensor *out) {
-    const bool is_bias = stack->n_dims == 2,
-               is_turned = !is_bias && traits & WEFTI_MODEL_ARCH_TURNED;
+                            const struct weft_tensor *slice, uint32_t i,
+                            struct wefti_model_traits traits, struct weft_tensor *out) {
+    const bool is_bias = stack->n_dims == 2, is_turned = !is_bias && traits.turned;
     const uint64_t n_parts = stack->parts[1] ? 2 : 1, elem = weft_dtype_block_bytes(slice->dtype),
                    all = slice->dims[is_turned], n = all / n_parts,
                    k = is_bias ? 0 : slice->dims[!is_turned];
-    const bool alternate = n_parts == 2 && traits & WEFTI_MODEL_ARCH_ALTERNATE;
+    const bool alternate = n_parts == 2 && traits.alternate;
     *out = (struct weft_tensor){.dtype = slice->dtype, .n_dims = is_bias ? 1 : 2, .dims = {n, k}};
     out->bytes = n * (is_bias ? 1 : k) * elem;
     if (!is_turned && !alternate) {
@@ -310,7 +309,7 @@ static weft_err view_expert(const struct splitter *s, const struct folder_stack 
 
 static weft_err unstack_folder(const struct splitter *s, size_t idx,
                                const struct folder_stack *stack, size_t prefix_len,
-                               wefti_model_traits traits) {
+                               struct wefti_model_traits traits) {
     const struct weft_tensor whole = s->model->tensors[idx];
     const uint32_t n_experts = s->model->params.moe.n_experts, n_parts = stack->parts[1] ? 2 : 1;
     weft_err err = WEFT_OK;
@@ -434,7 +433,7 @@ static weft_err join_codes(const struct splitter *s) {
     return err;
 }
 
-static weft_err unstack_folders(const struct splitter *s, wefti_model_traits traits) {
+static weft_err unstack_folders(const struct splitter *s, struct wefti_model_traits traits) {
     weft_model *model = s->model;
     weft_err err = WEFT_OK;
     for (size_t i = 0, n = model->n_tensors; !err && i < n; i++) {
@@ -613,7 +612,7 @@ weft_err wefti_model_split(weft_model *model, enum weft_model_format format, con
         if (!err) err = unstack_folders(&s, arch->traits);
         if (err) return err;
     }
-    if (!arch || !(arch->traits & WEFTI_MODEL_ARCH_FUSED)) return WEFT_OK;
+    if (!arch || !arch->traits.fused) return WEFT_OK;
     for (size_t i = 0, n = model->n_tensors; i < n; i++) {
         size_t prefix_len;
         const struct fused *fused =

@@ -36,7 +36,7 @@ static const char *name_of(size_t i, enum wefti_model_arch_name kind) {
 }
 
 static bool has_name(size_t i, enum wefti_model_arch_name kind) {
-    return kind != WEFTI_MODEL_BY_GGUF || !(wefti_model_archs[i].traits & WEFTI_MODEL_ARCH_FOLDER);
+    return kind != WEFTI_MODEL_BY_GGUF || !wefti_model_archs[i].traits.folder;
 }
 
 /* Of the classes of one type the first is listed. */

@@ -96,7 +96,7 @@ static weft_err get_largest(const struct config *c, const char *name, uint32_t d
     enum weft_gguf_type type;
     size_t count;
     int64_t value;
-    const bool may_differ = c->arch->traits & (WEFTI_MODEL_ARCH_MAMBA | WEFTI_MODEL_ARCH_CONV);
+    const bool may_differ = c->arch->traits.mamba || c->arch->traits.conv;
     if (!may_differ || !weft_gguf_array(c->gguf, key.text, &type, &count))
         return get_whole(c, key.text, default_value, out);
     *out = 0;
@@ -126,7 +126,7 @@ static weft_err check_kind(struct config *c) {
         return weft_err_set(c->why, WEFT_E_PROTO, "%s: has no general.architecture", c->path);
     }
     c->arch = wefti_model_arch_of_gguf(value);
-    if (!c->arch || c->arch->traits & WEFTI_MODEL_ARCH_FOLDER)
+    if (!c->arch || c->arch->traits.folder)
         return wefti_model_arch_refuse(c->path, WEFTI_MODEL_BY_GGUF, value, c->why);
     if (weft_gguf_str(c->gguf, "general.type", &value) && !str_is(value, "model")) {
         return unsupported(c, "general.type", value);
@@ -162,7 +162,7 @@ static weft_err read_sizes(const struct config *c, struct weft_model_params *p) 
     if (!err) err = get_largest(c, "feed_forward_length", REQUIRED, &p->n_ffn);
     if (err) return err;
     if (has(c, "attention.key_length") || p->n_heads == 0) return WEFT_OK;
-    if (c->arch->traits & WEFTI_MODEL_ARCH_LATENT) return WEFT_OK;
+    if (c->arch->traits.latent) return WEFT_OK;
     if (p->n_hidden % p->n_heads != 0) {
         return weft_err_set(
             c->why, WEFT_E_PROTO,
@@ -182,7 +182,7 @@ static weft_err check_options(const struct config *c, const struct weft_model_pa
     weft_err err = get_u32(c, value_key, p->head_dim, &value_length);
     if (!err) err = get_double(c, clamp_key, &clamp);
     if (err) return err;
-    if (value_length != p->head_dim && !(c->arch->traits & WEFTI_MODEL_ARCH_LATENT))
+    if (value_length != p->head_dim && !c->arch->traits.latent)
         return weft_err_set(c->why, WEFT_E_UNSUPPORTED,
                             "%s: %s is %u; only %u is supported in this model", c->path,
                             key_of(c, value_key).text, value_length, p->head_dim);
@@ -190,7 +190,7 @@ static weft_err check_options(const struct config *c, const struct weft_model_pa
         return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: %s %g is not supported", c->path,
                             key_of(c, clamp_key).text, clamp);
     struct key key = key_of(c, "attention.causal");
-    bool is_encoder = c->arch->traits & WEFTI_MODEL_ARCH_ENCODER;
+    bool is_encoder = c->arch->traits.encoder;
     if (weft_gguf_bool(c->gguf, key.text, &causal) && causal == is_encoder) {
         return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: %s %s is not supported", c->path,
                             key.text, causal ? "true" : "false");
@@ -220,8 +220,7 @@ static weft_err read_latent(const struct config *c, struct weft_model_params *p)
 static weft_err read_window(const struct config *c, struct weft_model_params *p) {
     uint32_t window, missing = strcmp(c->arch->name, "gemma2") == 0 ? c->arch->window : 0;
     weft_err err = get_u32(c, "attention.sliding_window", missing, &window);
-    if (!err && window &&
-        c->arch->traits & WEFTI_MODEL_ARCH_NORMS_AFTER) /* OLMo 3 by OLMo 2's name */
+    if (!err && window && c->arch->traits.norms_after) /* OLMo 3 by OLMo 2's name */
         return weft_err_set(c->why, WEFT_E_UNSUPPORTED,
                             "%s: %s is %u; a window in some layers alone is not supported", c->path,
                             key_of(c, "attention.sliding_window").text, window);
@@ -336,9 +335,8 @@ static weft_err read_deepseek_experts(const struct config *c, struct weft_model_
 static weft_err read_router(const struct config *c, struct weft_model_params *p) {
     enum { SOFTMAX = 1, SIGMOID = 2 };
     struct weft_model_moe *moe = &p->moe;
-    const wefti_model_traits traits = c->arch->traits;
-    uint32_t func = traits & WEFTI_MODEL_ARCH_SIGMOID ? SIGMOID : SOFTMAX, n_plain = 0,
-             n_shared = 0;
+    const struct wefti_model_traits traits = c->arch->traits;
+    uint32_t func = traits.sigmoid ? SIGMOID : SOFTMAX, n_plain = 0, n_shared = 0;
     double scale = 1;
     weft_err err = get_u32(c, "expert_gating_func", func, &func);
     if (!err) err = get_u32(c, "leading_dense_block_count", 0, &n_plain);
@@ -348,11 +346,11 @@ static weft_err read_router(const struct config *c, struct weft_model_params *p)
         return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: %s %u is not supported", c->path,
                             key_of(c, "expert_gating_func").text, func);
     moe->sigmoid = func == SIGMOID;
-    moe->score_bias = traits & WEFTI_MODEL_ARCH_SCORE_BIAS;
+    moe->score_bias = traits.score_bias;
     moe->scale = (float)scale;
     for (uint32_t i = 0; i < p->n_layers && i < n_plain; i++)
         wefti_model_set_bit(p->no_experts, i);
-    if (err || traits & WEFTI_MODEL_ARCH_SHARED_GATE) return err;
+    if (err || traits.shared_gate) return err;
     set_shared(moe, n_shared);
     return get_u32(c, "expert_shared_feed_forward_length", moe->n_ffn_shared, &moe->n_ffn_shared);
 }
@@ -360,24 +358,24 @@ static weft_err read_router(const struct config *c, struct weft_model_params *p)
 /* Mixtral's files call themselves "llama". */
 static weft_err read_experts(const struct config *c, struct weft_model_params *p) {
     struct weft_model_moe *moe = &p->moe;
-    wefti_model_traits traits = c->arch->traits;
+    struct wefti_model_traits traits = c->arch->traits;
     *moe = (struct weft_model_moe){.scale = 1, .n_groups = 1, .n_groups_used = 1};
     weft_err err = get_u32(c, "expert_count", 0, &moe->n_experts);
     if (err || moe->n_experts == 0) return err;
     bool is_llama = strcmp(c->arch->name, "llama") == 0;
-    if (!is_llama && !(traits & WEFTI_MODEL_ARCH_EXPERTS))
+    if (!is_llama && !traits.experts)
         return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: %s is %u; only 0 is supported in %s",
                             c->path, key_of(c, "expert_count").text, moe->n_experts, c->arch->name);
-    moe->normalise = is_llama || traits & (WEFTI_MODEL_ARCH_NORMALISED | WEFTI_MODEL_ARCH_QK_NORM);
+    moe->normalise = is_llama || traits.normalised || traits.qk_norm;
     err = get_u32(c, "expert_used_count", REQUIRED, &moe->n_used);
     if (!err) err = get_u32(c, "expert_feed_forward_length", p->n_ffn, &moe->n_ffn);
     if (!err) err = get_bool(c, "expert_weights_norm", &moe->normalise);
-    if (!err && traits & WEFTI_MODEL_ARCH_SHARED_GATE) {
+    if (!err && traits.shared_gate) {
         moe->shared_gate = true;
         err = get_u32(c, "expert_shared_feed_forward_length", REQUIRED, &moe->n_ffn_shared);
     }
     if (err) return err;
-    return traits & WEFTI_MODEL_ARCH_DEEPSEEK ? read_deepseek_experts(c, p) : read_router(c, p);
+    return traits.deepseek ? read_deepseek_experts(c, p) : read_router(c, p);
 }
 
 /* Granite's scales; logits are divided by theirs. */
@@ -396,7 +394,7 @@ static weft_err read_scales(const struct config *c, struct weft_model_params *p)
 
 /* As in llama.cpp, what the converter leaves out follows from the architecture. */
 static weft_err read_gemma(const struct config *c, struct weft_model_params *p) {
-    bool is_local = c->arch->traits & WEFTI_MODEL_ARCH_LOCAL_ROPE;
+    bool is_local = c->arch->traits.local_rope;
     uint32_t pattern = is_local ? 6 : 2;
     uint32_t n_largest = is_local ? 62 : 46; /* layers of the 27B */
     double attn_cap = is_local ? 0 : 50, logit_cap = is_local ? 0 : 30;
@@ -418,7 +416,7 @@ static weft_err read_full(const struct config *c, const char *key, uint32_t i, b
     enum weft_gguf_type type;
     size_t count;
     int64_t has_window;
-    uint32_t period = c->arch->traits & WEFTI_MODEL_ARCH_EVERY_SECOND ? 2 : 4;
+    uint32_t period = c->arch->traits.every_second ? 2 : 4;
     if (weft_gguf_array(c->gguf, key, &type, &count)) {
         if (!weft_gguf_array_i64(c->gguf, key, i, &has_window))
             return wrong_type(c, key, "a list of a flag per layer");
@@ -441,7 +439,7 @@ static weft_err read_pattern(const struct config *c, struct weft_model_params *p
         err = read_full(c, key.text, i, &is_full);
         if (!is_full) continue;
         wefti_model_set_bit(p->no_window, i);
-        if (c->arch->traits & WEFTI_MODEL_ARCH_TURNS_WINDOWED) wefti_model_set_bit(p->no_rope, i);
+        if (c->arch->traits.turns_windowed) wefti_model_set_bit(p->no_rope, i);
     }
     return err;
 }
@@ -451,16 +449,14 @@ static weft_err read_block(const struct config *c, struct weft_model_params *p) 
     bool parallel = p->block.parallel;
     double logit_scale = 1;
     weft_err err = get_bool(c, "use_parallel_residual", &parallel);
-    if (!err && !(c->arch->traits & WEFTI_MODEL_ARCH_SCALES))
-        err = get_double(c, "logit_scale", &logit_scale);
-    if (!err && c->arch->traits & WEFTI_MODEL_ARCH_PREDICTS)
+    if (!err && !c->arch->traits.scales) err = get_double(c, "logit_scale", &logit_scale);
+    if (!err && c->arch->traits.predicts)
         err = get_u32(c, "nextn_predict_layers", 0, &p->n_predict);
     if (err) return err;
-    if (parallel && !(c->arch->traits & WEFTI_MODEL_ARCH_PARALLEL)) p->block.one_norm = 1;
+    if (parallel && !c->arch->traits.parallel) p->block.one_norm = 1;
     p->block.parallel = parallel;
     p->logit_scale = (float)logit_scale;
-    p->block.yarn_smooth =
-        p->rope_scaling == WEFT_ROPE_YARN && c->arch->traits & WEFTI_MODEL_ARCH_YARN_SMOOTH;
+    p->block.yarn_smooth = p->rope_scaling == WEFT_ROPE_YARN && c->arch->traits.yarn_smooth;
     p->n_layers -= weft_min_u32(p->n_predict, p->n_layers - 1); /* they are counted */
     return WEFT_OK;
 }
@@ -489,20 +485,18 @@ static weft_err read_llama4(const struct config *c, struct weft_model_params *p)
 /* Which layers are recurrent: those without KV heads, all but every nth, or all. Layers of one part have a feed-forward part
  * where it has a size. */
 static weft_err read_recurrent_layers(const struct config *c, struct weft_model_params *p) {
-    const wefti_model_traits traits = c->arch->traits;
+    const struct wefti_model_traits traits = c->arch->traits;
     struct weft_model_recurrent *r = &p->recurrent;
     uint32_t interval = 4;
     weft_err err = get_u32(c, "full_attention_interval", 4, &interval);
     if (!err && interval == 0)
         return wrong_type(c, key_of(c, "full_attention_interval").text, "over 0");
     for (uint32_t i = 0; !err && i < p->n_layers; i++) {
-        const bool is_delta = traits & WEFTI_MODEL_ARCH_DELTA,
-                   is_alone = traits & WEFTI_MODEL_ARCH_LETTERS,
+        const bool is_delta = traits.delta, is_alone = traits.letters,
                    has_attention = is_delta ? (i + 1) % interval == 0
                                             : number_of_layer(c, "attention.head_count_kv", i) > 0,
                    has_ffn = !is_alone || number_of_layer(c, "feed_forward_length", i) > 0;
-        const bool is_recurrent =
-            traits & WEFTI_MODEL_ARCH_BESIDE || (!has_attention && !(is_alone && has_ffn));
+        const bool is_recurrent = traits.beside || (!has_attention && !(is_alone && has_ffn));
         if (is_recurrent) wefti_model_set_bit(r->layers, i);
         if (!has_attention) wefti_model_set_bit(r->no_attention, i);
         if (!has_ffn) wefti_model_set_bit(r->no_ffn, i);
@@ -512,33 +506,31 @@ static weft_err read_recurrent_layers(const struct config *c, struct weft_model_
 
 /* Layers with a state; the converter has turned A_log into what it stands for. */
 static weft_err read_recurrent(const struct config *c, struct weft_model_params *p) {
-    const wefti_model_traits traits = c->arch->traits;
+    const struct wefti_model_traits traits = c->arch->traits;
     struct weft_model_recurrent *r = &p->recurrent;
     uint32_t inner = 0;
     weft_err err = WEFT_OK;
-    if (traits & WEFTI_MODEL_ARCH_CONV) {
+    if (traits.conv) {
         r->kind = WEFT_MODEL_CONV;
         err = get_u32(c, "shortconv.l_cache", REQUIRED, &r->conv_width);
         return err ? err : read_recurrent_layers(c, p);
     }
-    if (!(traits & (WEFTI_MODEL_ARCH_MAMBA | WEFTI_MODEL_ARCH_DELTA))) return WEFT_OK;
+    if (!traits.mamba && !traits.delta) return WEFT_OK;
     err = get_u32(c, "ssm.conv_kernel", REQUIRED, &r->conv_width);
     if (!err) err = get_u32(c, "ssm.state_size", REQUIRED, &r->state_dim);
     if (!err) err = get_u32(c, "ssm.group_count", REQUIRED, &r->n_groups);
     if (!err) err = get_u32(c, "ssm.time_step_rank", REQUIRED, &r->n_heads);
     if (!err) err = get_u32(c, "ssm.inner_size", REQUIRED, &inner);
     if (err) return err;
-    r->kind = traits & WEFTI_MODEL_ARCH_MAMBA ? WEFT_MODEL_MAMBA : WEFT_MODEL_DELTA;
+    r->kind = traits.mamba ? WEFT_MODEL_MAMBA : WEFT_MODEL_DELTA;
     r->head_dim =
         r->n_heads > 0 && inner % r->n_heads == 0 ? inner / r->n_heads : 0; /* 0: refused */
     r->conv_bias = r->kind == WEFT_MODEL_MAMBA;
-    r->norm_groups = r->kind == WEFT_MODEL_DELTA                ? 0
-                     : traits & WEFTI_MODEL_ARCH_GRANITE_SHARED ? 1
-                                                                : r->n_groups;
+    r->norm_groups = r->kind == WEFT_MODEL_DELTA ? 0 : traits.granite_shared ? 1 : r->n_groups;
     r->rates_are_plain = 1;
-    r->takes_turns = (traits & WEFTI_MODEL_ARCH_TILED_HEADS) != 0;
+    r->takes_turns = traits.tiled_heads;
     r->dt_max = INFINITY;
-    if (traits & WEFTI_MODEL_ARCH_LETTERS || traits & WEFTI_MODEL_ARCH_GRANITE_SHARED) {
+    if (traits.letters || traits.granite_shared) {
         for (uint32_t i = 0; i < p->n_layers && i < WEFT_LAYERS_MAX; i++)
             wefti_model_set_bit(p->no_rope, i);
     }
@@ -548,15 +540,15 @@ static weft_err read_recurrent(const struct config *c, struct weft_model_params 
 static weft_err read_traits(const struct config *c, struct weft_model_params *p) {
     weft_err err = read_window(c, p);
     if (!err) err = read_block(c, p);
-    if (!err && c->arch->traits & WEFTI_MODEL_ARCH_PATTERN) err = read_pattern(c, p);
+    if (!err && c->arch->traits.pattern) err = read_pattern(c, p);
     if (!err) err = read_recurrent(c, p);
     if (!err) wefti_model_params_settle(p);
-    if (!err && c->arch->traits & WEFTI_MODEL_ARCH_GEMMA) err = read_gemma(c, p);
-    if (!err && c->arch->traits & WEFTI_MODEL_ARCH_SCALES) err = read_scales(c, p);
-    for (uint32_t i = 3; i < p->n_layers && c->arch->traits & WEFTI_MODEL_ARCH_NO_ROPE; i += 4)
+    if (!err && c->arch->traits.gemma) err = read_gemma(c, p);
+    if (!err && c->arch->traits.scales) err = read_scales(c, p);
+    for (uint32_t i = 3; i < p->n_layers && c->arch->traits.no_rope; i += 4)
         wefti_model_set_bit(p->no_rope, i);
     if (!err) err = read_experts(c, p);
-    return !err && c->arch->traits & WEFTI_MODEL_ARCH_LLAMA4 ? read_llama4(c, p) : err;
+    return !err && c->arch->traits.llama4 ? read_llama4(c, p) : err;
 }
 
 /* llama.cpp's files do not say which GELU a BERT has: it is the exact one, as in all of its configurations. */
@@ -614,7 +606,7 @@ weft_err wefti_model_config_gguf(const weft_gguf *gguf, struct weft_model_params
     if (p->n_layers == 0 || p->n_layers > WEFT_LAYERS_MAX)
         return wefti_model_params_check(p, c.path, why);
     err = read_rope(&c, p);
-    if (!err && c.arch->traits & WEFTI_MODEL_ARCH_LATENT) err = read_latent(&c, p);
+    if (!err && c.arch->traits.latent) err = read_latent(&c, p);
     if (err) return err;
     err = is_encoder ? read_encoder(&c, p) : read_traits(&c, p);
     if (err) return err;
@@ -622,7 +614,7 @@ weft_err wefti_model_config_gguf(const weft_gguf *gguf, struct weft_model_params
         return weft_err_set(why, WEFT_E_PROTO, "%s: has no %s", c.path, eps_key.text);
     }
     p->rms_eps = (float)eps;
-    p->rope_interleaved = c.arch->gguf_rope_interleaved || c.arch->traits & WEFTI_MODEL_ARCH_PAIRS;
+    p->rope_interleaved = c.arch->gguf_rope_interleaved || c.arch->traits.pairs;
     p->tied = false;
     if (weft_gguf_str(gguf, "general.name", &name)) {
         wefti_model_params_set_name(p, name.data, name.len);

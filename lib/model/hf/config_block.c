@@ -61,13 +61,12 @@ static weft_err read_flag(const struct config *c, const char *key, bool *io) {
  * have biases in any case do not look at the first. */
 static weft_err read_biases(const struct config *c, const struct wefti_model_arch *arch,
                             struct weft_model_params *p) {
-    const bool is_of_qkv = (arch->traits & WEFTI_MODEL_ARCH_BIAS_KEY) != 0;
-    bool all = (arch->traits & WEFTI_MODEL_ARCH_FFN_BIAS) != 0, attention = p->qkv_bias,
-         qkv = false, out = p->block.o_bias, ffn = p->block.ffn_bias;
+    const bool is_of_qkv = arch->traits.bias_key;
+    bool all = arch->traits.ffn_bias, attention = p->qkv_bias, qkv = false, out = p->block.o_bias,
+         ffn = p->block.ffn_bias;
     weft_err err = read_flag(c, "use_bias", &all);
     if (!err && !all && get(c->root, "use_bias")) attention = out = ffn = false;
-    const bool has_key =
-        !(arch->traits & WEFTI_MODEL_ARCH_QKV_BIAS) && get(c->root, "attention_bias");
+    const bool has_key = !arch->traits.qkv_bias && get(c->root, "attention_bias");
     if (!err && has_key) err = read_flag(c, "attention_bias", &attention);
     if (has_key && !is_of_qkv) out = attention;
     if (!err) err = read_flag(c, "use_qkv_bias", &qkv);
@@ -87,7 +86,7 @@ static weft_err read_parallel(const struct config *c, const struct wefti_model_a
     if (!p->block.layer_norm) return WEFT_OK; /* no family beside theirs has the key */
     weft_err err = read_flag(c, key, &parallel);
     /* StableLM's parallel layers have one norm, GPT-NeoX's two. */
-    if (parallel && !(arch->traits & WEFTI_MODEL_ARCH_PARALLEL)) p->block.one_norm = 1;
+    if (parallel && !arch->traits.parallel) p->block.one_norm = 1;
     p->block.parallel = parallel;
     return err;
 }
@@ -96,7 +95,7 @@ static weft_err read_parallel(const struct config *c, const struct wefti_model_a
 static weft_err read_scales(const struct config *c, const struct wefti_model_arch *arch,
                             struct weft_model_params *p) {
     double logit_scale = (double)p->logit_scale, limit = (double)p->block.act_limit;
-    bool grows = arch->traits & WEFTI_MODEL_ARCH_MUP;
+    bool grows = arch->traits.mup;
     weft_err err = get_double(c, c->root, "logit_scale", &logit_scale);
     if (!err) err = get_double(c, c->root, "swiglu_limit", &limit);
     if (!err && grows) err = read_flag(c, "mup_enabled", &grows);
@@ -152,13 +151,12 @@ weft_err wefti_model_config_block(const struct config *c, const struct wefti_mod
     weft_err err = read_biases(c, arch, p);
     if (!err) err = read_parallel(c, arch, p);
     if (!err && p->block.layer_norm) err = check_flags(c);
-    if (!err && arch->traits & WEFTI_MODEL_ARCH_MAY_QK_NORM)
-        err = read_flag(c, "use_qk_norm", &p->qk_norm);
-    if (!err && arch->traits & WEFTI_MODEL_ARCH_PREDICTS)
+    if (!err && arch->traits.may_qk_norm) err = read_flag(c, "use_qk_norm", &p->qk_norm);
+    if (!err && arch->traits.predicts)
         err = get_u32(c, c->root, "num_nextn_predict_layers", 0, &p->n_predict);
     if (!err) err = read_scales(c, arch, p);
-    if (!err && arch->traits & WEFTI_MODEL_ARCH_LLAMA4) err = read_llama4(c, p);
-    if (arch->traits & WEFTI_MODEL_ARCH_PLUS_ONE) p->norm_plus_one = true;
+    if (!err && arch->traits.llama4) err = read_llama4(c, p);
+    if (arch->traits.plus_one) p->norm_plus_one = true;
     return err;
 }
 
@@ -199,7 +197,7 @@ weft_err wefti_model_config_pattern(const struct config *c, const struct wefti_m
     uint32_t window = 0, period;
     if (json_is_null(json_object_get(c->root, key))) return WEFT_OK; /* no layer has one */
     weft_err err = get_u32(c, c->root, key, arch->window, &window);
-    if (!err) err = read_period(c, arch->traits & WEFTI_MODEL_ARCH_EVERY_SECOND ? 2 : 4, &period);
+    if (!err) err = read_period(c, arch->traits.every_second ? 2 : 4, &period);
     if (err) return err;
     if (types && (!json_is_array(types) || json_array_size(types) != p->n_layers))
         return wrong_type(c, "layer_types", "a list of a name per layer");
@@ -212,7 +210,7 @@ weft_err wefti_model_config_pattern(const struct config *c, const struct wefti_m
         if (err) return err;
         if (!is_full) continue;
         wefti_model_set_bit(p->no_window, i);
-        if (arch->traits & WEFTI_MODEL_ARCH_TURNS_WINDOWED) wefti_model_set_bit(p->no_rope, i);
+        if (arch->traits.turns_windowed) wefti_model_set_bit(p->no_rope, i);
     }
     p->window = window < p->n_context ? window : 0; /* else nothing is ever outside it */
     return WEFT_OK;

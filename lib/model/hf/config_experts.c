@@ -161,14 +161,14 @@ static weft_err read_router(const struct config *c, const struct wefti_model_arc
     const char *key = find_key(c, func_keys, COUNT(func_keys)), *func;
     const char *scale_key = find_key(c, scale_keys, COUNT(scale_keys));
     double scale = 1;
-    bool by_sigmoid = arch->traits & WEFTI_MODEL_ARCH_SIGMOID, has_bias = false;
+    bool by_sigmoid = arch->traits.sigmoid, has_bias = false;
     weft_err err =
         get_text(c, c->root, key ? key : func_keys[0], by_sigmoid ? "sigmoid" : "softmax", &func);
     if (!err && scale_key) err = get_double(c, c->root, scale_key, &scale);
     if (err) return err;
     moe->sigmoid = strcmp(func, "sigmoid") == 0;
     if (!moe->sigmoid && strcmp(func, "softmax") != 0) return unsupported(c, key, func);
-    has_bias = arch->traits & WEFTI_MODEL_ARCH_SCORE_BIAS;
+    has_bias = arch->traits.score_bias;
     if (get(c->root, "use_routing_bias")) err = get_bool(c, "use_routing_bias", &has_bias);
     if (!err && get(c->root, "use_expert_bias")) err = get_bool(c, "use_expert_bias", &has_bias);
     moe->score_bias = has_bias;
@@ -186,12 +186,11 @@ static weft_err read_shared(const struct config *c, const struct wefti_model_arc
     static const char *const keys[] = {"num_shared_experts", "moe_num_shared_experts",
                                        "num_shared_expert", "n_shared_experts"};
     uint32_t n_shared = 0;
-    if (arch->traits & WEFTI_MODEL_ARCH_SHARED_GATE) {
+    if (arch->traits.shared_gate) {
         moe->shared_gate = true;
         return get_u32(c, c->root, "shared_expert_intermediate_size", REQUIRED, &moe->n_ffn_shared);
     }
-    weft_err err =
-        read_any(c, keys, COUNT(keys), arch->traits & WEFTI_MODEL_ARCH_LLAMA4 ? 1 : 0, &n_shared);
+    weft_err err = read_any(c, keys, COUNT(keys), arch->traits.llama4 ? 1 : 0, &n_shared);
     if (!err) set_shared(moe, n_shared);
     return err;
 }
@@ -209,19 +208,18 @@ weft_err wefti_model_config_experts(const struct config *c, const struct wefti_m
                              *const norm_keys[] = {"norm_topk_prob", "route_norm"};
     struct weft_model_moe *moe = &p->moe;
     *moe = (struct weft_model_moe){.scale = 1, .n_groups = 1, .n_groups_used = 1};
-    if (arch->traits & WEFTI_MODEL_ARCH_LETTERS && !has_experts_letter(c)) return WEFT_OK;
+    if (arch->traits.letters && !has_experts_letter(c)) return WEFT_OK;
     weft_err err = read_n_experts(c, &moe->n_experts);
-    if (!err && moe->n_experts == 0 && arch->traits & WEFTI_MODEL_ARCH_GRANITE_SHARED)
+    if (!err && moe->n_experts == 0 && arch->traits.granite_shared)
         return get_u32(c, c->root, "shared_intermediate_size", p->n_ffn, &p->n_ffn);
     if (err || moe->n_experts == 0) return err; /* whatever else is said of them */
     err = read_any(c, used_keys, COUNT(used_keys), REQUIRED, &moe->n_used);
     if (!err) err = read_any(c, ffn_keys, COUNT(ffn_keys), p->n_ffn, &moe->n_ffn);
     const char *norm_key = find_key(c, norm_keys, COUNT(norm_keys));
-    moe->normalise = (arch->traits & WEFTI_MODEL_ARCH_NORMALISED) != 0;
+    moe->normalise = arch->traits.normalised;
     if (!err && norm_key) err = get_bool(c, norm_key, &moe->normalise);
     if (err) return err;
-    if (arch->traits & WEFTI_MODEL_ARCH_DEEPSEEK)
-        return read_deepseek_experts(c, family_of(arch), p);
+    if (arch->traits.deepseek) return read_deepseek_experts(c, family_of(arch), p);
     err = read_router(c, arch, moe);
     if (!err) err = read_shared(c, arch, moe);
     if (!err) err = get_u32(c, c->root, "intermediate_size_mlp", p->n_ffn, &p->n_ffn);

@@ -13,15 +13,15 @@ struct sizes {
     uint32_t n_heads, n_kv_heads, head_dim, n_vocab, n_context;
 };
 
-static const struct sizes *default_sizes(wefti_model_traits traits) {
+static const struct sizes *default_sizes(struct wefti_model_traits traits) {
     static const struct sizes usual = {REQUIRED, 0, 0, REQUIRED, 2048},
                               gemma2 = {8, 4, 256, 256000, 8192},
                               gemma3 = {8, 4, 256, 262208, 131072};
-    if (!(traits & WEFTI_MODEL_ARCH_GEMMA)) return &usual;
-    return traits & WEFTI_MODEL_ARCH_LOCAL_ROPE ? &gemma3 : &gemma2;
+    if (!traits.gemma) return &usual;
+    return traits.local_rope ? &gemma3 : &gemma2;
 }
 
-static weft_err read_sizes(const struct config *c, wefti_model_traits traits,
+static weft_err read_sizes(const struct config *c, struct wefti_model_traits traits,
                            struct weft_model_params *p) {
     const struct sizes *defaults = default_sizes(traits);
     const struct {
@@ -45,7 +45,7 @@ static weft_err read_sizes(const struct config *c, wefti_model_traits traits,
     bool has_head_dim = get(c->root, "head_dim") || defaults->head_dim > 0;
     if (!get(c->root, "num_key_value_heads") && defaults->n_kv_heads == 0)
         p->n_kv_heads = p->n_heads;
-    if (has_head_dim || p->n_heads == 0 || traits & WEFTI_MODEL_ARCH_LATENT) return WEFT_OK;
+    if (has_head_dim || p->n_heads == 0 || traits.latent) return WEFT_OK;
     if (p->n_hidden % p->n_heads != 0) {
         return weft_err_set(
             c->why, WEFT_E_PROTO,
@@ -136,7 +136,7 @@ static weft_err read_architecture(const struct config *c,
                             "%s: names neither \"architectures\" nor a \"model_type\"", c->path);
     }
     *arch_out = name ? wefti_model_arch_of_class(name) : wefti_model_arch_of_type(type);
-    bool is_encoder = *arch_out && (*arch_out)->traits & WEFTI_MODEL_ARCH_ENCODER;
+    bool is_encoder = *arch_out && (*arch_out)->traits.encoder;
     if (list && (!name || (json_array_size(list) != 1 && !is_encoder)))
         return wrong_type(c, "architectures", "a list of one name");
     if (!*arch_out)
@@ -184,7 +184,7 @@ static weft_err read_no_rope_layers(const struct config *c, struct weft_model_pa
 /* Every second layer of Gemma 2, and all but every sixth of Gemma 3, have the window. */
 static weft_err read_gemma_window(const struct config *c, const struct wefti_model_arch *arch,
                                   struct weft_model_params *p) {
-    bool every_second = !(arch->traits & WEFTI_MODEL_ARCH_LOCAL_ROPE);
+    bool every_second = !arch->traits.local_rope;
     static const char types_key[] = "layer_types";
     const json_t *types = get(c->root, types_key);
     uint32_t window = 0, pattern = 0;
@@ -217,7 +217,7 @@ static weft_err read_cap(const struct config *c, const char *key, double default
 static weft_err read_gemma(const struct config *c, const struct wefti_model_arch *arch,
                            struct weft_model_params *p) {
     double attention = 256, attn_cap = 0, logit_cap = 0;
-    bool is_local = arch->traits & WEFTI_MODEL_ARCH_LOCAL_ROPE;
+    bool is_local = arch->traits.local_rope;
     weft_err err = read_gemma_window(c, arch, p);
     if (!err) err = get_double(c, c->root, "query_pre_attn_scalar", &attention);
     if (!err) err = read_cap(c, "attn_logit_softcapping", is_local ? 0 : 50, &attn_cap);
@@ -250,29 +250,27 @@ static weft_err check_no_window(const struct config *c) {
     return WEFT_OK;
 }
 
-/* Families that read "layer_types" elsewhere. */
-#define OWN_LAYER_TYPES                                                                            \
-    (WEFTI_MODEL_ARCH_LLAMA4 | WEFTI_MODEL_ARCH_CONV | WEFTI_MODEL_ARCH_MAMBA |                    \
-     WEFTI_MODEL_ARCH_DELTA)
+static bool reads_own_layer_types(struct wefti_model_traits traits) {
+    return traits.llama4 || traits.conv || traits.mamba || traits.delta;
+}
 
 /* Sizes are known and in range. */
 static weft_err read_traits(const struct config *c, const struct wefti_model_arch *arch,
                             struct weft_model_params *p) {
     weft_err err = WEFT_OK;
-    if (arch->traits & WEFTI_MODEL_ARCH_GEMMA)
+    if (arch->traits.gemma)
         err = read_gemma(c, arch, p);
-    else if (arch->traits & WEFTI_MODEL_ARCH_PATTERN)
+    else if (arch->traits.pattern)
         err = wefti_model_config_pattern(c, arch, p);
-    else if (arch->traits & WEFTI_MODEL_ARCH_WINDOW)
+    else if (arch->traits.window)
         err = read_window(c, arch, p);
-    else if (!(arch->traits & OWN_LAYER_TYPES))
+    else if (!reads_own_layer_types(arch->traits))
         err = check_no_window(c);
-    if (!err && arch->traits & WEFTI_MODEL_ARCH_NO_ROPE) err = read_no_rope_layers(c, p);
-    if (!err && arch->traits & WEFTI_MODEL_ARCH_SCALES) err = read_scales(c, p);
+    if (!err && arch->traits.no_rope) err = read_no_rope_layers(c, p);
+    if (!err && arch->traits.scales) err = read_scales(c, p);
     if (!err) err = wefti_model_config_block(c, arch, p);
     if (!err) err = wefti_model_config_recurrent(c, arch, p);
-    if (!err && arch->traits & WEFTI_MODEL_ARCH_EXPERTS)
-        err = wefti_model_config_experts(c, arch, p);
+    if (!err && arch->traits.experts) err = wefti_model_config_experts(c, arch, p);
     return err;
 }
 
@@ -317,10 +315,9 @@ static weft_err read_model(const struct config *c, const struct wefti_model_arch
     err = get_bool(c, "tie_word_embeddings", &p->tied);
     if (err) return err;
     p->untied = json_is_false(get(c->root, "tie_word_embeddings"));
-    if (!get(c->root, "tie_word_embeddings"))
-        p->tied = arch->traits & (WEFTI_MODEL_ARCH_GEMMA | WEFTI_MODEL_ARCH_TIED);
-    p->rope_interleaved = arch->traits & WEFTI_MODEL_ARCH_PAIRS;
-    if (arch->traits & WEFTI_MODEL_ARCH_LATENT) err = read_latent(c, p);
+    if (!get(c->root, "tie_word_embeddings")) p->tied = arch->traits.gemma || arch->traits.tied;
+    p->rope_interleaved = arch->traits.pairs;
+    if (arch->traits.latent) err = read_latent(c, p);
     if (err) return err;
     if (p->n_layers > WEFT_LAYERS_MAX) return wefti_model_params_check(p, c->path, c->why);
     err = read_traits(c, arch, p);

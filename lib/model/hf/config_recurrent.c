@@ -210,7 +210,7 @@ static weft_err read_mamba(const struct config *c, const struct wefti_model_arch
     static const char *const off[] = {"mamba_proj_bias", "projectors_bias",
                                       "mamba_norm_before_gate"};
     static const char position_key[] = "position_embedding_type";
-    const bool is_beside = arch->traits & WEFTI_MODEL_ARCH_BESIDE;
+    const bool is_beside = arch->traits.beside;
     struct weft_model_recurrent *r = &p->recurrent;
     const struct size sizes[] = {{"mamba_n_heads", REQUIRED, &r->n_heads},
                                  {"mamba_d_head", REQUIRED, &r->head_dim},
@@ -256,16 +256,14 @@ static weft_err read_delta(const struct config *c, struct weft_model_params *p) 
 weft_err wefti_model_config_recurrent(const struct config *c, const struct wefti_model_arch *arch,
                                       struct weft_model_params *p) {
     weft_err err = WEFT_OK;
-    if (arch->traits & WEFTI_MODEL_ARCH_CONV) {
+    if (arch->traits.conv) {
         err = read_conv(c, p);
-    } else if (arch->traits & WEFTI_MODEL_ARCH_DELTA) {
+    } else if (arch->traits.delta) {
         err = read_delta(c, p);
-    } else if (arch->traits & WEFTI_MODEL_ARCH_MAMBA) {
+    } else if (arch->traits.mamba) {
         p->recurrent.kind = WEFT_MODEL_MAMBA;
         err = read_limits(c, &p->recurrent);
-        if (!err)
-            err = arch->traits & WEFTI_MODEL_ARCH_LETTERS ? read_nemotron(c, p)
-                                                          : read_mamba(c, arch, p);
+        if (!err) err = arch->traits.letters ? read_nemotron(c, p) : read_mamba(c, arch, p);
     }
     if (!err) wefti_model_params_settle(p);
     return err;

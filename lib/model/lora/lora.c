@@ -309,7 +309,7 @@ static bool is_permuted_in_gguf(const struct weft_lora_base *base) {
     const struct weft_model_params *p = base->params;
     const struct wefti_model_arch *arch =
         wefti_model_arch_of_gguf((struct weft_str){p->arch, strlen(p->arch)});
-    return arch && arch->gguf_rope_interleaved && !(arch->traits & WEFTI_MODEL_ARCH_LATENT);
+    return arch && arch->gguf_rope_interleaved && !arch->traits.latent;
 }
 
 static weft_err check_gguf(struct reader *r, const weft_gguf *gguf) {

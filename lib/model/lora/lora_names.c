@@ -79,7 +79,7 @@ static bool is_there(const struct weft_model_params *p, uint32_t layer, enum whe
     const struct wefti_model_arch *arch =
         wefti_model_arch_of_gguf((struct weft_str){p->arch, strlen(p->arch)});
     bool has_experts = p->moe.n_experts > 0 && !weft_model_bit(p->no_experts, layer);
-    bool is_fused = arch && (arch->traits & WEFTI_MODEL_ARCH_FUSED);
+    bool is_fused = arch && arch->traits.fused;
     switch (when) {
     case ALWAYS:
         break;
