@@ -2,21 +2,11 @@
  *
  * Rows are converted a chunk of columns at a time, into a buffer in L1, from where the words of all
  * rows go to their places side by side. Word by word out of whole rows this takes as long as to
- * quantise them (Xeon, model 207: 0.3 ns a number). */
+ * quantise them (Xeon, model 207: 0.3 ns a number). GROUP_ROWS is each ISA's own, as its table says. */
 #ifndef WEFT_KERNELS_OPS_GROUP_H
 #define WEFT_KERNELS_OPS_GROUP_H
 
 #include "ops_quantise.h"
-
-#if defined(__AVX512F__)
-enum { GROUP_ROWS = WEFTI_KERN_GROUP_ROWS_AVX512 };
-#elif defined(__AVX2__)
-enum { GROUP_ROWS = WEFTI_KERN_GROUP_ROWS_AVX2 };
-#elif defined(__ARM_NEON)
-enum { GROUP_ROWS = WEFTI_KERN_GROUP_ROWS_NEON };
-#else
-enum { GROUP_ROWS = 1 };
-#endif
 
 enum { GROUP_COLUMNS = LANES * Q8_GROUP, GROUP_BLOCKS = LANES };
 _Static_assert(GROUP_COLUMNS % I8_GROUP == 0, "a chunk has whole groups of every form");

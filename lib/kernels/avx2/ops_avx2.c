@@ -1,3 +1,7 @@
+#include "kern_internal.h"
+
+enum { GROUP_ROWS = WEFTI_KERN_GROUP_ROWS_AVX2 };
+
 #include "ops_body.h"
 
 void wefti_kern_fill_ops_avx2(struct weft_kern_table *table) {
