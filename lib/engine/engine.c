@@ -93,7 +93,7 @@ static weft_err open_step_memory(weft_eng *eng, struct weft_errmsg *why) {
 
 /* Raised by every commit that changes a bit of what some kernel or layer computes: programs of
  * before and after are not taken for equal then. */
-enum { ARITHMETIC_VERSION = 3 };
+enum { ARITHMETIC_VERSION = 4 };
 
 /* Equal where the same request yields the same bits: content, stored types (both in the layout),
  * cache type, ISA, and how it is computed. */
@@ -270,7 +270,7 @@ static uint64_t most_of_loras(const struct weft_eng_options *options) {
 static uint64_t state_bytes(const weft_eng *eng, const struct weft_model_params *p) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < p->n_layers; i++) {
-        const struct wefti_state_shape shape = wefti_forward_state_shape(p, i);
+        const struct wefti_state_shape shape = wefti_forward_state_shape(&eng->weights, p, i);
         sum += wefti_states_place_bytes(&shape, 1);
     }
     return sum * eng->info.max_seqs;
@@ -311,7 +311,7 @@ static weft_err open_states(weft_eng *eng, const struct weft_model_params *p,
     struct wefti_state_shape *shapes = calloc(p->n_layers, sizeof *shapes);
     if (!shapes) return weft_err_set(why, WEFT_E_NOMEM, "no memory for recurrent states");
     for (uint32_t i = 0; i < p->n_layers; i++)
-        shapes[i] = wefti_forward_state_shape(p, i);
+        shapes[i] = wefti_forward_state_shape(&eng->weights, p, i);
     weft_err err = wefti_states_open(&eng->states, shapes, p->n_layers, eng->info.max_seqs,
                                      eng->info.home, why);
     free(shapes);

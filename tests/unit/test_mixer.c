@@ -56,17 +56,19 @@ static void make_layer(struct layer *l, uint32_t kind) {
     fill(l->in, sizeof l->in / sizeof(float));
     for (uint32_t i = 0; i < 16; i++)
         l->rate[i] = -1.5f * (float)weft_rand_unit(&seed);
-    *m = (struct wefti_mixer){.kind = kinds[kind].kind,
-                              .shape = kinds[kind].shape,
-                              .n_groups = kinds[kind].n_groups,
-                              .taps = l->taps,
-                              .dt_bias = l->dt_bias,
-                              .rate = l->rate,
-                              .skip = l->skip,
-                              .norm = l->norm,
-                              .norm_groups = kinds[kind].norm_groups,
-                              .norm_eps = 1e-5f,
-                              .dt_max = INFINITY};
+    *m = (struct wefti_mixer){
+        .kind = kinds[kind].kind,
+        .shape = kinds[kind].shape,
+        .n_groups = kinds[kind].n_groups,
+        .group_heads = kinds[kind].n_groups ? kinds[kind].shape.n_heads / kinds[kind].n_groups : 0,
+        .taps = l->taps,
+        .dt_bias = l->dt_bias,
+        .rate = l->rate,
+        .skip = l->skip,
+        .norm = l->norm,
+        .norm_groups = kinds[kind].norm_groups,
+        .norm_eps = 1e-5f,
+        .dt_max = INFINITY};
     m->conv_bias = m->kind == WEFTI_MIXER_MAMBA ? l->bias : NULL;
     if (m->kind == WEFTI_MIXER_MAMBA && m->norm_groups == 0) m->norm = NULL;
     const uint32_t n_inner = m->shape.n_heads * m->shape.n_columns;

@@ -103,6 +103,7 @@ static void lay_out(struct wefti_forward *f, struct wefti_memory_layout *layout)
     uint32_t ffn = weft_max_u32(f->n_ffn, f->moe.n_ffn);
     size_t widest = wefti_memory_stride(weft_max_u32(f->n_hidden, weft_max_u32(f->q_dim, ffn)));
     if (f->heads_stride > widest) widest = f->heads_stride;
+    if (f->norm_channels > widest) widest = wefti_memory_stride(f->norm_channels);
     if (f->rec_out_stride > widest) widest = f->rec_out_stride;
     if (f->hidden_stride * f->kern->group_rows > widest)
         widest = f->hidden_stride * f->kern->group_rows;

@@ -472,10 +472,11 @@ static void layer_recurrent(const struct wefti_forward_thread *thread, uint32_t 
     const struct wefti_forward_batch *batch = thread->pass->batch;
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
     const struct wefti_weights_matrix *out[] = {&layer->rec_out};
-    const struct wefti_forward_source made = wefti_forward_recurrent(thread, layer_idx, batch);
+    struct wefti_forward_source made;
+    struct wefti_forward_acts acts = {0};
+    if (!wefti_forward_recurrent(thread, layer_idx, batch, &made)) return;
     wefti_forward_mark(thread, WEFT_ENG_OP_O_CONVERT);
-    struct wefti_forward_acts acts =
-        wefti_forward_acts_make(thread, &made, batch->n_tokens, out, 1);
+    if (layer->rec.n > 0) acts = wefti_forward_acts_make(thread, &made, batch->n_tokens, out, 1);
     wefti_forward_mark(thread, WEFT_ENG_OP_O);
     const struct wefti_forward_half_end end = {.scale = f->recurrent_scale};
     const struct last_product last = {layer_idx, &layer->rec_out, WEFT_LORA_O, made};
@@ -614,7 +615,8 @@ static void run_thread(void *ctx, uint32_t thread_idx) {
         const struct wefti_weights_layer *layer = &f->weights->layers[i];
         mark_layer(&thread, i);
         if (f->read) keep_read(&thread, n_rows);
-        if (layer->rec_out.n > 0) layer_recurrent(&thread, i);
+        if (layer->rec.is_there) layer_recurrent(&thread, i);
+        if (f->failed) break;
         if (!layer->no_attention)
             layer_attention(&thread, i, &n_rows);
         else if (pass->narrows && i + 1 == f->n_layers)

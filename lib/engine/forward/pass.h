@@ -116,9 +116,12 @@ struct wefti_forward {
     float row_scales[5];                               /* see scale_parts; 0: none */
     const struct wefti_states *states;                 /* of recurrent layers, or NULL */
     struct wefti_mixer mixer;                          /* what those have in common */
+    uint32_t norm_channels; /* that Mamba-2 normalises together; 0: none */
     size_t rec_stride, conv_stride, gate_stride, rec_out_stride;
-    bool weighs_inputs; /* routers' weights multiply what experts read */
-    bool has_positions; /* learned: nothing turns */
+    size_t gathered_stride; /* of rows that ranks gather; 0: they do not */
+    float *gathered;        /* [rows] in the group's memory */
+    bool weighs_inputs;     /* routers' weights multiply what experts read */
+    bool has_positions;     /* learned: nothing turns */
     uint32_t first_position;
     /* What becomes of a gate: kern's silu_mul or its like. */
     void (*act_mul)(const float *gate, const float *up, uint32_t n, float *y);

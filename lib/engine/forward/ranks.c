@@ -11,7 +11,7 @@
  * are the workers'. */
 enum { PLACEMENT = WEFT_COLL_FIGURES - 1 };
 
-/* Tokens first, then logits. */
+/* Tokens first, then logits, then rows of recurrent layers. */
 static size_t tokens_bytes(const struct wefti_forward *f) {
     return weft_round_up(f->max_rows * sizeof *f->shared_tokens, 64);
 }
@@ -24,17 +24,21 @@ static size_t logit_bytes(const struct wefti_forward *f) {
     return WEFTI_FORWARD_HEAD_ROWS * f->logit_stride * sizeof(float);
 }
 
+static size_t board_bytes(const struct wefti_forward *f) {
+    return tokens_bytes(f) + logit_bytes(f) + f->max_rows * f->gathered_stride * sizeof(float);
+}
+
 size_t wefti_forward_rank_bytes(const struct wefti_forward *f) {
-    return weft_coll_own_bytes(f->coll, part_bytes(f), tokens_bytes(f) + logit_bytes(f));
+    return weft_coll_own_bytes(f->coll, part_bytes(f), board_bytes(f));
 }
 
 weft_err wefti_forward_join_ranks(struct wefti_forward *f, struct weft_errmsg *why) {
-    size_t board_bytes = tokens_bytes(f) + logit_bytes(f);
-    weft_err err = weft_coll_reserve(f->coll, part_bytes(f), board_bytes, why);
+    weft_err err = weft_coll_reserve(f->coll, part_bytes(f), board_bytes(f), why);
     if (err) return err;
     uint8_t *board = weft_coll_board(f->coll);
     f->shared_tokens = (uint32_t *)(void *)board;
     f->logits = (float *)(void *)(board + tokens_bytes(f));
+    f->gathered = (float *)(void *)(board + tokens_bytes(f) + logit_bytes(f));
     weft_coll_tell(f->coll, f->rank, PLACEMENT, f->weights->placement_hash);
     return WEFT_OK;
 }
@@ -101,6 +105,18 @@ bool wefti_forward_share_tokens(const struct wefti_forward_thread *thread, uint3
         .board_at = first * sizeof *f->shared_tokens,
         .row_bytes = n * sizeof *f->shared_tokens,
         .n_rows = f->rank == 0,
+    };
+    return share(thread, &wrote);
+}
+
+bool wefti_forward_gather(const struct wefti_forward_thread *thread, struct wefti_weights_range own,
+                          uint32_t n_rows) {
+    const struct wefti_forward *f = thread->forward;
+    const struct weft_coll_wrote wrote = {
+        .board_at = tokens_bytes(f) + logit_bytes(f) + own.begin * sizeof(float),
+        .row_bytes = (own.end - own.begin) * sizeof(float),
+        .row_stride = f->gathered_stride * sizeof(float),
+        .n_rows = own.end > own.begin ? n_rows : 0,
     };
     return share(thread, &wrote);
 }

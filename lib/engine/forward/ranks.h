@@ -21,10 +21,12 @@ size_t wefti_forward_rank_bytes(const struct wefti_forward *f);
 WEFT_MUST_CHECK weft_err wefti_forward_join_ranks(struct wefti_forward *f, struct weft_errmsg *why);
 
 /* Each ends a phase, and all ranks see what any wrote in it: rows of its part; its columns of rows of
- * logits; tokens that the first rank sampled. False: the group is over, and with it the pass, on all
+ * logits, or of what recurrent layers gather; tokens that the first rank sampled. False: the group is over, and with it the pass, on all
  * threads alike. */
 bool wefti_forward_share_parts(const struct wefti_forward_thread *thread, uint32_t n_rows);
 bool wefti_forward_share_logits(const struct wefti_forward_thread *thread, uint32_t n_rows);
+bool wefti_forward_gather(const struct wefti_forward_thread *thread, struct wefti_weights_range own,
+                          uint32_t n_rows);
 bool wefti_forward_share_tokens(const struct wefti_forward_thread *thread, uint32_t first,
                                 uint32_t n);
 

@@ -23,7 +23,9 @@ static uint32_t head_tasks(const struct wefti_mixer *mixer) {
 static void check_mixer(const struct wefti_mixer *mixer) {
     const struct wefti_state_shape *shape = &mixer->shape;
     if (mixer->kind == WEFTI_MIXER_CONV) return;
-    WEFT_ASSERT(mixer->n_groups > 0 && shape->n_heads % mixer->n_groups == 0);
+    WEFT_ASSERT(mixer->n_groups > 0 && shape->n_heads > 0);
+    WEFT_ASSERT(mixer->group_heads == 0 ||
+                mixer->skipped_heads + shape->n_heads <= mixer->n_groups * mixer->group_heads);
     WEFT_ASSERT(shape->n_channels ==
                 shape->n_heads * shape->n_columns + 2 * mixer->n_groups * shape->n_rows);
     WEFT_ASSERT(mixer->kind == WEFTI_MIXER_DELTA || !mixer->norm ||
@@ -139,8 +141,8 @@ struct part {
 };
 
 static uint32_t group_of(const struct wefti_mixer *mixer, uint32_t head) {
-    if (mixer->takes_turns) return head % mixer->n_groups;
-    return head / (mixer->shape.n_heads / mixer->n_groups);
+    const uint32_t among = head + mixer->skipped_heads;
+    return mixer->group_heads > 0 ? among / mixer->group_heads : among % mixer->n_groups;
 }
 
 static struct part part_of(const struct wefti_mixer_step *step, uint32_t task) {

@@ -22,13 +22,15 @@
 
 enum wefti_mixer_kind { WEFTI_MIXER_CONV, WEFTI_MIXER_MAMBA, WEFTI_MIXER_DELTA };
 
-/* A layer. Channels of the convolution are those of x; then of MAMBA B and C of all groups, and of
- * DELTA, before v of all heads, q and k of all groups. Heads of a group stand together. */
+/* A layer, or a rank's share of one. Channels of the convolution are those of x; then of MAMBA B and C of
+ * all groups, and of DELTA, before v of all heads, q and k of all groups. */
 struct wefti_mixer {
     enum wefti_mixer_kind kind;
     struct wefti_state_shape shape;
     uint32_t n_groups; /* MAMBA: of heads that share B and C; DELTA: key heads */
-    bool takes_turns;  /* heads are of the groups in turn, not a group after the other */
+    /* Heads of a group, one group after the other; 0: heads are of the groups in turn. The first head is
+     * that after `skipped_heads` of the first group, or of the first turn. */
+    uint32_t group_heads, skipped_heads;
     /* Where a projected row has its parts, in floats: what the convolution takes, x of CONV; its b;
      * the gate, c of CONV; and what dt and beta of the heads come from. */
     size_t conv_at, b_at, gate_at, dt_at, beta_at;

@@ -49,7 +49,7 @@ static void place_layers(struct wefti_states *states, const struct wefti_state_s
         states->layers[i] = (struct wefti_state_layer){shapes[i], at, matrix_at};
         at = matrix_at + matrix_bytes(&shapes[i]);
     }
-    WEFT_ASSERT(at == states->place_bytes);
+    WEFT_ASSERT(at == states->place_bytes || at == 0);
 }
 
 weft_err wefti_states_open(struct wefti_states *states, const struct wefti_state_shape *shapes,
@@ -58,6 +58,7 @@ weft_err wefti_states_open(struct wefti_states *states, const struct wefti_state
     WEFT_ASSERT(n_layers > 0 && n_layers <= WEFT_LAYERS_MAX && n_places > 0);
     *states = (struct wefti_states){.n_layers = n_layers, .n_places = n_places};
     states->place_bytes = wefti_states_place_bytes(shapes, n_layers);
+    if (states->place_bytes == 0) states->place_bytes = LINE; /* a rank may have no head */
     states->map_bytes = n_places * states->place_bytes;
     WEFT_ASSERT(states->map_bytes / n_places == states->place_bytes && states->place_bytes > 0);
     states->layers = calloc(n_layers, sizeof *states->layers);

@@ -45,7 +45,7 @@ struct wefti_states {
 /* What a place takes; 0: no layer carries anything. */
 size_t wefti_states_place_bytes(const struct wefti_state_shape *shapes, uint32_t n_layers);
 
-/* n_layers, n_places >= 1, and some layer carries something; `home` as for wefti_memory_map_near.
+/* n_layers, n_places >= 1; places have a line where no layer carries anything; `home` as for wefti_memory_map_near.
  * NOMEM. To be closed in any case. */
 WEFT_MUST_CHECK weft_err wefti_states_open(struct wefti_states *states,
                                            const struct wefti_state_shape *shapes,

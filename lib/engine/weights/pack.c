@@ -29,7 +29,7 @@ static void part_rows(const struct wefti_weights_item *item, uint32_t part, uint
 }
 
 size_t wefti_weights_part_bytes_max(const struct wefti_weights_item *item) {
-    if (item->form == WEFTI_WEIGHTS_VECTOR) return (size_t)item->k * sizeof(float);
+    if (item->form == WEFTI_WEIGHTS_VECTOR) return (size_t)item->n * item->k * sizeof(float);
     uint32_t rows = weft_min_u32(item->rows_per_task, wefti_weights_item_n(item));
     if (item->form != WEFTI_WEIGHTS_ROWS)
         return weft_div_up_u32(rows, WEFT_PANEL) * wefti_weights_item_panel_bytes(item);
@@ -155,6 +155,17 @@ static void shift_rows(const struct wefti_weights_plan *plan, const struct wefti
     }
 }
 
+/* The rank's columns of a vector's row of all. Returns how many they are. */
+static size_t take_pieces(const struct wefti_weights_item *item, const float *row, float *to) {
+    size_t n = 0;
+    for (uint32_t i = 0; i < item->n_pieces; i++) {
+        const struct wefti_weights_range piece = item->pieces[i];
+        memcpy(to + n, row + piece.begin, (piece.end - piece.begin) * sizeof *to);
+        n += piece.end - piece.begin;
+    }
+    return n;
+}
+
 /* The rank's share of a part of a packed file. Features of other ranks that follow on its last one
  * in a panel are of no matter. */
 static size_t take_part(const struct wefti_weights_plan *plan,
@@ -163,6 +174,13 @@ static size_t take_part(const struct wefti_weights_plan *plan,
     const uint8_t *whole = plan->packed + item->whole_offset;
     size_t bytes = (size_t)item->n * item->k * sizeof(float), at = 0; /* of a vector */
     uint32_t begin = 0, end = 0, k = wefti_weights_item_k(item);
+    if (item->n_pieces > 0) {
+        const float *row = (const float *)(const void *)whole;
+        float *out = (float *)(void *)to;
+        for (uint32_t i = 0; i < item->n; i++)
+            out += take_pieces(item, row + (size_t)i * item->k, out);
+        return (size_t)((uint8_t *)out - to);
+    }
     if (item->form == WEFTI_WEIGHTS_HEADS) {
         bytes = weft_kern_packed_bytes(item->kind, item->n, item->k);
         at = (item->row_begin / item->row_step + part) * bytes;
@@ -190,22 +208,30 @@ static size_t take_part(const struct wefti_weights_plan *plan,
     return n_panels * own_bytes;
 }
 
+static size_t pack_vectors(const struct wefti_weights_plan *plan,
+                           const struct wefti_weights_item *item, uint32_t thread_idx, float *to) {
+    const size_t own_k = wefti_weights_item_own_k(item), n = item->n * own_k;
+    float *all =
+        item->n_pieces ? (float *)(void *)(plan->cut + thread_idx * plan->cut_bytes) : NULL;
+    for (uint32_t row = 0; row < item->n; row++) {
+        float *own = to + row * own_k;
+        weft_tensor_row_f32(item->src, row, all ? all : own);
+        if (all) (void)take_pieces(item, all, own);
+    }
+    for (size_t i = 0; i < n && item->plus_one; i++)
+        to[i] += 1;
+    for (size_t i = 0; i < n && item->minus_exp; i++)
+        to[i] = -expf(to[i]);
+    return n * sizeof *to;
+}
+
 size_t wefti_weights_pack_part(const struct wefti_weights_plan *plan,
                                const struct wefti_weights_item *item, uint32_t part,
                                uint32_t thread_idx, uint8_t *to) {
     const struct weft_tensor *src = item->src;
     if (plan->packed) return take_part(plan, item, part, thread_idx, to);
-    if (item->form == WEFTI_WEIGHTS_VECTOR) {
-        float *out = (float *)(void *)to;
-        const size_t n = (size_t)item->n * item->k;
-        for (uint32_t row = 0; row < item->n; row++)
-            weft_tensor_row_f32(src, row, out + (size_t)row * item->k);
-        for (size_t i = 0; i < n && item->plus_one; i++)
-            out[i] += 1;
-        for (size_t i = 0; i < n && item->minus_exp; i++)
-            out[i] = -expf(out[i]);
-        return n * sizeof(float);
-    }
+    if (item->form == WEFTI_WEIGHTS_VECTOR)
+        return pack_vectors(plan, item, thread_idx, (float *)(void *)to);
     if (item->form == WEFTI_WEIGHTS_HEADS) return pack_head(plan, item, part, thread_idx, to);
     uint32_t begin, end;
     part_rows(item, part, &begin, &end);

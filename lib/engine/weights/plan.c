@@ -12,6 +12,7 @@
 #include "collective/collective.h"
 #include "runtime/memory.h"
 #include "weights/expert_load.h"
+#include "weights/recurrent_share.h"
 
 /* Covers all that packing decides and no hash sees, such as the inside of a panel: packed files of
  * another version are refused. */
@@ -36,8 +37,13 @@ static void add_item(struct wefti_weights_plan *plan, const struct wefti_weights
     slot->offset = plan->used;
     slot->whole_offset = plan->whole_used;
     plan->used += weft_round_up(bytes.own, 64);
-    plan->whole_used += weft_round_up(bytes.whole, 64);
     if (item->form != WEFTI_WEIGHTS_ROWS) plan->step_bytes += bytes.own;
+    if (item->again) { /* the whole has it already */
+        WEFT_ASSERT(slot > plan->items && slot[-1].src == item->src);
+        slot->whole_offset = slot[-1].whole_offset;
+        return;
+    }
+    plan->whole_used += weft_round_up(bytes.whole, 64);
     bool is_matrix = item->form == WEFTI_WEIGHTS_PANELS || item->form == WEFTI_WEIGHTS_HEADS;
     bool is_exact = is_matrix && item->kind == weft_kern_exact_kind(stored);
     uint64_t facts[6] = {
@@ -86,15 +92,21 @@ static struct wefti_weights_range own_columns(const struct wefti_weights_plan *p
                                         segs->seg_end[end - 1]};
 }
 
-/* The same before the matrix is placed: its columns are rows of those that come first. */
+/* A matrix's segments before it is placed. */
+static struct weft_kern_segs foresee_segments(const struct wefti_weights_plan *plan,
+                                              const struct weft_tensor *tensor,
+                                              enum wefti_calib_input input, uint32_t unit) {
+    struct wefti_weights_types types = plan->types; /* what it finds is noted when it is placed */
+    struct wefti_weights_type type = wefti_weights_matrix_type(&types, tensor, input, plan->layer);
+    return segments_of(type.kind, (uint32_t)tensor->dims[1], unit);
+}
+
+/* The rank's columns then: they are rows of those that come first. */
 static struct wefti_weights_range foresee_columns(const struct wefti_weights_plan *plan,
                                                   const struct weft_tensor *tensor,
                                                   enum wefti_calib_input input, uint32_t unit) {
-    uint32_t k = (uint32_t)tensor->dims[1];
-    if (plan->options->n_ranks == 1) return all_of(k);
-    struct wefti_weights_types types = plan->types; /* what it finds is noted when it is placed */
-    struct wefti_weights_type type = wefti_weights_matrix_type(&types, tensor, input, plan->layer);
-    struct weft_kern_segs segs = segments_of(type.kind, k, unit);
+    if (plan->options->n_ranks == 1) return all_of((uint32_t)tensor->dims[1]);
+    struct weft_kern_segs segs = foresee_segments(plan, tensor, input, unit);
     return own_columns(plan, &segs);
 }
 
@@ -119,18 +131,19 @@ struct shape {
     uint32_t n, k;
     struct wefti_weights_range rows;
     uint32_t unit;
+    bool again; /* these are further rows of the tensor that was placed before */
 };
 
 static struct shape whole(uint32_t n, uint32_t k) {
-    return (struct shape){n, k, all_of(n), 0};
+    return (struct shape){n, k, all_of(n), 0, false};
 }
 
 static struct shape rows_of(uint32_t n, uint32_t k, struct wefti_weights_range rows) {
-    return (struct shape){n, k, rows, 0};
+    return (struct shape){n, k, rows, 0, false};
 }
 
 static struct shape by_units(uint32_t n, uint32_t k, uint32_t unit) {
-    return (struct shape){n, k, all_of(n), unit};
+    return (struct shape){n, k, all_of(n), unit, false};
 }
 
 /* Fills in what there is to know of a matrix but its place: n rows, and k of its k_whole columns. */
@@ -162,8 +175,9 @@ static void place_matrix(struct wefti_weights_plan *plan, const struct weft_tens
                          enum wefti_calib_input input, struct shape shape,
                          struct wefti_weights_matrix *out) {
     WEFT_ASSERT(tensor->n_dims == 2 && tensor->dims[0] == shape.n && tensor->dims[1] == shape.k);
+    struct wefti_weights_types types = plan->types; /* which have noted it */
     struct wefti_weights_type type =
-        wefti_weights_matrix_type(&plan->types, tensor, input, plan->layer);
+        wefti_weights_matrix_type(shape.again ? &types : &plan->types, tensor, input, plan->layer);
     *out = (struct wefti_weights_matrix){.offset = plan->used};
     struct wefti_weights_item item = {.src = tensor,
                                       .form = WEFTI_WEIGHTS_PANELS,
@@ -171,7 +185,8 @@ static void place_matrix(struct wefti_weights_plan *plan, const struct weft_tens
                                       .n = shape.n,
                                       .k = shape.k,
                                       .rows = shape.rows,
-                                      .columns = all_of(shape.k)};
+                                      .columns = all_of(shape.k),
+                                      .again = shape.again};
     weft_kern_segs_one(&out->segs, shape.k);
     if (shape.unit > 0) {
         out->segs = segments_of(type.kind, shape.k, shape.unit);
@@ -202,22 +217,24 @@ static void place_matrix(struct wefti_weights_plan *plan, const struct weft_tens
     add_item(plan, &item, type.stored, bytes);
 }
 
-/* `n` rows of k, one after the other. */
+/* `n` rows of k, one after the other. All ranks have them, but for what `change` leaves out. */
 static size_t place_vectors(struct wefti_weights_plan *plan, const struct weft_tensor *tensor,
                             uint32_t n, uint32_t k, struct wefti_weights_item change) {
     size_t offset = plan->used;
-    struct wefti_weights_item item = {.src = tensor,
-                                      .form = WEFTI_WEIGHTS_VECTOR,
-                                      .n = n,
-                                      .k = k,
-                                      .rows = all_of(n),
-                                      .columns = all_of(k),
-                                      .n_tasks = 1,
-                                      .plus_one = change.plus_one,
-                                      .minus_exp = change.minus_exp};
+    struct wefti_weights_item item = change;
+    item.src = tensor;
+    item.form = WEFTI_WEIGHTS_VECTOR;
+    item.n = n;
+    item.k = k;
+    item.rows = all_of(n);
+    item.columns = all_of(k);
     WEFT_ASSERT(tensor->dims[tensor->n_dims - 1] == k); /* perhaps a matrix of one row */
-    size_t bytes = (size_t)n * k * sizeof(float);
-    add_item(plan, &item, WEFT_DT_F32, (struct item_bytes){bytes, bytes}); /* all ranks have it */
+    size_t row_bytes = k * sizeof(float),
+           own_bytes = wefti_weights_item_own_k(&item) * sizeof(float);
+    item.n_tasks = own_bytes > 0;
+    if (item.n_pieces > 0 && row_bytes > plan->cut_bytes)
+        plan->cut_bytes = weft_round_up(row_bytes, 64);
+    add_item(plan, &item, WEFT_DT_F32, (struct item_bytes){n * own_bytes, n * row_bytes});
     return offset;
 }
 
@@ -436,26 +453,43 @@ static void place_latent(struct wefti_weights_plan *plan, const struct weft_mode
                  by_units(p->n_hidden, p->n_heads * p->v_dim, p->v_dim), &to->o);
 }
 
-/* One rank's (check_ranks). */
+/* What makes rows: a tensor may be several matrices of a rank. */
+static void place_recurrent_in(struct wefti_weights_plan *plan, const struct weft_model_layer *from,
+                               struct wefti_weights_layer *to) {
+    const struct weft_model_params *p = weft_model_params(plan->model);
+    struct wefti_weights_rows_in parts[WEFT_MODEL_RECURRENT_PARTS];
+    wefti_weights_recurrent_rows(p, from, &to->rec, plan->options->n_ranks == 1, parts);
+    for (uint32_t i = 0; i < WEFT_MODEL_RECURRENT_PARTS; i++) {
+        if (!parts[i].src) continue;
+        struct shape shape = rows_of((uint32_t)parts[i].src->dims[0], p->n_hidden, parts[i].rows);
+        shape.again = i > 0 && parts[i].src == parts[i - 1].src;
+        place_matrix(plan, parts[i].src, WEFTI_CALIB_QKV, shape, &to->rec_in[i]);
+    }
+}
+
 static void place_recurrent(struct wefti_weights_plan *plan, const struct weft_model_layer *from,
                             struct wefti_weights_layer *to) {
     const struct weft_model_params *p = weft_model_params(plan->model);
     const struct weft_model_recurrent *r = &p->recurrent;
-    const uint32_t inner = weft_model_recurrent_inner(p), hidden = p->n_hidden;
-    for (uint32_t i = 0; i < WEFT_MODEL_RECURRENT_PARTS; i++) {
-        if (from->rec_in[i])
-            place_matrix(plan, from->rec_in[i], WEFTI_CALIB_QKV,
-                         whole((uint32_t)from->rec_in[i]->dims[0], hidden), &to->rec_in[i]);
-    }
-    place_matrix(plan, from->rec_out, WEFTI_CALIB_O, whole(hidden, inner), &to->rec_out);
-    to->taps = place_vectors(plan, from->taps, r->conv_width, weft_model_conv_channels(p),
-                             (struct wefti_weights_item){0});
-    to->conv_bias = place_bias(plan, from->conv_bias, weft_model_conv_channels(p));
-    to->dt_bias = place_bias(plan, from->dt_bias, r->n_heads);
+    const uint32_t inner = weft_model_recurrent_inner(p), channels = weft_model_conv_channels(p),
+                   unit = wefti_weights_recurrent_unit(p);
+    const struct weft_kern_segs segs = foresee_segments(plan, from->rec_out, WEFTI_CALIB_O, unit);
+    to->rec = wefti_weights_recurrent_share(p, &segs, plan->options->rank, plan->options->n_ranks);
+    place_recurrent_in(plan, from, to);
+    place_matrix(plan, from->rec_out, WEFTI_CALIB_O, by_units(p->n_hidden, inner, unit),
+                 &to->rec_out);
+    struct wefti_weights_item own = {0};
+    if (plan->options->n_ranks > 1)
+        own.n_pieces = wefti_weights_recurrent_channels(p, &to->rec, own.pieces);
+    to->taps = place_vectors(plan, from->taps, r->conv_width, channels, own);
+    if (from->conv_bias) to->conv_bias = place_vectors(plan, from->conv_bias, 1, channels, own);
+    to->dt_bias = shift_bias(place_bias(plan, from->dt_bias, r->n_heads), to->rec.first);
     if (from->rate)
-        to->rate = place_vectors(plan, from->rate, 1, r->n_heads,
-                                 (struct wefti_weights_item){.minus_exp = !r->rates_are_plain});
-    to->skip = place_bias(plan, from->skip, r->n_heads);
+        to->rate =
+            shift_bias(place_vectors(plan, from->rate, 1, r->n_heads,
+                                     (struct wefti_weights_item){.minus_exp = !r->rates_are_plain}),
+                       to->rec.first);
+    to->skip = shift_bias(place_bias(plan, from->skip, r->n_heads), to->rec.first);
     if (from->rec_norm)
         to->rec_norm = place_bias(plan, from->rec_norm,
                                   (uint32_t)from->rec_norm->dims[from->rec_norm->n_dims - 1]);
@@ -649,10 +683,6 @@ static weft_err check_ranks(const struct wefti_weights_plan *plan, struct weft_e
     if (weft_model_params(plan->model)->encoder.is_on && plan->options->n_ranks > 1)
         return weft_err_set(why, WEFT_E_UNSUPPORTED,
                             "a model that reads texts whole is not divided among workers: give "
-                            "each of them all of it (--layout replica)");
-    if (weft_model_has_recurrent(weft_model_params(plan->model)) && plan->options->n_ranks > 1)
-        return weft_err_set(why, WEFT_E_UNSUPPORTED,
-                            "a model with recurrent layers is not divided among workers yet: give "
                             "each of them all of it (--layout replica)");
     if (!plan->uncut) return WEFT_OK;
     return weft_err_set(why, WEFT_E_UNSUPPORTED,

@@ -19,6 +19,8 @@ enum wefti_weights_item_form {
     WEFTI_WEIGHTS_HEADS = 3,  /* one matrix per head */
 };
 
+enum { WEFTI_WEIGHTS_PIECES = 3 };
+
 struct wefti_weights_item { /* one tensor's way into the arena */
     const struct weft_tensor *src;
     enum wefti_weights_item_form form;
@@ -29,8 +31,13 @@ struct wefti_weights_item { /* one tensor's way into the arena */
     size_t offset, whole_offset; /* the latter where one rank has all: in a packed file */
     uint32_t n_tasks, rows_per_task;
     const float *importance; /* [k]; NULL: not calibrated */
+    /* WEFTI_WEIGHTS_VECTOR: values are stored less 1; -exp of them is wanted. */
     bool plus_one, minus_exp;
-    /* values are stored less 1; -exp of them is wanted */ /* WEFTI_WEIGHTS_VECTOR: stored less 1 */
+    /* The same: the columns that the rank has, one range after the other; 0: all. */
+    uint32_t n_pieces;
+    struct wefti_weights_range pieces[WEFTI_WEIGHTS_PIECES];
+    /* WEFTI_WEIGHTS_PANELS: further rows of the tensor of the item before it. */
+    bool again;
     /* WEFTI_WEIGHTS_HEADS: a matrix for each part, of rows from row_begin + part * row_step on;
      * turned: these are its columns. */
     uint32_t row_begin, row_step;
@@ -43,6 +50,13 @@ static inline uint32_t wefti_weights_item_n(const struct wefti_weights_item *ite
 }
 static inline uint32_t wefti_weights_item_k(const struct wefti_weights_item *item) {
     return item->columns.end - item->columns.begin;
+}
+/* Elements of a row of a vector that the rank has. */
+static inline uint32_t wefti_weights_item_own_k(const struct wefti_weights_item *item) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < item->n_pieces; i++)
+        n += item->pieces[i].end - item->pieces[i].begin;
+    return item->n_pieces > 0 ? n : item->k;
 }
 static inline size_t wefti_weights_item_panel_bytes(const struct wefti_weights_item *item) {
     return weft_kern_part_bytes(item->kind, item->k, wefti_weights_item_k(item));
@@ -67,7 +81,7 @@ struct wefti_weights_plan {
     size_t joined_bytes;
     float *turn; /* a matrix of turn_floats; NULL: none is turned */
     size_t turn_floats, turn_bytes;
-    uint8_t *cut; /* a panel of all columns, or the rows of one; NULL: nothing is cut off */
+    uint8_t *cut; /* a panel of all columns, or rows; NULL: nothing is cut off */
     size_t cut_bytes;
     const uint8_t *packed; /* the file, where ranks take their shares from it; else NULL */
     size_t packed_bytes;

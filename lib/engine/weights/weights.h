@@ -63,6 +63,18 @@ struct wefti_weights_encoder {
     size_t dense_bias, labels_bias;
 };
 
+/* What the rank has of a recurrent layer: heads, or channels of short convolutions, and the groups
+ * that its heads read, which may be several ranks'. */
+struct wefti_weights_recurrent {
+    bool is_there;          /* the layer is recurrent, whoever has its heads */
+    uint32_t first, n;      /* heads, or channels */
+    uint32_t n_groups;      /* the own heads' keys, or B and C; 0: there are none */
+    uint32_t skipped_heads; /* that read the first of these groups, or come before it in turn */
+    uint32_t lead; /* numbers of heads before the own ones in rows, from a whole panel on */
+    bool gathers;  /* a norm is over channels of several ranks, which all have to see */
+    struct wefti_weights_range inner; /* columns of rec_out */
+};
+
 struct wefti_weights_layer {
     /* Heads of queries, and the kv heads that these read: a kv head may be several ranks'. The
      * first one serves group_heads queries of the model, of which `skipped_heads` are not this
@@ -85,7 +97,10 @@ struct wefti_weights_layer {
     struct wefti_weights_matrix attn_gate;           /* n is 0: there is none */
     /* Recurrent layers: what makes a row, part after part (n is 0: it is not there), the last product, and vectors. */
     struct wefti_weights_matrix rec_in[WEFT_MODEL_RECURRENT_PARTS], rec_out;
-    size_t taps, conv_bias, dt_bias, rate, skip, rec_norm;
+    struct wefti_weights_recurrent rec;
+    size_t taps, conv_bias;     /* of the own channels */
+    size_t dt_bias, rate, skip; /* of the own heads */
+    size_t rec_norm;            /* of all */
     bool no_attention, no_ffn;
     /* Latent attention: q may come by way of q_a; k makes the cache's rows, and there is no v;
      * `up_k` takes a head's q into the space of latents, `up_v` the latent that a head attended to
