@@ -363,16 +363,6 @@ static void a_family_agrees(void **state) {
     assert_non_null(found);
     check_in(found, folder);
 }
-/* One with recurrent layers, which ranks do not divide yet (docs/plan/20.md). */
-static void a_hybrid_agrees(void **state) {
-    if (n_ranks > 1) {
-        (void)printf("SKIPPED: recurrent layers are not divided among ranks yet\n");
-        skip();
-    }
-    a_family_agrees(state);
-}
-#define HYBRID(name)                                                                               \
-    { name, a_hybrid_agrees, NULL, NULL, (void *)(uintptr_t)name }
 #define FAMILY(name)                                                                               \
     { name, a_family_agrees, NULL, NULL, (void *)(uintptr_t)name }
 
@@ -550,18 +540,18 @@ int main(int argc, char **argv) {
         FAMILY("gpt_oss_bf16"),
         FAMILY("gpt_oss"),
         FAMILY("llama4"),
-        HYBRID("lfm2"),
-        HYBRID("lfm2_moe"),
-        HYBRID("granitemoehybrid"),
-        HYBRID("falcon_h1"),
-        HYBRID("nemotron_h"),
-        HYBRID("nemotron_h_moe"),
-        HYBRID("qwen3_next"),
-        HYBRID("qwen3_5"),
-        HYBRID("qwen3_5_moe"),
-        HYBRID("gguf/nemotron_h_moe.gguf"),
-        HYBRID("gguf/qwen3_next.gguf"),
-        HYBRID("gguf/qwen3_5.gguf"),
+        FAMILY("lfm2"),
+        FAMILY("lfm2_moe"),
+        FAMILY("granitemoehybrid"),
+        FAMILY("falcon_h1"),
+        FAMILY("nemotron_h"),
+        FAMILY("nemotron_h_moe"),
+        FAMILY("qwen3_next"),
+        FAMILY("qwen3_5"),
+        FAMILY("qwen3_5_moe"),
+        FAMILY("gguf/nemotron_h_moe.gguf"),
+        FAMILY("gguf/qwen3_next.gguf"),
+        FAMILY("gguf/qwen3_5.gguf"),
         FAMILY("gguf/gpt_oss.gguf"),
         cmocka_unit_test(the_beginning_agrees_as_gguf),
         cmocka_unit_test(quantised_folders_agree),

@@ -6,8 +6,10 @@ the bits of their answers to one alone.
 import concurrent.futures
 import json
 import os
+import signal
 
 import harness
+import test_tp as tp
 import test_zoo as zoo
 
 ZOO = os.path.join(zoo.SHARED, "zoo2")
@@ -17,6 +19,7 @@ FOLDERS = ["afmoe", "cohere2", "dots1", "ernie4_5_moe", "exaone4", "falcon_h1", 
            "stablelm", "starcoder2"]
 FILES = ["gpt_oss", "nemotron_h_moe", "qwen3_5", "qwen3_next"]  # Llama 4's do not say all: golden_logits
 HYBRIDS = ["falcon_h1", "lfm2", "nemotron_h_moe", "qwen3_next"]
+DIVIDED = [*HYBRIDS, "granitemoehybrid", "lfm2_moe", "nemotron_h", "qwen3_5", "qwen3_5_moe"]
 
 
 def need():
@@ -87,6 +90,31 @@ def test_preemption_and_deaths_change_nothing_for_hybrids():
             server.kill("scheduler")
             for one, choice in zip(waiting, wanted, strict=True):
                 assert one.result()["choices"][0] == choice, name
+            server.wait_idle()
+
+
+def test_two_workers_divide_a_hybrid():
+    need()
+    harness.for_each(DIVIDED, lambda name: tp.check_equal(os.path.join(ZOO, name), (2,)))
+
+
+def test_the_death_of_either_of_two_workers_changes_nothing_for_hybrids():
+    need()
+    body = {"max_tokens": 200, "temperature": 0, "ignore_eos": True, "return_tokens_as_token_ids": True, "logprobs": 1}
+    for name in ("granitemoehybrid", "qwen3_next"):  # one gathers rows before a norm
+        folder = os.path.join(ZOO, name)
+        prompts = [[9 + i, *range(30, 60 + i)] for i in range(4)]
+        with zoo.serve(folder, folder) as server:
+            wanted = [server.complete(prompt=ids, **body)["choices"][0] for ids in prompts]
+        with zoo.serve(folder, folder, *tp.layout(2)) as server, \
+                concurrent.futures.ThreadPoolExecutor(len(prompts)) as pool:
+            for rank in range(2):
+                waiting = [pool.submit(server.complete, prompt=ids, **body) for ids in prompts]
+                n_tokens = server.metric("weft_generation_tokens_total")
+                harness.wait_until("tokens come", lambda n=n_tokens: server.metric("weft_generation_tokens_total") > n + 40)
+                os.kill(server.workers()[rank], signal.SIGKILL)
+                for one, choice in zip(waiting, wanted, strict=True):
+                    assert one.result()["choices"][0] == choice, (name, rank)
             server.wait_idle()
 
 

@@ -409,7 +409,101 @@ static void latent_attention_has_the_same_bits(void **state) {
     CHECK_ALL("zoo", "", names);
 }
 
+/* A model of ../shared/zoo2; false: there is none. */
+static bool find_family(const char *name, char path[1024]) {
+    (void)snprintf(path, 1024, "zoo2/%s", name);
+    const char *found = drive_shared(path);
+    if (found) (void)snprintf(path, 1024, "%s", found);
+    return found;
+}
+
+/* In short runs the first two. */
+static void recurrent_layers_have_the_same_bits(void **state) {
+    (void)state;
+    static const char *const names[] = {
+        "qwen3_next",          "granitemoehybrid", "lfm2",        "falcon_h1", "nemotron_h",
+        "nemotron_h_moe",      "qwen3_5",          "qwen3_5_moe", "lfm2_moe",  "gguf/qwen3_5.gguf",
+        "gguf/qwen3_next.gguf"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0] && (i < 2 || !engine_short_run); i++) {
+        struct weft_eng_options options;
+        char path[1024];
+        if (!find_family(names[i], path)) skip();
+        small_options(&options);
+        options.n_threads = 1 + i % 2;
+        check_model(path, &options);
+    }
+}
+
+/* Groups of 32 columns are more than a head: some ranks of 4 and 8 have none. */
+static void quantised_recurrent_layers_have_the_same_bits(void **state) {
+    (void)state;
+    static const char *const names[] = {"qwen3_5", "nemotron_h", "granitemoehybrid", "falcon_h1"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0] && (i < 1 || !engine_short_run); i++) {
+        struct weft_eng_options options;
+        char path[1024];
+        if (!find_family(names[i], path)) skip();
+        small_options(&options);
+        options.dtype = i % 2 ? WEFT_ENG_DT_Q4 : WEFT_ENG_DT_Q8;
+        options.scheme = WEFT_ENG_SCHEME_GROUP;
+        check_model(path, &options);
+        options.activations = WEFT_ENG_ACT_F32;
+        check_model(path, &options);
+    }
+}
+
+static void ranks_take_their_shares_of_packed_hybrids(void **state) {
+    (void)state;
+    static const struct {
+        const char *model;
+        enum weft_eng_dtype dtype;
+    } cases[] = {{"nemotron_h", WEFT_ENG_DT_AUTO},
+                 {"qwen3_5", WEFT_ENG_DT_Q8},
+                 {"lfm2", WEFT_ENG_DT_F32},
+                 {"granitemoehybrid", WEFT_ENG_DT_Q8}};
+    char path[] = "/tmp/weft-tp-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    (void)close(fd);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0] && (i < 1 || !engine_short_run); i++) {
+        struct weft_eng_options options;
+        struct weft_eng_packed packed;
+        struct weft_errmsg why;
+        char model[1024];
+        if (!find_family(cases[i].model, model)) break;
+        weft_eng_options_init(&options);
+        options.dtype = cases[i].dtype;
+        options.n_threads = 2;
+        if (weft_eng_pack(model, &options, path, true, &packed, &why)) fail_msg("%s", why.text);
+        small_options(&options);
+        check_model(path, &options);
+    }
+    (void)unlink(path);
+}
+
 /* ---------------------------------------------------------------------------------- shares --- */
+
+static void note_states(void *ctx, const struct weft_eng_loading *loading) {
+    *(uint64_t *)ctx = loading->state_bytes; /* at last those of the last rank */
+}
+
+/* Eight heads in two groups. */
+static void each_rank_holds_its_share_of_the_states(void **state) {
+    (void)state;
+    struct weft_eng_options options;
+    struct eng_group group;
+    uint64_t bytes[2] = {0};
+    char path[1024];
+    if (!find_family("nemotron_h", path)) skip();
+    small_options(&options);
+    options.on_loading = note_states;
+    for (uint32_t i = 0; i < 2; i++) {
+        options.loading_ctx = &bytes[i];
+        group_open(&group, path, options, i + 1);
+        group_close(&group);
+    }
+    assert_true(bytes[0] > 0);
+    assert_int_equal(bytes[1], bytes[0] / 2);
+}
 
 static void each_rank_holds_its_share_of_the_weights_and_of_the_cache(void **state) {
     (void)state;
@@ -510,6 +604,7 @@ static void ranks_of_different_options_are_told_so(void **state) {
 int main(int argc, char **argv) {
     if (!engine_test_begin("test_engine_tp", argc, argv)) return 77;
     seed = weft_rand_test_seed();
+    cmocka_set_test_filter(getenv("WEFT_TEST_FILTER")); /* NULL: all of them */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_bundled_model_has_the_same_bits_on_any_number_of_ranks),
         cmocka_unit_test(weights_quantised_at_loading_have_the_same_bits),
@@ -523,6 +618,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(ranks_take_their_shares_of_packed_files),
         cmocka_unit_test(the_larger_mixture_has_the_same_bits),
         cmocka_unit_test(latent_attention_has_the_same_bits),
+        cmocka_unit_test(recurrent_layers_have_the_same_bits),
+        cmocka_unit_test(quantised_recurrent_layers_have_the_same_bits),
+        cmocka_unit_test(ranks_take_their_shares_of_packed_hybrids),
+        cmocka_unit_test(each_rank_holds_its_share_of_the_states),
         cmocka_unit_test(each_rank_holds_its_share_of_the_weights_and_of_the_cache),
         cmocka_unit_test(steps_of_a_group_that_ended_say_so),
         cmocka_unit_test(what_no_group_can_have_is_refused),
