@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <glob.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -330,24 +331,31 @@ static void quantised_folders_agree(void **state) {
     }
 }
 
-/* llama.cpp's files do not say Llama 4's chunk and temperature, which it has as constants: the zoo's are smaller, so
- * only what lies before either agrees with the folder's goldens. */
-static void the_beginning_agrees_as_gguf(void **state) {
-    (void)state;
+/* A prompt of 7, of a file that does not say what comes later: Llama 4's chunk and temperature, which llama.cpp has as
+ * constants (the zoo's are smaller), and StarCoder2's window. */
+static void check_beginning(const char *model, const char *folder) {
     struct goldens goldens;
     struct goldens_array ids, logits;
-    char path[1024];
-    const char *found = drive_shared("zoo2/llama4/goldens.safetensors");
-    if (!found) skip();
-    assert_true(goldens_open(&goldens, found));
-    (void)snprintf(path, sizeof path, "%s", drive_shared("zoo2/gguf/llama4.gguf"));
     struct eng_group group;
-    open_exact(path, &group);
+    char path[1024];
+    (void)snprintf(path, sizeof path, "%s/goldens.safetensors", folder);
+    assert_true(goldens_open(&goldens, path));
+    open_exact(model, &group);
+    (void)printf("%s (%s), its beginning\n", model, weft_eng_info(group.engs[0])->isa);
     assert_true(goldens_find(&goldens, "prompt7.input_ids", "I32", &ids));
     assert_true(goldens_find(&goldens, "prompt7.logits", "F32", &logits));
     check_logits(&group, "prompt7", &ids, &logits);
     group_close(&group);
     goldens_close(&goldens);
+}
+
+static void the_beginning_agrees_as_gguf(void **state) {
+    (void)state;
+    char folder[1024];
+    const char *found = drive_shared("zoo2/llama4");
+    if (!found) skip();
+    (void)snprintf(folder, sizeof folder, "%s", found);
+    check_beginning(drive_shared("zoo2/gguf/llama4.gguf"), folder);
 }
 
 /* A family of ../shared/zoo2: its folder, or "gguf/NAME.gguf" beside that folder's goldens. */
@@ -362,6 +370,27 @@ static void a_family_agrees(void **state) {
     found = drive_shared(path);
     assert_non_null(found);
     check_in(found, folder);
+}
+/* Every NAME.gguf of WEFT_GGUF_DIR, made by llama.cpp's converter from the folder NAME of ../shared/zoo2. */
+static void files_made_elsewhere_agree(void **state) {
+    (void)state;
+    const char *dir = getenv("WEFT_GGUF_DIR"), *found = drive_shared("zoo2");
+    char path[1024], folder[1024];
+    glob_t files = {0};
+    if (!dir) (void)printf("SKIPPED: WEFT_GGUF_DIR names no folder of converted files\n");
+    if (!dir || !found) skip();
+    (void)snprintf(path, sizeof path, "%s/*.gguf", dir);
+    assert_int_equal(glob(path, 0, NULL, &files), 0);
+    for (size_t i = 0; i < files.gl_pathc; i++) {
+        const char *name = strrchr(files.gl_pathv[i], '/') + 1;
+        const int len = (int)(strlen(name) - strlen(".gguf"));
+        (void)snprintf(folder, sizeof folder, "%s/%.*s", found, len, name);
+        if (strcmp(name, "llama4.gguf") == 0 || strcmp(name, "starcoder2.gguf") == 0)
+            check_beginning(files.gl_pathv[i], folder);
+        else
+            check_in(files.gl_pathv[i], folder);
+    }
+    globfree(&files);
 }
 #define FAMILY(name)                                                                               \
     { name, a_family_agrees, NULL, NULL, (void *)(uintptr_t)name }
@@ -554,6 +583,7 @@ int main(int argc, char **argv) {
         FAMILY("gguf/qwen3_5.gguf"),
         FAMILY("gguf/gpt_oss.gguf"),
         cmocka_unit_test(the_beginning_agrees_as_gguf),
+        cmocka_unit_test(files_made_elsewhere_agree),
         cmocka_unit_test(quantised_folders_agree),
         cmocka_unit_test(shared_quantised_folders_agree),
         cmocka_unit_test(quantised_files_agree),

@@ -106,6 +106,9 @@ static const rename falcon_hf[] = {{"model.final_layernorm.", "model.norm."},
                                    {"*.feed_forward.", "mlp."},
                                    {"*.pre_ff_layernorm.", "post_attention_layernorm."},
                                    {0}};
+static const rename falcon_gguf[] = {{"*.ffn_norm.", "ffn_norm."},
+                                     {"*.ffn_norm", "ffn_norm.weight"}, /* as converters say */
+                                     {0}};
 static const rename delta_hf[] = {{"mtp.", NULL}, /* layers that guess further tokens */
                                   {"*.linear_attn.in_proj_qkvz.", "mixer.qkvz."},
                                   {"*.linear_attn.in_proj_ba.", "mixer.ba."},
@@ -209,7 +212,7 @@ const struct wefti_model_arch wefti_model_archs[] = {
      .ungated = 1, .relu2 = 1, .experts = 1, .sigmoid = 1, .score_bias = 1},
      .renames = {nemotron_hf, nemotron_gguf}},
     {"falcon-h1", "falcon_h1", "FalconH1ForCausalLM", .traits = {.mamba = 1, .beside = 1,
-     .multipliers = 1}, .renames = {falcon_hf, NULL}},
+     .multipliers = 1}, .renames = {falcon_hf, falcon_gguf}},
     {"qwen3next", "qwen3_next", "Qwen3NextForCausalLM", .traits = {.delta = 1, .gate_in_q = 1,
      .attn_gate = 1, .qk_norm = 1, .plus_one = 1, .experts = 1, .shared_gate = 1, .normalised = 1},
      .renames = {delta_hf, seed_gguf}},

@@ -220,7 +220,8 @@ static weft_err read_latent(const struct config *c, struct weft_model_params *p)
 static weft_err read_window(const struct config *c, struct weft_model_params *p) {
     uint32_t window, missing = strcmp(c->arch->name, "gemma2") == 0 ? c->arch->window : 0;
     weft_err err = get_u32(c, "attention.sliding_window", missing, &window);
-    if (!err && window && c->arch->traits.norms_after) /* OLMo 3 by OLMo 2's name */
+    const struct wefti_model_traits *traits = &c->arch->traits;
+    if (!err && window && traits->norms_after && !traits->pattern) /* OLMo 3 by OLMo 2's name */
         return weft_err_set(c->why, WEFT_E_UNSUPPORTED,
                             "%s: %s is %u; a window in some layers alone is not supported", c->path,
                             key_of(c, "attention.sliding_window").text, window);
@@ -444,6 +445,24 @@ static weft_err read_pattern(const struct config *c, struct weft_model_params *p
     return err;
 }
 
+/* Ministral 3: queries far behind the original context weigh more. Follows read_rope. */
+static weft_err read_q_scaling(const struct config *c, struct weft_model_params *p) {
+    static const char name[] = "attention.temperature_scale";
+    double beta = 0;
+    weft_err err = get_double(c, name, &beta);
+    if (err || beta == 0) return err;
+    if (!c->arch->traits.scales_q)
+        return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: %s %g is not supported", c->path,
+                            key_of(c, name).text, beta);
+    if (p->rope_original_context == 0)
+        return weft_err_set(c->why, WEFT_E_PROTO, "%s: %s is %g, but %s is missing", c->path,
+                            key_of(c, name).text, beta,
+                            key_of(c, "rope.scaling.original_context_length").text);
+    p->block.q_beta = (float)beta;
+    p->block.q_step = p->rope_original_context;
+    return WEFT_OK;
+}
+
 /* Layers that are built otherwise than Llama's; which biases there are tells roles.c by the tensors. */
 static weft_err read_block(const struct config *c, struct weft_model_params *p) {
     bool parallel = p->block.parallel;
@@ -452,7 +471,9 @@ static weft_err read_block(const struct config *c, struct weft_model_params *p) 
     if (!err && !c->arch->traits.scales) err = get_double(c, "logit_scale", &logit_scale);
     if (!err && c->arch->traits.predicts)
         err = get_u32(c, "nextn_predict_layers", 0, &p->n_predict);
+    if (!err) err = read_q_scaling(c, p);
     if (err) return err;
+    if (c->arch->traits.mup) p->embed_scale = sqrtf((float)p->n_hidden);
     if (parallel && !c->arch->traits.parallel) p->block.one_norm = 1;
     p->block.parallel = parallel;
     p->logit_scale = (float)logit_scale;
