@@ -16,7 +16,8 @@ static const struct family {
     {WORD("\u2581<PRE>"), WORD("\u2581<SUF>"), WORD("\u2581<MID>")}, /* Code Llama */
     {WORD("<PRE>"), WORD("<SUF>"), WORD("<MID>")},
     {WORD("<|code_prefix|>"), WORD("<|code_suffix|>"), WORD("<|code_middle|>")}, /* GLM */
-    {WORD("[PREFIX]"), WORD("[SUFFIX]"), {NULL, 0}},                             /* Codestral */
+    {WORD("<|prefix|>"), WORD("<|suffix|>"), WORD("<|middle|>")}, /* Falcon-H1 for code */
+    {WORD("[PREFIX]"), WORD("[SUFFIX]"), {NULL, 0}},              /* Codestral */
 };
 
 static bool has_family(const weft_tokenizer *tok, const struct family *family,

@@ -1,7 +1,7 @@
 set(WEFT_TOKENIZER_FILES ${CMAKE_SOURCE_DIR}/tests/unit/tokenizer_files.c
                          ${CMAKE_SOURCE_DIR}/tests/unit/model_files.c)
 foreach(name test_tokenizer_merging test_tokenizer_stages test_tokenizer_files test_tokenizer_gguf
-             test_tokenizer_spm test_tokenizer_words test_tokenizer_work test_detok test_stop test_text_nomem)
+             test_tokenizer_splits test_tokenizer_spm test_tokenizer_words test_tokenizer_work test_detok test_stop test_text_nomem)
   weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c ${WEFT_TOKENIZER_FILES}
             LINKS weft_tokenizer weft_template weft_model weft_codec INSIDE model tokenizer LABELS unit TIMEOUT 180)
 endforeach()

@@ -187,6 +187,80 @@ static void the_name_of_a_split_says_whether_merges_are_ignored_and_bos_added(vo
     }
 }
 
+/* A vocabulary of `n` tokens of the types given, and no merges unless told. */
+static weft_tokenizer *open_typed(const char *model, const char *const *tokens, const int *types,
+                                  size_t n, const char *const *merges, size_t n_merges) {
+    struct gguf_builder b;
+    gguf_init(&b);
+    gguf_str(&b, "tokenizer.ggml.model", model);
+    if (strcmp(model, "gpt2") == 0) gguf_str(&b, "tokenizer.ggml.pre", "gpt-4o");
+    put_strings(&b, "tokenizer.ggml.tokens", tokens, n);
+    put_strings(&b, "tokenizer.ggml.merges", merges, n_merges);
+    gguf_u32(&b, "tokenizer.ggml.bos_token_id", 0);
+    gguf_key(&b, "tokenizer.ggml.token_type", 9);
+    gguf_put(&b.kvs, 5, 4);
+    gguf_put(&b.kvs, n, 8);
+    for (size_t i = 0; i < n; i++)
+        gguf_put(&b.kvs, (uint64_t)types[i], 4);
+    return open_gguf(&b);
+}
+
+/* Gemma 4's: merges of characters, spaces as U+2581, bytes for what is no token, no space in front. */
+static void merges_of_characters_fall_back_to_bytes(void **state) {
+    (void)state;
+    enum { N_BYTES = 256, N_WORDS = 10 };
+    static const char *const words[N_WORDS] = {"<bos>",   "<unk>",       "a",        "b",
+                                               "\u2581",  "ab",          "\u2581ab", "<|turn>",
+                                               "<turn|>", "\u2581\u2581"};
+    static const int word_types[N_WORDS] = {3, 2, 1, 1, 1, 1, 1, 3, 3, 1};
+    static const char *const merges[] = {"a b", "\u2581 ab", "\u2581 \u2581"};
+    const char *tokens[N_WORDS + N_BYTES];
+    int types[N_WORDS + N_BYTES];
+    char bytes[N_BYTES][8];
+    memcpy(tokens, words, sizeof words);
+    memcpy(types, word_types, sizeof word_types);
+    for (int i = 0; i < N_BYTES; i++) {
+        (void)snprintf(bytes[i], sizeof bytes[i], "<0x%02X>", (unsigned)i);
+        tokens[N_WORDS + i] = bytes[i];
+        types[N_WORDS + i] = i % 2 ? 6 : 1; /* half of them call themselves ordinary */
+    }
+    weft_tokenizer *tok = open_typed("gemma4", tokens, types, N_WORDS + N_BYTES, merges, 3);
+    text_expect(tok, "ab", WEFT_TOK_ADD_SPECIAL, "0 5");
+    text_expect(tok, " ab", 0, "6");
+    text_expect(tok, "  ab", 0, "4 6");
+    text_expect(tok, "ab\nab", 0, "5 20 5");  /* 10 + 0x0A */
+    text_expect(tok, "\u00e9", 0, "205 179"); /* 10 + C3, 10 + A9 */
+    text_expect(tok, "<|turn>ab<turn|>", WEFT_TOK_PARSE_SPECIAL, "7 5 8");
+    struct weft_buf out;
+    weft_buf_init(&out, 100);
+    text_decode(tok, (const uint32_t[]){6, 205, 179, 4, 20}, 5, &out);
+    assert_string_equal(weft_buf_cstr(&out), " ab\u00e9 \n");
+    weft_buf_fini(&out);
+    size_t n;
+    const uint32_t *eos = weft_tok_eos(tok, &n);
+    assert_int_equal(n, 1);
+    assert_int_equal(eos[0], 8); /* <turn|>, by its name */
+    weft_tok_free(tok);
+}
+
+/* In gpt-oss's format <|end|> ends a message of several, elsewhere the turn. */
+static void end_ends_the_turn_unless_return_and_call_do(void **state) {
+    (void)state;
+    static const char *const tokens[] = {"<s>", "<|end|>", "<|return|>", "<|call|>", "<|im_end|>"};
+    static const int types[] = {3, 3, 3, 3, 1}; /* the last is ordinary text */
+    size_t n;
+    weft_tokenizer *tok = open_typed("gpt2", tokens, types, 5, NULL, 0);
+    const uint32_t *eos = weft_tok_eos(tok, &n);
+    assert_int_equal(n, 2);
+    assert_true(eos[0] == 2 && eos[1] == 3);
+    weft_tok_free(tok);
+    tok = open_typed("gpt2", tokens, types, 2, NULL, 0);
+    eos = weft_tok_eos(tok, &n);
+    assert_int_equal(n, 1);
+    assert_int_equal(eos[0], 1);
+    weft_tok_free(tok);
+}
+
 /* Each of the three questions a path is opened for, without and with the misleading suffix. */
 static void gguf_files_need_no_suffix_and_folders_may_have_one(void **state) {
     (void)state;
@@ -269,6 +343,8 @@ int main(void) {
         cmocka_unit_test(tokens_around_a_middle_are_named_by_the_file),
         cmocka_unit_test(sentence_piece_without_a_space_in_front),
         cmocka_unit_test(the_name_of_a_split_says_whether_merges_are_ignored_and_bos_added),
+        cmocka_unit_test(merges_of_characters_fall_back_to_bytes),
+        cmocka_unit_test(end_ends_the_turn_unless_return_and_call_do),
         cmocka_unit_test(gguf_files_need_no_suffix_and_folders_may_have_one),
         cmocka_unit_test(gguf_vocabularies_that_do_not_add_up_are_refused),
     };

@@ -65,6 +65,11 @@ static void other_pre_tokenizers_cut_where_they_should(void **state) {
         "ab 12", "17 19");
     expect_split("{\"type\":\"Metaspace\",\"replacement\":\"\u2581\",\"prepend_scheme\":\"never\"}",
                  "ab 12", "14 19");
+    /* The border of a word. */
+    const char *const border = "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\bthe\\\\b\"},"
+                               "\"behavior\":\"Isolated\"}";
+    expect_split(border, "the-the", "0 1 0");
+    expect_split(border, "thefin", "9");
     expect_split("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x*\"},\"behavior\":\"Isolated\"}",
                  "ab", ""); /* an empty match between any two characters cuts there */
 }

@@ -1,7 +1,7 @@
 /* Vocabularies in GGUF files, as llama.cpp writes and reads them.
  *
- * "gpt2" is byte-level BPE with a list of merges. How text is cut before merging is given only as a
- * name (tokenizer.ggml.pre), which stands for the regular expressions of the model's training.
+ * "gpt2" is byte-level BPE with a list of merges, and "gemma4" such BPE of characters. How text is cut before merging
+ * is given only as a name (tokenizer.ggml.pre; gguf_splits.c).
  * "llama" is SentencePiece BPE: pieces merge by score, characters fall back to bytes. "t5" is
  * SentencePiece Unigram with its normaliser. "bert" is WordPiece, whose pieces that begin a word have
  * U+2581 in front. */
@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/utf8.h"
 #include "formats/formats.h"
+#include "formats/gguf_splits.h"
 #include "vocab/alphabet.h"
 
 struct loader {
@@ -17,112 +18,26 @@ struct loader {
     const weft_gguf *gguf;
     struct weft_errmsg *why;
     size_t n_tokens;
-    bool typed; /* there is a token_type for each token */
+    bool typed;    /* there is a token_type for each token */
+    bool char_bpe; /* <0x0A> is the byte, whatever its type */
     /* Defaults if the file does not say. */
-    bool add_bos, add_eos;
+    bool add_bos, add_eos, add_sep;
     uint32_t bos_id, eos_id;
     struct weft_buf piece, bytes;
 };
 
 /* --- how text is cut -------------------------------------------------------------------------- */
 
-#define PATTERNS_MAX 6
-#define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
-#define CASELESS_CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define SPACES_AND_SIGNS "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define O200K_WORDS                                                                                \
-    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"     \
-    "+" CASELESS_CONTRACTIONS "?|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+"      \
-    "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*" CASELESS_CONTRACTIONS "?"
-
-/* Letters with case, in the Unicode version and the blocks of DeepSeek's own list. */
-#define DEEPSEEK_LETTERS                                                                           \
-    "A-Za-z\\x{b5}\\x{c0}-\\x{d6}\\x{d8}-\\x{f6}\\x{f8}-\\x{1ba}\\x{1bc}-\\x{1bf}"                 \
-    "\\x{1c4}-\\x{293}\\x{295}-\\x{2af}\\x{370}-\\x{373}\\x{376}\\x{377}"                          \
-    "\\x{37b}-\\x{37d}\\x{37f}\\x{386}\\x{388}-\\x{38a}\\x{38c}\\x{38e}-\\x{3a1}"                  \
-    "\\x{3a3}-\\x{3f5}\\x{3f7}-\\x{481}\\x{48a}-\\x{52f}\\x{531}-\\x{556}"                         \
-    "\\x{10a0}-\\x{10c5}\\x{13a0}-\\x{13f5}\\x{13f8}-\\x{13fd}\\x{1c90}-\\x{1cba}"                 \
-    "\\x{1cbd}-\\x{1cbf}\\x{1d00}-\\x{1d2b}\\x{1d6b}-\\x{1d77}\\x{1d79}-\\x{1d9a}"                 \
-    "\\x{1e00}-\\x{1f15}\\x{1f18}-\\x{1f1d}\\x{1f20}-\\x{1f45}\\x{1f48}-\\x{1f4d}"                 \
-    "\\x{1f50}-\\x{1f57}\\x{1f59}\\x{1f5b}\\x{1f5d}\\x{1f5f}-\\x{1f7d}"                            \
-    "\\x{1f80}-\\x{1fb4}\\x{1fb6}-\\x{1fbc}\\x{1fbe}\\x{1fc2}-\\x{1fc4}"                           \
-    "\\x{1fc6}-\\x{1fcc}\\x{1fd0}-\\x{1fd3}\\x{1fd6}-\\x{1fdb}\\x{1fe0}-\\x{1fec}"                 \
-    "\\x{1ff2}-\\x{1ff4}\\x{1ff6}-\\x{1ffc}\\x{2102}\\x{2107}\\x{210a}-\\x{2113}"                  \
-    "\\x{2115}\\x{2119}-\\x{211d}\\x{2124}\\x{2126}\\x{2128}\\x{212a}-\\x{212d}"                   \
-    "\\x{212f}-\\x{2134}\\x{2139}\\x{213c}-\\x{213f}\\x{2145}-\\x{2149}\\x{214e}"                  \
-    "\\x{2183}\\x{2184}\\x{2c00}-\\x{2c7b}\\x{2c7e}-\\x{2ce4}\\x{2ceb}-\\x{2cee}"                  \
-    "\\x{2cf2}\\x{2cf3}\\x{a640}-\\x{a66d}\\x{a680}-\\x{a69b}\\x{a722}-\\x{a76f}"                  \
-    "\\x{a771}-\\x{a787}\\x{a78b}-\\x{a78e}\\x{ab70}-\\x{abbf}\\x{fb00}-\\x{fb06}"                 \
-    "\\x{fb13}-\\x{fb17}\\x{ff21}-\\x{ff3a}\\x{ff41}-\\x{ff5a}\\x{10400}-\\x{1044f}"               \
-    "\\x{104b0}-\\x{104d3}\\x{104d8}-\\x{104fb}\\x{10c80}-\\x{10cb2}"                              \
-    "\\x{10cc0}-\\x{10cf2}\\x{118a0}-\\x{118df}\\x{1e900}-\\x{1e943}"
-
-struct split {
-    const char *names[13]; /* as in tokenizer.ggml.pre */
-    bool ignore_merges, add_bos;
-    const char *patterns[PATTERNS_MAX]; /* one after the other, matches isolated */
-};
-
-/* The patterns are those of the models' own tokenizer.json files. */
-static const struct split splits[] = {
-    {{"gpt-2", "phi-2", "mpt", "olmo", "jina-es", "jina-de", "jais", "roberta-bpe", "gigachat",
-      "jina-v2-es", "jina-v2-de", "modern-bert"},
-     false,
-     false,
-     {GPT2}},
-    {{"default"}, false, false, {"[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}},
-    {{"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "lfm2"},
-     true,
-     true,
-     {CASELESS_CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}" SPACES_AND_SIGNS}},
-    {{"dbrx", "smaug-bpe", "chatglm-bpe", "glm4"},
-     false,
-     false,
-     {CASELESS_CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}" SPACES_AND_SIGNS}},
-    {{"qwen2", "deepseek-r1-qwen", "megrez", "stablelm2", "hunyuan"},
-     false,
-     false,
-     {CASELESS_CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" SPACES_AND_SIGNS}},
-    {{"starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"},
-     false,
-     false,
-     {"\\p{N}", GPT2}},
-    {{"falcon"}, false, false, {"[\\p{P}\\$\\+<=>\\^~\\|`]+", GPT2, "[0-9][0-9][0-9]"}},
-    {{"deepseek-llm"},
-     false,
-     false,
-     {"[\\r\\n]", "\\s?[" DEEPSEEK_LETTERS "]+",
-      "\\s?[!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3000}-\\x{3002}]+",
-      "\\s+$", "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+", "\\p{N}+"}},
-    {{"deepseek-coder"},
-     false,
-     false,
-     {"[\\r\\n]", "\\s?\\p{L}+", "\\s?\\p{P}+",
-      "[\\x{4e00}-\\x{9fa5}\\x{800}-\\x{4e00}\\x{ac00}-\\x{d7ff}]+", "\\p{N}"}},
-    {{"deepseek-v3"},
-     false,
-     false,
-     {"\\p{N}{1,3}", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+",
-      "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+"
-      "|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*"
-      "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
-    {{"gpt-4o", "llama4"},
-     false,
-     false,
-     {O200K_WORDS "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
-    {{"tekken"},
-     true,
-     true,
-     {"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+"
-      "|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*"
-      "|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
-};
-
-static const struct split *find_split(struct weft_str name) {
-    for (size_t i = 0; i < sizeof splits / sizeof *splits; i++)
-        for (const char *const *known = splits[i].names; *known; known++)
-            if (weft_str_is(name, *known, strlen(*known))) return &splits[i];
-    return NULL;
+/* Spaces are written as U+2581. */
+static weft_err add_marks(struct loader *loader) {
+    static const char mark[] = WEFTI_TOK_MARK;
+    struct wefti_tok_norm *norm = NULL;
+    weft_err err = wefti_tok_add_norm(loader->tok, WEFTI_TOK_NORM_REPLACE, mark, sizeof mark - 1,
+                                      &norm, loader->why);
+    if (err) return err;
+    WEFT_ASSERT(norm);
+    norm->grows = true;
+    return wefti_tok_regex_init(&norm->regex, " ", 1, true, loader->why);
 }
 
 static weft_err add_pattern(struct loader *loader, const char *pattern) {
@@ -131,20 +46,26 @@ static weft_err add_pattern(struct loader *loader, const char *pattern) {
     return wefti_tok_add_split(loader->tok, &split, loader->why);
 }
 
-static weft_err load_split(struct loader *loader) {
-    struct weft_str name = {"default", 7};
+/* The name is the file's, or that of the kind. */
+static weft_err load_split(struct loader *loader, const char *otherwise) {
+    weft_tokenizer *tok = loader->tok;
+    struct weft_str name = {otherwise, strlen(otherwise)};
     (void)weft_gguf_str(loader->gguf, "tokenizer.ggml.pre", &name);
-    const struct split *split = find_split(name);
+    const struct wefti_tok_gguf_split *split = wefti_tok_gguf_split(name);
     if (!split)
         return weft_err_set(loader->why, WEFT_E_UNSUPPORTED,
                             "tokenizer.ggml.pre \"%.*s\" is not supported",
                             (int)(name.len < 60 ? name.len : 60), name.data);
-    loader->tok->ignore_merges = split->ignore_merges;
-    loader->add_bos = split->add_bos;
+    tok->byte_level = !(split->flags & WEFTI_TOK_GGUF_CHARS);
+    tok->ignore_merges = split->flags & WEFTI_TOK_GGUF_IGNORE_MERGES;
+    loader->char_bpe = !tok->byte_level;
+    loader->add_bos = split->flags & WEFTI_TOK_GGUF_ADD_BOS;
+    loader->add_sep = split->flags & WEFTI_TOK_GGUF_ADD_SEP;
     weft_err err = WEFT_OK;
-    if (WEFT_STR_IS(name, "modern-bert")) /* the one whose text is in normal form C first */
-        err = wefti_tok_add_norm(loader->tok, WEFTI_TOK_NORM_NFC, NULL, 0, NULL, loader->why);
-    for (size_t i = 0; i < PATTERNS_MAX && split->patterns[i] && !err; i++)
+    if (split->flags & WEFTI_TOK_GGUF_NFC)
+        err = wefti_tok_add_norm(tok, WEFTI_TOK_NORM_NFC, NULL, 0, NULL, loader->why);
+    if (!err && !tok->byte_level) err = add_marks(loader);
+    for (size_t i = 0; i < WEFTI_TOK_GGUF_PATTERNS_MAX && split->patterns[i] && !err; i++)
         err = add_pattern(loader, split->patterns[i]);
     return err;
 }
@@ -202,6 +123,7 @@ static weft_err put_token(struct loader *loader, uint64_t id, struct weft_str te
         return weft_err_set(loader->why, WEFT_E_PROTO,
                             "token %llu is over %d bytes or not valid UTF-8",
                             (unsigned long long)id, WEFTI_TOK_ENTRY_BYTES_MAX);
+    if (loader->char_bpe && wefti_tok_fallback_byte(text) >= 0) type = WEFTI_TOK_PIECE_BYTE;
     if (!is_special(type) && type != WEFTI_TOK_PIECE_USER_DEFINED)
         return put_ordinary(loader, id, text, type);
     struct wefti_tok_added_token traits = {.special = is_special(type)};
@@ -237,6 +159,7 @@ static weft_err load_tokens(struct loader *loader) {
 
 static uint32_t find_entry(struct loader *loader, const char *text, size_t len) {
     weft_buf_clear(&loader->bytes);
+    if (!loader->tok->byte_level) return wefti_tok_vocab_find(&loader->tok->vocab, text, len);
     if (!weft_utf8_valid(text, len) || !wefti_tok_bytes_of_chars(text, len, &loader->bytes))
         return WEFTI_TOK_NO_ID;
     return wefti_tok_vocab_find(&loader->tok->vocab, loader->bytes.data, loader->bytes.len);
@@ -299,6 +222,18 @@ static uint32_t get_id(const struct loader *loader, const char *key, uint32_t ot
     return id < loader->n_tokens ? (uint32_t)id : WEFTI_TOK_NO_ID;
 }
 
+static bool find_added(const weft_tokenizer *tok, const char *name, uint32_t *id_out) {
+    return wefti_tok_find(tok, (struct weft_str){name, strlen(name)}, id_out) &&
+           tok->vocab.tokens[*id_out].flags & WEFTI_TOK_ADDED;
+}
+
+/* Whether <|end|> ends a message, of which a turn has several: gpt-oss's and Solar Open's turns end with others. */
+static bool has_longer_turns(const weft_tokenizer *tok) {
+    uint32_t id;
+    return (find_added(tok, "<|return|>", &id) && find_added(tok, "<|call|>", &id)) ||
+           (find_added(tok, "<|flush|>", &id) && find_added(tok, "<|calls|>", &id));
+}
+
 /* All tokens that end a turn in the formats in use; a model has one or two of them. */
 static void add_known_eos(weft_tokenizer *tok) {
     static const char *const names[] = {
@@ -310,6 +245,8 @@ static void add_known_eos(weft_tokenizer *tok) {
         "<|endoftext|>",
         "<|return|>",
         "<|call|>",
+        "<|flush|>",
+        "<|calls|>",
         "<|end_of_text|>",
         "<EOT>",
         "< EOT >",
@@ -319,14 +256,17 @@ static void add_known_eos(weft_tokenizer *tok) {
         "<|END_OF_TURN_TOKEN|>",
         "<|eot|>",
         "<end_of_utterance>",
+        "<turn|>",
+        "<|tool_response>",
+        "[e~[",
         ("<\xEF\xBD\x9C"
          "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"),
     };
+    const bool goes_on = has_longer_turns(tok);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         uint32_t id;
-        if (wefti_tok_find(tok, (struct weft_str){names[i], strlen(names[i])}, &id) &&
-            weft_tok_is_special(tok, id))
-            wefti_tok_add_eos(tok, id);
+        if (goes_on && strcmp(names[i], "<|end|>") == 0) continue;
+        if (find_added(tok, names[i], &id)) wefti_tok_add_eos(tok, id);
     }
 }
 
@@ -353,7 +293,7 @@ static void load_fim(struct loader *loader) {
 static void load_pair(struct loader *loader, bool add_bos, bool add_eos) {
     weft_tokenizer *tok = loader->tok;
     struct wefti_tok_pair_rules *pair = &tok->pair;
-    bool add_sep = false;
+    bool add_sep = loader->add_sep;
     uint32_t sep = get_id(loader, "tokenizer.ggml.seperator_token_id", WEFTI_TOK_NO_ID);
     (void)weft_gguf_bool(loader->gguf, "tokenizer.ggml.add_sep_token", &add_sep);
     if (add_bos && tok->bos_id != WEFTI_TOK_NO_ID) pair->prefix_ids[pair->n_prefix++] = tok->bos_id;
@@ -387,26 +327,28 @@ static void load_specials(struct loader *loader) {
 
 /* --- the kinds -------------------------------------------------------------------------------- */
 
-static weft_err load_byte_level(struct loader *loader) {
-    loader->tok->byte_level = true;
-    weft_err err = load_split(loader);
-    if (!err) err = load_tokens(loader);
-    return err ? err : load_merges(loader);
-}
-
 static void note_fallback(weft_tokenizer *tok) {
     tok->byte_fallback = true;
     for (int byte = 0; byte < 256; byte++)
         if (tok->fallback_ids[byte] == WEFTI_TOK_NO_ID) tok->byte_fallback = false;
 }
 
+/* BPE of bytes, or of characters. */
+static weft_err load_bpe(struct loader *loader, const char *split) {
+    weft_err err = load_split(loader, split);
+    if (!err) err = load_tokens(loader);
+    if (!err) err = load_merges(loader);
+    if (err || loader->tok->byte_level) return err;
+    note_fallback(loader->tok);
+    loader->tok->unk_id = get_id(loader, "tokenizer.ggml.unknown_token_id", WEFTI_TOK_NO_ID);
+    return WEFT_OK;
+}
+
 /* SentencePiece puts a space before the text and after each special token, and writes all spaces as
  * U+2581. */
 static weft_err load_sentence_piece(struct loader *loader) {
-    static const char mark[] = WEFTI_TOK_MARK;
     weft_tokenizer *tok = loader->tok;
     bool space_prefix = true;
-    struct wefti_tok_norm *norm;
     loader->add_bos = true;
     loader->bos_id = 1;
     loader->eos_id = 2;
@@ -415,11 +357,7 @@ static weft_err load_sentence_piece(struct loader *loader) {
     weft_err err = WEFT_OK;
     if (space_prefix)
         err = wefti_tok_add_norm(tok, WEFTI_TOK_NORM_PREPEND, " ", 1, NULL, loader->why);
-    if (!err)
-        err = wefti_tok_add_norm(tok, WEFTI_TOK_NORM_REPLACE, mark, sizeof mark - 1, &norm,
-                                 loader->why);
-    if (!err) norm->grows = true;
-    if (!err) err = wefti_tok_regex_init(&norm->regex, " ", 1, true, loader->why);
+    if (!err) err = add_marks(loader);
     if (!err) err = load_tokens(loader);
     if (!err) err = load_scores(loader);
     if (!err) err = wefti_tok_rank_scores(tok, loader->why);
@@ -500,7 +438,9 @@ static weft_err load_kind(struct loader *loader) {
     if (!weft_gguf_str(loader->gguf, "tokenizer.ggml.model", &kind))
         return malformed(loader, "there is no tokenizer.ggml.model");
     if (WEFT_STR_IS(kind, "gpt2"))
-        err = load_byte_level(loader);
+        err = load_bpe(loader, "default");
+    else if (WEFT_STR_IS(kind, "gemma4"))
+        err = load_bpe(loader, "gemma4");
     else if (WEFT_STR_IS(kind, "llama"))
         err = load_sentence_piece(loader);
     else if (WEFT_STR_IS(kind, "t5"))

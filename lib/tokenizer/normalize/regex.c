@@ -55,14 +55,24 @@ static void add_set(struct rewrite *re, const char *body, const char *negation) 
         weft_buf_add_str(re->out, body);
 }
 
-/* The {L} of \p{L}: not an interval. */
+/* The {L} of \p{L}: not an interval. A script's name stands for its own characters, which PCRE2 only takes it for when
+ * told so. */
 static void copy_braces(struct rewrite *re) {
+    static const char *const scripts[] = {"Han",    "Hiragana", "Katakana", "Hangul",
+                                          "Thai",   "Latin",    "Cyrillic", "Greek",
+                                          "Arabic", "Hebrew",   "Bopomofo", "Devanagari"};
     const char *end = re->at;
     if (end == re->end || *end != '{') return;
     while (end < re->end && *end != '}')
         end++;
     if (end < re->end) end++;
-    weft_buf_add(re->out, re->at, (size_t)(end - re->at));
+    size_t len = (size_t)(end - re->at), from = len > 1 && re->at[1] == '^' ? 2 : 1;
+    weft_buf_add(re->out, re->at, from < len ? from : len);
+    for (size_t i = 0; i < sizeof scripts / sizeof *scripts && len > from; i++)
+        if (weft_str_is((struct weft_str){re->at + from, len - from - 1}, scripts[i],
+                        strlen(scripts[i])))
+            weft_buf_add_str(re->out, "sc:");
+    if (from < len) weft_buf_add(re->out, re->at + from, len - from);
     re->at = end;
 }
 
@@ -92,6 +102,10 @@ static weft_err rewrite_escape(struct rewrite *re, struct weft_errmsg *why) {
         re->at += 6;
         return WEFT_OK;
     case 'b':
+        if (re->in_class) return refuse(why, "\\b inside a class");
+        weft_buf_add_str(re->out,
+                         "(?:(?<=[" WORD "])(?![" WORD "])|(?<![" WORD "])(?=[" WORD "]))");
+        break;
     case 'B':
     case 'H':
     case 'g':
