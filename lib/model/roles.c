@@ -783,24 +783,11 @@ static weft_err check_embedding(const struct wefti_model_resolver *r) {
                         "%s: the embedding table is quantised, which is not supported", r->path);
 }
 
-/* GGUF files do not say which biases and norms of heads there are: the first layer's tensors do, in families that may
- * have them. */
-static void find_optional(weft_model *model) {
-    struct weft_model_params *p = &model->params;
-    const struct wefti_model_arch *arch =
-        wefti_model_arch_of_gguf((struct weft_str){p->arch, strlen(p->arch)});
-    if (arch && (arch->traits.bias_key || arch->traits.layer_norm))
-        p->qkv_bias = weft_model_find(model, "blk.0.attn_q.bias") != NULL;
-    if (arch && arch->traits.may_qk_norm)
-        p->qk_norm = weft_model_find(model, "blk.0.attn_q_norm.weight") != NULL;
-}
-
 weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, const char *path,
                              struct weft_errmsg *why) {
     const struct weft_model_params *p = &model->params;
     WEFT_ASSERT(model->by_name); /* the index comes first */
     WEFT_ASSERT(p->n_layers >= 1 && p->n_layers <= WEFT_LAYERS_MAX);
-    if (format == WEFT_MODEL_GGUF) find_optional(model);
     model->has_delta_apart = p->recurrent.kind == WEFT_MODEL_DELTA && is_delta_apart(model);
     uint64_t sizes[SIZE_COUNT];
     fill_sizes(p, sizes);

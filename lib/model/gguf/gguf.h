@@ -58,6 +58,10 @@ WEFT_MUST_CHECK weft_err wefti_model_gguf_check_first(const weft_gguf *gguf,
 WEFT_MUST_CHECK weft_err wefti_model_gguf_add_parts(weft_model *model, const weft_gguf *first,
                                                     struct weft_errmsg *why);
 
+/* GGUF files do not say which biases there are, nor whether GLM-4.5 normalises heads and Falcon-H1 what its states
+ * yield: the tensors do, by their names as the roles know them. Biases that a family always has must be there. */
+void wefti_model_gguf_optional(weft_model *model);
+
 /* Scales of whole matrices join what they scale (gguf_scales.c); stacks were taken apart before. What
  * is left of the tensors has no index. */
 WEFT_MUST_CHECK weft_err wefti_model_gguf_scales(weft_model *model, const char *path,

@@ -33,6 +33,7 @@ weft_err wefti_model_from_gguf(struct wefti_model_file *file, weft_model **model
     if (err) goto cleanup;
     err = wefti_model_index(model, gguf->file.path, why);
     if (err) goto cleanup;
+    wefti_model_gguf_optional(model);
     err = wefti_model_resolve(model, WEFT_MODEL_GGUF, gguf->file.path, why);
     if (err) goto cleanup;
     /* The model keeps the mapping, not the index of the metadata. */
