@@ -657,6 +657,13 @@ static void what_would_change_the_arithmetic_is_refused(void **state) {
     assert_refused(finish_and(load_bytes, &b, &why), &why, WEFT_E_UNSUPPORTED, "clamp_kqv 8");
     gguf_fini(&b);
     gguf_init(&b);
+    gguf_tiny_config(&b);
+    gguf_f32(&b, "llama.attention.temperature_scale", 2);
+    gguf_tiny_tensors(&b, 0);
+    assert_refused(finish_and(load_bytes, &b, &why), &why, WEFT_E_UNSUPPORTED,
+                   "temperature_scale 2");
+    gguf_fini(&b);
+    gguf_init(&b);
     gguf_str(&b, "general.architecture", "qwen3_moe"); /* as folders have it */
     assert_refused(finish_and(load_bytes, &b, &why), &why, WEFT_E_UNSUPPORTED, "qwen3moe");
     gguf_fini(&b);
