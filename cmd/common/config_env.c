@@ -21,6 +21,8 @@ static const char *const others[] = {"WEFT_CONFIG",
                                      "WEFT_FUZZ_SEEDS",
                                      "WEFT_PAGE_SHOTS",
                                      "WEFT_SANITIZE",
+                                     "WEFT_GGUF_DIR",
+                                     "WEFT_TEST_FILTER",
                                      NULL};
 
 bool wefti_config_is_service_url(const char *text) {
