@@ -300,6 +300,18 @@ struct weft_model_block {
     uint32_t plain_norms; /* `norm_plus_one` is not of recurrent layers' norms */
 };
 
+/* What only some layers have, or have in another size. All of it is 0 where layers are alike, and words of 32 bits:
+ * hash.c. */
+struct weft_model_unlike {
+    /* Of layers with a window (those that are not in no_window); 0: as the others. */
+    uint32_t local_head_dim, local_kv_heads;
+    uint32_t n_ffn_wide;                 /* in place of n_ffn, in layers of the next set */
+    uint32_t wide[WEFT_LAYERS_MAX / 32]; /* a bit per layer */
+    /* So many last layers have no keys and values of their own: they read those of the last layer before them that has
+     * a window as they have, or none. */
+    uint32_t n_shared_kv;
+};
+
 /* What the engine needs to know; every field is checked against base/limits.h and the others. */
 struct weft_model_params {
     char arch[32];  /* "llama" */
@@ -356,6 +368,7 @@ struct weft_model_params {
     struct weft_model_encoder encoder;
     struct weft_model_block block;
     struct weft_model_recurrent recurrent;
+    struct weft_model_unlike unlike;
 };
 
 _Static_assert(WEFT_LAYERS_MAX % 32 == 0, "sets of layers are whole words");
@@ -367,6 +380,34 @@ static inline bool weft_model_bit(const uint32_t bits[WEFT_LAYERS_MAX / 32], uin
 
 static inline bool weft_model_has_recurrent(const struct weft_model_params *params) {
     return params->recurrent.kind != WEFT_MODEL_ATTENTION_ALONE;
+}
+
+/* Sizes of a layer. */
+static inline bool weft_model_is_local(const struct weft_model_params *params, uint32_t layer) {
+    return !weft_model_bit(params->no_window, layer);
+}
+
+static inline uint32_t weft_model_head_dim(const struct weft_model_params *params, uint32_t layer) {
+    const uint32_t local = params->unlike.local_head_dim;
+    return local > 0 && weft_model_is_local(params, layer) ? local : params->head_dim;
+}
+
+static inline uint32_t weft_model_kv_heads(const struct weft_model_params *params, uint32_t layer) {
+    const uint32_t local = params->unlike.local_kv_heads;
+    return local > 0 && weft_model_is_local(params, layer) ? local : params->n_kv_heads;
+}
+
+static inline uint32_t weft_model_ffn(const struct weft_model_params *params, uint32_t layer) {
+    return weft_model_bit(params->unlike.wide, layer) ? params->unlike.n_ffn_wide : params->n_ffn;
+}
+
+/* The layer whose keys and values a layer reads: itself, unless it has none of its own. */
+static inline uint32_t weft_model_kv_layer(const struct weft_model_params *params, uint32_t layer) {
+    uint32_t at = params->n_layers - params->unlike.n_shared_kv;
+    if (layer < at) return layer;
+    while (at > 0 && weft_model_is_local(params, at - 1) != weft_model_is_local(params, layer))
+        at--;
+    return at > 0 ? at - 1 : layer; /* the latter is refused when a model is opened */
 }
 
 /* What the convolution of a recurrent layer takes, and what the layer makes, per row. */

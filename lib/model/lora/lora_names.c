@@ -198,10 +198,13 @@ void wefti_lora_shape(const struct weft_model_params *p, const struct wefti_lora
                       enum weft_lora_role role, uint32_t *n_out, uint32_t *k_out) {
     bool is_routed = module->expert != WEFT_LORA_NO_EXPERT || module->all_experts;
     bool is_shared = p->moe.n_experts > 0 && !weft_model_bit(p->no_experts, module->layer);
-    uint32_t n_ffn = is_routed ? p->moe.n_ffn : is_shared ? p->moe.n_ffn_shared : p->n_ffn;
-    uint32_t head = p->kv_lora ? p->nope_dim + p->rope_dim : p->head_dim;
-    uint32_t out = p->n_heads * (p->kv_lora ? p->v_dim : p->head_dim);
-    uint32_t kv = p->kv_lora ? p->head_dim : p->n_kv_heads * p->head_dim;
+    uint32_t n_ffn = is_routed   ? p->moe.n_ffn
+                     : is_shared ? p->moe.n_ffn_shared
+                                 : weft_model_ffn(p, module->layer);
+    uint32_t head_dim = weft_model_head_dim(p, module->layer);
+    uint32_t head = p->kv_lora ? p->nope_dim + p->rope_dim : head_dim;
+    uint32_t out = p->n_heads * (p->kv_lora ? p->v_dim : head_dim);
+    uint32_t kv = p->kv_lora ? p->head_dim : weft_model_kv_heads(p, module->layer) * head_dim;
     const uint32_t shapes[WEFT_LORA_ROLE_COUNT][2] = {
         [WEFT_LORA_Q] = {p->n_heads * head, p->q_lora ? p->q_lora : p->n_hidden},
         [WEFT_LORA_K] = {kv, p->n_hidden},
