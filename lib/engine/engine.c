@@ -324,7 +324,8 @@ static weft_err open_cache(weft_eng *eng, const weft_model *model,
                            const struct needs *needs, struct weft_errmsg *why) {
     struct weft_eng_info *info = &eng->info;
     struct weft_model_params own = *weft_model_params(model);
-    own.n_kv_heads = weft_max_u32(eng->weights.n_kv_heads_max, 1);
+    own.n_kv_heads = weft_max_u32(wefti_weights_kv_heads(&eng->weights, &own, false), 1);
+    own.unlike.local_kv_heads = weft_max_u32(wefti_weights_kv_heads(&eng->weights, &own, true), 1);
     if (own.encoder.is_on) own.window = 0; /* no block is let go of before a text is done */
     weft_err err = wefti_kv_cache_open(&eng->kv, &own, options, taken_bytes,
                                        needs->draft.block_bytes, info, why);

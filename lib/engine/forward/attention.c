@@ -40,7 +40,7 @@ static bool worth_spans(const struct wefti_forward *f, const struct wefti_forwar
     for (uint32_t i = 0; i < work->n_tiles; i++) {
         const struct wefti_forward_attn_tile *tile = &work->tiles[i];
         uint64_t n_rows = tile->end - tile->begin;
-        all += tile->size * f->n_kv_heads;
+        all += tile->size * work->n_shares;
         if (tile->n_spans == 1) continue;
         n_parts += n_rows * tile->n_spans;
         if (tile->size > longest) longest = tile->size;
@@ -78,11 +78,12 @@ static void sort_tiles(struct wefti_forward_attn_work *work) {
 }
 
 /* Rows that share a block table belong to one sequence and go into tiles together. */
-struct wefti_forward_attn_work wefti_forward_attn_plan(const struct wefti_forward *f,
-                                                       uint32_t window,
+struct wefti_forward_attn_work wefti_forward_attn_plan(const struct wefti_forward *f, uint32_t kind,
                                                        const struct weft_attn_row *rows, uint32_t n,
                                                        struct wefti_forward_attn_tile *tiles) {
-    struct wefti_forward_attn_work work = {.window = window, .rows = rows, .tiles = tiles};
+    const uint32_t window = f->windows[kind];
+    struct wefti_forward_attn_work work = {
+        .window = window, .rows = rows, .tiles = tiles, .n_shares = f->of_kind[kind].n_kv_heads};
     uint32_t n_spans = 0;
     size_t part = 0;
     for (uint32_t begin = 0, end; begin < n; begin = end) {
@@ -102,7 +103,6 @@ struct wefti_forward_attn_work wefti_forward_attn_plan(const struct wefti_forwar
     }
     sort_tiles(&work);
     if (worth_spans(f, &work)) work.n_spans = n_spans;
-    work.n_shares = f->n_kv_heads;
     if (f->latent_dim && n > 0) work.n_shares = count_groups(f, &work, n);
     return work;
 }
@@ -216,22 +216,23 @@ void wefti_forward_attend(const struct wefti_forward_thread *thread, uint32_t la
                           const struct wefti_forward_attn_work *work) {
     const struct wefti_forward *f = thread->forward;
     const struct wefti_weights_layer *l = &f->weights->layers[layer];
+    const struct wefti_forward_heads *heads = wefti_forward_heads_of(f, layer);
     const struct layer_work of = {work, l->n_heads, shares_of(f, layer, work)};
     struct weft_attn_args args = {
         .kv = f->kv->layers[layer],
-        .q = f->q + (size_t)l->q_first * f->head_dim,
+        .q = f->q + (size_t)l->q_first * heads->head_dim,
         .out = f->attn,
         .q_stride = f->q_stride,
         .out_stride = f->out_stride,
         .rows = work->rows,
         .n_heads = l->n_heads,
-        .group_heads = f->latent_dim ? 0 : f->group_heads,
+        .group_heads = f->latent_dim ? 0 : heads->group_heads,
         .skipped_heads = l->skipped_heads,
         .window = work->window,
         .in_chunks = f->in_chunks,
         .sinks = wefti_forward_vector(f, l->sinks),
         .exact = f->is_exact,
-        .scale = f->attn_scale,
+        .scale = heads->scale,
         .soft_cap = f->attn_soft_cap,
     };
     if (work->n_spans > 0) {

@@ -23,9 +23,8 @@ struct wefti_forward_attn_work {
     uint32_t n_shares; /* per tile or span: kv heads, or groups of the heads that share a latent */
 };
 
-/* Cuts the attention of `n` rows into tiles, for which `tiles` has room. */
-struct wefti_forward_attn_work wefti_forward_attn_plan(const struct wefti_forward *f,
-                                                       uint32_t window,
+/* Cuts the attention of `n` rows in layers of a kind into tiles, for which `tiles` has room. */
+struct wefti_forward_attn_work wefti_forward_attn_plan(const struct wefti_forward *f, uint32_t kind,
                                                        const struct weft_attn_row *rows, uint32_t n,
                                                        struct wefti_forward_attn_tile *tiles);
 

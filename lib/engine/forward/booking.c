@@ -66,26 +66,30 @@ void wefti_forward_book_expert(struct wefti_profile *profile,
 
 /* q·k and p·v for every position and head; K and V of a position for every head that has them. What
  * int8 meets has two parts. */
-static void book_attention(struct wefti_profile *profile, const struct weft_kv_layer *kv,
-                           const struct wefti_forward_costs *costs) {
-    struct wefti_profile_counts *counts = wefti_profile_counts_of(profile, WEFT_ENG_OP_ATTENTION);
+void wefti_forward_cost_attention(struct wefti_forward_costs *costs, const struct weft_kv_layer *kv,
+                                  uint64_t n_seen, uint64_t n_read) {
     uint32_t parts = costs->attention_peak == WEFT_PEAK_INT8 ? 2 : 1;
-    counts->ops +=
-        2 * parts * costs->n_seen * costs->n_heads * (kv->head_dim + weft_kv_value_dim(kv));
-    counts->bytes +=
-        weft_kv_n_planes(kv) * costs->n_read * weft_kv_block_bytes(kv) / kv->block_size;
+    costs->attention_ops +=
+        2 * parts * n_seen * costs->n_heads * (kv->head_dim + weft_kv_value_dim(kv));
+    costs->attention_bytes +=
+        weft_kv_n_planes(kv) * n_read * weft_kv_block_bytes(kv) / kv->block_size;
+}
+
+static void book_attention(struct wefti_profile *profile, const struct wefti_forward_costs *costs) {
+    struct wefti_profile_counts *counts = wefti_profile_counts_of(profile, WEFT_ENG_OP_ATTENTION);
+    counts->ops += costs->attention_ops;
+    counts->bytes += costs->attention_bytes;
     counts->peak = costs->attention_peak;
 }
 
 void wefti_forward_book_pass(struct wefti_profile *profile, const struct wefti_weights *weights,
-                             const struct wefti_kv_cache *kv,
                              const struct wefti_forward_costs *costs) {
     add_calls(profile, WEFT_ENG_OP_EMBED, 1);
     for (uint32_t i = 0; i < weights->n_layers && costs->n_rows > 0; i++) {
         bool last = i + 1 == weights->n_layers;
         book_layer(profile, &weights->layers[i], costs, last);
     }
-    if (costs->n_rows > 0) book_attention(profile, &kv->layers[0], costs);
+    if (costs->n_rows > 0) book_attention(profile, costs);
     const struct wefti_weights_matrix *head[] = {&weights->head};
     for (uint32_t i = 0; i < costs->n_head_calls; i++) {
         book_products(profile, WEFT_ENG_OP_HEAD, 0, head, 1);

@@ -13,14 +13,17 @@ struct wefti_forward_costs {
     uint32_t n_rows, n_last_rows; /* after K and V of the last layer there may be fewer */
     uint32_t n_logit_rows, n_head_calls;
     uint32_t n_heads;
-    /* Positions seen by all rows, and those read by all tiles, summed over the layers. */
-    uint64_t n_seen, n_read;
-    enum weft_kern_peak attention_peak; /* the arithmetic of attention */
+    uint64_t attention_ops, attention_bytes; /* of all layers */
+    enum weft_kern_peak attention_peak;      /* the arithmetic of attention */
 };
+
+/* Adds a layer's attention, whose rows see so many positions, and whose tiles read so many. `n_heads` and
+ * `attention_peak` are known. */
+void wefti_forward_cost_attention(struct wefti_forward_costs *costs, const struct weft_kv_layer *kv,
+                                  uint64_t n_seen, uint64_t n_read);
 
 /* Books all operators of a pass. */
 void wefti_forward_book_pass(struct wefti_profile *profile, const struct wefti_weights *weights,
-                             const struct wefti_kv_cache *kv,
                              const struct wefti_forward_costs *costs);
 /* During a pass, by its first thread: an expert computes so many rows. */
 void wefti_forward_book_expert(struct wefti_profile *profile,

@@ -138,24 +138,45 @@ static void set_kinds(struct wefti_forward *f, const struct weft_model_params *p
         f->windows[0] = n_full == p->n_layers ? 0 : p->window;
 }
 
-/* What the rank has of it: rows of q and k may be of all heads. */
+/* Heads of a kind, as any layer of it has them. */
+static struct wefti_forward_heads
+heads_of_layer(const struct wefti_forward *f, const struct weft_model_params *p, uint32_t layer) {
+    struct wefti_forward_heads heads = {
+        .head_dim = weft_model_head_dim(p, layer),
+        .n_kv_heads =
+            weft_max_u32(wefti_weights_kv_heads(f->weights, p, weft_model_is_local(p, layer)), 1),
+        .group_heads = p->n_heads / weft_model_kv_heads(p, layer),
+        .scale = p->attn_scale,
+    };
+    /* A part of a head may turn, where all heads are alike. */
+    heads.rope_dim = heads.head_dim == p->head_dim ? p->rope_dim : heads.head_dim;
+    if (heads.scale == 0) heads.scale = (float)(1.0 / sqrt((double)heads.head_dim));
+    return heads;
+}
+
+/* What the rank has of it: rows of q and k may be of all heads. Follows the kinds. */
 static void set_heads(struct wefti_forward *f, const struct weft_model_params *p) {
-    uint32_t n_q = 0, n_k = 0;
     /* Attention is planned even where the rank of a small model has no head. */
     f->n_heads = weft_max_u32(f->weights->n_heads_max, 1);
-    f->n_kv_heads = weft_max_u32(f->weights->n_kv_heads_max, 1);
-    f->group_heads = p->n_heads / p->n_kv_heads;
+    for (uint32_t i = 0; i < f->n_layers; i++) {
+        const struct wefti_forward_heads heads = heads_of_layer(f, p, i);
+        f->of_kind[wefti_forward_layer_kind(f, i)] = heads;
+        f->head_dim = weft_max_u32(f->head_dim, heads.head_dim);
+        f->rope_dim = weft_max_u32(f->rope_dim, heads.rope_dim);
+    }
+    size_t n_k = 0;
     for (uint32_t i = 0; i < f->n_layers; i++) {
         const struct wefti_weights_layer *layer = &f->weights->layers[i];
-        n_q = weft_max_u32(n_q, layer->q.n / p->head_dim);
-        /* The cache takes as many kv heads of any layer. */
-        n_k = weft_max_u32(n_k,
-                           weft_max_u32(layer->k.n / p->head_dim, layer->k_first + f->n_kv_heads));
+        const struct wefti_forward_heads *heads = wefti_forward_heads_of(f, i);
+        /* The cache takes as many kv heads of any layer of the kind. */
+        const size_t cached = (size_t)(layer->k_first + heads->n_kv_heads) * heads->head_dim;
+        n_k = cached > n_k ? cached : n_k;
+        n_k = layer->k.n > n_k ? layer->k.n : n_k;
+        f->q_dim = weft_max_u32(f->q_dim, layer->q.n);
         f->n_ffn = weft_max_u32(f->n_ffn, layer->gate.n);
     }
-    if (p->kv_lora > 0) n_q = f->n_heads;
-    f->q_dim = n_q * p->head_dim;
-    f->kv_stride = wefti_memory_stride((size_t)n_k * p->head_dim);
+    if (p->kv_lora > 0) f->q_dim = f->n_heads * p->head_dim;
+    f->kv_stride = wefti_memory_stride(n_k);
 }
 
 static void set_latent(struct wefti_forward *f, const struct weft_model_params *p) {
@@ -164,7 +185,8 @@ static void set_latent(struct wefti_forward *f, const struct weft_model_params *
     f->q_lora = p->q_lora;
     f->nope_dim = p->nope_dim;
     f->v_dim = p->v_dim;
-    f->attn_scale = (float)(p->yarn_mscale * p->yarn_mscale / sqrt((double)head_dim));
+    for (uint32_t kind = 0; kind < f->n_kinds; kind++)
+        f->of_kind[kind].scale = (float)(p->yarn_mscale * p->yarn_mscale / sqrt((double)head_dim));
     f->q_a_stride = wefti_memory_stride(p->q_lora);
     f->heads_stride = wefti_memory_stride((size_t)f->n_heads * weft_max_u32(head_dim, p->v_dim));
 }
@@ -179,14 +201,11 @@ static void set_act(struct wefti_forward *f, const struct weft_model_params *p) 
 
 static void set_shape(struct wefti_forward *f, const struct weft_model_params *p) {
     f->n_layers = p->n_layers;
+    set_kinds(f, p);
     set_heads(f, p);
-    f->head_dim = p->head_dim;
-    f->rope_dim = p->rope_dim;
     f->n_hidden = p->n_hidden;
     f->moe = p->moe;
     f->rms_eps = p->rms_eps;
-    f->attn_scale = p->attn_scale;
-    if (f->attn_scale == 0) f->attn_scale = (float)(1.0 / sqrt((double)p->head_dim));
     if (p->kv_lora > 0) set_latent(f, p);
     f->embed_scale = p->embed_scale;
     f->residual_scale = p->residual_scale;
@@ -221,7 +240,6 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     f->qk_norm_all = p->qk_norm_all;
     f->attn_soft_cap = p->attn_soft_cap;
     f->logit_soft_cap = p->logit_soft_cap;
-    set_kinds(f, p);
     f->x_stride = wefti_memory_stride(f->n_hidden);
     f->hidden_stride = f->q_a_stride > f->x_stride ? f->q_a_stride : f->x_stride;
     if (f->weights->eh_proj.n > 0) f->joined_stride = wefti_memory_stride(f->weights->eh_proj.k);

@@ -153,7 +153,7 @@ static void begin_pass(const struct wefti_forward_thread *thread) {
         else if (has_token(f->weights->vocab, batch->tokens[row]))
             embed(thread, row, wefti_forward_own_part(f) + row * f->part_stride);
         for (uint32_t kind = 0; kind < f->n_kinds && !f->has_positions; kind++)
-            fill_rope(&f->ropes[kind][batch->is_long[row]], f->rope_dim,
+            fill_rope(&f->ropes[kind][batch->is_long[row]], f->of_kind[kind].rope_dim,
                       batch->rows[WEFT_KV_FULL][row].pos, f->rope[kind] + row * f->rope_stride);
     }
     if (wefti_forward_is_divided(f))
@@ -164,31 +164,29 @@ static void begin_pass(const struct wefti_forward_thread *thread) {
 }
 
 /* Normalises each head, or all of them as one row. */
-static void norm_heads(const struct wefti_forward *f, float *x, uint32_t n_heads, size_t norm) {
-    if (f->qk_norm_all) {
-        f->kern->rms_norm(x, wefti_weights_vector(f->weights, norm), f->rms_eps,
-                          n_heads * f->head_dim, x);
-        return;
-    }
-    for (uint32_t h = 0; h < n_heads; h++, x += f->head_dim)
-        f->kern->rms_norm(x, wefti_weights_vector(f->weights, norm), f->rms_eps, f->head_dim, x);
+static void norm_heads(const struct wefti_forward *f, float *x, uint32_t n, uint32_t head_dim,
+                       size_t norm) {
+    const uint32_t run = f->qk_norm_all ? n : head_dim;
+    for (uint32_t at = 0; at < n; at += run)
+        f->kern->rms_norm(x + at, wefti_weights_vector(f->weights, norm), f->rms_eps, run, x + at);
 }
 
-static void turn_heads(const struct wefti_forward *f, float *x, uint32_t n_heads,
-                       const float *cos_sin) {
-    if (f->rope_dim == f->head_dim) {
-        f->kern->rope(x, n_heads, f->head_dim, cos_sin, f->rope_interleaved);
+static void turn_heads(const struct wefti_forward *f, float *x, uint32_t n,
+                       const struct wefti_forward_heads *heads, const float *cos_sin) {
+    const uint32_t dim = heads->head_dim;
+    if (heads->rope_dim == dim) {
+        f->kern->rope(x, n / dim, dim, cos_sin, f->rope_interleaved);
         return;
     }
-    for (uint32_t h = 0; h < n_heads; h++, x += f->head_dim)
-        f->kern->rope(x, 1, f->rope_dim, cos_sin, f->rope_interleaved);
+    for (uint32_t at = 0; at < n; at += dim)
+        f->kern->rope(x + at, 1, heads->rope_dim, cos_sin, f->rope_interleaved);
 }
 
 static void norm_q_and_k(const struct wefti_forward *f, const struct wefti_weights_layer *layer,
-                         uint32_t row) {
+                         uint32_t head_dim, uint32_t row) {
     float *q = f->q + row * f->q_stride, *k = f->k + row * f->kv_stride;
-    if (layer->q_norm) norm_heads(f, q, layer->q.n / f->head_dim, layer->q_norm);
-    if (layer->k_norm) norm_heads(f, k, layer->k.n / f->head_dim, layer->k_norm);
+    if (layer->q_norm) norm_heads(f, q, layer->q.n, head_dim, layer->q_norm);
+    if (layer->k_norm) norm_heads(f, k, layer->k.n, head_dim, layer->k_norm);
 }
 
 /* Queries far behind count for more. Source: Llama 4's temperature tuning, which Ministral 3 has, too. */
@@ -198,29 +196,29 @@ static void scale_q(const struct wefti_forward *f, float *q, uint32_t n, uint32_
 }
 
 /* Llama 4's norm has no weights. */
-static void norm_plainly(const struct wefti_forward *f, float *x, uint32_t n_heads) {
-    for (uint32_t h = 0; h < n_heads; h++, x += f->head_dim)
-        f->kern->rms_norm(x, f->ones, f->rms_eps, f->head_dim, x);
+static void norm_plainly(const struct wefti_forward *f, float *x, uint32_t n, uint32_t head_dim) {
+    for (uint32_t at = 0; at < n; at += head_dim)
+        f->kern->rms_norm(x + at, f->ones, f->rms_eps, head_dim, x + at);
 }
 
 /* A row's q and k as attention wants them. */
 static void finish_q_and_k(const struct wefti_forward *f, uint32_t layer_idx, uint32_t row,
                            uint32_t pos) {
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
+    const struct wefti_forward_heads *heads = wefti_forward_heads_of(f, layer_idx);
     const float *cos_sin = f->rope[wefti_forward_layer_kind(f, layer_idx)] + row * f->rope_stride;
     float *q = f->q + row * f->q_stride, *k = f->k + row * f->kv_stride;
-    uint32_t n_q = layer->q.n / f->head_dim, n_k = layer->k.n / f->head_dim;
-    if (!f->norms_turned) norm_q_and_k(f, layer, row);
+    if (!f->norms_turned) norm_q_and_k(f, layer, heads->head_dim, row);
     bool turns = !weft_model_bit(f->no_rope, layer_idx);
     if (turns) {
-        turn_heads(f, q, n_q, cos_sin);
-        turn_heads(f, k, n_k, cos_sin);
+        turn_heads(f, q, layer->q.n, heads, cos_sin);
+        turn_heads(f, k, layer->k.n, heads, cos_sin);
     }
     if (turns && f->plain_qk_norm) {
-        norm_plainly(f, q, n_q);
-        norm_plainly(f, k, n_k);
+        norm_plainly(f, q, layer->q.n, heads->head_dim);
+        norm_plainly(f, k, layer->k.n, heads->head_dim);
     }
-    if (f->norms_turned) norm_q_and_k(f, layer, row);
+    if (f->norms_turned) norm_q_and_k(f, layer, heads->head_dim, row);
     if (f->q_step > 0 && !(f->q_unturned && turns)) scale_q(f, q, layer->q.n, pos);
 }
 
@@ -228,7 +226,8 @@ static void rope_and_cache(const struct wefti_forward_thread *thread, uint32_t l
     const struct wefti_forward *f = thread->forward;
     const struct wefti_forward_batch *batch = thread->pass->batch;
     const struct weft_attn_row *rows = batch->rows[wefti_forward_block_kind(f, layer)];
-    const float *k = f->k + (size_t)f->weights->layers[layer].k_first * f->head_dim;
+    const float *k = f->k + (size_t)f->weights->layers[layer].k_first *
+                                wefti_forward_heads_of(f, layer)->head_dim;
     uint32_t per_task = batch->n_tokens > 4 * f->n_threads ? WEFTI_FORWARD_ROWS_PER_TASK : 1;
     uint32_t begin, end;
     while (wefti_forward_take_rows(thread, batch->n_tokens, per_task, &begin, &end)) {
@@ -395,7 +394,8 @@ static struct wefti_forward_source attended(const struct wefti_forward *f) {
 static void gate_attended(const struct wefti_forward_thread *thread, uint32_t layer_idx,
                           uint32_t n_rows) {
     const struct wefti_forward *f = thread->forward;
-    const uint32_t n = f->weights->layers[layer_idx].n_heads * f->head_dim;
+    const uint32_t n =
+        f->weights->layers[layer_idx].n_heads * wefti_forward_heads_of(f, layer_idx)->head_dim;
     uint32_t begin, end;
     while (wefti_forward_take_rows(thread, n_rows, WEFTI_FORWARD_ROWS_PER_TASK, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++)
@@ -654,15 +654,18 @@ static void note_pass(const struct wefti_forward *f, const struct wefti_forward_
         uint32_t kind = wefti_forward_layer_kind(f, i), window = f->windows[kind];
         if (f->weights->layers[i].no_attention) continue;
         if (narrows && i + 1 == f->n_layers) {
-            costs.n_seen += wefti_forward_attn_seen(window, f->last_rows, batch->n_last_rows);
-            costs.n_read += wefti_forward_attn_read(f, &pass->last_attention);
+            wefti_forward_cost_attention(
+                &costs, &f->kv->layers[i],
+                wefti_forward_attn_seen(window, f->last_rows, batch->n_last_rows),
+                wefti_forward_attn_read(f, &pass->last_attention));
         } else {
-            costs.n_seen +=
-                wefti_forward_attn_seen(window, batch->rows[WEFT_KV_FULL], batch->n_tokens);
-            costs.n_read += wefti_forward_attn_read(f, &pass->attention[kind]);
+            wefti_forward_cost_attention(
+                &costs, &f->kv->layers[i],
+                wefti_forward_attn_seen(window, batch->rows[WEFT_KV_FULL], batch->n_tokens),
+                wefti_forward_attn_read(f, &pass->attention[kind]));
         }
     }
-    wefti_forward_book_pass(f->profile, f->weights, f->kv, &costs);
+    wefti_forward_book_pass(f->profile, f->weights, &costs);
 }
 
 void wefti_forward_watch_routes(struct wefti_forward *f, weft_eng_routes_fn *fn, void *ctx) {
@@ -702,9 +705,8 @@ weft_err wefti_forward_run(struct wefti_forward *f, const struct wefti_forward_b
     if (f->failed) return weft_err_set(why, f->failed, "%s", f->failure.text);
     struct wefti_forward_pass pass = {.forward = f, .batch = batch};
     for (uint32_t kind = 0; kind < f->n_kinds; kind++)
-        pass.attention[kind] =
-            wefti_forward_attn_plan(f, f->windows[kind], batch->rows[f->block_kinds[kind]],
-                                    batch->n_tokens, f->tiles[kind]);
+        pass.attention[kind] = wefti_forward_attn_plan(f, kind, batch->rows[f->block_kinds[kind]],
+                                                       batch->n_tokens, f->tiles[kind]);
     bool narrows = batch->n_last_rows < batch->n_tokens;
     pass.narrows = narrows;
     if (narrows) {
@@ -712,8 +714,8 @@ weft_err wefti_forward_run(struct wefti_forward *f, const struct wefti_forward_b
         for (uint32_t i = 0; i < batch->n_last_rows; i++) {
             f->last_rows[i] = batch->rows[f->block_kinds[kind]][batch->last_rows[i]];
         }
-        pass.last_attention = wefti_forward_attn_plan(f, f->windows[kind], f->last_rows,
-                                                      batch->n_last_rows, f->last_tiles);
+        pass.last_attention =
+            wefti_forward_attn_plan(f, kind, f->last_rows, batch->n_last_rows, f->last_tiles);
     }
     plan_adapters(&pass);
     if (f->profile) note_pass(f, &pass, narrows);

@@ -40,8 +40,15 @@ enum {
         WEFTI_FORWARD_BLOCK_ROWS_MAX * WEFTI_FORWARD_TILE_PANELS * WEFT_PANEL,
 };
 
-/* Layers differ in what attention sees and in its angles: some have no window, some have one. */
+/* Layers differ in what attention sees, in its angles and its heads: some have no window, some have one. */
 enum { WEFTI_FORWARD_FULL, WEFTI_FORWARD_WINDOWED, WEFTI_FORWARD_KINDS };
+
+/* Heads in layers of a kind. KV heads are the most that this rank has of them in any of these. */
+struct wefti_forward_heads {
+    uint32_t head_dim, rope_dim, n_kv_heads;
+    uint32_t group_heads; /* query heads of a kv head */
+    float scale;          /* of scores */
+};
 
 /* The rows of a layer in the order of their experts: every thread works it out for itself. A row
  * takes n_used places; those of an expert lie together, and where they are many (`wide`) their
@@ -87,13 +94,14 @@ struct wefti_forward {
 
     /* The shape of the model, and strides of rows in floats. Heads and inner columns of the FFN are
      * the most that this rank has of them in any layer. */
-    uint32_t n_threads, n_layers, n_heads, n_kv_heads, head_dim, rope_dim, n_hidden, n_ffn;
+    uint32_t n_threads, n_layers, n_heads, n_hidden, n_ffn;
+    uint32_t head_dim, rope_dim; /* the largest of the kinds */
     uint32_t q_dim, max_rows;
-    uint32_t group_heads; /* query heads of a kv head */
-    uint32_t latent_dim;  /* 0: attention is the usual one, and the next line means nothing */
+    struct wefti_forward_heads of_kind[WEFTI_FORWARD_KINDS];
+    uint32_t latent_dim; /* 0: attention is the usual one, and the next line means nothing */
     uint32_t q_lora, nope_dim, v_dim;
     uint32_t windows[WEFTI_FORWARD_KINDS]; /* 0: none; layers of either kind may be all there are */
-    float rms_eps, attn_scale, embed_scale, residual_scale, logit_scale;
+    float rms_eps, embed_scale, residual_scale, logit_scale;
     float attn_soft_cap, logit_soft_cap;
     bool is_exact; /* attention rounds no queries and no weights */
     bool rope_interleaved, qk_norm_all;
@@ -151,7 +159,7 @@ struct wefti_forward {
     float *attn_gate;        /* [rows][out_stride] of what heads yield; or NULL */
     /* Recurrent layers, in the same memory: projected rows, what the convolution makes, gates, and what comes out. */
     float *rec_rows, *rec_conv, *rec_gates, *rec_out;
-    float *ones;  /* [head_dim], where plain_qk_norm is */
+    float *ones;  /* [head_dim], where norms of heads have no weights */
     float *q_a;   /* [rows][q_a_stride]; with latents */
     float *heads; /* [rows][heads_stride]; with latents: queries, then values */
     /* [rows, to whole groups][ffn_stride], in the same memory as q..attn; or activations of `down`. */
@@ -287,7 +295,12 @@ static inline void wefti_forward_end_phase(const struct wefti_forward_thread *th
     wefti_pool_barrier(thread->forward->pool);
 }
 
-/* How long values are in the cache. */
+static inline const struct wefti_forward_heads *
+wefti_forward_heads_of(const struct wefti_forward *f, uint32_t layer) {
+    return &f->of_kind[wefti_forward_layer_kind(f, layer)];
+}
+
+/* How long values are in the cache, at most. */
 static inline uint32_t wefti_forward_value_dim(const struct wefti_forward *f) {
     return f->latent_dim ? f->latent_dim : f->head_dim;
 }

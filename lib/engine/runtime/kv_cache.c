@@ -166,44 +166,13 @@ static weft_err size_blocks(const struct wefti_kv_cache *cache,
     return WEFT_OK;
 }
 
-/* A window that no sequence outgrows gives nothing back. */
-static void set_kinds(struct wefti_kv_cache *cache, const struct weft_model_params *params,
-                      struct weft_eng_info *info) {
-    bool has_windows = params->window > 0 && params->window < info->max_model_len;
-    memcpy(cache->absent, params->recurrent.no_attention, sizeof cache->absent);
-    for (uint32_t i = 0; i < params->n_layers; i++) {
-        if (weft_model_bit(cache->absent, i)) continue;
-        if (has_windows && !weft_model_bit(params->no_window, i)) {
-            cache->windowed[i / 32] |= 1u << i % 32;
-            info->window = params->window;
-        }
-        cache->block_bytes[wefti_kv_cache_kind(cache, i)] += cache->layer_bytes;
-    }
-}
-
-/* `layer`: what all of them have in common. */
-static void place_layers(struct wefti_kv_cache *cache, struct weft_kv_layer layer) {
-    uint8_t *at[WEFT_KV_KINDS];
-    for (uint32_t kind = 0; kind < WEFT_KV_KINDS; kind++)
-        at[kind] = wefti_kv_cache_block(cache, kind, 0);
-    for (uint32_t i = 0; i < cache->n_layers; i++) {
-        enum weft_kv_kind kind = wefti_kv_cache_kind(cache, i);
-        cache->layers[i].dtype = layer.dtype;
-        if (weft_model_bit(cache->absent, i)) continue;
-        layer.k = at[kind];
-        if (layer.v_dim == 0) layer.v = at[kind] + weft_kv_block_bytes(&layer);
-        layer.stride_bytes = cache->block_bytes[kind];
-        cache->layers[i] = layer;
-        at[kind] += cache->layer_bytes;
-    }
-}
-
+/* What a layer keeps, but for where. */
 static struct weft_kv_layer layer_of(const struct weft_model_params *params,
-                                     const struct weft_eng_options *options) {
+                                     const struct weft_eng_options *options, uint32_t layer) {
     return (struct weft_kv_layer){.dtype = wefti_kv_cache_dtype(options),
                                   .block_size = options->block_size,
-                                  .n_kv_heads = params->n_kv_heads,
-                                  .head_dim = params->head_dim,
+                                  .n_kv_heads = weft_model_kv_heads(params, layer),
+                                  .head_dim = weft_model_head_dim(params, layer),
                                   .v_dim = params->kv_lora};
 }
 
@@ -211,8 +180,54 @@ static size_t layer_bytes(const struct weft_kv_layer *layer) {
     return weft_kv_n_planes(layer) * weft_kv_block_bytes(layer);
 }
 
-static weft_err map_blocks(struct wefti_kv_cache *cache, struct weft_kv_layer layer,
-                           const struct weft_eng_info *info, struct weft_errmsg *why) {
+/* Layers that have no attention, or read what another one keeps. */
+static void set_absent(struct wefti_kv_cache *cache, const struct weft_model_params *params) {
+    memcpy(cache->absent, params->recurrent.no_attention, sizeof cache->absent);
+    for (uint32_t i = 0; i < params->n_layers; i++) {
+        if (weft_model_kv_layer(params, i) != i) cache->absent[i / 32] |= 1u << i % 32;
+    }
+}
+
+/* A window that no sequence outgrows gives nothing back. */
+static void set_kinds(struct wefti_kv_cache *cache, const struct weft_model_params *params,
+                      const struct weft_eng_options *options, struct weft_eng_info *info) {
+    bool has_windows = params->window > 0 && params->window < info->max_model_len;
+    set_absent(cache, params);
+    for (uint32_t i = 0; i < params->n_layers; i++) {
+        const struct weft_kv_layer layer = layer_of(params, options, i);
+        if (weft_model_bit(params->recurrent.no_attention, i)) continue;
+        if (has_windows && !weft_model_bit(params->no_window, i)) {
+            cache->windowed[i / 32] |= 1u << i % 32;
+            info->window = params->window;
+        }
+        if (!weft_model_bit(cache->absent, i))
+            cache->block_bytes[wefti_kv_cache_kind(cache, i)] += layer_bytes(&layer);
+    }
+}
+
+static void place_layers(struct wefti_kv_cache *cache, const struct weft_model_params *params,
+                         const struct weft_eng_options *options) {
+    uint8_t *at[WEFT_KV_KINDS];
+    for (uint32_t kind = 0; kind < WEFT_KV_KINDS; kind++)
+        at[kind] = wefti_kv_cache_block(cache, kind, 0);
+    for (uint32_t i = 0; i < cache->n_layers; i++) {
+        enum weft_kv_kind kind = wefti_kv_cache_kind(cache, i);
+        struct weft_kv_layer layer = layer_of(params, options, i);
+        uint32_t source = weft_model_kv_layer(params, i);
+        cache->layers[i].dtype = layer.dtype;
+        if (source != i) cache->layers[i] = cache->layers[source];
+        if (weft_model_bit(cache->absent, i)) continue;
+        layer.k = at[kind];
+        if (layer.v_dim == 0) layer.v = at[kind] + weft_kv_block_bytes(&layer);
+        layer.stride_bytes = cache->block_bytes[kind];
+        cache->layers[i] = layer;
+        at[kind] += layer_bytes(&layer);
+    }
+}
+
+static weft_err map_blocks(struct wefti_kv_cache *cache, const struct weft_model_params *params,
+                           const struct weft_eng_options *options, const struct weft_eng_info *info,
+                           struct weft_errmsg *why) {
     cache->n_blocks[WEFT_KV_FULL] = info->n_blocks;
     cache->n_blocks[WEFT_KV_WINDOWED] = info->n_window_blocks;
     cache->map_bytes = wefti_kv_cache_bytes(cache, (uint64_t)info->n_blocks + cache->n_spare,
@@ -224,7 +239,7 @@ static weft_err map_blocks(struct wefti_kv_cache *cache, struct weft_kv_layer la
                             cache->map_bytes);
     if (cache->map_bytes >= HUGE_CACHE_BYTES)
         (void)madvise(cache->map, cache->map_bytes, MADV_HUGEPAGE);
-    place_layers(cache, layer);
+    place_layers(cache, params, options);
     return WEFT_OK;
 }
 
@@ -232,35 +247,35 @@ weft_err wefti_kv_cache_open(struct wefti_kv_cache *cache, const struct weft_mod
                              const struct weft_eng_options *options, uint64_t taken_bytes,
                              uint64_t beside_bytes, struct weft_eng_info *info,
                              struct weft_errmsg *why) {
-    struct weft_kv_layer layer = layer_of(params, options);
     *cache = (struct wefti_kv_cache){.n_layers = params->n_layers,
-                                     .layer_bytes = layer_bytes(&layer),
                                      .n_spare = info->has_contrast ? WEFTI_KV_SPARE : 0};
-    set_kinds(cache, params, info);
+    set_kinds(cache, params, options, info);
     weft_err err = size_blocks(cache, options, taken_bytes, beside_bytes, info, why);
-    return err ? err : map_blocks(cache, layer, info, why);
+    return err ? err : map_blocks(cache, params, options, info, why);
 }
 
 uint64_t wefti_kv_cache_block_bytes(const struct weft_model_params *params,
                                     const struct weft_eng_options *options) {
-    const struct weft_kv_layer layer = layer_of(params, options);
-    uint32_t n_layers = 0;
-    for (uint32_t i = 0; i < params->n_layers; i++)
-        n_layers += !weft_model_bit(params->recurrent.no_attention, i);
-    return (uint64_t)n_layers * layer_bytes(&layer);
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < params->n_layers; i++) {
+        const struct weft_kv_layer layer = layer_of(params, options, i);
+        bool is_there = !weft_model_bit(params->recurrent.no_attention, i) &&
+                        weft_model_kv_layer(params, i) == i;
+        if (is_there) sum += layer_bytes(&layer);
+    }
+    return sum;
 }
 
 weft_err wefti_kv_cache_open_beside(struct wefti_kv_cache *cache,
                                     const struct weft_model_params *params,
                                     const struct weft_eng_options *options,
                                     const struct weft_eng_info *info, struct weft_errmsg *why) {
-    struct weft_kv_layer layer = layer_of(params, options);
     struct weft_eng_info full = *info;
     full.n_window_blocks = 0;
-    *cache =
-        (struct wefti_kv_cache){.n_layers = params->n_layers, .layer_bytes = layer_bytes(&layer)};
-    cache->block_bytes[WEFT_KV_FULL] = params->n_layers * cache->layer_bytes;
-    return map_blocks(cache, layer, &full, why);
+    *cache = (struct wefti_kv_cache){.n_layers = params->n_layers};
+    set_absent(cache, params);
+    cache->block_bytes[WEFT_KV_FULL] = wefti_kv_cache_block_bytes(params, options);
+    return map_blocks(cache, params, options, &full, why);
 }
 
 void wefti_kv_cache_close(struct wefti_kv_cache *cache) {
@@ -269,18 +284,25 @@ void wefti_kv_cache_close(struct wefti_kv_cache *cache) {
     *cache = (struct wefti_kv_cache){0};
 }
 
+/* Elements of all heads of a token in the layer where they are most. */
+static size_t widest_row(const struct wefti_kv_cache *cache) {
+    size_t widest = 1;
+    for (uint32_t i = 0; i < cache->n_layers; i++) {
+        const size_t n = (size_t)cache->layers[i].n_kv_heads * cache->layers[i].head_dim;
+        if (n > widest) widest = n;
+    }
+    return widest;
+}
+
 weft_err wefti_kv_cache_fill(const struct wefti_kv_cache *cache, const struct weft_kern_table *kern,
                              uint64_t n_blocks) {
     const uint32_t block = 0;
-    uint32_t some = 0;
-    while (weft_model_bit(cache->absent, some))
-        some++; /* a layer that has attention */
-    const size_t n = (size_t)cache->layers[some].n_kv_heads * cache->layers[some].head_dim;
     uint64_t seed = 1;
-    float *row = malloc(n * sizeof *row);
+    float *row = malloc(widest_row(cache) * sizeof *row);
     if (!row) return WEFT_E_NOMEM;
     for (uint32_t i = 0; i < cache->n_layers; i++) {
         const struct weft_kv_layer *layer = &cache->layers[i];
+        const size_t n = (size_t)layer->n_kv_heads * layer->head_dim;
         if (weft_model_bit(cache->absent, i)) continue;
         for (uint32_t pos = 0; pos < layer->block_size; pos++) {
             for (size_t at = 0; at < n; at++)
@@ -308,6 +330,6 @@ void wefti_kv_cache_copy(const struct wefti_kv_cache *cache, uint32_t layer,
     for (uint32_t i = 0; i < n_copies; i++) {
         uint32_t from = copies[i].from, to = copies[i].to;
         if (copies[i].kind != wefti_kv_cache_kind(cache, layer) || from == to) continue;
-        memcpy(k + to * stride_bytes, k + from * stride_bytes, cache->layer_bytes);
+        memcpy(k + to * stride_bytes, k + from * stride_bytes, layer_bytes(&cache->layers[layer]));
     }
 }

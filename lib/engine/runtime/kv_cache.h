@@ -18,14 +18,13 @@
 #define WEFTI_KV_SPARE 16u
 
 struct wefti_kv_cache {
-    struct weft_kv_layer *layers; /* [n_layers] */
+    struct weft_kv_layer *layers; /* [n_layers]; some may be those of others */
     uint32_t n_layers, n_blocks[WEFT_KV_KINDS];
     uint32_t n_spare; /* blocks of each kind after those, which no plan names */
-    uint32_t absent[WEFT_LAYERS_MAX /
-                    32]; /* a bit per layer without attention: it has no part in blocks */
+    /* A bit per layer that has no part in blocks: it is without attention, or reads another layer's. */
+    uint32_t absent[WEFT_LAYERS_MAX / 32];
     uint32_t windowed[WEFT_LAYERS_MAX / 32]; /* a bit per layer: its blocks are of that kind */
-    size_t layer_bytes;                /* of a block in one layer: K and V, or latents alone */
-    size_t block_bytes[WEFT_KV_KINDS]; /* in all layers of the kind; 0: there are none */
+    size_t block_bytes[WEFT_KV_KINDS];       /* in all layers of the kind; 0: there are none */
     uint8_t *map;
     size_t map_bytes;
 };

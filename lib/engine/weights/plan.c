@@ -351,8 +351,10 @@ static struct wefti_weights_range kv_heads_of(struct wefti_weights_range heads, 
 static void place_attention(struct wefti_weights_plan *plan, const struct weft_model_layer *from,
                             struct wefti_weights_layer *to) {
     const struct weft_model_params *p = weft_model_params(plan->model);
-    uint32_t dim = p->head_dim, hidden = p->n_hidden, group = p->n_heads / p->n_kv_heads;
-    uint32_t q_dim = p->n_heads * dim, kv_dim = p->n_kv_heads * dim;
+    const uint32_t n_kv_heads = weft_model_kv_heads(p, plan->layer),
+                   group = p->n_heads / n_kv_heads, dim = weft_model_head_dim(p, plan->layer),
+                   hidden = p->n_hidden;
+    const uint32_t q_dim = p->n_heads * dim, kv_dim = n_kv_heads * dim;
     struct wefti_weights_range heads =
         heads_of(foresee_columns(plan, from->wo, WEFTI_CALIB_O, dim), dim);
     struct wefti_weights_range kv_heads = kv_heads_of(heads, group), q = heads, k = kv_heads;
@@ -361,7 +363,7 @@ static void place_attention(struct wefti_weights_plan *plan, const struct weft_m
     if (to->n_heads > 0) to->skipped_heads = heads.begin - kv_heads.begin * group;
     if (p->qk_norm_all && to->n_heads > 0) { /* the norm is over all of them */
         q = all_of(p->n_heads);
-        k = all_of(p->n_kv_heads);
+        k = all_of(n_kv_heads);
         to->q_first = heads.begin;
         to->k_first = kv_heads.begin;
     }
@@ -510,7 +512,7 @@ static void place_other_norms(struct wefti_weights_plan *plan, const struct weft
 static void place_layer(struct wefti_weights_plan *plan, const struct weft_model_layer *from,
                         struct wefti_weights_layer *to) {
     const struct weft_model_params *p = weft_model_params(plan->model);
-    uint32_t hidden = p->n_hidden, ffn = p->n_ffn;
+    uint32_t hidden = p->n_hidden, ffn = weft_model_ffn(p, plan->layer);
     to->attn_norm = place_norm(plan, from->attn_norm, hidden);
     to->no_attention = weft_model_bit(p->recurrent.no_attention, plan->layer);
     to->no_ffn = weft_model_bit(p->recurrent.no_ffn, plan->layer);
@@ -753,7 +755,6 @@ weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan, const weft_mod
         struct wefti_weights_layer *layer = &weights->layers[i];
         place_layer(plan, &weft_model_layers(model)[i], layer);
         weights->n_heads_max = weft_max_u32(weights->n_heads_max, layer->n_heads);
-        weights->n_kv_heads_max = weft_max_u32(weights->n_kv_heads_max, layer->n_kv_heads);
     }
     weights->final_norm = place_norm(plan, weft_model_final_norm(model), p->n_hidden);
     if (!p->encoder.is_on)

@@ -15,6 +15,17 @@ void wefti_weights_close(struct wefti_weights *weights) {
     *weights = (struct wefti_weights){0};
 }
 
+uint32_t wefti_weights_kv_heads(const struct wefti_weights *weights,
+                                const struct weft_model_params *params, bool local) {
+    const bool is_alike = params->unlike.local_head_dim == 0 && params->unlike.local_kv_heads == 0;
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < weights->n_layers; i++) {
+        if (is_alike || weft_model_is_local(params, i) == local)
+            most = weft_max_u32(most, weights->layers[i].n_kv_heads);
+    }
+    return most;
+}
+
 struct wefti_weights_range wefti_weights_vocab_of(uint32_t n_vocab, uint32_t rank,
                                                   uint32_t n_ranks) {
     uint64_t n_panels = weft_div_up_u32(n_vocab, WEFT_PANEL);

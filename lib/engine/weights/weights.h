@@ -129,7 +129,7 @@ struct wefti_weights {
     uint32_t n_own_experts;           /* of the layer where they are most */
     bool moves_groups;                /* ranks have other groups of experts than in order */
     uint64_t placement_hash;          /* of who has which, the same for all ranks; 0: in order */
-    uint32_t n_heads_max, n_kv_heads_max; /* of the layers */
+    uint32_t n_heads_max;             /* of the layers */
     struct wefti_weights_layer *layers;
     struct wefti_weights_expert *experts; /* all layers', or NULL */
     size_t final_norm, final_bias;        /* 0: there is none */
@@ -141,6 +141,11 @@ struct wefti_weights {
     bool tied;                           /* embedding rows are gathered from the head's panels */
     struct wefti_weights_rows embedding; /* else these are the rank's rows */
 };
+
+/* KV heads of the layer where the rank has most; where layers with a window have heads of their own, of these
+ * layers (`local`) or of the others. */
+uint32_t wefti_weights_kv_heads(const struct wefti_weights *weights,
+                                const struct weft_model_params *params, bool local);
 
 /* Where group `group` of the experts 0..n-1 ends. */
 static inline uint32_t wefti_weights_expert_group_end(uint32_t n, uint32_t group) {
