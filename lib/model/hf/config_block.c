@@ -58,7 +58,7 @@ static weft_err read_flag(const struct config *c, const char *key, bool *io) {
 }
 
 /* "attention_bias" means q, k, v and o where a family does not say otherwise, "use_bias" everything. Families that
- * have biases in any case do not look at the first. */
+ * have those of q, k and v in any case do not look at the first. */
 static weft_err read_biases(const struct config *c, const struct wefti_model_arch *arch,
                             struct weft_model_params *p) {
     const bool is_of_qkv = arch->traits.bias_key;
@@ -66,7 +66,8 @@ static weft_err read_biases(const struct config *c, const struct wefti_model_arc
          ffn = p->block.ffn_bias;
     weft_err err = read_flag(c, "use_bias", &all);
     if (!err && !all && get(c->root, "use_bias")) attention = out = ffn = false;
-    const bool has_key = !arch->traits.qkv_bias && get(c->root, "attention_bias");
+    const bool has_key =
+        (!arch->traits.qkv_bias || arch->traits.o_bias) && get(c->root, "attention_bias");
     if (!err && has_key) err = read_flag(c, "attention_bias", &attention);
     if (has_key && !is_of_qkv) out = attention;
     if (!err) err = read_flag(c, "use_qkv_bias", &qkv);
@@ -108,15 +109,36 @@ static weft_err read_scales(const struct config *c, const struct wefti_model_arc
     return err;
 }
 
+/* Which layers of Llama 4 see a chunk: those that are listed, or those that turn. */
+static weft_err read_chunked(const struct config *c, struct weft_model_params *p) {
+    static const char key[] = "layer_types";
+    const json_t *types = get(c->root, key);
+    if (types && (!json_is_array(types) || json_array_size(types) != p->n_layers))
+        return wrong_type(c, key, "a list of a name per layer");
+    for (uint32_t i = 0; i < p->n_layers; i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        if (types && !type) return wrong_type(c, key, "a list of names");
+        bool is_full = type ? strcmp(type, "full_attention") == 0 : weft_model_bit(p->no_rope, i);
+        if (type && !is_full && strcmp(type, "chunked_attention") != 0)
+            return unsupported(c, key, type);
+        if (is_full) wefti_model_set_bit(p->no_window, i);
+    }
+    return WEFT_OK;
+}
+
 /* Llama 4: a chunk in layers that turn, and in the others queries that grow with the position. */
 static weft_err read_llama4(const struct config *c, struct weft_model_params *p) {
+    static const char tunes_key[] = "attn_temperature_tuning";
     bool tunes = true, has_norm = true;
     double beta = 0.1;
     uint32_t chunk = 0, step = 0;
     weft_err err = get_u32(c, c->root, "attention_chunk_size", 8192, &chunk);
     if (!err) err = get_u32(c, c->root, "floor_scale", 8192, &step);
     if (!err) err = get_double(c, c->root, "attn_scale", &beta);
-    if (!err) err = read_flag(c, "attn_temperature_tuning", &tunes);
+    if (!err && json_is_number(get(c->root, tunes_key)))
+        tunes = json_number_value(get(c->root, tunes_key)) != 0; /* older files have a number */
+    else if (!err)
+        err = read_flag(c, tunes_key, &tunes);
     if (!err) err = read_flag(c, "use_qk_norm", &has_norm);
     if (err) return err;
     if (chunk == 0 || (tunes && step == 0))
@@ -124,9 +146,8 @@ static weft_err read_llama4(const struct config *c, struct weft_model_params *p)
             c->why, WEFT_E_PROTO,
             "%s: \"attention_chunk_size\" is %u and \"floor_scale\" %u; they must be over 0",
             c->path, chunk, step);
-    for (uint32_t i = 0; i < p->n_layers; i++) {
-        if (weft_model_bit(p->no_rope, i)) wefti_model_set_bit(p->no_window, i);
-    }
+    err = read_chunked(c, p);
+    if (err) return err;
     p->window = chunk < p->n_context ? chunk : 0;
     p->block.plain_qk_norm = has_norm;
     p->block.q_step = tunes ? step : 0;

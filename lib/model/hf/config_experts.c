@@ -56,6 +56,32 @@ static void set_plain(struct weft_model_params *p, uint32_t n_first) {
         wefti_model_set_bit(p->no_experts, i);
 }
 
+/* -1 is the last layer. */
+static weft_err read_last(const struct config *c, uint32_t n_layers, uint32_t *out) {
+    static const char key[] = "moe_layer_end_index";
+    *out = n_layers;
+    if (json_number_value(get(c->root, key)) == -1) return WEFT_OK;
+    return get_u32(c, c->root, key, n_layers, out);
+}
+
+/* Llama 4: those with experts are listed, and the list has the last word. */
+static weft_err read_listed(const struct config *c, struct weft_model_params *p) {
+    static const char key[] = "moe_layers";
+    const json_t *list = get(c->root, key), *item;
+    size_t i;
+    if (!list) return WEFT_OK;
+    if (!json_is_array(list)) return wrong_type(c, key, "a list of layers");
+    memset(p->no_experts, 0, sizeof p->no_experts);
+    set_plain(p, p->n_layers);
+    json_array_foreach(list, i, item) {
+        uint64_t layer;
+        if (!weft_json_u64(item, &layer) || layer >= p->n_layers)
+            return wrong_type(c, key, "a list of layers");
+        p->no_experts[layer / 32] &= ~(1u << layer % 32);
+    }
+    return WEFT_OK;
+}
+
 /* Layers without experts: listed, all but every nth, the first ones, or those outside a range. */
 static weft_err read_plain_layers(const struct config *c, struct weft_model_params *p) {
     static const char list_key[] = "mlp_only_layers";
@@ -66,7 +92,7 @@ static weft_err read_plain_layers(const struct config *c, struct weft_model_para
     uint32_t step, n_first, last;
     weft_err err = read_any(c, step_keys, COUNT(step_keys), 1, &step);
     if (!err) err = read_any(c, first_keys, COUNT(first_keys), 0, &n_first);
-    if (!err) err = get_u32(c, c->root, "moe_layer_end_index", p->n_layers, &last);
+    if (!err) err = read_last(c, p->n_layers, &last);
     if (err) return err;
     set_plain(p, n_first);
     for (uint32_t i = 0; i < p->n_layers; i++) {
@@ -80,7 +106,7 @@ static weft_err read_plain_layers(const struct config *c, struct weft_model_para
         if (!weft_json_u64(item, &layer)) return wrong_type(c, list_key, "a list of layers");
         if (layer < p->n_layers) wefti_model_set_bit(p->no_experts, (uint32_t)layer);
     }
-    return WEFT_OK;
+    return read_listed(c, p);
 }
 
 /* Defaults of keys that are missing in DeepSeek's family. transformers' third version, and those that came after
@@ -153,6 +179,14 @@ static weft_err read_deepseek_experts(const struct config *c, const struct famil
     return err ? err : read_choice(c, family, moe);
 }
 
+/* Nemotron's groups are DeepSeek's; 1 and 1, as with most, are none. */
+static weft_err read_groups(const struct config *c, struct weft_model_moe *moe) {
+    weft_err err = get_u32(c, c->root, "n_group", 1, &moe->n_groups);
+    if (!err) err = get_u32(c, c->root, "topk_group", 1, &moe->n_groups_used);
+    moe->by_two = moe->n_groups != 1 && moe->sigmoid;
+    return err;
+}
+
 /* How the others score and choose: the function by the family, or a key that names it. */
 static weft_err read_router(const struct config *c, const struct wefti_model_arch *arch,
                             struct weft_model_moe *moe) {
@@ -173,7 +207,7 @@ static weft_err read_router(const struct config *c, const struct wefti_model_arc
     if (!err && get(c->root, "use_expert_bias")) err = get_bool(c, "use_expert_bias", &has_bias);
     moe->score_bias = has_bias;
     moe->scale = (float)scale;
-    return err;
+    return err ? err : read_groups(c, moe);
 }
 
 /* A size of its own, or as many experts as it counts. */

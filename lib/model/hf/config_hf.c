@@ -170,6 +170,7 @@ static weft_err read_no_rope_layers(const struct config *c, struct weft_model_pa
     uint32_t interval = 0;
     weft_err err = get_u32(c, c->root, "no_rope_layer_interval", 4, &interval);
     if (err) return err;
+    if (json_is_array(list) && json_array_size(list) == 0) list = NULL; /* as in Llama 4 Scout */
     if (list && json_array_size(list) != p->n_layers)
         return wrong_type(c, key, "a list of a number per layer");
     for (uint32_t i = 0; i < p->n_layers; i++) {
@@ -338,6 +339,7 @@ static weft_err read_config(const struct config *c, struct weft_model_params *p)
     wefti_model_params_init(p, arch);
     if (p->encoder.is_on) return wefti_model_config_encoder(c, arch, p);
     if (p->wrapped) err = unwrap(c, &text);
+    if (!err) err = wefti_model_config_family(&text, arch);
     return err ? err : read_model(&text, arch, p);
 }
 

@@ -83,6 +83,10 @@ static inline weft_err get_text(const struct config *c, const json_t *object, co
     return WEFT_OK;
 }
 
+/* Puts into the parsed file what the family need not say (config_family.c). PROTO, UNSUPPORTED, NOMEM. */
+WEFT_MUST_CHECK weft_err wefti_model_config_family(const struct config *c,
+                                                   const struct wefti_model_arch *arch);
+
 /* Reads RoPE (config_rope.c); sizes are known already. */
 WEFT_MUST_CHECK weft_err wefti_model_config_rope(const struct config *c,
                                                  struct weft_model_params *p);

@@ -31,25 +31,24 @@ static void set_recurrent(struct weft_model_params *p, uint32_t layer) {
     wefti_model_set_bit(p->recurrent.no_attention, layer);
 }
 
-/* Layers whose type is `name`; the others are attention's. Without a list every nth sees everything. */
-static weft_err read_layers(const struct config *c, const char *name, struct weft_model_params *p) {
-    static const char key[] = "layer_types", older_key[] = "layers_block_type",
-                      interval_key[] = "full_attention_interval";
-    const char *used = get(c->root, key) || !get(c->root, older_key) ? key : older_key;
-    const json_t *types = get(c->root, used);
-    uint32_t interval;
-    weft_err err = get_u32(c, c->root, interval_key, 4, &interval);
-    if (err) return err;
-    if (!types && interval == 0) return wrong_type(c, interval_key, "over 0");
+enum { ALL_RECURRENT = 0, NONE_RECURRENT = 1 }; /* as intervals */
+
+/* Layers whose type is `name`, or the newer name of all that are recurrent; the others are attention's. Without a
+ * list every nth layer is. */
+static weft_err read_layers(const struct config *c, const char *name, uint32_t interval,
+                            struct weft_model_params *p) {
+    static const char key[] = "layer_types";
+    const json_t *types = get(c->root, key);
     if (types && (!json_is_array(types) || json_array_size(types) != p->n_layers))
-        return wrong_type(c, used, "a list of a name per layer");
+        return wrong_type(c, key, "a list of a name per layer");
     for (uint32_t i = 0; i < p->n_layers; i++) {
         const char *type = json_string_value(json_array_get(types, i));
-        if (types && !type) return wrong_type(c, used, "a list of names");
-        bool is_recurrent = types ? strcmp(type, name) == 0 : (i + 1) % interval != 0;
-        if (types && !is_recurrent && strcmp(type, "full_attention") != 0 &&
+        bool is_recurrent = interval == ALL_RECURRENT || (i + 1) % interval != 0;
+        if (types && !type) return wrong_type(c, key, "a list of names");
+        if (type) is_recurrent = strcmp(type, name) == 0 || strcmp(type, "linear_attention") == 0;
+        if (type && !is_recurrent && strcmp(type, "full_attention") != 0 &&
             strcmp(type, "attention") != 0)
-            return unsupported(c, used, type);
+            return unsupported(c, key, type);
         if (is_recurrent) set_recurrent(p, i);
     }
     return WEFT_OK;
@@ -113,6 +112,26 @@ static weft_err adjust_ffn(const struct config *c, struct weft_model_params *p) 
     return WEFT_OK;
 }
 
+/* Older files have the numbers of attention's layers in place of types. */
+static weft_err read_attention_layers(const struct config *c, struct weft_model_params *p) {
+    static const char key[] = "full_attn_idxs";
+    const json_t *list = get(c->root, key), *item;
+    bool is_attention[WEFT_LAYERS_MAX] = {false};
+    size_t i;
+    if (!list || get(c->root, "layer_types")) return read_layers(c, "conv", NONE_RECURRENT, p);
+    if (!json_is_array(list)) return wrong_type(c, key, "a list of layers");
+    json_array_foreach(list, i, item) {
+        uint64_t layer;
+        if (!weft_json_u64(item, &layer) || layer >= p->n_layers)
+            return wrong_type(c, key, "a list of layers");
+        is_attention[layer] = true;
+    }
+    for (uint32_t layer = 0; layer < p->n_layers; layer++) {
+        if (!is_attention[layer]) set_recurrent(p, layer);
+    }
+    return WEFT_OK;
+}
+
 static weft_err read_conv(const struct config *c, struct weft_model_params *p) {
     bool bias = false;
     struct weft_model_recurrent *r = &p->recurrent;
@@ -121,7 +140,7 @@ static weft_err read_conv(const struct config *c, struct weft_model_params *p) {
     if (!err) err = read_flag(c, "conv_bias", false, &bias);
     if (!err && bias) return unsupported(c, "conv_bias", "true");
     if (!err) err = adjust_ffn(c, p);
-    return err ? err : read_layers(c, "conv", p);
+    return err ? err : read_attention_layers(c, p);
 }
 
 /* --------------------------------------------------------------------------------- Mamba-2 --- */
@@ -205,23 +224,46 @@ static weft_err read_multipliers(const struct config *c, struct weft_model_param
     return WEFT_OK;
 }
 
+/* Heads' size follows from the width where it is "auto"; both say the same otherwise. */
+static weft_err read_mamba_width(const struct config *c, bool has_width,
+                                 struct weft_model_params *p) {
+    static const char key[] = "mamba_d_head", width_key[] = "mamba_d_ssm";
+    struct weft_model_recurrent *r = &p->recurrent;
+    const char *text = json_string_value(get(c->root, key));
+    uint32_t width = 0, expand = 2;
+    const bool is_auto = !get(c->root, key) || (text && strcmp(text, "auto") == 0);
+    weft_err err = get_u32(c, c->root, "mamba_expand", 2, &expand);
+    if (!err && has_width) err = get_u32(c, c->root, width_key, 0, &width);
+    if (!err && !is_auto) err = get_u32(c, c->root, key, REQUIRED, &r->head_dim);
+    if (err) return err;
+    if (width == 0 && expand <= 64 && p->n_hidden <= WEFT_HIDDEN_MAX) width = expand * p->n_hidden;
+    if (is_auto && r->n_heads > 0) r->head_dim = width / r->n_heads;
+    if ((uint64_t)r->n_heads * r->head_dim == width) return WEFT_OK;
+    return weft_err_set(c->why, WEFT_E_PROTO,
+                        "%s: \"mamba_n_heads\" is %u and \"%s\" %u, but %s makes %u of them",
+                        c->path, r->n_heads, key, r->head_dim,
+                        has_width ? "\"mamba_d_ssm\"" : "\"mamba_expand\"", width);
+}
+
 static weft_err read_mamba(const struct config *c, const struct wefti_model_arch *arch,
                            struct weft_model_params *p) {
-    static const char *const off[] = {"mamba_proj_bias", "projectors_bias",
-                                      "mamba_norm_before_gate"};
-    static const char position_key[] = "position_embedding_type";
+    static const char *const off[] = {"mamba_proj_bias", "projectors_bias"};
+    static const char order_key[] = "mamba_norm_before_gate",
+                      position_key[] = "position_embedding_type";
     const bool is_beside = arch->traits.beside;
     struct weft_model_recurrent *r = &p->recurrent;
     const struct size sizes[] = {{"mamba_n_heads", REQUIRED, &r->n_heads},
-                                 {"mamba_d_head", REQUIRED, &r->head_dim},
                                  {"mamba_n_groups", 1, &r->n_groups},
                                  {"mamba_d_state", REQUIRED, &r->state_dim},
                                  {"mamba_d_conv", 4, &r->conv_width}};
-    bool bias = true, has_norm = true;
+    bool bias = true, has_norm = true, is_norm_first = false;
     const char *position;
     weft_err err = read_sizes(c, sizes, COUNT(sizes));
+    if (!err) err = read_mamba_width(c, is_beside, p);
     if (!err) err = read_flag(c, "mamba_conv_bias", true, &bias);
     if (!err) err = read_flag(c, "mamba_rms_norm", true, &has_norm);
+    if (!err) err = read_flag(c, order_key, false, &is_norm_first);
+    if (!err && has_norm && is_norm_first) return unsupported(c, order_key, "true");
     if (!err) err = check_off(c, off, COUNT(off));
     if (!err) err = get_text(c, c->root, position_key, is_beside ? "rope" : "nope", &position);
     if (err) return err;
@@ -229,7 +271,7 @@ static weft_err read_mamba(const struct config *c, const struct wefti_model_arch
     /* Granite normalises all heads as one row. */
     r->norm_groups = !has_norm ? 0 : is_beside ? r->n_groups : 1;
     if (strcmp(position, "rope") != 0) set_all(p->no_rope, p);
-    if (!is_beside) return read_layers(c, "mamba", p);
+    if (!is_beside) return read_layers(c, "mamba", ALL_RECURRENT, p);
     set_all(r->layers, p);
     return read_multipliers(c, p);
 }
@@ -237,7 +279,7 @@ static weft_err read_mamba(const struct config *c, const struct wefti_model_arch
 /* ------------------------------------------------------------------------------- DeltaNet --- */
 
 static weft_err read_delta(const struct config *c, struct weft_model_params *p) {
-    static const char gate_key[] = "attn_output_gate";
+    static const char gate_key[] = "attn_output_gate", interval_key[] = "full_attention_interval";
     struct weft_model_recurrent *r = &p->recurrent;
     const struct size sizes[] = {{"linear_num_value_heads", 32, &r->n_heads},
                                  {"linear_value_head_dim", 128, &r->head_dim},
@@ -245,12 +287,15 @@ static weft_err read_delta(const struct config *c, struct weft_model_params *p) 
                                  {"linear_key_head_dim", 128, &r->state_dim},
                                  {"linear_conv_kernel_dim", 4, &r->conv_width}};
     bool has_gate = true;
+    uint32_t interval;
     weft_err err = read_sizes(c, sizes, COUNT(sizes));
+    if (!err) err = get_u32(c, c->root, interval_key, 4, &interval);
+    if (!err && interval == 0) return wrong_type(c, interval_key, "over 0");
     if (!err) err = read_flag(c, gate_key, true, &has_gate);
     if (!err && !has_gate) return unsupported(c, gate_key, "false");
     r->kind = WEFT_MODEL_DELTA;
     r->dt_max = INFINITY;
-    return err ? err : read_layers(c, "linear_attention", p);
+    return err ? err : read_layers(c, "linear_attention", interval, p);
 }
 
 weft_err wefti_model_config_recurrent(const struct config *c, const struct wefti_model_arch *arch,

@@ -1,0 +1,243 @@
+/* config.json of the families, as real checkpoints have it: what is left out, second names, and nonsense. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "inside/model/hf/hf.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static weft_err parse(const char *text, struct weft_model_params *p, struct weft_errmsg *why) {
+    struct wefti_model_file file;
+    *p = (struct weft_model_params){0};
+    weft_err err = wefti_model_file_borrow("config.json", text, strlen(text), &file, why);
+    return err ? err : wefti_model_config_hf(&file, p, why);
+}
+
+static void must_parse(const char *text, struct weft_model_params *p) {
+    struct weft_errmsg why;
+    if (parse(text, p, &why)) fail_msg("%s: %s", text, why.text);
+}
+
+static void must_refuse(const char *text, const char *part) {
+    struct weft_model_params p;
+    struct weft_errmsg why = {{0}};
+    assert_int_not_equal(parse(text, &p, &why), WEFT_OK);
+    if (!strstr(why.text, part)) fail_msg("%s: %s, not %s", text, why.text, part);
+}
+
+/* clang-format off */
+/* What a file that names nothing but the class means, by transformers' classes. */
+static const struct {
+    const char *class, *more;
+    uint32_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, context, turns;
+    float eps;
+    double theta;
+    bool tied;
+    uint32_t experts, used, expert_ffn, shared;
+    bool normalise;
+} bare[] = {
+    {"GptOssForCausalLM", "", 36, 2880, 64, 8, 64, 2880, 201088, 131072, 64, 1e-5f, 150000, false, 128, 4, 2880, 0, true},
+    {"Glm4ForCausalLM", "", 40, 4096, 32, 2, 128, 13696, 151552, 131072, 64, 1.5625e-7f, 10000, false, 0, 0, 0, 0, false},
+    {"Glm4MoeForCausalLM", ",\"head_dim\":128", 46, 4096, 96, 8, 128, 10944, 151552, 131072, 64, 1e-5f, 10000, false, 128, 8, 1408, 1408, true},
+    {"Llama4ForCausalLM", "", 48, 5120, 40, 8, 128, 16384, 202048, 131072, 128, 1e-5f, 500000, false, 16, 1, 8192, 8192, false},
+    {"Qwen3NextForCausalLM", "", 48, 2048, 16, 2, 256, 5632, 151936, 32768, 64, 1e-6f, 10000, false, 512, 10, 512, 512, true},
+    {"Qwen3_5ForCausalLM", "", 32, 4096, 16, 4, 256, 12288, 248320, 32768, 64, 1e-6f, 10000, false, 0, 0, 0, 0, false},
+    {"Qwen3_5MoeForCausalLM", "", 40, 2048, 16, 2, 256, 512, 248320, 32768, 64, 1e-6f, 10000, false, 256, 8, 512, 512, true},
+    {"Ministral3ForCausalLM", "", 34, 4096, 32, 8, 128, 14336, 131072, 262144, 128, 1e-5f, 1e6, false, 0, 0, 0, 0, false},
+    {"GraniteMoeHybridForCausalLM", ",\"num_hidden_layers\":2,\"layer_types\":[\"mamba\",\"attention\"]", 2, 4096, 32, 32, 128, 11008, 32000, 2048, 128, 1e-6f, 10000, false, 8, 2, 11008, 1024, true},
+    {"NemotronHForCausalLM", ",\"hybrid_override_pattern\":\"M*E-\"", 4, 4096, 32, 8, 128, 21504, 131072, 4096, 128, 1e-5f, 10000, false, 8, 2, 7688, 7688, true},
+    {"FalconH1ForCausalLM", "", 32, 4096, 32, 8, 128, 14336, 128000, 8192, 128, 1e-5f, 100000, false, 0, 0, 0, 0, false},
+    {"Lfm2ForCausalLM", "", 32, 2560, 32, 8, 80, 8192, 65536, 128000, 80, 1e-5f, 1e6, true, 0, 0, 0, 0, false},
+    {"Lfm2MoeForCausalLM", "", 32, 2048, 32, 8, 64, 7168, 65536, 128000, 64, 1e-5f, 1e6, true, 32, 4, 1792, 0, true},
+    {"Ernie4_5_MoeForCausalLM", "", 28, 2560, 20, 4, 128, 12288, 103424, 131072, 128, 1e-5f, 500000, true, 64, 6, 1536, 3072, true},
+    {"MiniMaxM2ForCausalLM", "", 62, 3072, 48, 8, 128, 1536, 200064, 196608, 128, 1e-6f, 5e6, false, 256, 8, 1536, 0, true},
+    {"HunYuanDenseV1ForCausalLM", "", 32, 4096, 32, 32, 128, 11008, 290943, 2048, 128, 1e-5f, 10000, false, 0, 0, 0, 0, false},
+    {"HunYuanMoEV1ForCausalLM", "", 32, 4096, 32, 32, 128, 11008, 290943, 2048, 128, 1e-5f, 10000, false, 1, 1, 11008, 11008, true},
+    {"Exaone4ForCausalLM", "", 32, 4096, 32, 32, 128, 16384, 102400, 2048, 128, 1e-5f, 10000, false, 0, 0, 0, 0, false},
+    {"Cohere2ForCausalLM", "", 40, 8192, 64, 64, 128, 22528, 256000, 8192, 128, 1e-5f, 10000, true, 0, 0, 0, 0, false},
+    {"Starcoder2ForCausalLM", "", 30, 3072, 24, 2, 128, 12288, 49152, 4096, 128, 1e-5f, 10000, true, 0, 0, 0, 0, false},
+    {"GPTNeoXForCausalLM", "", 44, 6144, 64, 64, 96, 24576, 50432, 2048, 24, 1e-5f, 10000, false, 0, 0, 0, 0, false},
+    {"StableLmForCausalLM", "", 32, 2560, 32, 32, 80, 6912, 50304, 4096, 20, 1e-5f, 10000, false, 0, 0, 0, 0, false},
+    {"SeedOssForCausalLM", "", 64, 4096, 80, 8, 128, 27648, 155136, 524288, 128, 1e-6f, 10000, false, 0, 0, 0, 0, false},
+    {"AfmoeForCausalLM", "", 32, 2048, 16, 16, 128, 6144, 200192, 16384, 128, 1e-5f, 10000, false, 64, 6, 1408, 2816, true},
+    {"Dots1ForCausalLM", ",\"n_routed_experts\":128,\"num_experts_per_tok\":6", 62, 4608, 32, 32, 144, 10944, 152064, 2048, 144, 1e-6f, 10000, false, 128, 6, 1408, 0, false},
+};
+/* clang-format on */
+
+static void what_is_left_out_has_the_familys_value(void **state) {
+    (void)state;
+    for (size_t i = 0; i < COUNT(bare); i++) {
+        struct weft_model_params p;
+        char text[256];
+        (void)snprintf(text, sizeof text, "{\"architectures\":[\"%s\"]%s}", bare[i].class,
+                       bare[i].more);
+        must_parse(text, &p);
+        const uint32_t got[] = {p.n_layers,        p.n_hidden,      p.n_heads,    p.n_kv_heads,
+                                p.head_dim,        p.n_ffn,         p.n_vocab,    p.n_context,
+                                p.rope_dim,        p.moe.n_experts, p.moe.n_used, p.moe.n_ffn,
+                                p.moe.n_ffn_shared},
+                       want[] = {bare[i].layers,   bare[i].hidden,   bare[i].heads,
+                                 bare[i].kv_heads, bare[i].head_dim, bare[i].ffn,
+                                 bare[i].vocab,    bare[i].context,  bare[i].turns,
+                                 bare[i].experts,  bare[i].used,     bare[i].expert_ffn,
+                                 bare[i].shared};
+        for (size_t k = 0; k < COUNT(got); k++) {
+            if (got[k] != want[k])
+                fail_msg("%s: value %zu is %u, not %u", bare[i].class, k, got[k], want[k]);
+        }
+        if (p.rms_eps != bare[i].eps || p.rope_theta != bare[i].theta || p.tied != bare[i].tied ||
+            p.moe.normalise != bare[i].normalise)
+            fail_msg("%s: epsilon %g, base %g, tied %d, normalised %d", bare[i].class,
+                     (double)p.rms_eps, p.rope_theta, p.tied, p.moe.normalise);
+    }
+}
+
+#define CLASS(name) "{\"architectures\":[\"" name "\"],"
+
+static void other_settings_have_defaults_too(void **state) {
+    (void)state;
+    struct weft_model_params p;
+    must_parse(CLASS("GptOssForCausalLM") "\"num_hidden_layers\":4}", &p);
+    assert_int_equal(p.rope_scaling, WEFT_ROPE_YARN);
+    assert_true(p.rope_factor == 32 && p.block.yarn_smooth);
+    assert_int_equal(p.window, 128);
+    assert_int_equal(p.no_window[0], 0xa);
+    /* An object of the newer spelling is all that is said; its base may still be missing. */
+    must_parse(CLASS("GptOssForCausalLM") "\"rope_parameters\":{\"rope_type\":\"default\"}}", &p);
+    assert_int_equal(p.rope_scaling, WEFT_ROPE_NONE);
+    assert_true(p.rope_theta == 150000);
+    must_parse(CLASS("GptOssForCausalLM") "\"rope_scaling\":null}", &p);
+    assert_int_equal(p.rope_scaling, WEFT_ROPE_NONE);
+    must_parse(CLASS("Ministral3ForCausalLM") "\"hidden_size\":64}", &p);
+    assert_int_equal(p.rope_scaling, WEFT_ROPE_YARN);
+    assert_true(p.rope_original_context == 16384 && p.block.q_beta == 0.1f);
+    must_parse(CLASS("Cohere2ForCausalLM") "\"num_hidden_layers\":4}", &p);
+    assert_true(p.logit_scale == 0.0625f);
+    assert_int_equal(p.no_window[0], 8);
+    must_parse(CLASS("SeedOssForCausalLM") "\"vocab_size\":64}", &p);
+    assert_true(p.qkv_bias && !p.block.o_bias);
+    must_parse(CLASS("AfmoeForCausalLM") "\"num_hidden_layers\":4}", &p);
+    assert_int_equal(p.window, 1024);
+    assert_true(p.embed_scale == 1 && p.moe.sigmoid);
+    assert_int_equal(p.no_experts[0], 1);
+    must_parse(CLASS("Glm4MoeForCausalLM") "\"num_hidden_layers\":4,\"head_dim\":128}", &p);
+    assert_false(p.qk_norm);
+    assert_int_equal(p.no_experts[0], 1);
+    must_parse(CLASS("FalconH1ForCausalLM") "\"num_hidden_layers\":4}", &p);
+    assert_int_equal(p.recurrent.head_dim, 8);
+    assert_int_equal(p.recurrent.norm_groups, 0);
+    must_parse(
+        CLASS("GraniteMoeHybridForCausalLM") "\"layer_types\":[\"mamba\",\"attention\"],"
+                                             "\"num_hidden_layers\":2,\"mamba_d_head\":\"auto\"}",
+        &p);
+    assert_int_equal(p.recurrent.layers[0], 1);
+    assert_int_equal(p.recurrent.head_dim, 64);
+    /* Without a list all layers are recurrent, which is no model here. */
+    must_refuse(CLASS("GraniteMoeHybridForCausalLM") "\"num_hidden_layers\":2}", "attention");
+    must_parse(CLASS("Qwen3NextForCausalLM") "\"num_hidden_layers\":4}", &p);
+    assert_int_equal(p.recurrent.layers[0], 7);
+    must_parse(CLASS("Lfm2ForCausalLM") "\"num_hidden_layers\":4}", &p);
+    assert_int_equal(p.recurrent.kind, WEFT_MODEL_ATTENTION_ALONE);
+}
+
+static void second_names_are_known(void **state) {
+    (void)state;
+    struct weft_model_params p;
+    /* As the first LFM2 checkpoints have it. */
+    must_parse(CLASS("Lfm2ForCausalLM") "\"num_hidden_layers\":16,\"hidden_size\":2048,"
+                                        "\"block_ff_dim\":12288,\"block_multiple_of\":256,\"block_"
+                                        "ffn_dim_multiplier\":1.0,"
+                                        "\"tie_embedding\":true,\"theta\":1000000.0,\"full_attn_"
+                                        "idxs\":[2,5,8,10,12,14]}",
+               &p);
+    assert_int_equal(p.n_ffn, 8192);
+    assert_int_equal(p.recurrent.layers[0],
+                     0xffff & ~(1 << 2 | 1 << 5 | 1 << 8 | 1 << 10 | 1 << 12 | 1 << 14));
+    must_refuse(CLASS("Lfm2ForCausalLM") "\"full_attn_idxs\":[99]}", "full_attn_idxs");
+    /* Nemotron-H: a name per layer in newer files, another name of the heads' size in older ones. */
+    must_parse(CLASS("NemotronHForCausalLM") "\"layers_block_type\":[\"mamba\",\"moe\","
+                                             "\"attention\",\"mlp\"],\"attention_head_dim\":64,"
+                                             "\"rms_norm_eps\":0.1}",
+               &p);
+    assert_int_equal(p.n_layers, 4);
+    assert_int_equal(p.head_dim, 64);
+    assert_true(p.rms_eps == 1e-5f); /* of its own key */
+    assert_int_equal(p.recurrent.layers[0], 1);
+    assert_int_equal(p.recurrent.no_attention[0], 0xb);
+    must_parse(CLASS("NemotronHForCausalLM") "\"layer_types\":[\"linear_attention\",\"moe\","
+                                             "\"full_attention\"],\"n_group\":4,\"topk_group\":2}",
+               &p);
+    assert_true(p.moe.n_groups == 4 && p.moe.n_groups_used == 2 && p.moe.by_two);
+    must_refuse(CLASS("NemotronHForCausalLM") "\"layers_block_type\":[\"conv\"]}",
+                "layers_block_type");
+    must_refuse(CLASS("NemotronHForCausalLM") "\"num_hidden_layers\":3}",
+                "hybrid_override_pattern");
+    must_parse(CLASS("GraniteMoeHybridForCausalLM") "\"num_hidden_layers\":2,\"layers_block_type\":"
+                                                    "[\"mamba\",\"attention\"]}",
+               &p);
+    assert_int_equal(p.recurrent.layers[0], 1);
+    must_parse(
+        CLASS("Ernie4_5_MoeForCausalLM") "\"num_hidden_layers\":4,\"num_experts\":6,"
+                                         "\"num_experts_per_tok\":2,\"moe_layer_end_index\":-1}",
+        &p);
+    assert_true(p.moe.n_experts == 6 && p.moe.n_used == 2);
+    assert_int_equal(p.no_experts[0], 1);
+    must_parse(CLASS("GptOssForCausalLM") "\"num_experts\":32}", &p);
+    assert_int_equal(p.moe.n_experts, 32);
+}
+
+static void llama4_lists_its_layers(void **state) {
+    (void)state;
+    struct weft_model_params p;
+    must_parse(
+        CLASS("Llama4ForCausalLM") "\"num_hidden_layers\":8,\"no_rope_layers\":[],"
+                                   "\"attn_temperature_tuning\":4,\"interleave_moe_layer_step\":2}",
+        &p);
+    assert_int_equal(p.no_rope[0], 0x88);
+    assert_int_equal(p.no_window[0], 0x88);
+    assert_int_equal(p.no_experts[0], 0x55);
+    assert_int_equal(p.block.q_step, 8192);
+    must_parse(
+        CLASS(
+            "Llama4ForCausalLM") "\"num_hidden_layers\":4,\"moe_layers\":[0,3],"
+                                 "\"attn_temperature_tuning\":0,\"layer_types\":[\"full_"
+                                 "attention\","
+                                 "\"chunked_attention\",\"chunked_attention\",\"full_attention\"]}",
+        &p);
+    assert_int_equal(p.no_experts[0], 6);
+    assert_int_equal(p.no_window[0], 9);
+    assert_int_equal(p.no_rope[0], 8);
+    assert_int_equal(p.block.q_step, 0);
+    must_refuse(CLASS("Llama4ForCausalLM") "\"moe_layers\":[48]}", "moe_layers");
+    must_refuse(CLASS("Llama4ForCausalLM") "\"layer_types\":[]}", "layer_types");
+}
+
+static void contradictions_are_refused(void **state) {
+    (void)state;
+    must_refuse(CLASS("FalconH1ForCausalLM") "\"mamba_d_head\":7}", "mamba_d_head");
+    must_refuse(CLASS("FalconH1ForCausalLM") "\"mamba_rms_norm\":true}", "mamba_norm_before_gate");
+    must_refuse(CLASS("GraniteMoeHybridForCausalLM") "\"mamba_n_heads\":100,\"mamba_d_head\":64}",
+                "mamba_n_heads");
+    must_refuse(CLASS("Dots1ForCausalLM") "\"num_experts_per_tok\":2}", "experts");
+    must_refuse(CLASS("NemotronHForCausalLM") "\"num_hidden_layers\":3,"
+                                              "\"hybrid_override_pattern\":\"M*\"}",
+                "hybrid_override_pattern");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_left_out_has_the_familys_value),
+        cmocka_unit_test(other_settings_have_defaults_too),
+        cmocka_unit_test(second_names_are_known),
+        cmocka_unit_test(llama4_lists_its_layers),
+        cmocka_unit_test(contradictions_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
