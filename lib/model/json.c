@@ -12,11 +12,53 @@
 
 #define PATH_BYTES_MAX 4096
 
+/* The length of a number's word at text[i]; 0: there is none. */
+static size_t word_at(struct weft_str text, size_t i) {
+    static const char *const words[] = {"-Infinity", "Infinity", "NaN"};
+    for (size_t w = 0; w < sizeof words / sizeof words[0]; w++) {
+        const size_t len = strlen(words[w]);
+        if (text.len - i >= len && memcmp(text.data + i, words[w], len) == 0) return len;
+    }
+    return 0;
+}
+
+/* The text with such words in quotes, where they are not in a string already, into `out` if it is not NULL; its length,
+ * which is that of the text if there are none. */
+static size_t quote_words(struct weft_str text, char *out) {
+    bool in_string = false;
+    size_t len = 0;
+    for (size_t i = 0, n; i < text.len; i += n) {
+        const size_t word = in_string ? 0 : word_at(text, i);
+        n = word > 0 ? word : in_string && text.data[i] == '\\' && i + 1 < text.len ? 2 : 1;
+        if (text.data[i] == '"') in_string = !in_string;
+        if (word > 0 && out) out[len] = '"';
+        len += word > 0;
+        if (out) memcpy(out + len, text.data + i, n);
+        len += n;
+        if (word > 0 && out) out[len] = '"';
+        len += word > 0;
+    }
+    return len;
+}
+
+/* Python's json writes numbers that JSON has not as bare words: they become strings, so that keys of no matter do not
+ * keep a file from being read, and those that matter are refused by name. NULL: it cannot be read all the same. */
+static json_t *load_with_words(struct weft_str text, size_t flags, json_error_t *error) {
+    const size_t len = quote_words(text, NULL);
+    char *copy = len > text.len ? malloc(len) : NULL;
+    if (!copy) return NULL;
+    (void)quote_words(text, copy);
+    json_t *json = json_loadb(copy, len, flags, error);
+    free(copy);
+    return json;
+}
+
 weft_err wefti_model_json_parse(const char *path, const char *what, struct weft_str text,
                                 size_t flags, json_t **json_out, struct weft_errmsg *why) {
     json_error_t error;
     WEFT_ASSERT(text.data || text.len == 0);
     *json_out = json_loadb(text.data, text.len, flags, &error);
+    if (!*json_out) *json_out = load_with_words(text, flags, &error);
     if (*json_out) return WEFT_OK;
     if (json_error_code(&error) == json_error_out_of_memory) {
         return weft_err_set(why, WEFT_E_NOMEM, "%s: out of memory for %s", path, what);

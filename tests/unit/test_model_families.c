@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -231,6 +232,29 @@ static void contradictions_are_refused(void **state) {
                 "hybrid_override_pattern");
 }
 
+/* As json.dump writes them. */
+static void numbers_that_json_has_not_are_words(void **state) {
+    (void)state;
+    struct weft_model_params p;
+    must_parse(CLASS("FalconH1ForCausalLM") "\"time_step_limit\":[0.5,Infinity],"
+                                            "\"of_no_matter\":[NaN,-Infinity,\"Na\\\"NaN\"]}",
+               &p);
+    assert_true(p.recurrent.dt_min == 0.5f && isinf(p.recurrent.dt_max));
+    must_parse(CLASS("FalconH1ForCausalLM") "\"time_step_limit\":[0,{\"__float__\":\"Infinity\"}]}",
+               &p);
+    assert_true(isinf(p.recurrent.dt_max));
+    must_refuse(CLASS("FalconH1ForCausalLM") "\"time_step_limit\":[NaN,Infinity]}",
+                "time_step_limit");
+    must_refuse(CLASS("FalconH1ForCausalLM") "\"time_step_limit\":[0,-Infinity]}",
+                "time_step_limit");
+    must_refuse(CLASS("FalconH1ForCausalLM") "\"rope_theta\":NaN}",
+                "\"rope_theta\" is not a finite number");
+    must_refuse(CLASS("FalconH1ForCausalLM") "\"hidden_size\":Infinity}",
+                "\"hidden_size\" is not a whole number");
+    must_refuse("{NaN:1}", "config.json");
+    must_refuse("{\"a\":NaNa}", "not valid JSON");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_left_out_has_the_familys_value),
@@ -238,6 +262,7 @@ int main(void) {
         cmocka_unit_test(second_names_are_known),
         cmocka_unit_test(llama4_lists_its_layers),
         cmocka_unit_test(contradictions_are_refused),
+        cmocka_unit_test(numbers_that_json_has_not_are_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

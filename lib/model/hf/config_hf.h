@@ -58,7 +58,7 @@ static inline weft_err get_double(const struct config *c, const json_t *object, 
                                   double *out) {
     const json_t *value = get(object, key);
     if (!value) return WEFT_OK;
-    if (!json_is_number(value)) return wrong_type(c, key, "a number");
+    if (!json_is_number(value)) return wrong_type(c, key, "a finite number");
     *out = json_number_value(value);
     return WEFT_OK;
 }

@@ -54,6 +54,13 @@ static weft_err read_layers(const struct config *c, const char *name, uint32_t i
     return WEFT_OK;
 }
 
+/* JSON has no infinity: Python writes a word (json.c), transformers one within an object. */
+static bool is_infinity(const json_t *value) {
+    const char *word =
+        json_string_value(json_is_object(value) ? json_object_get(value, "__float__") : value);
+    return word && (strcmp(word, "Infinity") == 0 || strcmp(word, "inf") == 0);
+}
+
 /* Two numbers: the least and the largest step of time. */
 static weft_err read_limits(const struct config *c, struct weft_model_recurrent *r) {
     static const char key[] = "time_step_limit";
@@ -62,14 +69,10 @@ static weft_err read_limits(const struct config *c, struct weft_model_recurrent 
     r->dt_max = INFINITY;
     if (!list) return WEFT_OK;
     if (json_array_size(list) != 2) return wrong_type(c, key, "a list of two numbers");
-    for (size_t i = 0; i < 2; i++) {
-        /* JSON has no infinity: transformers writes it as a word. */
-        const json_t *item = json_array_get(list, i);
-        if (!json_is_number(item) && !(i == 1 && json_is_string(item)))
-            return wrong_type(c, key, "a list of two numbers");
-    }
-    r->dt_min = (float)json_number_value(json_array_get(list, 0));
-    const json_t *most = json_array_get(list, 1);
+    const json_t *least = json_array_get(list, 0), *most = json_array_get(list, 1);
+    if (!json_is_number(least) || !(json_is_number(most) || is_infinity(most)))
+        return wrong_type(c, key, "a list of two numbers");
+    r->dt_min = (float)json_number_value(least);
     if (json_is_number(most)) r->dt_max = (float)json_number_value(most);
     return WEFT_OK;
 }
