@@ -183,17 +183,30 @@ static weft_err open_file(const char *path, bool packed, weft_model **model_out,
                   : wefti_model_from_gguf(&file, model_out, why);
 }
 
-weft_err weft_model_open(const char *path, weft_model **model_out, struct weft_errmsg *why) {
+static weft_err open_model(const char *path, bool may_be_bare, weft_model **model_out,
+                           struct weft_errmsg *why) {
     struct weft_model_place place;
     *model_out = NULL;
     weft_err err = weft_model_locate(path, &place, why);
     if (err) return err;
     err = place.packed || place.format == WEFT_MODEL_GGUF
               ? open_file(place.path, place.packed, model_out, why)
-              : wefti_model_from_folder(place.path, model_out, why);
+              : wefti_model_from_folder(place.path, may_be_bare, model_out, why);
     WEFT_ASSERT(!err == (*model_out != NULL));
     weft_model_place_fini(&place);
     return err;
+}
+
+weft_err weft_model_open(const char *path, weft_model **model_out, struct weft_errmsg *why) {
+    return open_model(path, false, model_out, why);
+}
+
+weft_err weft_model_open_shapes(const char *path, weft_model **model_out, struct weft_errmsg *why) {
+    return open_model(path, true, model_out, why);
+}
+
+bool weft_model_is_bare(const weft_model *model) {
+    return model->is_bare;
 }
 
 weft_err weft_model_open_predictor(const char *path, weft_model **model_out,

@@ -496,7 +496,13 @@ WEFT_MUST_CHECK weft_err weft_model_open(const char *path, weft_model **model_ou
  * UNSUPPORTED: of a packed file, which has no weights of such layers. */
 WEFT_MUST_CHECK weft_err weft_model_open_predictor(const char *path, weft_model **model_out,
                                                    struct weft_errmsg *why);
-void weft_model_free(weft_model *model); /* accepts NULL */
+/* A whole model whose sizes are wanted, and not its weights. A folder without any .safetensors file
+ * opens, too: the tensors have no data then, and the shapes and types that config.json asks for.
+ * Errors as above; UNSUPPORTED, too, where there are no weights and the model is an encoder. */
+WEFT_MUST_CHECK weft_err weft_model_open_shapes(const char *path, weft_model **model_out,
+                                                struct weft_errmsg *why);
+bool weft_model_is_bare(const weft_model *model); /* whether that was so */
+void weft_model_free(weft_model *model);          /* accepts NULL */
 
 const struct weft_model_params *weft_model_params(const weft_model *model);
 const struct weft_model_layer *weft_model_layers(const weft_model *model); /* [n_layers] */

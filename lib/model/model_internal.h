@@ -22,6 +22,7 @@ struct weft_model {
     struct weft_model_expert *experts; /* [params.n_layers][params.moe.n_experts], or NULL */
     const struct weft_tensor *embedding, *final_norm, *final_bias, *head;
     struct weft_model_encoder_tensors encoder;
+    bool is_bare;         /* nobody has seen its weights (hf/shapes.c) */
     bool has_delta_apart; /* rows of keys, queries and values come of matrices of their own */
     uint32_t first_layer; /* the number that the file knows layer 0 by: above 0 for a predictor */
     struct weft_model_predictor_tensors predictor;
@@ -108,6 +109,18 @@ WEFT_MUST_CHECK weft_err wefti_model_become_predictor(weft_model *model,
 WEFT_MUST_CHECK weft_err wefti_model_pooling_file(const char *path,
                                                   char name_out[WEFTI_MODEL_POOLING_NAME_BYTES],
                                                   struct weft_errmsg *why);
+
+/* The types of weights that nobody has seen. */
+struct wefti_model_types {
+    enum weft_dtype plain;
+    struct weft_model_quant quant; /* of a layer's matrices, but routers and taps */
+};
+
+/* Gives a model without tensors one for each role, of its shape and without data (roles.c). PROTO: one would be too
+ * large. NOMEM. */
+WEFT_MUST_CHECK weft_err wefti_model_imagine(weft_model *model, const char *path,
+                                             const struct wefti_model_types *types,
+                                             struct weft_errmsg *why);
 
 /* Finds the tensor of every role and checks its shape (roles.c). */
 WEFT_MUST_CHECK weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format,

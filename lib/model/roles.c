@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "hf/hf.h"
 #include "params.h"
 #include "roles.h"
 
@@ -365,8 +366,36 @@ static weft_err check_shape(const struct wefti_model_resolver *r, uint32_t n_dim
                         r->path, shown.text, has, wants);
 }
 
+/* Whether checkpoints that are quantised have a tensor quantised: of gpt-oss's, experts alone. */
+static bool is_quantised(const struct wefti_model_resolver *r, const char *name, uint32_t n_dims) {
+    static const char *const plain[] = {"mlp.gate.weight", "mixer.conv1d.weight"};
+    size_t prefix_len = 0;
+    const char *rest = wefti_model_after_layer(name, r->format, &prefix_len);
+    if (!rest || n_dims != 2) return false;
+    if (r->types->quant.method == WEFT_QUANT_MXFP4) return strncmp(rest, "mlp.experts.", 12) == 0;
+    for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
+        if (strcmp(rest, plain[i]) == 0) return false;
+    }
+    return r->types->quant.method != WEFT_QUANT_NONE;
+}
+
+static weft_err imagine(struct wefti_model_resolver *r, const char *name, uint32_t n_dims,
+                        const uint64_t *dims, const struct weft_tensor **out) {
+    static const struct weft_tensor stand_in = {.name = ""}; /* until all of them are there */
+    struct weft_tensor tensor = {.dtype = r->types->plain, .n_dims = n_dims};
+    memcpy(tensor.dims, dims, n_dims * sizeof *dims);
+    if (is_quantised(r, name, n_dims))
+        tensor.dtype = wefti_model_usual_type(&r->types->quant, dims[1]);
+    *out = &stand_in;
+    if (!wefti_model_tensor_bytes(&tensor, &tensor.bytes))
+        return weft_err_set(r->why, WEFT_E_PROTO, "%s: tensor '%s' would be too large", r->path,
+                            name);
+    return wefti_model_add_tensor(r->imagined, r->path, name, strlen(name), &tensor, r->why);
+}
+
 weft_err wefti_model_take(struct wefti_model_resolver *r, const char *name, uint32_t n_dims,
                           const uint64_t *dims, const struct weft_tensor **out) {
+    if (r->imagined) return imagine(r, name, n_dims, dims, out);
     *out = weft_model_find(r->model, name);
     if (!*out) return WEFT_OK;
     size_t idx = (size_t)(*out - r->model->tensors);
@@ -600,7 +629,9 @@ static weft_err resolve_layers(struct wefti_model_resolver *r) {
 
 static weft_err resolve_head(struct wefti_model_resolver *r) {
     weft_model *model = r->model;
-    weft_err err = take(r, &head_role, head_role.names[r->format], &model->head);
+    weft_err err = WEFT_OK;
+    if (!r->imagined || !model->params.tied) /* nobody imagines what is not needed */
+        err = take(r, &head_role, head_role.names[r->format], &model->head);
     if (err) return err;
     if (!model->head && model->params.untied)
         return weft_err_set(r->why, WEFT_E_PROTO, "%s: tensor '%s' is missing", r->path,
@@ -822,5 +853,37 @@ weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, c
     err = check_all_used(&r);
 cleanup:
     free(r.used);
+    return err;
+}
+
+weft_err wefti_model_imagine(weft_model *model, const char *path,
+                             const struct wefti_model_types *types, struct weft_errmsg *why) {
+    WEFT_ASSERT(model->n_tensors == 0 && !wefti_model_has_encoder_roles(&model->params));
+    uint64_t sizes[SIZE_COUNT];
+    fill_sizes(&model->params, sizes);
+    struct wefti_model_resolver r = {.model = model,
+                                     .format = WEFT_MODEL_HF,
+                                     .path = path,
+                                     .sizes = sizes,
+                                     .imagined = wefti_model_new(),
+                                     .types = types,
+                                     .why = why};
+    if (!r.imagined) return weft_err_set(why, WEFT_E_NOMEM, "%s: out of memory", path);
+    weft_err err = wefti_model_index(model, path, why); /* of nothing */
+    if (!err)
+        err = take_either(&r, &embedding_role, embedding_role.names[r.format], NULL,
+                          &model->embedding);
+    if (!err) err = resolve_decoder(&r);
+    free(model->layers);
+    free(model->experts);
+    model->layers = NULL;
+    model->experts = NULL;
+    model->embedding = model->final_norm = model->final_bias = model->head = NULL;
+    model->tensors = r.imagined->tensors;
+    model->n_tensors = r.imagined->n_tensors;
+    model->cap_tensors = r.imagined->cap_tensors;
+    r.imagined->tensors = NULL;
+    r.imagined->n_tensors = 0;
+    weft_model_free(r.imagined);
     return err;
 }

@@ -88,7 +88,21 @@ static weft_err read_config(weft_model *model, const char *dir, struct weft_errm
     return err;
 }
 
-weft_err wefti_model_from_folder(const char *dir, weft_model **model_out, struct weft_errmsg *why) {
+/* With the names that everything after this knows. */
+static weft_err read_tensors(weft_model *model, const char *dir, struct weft_errmsg *why) {
+    weft_err err = wefti_model_safetensors_folder(model, dir, why);
+    if (err) return err;
+    if (model->params.wrapped) wefti_model_unwrap(model);
+    err = wefti_model_has_encoder_roles(&model->params) ? wefti_model_clean_encoder(model, dir, why)
+                                                        : wefti_model_add_prefix(model, dir, why);
+    if (!err) err = wefti_model_rename(model, WEFT_MODEL_HF, dir, why);
+    if (!err) err = wefti_model_join(model, dir, why);
+    return err ? err : wefti_model_split(model, WEFT_MODEL_HF, dir, why);
+}
+
+weft_err wefti_model_from_folder(const char *dir, bool may_be_bare, weft_model **model_out,
+                                 struct weft_errmsg *why) {
+    struct found found = {.has_safetensors = true};
     weft_err err;
     weft_model *model = wefti_model_new();
     if (!model) {
@@ -98,17 +112,9 @@ weft_err wefti_model_from_folder(const char *dir, weft_model **model_out, struct
     err = read_config(model, dir, why);
     if (err) goto cleanup;
     wefti_model_name_from_path(&model->params, dir, "");
-    err = wefti_model_safetensors_folder(model, dir, why);
-    if (err) goto cleanup;
-    if (model->params.wrapped) wefti_model_unwrap(model);
-    err = wefti_model_has_encoder_roles(&model->params) ? wefti_model_clean_encoder(model, dir, why)
-                                                        : wefti_model_add_prefix(model, dir, why);
-    if (err) goto cleanup;
-    err = wefti_model_rename(model, WEFT_MODEL_HF, dir, why);
-    if (err) goto cleanup;
-    err = wefti_model_join(model, dir, why);
-    if (err) goto cleanup;
-    err = wefti_model_split(model, WEFT_MODEL_HF, dir, why);
+    if (may_be_bare) look_around(dir, &found);
+    model->is_bare = !found.has_safetensors;
+    err = model->is_bare ? wefti_model_shapes(model, dir, why) : read_tensors(model, dir, why);
     if (err) goto cleanup;
     err = wefti_model_index(model, dir, why);
     if (err) goto cleanup;

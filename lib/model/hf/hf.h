@@ -48,8 +48,15 @@ WEFT_MUST_CHECK weft_err wefti_model_add_prefix(weft_model *model, const char *d
 #define WEFTI_MODEL_HINT_BYTES 320
 void wefti_model_folder_hint(const char *dir, char hint[WEFTI_MODEL_HINT_BYTES]);
 
-/* A whole model from a folder (folder.c). */
-WEFT_MUST_CHECK weft_err wefti_model_from_folder(const char *dir, weft_model **model_out,
-                                                 struct weft_errmsg *why);
+/* The tensors that config.json asks for, of a folder that has none (shapes.c). UNSUPPORTED: an encoder. */
+WEFT_MUST_CHECK weft_err wefti_model_shapes(weft_model *model, const char *dir,
+                                            struct weft_errmsg *why);
+
+/* The type of a quantised weight of k columns in the method's usual settings, as far as config.json tells them. */
+enum weft_dtype wefti_model_usual_type(const struct weft_model_quant *quant, uint64_t k);
+
+/* A whole model from a folder; where it may be bare, perhaps without weights (folder.c). */
+WEFT_MUST_CHECK weft_err wefti_model_from_folder(const char *dir, bool may_be_bare,
+                                                 weft_model **model_out, struct weft_errmsg *why);
 
 #endif
