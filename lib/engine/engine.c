@@ -161,11 +161,15 @@ static void set_weight_info(weft_eng *eng, const struct weft_model_params *p) {
     uint64_t n[WEFT_PEAK_COUNT] = {0};
     for (uint32_t i = 0; i < weights->n_layers; i++) {
         const struct wefti_weights_layer *l = &weights->layers[i];
-        const struct wefti_weights_matrix *matrices[] = {&l->q_a, &l->q,    &l->k,  &l->v,
-                                                         &l->o,   &l->gate, &l->up, &l->down};
+        const struct wefti_weights_matrix *matrices[] = {
+            &l->q_a,  &l->q,  &l->k,    &l->v,         &l->o,
+            &l->gate, &l->up, &l->down, &l->attn_gate, &l->rec_out};
         for (size_t m = 0; m < sizeof matrices / sizeof matrices[0]; m++)
             n[weft_kern_peak_of(weft_kern_act_of(matrices[m]->kind))] +=
                 (uint64_t)matrices[m]->n * matrices[m]->k;
+        for (size_t m = 0; m < WEFT_MODEL_RECURRENT_PARTS; m++)
+            n[weft_kern_peak_of(weft_kern_act_of(l->rec_in[m].kind))] +=
+                (uint64_t)l->rec_in[m].n * l->rec_in[m].k;
         const struct wefti_weights_matrix *of_head[] = {&l->up_k.first, &l->up_v.first};
         for (size_t m = 0; l->latent_norm && m < sizeof of_head / sizeof of_head[0]; m++)
             n[weft_kern_peak_of(weft_kern_act_of(of_head[m]->kind))] +=
@@ -353,21 +357,18 @@ static void limit_loras(weft_eng *eng, const struct weft_eng_options *options,
 }
 
 /* Everything but the weights, which have their layout: mappings that take no memory before they are
- * used. Then their sizes are known, and whether all of it together fits. */
-static weft_err reserve(weft_eng *eng, const weft_model *model,
-                        const struct weft_eng_options *options,
-                        const struct wefti_weights_plan *plan, struct weft_eng_loading *loading,
+ * used. Then all sizes are known. */
+static weft_err size_up(weft_eng *eng, const weft_model *model,
+                        const struct weft_eng_options *options, uint64_t to_come,
+                        const struct weft_mem_room *room, struct weft_eng_loading *loading,
                         struct weft_errmsg *why) {
     struct weft_eng_info *info = &eng->info;
-    uint32_t len = info->max_model_len;
-    uint64_t to_come = wefti_weights_bytes_to_come(&eng->weights, plan) * options->n_copies;
     struct needs needs;
     weft_err err = measure_needs(eng, model, options, &needs, why);
     if (err) return err;
     info->draft_bytes = needs.draft.weight_bytes;
     err = open_cache(eng, model, options, taken_beside(eng, options, to_come, &needs), &needs, why);
     if (err) return err;
-    struct weft_mem_room room = weft_mem_room();
     *loading = (struct weft_eng_loading){
         .model_name = info->model_name,
         .weight_bytes = eng->weights.bytes,
@@ -386,14 +387,33 @@ static weft_err reserve(weft_eng *eng, const weft_model *model,
         .fewer_bits = wefti_weights_fewer_bits(model, options),
         .is_kv_given = options->kv_memory_bytes > 0,
         .is_kv_least = wefti_kv_cache_dtype(options) == WEFT_KV_INT8,
-        .limit_bytes = room.limit_bytes,
+        .limit_bytes = room->limit_bytes,
     };
-    err = wefti_fit_check_limit(loading, why);
-    if (!err) err = wefti_fit_check(loading, to_come, &room, why);
+    return WEFT_OK;
+}
+
+/* NOMEM: more than there is, or than a limit that was set. */
+static weft_err check_fit(const struct weft_eng_loading *loading, uint64_t to_come,
+                          const struct weft_mem_room *room, struct weft_errmsg *why) {
+    weft_err err = wefti_fit_check_limit(loading, why);
+    return err ? err : wefti_fit_check(loading, to_come, room, why);
+}
+
+/* All of these together: whether they fit is known before any weight is read. */
+static weft_err reserve(weft_eng *eng, const weft_model *model,
+                        const struct weft_eng_options *options,
+                        const struct wefti_weights_plan *plan, struct weft_eng_loading *loading,
+                        struct weft_errmsg *why) {
+    struct weft_eng_info *info = &eng->info;
+    uint32_t len = info->max_model_len;
+    uint64_t to_come = wefti_weights_bytes_to_come(&eng->weights, plan) * options->n_copies;
+    struct weft_mem_room room = weft_mem_room();
+    weft_err err = size_up(eng, model, options, to_come, &room, loading, why);
+    if (!err) err = check_fit(loading, to_come, &room, why);
     if (err) return err;
     limit_loras(eng, options, loading);
     if (loading->is_page_cache && room.limit_bytes > 0 &&
-        loading->weight_bytes + info->kv_bytes + needs.scratch_bytes > room.most_bytes)
+        loading->weight_bytes + info->kv_bytes + loading->scratch_bytes > room.most_bytes)
         weft_warn("the packed file does not fit into memory beside cache and scratch: its pages "
                   "will be read again and again");
     if (info->max_model_len < len)
@@ -426,11 +446,12 @@ static weft_err open_loras(weft_eng *eng, const char *path, const weft_model *mo
     return err ? weft_err_set(why, err, "no memory for adapters") : WEFT_OK;
 }
 
-static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
-                           const struct weft_eng_options *options, struct weft_errmsg *why) {
+/* Everything up to the layout of the weights. */
+static weft_err lay_out_model(weft_eng *eng, const char *path, const weft_model *model,
+                              const struct weft_eng_options *options,
+                              struct wefti_weights_plan **plan_out, struct weft_errmsg *why) {
     const struct weft_model_params *p = weft_model_params(model);
-    struct wefti_weights_plan *plan = NULL;
-    struct weft_eng_loading loading;
+    *plan_out = NULL;
     weft_err err = wefti_options_check(options, p, why);
     if (err) return err;
     if (weft_model_has_recurrent(p) && (options->draft_path || options->mtp))
@@ -452,7 +473,14 @@ static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
     const struct wefti_beside_host host = {path, options, &eng->info, eng->kern, eng->pool};
     if (!err && options->draft_path) err = wefti_draft_new(&host, &eng->draft, why);
     if (!err && options->mtp) err = wefti_mtp_new(&host, &eng->mtp, why);
-    if (!err) err = wefti_weights_lay_out(&eng->weights, model, options, &plan, why);
+    return err ? err : wefti_weights_lay_out(&eng->weights, model, options, plan_out, why);
+}
+
+static weft_err open_model(weft_eng *eng, const char *path, weft_model *model,
+                           const struct weft_eng_options *options, struct weft_errmsg *why) {
+    struct wefti_weights_plan *plan = NULL;
+    struct weft_eng_loading loading;
+    weft_err err = lay_out_model(eng, path, model, options, &plan, why);
     if (!err) err = reserve(eng, model, options, plan, &loading, why);
     if (!err) err = wefti_weights_load(&eng->weights, plan, path, model, eng->pool, &loading, why);
     wefti_weights_plan_free(plan);
@@ -485,6 +513,86 @@ weft_err weft_eng_open(const char *path, const struct weft_eng_options *options,
     eng = NULL;
 cleanup:
     weft_model_free(model); /* all that the engine needs of it is packed */
+    weft_eng_free(eng);
+    return err;
+}
+
+/* --------------------------------------------------------------------------------- foreseeing --- */
+
+static void add_context(const weft_eng *eng, uint32_t n_tokens, struct weft_eng_plan *plan) {
+    struct weft_eng_plan_context *at = &plan->contexts[plan->n_contexts++];
+    WEFT_ASSERT(plan->n_contexts <= WEFT_ENG_PLAN_CONTEXTS_MAX);
+    at->n_tokens = n_tokens;
+    at->kv_bytes = wefti_kv_cache_seq_bytes(&eng->kv, &eng->info, n_tokens, &at->read_bytes);
+}
+
+/* Lengths that people compare models by, and the one that was asked for. */
+static void add_contexts(const weft_eng *eng, struct weft_eng_plan *plan) {
+    static const uint32_t lengths[] = {4096, 8192, 32768, 131072};
+    bool is_asked = false;
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        if (!is_asked && plan->model_len <= lengths[i]) {
+            add_context(eng, plan->model_len, plan);
+            is_asked = true;
+            if (plan->model_len == lengths[i]) continue;
+        }
+        if (lengths[i] <= plan->n_context) add_context(eng, lengths[i], plan);
+    }
+    if (!is_asked) add_context(eng, plan->model_len, plan);
+}
+
+static weft_err foresee(weft_eng *eng, const char *path, const weft_model *model,
+                        const struct weft_eng_options *options, struct weft_eng_plan *plan,
+                        struct weft_errmsg *why) {
+    static const char *const kv_types[] = {[WEFT_KV_F32] = "f32",
+                                           [WEFT_KV_BF16] = "bf16",
+                                           [WEFT_KV_F16] = "f16",
+                                           [WEFT_KV_INT8] = "int8"};
+    const struct weft_model_params *p = weft_model_params(model);
+    struct wefti_weights_plan *weights = NULL;
+    struct weft_mem_room room = {options->room_bytes, options->room_bytes, false};
+    if (options->room_bytes == 0) room = weft_mem_room();
+    weft_err err = lay_out_model(eng, path, model, options, &weights, why);
+    if (err) return err;
+    wefti_pool_unpin_caller(eng->pool);
+    uint64_t to_come = wefti_weights_bytes_to_come(&eng->weights, weights) * options->n_copies;
+    plan->is_bare = weft_model_is_bare(model);
+    plan->n_context = p->n_context;
+    plan->model_len = eng->info.max_model_len;
+    err = size_up(eng, model, options, to_come, &room, &plan->loading, why);
+    memcpy(plan->bytes_of_type, wefti_weights_bytes_of_type(weights), sizeof plan->bytes_of_type);
+    wefti_weights_plan_free(weights);
+    if (err) return err;
+    /* Both say so in words; the plan has them for its own. */
+    weft_err fit = check_fit(&plan->loading, to_come, &room, &plan->refusal);
+    WEFT_ASSERT(!fit == !plan->refusal.text[0]);
+    plan->room_bytes = room.most_bytes;
+    plan->is_cgroup = room.is_cgroup;
+    set_weight_info(eng, p);
+    plan->kv_type = kv_types[eng->kv_dtype];
+    memcpy(plan->kv_block_bytes, eng->kv.block_bytes, sizeof plan->kv_block_bytes);
+    plan->seq_state_bytes = state_bytes(eng, p) / eng->info.max_seqs;
+    add_contexts(eng, plan);
+    plan->info = eng->info;
+    plan->loading.model_name = plan->info.model_name;
+    return WEFT_OK;
+}
+
+weft_err weft_eng_foresee(const char *path, const struct weft_eng_options *options,
+                          struct weft_eng_plan *plan_out, struct weft_errmsg *why) {
+    *plan_out = (struct weft_eng_plan){.is_bare = false};
+    weft_model *model = NULL;
+    weft_err err = WEFT_E_NOMEM;
+    weft_eng *eng = calloc(1, sizeof *eng);
+    if (!eng) {
+        err = weft_err_set(why, err, "no memory for the engine");
+        goto cleanup;
+    }
+    err = weft_kern_select(&eng->kern, why);
+    if (!err) err = weft_model_open_shapes(path, &model, why);
+    if (!err) err = foresee(eng, path, model, options, plan_out, why);
+cleanup:
+    weft_model_free(model);
     weft_eng_free(eng);
     return err;
 }

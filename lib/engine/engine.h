@@ -22,6 +22,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/dtype.h"
 #include "base/err.h"
 #include "base/request.h"
 #include "base/step.h"
@@ -182,8 +183,10 @@ struct weft_eng_options {
                                  cgroup's memory leaves beside the model */
     /* Set: a cache whose size is not given takes what the limit leaves, and what does not fit is refused. */
     struct weft_eng_limit limit;
-    bool profile;  /* note when each thread was busy with what; see weft_eng_profile */
-    uint64_t home; /* nodes whose memory is preferred (base/numa.h); 0: no choice */
+    uint64_t
+        room_bytes; /* of weft_eng_foresee: what another machine has free; 0: what this one has */
+    bool profile;   /* note when each thread was busy with what; see weft_eng_profile */
+    uint64_t home;  /* nodes whose memory is preferred (base/numa.h); 0: no choice */
 };
 
 /* max_seqs 64, max_batched_tokens 512, block_size 16, n_sharers 1, n_copies 1, n_ranks 1,
@@ -243,6 +246,36 @@ struct weft_eng_info {
 WEFT_MUST_CHECK weft_err weft_eng_open(const char *path, const struct weft_eng_options *options,
                                        weft_eng **eng_out, struct weft_errmsg *why);
 void weft_eng_free(weft_eng *eng); /* accepts NULL */
+
+/* What one sequence of so many tokens takes of the KV cache, and what its next token reads there. */
+struct weft_eng_plan_context {
+    uint32_t n_tokens;
+    uint64_t kv_bytes; /* in whole blocks: of windowed layers as many as it can come to hold */
+    uint64_t read_bytes;
+};
+enum { WEFT_ENG_PLAN_CONTEXTS_MAX = 8 };
+
+/* An engine that was not opened: what weft_eng_open would take and be, all of it. */
+struct weft_eng_plan {
+    bool is_bare;                    /* nobody has seen the weights: weft_model_open_shapes */
+    uint32_t model_len, n_context;   /* the length asked for, and the model's own */
+    struct weft_eng_info info;       /* without fingerprint; max_model_len may be lowered */
+    struct weft_eng_loading loading; /* its terms, and of its strings those of static storage */
+    struct weft_errmsg refusal; /* why it would not be opened for lack of memory; "": it would */
+    uint64_t room_bytes;        /* that can be had, of loading.limit_bytes */
+    bool is_cgroup;             /* whose limit that is; else the machine's memory */
+    const char *kv_type;        /* "bf16" */
+    uint64_t kv_block_bytes[WEFT_KV_KINDS];
+    uint64_t seq_state_bytes;              /* of recurrent layers, of one sequence */
+    uint64_t bytes_of_type[WEFT_DT_COUNT]; /* of the weights */
+    struct weft_eng_plan_context contexts[WEFT_ENG_PLAN_CONTEXTS_MAX];
+    uint32_t n_contexts; /* 4k, 8k, 32k, 128k, as far as the model goes, and model_len */
+};
+
+/* Fills *plan_out without taking the memory or reading a weight. Errors of weft_eng_open, but not those of memory
+ * that does not do, which are the plan's `refusal`. */
+WEFT_MUST_CHECK weft_err weft_eng_foresee(const char *path, const struct weft_eng_options *options,
+                                          struct weft_eng_plan *plan_out, struct weft_errmsg *why);
 
 struct weft_eng_packed {
     uint64_t file_bytes, source_bytes; /* of the file, and of the tensors that were read for it */

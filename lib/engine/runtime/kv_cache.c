@@ -70,12 +70,25 @@ static uint64_t sum(const struct sizes *s, uint64_t n_full, uint64_t n_windowed)
     return n_full * s->bytes[WEFT_KV_FULL] + n_windowed * s->bytes[WEFT_KV_WINDOWED];
 }
 
+uint64_t wefti_kv_cache_seq_bytes(const struct wefti_kv_cache *cache,
+                                  const struct weft_eng_info *info, uint32_t n_tokens,
+                                  uint64_t *read_bytes_out) {
+    struct weft_eng_info of_one = *info;
+    of_one.max_model_len = n_tokens;
+    const struct sizes s = sizes_of(cache, 0, &of_one);
+    uint64_t n_seen = info->window > 0 ? weft_min_u64(n_tokens, info->window) : 0;
+    *read_bytes_out = sum(&s, n_tokens, n_seen) / info->block_size;
+    return sum(&s, s.one_seq[WEFT_KV_FULL], s.one_seq[WEFT_KV_WINDOWED]);
+}
+
 /* Never none: whether one block is too much is for the sum of everything to say. So it is for one sequence of
  * full length where there is a limit: of a server that is given one, nobody wants less. */
 static uint64_t default_memory(const struct weft_eng_options *options, uint64_t taken_bytes,
                                const struct sizes *s) {
     bool is_limited = options->limit.bytes > 0;
-    uint64_t available = is_limited ? options->limit.bytes : weft_mem_available_bytes();
+    uint64_t available = is_limited                ? options->limit.bytes
+                         : options->room_bytes > 0 ? options->room_bytes
+                                                   : weft_mem_available_bytes();
     uint64_t left = available > taken_bytes ? available - taken_bytes : 0;
     uint64_t usable = sum(s, s->all_seqs[WEFT_KV_FULL], s->all_seqs[WEFT_KV_WINDOWED]);
     if (!is_limited) left /= 2;

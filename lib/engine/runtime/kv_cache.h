@@ -51,6 +51,12 @@ static inline uint64_t wefti_kv_cache_bytes(const struct wefti_kv_cache *cache, 
            n_windowed * cache->block_bytes[WEFT_KV_WINDOWED];
 }
 
+/* What one sequence takes that has grown to so many tokens, in whole blocks; and what attention then reads for its
+ * next one. */
+uint64_t wefti_kv_cache_seq_bytes(const struct wefti_kv_cache *cache,
+                                  const struct weft_eng_info *info, uint32_t n_tokens,
+                                  uint64_t *read_bytes_out);
+
 /* The element type by the options. */
 enum weft_kv_dtype wefti_kv_cache_dtype(const struct weft_eng_options *options);
 

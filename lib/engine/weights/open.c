@@ -65,6 +65,10 @@ uint64_t wefti_weights_bytes_to_come(const struct wefti_weights *weights,
     return weights->bytes > there ? weights->bytes - there : 0;
 }
 
+const uint64_t *wefti_weights_bytes_of_type(const struct wefti_weights_plan *plan) {
+    return plan->bytes_of_type;
+}
+
 weft_err wefti_weights_load(struct wefti_weights *weights, struct wefti_weights_plan *plan,
                             const char *path, weft_model *model, struct wefti_pool *pool,
                             struct weft_eng_loading *loading, struct weft_errmsg *why) {

@@ -37,6 +37,7 @@ static void add_item(struct wefti_weights_plan *plan, const struct wefti_weights
     slot->offset = plan->used;
     slot->whole_offset = plan->whole_used;
     plan->used += weft_round_up(bytes.own, 64);
+    plan->bytes_of_type[stored] += bytes.own;
     if (item->form != WEFTI_WEIGHTS_ROWS) plan->step_bytes += bytes.own;
     if (item->again) { /* the whole has it already */
         WEFT_ASSERT(slot > plan->items && slot[-1].src == item->src);

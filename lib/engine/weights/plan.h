@@ -87,8 +87,9 @@ struct wefti_weights_plan {
     size_t packed_bytes;
     const struct weft_tensor *uncut; /* of a packed file: one that cannot be divided */
     size_t used;                     /* bytes of the arena so far */
-    size_t whole_used;   /* the same if there were one rank: what places are in hashes */
-    size_t step_bytes;   /* see struct wefti_weights */
+    size_t whole_used; /* the same if there were one rank: what places are in hashes */
+    size_t step_bytes; /* see struct wefti_weights */
+    uint64_t bytes_of_type[WEFT_DT_COUNT]; /* of the rank's weights, by what they are stored as */
     uint64_t hash;       /* over the layout, the stored types and the kernels that read them */
     uint64_t place_hash; /* over the layout and the stored types, for packed files */
 };

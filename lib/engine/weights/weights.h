@@ -175,6 +175,9 @@ bool wefti_weights_are_mapped(const weft_model *model, const struct weft_eng_opt
 uint64_t wefti_weights_bytes_to_come(const struct wefti_weights *weights,
                                      const struct wefti_weights_plan *plan);
 
+/* What the rank's weights take by the type they are stored as: [WEFT_DT_COUNT]. */
+const uint64_t *wefti_weights_bytes_of_type(const struct wefti_weights_plan *plan);
+
 /* Packs or maps the weights that were laid out, of the `model` that was opened at `path`; tells
  * `loading` to who asked for it. Errors: NOMEM, STATE (options->weights_fd holds something else),
  * PROTO (damaged packed file). */
