@@ -34,6 +34,7 @@ enum weft_program {
     WEFT_PROG_PARSE_OUTPUT = 16384,
     WEFT_PROG_SAMPLE = 32768,
     WEFT_PROG_RUN_BATCH = 65536, /* weft run --batch */
+    WEFT_PROG_PLAN = 131072,     /* weft inspect --plan */
 };
 
 struct weft_config {

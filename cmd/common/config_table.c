@@ -26,15 +26,16 @@ enum {
     PARSE_OUTPUT = WEFT_PROG_PARSE_OUTPUT,
     SAMPLE = WEFT_PROG_SAMPLE,
     RUN_BATCH = WEFT_PROG_RUN_BATCH,
+    PLAN = WEFT_PROG_PLAN,
     SUPERVISORS = SERVE | RUN_BATCH,
     ASKED = SUPERVISORS | ROUTER, /* what requests are answered by, wherever they come from */
     FRONT = SERVE | ROUTER,
     TALK = RUN | CHAT,
     LOCAL = TALK | WEFT_PROG_PERPLEXITY | BENCH,
-    ENGINE = SUPERVISORS | WORKER | LOCAL,
+    ENGINE = SUPERVISORS | WORKER | LOCAL | PLAN,
     ACTORS = ROUTER | SCHEDULER | WORKER,
     TOOLS = LOCAL | PACK | BENCH_SERVE | INSPECT | TOKENIZE | TEMPLATE | GRAMMAR | PARSE_OUTPUT |
-            SAMPLE | RUN_BATCH,
+            SAMPLE | RUN_BATCH | PLAN,
     EVERY = SERVE | ACTORS | TOOLS,
     SECRET = SERVE | ROUTER | BENCH_SERVE,
     QUANTISERS = WEFT_PROG_PERPLEXITY | PACK,
@@ -152,7 +153,25 @@ static const struct wefti_config_program programs[] = {
      .usage = "weft inspect MODEL [--tensors]",
      .about = "What is in a model file, without loading it.",
      .examples = {"weft inspect models/fable-6m --tensors"},
-     .words = {MODEL}},
+     .words = {MODEL},
+     .details = "With --plan it tells what serving the model would need: see weft help plan."},
+    {.bit = WEFT_PROG_PLAN,
+     .name = "plan",
+     .usage = "weft inspect --plan MODEL [options]",
+     .about = "Will it fit, and how fast? Memory and speed of weft serve, without starting it.",
+     .examples = {"weft inspect --plan models/fable-6m",
+                  "weft inspect --plan model.gguf --max-model-len 32768 --kv-dtype int8",
+                  "weft inspect --plan folder-with-config.json --dtype q8 --memory 64GiB "
+                  "--bandwidth 200"},
+     .words = {MODEL},
+     .details =
+         "Options are those of weft serve, and give the sums that it would come to with them. No "
+         "weight is read: a folder with a config.json alone will do, whose tensors' shapes are "
+         "then those that the configuration asks for. Speeds are bounds: of one stream by the "
+         "bytes that a token reads (weights, of experts only those it takes, KV cache and "
+         "states) and the memory's speed, of prompts by the products' peak; both are measured "
+         "here in a second, or given. The exit status is 0 if it fits, 1 if not. weft plan is "
+         "another name of weft inspect where --plan is given."},
     {.bit = WEFT_PROG_TOKENIZE,
      .name = "tokenize",
      .usage = "weft tokenize MODEL [--no-bos] [--no-parse-special] [--json] < TEXT",

@@ -88,6 +88,8 @@
                                                                                                    \
     HEAD("Input and output")                                                                       \
     X(tensors, FLAG, "tensors", INSPECT, 0, 0, NULL, NULL, "list the tensors, too")                \
+    X(plan, FLAG, "plan", PLAN, 0, 0, NULL, NULL,                                                  \
+      "tell what weft serve would need, and how fast it could be")                                 \
     X(no_bos, FLAG, "no-bos", TOKENIZE, 0, 0, NULL, NULL,                                          \
       "leave out what the tokenizer puts around a text")                                           \
     X(no_parse_special, FLAG, "no-parse-special", TOKENIZE, 0, 0, NULL, NULL,                      \
@@ -110,7 +112,7 @@
     X(tokenizer, TEXT, "tokenizer", GRAMMAR, 0, 0, NULL, "MODEL",                                  \
       "check the texts in tokens of this model, too")                                              \
     X(force, FLAG, "force", PACK, 0, 0, NULL, NULL, "replace OUT if it is there already")          \
-    X(json, FLAG, "json", RUN | BENCH | BENCH_SERVE | TOKENIZE | TEMPLATE | GRAMMAR | PARSE_OUTPUT | SAMPLE, 0, 0, NULL,   \
+    X(json, FLAG, "json", RUN | PLAN | BENCH | BENCH_SERVE | TOKENIZE | TEMPLATE | GRAMMAR | PARSE_OUTPUT | SAMPLE, 0, 0, NULL,   \
       NULL,                                                                                        \
       "print JSON")                                                                                \
                                                                                                    \
@@ -127,6 +129,15 @@
       "keep the layers wider that cost most perplexity on that text")                              \
     X(mixed_keep, I32, "mixed-keep", QUANTISERS, -1, 1e6, "-1", "N",                               \
       "so many of them; -1: those over twice the median, at most a quarter")                       \
+                                                                                                   \
+    HEAD("Another machine")                                                                        \
+    X(plan_bandwidth, F32, "bandwidth", PLAN, 0, 1e6, "0", "X",                                    \
+      "GB/s of its memory; 0: this machine's, which is measured")                                  \
+    X(plan_peak, F32, "peak", PLAN, 0, 1e9, "0", "X",                                              \
+      "GFLOP/s of its products; 0: this machine's where nothing is said of the other, else no "    \
+      "prompts are foreseen")                                                                      \
+    X(plan_memory, SIZE, "memory", PLAN, 0, 1e15, NULL, "SIZE",                                    \
+      "its memory, all of it free (default: what this one has left)")                              \
                                                                                                    \
     HEAD("Measuring")                                                                              \
     X(bench_prompt, TEXT, "bench-prompt", BENCH, 0, 0, "512", "LIST",                              \
@@ -210,18 +221,18 @@
     X(served_model_name, TEXT, "served-model-name", ASKED, 0, 0, NULL, "NAME,...",                 \
       "the model's names in the API, comma-separated: requests may use any, answers carry the "    \
       "first (default: MODEL without folders and ending)")                                                \
-    X(n_workers, AUTO, "workers", SUPERVISORS | WORKER, 1, WEFT_WORKERS_MAX, "auto", "N",                \
+    X(n_workers, AUTO, "workers", SUPERVISORS | WORKER | PLAN, 1, WEFT_WORKERS_MAX, "auto", "N",                \
       "worker processes that share this machine, 1 to 32; auto: one per NUMA node, or per list "   \
       "of --cpus")                                                                                 \
-    X(cpus, TEXT, "cpus", SUPERVISORS, 0, 0, NULL, "LIST/...",                                           \
+    X(cpus, TEXT, "cpus", SUPERVISORS | PLAN, 0, 0, NULL, "LIST/...",                                           \
       "CPUs of each worker, such as 0-7/8-15 (default: equal parts, node by node)")                \
-    X(layout, WORD, "layout", SUPERVISORS, 0, 0, "auto", "auto|replica|tp",                              \
+    X(layout, WORD, "layout", SUPERVISORS | PLAN, 0, 0, "auto", "auto|replica|tp",                              \
       "replica: each worker computes by itself with all of the model; tp: groups of workers divide " \
       "it; auto: tp if --tp is given")                                                             \
-    X(n_ranks, U32, "tp", SUPERVISORS | WORKER, 0, 8, "0", "N",                                          \
+    X(n_ranks, U32, "tp", SUPERVISORS | WORKER | PLAN, 0, 8, "0", "N",                                          \
       "workers of a group that divides the model: 2, 4 or 8; 0: all that there are, with --layout " \
       "tp")                                                                                        \
-    X(expert_profile, TEXT, "expert-profile", SUPERVISORS | WORKER, 0, 0, NULL, "FILE",                  \
+    X(expert_profile, TEXT, "expert-profile", SUPERVISORS | WORKER | PLAN, 0, 0, NULL, "FILE",                  \
       "with --layout tp, give each rank experts of about equal use, by a profile of weft bench")   \
     X(drain_delay_ms, U32, "drain-delay", FRONT, 0, WEFT_SETTING_MS_MAX, "0", "MS",                \
       "on SIGTERM go on serving for so long, while /health is 503 and load balancers notice")      \
@@ -236,21 +247,21 @@
       "the same from a file, one key per line")                                                    \
     X(allowed_origins, TEXT, "allowed-origins", FRONT, 0, 0, "*", "LIST",                          \
       "origins allowed by CORS, comma-separated")                                                  \
-    X(max_connections, U32, "max-connections", FRONT, 1, 1000000, "16384", "N",                    \
+    X(max_connections, U32, "max-connections", FRONT | PLAN, 1, 1000000, "16384", "N",                    \
       "client connections at once")                                                                \
-    X(max_body_bytes, SIZE, "max-body", ASKED, 1024, WEFT_BODY_BYTES_MAX, "32MiB", "SIZE",         \
+    X(max_body_bytes, SIZE, "max-body", ASKED | PLAN, 1024, WEFT_BODY_BYTES_MAX, "32MiB", "SIZE",         \
       "largest request body")                                                                      \
     X(strict_fields, FLAG, "strict-fields", ASKED, 0, 0, NULL, NULL,                               \
       "refuse requests that have a field which is not known here")                                 \
     X(max_logprobs, I32, "max-logprobs", ASKED, -1, WEFT_VOCAB_MAX, "20", "N",                     \
       "most log-probabilities per token a request may ask for; -1: all of the vocabulary")                                    \
-    X(max_logprob_bytes, SIZE, "max-logprob-bytes", ASKED, 4096, 1e12, "64MiB", "SIZE",            \
+    X(max_logprob_bytes, SIZE, "max-logprob-bytes", ASKED | PLAN, 4096, 1e12, "64MiB", "SIZE",            \
       "memory one request's log-probabilities may take at a time")                                 \
-    X(request_memory, SIZE, "request-memory", ASKED | SCHEDULER | WORKER, 0, 1e15, NULL, "SIZE",\
+    X(request_memory, SIZE, "request-memory", ASKED | SCHEDULER | WORKER | PLAN, 0, 1e15, NULL, "SIZE",\
       "memory of all requests and answers in the router, half for each; a body has at most a "     \
       "quarter of it, and --max-body is lowered to that; 0: 8 x --max-body and 4 x "               \
       "--max-logprob-bytes, and what small ones take, or a 64th of --memory-limit (default: 0)")   \
-    X(responses_bytes, SIZE, "responses-store", FRONT, 0, 1e12, "0", "SIZE",                       \
+    X(responses_bytes, SIZE, "responses-store", FRONT | PLAN, 0, 1e12, "0", "SIZE",                       \
       "memory for responses that are kept, to be gone on with or asked for; 0: none are")          \
     X(responses_ttl_s, U32, "responses-ttl", FRONT, 1, 31536000, "3600", "SECONDS",                \
       "how long each is kept at most")                                                             \
@@ -282,7 +293,7 @@
       "sequences that a worker computes at once")                                                  \
     X(max_num_batched_tokens, U32, "max-num-batched-tokens", ENGINE | SCHEDULER, 1,                \
       WEFT_BATCHED_TOKENS_MAX, "512", "N", "tokens per step")                                      \
-    X(max_queue, U32, "max-queue", FRONT | SCHEDULER, 1, WEFT_QUEUE_MAX, "1024", "N",              \
+    X(max_queue, U32, "max-queue", FRONT | SCHEDULER | PLAN, 1, WEFT_QUEUE_MAX, "1024", "N",              \
       "requests that may wait; more are answered 429")                                             \
     X(itl_target_ms, AUTO, "itl-target-ms", SERVE | SCHEDULER, 0, 60000, "auto", "MS",             \
       "prompts make no step of running streams longer, by estimate; auto: by two fifths of what "   \
@@ -306,15 +317,15 @@
       "end requests that run longer; 0: never")                                                    \
                                                                                                    \
     HEAD("Speculative decoding")                                                                   \
-    X(speculative_model, TEXT, "speculative-model", SUPERVISORS | SCHEDULER | WORKER, 0, 0, NULL,        \
+    X(speculative_model, TEXT, "speculative-model", SUPERVISORS | SCHEDULER | WORKER | PLAN, 0, 0, NULL,        \
       "MODEL",                                                                                     \
       "guess by what a small model with the same vocabulary says, where --speculative-ngram finds " \
       "nothing")                                                                                   \
-    X(speculative_mtp, FLAG, "speculative-mtp", SUPERVISORS | SCHEDULER | WORKER, 0, 0, NULL, \
+    X(speculative_mtp, FLAG, "speculative-mtp", SUPERVISORS | SCHEDULER | WORKER | PLAN, 0, 0, NULL, \
       NULL,                                                                                        \
       "guess by the layer that the model has for it (multi-token prediction), where "              \
       "--speculative-ngram finds nothing")                                                         \
-    X(speculative_ngram, U32, "speculative-ngram", SUPERVISORS | SCHEDULER | WORKER, 0,                  \
+    X(speculative_ngram, U32, "speculative-ngram", SUPERVISORS | SCHEDULER | WORKER | PLAN, 0,                  \
       WEFT_SPEC_NGRAM_MAX, "0", "N",                                                               \
       "guess that what came after the same N tokens before, or fewer down to 2, comes again; 0: "  \
       "guess nothing")                                                                             \
@@ -332,11 +343,11 @@
       "what the model is served for, text or embeddings; auto: as its files say")                  \
     X(lora, LIST, "lora", ASKED, 0, 0, NULL, "NAME=PATH",                                          \
       "a LoRA adapter: a PEFT folder or a GGUF file, served as model NAME; may be given again")    \
-    X(max_loras, U32, "max-loras", SUPERVISORS | WORKER, 0, WEFT_LORAS_MAX, "64", "N",                   \
+    X(max_loras, U32, "max-loras", SUPERVISORS | WORKER | PLAN, 0, WEFT_LORAS_MAX, "64", "N",                   \
       "adapters at a time; 0: none")                                                               \
-    X(max_lora_rank, U32, "max-lora-rank", SUPERVISORS | WORKER, 1, 256, "256", "N",                     \
+    X(max_lora_rank, U32, "max-lora-rank", SUPERVISORS | WORKER | PLAN, 1, 256, "256", "N",                     \
       "highest rank of an adapter")                                                                \
-    X(max_lora_memory, SIZE, "max-lora-memory", SERVE | WORKER, 0, 1e15, NULL, "SIZE",             \
+    X(max_lora_memory, SIZE, "max-lora-memory", SERVE | WORKER | PLAN, 0, 1e15, NULL, "SIZE",             \
       "memory of a worker's adapters (default: its part of a third of what the model leaves free)")   \
     X(dtype, WORD, "dtype", ENGINE | PACK, 0, 0, "auto", "auto|f32|bf16|f16|q8|q4",                \
       "type of the weights; auto: as the file has them")                                           \
@@ -345,7 +356,7 @@
       "how q8 and q4 quantise; auto is channel for q8, group-asym for q4")                         \
     X(activations, WORD, "activations", ENGINE, 0, 0, "auto", "auto|f32|bf16|int8",                \
       "what products take in; f32 is the exact mode")                                              \
-    X(memory_limit, SIZE, "memory-limit", SUPERVISORS | WORKER | TALK, 0, 1e15, NULL, "SIZE",                           \
+    X(memory_limit, SIZE, "memory-limit", SUPERVISORS | WORKER | TALK | PLAN, 0, 1e15, NULL, "SIZE",                           \
       "memory of all processes together: the KV cache gets what the rest leaves, and what does not " \
       "fit is refused at the start, with the sum (default: none)")                                  \
     X(memory_terms, TEXT, "memory-terms", WORKER, 0, 0, NULL, "TERMS",                             \

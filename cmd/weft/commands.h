@@ -18,6 +18,7 @@ int weft_cmd_bench(const struct weft_config *config);
 int weft_cmd_pack(const struct weft_config *config);
 int weft_cmd_bench_serve(const struct weft_config *config);
 int weft_cmd_inspect(const struct weft_config *config);
+int weft_cmd_plan(const struct weft_config *config);
 int weft_cmd_tokenize(const struct weft_config *config);
 int weft_cmd_template(const struct weft_config *config);
 int weft_cmd_grammar(const struct weft_config *config);

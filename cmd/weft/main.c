@@ -20,6 +20,7 @@ static const struct {
     {WEFT_PROG_PACK, weft_cmd_pack},
     {WEFT_PROG_BENCH_SERVE, weft_cmd_bench_serve},
     {WEFT_PROG_INSPECT, weft_cmd_inspect},
+    {WEFT_PROG_PLAN, weft_cmd_plan},
     {WEFT_PROG_TOKENIZE, weft_cmd_tokenize},
     {WEFT_PROG_TEMPLATE, weft_cmd_template},
     {WEFT_PROG_GRAMMAR, weft_cmd_grammar},
@@ -37,14 +38,20 @@ static int end_output(int status) {
     return status ? status : WEFT_STATUS_FAILED;
 }
 
-/* `weft run --batch` has the settings of a server: it is the command run-batch. */
-static enum weft_program batch_or_not(enum weft_program program, int argc, char **argv) {
-    static const char flag[] = "--batch";
-    for (int i = 0; program == WEFT_PROG_RUN && i < argc; i++) {
-        if (strncmp(argv[i], flag, sizeof flag - 1) != 0) continue;
-        char end = argv[i][sizeof flag - 1];
-        if (end == '\0' || end == '=') return WEFT_PROG_RUN_BATCH;
+static bool has_flag(const char *flag, int argc, char **argv) {
+    size_t len = strlen(flag);
+    for (int i = 0; i < argc; i++) {
+        if (strncmp(argv[i], flag, len) == 0 && (argv[i][len] == '\0' || argv[i][len] == '='))
+            return true;
     }
+    return false;
+}
+
+/* `weft run --batch` and `weft inspect --plan` have the settings of a server: they are the commands run-batch and
+ * plan. */
+static enum weft_program by_flag(enum weft_program program, int argc, char **argv) {
+    if (program == WEFT_PROG_RUN && has_flag("--batch", argc, argv)) return WEFT_PROG_RUN_BATCH;
+    if (program == WEFT_PROG_INSPECT && has_flag("--plan", argc, argv)) return WEFT_PROG_PLAN;
     return program;
 }
 
@@ -92,7 +99,7 @@ static int run_command(int argc, char **argv) {
         return 0;
     }
     if (!find_command(argv[1], &program)) return WEFT_STATUS_USAGE;
-    program = batch_or_not(program, argc - 2, argv + 2);
+    program = by_flag(program, argc - 2, argv + 2);
     weft_err err = weft_config_parse(program, argc - 1, argv + 1, &config, &done, &why);
     if (done) return 0;
     weft_actor_log("weft", &config);

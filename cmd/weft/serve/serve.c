@@ -22,8 +22,10 @@
 #include "collective/collective.h"
 #include "commands.h"
 #include "common/actor.h"
+#include "common/engine_config.h"
 #include "common/signals.h"
 #include "engine/session_file.h"
+#include "foresee.h"
 #include "model/model.h"
 #include "placement.h"
 #include "supervisor.h"
@@ -237,6 +239,46 @@ int weft_cmd_serve(const struct weft_config *config) {
     if (sup.phase == PHASE_STOP && !sup.fatal[0]) weft_say(WEFT_LOG_INFO, "stopped");
     weft_notify_fini(&sup.notify);
     return status;
+}
+
+/* Weights that are packed each for itself: a node's, or a rank's. */
+static uint32_t count_copies(const struct supervisor *sup,
+                             const struct weft_placement_choice *choice) {
+    if (sup->packed_fd >= 0 && sup->n_ranks == 1) return 1;
+    return sup->n_ranks > 1 ? sup->n_workers : choice->n_nodes;
+}
+
+static weft_err foresee_group(uint32_t n_ranks, struct weft_eng_options *options,
+                              struct weft_errmsg *why) {
+    int fd = -1;
+    options->n_ranks = n_ranks;
+    if (n_ranks == 1) return WEFT_OK;
+    weft_err err = weft_coll_create(n_ranks, &fd, why);
+    if (!err) err = weft_coll_open(fd, 0, &options->coll, why);
+    if (fd >= 0) (void)close(fd);
+    return err;
+}
+
+weft_err weft_serve_foresee(const struct weft_config *config, struct weft_serve_foreseen *out,
+                            struct weft_errmsg *why) {
+    static struct supervisor sup;
+    static struct weft_placement_choice choice;
+    sup.config = *config;
+    weft_err err = weft_config_fill(&sup.config, WEFT_PROG_SERVE, why);
+    if (!err) err = check_model(&sup, why);
+    if (!err) err = choose_places(&sup, &choice, why);
+    if (err) return err;
+    sup.config.n_workers = sup.n_workers = choice.n_workers;
+    err = set_up_groups(&sup, why);
+    if (!err) err = wefti_memory_share_out(&sup, why);
+    if (!err) err = weft_engine_config(&sup.config, &out->options, why);
+    if (err) return err;
+    if (!sup.config.memory_limit) out->options.limit.n_terms = 0;
+    out->n_workers = sup.n_workers;
+    out->n_ranks = sup.n_ranks;
+    out->options.n_copies = count_copies(&sup, &choice);
+    if (sup.packed_fd >= 0) (void)close(sup.packed_fd);
+    return foresee_group(sup.n_ranks, &out->options, why);
 }
 
 /* What became of the batch; returns the exit status. */

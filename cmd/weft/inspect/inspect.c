@@ -22,11 +22,14 @@ static void print_experts(const struct weft_model_params *p) {
 /* What a token takes, and how much of that it gives back when windows have moved on. */
 static void print_kv(const struct weft_model_params *p) {
     uint64_t per_layer = (uint64_t)p->n_kv_heads * p->head_dim * 2 * (p->kv_lora > 0 ? 1 : 2);
-    uint32_t n_windowed = 0;
+    uint32_t n_windowed = 0, n_layers = 0;
     bool lets_go = p->window > 0 && p->window < p->n_context && !p->encoder.is_on;
-    for (uint32_t i = 0; i < p->n_layers && lets_go; i++)
-        n_windowed += !weft_model_bit(p->no_window, i);
-    printf("kv per token    %" PRIu64 " bytes in bf16", p->n_layers * per_layer);
+    for (uint32_t i = 0; i < p->n_layers; i++) {
+        bool has_attention = !weft_model_bit(p->recurrent.no_attention, i);
+        n_layers += has_attention;
+        n_windowed += has_attention && lets_go && !weft_model_bit(p->no_window, i);
+    }
+    printf("kv per token    %" PRIu64 " bytes in bf16", n_layers * per_layer);
     if (n_windowed > 0)
         printf(", %" PRIu64 " of them only for the last %u tokens", n_windowed * per_layer,
                p->window);
