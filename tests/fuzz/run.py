@@ -21,6 +21,7 @@ CORPUS = os.path.join(SOURCE_DIR, "tests/fuzz/corpus")
 SHARES = {"fuzz_tokenizer": 3}
 # The module whose words a target reads: keys, names and keywords are string literals of its sources.
 MODULES = {"fuzz_template": "template", "fuzz_config": "model", "fuzz_gguf": "model", "fuzz_safetensors": "model",
+           "fuzz_folder": "model",
            "fuzz_tokenizer": "tokenizer", "fuzz_traffic": "traffic", "fuzz_schema": "grammar/schema",
            "fuzz_lark": "grammar/joint", "fuzz_tags": "grammar/joint",
            "fuzz_message": "message"}
@@ -67,7 +68,7 @@ def run(build, name, seconds, keeps):
     exe = os.path.join(build, "bin", name)
     findings = os.path.join(build, "findings", name)
     os.makedirs(findings, exist_ok=True)
-    env = {**os.environ, "WEFT_SOURCE_DIR": SOURCE_DIR}
+    env = {"WEFT_SHARED_DIR": os.path.join(SOURCE_DIR, "../shared"), **os.environ, "WEFT_SOURCE_DIR": SOURCE_DIR}
     with tempfile.TemporaryDirectory() as corpus, tempfile.NamedTemporaryFile() as words:
         folders = [corpus] + ([os.path.join(CORPUS, name)] if os.path.isdir(os.path.join(CORPUS, name)) else [])
         dictionary = [f"-dict={write_dictionary(name, words.name)}"] if name in MODULES else []

@@ -51,15 +51,18 @@ const char *test_source_path(const char *relative) {
 }
 
 static void put_pattern(struct weft_buf *buf, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        weft_buf_add_char(buf, (char)(i * 7 % 61));
-    }
+    char period[61];
+    for (size_t i = 0; i < sizeof period; i++)
+        period[i] = (char)(i * 7 % sizeof period);
+    for (; n > sizeof period; n -= sizeof period)
+        weft_buf_add(buf, period, sizeof period);
+    weft_buf_add(buf, period, n);
 }
 
 /* ----------------------------------------------------------------------------- safetensors --- */
 
 void st_build(struct weft_buf *out, const char *header, size_t n_data) {
-    weft_buf_init(out, 1 << 20);
+    weft_buf_init(out, strlen(header) + n_data + 8);
     gguf_put(out, strlen(header), 8);
     weft_buf_add_str(out, header);
     put_pattern(out, n_data);
