@@ -12,6 +12,9 @@ foreach(name fuzz_gguf fuzz_safetensors fuzz_config fuzz_packed fuzz_lora)
   weft_fuzz(${name} RUNS 100000 LINKS weft_model PkgConfig::XXHASH INSIDE model SOURCES ${WEFT_MODEL_FILES})
 endforeach()
 
+weft_fuzz(fuzz_folder RUNS 10000 LINKS weft_model PkgConfig::JANSSON INSIDE model
+          SOURCES ${WEFT_MODEL_FILES} ${CMAKE_SOURCE_DIR}/tests/harness/model_sketch.c)
+
 foreach(symbol malloc calloc realloc strdup strndup)
   target_link_options(test_model_nomem PRIVATE -Wl,--wrap=${symbol})
 endforeach()
