@@ -51,6 +51,10 @@ weft_test(golden_quant SOURCES ${CMAKE_SOURCE_DIR}/tests/golden/golden_quant.c $
 
 set(LORA_FILES ${CMAKE_SOURCE_DIR}/tests/harness/lora_files.c ${CMAKE_SOURCE_DIR}/tests/unit/model_files.c)
 
+weft_test(prop_folder SOURCES ${CMAKE_SOURCE_DIR}/tests/property/prop_folder.c ${CMAKE_SOURCE_DIR}/tests/harness/model_sketch.c
+                              ${CMAKE_SOURCE_DIR}/tests/unit/model_files.c ${ENG_DRIVE}
+          LINKS weft_engine weft_model weft_kernels PkgConfig::JANSSON weft_alloc INSIDE model LABELS property TIMEOUT 120)
+
 # Without the kernels, which libFuzzer's compiler makes no vectors of.
 weft_fuzz(fuzz_session RUNS 100000 SOURCES ${CMAKE_SOURCE_DIR}/lib/engine/runtime/session_head.c
           LINKS weft_base PkgConfig::XXHASH INSIDE engine)
