@@ -239,7 +239,7 @@ weft_err wefti_model_config_experts(const struct config *c, const struct wefti_m
                                     struct weft_model_params *p) {
     static const char *const used_keys[] = {"num_experts_per_tok", "moe_topk", "moe_k"},
                              *const ffn_keys[] = {"moe_intermediate_size"},
-                             *const norm_keys[] = {"norm_topk_prob", "route_norm"};
+                             *const norm_keys[] = {"norm_topk_prob"}; /* not AFMoE's "route_norm" */
     struct weft_model_moe *moe = &p->moe;
     *moe = (struct weft_model_moe){.scale = 1, .n_groups = 1, .n_groups_used = 1};
     if (arch->traits.letters && !has_experts_letter(c)) return WEFT_OK;
