@@ -39,6 +39,7 @@ struct wefti_model_traits {
     bool pairs : 1;          /* neighbours are turned together, in every format */
     bool pattern : 1;        /* a window in some layers, which "layer_types" lists */
     bool turns_windowed : 1; /* layers without the window do not turn q and k */
+    bool turns_alone : 1;    /* if no layer has a window, all turn */
     bool tied : 1;           /* embedding and head are one table by default */
     bool norms_too : 1;      /* halves of a layer are normalised after, too */
     bool bias_key : 1;       /* "attention_bias" is of q, k and v alone */
@@ -46,6 +47,7 @@ struct wefti_model_traits {
     bool sigmoid : 1;        /* the router's scores by default */
     bool score_bias : 1;     /* a bias of scores decides who is chosen */
     bool may_qk_norm : 1;    /* if "use_qk_norm" says so */
+    bool may_head_norms : 1; /* if "qk_layernorm" says so */
     bool predicts : 1;       /* layers after the last that guess further tokens */
     bool gelu : 1;           /* by default, in the form with tanh */
     bool gelu_erf : 1;       /* in the exact form */

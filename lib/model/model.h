@@ -281,6 +281,7 @@ struct weft_model_block {
     uint32_t parallel;     /* both halves read what the layer reads, and are added to it */
     uint32_t one_norm;     /* after one norm, which is attn_norm */
     uint32_t norms_turned; /* q and k are normalised after they are turned */
+    uint32_t head_norms;   /* each head of q and k is normalised, with weights of its own */
     /* q is multiplied by 1 + q_beta * ln(1 + floor((position + q_shift) / q_step)), in layers that do not turn it
      * or in all; q_step 0: it is not. */
     uint32_t q_step, q_shift, q_unturned;

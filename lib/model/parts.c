@@ -322,6 +322,14 @@ struct weft_parts *wefti_model_add_view(weft_model *model, const struct weft_ten
     return parts;
 }
 
+float *wefti_model_add_floats(weft_model *model, size_t n) {
+    struct weft_parts *parts = calloc(1, sizeof *parts + n * sizeof(float));
+    if (!parts) return NULL;
+    parts->next_view = model->views;
+    model->views = parts;
+    return (float *)(parts + 1);
+}
+
 void wefti_model_free_views(weft_model *model) {
     for (struct weft_parts *parts = model->views, *next; parts; parts = next) {
         next = parts->next_view;

@@ -66,6 +66,8 @@ struct weft_parts *wefti_model_add_view(weft_model *model, const struct weft_ten
                                         const struct wefti_model_view *view, uint64_t n,
                                         uint64_t k);
 void wefti_model_free_views(weft_model *model);
+/* Room for what no tensor of the file has as it is needed; the model's. NULL: out of memory. */
+float *wefti_model_add_floats(weft_model *model, size_t n);
 
 /* What the codes of NF4 stand for. */
 extern const float wefti_model_nf4_values[16];

@@ -461,7 +461,7 @@ static bool is_there(const weft_model *model, uint32_t layer, enum when when) {
     case WITH_QK_NORM:
         return has_attention && p->qk_norm;
     case WITH_QK_NORM_ALL:
-        return has_attention && p->qk_norm_all;
+        return has_attention && (p->qk_norm_all || p->block.head_norms);
     case WITH_PRE_NORMS:
         return p->pre_norms && (has_attention || is_recurrent);
     case WITH_POST_NORMS:

@@ -346,6 +346,14 @@ static void drop_name(struct weft_tensor *tensor) {
     tensor->name = NULL;
 }
 
+static void drop_nameless(weft_model *model) {
+    size_t n = 0;
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        if (model->tensors[i].name) model->tensors[n++] = model->tensors[i];
+    }
+    model->n_tensors = n;
+}
+
 /* The tensor whose name is that of `idx` with "_scales" in place of "_blocks"; SIZE_MAX: there is none that goes with
  * it. */
 static size_t find_scales(const struct splitter *s, size_t idx) {
@@ -425,11 +433,7 @@ static weft_err join_codes(const struct splitter *s) {
             break;
         }
     }
-    size_t n = 0;
-    for (size_t i = 0; i < model->n_tensors; i++) {
-        if (model->tensors[i].name) model->tensors[n++] = model->tensors[i];
-    }
-    model->n_tensors = n;
+    drop_nameless(model);
     return err;
 }
 
@@ -460,6 +464,104 @@ static void flatten_heads(weft_model *model) {
         tensor->dims[1] = tensor->dims[2];
         tensor->dims[2] = 0;
         tensor->n_dims = 2;
+    }
+}
+
+/* ------------------------------------------------------------------- norms of single heads --- */
+
+/* Files have a vector per head, q_norms.N.weight of a layer, or a row per head; here they are one vector. */
+struct head_norms {
+    float *rows;      /* [heads][head_dim], NULL: no head was seen */
+    uint32_t n_heads; /* that were */
+};
+
+/* Whether it is one of them: of a layer, of q or k, of a head that there is, and of its size. */
+static bool is_head_norm(const struct weft_model_params *p, const struct weft_tensor *tensor,
+                         uint32_t *layer_out, bool *is_k_out, uint32_t *head_out) {
+    static const char prefix[] = "model.layers.", middle[] = ".self_attn.";
+    char *rest, same[96];
+    if (strncmp(tensor->name, prefix, strlen(prefix)) != 0) return false;
+    const unsigned long layer = strtoul(tensor->name + strlen(prefix), &rest, 10);
+    if (layer >= p->n_layers || strncmp(rest, middle, strlen(middle)) != 0) return false;
+    rest += strlen(middle);
+    const bool is_k = *rest == 'k';
+    const uint32_t n_heads = is_k ? p->n_kv_heads : p->n_heads;
+    if ((!is_k && *rest != 'q') || strncmp(rest + 1, "_norms.", strlen("_norms.")) != 0)
+        return false;
+    const unsigned long head = strtoul(rest + strlen("q_norms."), NULL, 10);
+    (void)snprintf(same, sizeof same, "%s%lu%s%c_norms.%lu.weight", prefix, layer, middle, *rest,
+                   head);
+    *layer_out = (uint32_t)layer;
+    *is_k_out = is_k;
+    *head_out = (uint32_t)head;
+    return strcmp(tensor->name, same) == 0 && head < n_heads && tensor->n_dims == 1 &&
+           tensor->dims[0] == p->head_dim && tensor->data && weft_dtype_is_float(tensor->dtype);
+}
+
+static weft_err add_head_norms(const struct splitter *s, uint32_t layer, bool is_k,
+                               const struct head_norms *norms) {
+    const struct weft_model_params *p = &s->model->params;
+    const uint32_t n_heads = is_k ? p->n_kv_heads : p->n_heads;
+    char name[96];
+    if (!norms->rows) return WEFT_OK; /* missing, if the layer is to have them */
+    if (norms->n_heads != n_heads)
+        return weft_err_set(s->why, WEFT_E_PROTO,
+                            "%s: layer %u has norms of %u heads of %c; there are %u heads", s->path,
+                            layer, norms->n_heads, is_k ? 'k' : 'q', n_heads);
+    const struct weft_tensor all = {.dtype = WEFT_DT_F32,
+                                    .n_dims = 1,
+                                    .dims = {(uint64_t)n_heads * p->head_dim},
+                                    .data = norms->rows,
+                                    .bytes = (size_t)n_heads * p->head_dim * sizeof(float)};
+    (void)snprintf(name, sizeof name, "model.layers.%u.self_attn.%c_norm.weight", layer,
+                   is_k ? 'k' : 'q');
+    return wefti_model_add_tensor(s->model, s->path, name, strlen(name), &all, s->why);
+}
+
+static weft_err gather_head_norms(const struct splitter *s) {
+    weft_model *model = s->model;
+    const struct weft_model_params *p = &model->params;
+    struct head_norms(*found)[2] = calloc(p->n_layers, sizeof *found);
+    weft_err err = found ? WEFT_OK : WEFT_E_NOMEM;
+    for (size_t i = 0; !err && i < model->n_tensors; i++) {
+        uint32_t layer, head;
+        bool is_k;
+        if (!is_head_norm(p, &model->tensors[i], &layer, &is_k, &head)) continue;
+        struct head_norms *norms = &found[layer][is_k];
+        if (!norms->rows)
+            norms->rows = wefti_model_add_floats(
+                model, (size_t)(is_k ? p->n_kv_heads : p->n_heads) * p->head_dim);
+        if (!norms->rows) {
+            err = WEFT_E_NOMEM;
+            continue;
+        }
+        weft_tensor_row_f32(&model->tensors[i], 0, norms->rows + (size_t)head * p->head_dim);
+        norms->n_heads++; /* no name is there twice */
+        drop_name(&model->tensors[i]);
+    }
+    drop_nameless(model);
+    if (err) err = weft_err_set(s->why, err, "%s: out of memory for the tensor list", s->path);
+    for (uint32_t layer = 0; !err && layer < p->n_layers; layer++) {
+        err = add_head_norms(s, layer, false, &found[layer][0]);
+        if (!err) err = add_head_norms(s, layer, true, &found[layer][1]);
+    }
+    free(found);
+    return err;
+}
+
+static void flatten_head_norms(weft_model *model) {
+    static const char *const names[] = {"attn_q_norm.weight", "attn_k_norm.weight"};
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        struct weft_tensor *tensor = &model->tensors[i];
+        size_t prefix_len;
+        const char *name = wefti_model_after_layer(tensor->name, WEFT_MODEL_GGUF, &prefix_len);
+        if (!name || (strcmp(name, names[0]) != 0 && strcmp(name, names[1]) != 0)) continue;
+        if (tensor->n_dims != 2 || tensor->dims[1] != model->params.head_dim ||
+            tensor->dims[0] > WEFT_HEADS_MAX)
+            continue;
+        tensor->dims[0] *= tensor->dims[1];
+        tensor->dims[1] = 0;
+        tensor->n_dims = 1;
     }
 }
 
@@ -606,6 +708,11 @@ weft_err wefti_model_split(weft_model *model, enum weft_model_format format, con
     weft_err apart = take_all_apart(&s);
     if (apart) return apart;
     if (format == WEFT_MODEL_GGUF && model->params.kv_lora > 0) flatten_heads(model);
+    if (arch && arch->traits.may_head_norms && format == WEFT_MODEL_GGUF) flatten_head_norms(model);
+    if (model->params.block.head_norms && format == WEFT_MODEL_HF) {
+        weft_err err = gather_head_norms(&s);
+        if (err) return err;
+    }
     if (format == WEFT_MODEL_GGUF && model->params.moe.n_experts > 0) return unstack_all(&s);
     if (arch && model->params.moe.n_experts > 0) {
         weft_err err = join_codes(&s);

@@ -8,9 +8,11 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "inside/model/hf/hf.h"
+#include "unit/model_files.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -226,6 +228,7 @@ static void contradictions_are_refused(void **state) {
     must_refuse(CLASS("FalconH1ForCausalLM") "\"mamba_rms_norm\":true}", "mamba_norm_before_gate");
     must_refuse(CLASS("GraniteMoeHybridForCausalLM") "\"mamba_n_heads\":100,\"mamba_d_head\":64}",
                 "mamba_n_heads");
+    must_refuse(CLASS("Cohere2ForCausalLM") "\"sliding_window\":null}", "sliding_window");
     must_refuse(CLASS("Dots1ForCausalLM") "\"num_experts_per_tok\":2}", "experts");
     must_refuse(CLASS("NemotronHForCausalLM") "\"num_hidden_layers\":3,"
                                               "\"hybrid_override_pattern\":\"M*\"}",
@@ -255,6 +258,124 @@ static void numbers_that_json_has_not_are_words(void **state) {
     must_refuse("{\"a\":NaNa}", "not valid JSON");
 }
 
+/* --------------------------------------------------------------------- norms of single heads --- */
+
+/* A folder of tensors in F32, "name rows cols" or "name n" each, after a config.json. */
+static char *folder_of(const char *config, const char *const *tensors, size_t n) {
+    struct weft_buf header, file;
+    size_t at = 0;
+    char *dir = test_dir_new();
+    weft_buf_init(&header, 1 << 20);
+    for (size_t i = 0; i < n; i++) {
+        char name[96];
+        unsigned rows = 0, cols = 0;
+        const int n_read = sscanf(tensors[i], "%95s %u %u", name, &rows, &cols);
+        const size_t bytes = 4 * (size_t)rows * (n_read == 3 ? cols : 1);
+        weft_buf_printf(&header, "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[%u", i ? "," : "{", name,
+                        rows);
+        if (n_read == 3) weft_buf_printf(&header, ",%u", cols);
+        weft_buf_printf(&header, "],\"data_offsets\":[%zu,%zu]}", at, at + bytes);
+        at += bytes;
+    }
+    weft_buf_add_str(&header, "}");
+    st_build(&file, weft_buf_cstr(&header), at);
+    test_dir_write(dir, "config.json", config, strlen(config));
+    test_dir_write(dir, "model.safetensors", weft_buf_cstr(&file), file.len);
+    weft_buf_fini(&header);
+    weft_buf_fini(&file);
+    return dir;
+}
+
+static const char stable_config[] =
+    CLASS("StableLmForCausalLM") "\"hidden_size\":32,\"num_hidden_layers\":1,\"vocab_size\":8,"
+                                 "\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+                                 "\"intermediate_size\":16,"
+                                 "\"partial_rotary_factor\":0.5,\"qk_layernorm\":true,\"use_"
+                                 "parallel_residual\":true}";
+
+#define LAYER "model.layers.0."
+static const char *const stable_tensors[] = {
+    "model.embed_tokens.weight 8 32",
+    "lm_head.weight 8 32",
+    "model.norm.weight 32",
+    "model.norm.bias 32",
+    LAYER "input_layernorm.weight 32",
+    LAYER "input_layernorm.bias 32",
+    LAYER "self_attn.q_proj.weight 32 32",
+    LAYER "self_attn.k_proj.weight 16 32",
+    LAYER "self_attn.v_proj.weight 16 32",
+    LAYER "self_attn.o_proj.weight 32 32",
+    LAYER "mlp.gate_proj.weight 16 32",
+    LAYER "mlp.up_proj.weight 16 32",
+    LAYER "mlp.down_proj.weight 32 16",
+    LAYER "self_attn.q_layernorm.norms.3.weight 8",
+    LAYER "self_attn.k_layernorm.norms.0.weight 8",
+    LAYER "self_attn.q_layernorm.norms.0.weight 8",
+    LAYER "self_attn.q_layernorm.norms.2.weight 8",
+    LAYER "self_attn.q_layernorm.norms.1.weight 8",
+    LAYER "self_attn.k_layernorm.norms.1.weight 8",
+};
+
+static void norms_of_single_heads_are_one_vector(void **state) {
+    (void)state;
+    char *dir = folder_of(stable_config, stable_tensors, COUNT(stable_tensors));
+    struct weft_errmsg why;
+    weft_model *model;
+    if (weft_model_open(dir, &model, &why)) fail_msg("%s", why.text);
+    assert_true(weft_model_params(model)->block.parallel);
+    const struct weft_model_layer *layer = weft_model_layers(model);
+    assert_non_null(layer->q_norm);
+    assert_int_equal(layer->q_norm->dims[0], 32);
+    assert_int_equal(layer->k_norm->dims[0], 16);
+    assert_null(layer->ffn_norm);
+    float all[32], first;
+    weft_tensor_row_f32(layer->q_norm, 0, all);
+    /* Heads 3, k's 0, 0, 2 and 1 follow each other in the file, whose bytes are a pattern. */
+    size_t at = 4 * (8 * 32 * 2 + 32 * 4 + 32 * 32 * 2 + 16 * 32 * 2 + 16 * 32 * 3);
+    unsigned char bytes[4];
+    for (size_t i = 0; i < 4; i++)
+        bytes[i] = (unsigned char)((at + 2 * 8 * 4 + i) * 7 % 61);
+    memcpy(&first, bytes, sizeof first);
+    assert_true(all[0] == first);
+    for (size_t i = 0; i < 4; i++)
+        bytes[i] = (unsigned char)((at + i) * 7 % 61);
+    memcpy(&first, bytes, sizeof first);
+    assert_true(all[24] == first);
+    weft_model_free(model);
+    test_dir_free(dir);
+    /* Without the last one. */
+    dir = folder_of(stable_config, stable_tensors, COUNT(stable_tensors) - 1);
+    assert_int_equal(weft_model_open(dir, &model, &why), WEFT_E_PROTO);
+    assert_non_null(strstr(why.text, "norms of 1 heads of k; there are 2 heads"));
+    test_dir_free(dir);
+    /* Norms that the configuration does not mention. */
+    char *text = strdup(stable_config);
+    assert_non_null(text);
+    memcpy(strstr(text, "true"), "null", 4);
+    dir = folder_of(text, stable_tensors, COUNT(stable_tensors));
+    assert_int_equal(weft_model_open(dir, &model, &why), WEFT_E_UNSUPPORTED);
+    test_dir_free(dir);
+    free(text);
+}
+
+static void norms_of_heads_that_are_not_there_are_refused(void **state) {
+    (void)state;
+    struct weft_model_params p;
+    must_refuse(CLASS("Cohere2ForCausalLM") "\"use_qk_norm\":true}", "use_qk_norm");
+    must_refuse(CLASS("GPTNeoXForCausalLM") "\"qk_layernorm\":true}", "qk_layernorm");
+    must_refuse(CLASS("SeedOssForCausalLM") "\"use_qk_norm\":true}", "use_qk_norm");
+    must_parse(CLASS("MiniMaxM2ForCausalLM") "\"use_qk_norm\":false}", &p);
+    assert_false(p.qk_norm || p.qk_norm_all);
+    must_parse(CLASS("HunYuanDenseV1ForCausalLM") "\"use_qk_norm\":false}", &p);
+    assert_false(p.qk_norm || p.qk_norm_all);
+    must_parse(CLASS("Glm4MoeForCausalLM") "\"head_dim\":128,\"use_qk_norm\":true}", &p);
+    assert_true(p.qk_norm);
+    must_parse(
+        CLASS("GPTNeoXForCausalLM") "\"attention_bias\":false,\"use_parallel_residual\":false}",
+        &p);
+    assert_false(p.qkv_bias || p.block.o_bias || p.block.parallel);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_left_out_has_the_familys_value),
@@ -263,6 +384,8 @@ int main(void) {
         cmocka_unit_test(llama4_lists_its_layers),
         cmocka_unit_test(contradictions_are_refused),
         cmocka_unit_test(numbers_that_json_has_not_are_words),
+        cmocka_unit_test(norms_of_single_heads_are_one_vector),
+        cmocka_unit_test(norms_of_heads_that_are_not_there_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -238,6 +238,7 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     f->has_positions = p->encoder.n_positions > 0;
     f->first_position = p->encoder.first_position;
     f->qk_norm_all = p->qk_norm_all;
+    f->head_norms = p->block.head_norms;
     f->attn_soft_cap = p->attn_soft_cap;
     f->logit_soft_cap = p->logit_soft_cap;
     f->x_stride = wefti_memory_stride(f->n_hidden);

@@ -167,8 +167,14 @@ static void begin_pass(const struct wefti_forward_thread *thread) {
 static void norm_heads(const struct wefti_forward *f, float *x, uint32_t n, uint32_t head_dim,
                        size_t norm) {
     const uint32_t run = f->qk_norm_all ? n : head_dim;
-    for (uint32_t at = 0; at < n; at += run)
-        f->kern->rms_norm(x + at, wefti_weights_vector(f->weights, norm), f->rms_eps, run, x + at);
+    const float *weights = wefti_weights_vector(f->weights, norm);
+    for (uint32_t at = 0; at < n; at += run) {
+        const float *own = f->head_norms ? weights + at : weights;
+        if (f->layer_norm)
+            f->kern->layer_norm(x + at, own, NULL, f->rms_eps, run, x + at);
+        else
+            f->kern->rms_norm(x + at, own, f->rms_eps, run, x + at);
+    }
 }
 
 static void turn_heads(const struct wefti_forward *f, float *x, uint32_t n,

@@ -104,7 +104,7 @@ struct wefti_forward {
     float rms_eps, embed_scale, residual_scale, logit_scale;
     float attn_soft_cap, logit_soft_cap;
     bool is_exact; /* attention rounds no queries and no weights */
-    bool rope_interleaved, qk_norm_all;
+    bool rope_interleaved, qk_norm_all, head_norms;
     bool layer_norm;         /* norms take the mean off */
     bool parallel, one_norm; /* both halves of a layer read what it reads; by one norm */
     bool beside; /* recurrent parts stand beside attention, and both read what a layer reads */

@@ -379,8 +379,13 @@ static void place_attention(struct wefti_weights_plan *plan, const struct weft_m
         place_matrix(plan, from->attn_gate, WEFTI_CALIB_QKV,
                      rows_of(q_dim, hidden, times(heads, dim)), &to->attn_gate);
     to->sinks = shift_bias(place_bias(plan, from->sinks, p->n_heads), heads.begin);
-    to->q_norm = place_norm(plan, from->q_norm, p->qk_norm_all ? q_dim : dim);
-    to->k_norm = place_norm(plan, from->k_norm, p->qk_norm_all ? kv_dim : dim);
+    const bool norms_all = p->qk_norm_all || p->block.head_norms;
+    to->q_norm = place_norm(plan, from->q_norm, norms_all ? q_dim : dim);
+    to->k_norm = place_norm(plan, from->k_norm, norms_all ? kv_dim : dim);
+    if (p->block.head_norms) {
+        to->q_norm = shift_bias(to->q_norm, q.begin * dim);
+        to->k_norm = shift_bias(to->k_norm, k.begin * dim);
+    }
     place_matrix(plan, from->wo, WEFTI_CALIB_O, by_units(hidden, q_dim, dim), &to->o);
     to->bo = place_bias(plan, from->bo, hidden);
 }

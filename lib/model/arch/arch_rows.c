@@ -21,6 +21,9 @@ static const rename neox_hf[] = {
     {"*.mlp.dense_h_to_4h.", "mlp.gate_proj."},
     {"*.mlp.dense_4h_to_h.", "mlp.down_proj."},
     {0}};
+static const rename stablelm_hf[] = {{"*.self_attn.q_layernorm.norms.", "self_attn.q_norms."},
+                                     {"*.self_attn.k_layernorm.norms.", "self_attn.k_norms."},
+                                     {0}};
 static const rename glm4_hf[] = {{"*.post_self_attn_layernorm.", "post_attention_layernorm."},
                                  {"*.post_attention_layernorm.", "pre_feedforward_layernorm."},
                                  {"*.post_mlp_layernorm.", "post_feedforward_layernorm."},
@@ -163,7 +166,8 @@ const struct wefti_model_arch wefti_model_archs[] = {
     {"gte", "gte", "GteModel", .traits = {.encoder = 1, .fused = 1, .folder = 1}},
     {"seed_oss", "seed_oss", "SeedOssForCausalLM", .traits = {.bias_key = 1},
      .renames = {NULL, seed_gguf}},
-    {"stablelm", "stablelm", "StableLmForCausalLM", .traits = {.layer_norm = 1, .norm_bias = 1}},
+    {"stablelm", "stablelm", "StableLmForCausalLM", .traits = {.layer_norm = 1, .norm_bias = 1,
+     .may_head_norms = 1}, .renames = {stablelm_hf, NULL}},
     {"starcoder2", "starcoder2", "Starcoder2ForCausalLM", .traits = {.window = 1, .layer_norm = 1,
      .norm_bias = 1, .qkv_bias = 1, .o_bias = 1, .ffn_bias = 1, .ungated = 1, .gelu = 1, .tied = 1},
      .renames = {starcoder_hf, ungated_gguf}},
@@ -175,7 +179,7 @@ const struct wefti_model_arch wefti_model_archs[] = {
     {"glm4", "glm4", "Glm4ForCausalLM", .traits = {.bias_key = 1, .fused = 1, .norms_too = 1,
      .pairs = 1}, .renames = {glm4_hf, NULL}},
     {"exaone4", "exaone4", "Exaone4ForCausalLM", .traits = {.qk_norm = 1, .norms_after = 1,
-     .pattern = 1, .turns_windowed = 1}, .window = 4096},
+     .pattern = 1, .turns_windowed = 1, .turns_alone = 1}, .window = 4096},
     {"mistral3", "ministral3", "Ministral3ForCausalLM", .traits = {.window = 1, .scales_q = 1},
      .gguf_rope_interleaved = true},
     {"hunyuan-dense", "hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", .traits = {.qk_norm = 1,

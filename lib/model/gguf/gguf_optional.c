@@ -30,6 +30,10 @@ void wefti_model_gguf_optional(weft_model *model) {
     if (has_in_some_layer(model, "attn_output.bias")) p->block.o_bias = true;
     if (has_in_some_layer(model, "ffn_down.bias")) p->block.ffn_bias = true;
     if (arch->traits.may_qk_norm) p->qk_norm = has_in_some_layer(model, "attn_q_norm.weight");
+    if (arch->traits.may_head_norms)
+        p->block.head_norms = has_in_some_layer(model, "attn_q_norm.weight");
+    if (arch->traits.may_head_norms) /* converters guess the key where config.json lacks it */
+        p->block.parallel = p->block.one_norm = !has_in_some_layer(model, "ffn_norm.weight");
     if (arch->traits.beside && !has_in_some_layer(model, "ssm_norm.weight"))
         p->recurrent.norm_groups = 0;
 }

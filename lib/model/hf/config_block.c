@@ -156,14 +156,20 @@ static weft_err read_llama4(const struct config *c, struct weft_model_params *p)
     return WEFT_OK;
 }
 
-static weft_err check_flags(const struct config *c) {
-    static const char *const must_be_off[] = {"qk_layernorm", "use_qk_norm"};
-    for (size_t i = 0; i < COUNT(must_be_off); i++) {
-        bool on;
-        weft_err err = get_bool(c, must_be_off[i], &on);
-        if (err) return err;
-        if (on) return unsupported(c, must_be_off[i], "true");
-    }
+/* Norms of q and k, of families that may have them, have them if nothing is said, or have none. */
+static weft_err read_head_norms(const struct config *c, const struct wefti_model_arch *arch,
+                                struct weft_model_params *p) {
+    static const char use_key[] = "use_qk_norm", layer_key[] = "qk_layernorm";
+    const bool has_them = p->qk_norm || p->qk_norm_all;
+    bool uses = has_them, by_layer_norms = false;
+    weft_err err = read_flag(c, use_key, &uses);
+    if (!err) err = read_flag(c, layer_key, &by_layer_norms);
+    if (err) return err;
+    if (uses && !has_them && !arch->traits.may_qk_norm) return unsupported(c, use_key, "true");
+    if (by_layer_norms && !arch->traits.may_head_norms) return unsupported(c, layer_key, "true");
+    p->qk_norm = uses && !p->qk_norm_all;
+    p->qk_norm_all = uses && p->qk_norm_all;
+    p->block.head_norms = by_layer_norms;
     return WEFT_OK;
 }
 
@@ -171,8 +177,7 @@ weft_err wefti_model_config_block(const struct config *c, const struct wefti_mod
                                   struct weft_model_params *p) {
     weft_err err = read_biases(c, arch, p);
     if (!err) err = read_parallel(c, arch, p);
-    if (!err && p->block.layer_norm) err = check_flags(c);
-    if (!err && arch->traits.may_qk_norm) err = read_flag(c, "use_qk_norm", &p->qk_norm);
+    if (!err && !arch->traits.llama4) err = read_head_norms(c, arch, p);
     if (!err && arch->traits.predicts)
         err = get_u32(c, c->root, "num_nextn_predict_layers", 0, &p->n_predict);
     if (!err) err = read_scales(c, arch, p);
@@ -216,7 +221,10 @@ weft_err wefti_model_config_pattern(const struct config *c, const struct wefti_m
     static const char key[] = "sliding_window";
     const json_t *types = get(c->root, "layer_types");
     uint32_t window = 0, period;
-    if (json_is_null(json_object_get(c->root, key))) return WEFT_OK; /* no layer has one */
+    if (json_is_null(json_object_get(c->root, key))) { /* no layer has one */
+        const bool is_known = !arch->traits.turns_windowed || arch->traits.turns_alone;
+        return is_known ? WEFT_OK : unsupported(c, key, "null");
+    }
     weft_err err = get_u32(c, c->root, key, arch->window, &window);
     if (!err) err = read_period(c, arch->traits.every_second ? 2 : 4, &period);
     if (err) return err;
