@@ -349,7 +349,7 @@ static void options_that_are_not_there_yet_are_refused_by_name(void **state) {
          "\"sliding_window\":16,\"layer_types\":[\"sliding_attention\",\"full_attention\"]}",
          "layer_types"},
         {"{\"hidden_act\":\"gelu_10\"}", "gelu_10"},
-        {"{\"architectures\":[\"StableLmForCausalLM\"],\"model_type\":\"stablelm\",\"qk_"
+        {"{\"architectures\":[\"GPTNeoXForCausalLM\"],\"model_type\":\"gpt_neox\",\"qk_"
          "layernorm\":true}",
          "qk_layernorm"},
         {"{\"architectures\":[\"Cohere2ForCausalLM\"],\"model_type\":\"cohere2\","
