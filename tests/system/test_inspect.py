@@ -9,6 +9,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import tempfile
 
 import harness
@@ -124,6 +125,14 @@ def test_windows_latents_and_states_are_counted_truly():
         n_mamba = c["hybrid_override_pattern"].count("M")
         assert told["state_bytes"] == 3 * told["contexts"][0]["state_bytes"]
         assert n_mamba * least * 4 <= told["contexts"][0]["state_bytes"] < n_mamba * (least * 4 + 256)
+
+
+def test_the_table_of_models_is_what_it_says_now():
+    done = subprocess.run([sys.executable, os.path.join(harness.SOURCE_DIR, "bench/models.py"), "--bin", harness.BIN_DIR],
+                          capture_output=True, text=True, timeout=4 * harness.LIMIT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    with open(os.path.join(harness.SOURCE_DIR, "docs/models.md"), encoding="utf-8") as f:
+        assert done.stdout in f.read(), "docs/models.md has another table than bench/models.py prints"
 
 
 def test_another_machine_and_mistakes():
