@@ -271,6 +271,7 @@ static weft_err fill_model(weft_model *model, const struct wefti_model_file *fil
         wefti_model_name_from_path(&model->params, file->path, "");
     err = read_tensors(model, file->path, &view, why);
     if (!err) err = wefti_model_index(model, file->path, why);
+    if (!err && view.format == WEFT_MODEL_GGUF) wefti_model_gguf_optional(model);
     if (!err) err = wefti_model_resolve(model, view.format, file->path, why);
     return err;
 }
