@@ -73,6 +73,14 @@ struct wefti_model_traits {
     bool granite_shared : 1; /* "shared_intermediate_size" */
     bool multipliers : 1;    /* Falcon-H1's */
     bool tiled_heads : 1;    /* in GGUF files value heads of a key head do not stand together */
+    bool
+        heads_by_kind : 1; /* heads are of another size, and of another number, in layers without a window */
+    bool unscaled : 1;     /* scores of attention are as they are */
+    bool plain_v_norm : 1; /* values are normalised, without weights */
+    bool shares_kv : 1;    /* last layers read the keys and values of earlier ones */
+    bool layer_input : 1;  /* tokens have an embedding for each layer */
+    bool layer_scale : 1;  /* layers are multiplied by a number each */
+    bool ffn_beside : 1;   /* experts stand beside the feed-forward part */
 };
 
 /* The name that tensors have in files of an architecture, and the one that everything behind it knows. "*." at

@@ -35,7 +35,8 @@
     X(quant.method) X(quant.block_rows) X(quant.block_cols) X(quant.zeros_less_one)
 /* clang-format on */
 
-_Static_assert(WEFT_ROPE_NTK == 6, "the hash of a model has the number, and packed files it");
+_Static_assert(WEFT_ROPE_PROPORTIONAL == 7,
+               "the hash of a model has the number, and packed files it");
 _Static_assert(WEFT_QUANT_MXFP4 == 8, "the hash of a model has the number, and packed files it");
 _Static_assert(sizeof(enum weft_rope_scaling) == 4, "so many of its bytes are in the hash");
 

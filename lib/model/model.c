@@ -256,6 +256,10 @@ const struct weft_model_encoder_tensors *weft_model_encoder(const weft_model *mo
     return &model->encoder;
 }
 
+const struct weft_model_input_tensors *weft_model_inputs(const weft_model *model) {
+    return &model->inputs;
+}
+
 const struct weft_model_predictor_tensors *weft_model_predictor(const weft_model *model) {
     return model->predictor.eh_proj ? &model->predictor : NULL;
 }

@@ -169,9 +169,10 @@ enum weft_rope_scaling {
     WEFT_ROPE_LINEAR = 1,
     WEFT_ROPE_LLAMA3 = 2,
     WEFT_ROPE_YARN = 3,
-    WEFT_ROPE_LONGROPE = 4, /* sequences with a long prompt have other frequencies */
-    WEFT_ROPE_DYNAMIC = 5,  /* stretches what is longer than the context, so nothing here */
-    WEFT_ROPE_NTK = 6,      /* a larger base, and all pairs slower: GTE */
+    WEFT_ROPE_LONGROPE = 4,     /* sequences with a long prompt have other frequencies */
+    WEFT_ROPE_DYNAMIC = 5,      /* stretches what is longer than the context, so nothing here */
+    WEFT_ROPE_NTK = 6,          /* a larger base, and all pairs slower: GTE */
+    WEFT_ROPE_PROPORTIONAL = 7, /* the first pairs of a whole head: see rope_pairs */
 };
 
 /* Layers with many feed-forward parts, of which each token takes a few: the router scores them all,
@@ -311,6 +312,17 @@ struct weft_model_unlike {
     /* So many last layers have no keys and values of their own: they read those of the last layer before them that has
      * a window as they have, or none. */
     uint32_t n_shared_kv;
+    uint32_t
+        keys_as_values[WEFT_LAYERS_MAX / 32]; /* a bit per layer: values are what keys are before
+                                                      they are normalised and turned */
+    uint32_t plain_v_norm; /* each head of values is normalised, without weights */
+    uint32_t rope_pairs; /* where RoPE is the model's own: of a head's pairs so many turn; 0: all */
+    uint32_t
+        layer_input; /* elements of the embedding that a token has for each layer; 0: none has one */
+    uint32_t n_vocab_input; /* tokens that have these; others have those of token 0 */
+    uint32_t layer_scale;   /* what a layer leaves is multiplied by a number of its own */
+    uint32_t
+        ffn_beside; /* experts stand beside the feed-forward part, and the two have norms of their own */
 };
 
 /* What the engine needs to know; every field is checked against base/limits.h and the others. */
@@ -398,6 +410,12 @@ static inline uint32_t weft_model_kv_heads(const struct weft_model_params *param
     return local > 0 && weft_model_is_local(params, layer) ? local : params->n_kv_heads;
 }
 
+/* How much of a head turns in layers with a window: all of it, if it has a size of its own. */
+static inline uint32_t weft_model_local_rope_dim(const struct weft_model_params *params) {
+    const uint32_t local = params->unlike.local_head_dim;
+    return local > 0 ? local : params->rope_dim;
+}
+
 static inline uint32_t weft_model_ffn(const struct weft_model_params *params, uint32_t layer) {
     return weft_model_bit(params->unlike.wide, layer) ? params->unlike.n_ffn_wide : params->n_ffn;
 }
@@ -456,6 +474,14 @@ struct weft_model_layer {
     const struct weft_tensor *b_router;      /* [moe.n_experts], or NULL */
     const struct weft_tensor *attn_gate;     /* [heads*head_dim, hidden], or NULL */
     const struct weft_tensor *sinks;         /* [heads], or NULL */
+    /* Where experts stand beside the feed-forward part: the norms of what they read, of what either yields, and of what
+     * the router reads; and a factor of each expert's weight, [moe.n_experts]. */
+    const struct weft_tensor *experts_norm, *post_plain_norm, *post_experts_norm; /* [hidden] */
+    const struct weft_tensor *router_norm, *expert_scale;
+    /* What a layer does with its own embeddings, and the number that it is multiplied by: [1]. Each or NULL. */
+    const struct weft_tensor *input_gate, *input_proj; /* [layer_input, hidden] and turned */
+    const struct weft_tensor *post_input_norm;         /* [hidden] */
+    const struct weft_tensor *layer_scale;
     /* Recurrent layers. */
     const struct weft_tensor *rec_in[WEFT_MODEL_RECURRENT_PARTS]; /* [rows, hidden] each, or NULL */
     const struct weft_tensor *rec_out;                            /* [hidden, inner] */
@@ -475,6 +501,14 @@ struct weft_model_encoder_tensors {
     const struct weft_tensor *embed_norm, *embed_bias;  /* [hidden] */
     const struct weft_tensor *dense, *dense_bias;       /* [hidden, hidden], tanh of it; [hidden] */
     const struct weft_tensor *classifier, *labels_bias; /* [n_labels, hidden]; [n_labels] */
+};
+
+/* What makes the embeddings that tokens have for each layer; all NULL: there are none. */
+struct weft_model_input_tensors {
+    const struct weft_tensor *table; /* [n_vocab_input, n_layers * layer_input] */
+    const struct weft_tensor
+        *proj; /* [n_layers * layer_input, hidden], of the first layer's input */
+    const struct weft_tensor *norm; /* [layer_input], of what that yields */
 };
 
 /* What a layer that predicts further tokens has before its first half: its input is eh_proj times the
@@ -514,6 +548,7 @@ const struct weft_tensor *
 weft_model_final_bias(const weft_model *model);                     /* of that norm, or NULL */
 const struct weft_tensor *weft_model_head(const weft_model *model); /* [vocab, hidden] */
 const struct weft_model_encoder_tensors *weft_model_encoder(const weft_model *model);
+const struct weft_model_input_tensors *weft_model_inputs(const weft_model *model);
 /* NULL: it is a whole model. */
 const struct weft_model_predictor_tensors *weft_model_predictor(const weft_model *model);
 

@@ -22,6 +22,7 @@ struct weft_model {
     struct weft_model_expert *experts; /* [params.n_layers][params.moe.n_experts], or NULL */
     const struct weft_tensor *embedding, *final_norm, *final_bias, *head;
     struct weft_model_encoder_tensors encoder;
+    struct weft_model_input_tensors inputs;
     bool is_bare;         /* nobody has seen its weights (hf/shapes.c) */
     bool has_delta_apart; /* rows of keys, queries and values come of matrices of their own */
     uint32_t first_layer; /* the number that the file knows layer 0 by: above 0 for a predictor */

@@ -71,6 +71,9 @@ void wefti_model_params_init(struct weft_model_params *p, const struct wefti_mod
         p->rope_theta = 1e6;
         p->local_rope_theta = 10000;
     }
+    if (arch->traits.unscaled) p->attn_scale = 1;
+    p->unlike.plain_v_norm = arch->traits.plain_v_norm;
+    p->unlike.layer_scale = arch->traits.layer_scale;
     p->wrapped = arch->traits.wrapped;
     p->encoder.is_on = arch->traits.encoder ? 1 : 0;
     p->encoder.has_head = arch->traits.head ? 1 : 0;
@@ -273,7 +276,7 @@ static weft_err check_rope_scaling(const struct weft_model_params *p, const char
                             p->rope_factor);
     }
     if (p->rope_scaling == WEFT_ROPE_LINEAR || p->rope_scaling == WEFT_ROPE_DYNAMIC ||
-        p->rope_scaling == WEFT_ROPE_NTK)
+        p->rope_scaling == WEFT_ROPE_NTK || p->rope_scaling == WEFT_ROPE_PROPORTIONAL)
         return WEFT_OK;
     weft_err err = WEFT_OK;
     if (p->rope_scaling == WEFT_ROPE_LLAMA3) err = check_llama3(p, path, why);
@@ -316,6 +319,61 @@ static weft_err check_latent(const struct weft_model_params *p, const char *path
                             ranges[i].what, ranges[i].value, ranges[i].min, ranges[i].max);
     }
     return WEFT_OK;
+}
+
+/* Whether each layer without keys and values has another one to read. */
+static weft_err check_shared_kv(const struct weft_model_params *p, const char *path,
+                                struct weft_errmsg *why) {
+    const uint32_t n_shared = p->unlike.n_shared_kv;
+    if (n_shared >= p->n_layers)
+        return weft_err_set(why, WEFT_E_PROTO,
+                            "%s: %u of %u layers share the keys and values of earlier ones", path,
+                            n_shared, p->n_layers);
+    for (uint32_t i = p->n_layers - n_shared; i < p->n_layers; i++) {
+        if (weft_model_kv_layer(p, i) != i) continue;
+        return weft_err_set(why, WEFT_E_PROTO,
+                            "%s: layer %u shares keys and values, but no layer of its kind before "
+                            "the last %u has any",
+                            path, i, n_shared);
+    }
+    return WEFT_OK;
+}
+
+static weft_err check_unlike(const struct weft_model_params *p, const char *path,
+                             struct weft_errmsg *why) {
+    const struct weft_model_unlike *u = &p->unlike;
+    const bool has_inputs = u->layer_input > 0;
+    const struct {
+        const char *what;
+        uint32_t value, min, max;
+    } ranges[] = {
+        {"head dimension of layers with a window", u->local_head_dim, 0, WEFT_HEAD_DIM_MAX},
+        {"number of KV heads of layers with a window", u->local_kv_heads, 0, p->n_heads},
+        {"feed-forward size of wide layers", u->n_ffn_wide, 0, WEFT_HIDDEN_MAX},
+        {"number of pairs that turn", u->rope_pairs, p->rope_scaling == WEFT_ROPE_PROPORTIONAL,
+         p->rope_dim / 2},
+        {"size of a layer's embeddings", u->layer_input, 0, WEFT_HIDDEN_MAX / p->n_layers},
+        {"number of tokens with an embedding for each layer", u->n_vocab_input, has_inputs,
+         WEFT_VOCAB_MAX},
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
+        if (ranges[i].value >= ranges[i].min && ranges[i].value <= ranges[i].max) continue;
+        return weft_err_set(why, WEFT_E_PROTO, "%s: the %s is %u; %u to %u are allowed", path,
+                            ranges[i].what, ranges[i].value, ranges[i].min, ranges[i].max);
+    }
+    if (u->local_kv_heads > 0 && p->n_heads % u->local_kv_heads != 0)
+        return weft_err_set(
+            why, WEFT_E_PROTO,
+            "%s: %u attention heads are not a multiple of the %u KV heads of layers with a window",
+            path, p->n_heads, u->local_kv_heads);
+    if (u->local_head_dim % 2 != 0)
+        return weft_err_set(why, WEFT_E_PROTO,
+                            "%s: the head dimension of layers with a window is %u; it must be even",
+                            path, u->local_head_dim);
+    if (u->ffn_beside && u->n_ffn_wide > 0)
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "%s: wide layers beside layers with experts are not supported", path);
+    return check_shared_kv(p, path, why);
 }
 
 static weft_err check_rope(const struct weft_model_params *p, const char *path,
@@ -367,6 +425,7 @@ weft_err wefti_model_params_check(const struct weft_model_params *p, const char 
     if (!err) err = check_scales(p, path, why);
     if (!err) err = check_experts(p, path, why);
     if (!err) err = check_recurrent(p, path, why);
+    if (!err) err = check_unlike(p, path, why);
     return err ? err : check_rope(p, path, why);
 }
 

@@ -40,6 +40,10 @@ enum size {
     SIZE_REC_HEADS,
     SIZE_REC_HEAD,
     SIZE_REC_WIDTH,
+    SIZE_INPUT, /* a layer's embeddings, all layers', and of how many tokens */
+    SIZE_INPUTS,
+    SIZE_INPUT_VOCAB,
+    SIZE_ONE,
     SIZE_COUNT
 };
 
@@ -65,12 +69,31 @@ static const struct role rope_roles[ROPE_TABLES] = {
     {{"", "rope_factors_short.weight"}, 1, {SIZE_HALF_ROPE}, NULL},
 };
 
+enum { INPUT_TABLE, INPUT_PROJ, INPUT_NORM, INPUT_ROLES };
+static const struct role input_roles[INPUT_ROLES] = {
+    {{"model.embed_tokens_per_layer.weight", "per_layer_token_embd.weight"},
+     2,
+     {SIZE_INPUT_VOCAB, SIZE_INPUTS},
+     NULL},
+    {{"model.per_layer_model_projection.weight", "per_layer_model_proj.weight"},
+     2,
+     {SIZE_INPUTS, SIZE_HIDDEN},
+     NULL},
+    {{"model.per_layer_projection_norm.weight", "per_layer_proj_norm.weight"},
+     1,
+     {SIZE_INPUT},
+     NULL},
+};
+
 static const char *const layer_prefix[2] = {"model.layers.", "blk."};
 
 enum when {
     ALWAYS,
-    WITH_QKV_BIAS,
-    WITH_QK_NORM,
+    WITH_Q_BIAS,
+    WITH_K_BIAS,
+    WITH_V_BIAS,
+    WITH_Q_NORM,
+    WITH_K_NORM,
     WITH_QK_NORM_ALL,
     WITH_PRE_NORMS,
     WITH_POST_NORMS,
@@ -81,7 +104,8 @@ enum when {
     WITH_FFN_BIAS,
     WITH_UP_BIAS,
     WITH_PLAIN_Q,
-    WITH_PLAIN_KV,
+    WITH_PLAIN_K,
+    WITH_PLAIN_V,
     WITH_Q_LORA,
     WITH_KV_LORA,
     WITH_KV_B,
@@ -108,6 +132,9 @@ enum when {
     WITH_MAMBA,
     WITH_MAMBA_NORM,
     WITH_FFN_ALONE, /* the layer's norm is the feed-forward part's */
+    WITH_FFN_BESIDE,
+    WITH_LAYER_INPUT,
+    WITH_LAYER_SCALE,
 };
 
 #define AT(field) offsetof(struct weft_model_layer, field)
@@ -124,10 +151,10 @@ static const struct {
      WITH_PLAIN_Q},
     {{{"self_attn.k_proj.weight", "attn_k.weight"}, 2, {SIZE_KV, SIZE_HIDDEN}, NULL},
      AT(wk),
-     WITH_PLAIN_KV},
+     WITH_PLAIN_K},
     {{{"self_attn.v_proj.weight", "attn_v.weight"}, 2, {SIZE_KV, SIZE_HIDDEN}, NULL},
      AT(wv),
-     WITH_PLAIN_KV},
+     WITH_PLAIN_V},
     {{{"self_attn.q_a_proj.weight", "attn_q_a.weight"}, 2, {SIZE_Q_LORA, SIZE_HIDDEN}, NULL},
      AT(wq_a),
      WITH_Q_LORA},
@@ -151,15 +178,15 @@ static const struct {
      WITH_KV_B},
     {{{"", "attn_k_b.weight"}, 2, {SIZE_K_HEADS, SIZE_NOPE}, NULL}, AT(w_k_b), WITH_K_AND_V_B},
     {{{"", "attn_v_b.weight"}, 2, {SIZE_V_HEADS, SIZE_KV_LORA}, NULL}, AT(w_v_b), WITH_K_AND_V_B},
-    {{{"self_attn.q_proj.bias", "attn_q.bias"}, 1, {SIZE_Q}, NULL}, AT(bq), WITH_QKV_BIAS},
-    {{{"self_attn.k_proj.bias", "attn_k.bias"}, 1, {SIZE_KV}, NULL}, AT(bk), WITH_QKV_BIAS},
-    {{{"self_attn.v_proj.bias", "attn_v.bias"}, 1, {SIZE_KV}, NULL}, AT(bv), WITH_QKV_BIAS},
+    {{{"self_attn.q_proj.bias", "attn_q.bias"}, 1, {SIZE_Q}, NULL}, AT(bq), WITH_Q_BIAS},
+    {{{"self_attn.k_proj.bias", "attn_k.bias"}, 1, {SIZE_KV}, NULL}, AT(bk), WITH_K_BIAS},
+    {{{"self_attn.v_proj.bias", "attn_v.bias"}, 1, {SIZE_KV}, NULL}, AT(bv), WITH_V_BIAS},
     {{{"self_attn.q_norm.weight", "attn_q_norm.weight"}, 1, {SIZE_HEAD}, NULL},
      AT(q_norm),
-     WITH_QK_NORM},
+     WITH_Q_NORM},
     {{{"self_attn.k_norm.weight", "attn_k_norm.weight"}, 1, {SIZE_HEAD}, NULL},
      AT(k_norm),
-     WITH_QK_NORM},
+     WITH_K_NORM},
     {{{"self_attn.q_norm.weight", "attn_q_norm.weight"}, 1, {SIZE_Q}, NULL},
      AT(q_norm),
      WITH_QK_NORM_ALL},
@@ -291,6 +318,33 @@ static const struct {
      AT(attn_gate),
      WITH_ATTN_GATE},
     {{{"self_attn.sinks", "attn_sinks.weight"}, 1, {SIZE_HEADS}, NULL}, AT(sinks), WITH_SINKS},
+    {{{"pre_feedforward_layernorm_2.weight", "pre_ffw_norm_2.weight"}, 1, {SIZE_HIDDEN}, NULL},
+     AT(experts_norm),
+     WITH_FFN_BESIDE},
+    {{{"post_feedforward_layernorm_1.weight", "post_ffw_norm_1.weight"}, 1, {SIZE_HIDDEN}, NULL},
+     AT(post_plain_norm),
+     WITH_FFN_BESIDE},
+    {{{"post_feedforward_layernorm_2.weight", "post_ffw_norm_2.weight"}, 1, {SIZE_HIDDEN}, NULL},
+     AT(post_experts_norm),
+     WITH_FFN_BESIDE},
+    {{{"router.scale", "ffn_gate_inp_norm.weight"}, 1, {SIZE_HIDDEN}, NULL},
+     AT(router_norm),
+     WITH_FFN_BESIDE},
+    {{{"router.per_expert_scale", "exps_scale.weight"}, 1, {SIZE_EXPERTS}, NULL},
+     AT(expert_scale),
+     WITH_FFN_BESIDE},
+    {{{"per_layer_input_gate.weight", "inp_gate.weight"}, 2, {SIZE_INPUT, SIZE_HIDDEN}, NULL},
+     AT(input_gate),
+     WITH_LAYER_INPUT},
+    {{{"per_layer_projection.weight", "proj.weight"}, 2, {SIZE_HIDDEN, SIZE_INPUT}, NULL},
+     AT(input_proj),
+     WITH_LAYER_INPUT},
+    {{{"post_per_layer_input_norm.weight", "post_norm.weight"}, 1, {SIZE_HIDDEN}, NULL},
+     AT(post_input_norm),
+     WITH_LAYER_INPUT},
+    {{{"layer_scalar", "layer_output_scale.weight"}, 1, {SIZE_ONE}, NULL},
+     AT(layer_scale),
+     WITH_LAYER_SCALE},
 };
 #define N_LAYER_ROLES (sizeof layer_roles / sizeof layer_roles[0])
 #undef AT
@@ -453,13 +507,21 @@ static bool is_there(const weft_model *model, uint32_t layer, enum when when) {
          is_recurrent = rec->kind && weft_model_bit(rec->layers, layer);
     bool has_experts = has_ffn && p->moe.n_experts > 0 && !weft_model_bit(p->no_experts, layer);
     bool is_apart = is_recurrent && model->has_delta_apart;
+    const bool has_k = has_attention && weft_model_kv_layer(p, layer) == layer,
+               has_v = has_k && !weft_model_bit(p->unlike.keys_as_values, layer);
     switch (when) {
     case ALWAYS:
         break;
-    case WITH_QKV_BIAS:
+    case WITH_Q_BIAS:
         return has_attention && p->qkv_bias;
-    case WITH_QK_NORM:
+    case WITH_K_BIAS:
+        return has_k && p->qkv_bias;
+    case WITH_V_BIAS:
+        return has_v && p->qkv_bias;
+    case WITH_Q_NORM:
         return has_attention && p->qk_norm;
+    case WITH_K_NORM:
+        return has_k && p->qk_norm;
     case WITH_QK_NORM_ALL:
         return has_attention && (p->qk_norm_all || p->block.head_norms);
     case WITH_PRE_NORMS:
@@ -480,8 +542,10 @@ static bool is_there(const weft_model *model, uint32_t layer, enum when when) {
         return has_ffn && p->block.ffn_bias && !has_experts && !p->block.ungated;
     case WITH_PLAIN_Q:
         return has_attention && p->q_lora == 0;
-    case WITH_PLAIN_KV:
-        return has_attention && p->kv_lora == 0;
+    case WITH_PLAIN_K:
+        return has_k && p->kv_lora == 0;
+    case WITH_PLAIN_V:
+        return has_v && p->kv_lora == 0;
     case WITH_Q_LORA:
         return p->q_lora > 0;
     case WITH_KV_LORA:
@@ -493,17 +557,17 @@ static bool is_there(const weft_model *model, uint32_t layer, enum when when) {
     case WITH_BOTH_NORMS:
         return p->pre_norms && p->post_norms;
     case WITH_PLAIN_FFN:
-        return has_ffn && !has_experts;
+        return has_ffn && (!has_experts || p->unlike.ffn_beside);
     case WITH_PLAIN_UP:
-        return has_ffn && !has_experts && !p->block.ungated;
+        return has_ffn && (!has_experts || p->unlike.ffn_beside) && !p->block.ungated;
     case WITH_EXPERTS:
         return has_experts;
     case WITH_SCORE_BIAS:
         return has_experts && p->moe.score_bias;
     case WITH_SHARED_EXPERT:
-        return has_experts && p->moe.n_ffn_shared > 0;
+        return has_experts && p->moe.n_ffn_shared > 0 && !p->unlike.ffn_beside;
     case WITH_SHARED_UP:
-        return has_experts && p->moe.n_ffn_shared > 0 && !p->block.ungated;
+        return has_experts && p->moe.n_ffn_shared > 0 && !p->unlike.ffn_beside && !p->block.ungated;
     case WITH_SHARED_GATE:
         return has_experts && p->moe.shared_gate;
     case WITH_ROUTER_BIAS:
@@ -534,6 +598,12 @@ static bool is_there(const weft_model *model, uint32_t layer, enum when when) {
         return is_recurrent && rec->kind == WEFT_MODEL_MAMBA && rec->norm_groups > 0;
     case WITH_FFN_ALONE:
         return has_ffn && !has_attention && !is_recurrent;
+    case WITH_FFN_BESIDE:
+        return has_experts && p->unlike.ffn_beside;
+    case WITH_LAYER_INPUT:
+        return p->unlike.layer_input > 0;
+    case WITH_LAYER_SCALE:
+        return p->unlike.layer_scale;
     }
     return true;
 }
@@ -591,8 +661,20 @@ static weft_err resolve_experts(struct wefti_model_resolver *r, uint32_t layer) 
     return WEFT_OK;
 }
 
+/* Those of one layer. */
+static void fill_layer_sizes(const struct weft_model_params *p, uint32_t layer,
+                             uint64_t sizes[SIZE_COUNT]) {
+    const uint64_t n_heads = p->n_heads, dim = weft_model_head_dim(p, layer);
+    sizes[SIZE_HEAD] = dim;
+    sizes[SIZE_FFN] = weft_model_ffn(p, layer);
+    sizes[SIZE_KV] = weft_model_kv_heads(p, layer) * dim;
+    if (p->kv_lora > 0) return;
+    sizes[SIZE_Q] = sizes[SIZE_OUT] = n_heads * dim;
+}
+
 static weft_err resolve_layer(struct wefti_model_resolver *r, uint32_t layer) {
     weft_model *model = r->model;
+    fill_layer_sizes(&model->params, layer, r->sizes);
     uint32_t number = number_of(model, layer);
     for (size_t i = 0; i < N_LAYER_ROLES; i++) {
         const struct role *role = &layer_roles[i].role;
@@ -750,17 +832,57 @@ static bool is_predicting(const struct wefti_model_resolver *r, const char *name
     return layer >= p->n_layers && layer < (unsigned long)p->n_layers + p->n_predict;
 }
 
+/* Keys and values of layers that read others': some checkpoints have them nevertheless. */
+static bool is_idle_kv(const struct wefti_model_resolver *r, const char *name) {
+    static const char *const idle[2][3] = {
+        {"self_attn.k_proj.", "self_attn.v_proj.", "self_attn.k_norm."},
+        {"attn_k.", "attn_v.", "attn_k_norm."}};
+    const struct weft_model_params *p = &r->model->params;
+    size_t prefix_len;
+    const char *rest = wefti_model_after_layer(name, r->format, &prefix_len);
+    if (p->unlike.n_shared_kv == 0 || !rest) return false;
+    const size_t n_digits = prefix_len - strlen(layer_prefix[r->format]) - 1;
+    if (strncmp(name, layer_prefix[r->format], strlen(layer_prefix[r->format])) != 0 ||
+        n_digits > 6)
+        return false;
+    const unsigned long layer = strtoul(name + strlen(layer_prefix[r->format]), NULL, 10);
+    if (layer >= p->n_layers || layer < p->n_layers - p->unlike.n_shared_kv) return false;
+    for (size_t i = 0; i < 3; i++) {
+        if (strncmp(rest, idle[r->format][i], strlen(idle[r->format][i])) == 0) return true;
+    }
+    return false;
+}
+
 static weft_err check_all_used(const struct wefti_model_resolver *r) {
     for (size_t i = 0; i < r->model->n_tensors; i++) {
         const char *name = r->model->tensors[i].name;
         if (r->used[i] || is_derived(name) || is_idle_bias(r, &r->model->tensors[i])) continue;
-        if (is_predicting(r, name) || repeats_head(r, &r->model->tensors[i])) continue;
+        if (is_predicting(r, name) || repeats_head(r, &r->model->tensors[i]) || is_idle_kv(r, name))
+            continue;
         struct wefti_model_shown shown = wefti_model_show(name, strlen(name));
         return weft_err_set(r->why, WEFT_E_UNSUPPORTED,
                             "%s: tensor '%s' has no part in a %s model of %u layers", r->path,
                             shown.text, r->model->params.arch, r->model->params.n_layers);
     }
     return WEFT_OK;
+}
+
+/* Its rows are gathered as the file has them; rows in parts may call themselves f32. */
+static weft_err check_table(const struct wefti_model_resolver *r, const struct weft_tensor *table) {
+    if (!table->parts && weft_dtypes[table->dtype].class <= WEFT_DTYPE_BLOCKS) return WEFT_OK;
+    return weft_err_set(r->why, WEFT_E_UNSUPPORTED,
+                        "%s: the embedding table is quantised, which is not supported", r->path);
+}
+
+/* What makes the embeddings that tokens have for each layer. */
+static weft_err resolve_inputs(struct wefti_model_resolver *r) {
+    struct weft_model_input_tensors *to = &r->model->inputs;
+    const struct weft_tensor **const out[INPUT_ROLES] = {&to->table, &to->proj, &to->norm};
+    weft_err err = WEFT_OK;
+    if (r->model->params.unlike.layer_input == 0) return WEFT_OK;
+    for (int i = 0; !err && i < INPUT_ROLES; i++)
+        err = take_either(r, &input_roles[i], input_roles[i].names[r->format], NULL, out[i]);
+    return err ? err : check_table(r, to->table);
 }
 
 /* All but the embedding. */
@@ -770,6 +892,7 @@ static weft_err resolve_decoder(struct wefti_model_resolver *r) {
     if (!err && r->model->params.block.norm_bias)
         err = take_either(r, &final_bias_role, final_bias_role.names[r->format], NULL,
                           &r->model->final_bias);
+    if (!err) err = resolve_inputs(r);
     if (!err) err = resolve_layers(r);
     if (!err) err = resolve_head(r);
     return err ? err : resolve_rope(r);
@@ -804,14 +927,10 @@ static void fill_sizes(const struct weft_model_params *p, uint64_t sizes[SIZE_CO
     sizes[SIZE_REC_HEADS] = rec->n_heads;
     sizes[SIZE_REC_HEAD] = rec->head_dim;
     sizes[SIZE_REC_WIDTH] = rec->conv_width;
-}
-
-/* Its rows are gathered as the file has them; rows in parts may call themselves f32. */
-static weft_err check_embedding(const struct wefti_model_resolver *r) {
-    const struct weft_tensor *table = r->model->embedding;
-    if (!table->parts && weft_dtypes[table->dtype].class <= WEFT_DTYPE_BLOCKS) return WEFT_OK;
-    return weft_err_set(r->why, WEFT_E_UNSUPPORTED,
-                        "%s: the embedding table is quantised, which is not supported", r->path);
+    sizes[SIZE_INPUT] = p->unlike.layer_input;
+    sizes[SIZE_INPUTS] = (uint64_t)p->n_layers * p->unlike.layer_input;
+    sizes[SIZE_INPUT_VOCAB] = p->unlike.n_vocab_input;
+    sizes[SIZE_ONE] = 1;
 }
 
 weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, const char *path,
@@ -842,7 +961,7 @@ weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, c
     else
         err =
             take_either(&r, &embedding_role, embedding_role.names[format], NULL, &model->embedding);
-    if (!err) err = check_embedding(&r);
+    if (!err) err = check_table(&r, model->embedding);
     if (err) goto cleanup;
     if (model->predictor.eh_proj) {
         err = resolve_layers(&r); /* the rest was used when the whole model was opened */

@@ -8,8 +8,8 @@ struct wefti_model_resolver {
     weft_model *model;
     enum weft_model_format format;
     const char *path;
-    const uint64_t *sizes; /* of roles.c */
-    bool *used;            /* [model->n_tensors] */
+    uint64_t *sizes; /* of roles.c */
+    bool *used;      /* [model->n_tensors] */
     /* Gets what is asked for, of one of `types`, which then counts as found. NULL: the model has tensors. */
     weft_model *imagined;
     const struct wefti_model_types *types;

@@ -61,6 +61,9 @@ static double scaled_frequency(const weft_model *model, bool is_long, uint32_t p
     case WEFT_ROPE_LINEAR:
         frequency /= p->rope_factor;
         break;
+    case WEFT_ROPE_PROPORTIONAL:
+        frequency = pair < p->unlike.rope_pairs ? frequency / p->rope_factor : 0;
+        break;
     case WEFT_ROPE_LLAMA3:
         frequency = llama3_frequency(p, frequency);
         break;
@@ -80,11 +83,12 @@ static double scaled_frequency(const weft_model *model, bool is_long, uint32_t p
 void weft_model_rope(const weft_model *model, bool local, bool is_long, struct weft_rope *out) {
     const struct weft_model_params *p = &model->params;
     bool is_plain = local && p->local_rope_theta > 0;
-    WEFT_ASSERT(p->rope_dim / 2 <= sizeof out->inv_freq / sizeof out->inv_freq[0]);
+    uint32_t dim = is_plain ? weft_model_local_rope_dim(p) : p->rope_dim;
+    WEFT_ASSERT(dim / 2 <= sizeof out->inv_freq / sizeof out->inv_freq[0]);
     memset(out, 0, sizeof *out);
     out->magnitude = is_plain ? 1 : p->rope_magnitude;
-    for (uint32_t i = 0; i < p->rope_dim / 2; i++)
-        out->inv_freq[i] = is_plain ? pow(p->local_rope_theta, -2.0 * i / p->rope_dim)
+    for (uint32_t i = 0; i < dim / 2; i++)
+        out->inv_freq[i] = is_plain ? pow(p->local_rope_theta, -2.0 * i / dim)
                                     : scaled_frequency(model, is_long, i);
 }
 

@@ -195,13 +195,15 @@ static weft_err split(const struct splitter *s, size_t idx, const struct fused *
 static const struct stack {
     const char *name, *part, *after;
     uint32_t n_dims;
+    const char *second; /* whose rows follow on those of `part`; NULL: there are none */
 } stacks[] = {
-    {"ffn_gate_exps.weight", "ffn_gate", "weight", 3},
-    {"ffn_up_exps.weight", "ffn_up", "weight", 3},
-    {"ffn_down_exps.weight", "ffn_down", "weight", 3},
-    {"ffn_gate_exps.bias", "ffn_gate", "bias", 2},
-    {"ffn_up_exps.bias", "ffn_up", "bias", 2},
-    {"ffn_down_exps.bias", "ffn_down", "bias", 2},
+    {"ffn_gate_exps.weight", "ffn_gate", "weight", 3, NULL},
+    {"ffn_up_exps.weight", "ffn_up", "weight", 3, NULL},
+    {"ffn_gate_up_exps.weight", "ffn_gate", "weight", 3, "ffn_up"},
+    {"ffn_down_exps.weight", "ffn_down", "weight", 3, NULL},
+    {"ffn_gate_exps.bias", "ffn_gate", "bias", 2, NULL},
+    {"ffn_up_exps.bias", "ffn_up", "bias", 2, NULL},
+    {"ffn_down_exps.bias", "ffn_down", "bias", 2, NULL},
 };
 
 /* NULL: it is none, or not for as many as there are experts. */
@@ -210,7 +212,8 @@ static const struct stack *find_stack(const struct weft_model_params *p,
     const char *name = wefti_model_after_layer(tensor->name, WEFT_MODEL_GGUF, prefix_len_out);
     for (size_t i = 0; name && i < sizeof stacks / sizeof stacks[0]; i++) {
         if (strcmp(name, stacks[i].name) == 0 && tensor->n_dims == stacks[i].n_dims &&
-            tensor->dims[0] == p->moe.n_experts && tensor->bytes % p->moe.n_experts == 0)
+            tensor->dims[0] == p->moe.n_experts && tensor->bytes % p->moe.n_experts == 0 &&
+            (!stacks[i].second || (tensor->dims[1] > 0 && tensor->dims[1] % 2 == 0)))
             return &stacks[i];
     }
     return NULL;
@@ -222,20 +225,21 @@ static weft_err unstack(const struct splitter *s, size_t idx, const struct stack
     uint32_t n = s->model->params.moe.n_experts;
     WEFT_ASSERT(n > 0);
     WEFT_ASSERT(whole.dims[0] == n);
-    size_t bytes = whole.bytes / n;
+    const uint32_t n_parts = stack->second ? 2 : 1;
+    size_t bytes = whole.bytes / n / n_parts;
     weft_err err = WEFT_OK;
-    for (uint32_t e = 0; !err && e < n; e++) {
+    for (uint32_t i = 0; !err && i < n * n_parts; i++) {
         const struct weft_tensor part = {
             .dtype = whole.dtype,
             .n_dims = whole.n_dims - 1,
-            .dims = {whole.dims[1], whole.dims[2]},
-            .data = (const unsigned char *)whole.data + e * bytes,
+            .dims = {whole.dims[1] / n_parts, whole.dims[2]},
+            .data = (const unsigned char *)whole.data + i * bytes,
             .bytes = bytes,
         };
         char name[96];
-        (void)snprintf(name, sizeof name, "%.*s%s.%u.%s", (int)prefix_len, whole.name, stack->part,
-                       e, stack->after);
-        err = add_part(s, idx, e + 1 == n, name, &part);
+        (void)snprintf(name, sizeof name, "%.*s%s.%u.%s", (int)prefix_len, whole.name,
+                       i % n_parts ? stack->second : stack->part, i / n_parts, stack->after);
+        err = add_part(s, idx, i + 1 == n * n_parts, name, &part);
     }
     return err;
 }

@@ -112,6 +112,12 @@ static const rename falcon_hf[] = {{"model.final_layernorm.", "model.norm."},
 static const rename falcon_gguf[] = {{"*.ffn_norm.", "ffn_norm."},
                                      {"*.ffn_norm", "ffn_norm.weight"}, /* as converters say */
                                      {0}};
+static const rename gemma4_hf[] = {
+    {"*.experts.", "mlp.experts."}, {"*.router.proj.", "mlp.gate."}, {0}};
+/* The scale of `down` is each expert's. */
+static const rename gemma4_gguf[] = {{"*.ffn_gate_inp.scale", "ffn_gate_inp_norm.weight"},
+                                     {"*.ffn_down_exps.scale", "exps_scale.weight"},
+                                     {0}};
 static const rename delta_hf[] = {{"mtp.", NULL}, /* layers that guess further tokens */
                                   {"*.linear_attn.in_proj_qkvz.", "mixer.qkvz."},
                                   {"*.linear_attn.in_proj_ba.", "mixer.ba."},
@@ -226,6 +232,15 @@ const struct wefti_model_arch wefti_model_archs[] = {
     {"qwen35moe", "qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", .traits = {.delta = 1,
      .gate_in_q = 1, .attn_gate = 1, .qk_norm = 1, .plus_one = 1, .experts = 1, .shared_gate = 1,
      .normalised = 1, .tiled_heads = 1}, .renames = {delta_hf, seed_gguf}},
+    {"gemma4", "gemma4_text", "Gemma4ForCausalLM", .traits = {.qk_norm = 1, .local_rope = 1,
+     .norms_too = 1, .pattern = 1, .gelu = 1, .tied = 1, .mup = 1, .experts = 1, .normalised = 1,
+     .heads_by_kind = 1, .unscaled = 1, .plain_v_norm = 1, .shares_kv = 1, .layer_input = 1,
+     .layer_scale = 1, .ffn_beside = 1}, .window = 512, .renames = {gemma4_hf, gemma4_gguf}},
+    {"gemma4", "gemma4", "Gemma4ForConditionalGeneration", .traits = {.qk_norm = 1, .local_rope = 1,
+     .norms_too = 1, .pattern = 1, .gelu = 1, .tied = 1, .mup = 1, .experts = 1, .normalised = 1,
+     .heads_by_kind = 1, .unscaled = 1, .plain_v_norm = 1, .shares_kv = 1, .layer_input = 1,
+     .layer_scale = 1, .ffn_beside = 1, .wrapped = 1}, .window = 512,
+     .renames = {gemma4_hf, gemma4_gguf}},
 };
 /* clang-format on */
 const size_t wefti_model_n_archs = sizeof wefti_model_archs / sizeof wefti_model_archs[0];

@@ -89,14 +89,16 @@ static int64_t number_of_layer(const struct config *c, const char *name, uint32_
     return weft_gguf_u64(c->gguf, key.text, &all) && all < UINT32_MAX ? (int64_t)all : 0;
 }
 
-/* The same as get_u32 of a number. In hybrids it may be 0 in some layers, which lack the part, and is otherwise one. */
+/* The same as get_u32 of a number. In hybrids it may be 0 in some layers, which lack the part, and is otherwise one; of
+ * layers that are not alike it is the largest (read_unlike). */
 static weft_err get_largest(const struct config *c, const char *name, uint32_t default_value,
                             uint32_t *out) {
     const struct key key = key_of(c, name);
     enum weft_gguf_type type;
     size_t count;
     int64_t value;
-    const bool may_differ = c->arch->traits.mamba || c->arch->traits.conv;
+    const bool by_kind = c->arch->traits.heads_by_kind;
+    const bool may_differ = c->arch->traits.mamba || c->arch->traits.conv || by_kind;
     if (!may_differ || !weft_gguf_array(c->gguf, key.text, &type, &count))
         return get_whole(c, key.text, default_value, out);
     *out = 0;
@@ -104,11 +106,11 @@ static weft_err get_largest(const struct config *c, const char *name, uint32_t d
     for (size_t i = 0; i < count; i++) {
         if (!weft_gguf_array_i64(c->gguf, key.text, i, &value) || value < 0 || value >= UINT32_MAX)
             return wrong_type(c, key.text, "a list of whole numbers");
-        if (*out > 0 && value > 0 && (uint32_t)value != *out)
+        if (*out > 0 && value > 0 && (uint32_t)value != *out && !by_kind)
             return weft_err_set(c->why, WEFT_E_UNSUPPORTED,
                                 "%s: %s differs from layer to layer, which is not supported",
                                 c->path, key.text);
-        if (value > 0) *out = (uint32_t)value;
+        if (value > 0) *out = weft_max_u32(*out, (uint32_t)value);
     }
     return WEFT_OK;
 }
@@ -376,7 +378,11 @@ static weft_err read_experts(const struct config *c, struct weft_model_params *p
         err = get_u32(c, "expert_shared_feed_forward_length", REQUIRED, &moe->n_ffn_shared);
     }
     if (err) return err;
-    return traits.deepseek ? read_deepseek_experts(c, p) : read_router(c, p);
+    err = traits.deepseek ? read_deepseek_experts(c, p) : read_router(c, p);
+    if (err || !traits.ffn_beside) return err;
+    p->unlike.ffn_beside = 1;
+    moe->n_ffn_shared = p->n_ffn;
+    return WEFT_OK;
 }
 
 /* Granite's scales; logits are divided by theirs. */
@@ -442,6 +448,88 @@ static weft_err read_pattern(const struct config *c, struct weft_model_params *p
         wefti_model_set_bit(p->no_window, i);
         if (c->arch->traits.turns_windowed) wefti_model_set_bit(p->no_rope, i);
     }
+    return err;
+}
+
+/* The number of layer `i`, which all layers with a window share, or all others: *io is 0, or another layer's. */
+static weft_err read_by_kind(const struct config *c, const char *name, uint32_t i, uint32_t *io) {
+    const int64_t value = number_of_layer(c, name, i);
+    if (value <= 0 || value >= UINT32_MAX)
+        return wrong_type(c, key_of(c, name).text, "a number over 0, or a list of one per layer");
+    if (*io > 0 && *io != (uint32_t)value)
+        return weft_err_set(c->why, WEFT_E_UNSUPPORTED,
+                            "%s: %s is %u and %u in layers of one kind, which is not supported",
+                            c->path, key_of(c, name).text, *io, (uint32_t)value);
+    *io = (uint32_t)value;
+    return WEFT_OK;
+}
+
+/* Layers with a window have heads of their own; some layers may have a wider feed-forward part. */
+static weft_err read_layer_sizes(const struct config *c, struct weft_model_params *p) {
+    static const char kv_name[] = "attention.head_count_kv", ffn_name[] = "feed_forward_length";
+    struct weft_model_unlike *u = &p->unlike;
+    uint32_t n_kv[2] = {0, 0}, n_ffn = 0, n_wide = 0; /* by whether there is a window */
+    weft_err err = WEFT_OK;
+    for (uint32_t i = 0; !err && i < p->n_layers; i++) {
+        const int64_t ffn = number_of_layer(c, ffn_name, i);
+        err = read_by_kind(c, kv_name, i, &n_kv[weft_model_is_local(p, i)]);
+        if (err) break;
+        if (n_ffn == 0) n_ffn = ffn > 0 && ffn < UINT32_MAX ? (uint32_t)ffn : 0;
+        if (n_ffn == 0)
+            return wrong_type(c, key_of(c, ffn_name).text,
+                              "a number over 0, or a list of one per layer");
+        if (ffn == n_ffn) continue;
+        if (n_wide == 0) n_wide = ffn > 0 && ffn < UINT32_MAX ? (uint32_t)ffn : 0;
+        if (n_wide == 0 || ffn != n_wide)
+            return weft_err_set(c->why, WEFT_E_UNSUPPORTED,
+                                "%s: %s has more than two sizes, which is not supported", c->path,
+                                key_of(c, ffn_name).text);
+        wefti_model_set_bit(u->wide, i);
+    }
+    if (err) return err;
+    p->n_kv_heads = n_kv[0] > 0 ? n_kv[0] : n_kv[1];
+    u->local_kv_heads = n_kv[1] > 0 ? n_kv[1] : n_kv[0];
+    p->n_ffn = n_ffn;
+    u->n_ffn_wide = n_wide;
+    return WEFT_OK;
+}
+
+/* Sizes and RoPE of layers with a window. */
+static weft_err read_local_heads(const struct config *c, struct weft_model_params *p) {
+    uint32_t *dim = &p->unlike.local_head_dim, value_dim, rope_dim;
+    weft_err err = get_u32(c, "attention.key_length_swa", p->head_dim, dim);
+    if (!err) err = get_u32(c, "attention.value_length_swa", *dim, &value_dim);
+    if (!err) err = get_u32(c, "rope.dimension_count_swa", *dim, &rope_dim);
+    if (!err) err = get_double(c, "rope.freq_base_swa", &p->local_rope_theta);
+    if (err) return err;
+    if (*dim == 0) return wrong_type(c, key_of(c, "attention.key_length_swa").text, "over 0");
+    if (value_dim == *dim && rope_dim == *dim) return WEFT_OK;
+    return weft_err_set(
+        c->why, WEFT_E_UNSUPPORTED,
+        "%s: heads of layers with a window have %u elements, values %u, of which %u "
+        "turn; only equal numbers are supported",
+        c->path, *dim, value_dim, rope_dim);
+}
+
+/* Layers that are not alike. Follows the pattern of windows; tensors say the rest (gguf_optional.c). */
+static weft_err read_unlike(const struct config *c, struct weft_model_params *p) {
+    const struct wefti_model_traits traits = c->arch->traits;
+    struct weft_model_unlike *u = &p->unlike;
+    double cap = (double)p->logit_soft_cap;
+    uint32_t window;
+    weft_err err = WEFT_OK;
+    if (traits.heads_by_kind) {
+        err = get_u32(c, "attention.sliding_window", REQUIRED, &window);
+        if (!err) err = read_local_heads(c, p);
+        if (!err) err = read_layer_sizes(c, p);
+        if (!err) err = get_double(c, "final_logit_softcapping", &cap);
+    }
+    if (!err && traits.shares_kv)
+        err = get_u32(c, "attention.shared_kv_layers", 0, &u->n_shared_kv);
+    if (!err && traits.layer_input)
+        err = get_u32(c, "embedding_length_per_layer_input", 0, &u->layer_input);
+    if (u->layer_input > 0) u->n_vocab_input = p->n_vocab;
+    p->logit_soft_cap = (float)cap;
     return err;
 }
 
@@ -564,6 +652,7 @@ static weft_err read_traits(const struct config *c, struct weft_model_params *p)
     if (!err && c->arch->traits.pattern) err = read_pattern(c, p);
     if (!err) err = read_recurrent(c, p);
     if (!err) wefti_model_params_settle(p);
+    if (!err) err = read_unlike(c, p);
     if (!err && c->arch->traits.gemma) err = read_gemma(c, p);
     if (!err && c->arch->traits.scales) err = read_scales(c, p);
     for (uint32_t i = 3; i < p->n_layers && c->arch->traits.no_rope; i += 4)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "arch.h"
+#include "params.h"
 
 static bool has_in_some_layer(const weft_model *model, const char *name) {
     char full[64];
@@ -13,6 +14,24 @@ static bool has_in_some_layer(const weft_model *model, const char *name) {
         if (weft_model_find(model, full)) return true;
     }
     return false;
+}
+
+/* Layers without values make them of their keys; the table of embeddings for each layer says for how many tokens there
+ * are such. */
+static void note_unlike(weft_model *model, struct wefti_model_traits traits) {
+    struct weft_model_params *p = &model->params;
+    char name[64];
+    for (uint32_t i = 0; traits.heads_by_kind && i < p->n_layers; i++) {
+        (void)snprintf(name, sizeof name, "blk.%u.attn_v.weight", i);
+        if (weft_model_kv_layer(p, i) == i && !weft_model_find(model, name))
+            wefti_model_set_bit(p->unlike.keys_as_values, i);
+    }
+    if (traits.layer_scale)
+        p->unlike.layer_scale = has_in_some_layer(model, "layer_output_scale.weight");
+    const struct weft_tensor *table = weft_model_find(model, "per_layer_token_embd.weight");
+    if (p->unlike.layer_input > 0 && table && table->n_dims == 2 && table->dims[0] > 0 &&
+        table->dims[0] <= WEFT_VOCAB_MAX)
+        p->unlike.n_vocab_input = (uint32_t)table->dims[0];
 }
 
 void wefti_model_gguf_optional(weft_model *model) {
@@ -36,4 +55,5 @@ void wefti_model_gguf_optional(weft_model *model) {
         p->block.parallel = p->block.one_norm = !has_in_some_layer(model, "ffn_norm.weight");
     if (arch->traits.beside && !has_in_some_layer(model, "ssm_norm.weight"))
         p->recurrent.norm_groups = 0;
+    note_unlike(model, arch->traits);
 }

@@ -237,13 +237,17 @@ static bool has_experts_letter(const struct config *c) {
 
 weft_err wefti_model_config_experts(const struct config *c, const struct wefti_model_arch *arch,
                                     struct weft_model_params *p) {
-    static const char *const used_keys[] = {"num_experts_per_tok", "moe_topk", "moe_k"},
+    static const char *const used_keys[] = {"num_experts_per_tok", "moe_topk", "moe_k",
+                                            "top_k_experts"},
                              *const ffn_keys[] = {"moe_intermediate_size"},
                              *const norm_keys[] = {"norm_topk_prob"}; /* not AFMoE's "route_norm" */
     struct weft_model_moe *moe = &p->moe;
     *moe = (struct weft_model_moe){.scale = 1, .n_groups = 1, .n_groups_used = 1};
     if (arch->traits.letters && !has_experts_letter(c)) return WEFT_OK;
-    weft_err err = read_n_experts(c, &moe->n_experts);
+    bool is_on = true;
+    weft_err err = arch->traits.ffn_beside ? get_bool(c, "enable_moe_block", &is_on) : WEFT_OK;
+    if (err || !is_on) return err;
+    err = read_n_experts(c, &moe->n_experts);
     if (!err && moe->n_experts == 0 && arch->traits.granite_shared)
         return get_u32(c, c->root, "shared_intermediate_size", p->n_ffn, &p->n_ffn);
     if (err || moe->n_experts == 0) return err; /* whatever else is said of them */
@@ -256,6 +260,10 @@ weft_err wefti_model_config_experts(const struct config *c, const struct wefti_m
     if (arch->traits.deepseek) return read_deepseek_experts(c, family_of(arch), p);
     err = read_router(c, arch, moe);
     if (!err) err = read_shared(c, arch, moe);
+    if (!err && arch->traits.ffn_beside) {
+        p->unlike.ffn_beside = 1;
+        moe->n_ffn_shared = p->n_ffn;
+    }
     if (!err) err = get_u32(c, c->root, "intermediate_size_mlp", p->n_ffn, &p->n_ffn);
     return err ? err : read_plain_layers(c, p);
 }

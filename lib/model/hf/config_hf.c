@@ -272,7 +272,7 @@ static weft_err read_traits(const struct config *c, const struct wefti_model_arc
     if (!err) err = wefti_model_config_block(c, arch, p);
     if (!err) err = wefti_model_config_recurrent(c, arch, p);
     if (!err && arch->traits.experts) err = wefti_model_config_experts(c, arch, p);
-    return err;
+    return err ? err : wefti_model_config_unlike(c, arch, p);
 }
 
 /* GTE's Qwen2 and its like: a decoder's weights, trained to embed with all tokens in sight. A window or a latent
@@ -308,6 +308,8 @@ static weft_err read_model(const struct config *c, const struct wefti_model_arch
     weft_err err = check_options(c, p);
     if (err) return err;
     err = read_sizes(c, arch->traits, p);
+    if (err) return err;
+    if (arch->traits.heads_by_kind) err = wefti_model_config_heads(c, p);
     if (err) return err;
     err = wefti_model_config_rope(c, p);
     if (err) return err;

@@ -104,6 +104,14 @@ WEFT_MUST_CHECK weft_err wefti_model_config_pattern(const struct config *c,
                                                     const struct wefti_model_arch *arch,
                                                     struct weft_model_params *p);
 
+/* Layers that are not alike (config_unlike.c): the sizes of their heads, before RoPE, and the rest, when it is known
+ * which layers have a window. */
+WEFT_MUST_CHECK weft_err wefti_model_config_heads(const struct config *c,
+                                                  struct weft_model_params *p);
+WEFT_MUST_CHECK weft_err wefti_model_config_unlike(const struct config *c,
+                                                   const struct wefti_model_arch *arch,
+                                                   struct weft_model_params *p);
+
 /* Layers with a state (config_recurrent.c). Follows sizes and RoPE, and comes before experts. */
 WEFT_MUST_CHECK weft_err wefti_model_config_recurrent(const struct config *c,
                                                       const struct wefti_model_arch *arch,

@@ -19,7 +19,7 @@ static weft_err read_rope_type(const struct config *c, const char *key, const js
         {"default", WEFT_ROPE_NONE},      {"linear", WEFT_ROPE_LINEAR},
         {"llama3", WEFT_ROPE_LLAMA3},     {"yarn", WEFT_ROPE_YARN},
         {"longrope", WEFT_ROPE_LONGROPE}, {"su", WEFT_ROPE_LONGROPE}, /* an older name */
-        {"dynamic", WEFT_ROPE_DYNAMIC},
+        {"dynamic", WEFT_ROPE_DYNAMIC},   {"proportional", WEFT_ROPE_PROPORTIONAL},
     };
     const char *type;
     *scaling_out = WEFT_ROPE_NONE;
@@ -122,11 +122,11 @@ static weft_err read_longrope(const struct config *c, const json_t *rope,
     return err;
 }
 
-/* Whether the factor follows from the context and the original context. */
-static bool has_other_length(const struct config *c, const json_t *rope,
-                             enum weft_rope_scaling scaling) {
+/* Whether there may be no factor: it is 1, or follows from the context and the original context. */
+static bool may_lack_factor(const struct config *c, const json_t *rope,
+                            enum weft_rope_scaling scaling) {
     static const char key[] = "original_max_position_embeddings";
-    if (scaling == WEFT_ROPE_LONGROPE) return true;
+    if (scaling == WEFT_ROPE_LONGROPE || scaling == WEFT_ROPE_PROPORTIONAL) return true;
     return scaling == WEFT_ROPE_YARN && (get(rope, key) || get(c->root, key));
 }
 
@@ -160,10 +160,15 @@ static weft_err read_rope_object(const struct config *c, const char *key, json_t
     if (err) return err;
     if (p->rope_scaling == WEFT_ROPE_NONE) return WEFT_OK;
     if (p->rope_scaling == WEFT_ROPE_DYNAMIC && get(rope, "alpha")) return read_alpha(c, rope, p);
-    if (!get(rope, "factor") && !has_other_length(c, rope, p->rope_scaling))
+    if (!get(rope, "factor") && !may_lack_factor(c, rope, p->rope_scaling))
         return weft_err_set(c->why, WEFT_E_PROTO, "%s: \"%s\" has no \"factor\"", c->path, key);
     err = get_double(c, rope, "factor", &p->rope_factor);
     if (err) return err;
+    if (p->rope_scaling ==
+        WEFT_ROPE_PROPORTIONAL) { /* a part of a head's pairs, of all of its elements */
+        p->unlike.rope_pairs = p->rope_dim / 2;
+        p->rope_dim = p->head_dim;
+    }
     if (p->rope_scaling == WEFT_ROPE_LLAMA3) return read_llama3(c, rope, p);
     if (p->rope_scaling == WEFT_ROPE_YARN) return read_yarn(c, rope, p);
     return p->rope_scaling == WEFT_ROPE_LONGROPE ? read_longrope(c, rope, p) : WEFT_OK;

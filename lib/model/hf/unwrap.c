@@ -14,7 +14,9 @@ static bool begins(const char *text, const char *prefix) {
 }
 
 static bool is_of_other_part(const char *name) {
-    static const char *const parts[] = {"vision_tower.", "multi_modal_projector."};
+    static const char *const parts[] = {"vision_tower.",    "audio_tower.",
+                                        "embed_vision.",    "embed_audio.",
+                                        "vision_embedder.", "multi_modal_projector."};
     if (begins(name, "model.")) name += strlen("model.");
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         if (begins(name, parts[i])) return true;

@@ -12,7 +12,8 @@
 
 enum when {
     ALWAYS,
-    PLAIN_KV,
+    PLAIN_K,
+    PLAIN_V,
     PLAIN_Q,
     Q_LORA,
     LATENT,
@@ -31,8 +32,8 @@ static const struct row {
     enum weft_lora_role roles[3];
 } rows[] = {
     {{"self_attn.q_proj", "attn_q.weight"}, PLAIN_Q, 1, {WEFT_LORA_Q}},
-    {{"self_attn.k_proj", "attn_k.weight"}, PLAIN_KV, 1, {WEFT_LORA_K}},
-    {{"self_attn.v_proj", "attn_v.weight"}, PLAIN_KV, 1, {WEFT_LORA_V}},
+    {{"self_attn.k_proj", "attn_k.weight"}, PLAIN_K, 1, {WEFT_LORA_K}},
+    {{"self_attn.v_proj", "attn_v.weight"}, PLAIN_V, 1, {WEFT_LORA_V}},
     {{"self_attn.o_proj", "attn_output.weight"}, ALWAYS, 1, {WEFT_LORA_O}},
     {{"self_attn.q_a_proj", "attn_q_a.weight"}, Q_LORA, 1, {WEFT_LORA_Q_A}},
     {{"self_attn.q_b_proj", "attn_q_b.weight"}, Q_LORA, 1, {WEFT_LORA_Q}},
@@ -85,8 +86,11 @@ static bool is_there(const struct weft_model_params *p, uint32_t layer, enum whe
         break;
     case PLAIN_Q:
         return p->q_lora == 0;
-    case PLAIN_KV:
-        return p->kv_lora == 0;
+    case PLAIN_K:
+        return p->kv_lora == 0 && weft_model_kv_layer(p, layer) == layer;
+    case PLAIN_V:
+        return p->kv_lora == 0 && weft_model_kv_layer(p, layer) == layer &&
+               !weft_model_bit(p->unlike.keys_as_values, layer);
     case Q_LORA:
         return p->q_lora > 0;
     case LATENT:
@@ -94,11 +98,11 @@ static bool is_there(const struct weft_model_params *p, uint32_t layer, enum whe
     case FUSED:
         return is_fused;
     case NOT_FUSED:
-        return !is_fused && !has_experts;
+        return !is_fused && (!has_experts || p->unlike.ffn_beside);
     case PLAIN_FFN:
-        return !has_experts;
+        return !has_experts || p->unlike.ffn_beside;
     case SHARED:
-        return has_experts && p->moe.n_ffn_shared > 0;
+        return has_experts && p->moe.n_ffn_shared > 0 && !p->unlike.ffn_beside;
     case EXPERTS:
         return has_experts;
     }
