@@ -37,6 +37,8 @@ void wefti_forward_acts_note_forms(struct wefti_forward *f) {
                                                     &l->router,
                                                     &l->attn_gate,
                                                     &l->rec_out,
+                                                    &l->input_gate,
+                                                    &l->input_proj,
                                                     e ? &e->gate : NULL,
                                                     e ? &e->up : NULL,
                                                     e ? &e->down : NULL};
@@ -48,6 +50,7 @@ void wefti_forward_acts_note_forms(struct wefti_forward *f) {
         }
     }
     if (f->weights->head.n > 0) note_form(f, &f->weights->head);
+    if (f->weights->input_model.n > 0) note_form(f, &f->weights->input_model);
     if (f->weights->eh_proj.n > 0) note_form(f, &f->weights->eh_proj);
 }
 

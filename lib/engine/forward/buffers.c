@@ -63,13 +63,16 @@ static void lay_out(struct wefti_forward *f, struct wefti_memory_layout *layout)
     }
     f->last_tiles = wefti_memory_reserve(layout, rows, sizeof(struct wefti_forward_attn_tile));
     f->x = wefti_memory_reserve(layout, rows * f->x_stride, sizeof *f->x);
-    if (f->plain_qk_norm) f->ones = wefti_memory_reserve(layout, f->head_dim, sizeof *f->ones);
+    if (f->plain_qk_norm || f->plain_v_norm)
+        f->ones = wefti_memory_reserve(layout, f->head_dim, sizeof *f->ones);
     if (f->parallel || f->beside)
         f->read = wefti_memory_reserve(layout, rows * f->x_stride, sizeof *f->read);
     if (f->joined_stride > 0)
         f->joined = wefti_memory_reserve(layout, rows * f->joined_stride, sizeof *f->joined);
     if (f->moe.n_experts > 0) lay_out_experts(f, layout);
-    if (!f->coll && (f->adds_apart || f->moe.n_ffn_shared > 0))
+    if (f->input_dim > 0)
+        f->inputs = wefti_memory_reserve(layout, rows * f->inputs_stride, sizeof *f->inputs);
+    if ((!f->coll && (f->adds_apart || f->moe.n_ffn_shared > 0)) || f->input_dim > 0)
         f->added = wefti_memory_reserve(layout, rows * f->x_stride, sizeof *f->x);
     struct wefti_memory_layout attention =
         *layout; /* attention and FFN never live at the same time */
@@ -105,6 +108,7 @@ static void lay_out(struct wefti_forward *f, struct wefti_memory_layout *layout)
     if (f->heads_stride > widest) widest = f->heads_stride;
     if (f->norm_channels > widest) widest = wefti_memory_stride(f->norm_channels);
     if (f->rec_out_stride > widest) widest = f->rec_out_stride;
+    if (f->inputs_stride > widest) widest = f->inputs_stride;
     if (f->hidden_stride * f->kern->group_rows > widest)
         widest = f->hidden_stride * f->kern->group_rows;
     for (uint32_t t = 0; t < f->n_threads; t++) {
@@ -115,6 +119,8 @@ static void lay_out(struct wefti_forward *f, struct wefti_memory_layout *layout)
                     wefti_memory_reserve(layout, WEFTI_FORWARD_OWN_ROWS, f->act_bytes[form]);
         }
         s.wide = wefti_memory_reserve(layout, widest, sizeof *s.wide);
+        if (f->score_scale != 1)
+            s.beside = wefti_memory_reserve(layout, f->x_stride, sizeof *s.beside);
         s.raw = wefti_memory_reserve(layout, f->n_hidden, sizeof(float));
         s.tile = wefti_memory_reserve(layout, WEFTI_FORWARD_FFN_TILE_FLOATS, sizeof *s.tile);
         s.gate = wefti_memory_reserve(layout, WEFTI_FORWARD_FFN_TILE_FLOATS, sizeof *s.gate);
@@ -148,8 +154,7 @@ heads_of_layer(const struct wefti_forward *f, const struct weft_model_params *p,
         .group_heads = p->n_heads / weft_model_kv_heads(p, layer),
         .scale = p->attn_scale,
     };
-    /* A part of a head may turn, where all heads are alike. */
-    heads.rope_dim = heads.head_dim == p->head_dim ? p->rope_dim : heads.head_dim;
+    heads.rope_dim = weft_model_is_local(p, layer) ? weft_model_local_rope_dim(p) : p->rope_dim;
     if (heads.scale == 0) heads.scale = (float)(1.0 / sqrt((double)heads.head_dim));
     return heads;
 }
@@ -219,6 +224,9 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
         f->beside |=
             weft_model_bit(p->recurrent.layers, i) && !weft_model_bit(p->recurrent.no_attention, i);
     f->has_attn_gate = p->block.attn_gate;
+    f->plain_v_norm = p->unlike.plain_v_norm;
+    f->input_dim = p->unlike.layer_input;
+    f->score_scale = p->unlike.ffn_beside ? (float)(1 / sqrt((double)p->n_hidden)) : 1;
     f->one_norm = p->block.one_norm;
     f->norms_turned = p->block.norms_turned;
     f->q_step = p->block.q_step;
@@ -246,13 +254,14 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     if (f->weights->eh_proj.n > 0) f->joined_stride = wefti_memory_stride(f->weights->eh_proj.k);
     f->q_stride = wefti_memory_stride(f->q_dim);
     f->out_stride = wefti_memory_stride((size_t)f->n_heads * wefti_forward_value_dim(f));
-    f->ffn_stride = wefti_memory_stride(f->n_ffn);
+    f->ffn_stride = wefti_memory_stride(weft_max_u32(f->n_ffn, f->input_dim));
+    f->inputs_stride = wefti_memory_stride((size_t)f->n_layers * f->input_dim);
     f->logit_stride = p->encoder.is_on ? 0 : wefti_memory_stride(p->n_vocab);
     f->score_stride = wefti_memory_stride(p->moe.n_experts);
     f->inner_stride = wefti_memory_stride(p->moe.n_ffn);
     f->adds_apart = p->residual_scale != 1 || p->post_norms || p->encoder.norms_sums ||
-                    p->block.attention_scale != 0 || p->block.recurrent_scale != 0 ||
-                    p->block.ffn_scale != 0;
+                    p->unlike.layer_scale || p->block.attention_scale != 0 ||
+                    p->block.recurrent_scale != 0 || p->block.ffn_scale != 0;
     f->shared_at = f->x_stride;
     if (f->weights->moves_groups) f->shared_at *= WEFTI_WEIGHTS_EXPERT_GROUPS / f->n_ranks;
     f->part_stride = f->shared_at + (p->moe.n_ffn_shared > 0 ? f->x_stride : 0);

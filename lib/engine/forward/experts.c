@@ -73,16 +73,20 @@ static struct routing route_rows(const struct wefti_forward_thread *thread,
                                  const struct wefti_weights_layer *layer, uint32_t n_rows) {
     struct wefti_forward *f = thread->forward;
     bool own = n_rows <= WEFTI_FORWARD_OWN_ROWS;
-    const float *bias =
-        layer->score_bias ? wefti_weights_vector(f->weights, layer->score_bias) : NULL;
+    const struct wefti_forward_router router = {
+        .moe = &f->moe,
+        .bias = wefti_forward_vector(f, layer->score_bias),
+        .factors = wefti_forward_vector(f, layer->expert_scale),
+        .score_scale = f->score_scale,
+    };
     uint32_t *chosen = own ? thread->scratch->chosen : f->chosen, n_used = f->moe.n_used;
     float *weights = own ? thread->scratch->weights : f->route_weights;
     uint32_t begin = 0, end = n_rows;
     while (own ||
            wefti_forward_take_rows(thread, n_rows, WEFTI_FORWARD_ROWS_PER_TASK, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++)
-            wefti_forward_route(&f->moe, bias, f->scores + row * f->score_stride,
-                                chosen + row * n_used, weights + row * n_used);
+            wefti_forward_route(&router, f->scores + row * f->score_stride, chosen + row * n_used,
+                                weights + row * n_used);
         if (own) break;
     }
     if (!own) wefti_forward_end_phase(thread);
@@ -426,13 +430,25 @@ static float shared_weight(const struct wefti_forward *f, const struct routing *
     return 1 / (1 + expf(-sums[0]));
 }
 
+/* Experts that stand beside the feed-forward part: routed = norm(routed) + norm(plain), which is changed. */
+static void join_beside(const struct wefti_forward *f, const struct wefti_weights_layer *layer,
+                        float *routed, float *plain) {
+    const struct wefti_forward_norm norms[] = {{layer->post_experts_norm, 0},
+                                               {layer->post_plain_norm, 0}};
+    wefti_forward_normalise(f, routed, norms[0], f->n_hidden, routed);
+    wefti_forward_normalise(f, plain, norms[1], f->n_hidden, plain);
+    for (uint32_t i = 0; i < f->n_hidden; i++)
+        routed[i] += plain[i];
+}
+
 /* x += the sum of all experts' outputs. Ends a phase. */
 static void combine(const struct wefti_forward_thread *thread, const struct routing *routing,
                     const struct wefti_forward_acts *acts) {
     struct wefti_forward *f = thread->forward;
     uint32_t per_task = routing->n_rows > 4 * f->n_threads ? WEFTI_FORWARD_ROWS_PER_TASK : 1, begin,
              end;
-    bool has_shared = routing->layer->gate.n > 0;
+    bool is_beside = routing->layer->post_experts_norm > 0;
+    bool has_shared = routing->layer->gate.n > 0 && !is_beside;
     const struct wefti_forward_half_end end_of_half = wefti_forward_ffn_end(f, routing->layer);
     while (wefti_forward_take_rows(thread, routing->n_rows, per_task, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++) {
@@ -449,6 +465,7 @@ static void combine(const struct wefti_forward_thread *thread, const struct rout
                     out[at + i] = f->adds_apart ? sum : x[at + i] + sum;
                 }
             }
+            if (is_beside) join_beside(f, routing->layer, out, f->added + row * f->x_stride);
             if (f->adds_apart) wefti_forward_add_row(f, x, out, &end_of_half);
         }
     }
@@ -530,7 +547,8 @@ static void combine_divided(const struct wefti_forward_thread *thread,
     const struct wefti_weights_matrix *down = &routing->layer->down;
     uint32_t per_task = routing->n_rows > 4 * f->n_threads ? WEFTI_FORWARD_ROWS_PER_TASK : 1, begin,
              end;
-    bool has_shared = down->present != 0;
+    bool is_beside = routing->layer->post_experts_norm > 0;
+    bool has_shared = down->present != 0 && !is_beside;
     const struct wefti_forward_half_end end_of_half = wefti_forward_ffn_end(f, routing->layer);
     put_parts(thread, routing, per_task);
     if (!wefti_forward_share_parts(thread, routing->n_rows)) return;
@@ -550,6 +568,12 @@ static void combine_divided(const struct wefti_forward_thread *thread,
                     float all = has_shared ? routed[i] + weight * shared[i] : routed[i];
                     out[at + i] = f->adds_apart ? all : x[at + i] + all;
                 }
+            }
+            if (is_beside) {
+                const struct wefti_forward_sum plain = {row, (uint32_t)f->shared_at, f->n_hidden,
+                                                        down->present};
+                wefti_forward_sum_parts(f, &plain, thread->scratch->beside);
+                join_beside(f, routing->layer, out, thread->scratch->beside);
             }
             if (f->adds_apart) wefti_forward_add_row(f, x, out, &end_of_half);
         }
@@ -590,6 +614,19 @@ static void shared_expert(const struct wefti_forward_thread *thread, uint32_t la
     if (lora) wefti_forward_lora_up(thread, lora, &group);
 }
 
+/* The router's scores. Ends a phase. */
+static void score_experts(const struct wefti_forward_thread *thread,
+                          const struct wefti_weights_layer *layer,
+                          const struct wefti_forward_acts *acts, uint32_t n_rows) {
+    const struct wefti_forward *f = thread->forward;
+    const struct wefti_forward_product scores = {.matrix = &layer->router,
+                                                 .c = f->scores,
+                                                 .ldc = f->score_stride,
+                                                 .bias = wefti_forward_vector(f, layer->b_router)};
+    wefti_forward_mark(thread, WEFT_ENG_OP_ROUTE);
+    wefti_forward_multiply(thread, acts, n_rows, &scores, 1);
+}
+
 void wefti_forward_experts(const struct wefti_forward_thread *thread, uint32_t layer_idx,
                            uint32_t n_rows) {
     struct wefti_forward *f = thread->forward;
@@ -600,24 +637,31 @@ void wefti_forward_experts(const struct wefti_forward_thread *thread, uint32_t l
     struct wefti_forward_source hidden = wefti_forward_ffn_source(f, layer);
     hidden.apart = true;
     const uint32_t n_in = e->up.n > 0 ? 2 : 1; /* gate, and up if there is one */
+    const struct wefti_forward_lora_plan *plan = wefti_forward_lora_after(thread, layer_idx);
+    const bool has_lora = plan && plan->has_experts;
     if (layer->gate.n > 0) shared_expert(thread, layer_idx, n_rows);
     wefti_forward_mark(thread, WEFT_ENG_OP_FFN_NORM);
-    struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n_rows, in, 1 + n_in);
+    struct wefti_forward_acts acts;
+    if (layer->router_norm > 0) { /* it reads other rows than the experts do */
+        hidden.norm = (struct wefti_forward_norm){layer->router_norm, 0};
+        acts = wefti_forward_acts_make(thread, &hidden, n_rows, in, 1);
+        score_experts(thread, layer, &acts, n_rows);
+        wefti_forward_mark(thread, WEFT_ENG_OP_FFN_NORM);
+        hidden.norm = (struct wefti_forward_norm){layer->experts_norm, 0};
+        /* Adapters want f32, which the router's is. */
+        acts = wefti_forward_acts_make(thread, &hidden, n_rows, has_lora ? in : in + 1,
+                                       has_lora ? 1 + n_in : n_in);
+    } else {
+        acts = wefti_forward_acts_make(thread, &hidden, n_rows, in, 1 + n_in);
+        score_experts(thread, layer, &acts, n_rows);
+    }
     wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_FFN, &acts, n_rows);
-    const struct wefti_forward_product scores = {.matrix = &layer->router,
-                                                 .c = f->scores,
-                                                 .ldc = f->score_stride,
-                                                 .bias = wefti_forward_vector(f, layer->b_router)};
-    wefti_forward_mark(thread, WEFT_ENG_OP_ROUTE);
-    wefti_forward_multiply(thread, &acts, n_rows, &scores, 1);
     wefti_forward_mark(thread, WEFT_ENG_OP_ROUTE);
     struct routing routing = route_rows(thread, layer, n_rows);
     note_routes(thread, layer_idx, &routing);
     struct feed feed = feed_of(&acts, in + 1, n_in);
     gather_wide(thread, &routing, &feed);
     wefti_forward_mark(thread, WEFT_ENG_OP_GATE_UP);
-    const struct wefti_forward_lora_plan *plan = wefti_forward_lora_after(thread, layer_idx);
-    const bool has_lora = plan && plan->has_experts;
     struct wefti_forward_lora_experts lora = {.plan = plan,
                                               .sorted = routing.sorted,
                                               .layer = layer_idx,

@@ -22,6 +22,7 @@
 #include "forward/booking.h"
 #include "forward/experts.h"
 #include "forward/latent.h"
+#include "forward/layer_input.h"
 #include "forward/lora.h"
 #include "forward/pass.h"
 #include "forward/products.h"
@@ -161,6 +162,7 @@ static void begin_pass(const struct wefti_forward_thread *thread) {
     else
         wefti_forward_end_phase(thread);
     if (f->joined) multiply_joined(thread, batch->n_tokens);
+    if (f->inputs && !f->failed) wefti_forward_make_inputs(thread, batch);
 }
 
 /* Normalises each head, or all of them as one row. */
@@ -201,7 +203,7 @@ static void scale_q(const struct wefti_forward *f, float *q, uint32_t n, uint32_
     scale_row(q, n, (float)(1 + (double)f->q_beta * log(1 + (double)n_steps)));
 }
 
-/* Llama 4's norm has no weights. */
+/* Norms of Llama 4's queries and keys have no weights, nor has that of Gemma 4's values. */
 static void norm_plainly(const struct wefti_forward *f, float *x, uint32_t n, uint32_t head_dim) {
     for (uint32_t at = 0; at < n; at += head_dim)
         f->kern->rms_norm(x + at, f->ones, f->rms_eps, head_dim, x + at);
@@ -213,7 +215,10 @@ static void finish_q_and_k(const struct wefti_forward *f, uint32_t layer_idx, ui
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
     const struct wefti_forward_heads *heads = wefti_forward_heads_of(f, layer_idx);
     const float *cos_sin = f->rope[wefti_forward_layer_kind(f, layer_idx)] + row * f->rope_stride;
-    float *q = f->q + row * f->q_stride, *k = f->k + row * f->kv_stride;
+    float *q = f->q + row * f->q_stride, *k = f->k + row * f->kv_stride,
+          *v = f->v + row * f->kv_stride;
+    if (layer->v.n == 0) memcpy(v, k, layer->k.n * sizeof *v);
+    if (f->plain_v_norm) norm_plainly(f, v, layer->k.n, heads->head_dim);
     if (!f->norms_turned) norm_q_and_k(f, layer, heads->head_dim, row);
     bool turns = !weft_model_bit(f->no_rope, layer_idx);
     if (turns) {
@@ -239,6 +244,7 @@ static void rope_and_cache(const struct wefti_forward_thread *thread, uint32_t l
     while (wefti_forward_take_rows(thread, batch->n_tokens, per_task, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++) {
             finish_q_and_k(f, layer, row, rows[row].pos);
+            if (f->weights->layers[layer].k.n == 0) continue; /* it reads another layer's */
             f->kern->kv_write(&f->kv->layers[layer], rows[row].block_table, rows[row].pos,
                               k + row * f->kv_stride, f->v + row * f->kv_stride);
         }
@@ -352,16 +358,10 @@ static void make_q_and_kv(const struct wefti_forward_thread *thread, uint32_t la
                           uint32_t n_rows) {
     struct wefti_forward *f = thread->forward;
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
-    const struct wefti_weights_matrix *qkv[] = {&layer->q, &layer->k, &layer->v, &layer->attn_gate};
-    const uint32_t n_products = f->attn_gate ? 4 : 3;
     struct wefti_forward_source hidden = {.rows = f->beside ? f->read : f->x,
                                           .stride = f->x_stride,
                                           .norm = {layer->attn_norm, layer->attn_norm_bias}};
-    wefti_forward_mark(thread, WEFT_ENG_OP_ATTN_NORM);
-    struct wefti_forward_acts acts =
-        wefti_forward_acts_make(thread, &hidden, n_rows, qkv, n_products);
-    wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_QKV, &acts, n_rows);
-    const struct wefti_forward_product products[] = {
+    const struct wefti_forward_product all[] = {
         {.matrix = &layer->q,
          .c = f->q,
          .ldc = f->q_stride,
@@ -375,6 +375,18 @@ static void make_q_and_kv(const struct wefti_forward_thread *thread, uint32_t la
          .ldc = f->kv_stride,
          .bias = wefti_forward_vector(f, layer->bv)},
         {.matrix = &layer->attn_gate, .c = f->attn_gate, .ldc = f->out_stride}};
+    const struct wefti_weights_matrix *matrices[4];
+    struct wefti_forward_product products[4];
+    uint32_t n_products = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        if (all[i].matrix->n == 0) continue;
+        matrices[n_products] = all[i].matrix;
+        products[n_products++] = all[i];
+    }
+    wefti_forward_mark(thread, WEFT_ENG_OP_ATTN_NORM);
+    struct wefti_forward_acts acts =
+        wefti_forward_acts_make(thread, &hidden, n_rows, matrices, n_products);
+    wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_QKV, &acts, n_rows);
     const struct wefti_forward_lora_group group = {
         .layer = layer_idx,
         .n = 3,
@@ -632,6 +644,11 @@ static void run_thread(void *ctx, uint32_t thread_idx) {
             wefti_forward_experts(&thread, i, n_rows);
         else if (n_rows > 0 && !layer->no_ffn)
             layer_ffn(&thread, i, n_rows);
+        if (f->failed) break;
+        if (n_rows > 0 && f->inputs)
+            wefti_forward_layer_input(&thread, i, n_rows,
+                                      pass->narrows && i + 1 == f->n_layers ? pass->batch->last_rows
+                                                                            : NULL);
         wefti_pool_progress(f->pool, thread_idx);
     }
     mark_layer(&thread, UINT32_MAX);

@@ -65,6 +65,7 @@ struct wefti_forward_sorted_rows {
 struct wefti_forward_scratch {
     uint8_t *own[WEFT_ACT_COUNT]; /* WEFTI_FORWARD_OWN_ROWS rows */
     float *wide;        /* one row before conversion, or a group of rows of hidden_stride */
+    float *beside;      /* [hidden]; where experts stand beside the feed-forward part */
     uint8_t *raw;       /* one embedding row as stored */
     float *tile, *gate; /* [WEFTI_FORWARD_FFN_TILE_FLOATS] */
     uint8_t *heads;     /* activations of one head, where there are latents */
@@ -117,9 +118,12 @@ struct wefti_forward {
     bool plain_qk_norm; /* q and k that are turned are normalised, without weights */
     bool in_chunks;     /* windows are chunks */
     bool has_attn_gate;
-    float act_limit;   /* of act_mul in its clamped form; 0: it is not */
-    bool squares_relu; /* in place of act_mul */
-    float gate_scale;  /* of gates before they are activated */
+    bool plain_v_norm;  /* heads of values are normalised, without weights */
+    uint32_t input_dim; /* elements of a layer's own embeddings; 0: there are none */
+    float score_scale;  /* of routers' scores */
+    float act_limit;    /* of act_mul in its clamped form; 0: it is not */
+    bool squares_relu;  /* in place of act_mul */
+    float gate_scale;   /* of gates before they are activated */
     float attention_scale, recurrent_scale, ffn_scale; /* of what halves yield */
     float row_scales[5];                               /* see scale_parts; 0: none */
     const struct wefti_states *states;                 /* of recurrent layers, or NULL */
@@ -142,7 +146,7 @@ struct wefti_forward {
     bool uses[WEFT_ACT_COUNT];
     size_t act_bytes[WEFT_ACT_COUNT]; /* of the widest row */
     size_t x_stride, q_stride, out_stride, kv_stride, ffn_stride, logit_stride, rope_stride;
-    size_t q_a_stride, heads_stride, joined_stride;
+    size_t q_a_stride, heads_stride, joined_stride, inputs_stride;
     size_t hidden_stride; /* of the widest row that is normalised */
 
     /* For sequences with a short prompt, and with a long one. */
@@ -151,6 +155,7 @@ struct wefti_forward {
     /* Buffers of all threads. */
     float *rope[WEFTI_FORWARD_KINDS]; /* [rows][rope_stride] cos and sin pairs */
     float *x;                         /* [rows][x_stride] the residual stream */
+    float *inputs; /* [rows][inputs_stride] the layers' own embeddings, layer by layer; or NULL */
     float *read;   /* [rows][x_stride] what a layer reads, where both of its halves do; or NULL */
     float *joined; /* [rows][joined_stride] of a predictor: embeddings beside states; or NULL */
     float *added;  /* [rows][x_stride] to scale or normalise before it is added, or of the shared
@@ -230,6 +235,7 @@ struct wefti_forward_half_end {
     size_t bias;                         /* of its last product */
     float scale;                         /* of what is added, beside the model's own; 0: 1 */
     struct wefti_forward_norm post, sum; /* of what is added; and of what that leaves */
+    size_t whole;                        /* a factor of that; 0: 1 */
 };
 
 static inline struct wefti_forward_half_end
@@ -237,7 +243,8 @@ wefti_forward_ffn_end(const struct wefti_forward *f, const struct wefti_weights_
     return (struct wefti_forward_half_end){.bias = layer->b_down,
                                            .scale = f->ffn_scale,
                                            .post = {layer->post_ffn_norm, 0},
-                                           .sum = {layer->ffn_sum_norm, layer->ffn_sum_bias}};
+                                           .sum = {layer->ffn_sum_norm, layer->ffn_sum_bias},
+                                           .whole = f->input_dim ? 0 : layer->layer_scale};
 }
 
 /* x += a row of a half's output, which may be changed. */
@@ -248,6 +255,9 @@ static inline void wefti_forward_add_row(const struct wefti_forward *f, float *x
     for (uint32_t i = 0; i < f->n_hidden; i++)
         x[i] += scale * added[i];
     if (half->sum.weight) wefti_forward_normalise(f, x, half->sum, f->n_hidden, x);
+    const float *whole = wefti_forward_vector(f, half->whole);
+    for (uint32_t i = 0; whole && i < f->n_hidden; i++)
+        x[i] *= whole[0];
 }
 
 /* Of the rows that a layer has after attention. */

@@ -96,13 +96,17 @@ static uint32_t next_best(const struct weft_model_moe *moe, const float *bias, c
     return best;
 }
 
-void wefti_forward_route(const struct weft_model_moe *moe, const float *bias, const float *logits,
+void wefti_forward_route(const struct wefti_forward_router *router, const float *logits,
                          uint32_t *chosen, float *weights) {
+    const struct weft_model_moe *moe = router->moe;
+    const float *bias = router->bias;
     float scores[WEFT_EXPERTS_MAX];
     struct set groups = {0}, taken = {0};
     float sum = 0;
     uint32_t n = 0;
     memcpy(scores, logits, moe->n_experts * sizeof *scores);
+    for (uint32_t e = 0; router->score_scale != 1 && e < moe->n_experts; e++)
+        scores[e] *= router->score_scale;
     (moe->sigmoid ? sigmoid : softmax)(scores, moe->n_experts);
     if (moe->n_groups > 1) choose_groups(moe, bias, scores, &groups);
     for (uint32_t i = 0; i < moe->n_used; i++)
@@ -115,4 +119,6 @@ void wefti_forward_route(const struct weft_model_moe *moe, const float *bias, co
     }
     for (uint32_t i = 0; i < n; i++)
         weights[i] = (moe->normalise ? weights[i] / (sum + 1e-20f) : weights[i]) * moe->scale;
+    for (uint32_t i = 0; router->factors && i < n; i++)
+        weights[i] *= router->factors[chosen[i]];
 }

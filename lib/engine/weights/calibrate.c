@@ -48,6 +48,7 @@ size_t wefti_calib_offset(const weft_eng_calib *calib, uint32_t layer,
     case WEFTI_CALIB_HEAD:
     case WEFTI_CALIB_EXPERT_DOWN:
     case WEFTI_CALIB_ROUTER:
+    case WEFTI_CALIB_LAYER_INPUT:
         break;
     }
     return sizes->n_layers * layer_columns(sizes);

@@ -20,6 +20,7 @@ enum wefti_calib_input {
     WEFTI_CALIB_HEAD,        /* the layer does not matter */
     WEFTI_CALIB_EXPERT_DOWN, /* each expert's own: wefti_calib_expert_offset */
     WEFTI_CALIB_ROUTER,      /* not calibrated */
+    WEFTI_CALIB_LAYER_INPUT, /* the same: products of a layer's own embeddings */
 };
 enum { WEFTI_CALIB_LAYER_INPUTS = WEFTI_CALIB_HEAD };
 

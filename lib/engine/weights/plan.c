@@ -307,6 +307,11 @@ static void place_experts(struct wefti_weights_plan *plan, const struct weft_mod
     to->score_bias = place_bias(plan, from->score_bias, n);
     to->shared_gate = place_bias(plan, from->shared_gate, hidden);
     to->b_router = place_bias(plan, from->b_router, n);
+    to->router_norm = place_norm(plan, from->router_norm, hidden);
+    to->expert_scale = place_bias(plan, from->expert_scale, n);
+    to->experts_norm = place_norm(plan, from->experts_norm, hidden);
+    to->post_plain_norm = place_norm(plan, from->post_plain_norm, hidden);
+    to->post_experts_norm = place_norm(plan, from->post_experts_norm, hidden);
     share_experts(plan, to);
     size_t step_bytes = plan->step_bytes;
     for (uint32_t e = 0; e < n; e++) {
@@ -361,6 +366,7 @@ static void place_attention(struct wefti_weights_plan *plan, const struct weft_m
     struct wefti_weights_range kv_heads = kv_heads_of(heads, group), q = heads, k = kv_heads;
     to->n_heads = heads.end - heads.begin;
     to->n_kv_heads = kv_heads.end - kv_heads.begin;
+    to->first_kv_head = kv_heads.begin;
     if (to->n_heads > 0) to->skipped_heads = heads.begin - kv_heads.begin * group;
     if (p->qk_norm_all && to->n_heads > 0) { /* the norm is over all of them */
         q = all_of(p->n_heads);
@@ -369,9 +375,12 @@ static void place_attention(struct wefti_weights_plan *plan, const struct weft_m
         to->k_first = kv_heads.begin;
     }
     place_matrix(plan, from->wq, WEFTI_CALIB_QKV, rows_of(q_dim, hidden, times(q, dim)), &to->q);
-    place_matrix(plan, from->wk, WEFTI_CALIB_QKV, rows_of(kv_dim, hidden, times(k, dim)), &to->k);
-    place_matrix(plan, from->wv, WEFTI_CALIB_QKV, rows_of(kv_dim, hidden, times(kv_heads, dim)),
-                 &to->v);
+    if (from->wk)
+        place_matrix(plan, from->wk, WEFTI_CALIB_QKV, rows_of(kv_dim, hidden, times(k, dim)),
+                     &to->k);
+    if (from->wv)
+        place_matrix(plan, from->wv, WEFTI_CALIB_QKV, rows_of(kv_dim, hidden, times(kv_heads, dim)),
+                     &to->v);
     to->bq = shift_bias(place_bias(plan, from->bq, q_dim), q.begin * dim);
     to->bk = shift_bias(place_bias(plan, from->bk, kv_dim), k.begin * dim);
     to->bv = shift_bias(place_bias(plan, from->bv, kv_dim), kv_heads.begin * dim);
@@ -503,6 +512,21 @@ static void place_recurrent(struct wefti_weights_plan *plan, const struct weft_m
                                   (uint32_t)from->rec_norm->dims[from->rec_norm->n_dims - 1]);
 }
 
+/* What a layer does with its own embeddings. */
+static void place_layer_input(struct wefti_weights_plan *plan, const struct weft_model_layer *from,
+                              struct wefti_weights_layer *to) {
+    const struct weft_model_params *p = weft_model_params(plan->model);
+    const uint32_t n = p->unlike.layer_input, hidden = p->n_hidden;
+    if (from->input_gate) {
+        place_matrix(plan, from->input_gate, WEFTI_CALIB_LAYER_INPUT, whole(n, hidden),
+                     &to->input_gate);
+        place_matrix(plan, from->input_proj, WEFTI_CALIB_LAYER_INPUT, whole(hidden, n),
+                     &to->input_proj);
+        to->post_input_norm = place_norm(plan, from->post_input_norm, hidden);
+    }
+    to->layer_scale = place_bias(plan, from->layer_scale, 1);
+}
+
 /* What norms add, and the norms of encoders' sums. */
 static void place_other_norms(struct wefti_weights_plan *plan, const struct weft_model_layer *from,
                               struct wefti_weights_layer *to) {
@@ -547,6 +571,7 @@ static void place_layer(struct wefti_weights_plan *plan, const struct weft_model
     }
     place_other_norms(plan, from, to);
     to->post_ffn_norm = place_norm(plan, from->post_ffn_norm, hidden);
+    place_layer_input(plan, from, to);
 }
 
 /* A table as in the file; the rank has rows `own` of it. */
@@ -600,6 +625,19 @@ static void place_encoder(struct wefti_weights_plan *plan, struct wefti_weights 
         weights->final_bias = place_bias(plan, weft_model_final_bias(plan->model), p->n_hidden);
     out->dense_bias = place_bias(plan, from->dense_bias, p->n_hidden);
     out->labels_bias = place_bias(plan, from->labels_bias, p->encoder.n_labels);
+}
+
+/* What makes the embeddings that tokens have for each layer. */
+static void place_inputs(struct wefti_weights_plan *plan, struct wefti_weights *weights) {
+    const struct weft_model_params *p = weft_model_params(plan->model);
+    const struct weft_model_input_tensors *from = weft_model_inputs(plan->model);
+    const uint32_t n = p->n_layers * p->unlike.layer_input;
+    if (!from->table) return;
+    place_rows(plan, from->table, all_of(p->unlike.n_vocab_input), &weights->input_table);
+    plan->layer = 0; /* whose types it has */
+    place_matrix(plan, from->proj, WEFTI_CALIB_LAYER_INPUT, whole(n, p->n_hidden),
+                 &weights->input_model);
+    weights->input_norm = place_norm(plan, from->norm, p->unlike.layer_input);
 }
 
 /* A predictor is one rank's: drafts and their like are not divided. */
@@ -686,8 +724,32 @@ static weft_err make_room_to_cut(struct wefti_weights_plan *plan, struct weft_er
     return plan->cut ? WEFT_OK : weft_err_set(why, WEFT_E_NOMEM, "no memory to pack in");
 }
 
+/* A rank keeps the keys and values of its own heads alone, so layers that share them must be divided alike, which depends
+ * on the types of their last products. */
+static weft_err check_shared_kv(const struct wefti_weights_plan *plan,
+                                const struct wefti_weights *weights, struct weft_errmsg *why) {
+    const struct weft_model_params *p = weft_model_params(plan->model);
+    for (uint32_t i = 0; i < p->n_layers; i++) {
+        const uint32_t source = weft_model_kv_layer(p, i);
+        const struct wefti_weights_layer *a = &weights->layers[i], *b = &weights->layers[source];
+        if (a->n_heads == b->n_heads && a->first_kv_head == b->first_kv_head &&
+            a->n_kv_heads == b->n_kv_heads && a->skipped_heads == b->skipped_heads)
+            continue;
+        return weft_err_set(
+            why, WEFT_E_UNSUPPORTED,
+            "layer %u reads the keys and values of layer %u, but the types of their "
+            "weights divide their heads among %u workers in different ways: give "
+            "each worker all of the model (--layout replica)",
+            i, source, plan->options->n_ranks);
+    }
+    return WEFT_OK;
+}
+
 /* What a group of ranks cannot have. */
-static weft_err check_ranks(const struct wefti_weights_plan *plan, struct weft_errmsg *why) {
+static weft_err check_ranks(const struct wefti_weights_plan *plan,
+                            const struct wefti_weights *weights, struct weft_errmsg *why) {
+    weft_err err = check_shared_kv(plan, weights, why);
+    if (err) return err;
     if (weft_model_params(plan->model)->encoder.is_on && plan->options->n_ranks > 1)
         return weft_err_set(why, WEFT_E_UNSUPPORTED,
                             "a model that reads texts whole is not divided among workers: give "
@@ -731,7 +793,7 @@ weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan, const weft_mod
         .options = options,
         .types = {.model = model, .options = options},
         .place_hash = LAYOUT_VERSION,
-        .cap_items = (size_t)p->n_layers * (50 + 6 * (size_t)p->moe.n_experts) + 16,
+        .cap_items = (size_t)p->n_layers * (60 + 6 * (size_t)p->moe.n_experts) + 20,
     };
     weights->n_layers = p->n_layers;
     weights->n_vocab = p->n_vocab;
@@ -770,6 +832,7 @@ weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan, const weft_mod
                      rows_of(p->n_vocab, p->n_hidden, weights->vocab), &weights->head);
     place_embedding(plan, weights);
     place_encoder(plan, weights);
+    place_inputs(plan, weights);
     place_predictor(plan, weights);
     note_experts(weights, p->moe.n_experts);
     weights->layout_hash = weights->arena_hash = plan->hash;
@@ -778,7 +841,7 @@ weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan, const weft_mod
     weights->bytes = weft_round_up(plan->used, WEFT_PACKED_PAGE);
     weights->step_bytes = plan->step_bytes;
     err = check_experts(weights, p->moe.n_experts, why);
-    if (!err) err = check_ranks(plan, why);
+    if (!err) err = check_ranks(plan, weights, why);
     if (!err) err = make_room_to_cut(plan, why);
     return err ? err : wefti_weights_types_check(&plan->types, why);
 }

@@ -108,6 +108,13 @@ struct wefti_weights_layer {
     struct wefti_weights_matrix q_a; /* n is 0: there is none */
     size_t q_a_norm, latent_norm;
     struct wefti_weights_heads up_k, up_v;
+    /* What only some families have; offsets of f32 vectors, 0: none. Norms of experts that stand beside the feed-forward
+     * part, of that part and of the router, and a factor of each expert's weight. */
+    size_t experts_norm, post_plain_norm, post_experts_norm, router_norm, expert_scale;
+    struct wefti_weights_matrix input_gate,
+        input_proj; /* of the layer's own embeddings; n is 0: none */
+    size_t post_input_norm, layer_scale;
+    uint32_t first_kv_head; /* of the model's, where ranks divide them */
 };
 
 /* All that the engine reads from a model, in one arena. The model file is closed after packing:
@@ -138,6 +145,10 @@ struct wefti_weights {
     /* Of a layer that predicts further tokens: what makes its input of embeddings and states. */
     size_t enorm, hnorm;                 /* offsets of f32 vectors */
     struct wefti_weights_matrix eh_proj; /* n is 0: it is a whole model */
+    /* What makes the embeddings that tokens have for each layer; every rank has all of it. */
+    struct wefti_weights_rows input_table; /* n is 0: there are none */
+    struct wefti_weights_matrix input_model;
+    size_t input_norm;
     bool tied;                           /* embedding rows are gathered from the head's panels */
     struct wefti_weights_rows embedding; /* else these are the rank's rows */
 };
