@@ -89,8 +89,8 @@ static int64_t number_of_layer(const struct config *c, const char *name, uint32_
     return weft_gguf_u64(c->gguf, key.text, &all) && all < UINT32_MAX ? (int64_t)all : 0;
 }
 
-/* The same as get_u32 of a number. In hybrids it may be 0 in some layers, which lack the part, and is otherwise one; of
- * layers that are not alike it is the largest (read_unlike). */
+/* The same as get_u32 of a number, or of a list of one number for all layers. In hybrids some, which
+ * lack the part, have 0; of layers that are not alike it is the largest (read_unlike). */
 static weft_err get_largest(const struct config *c, const char *name, uint32_t default_value,
                             uint32_t *out) {
     const struct key key = key_of(c, name);
@@ -98,15 +98,16 @@ static weft_err get_largest(const struct config *c, const char *name, uint32_t d
     size_t count;
     int64_t value;
     const bool by_kind = c->arch->traits.heads_by_kind;
-    const bool may_differ = c->arch->traits.mamba || c->arch->traits.conv || by_kind;
-    if (!may_differ || !weft_gguf_array(c->gguf, key.text, &type, &count))
+    const bool may_lack = c->arch->traits.mamba || c->arch->traits.conv || by_kind;
+    if (!weft_gguf_array(c->gguf, key.text, &type, &count))
         return get_whole(c, key.text, default_value, out);
     *out = 0;
     if (count > WEFT_LAYERS_MAX) return wrong_type(c, key.text, "a list of a number per layer");
     for (size_t i = 0; i < count; i++) {
         if (!weft_gguf_array_i64(c->gguf, key.text, i, &value) || value < 0 || value >= UINT32_MAX)
             return wrong_type(c, key.text, "a list of whole numbers");
-        if (*out > 0 && value > 0 && (uint32_t)value != *out && !by_kind)
+        const bool is_lacking = !may_lack && value == 0;
+        if (is_lacking || (*out > 0 && value > 0 && (uint32_t)value != *out && !by_kind))
             return weft_err_set(c->why, WEFT_E_UNSUPPORTED,
                                 "%s: %s differs from layer to layer, which is not supported",
                                 c->path, key.text);
@@ -364,6 +365,9 @@ static weft_err read_experts(const struct config *c, struct weft_model_params *p
     struct wefti_model_traits traits = c->arch->traits;
     *moe = (struct weft_model_moe){.scale = 1, .n_groups = 1, .n_groups_used = 1};
     weft_err err = get_u32(c, "expert_count", 0, &moe->n_experts);
+    /* Granite 4's part beside the experts is all there is without them; the other size is theirs. */
+    if (!err && moe->n_experts == 0 && traits.scales)
+        return get_u32(c, "expert_shared_feed_forward_length", p->n_ffn, &p->n_ffn);
     if (err || moe->n_experts == 0) return err;
     bool is_llama = strcmp(c->arch->name, "llama") == 0;
     if (!is_llama && !traits.experts)
@@ -639,7 +643,12 @@ static weft_err read_recurrent(const struct config *c, struct weft_model_params 
     r->rates_are_plain = 1;
     r->takes_turns = traits.tiled_heads;
     r->dt_max = INFINITY;
-    if (traits.letters || traits.granite_shared) {
+    /* Granite's files say whether attention turns by a flag that others have for something else. */
+    bool turns = !traits.letters;
+    if (traits.granite_shared) err = get_bool(c, "rope.scaling.finetuned", &turns);
+    if (err) return err;
+    if (!turns) {
+        p->rope_dim = p->head_dim; /* whatever the file says of it */
         for (uint32_t i = 0; i < p->n_layers && i < WEFT_LAYERS_MAX; i++)
             wefti_model_set_bit(p->no_rope, i);
     }
