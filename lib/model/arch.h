@@ -104,6 +104,17 @@ struct wefti_model_arch {
 extern const struct wefti_model_arch wefti_model_archs[];
 extern const size_t wefti_model_n_archs;
 
+/* Models that read more than text: their language model is that of the architecture which "text_config" names, or of
+ * `text_type` where it names none. */
+struct wefti_model_wrapper {
+    const char *hf_type, *hf_class, *text_type;
+};
+extern const struct wefti_model_wrapper wefti_model_wrappers[];
+extern const size_t wefti_model_n_wrappers;
+
+/* By class, or by type where `class` is NULL. NULL: it is none. */
+const struct wefti_model_wrapper *wefti_model_wrapper_of(const char *class_name, const char *type);
+
 /* NULL: not served. */
 const struct wefti_model_arch *wefti_model_arch_of_class(const char *name);
 const struct wefti_model_arch *wefti_model_arch_of_type(const char *name);

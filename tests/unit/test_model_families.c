@@ -59,6 +59,7 @@ static const struct {
     {"FalconH1ForCausalLM", "", 32, 4096, 32, 8, 128, 14336, 128000, 8192, 128, 1e-5f, 100000, false, 0, 0, 0, 0, false},
     {"Lfm2ForCausalLM", "", 32, 2560, 32, 8, 80, 8192, 65536, 128000, 80, 1e-5f, 1e6, true, 0, 0, 0, 0, false},
     {"Lfm2MoeForCausalLM", "", 32, 2048, 32, 8, 64, 7168, 65536, 128000, 64, 1e-5f, 1e6, true, 32, 4, 1792, 0, true},
+    {"Ernie4_5ForCausalLM", "", 18, 1024, 16, 2, 128, 3072, 103424, 131072, 128, 1e-5f, 500000, true, 0, 0, 0, 0, false},
     {"Ernie4_5_MoeForCausalLM", "", 28, 2560, 20, 4, 128, 12288, 103424, 131072, 128, 1e-5f, 500000, true, 64, 6, 1536, 3072, true},
     {"MiniMaxM2ForCausalLM", "", 62, 3072, 48, 8, 128, 1536, 200064, 196608, 128, 1e-6f, 5e6, false, 256, 8, 1536, 0, true},
     {"HunYuanDenseV1ForCausalLM", "", 32, 4096, 32, 32, 128, 11008, 290943, 2048, 128, 1e-5f, 10000, false, 0, 0, 0, 0, false},
@@ -258,6 +259,65 @@ static void numbers_that_json_has_not_are_words(void **state) {
     must_refuse("{\"a\":NaNa}", "not valid JSON");
 }
 
+/* Models that read more than text: the language model's part, whatever it is. */
+static void language_parts_of_larger_models_are_read(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *arch;
+        uint32_t hidden, n_layers;
+        double theta;
+    } cases[] = {
+        {CLASS("Llama4ForConditionalGeneration") "\"model_type\":\"llama4\",\"text_config\":{"
+                                                 "\"model_type\":\"llama4_text\",\"hidden_size\":"
+                                                 "512,\"num_hidden_layers\":4}}",
+         "llama4", 512, 4, 500000},
+        {CLASS("Mistral3ForConditionalGeneration") "\"text_config\":{\"model_type\":"
+                                                   "\"ministral3\",\"num_hidden_layers\":2},"
+                                                   "\"vision_config\":{}}",
+         "mistral3", 4096, 2, 1e6},
+        {CLASS("Qwen3_5ForConditionalGeneration") "\"text_config\":{\"rope_parameters\":{"
+                                                  "\"rope_type\":\"default\",\"rope_theta\":1e7,"
+                                                  "\"mrope_section\":[11,11,10]}}}",
+         "qwen35", 4096, 32, 1e7},
+        {"{\"model_type\":\"qwen3_5_moe\",\"text_config\":{\"model_type\":"
+         "\"qwen3_5_moe_text\"}}",
+         "qwen35moe", 2048, 40, 10000},
+        {CLASS("Glm4vForConditionalGeneration") "\"text_config\":{\"model_type\":"
+                                                "\"glm4v_text\",\"partial_rotary_factor\":0.5}}",
+         "glm4", 4096, 40, 10000},
+        /* The first files of GLM-4.1V have all keys beside each other. */
+        {CLASS("Glm4vForConditionalGeneration") "\"model_type\":\"glm4v\",\"hidden_size\":256,"
+                                                "\"rope_scaling\":{\"type\":\"default\",\"mrope_"
+                                                "section\":[8,12,12]}}",
+         "glm4", 256, 40, 10000},
+        {CLASS("Glm4vMoeForConditionalGeneration") "\"text_config\":{\"head_dim\":128}}", "glm4moe",
+         4096, 46, 10000},
+        {CLASS(
+             "Lfm2VlForConditionalGeneration") "\"model_type\":\"lfm2-vl\",\"text_config\":{"
+                                               "\"model_type\":\"lfm2\",\"num_hidden_layers\":3}}",
+         "lfm2", 2560, 3, 1e6},
+        {CLASS("Cohere2VisionForConditionalGeneration") "\"text_config\":{\"model_type\":"
+                                                        "\"cohere2\",\"num_hidden_layers\":3}}",
+         "cohere2", 8192, 3, 10000},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct weft_model_params p;
+        must_parse(cases[i].text, &p);
+        assert_true(p.wrapped);
+        assert_string_equal(p.arch, cases[i].arch);
+        assert_int_equal(p.n_hidden, cases[i].hidden);
+        assert_int_equal(p.n_layers, cases[i].n_layers);
+        assert_true(p.rope_theta == cases[i].theta);
+    }
+    must_refuse(CLASS("Mistral3ForConditionalGeneration") "\"text_config\":7}", "text_config");
+    must_refuse(CLASS("Mistral3ForConditionalGeneration") "\"text_config\":{\"model_type\":"
+                                                          "\"bert\"}}",
+                "bert");
+    must_refuse(CLASS("Mistral3ForConditionalGeneration") "\"text_config\":{\"model_type\":"
+                                                          "\"gemma3\"}}",
+                "gemma3");
+}
+
 /* --------------------------------------------------------------------- norms of single heads --- */
 
 /* A folder of tensors in F32, "name rows cols" or "name n" each, after a config.json. */
@@ -384,6 +444,7 @@ int main(void) {
         cmocka_unit_test(llama4_lists_its_layers),
         cmocka_unit_test(contradictions_are_refused),
         cmocka_unit_test(numbers_that_json_has_not_are_words),
+        cmocka_unit_test(language_parts_of_larger_models_are_read),
         cmocka_unit_test(norms_of_single_heads_are_one_vector),
         cmocka_unit_test(norms_of_heads_that_are_not_there_are_refused),
     };

@@ -30,6 +30,16 @@ const struct wefti_model_arch *wefti_model_arch_of_gguf(struct weft_str name) {
     return NULL;
 }
 
+const struct wefti_model_wrapper *wefti_model_wrapper_of(const char *class_name, const char *type) {
+    for (size_t i = 0; i < wefti_model_n_wrappers; i++) {
+        const struct wefti_model_wrapper *wrapper = &wefti_model_wrappers[i];
+        if (class_name ? strcmp(wrapper->hf_class, class_name) == 0
+                       : type && strcmp(wrapper->hf_type, type) == 0)
+            return wrapper;
+    }
+    return NULL;
+}
+
 static const char *name_of(size_t i, enum wefti_model_arch_name kind) {
     if (kind == WEFTI_MODEL_BY_CLASS) return wefti_model_archs[i].hf_class;
     return kind == WEFTI_MODEL_BY_TYPE ? wefti_model_archs[i].hf_type : wefti_model_archs[i].name;

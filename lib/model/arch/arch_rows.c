@@ -184,6 +184,8 @@ const struct wefti_model_arch wefti_model_archs[] = {
      .layer_norm = 1, .parallel = 1, .one_norm = 1, .pairs = 1, .tied = 1}, .window = 4096},
     {"glm4", "glm4", "Glm4ForCausalLM", .traits = {.bias_key = 1, .fused = 1, .norms_too = 1,
      .pairs = 1}, .renames = {glm4_hf, NULL}},
+    {"glm4", "glm4v_text", "Glm4vTextModel", .traits = {.bias_key = 1, .fused = 1, .norms_too = 1,
+     .pairs = 1}, .renames = {glm4_hf, NULL}},
     {"exaone4", "exaone4", "Exaone4ForCausalLM", .traits = {.qk_norm = 1, .norms_after = 1,
      .pattern = 1, .turns_windowed = 1, .turns_alone = 1}, .window = 4096},
     {"mistral3", "ministral3", "Ministral3ForCausalLM", .traits = {.window = 1, .scales_q = 1},
@@ -192,7 +194,10 @@ const struct wefti_model_arch wefti_model_archs[] = {
      .norms_turned = 1}, .renames = {hunyuan_hf, NULL}},
     {"glm4moe", "glm4_moe", "Glm4MoeForCausalLM", .traits = {.bias_key = 1, .may_qk_norm = 1,
      .experts = 1, .deepseek = 1, .predicts = 1}, .renames = {NULL, seed_gguf}},
+    {"glm4moe", "glm4v_moe_text", "Glm4vMoeTextModel", .traits = {.bias_key = 1, .may_qk_norm = 1,
+     .experts = 1, .deepseek = 1}, .renames = {NULL, seed_gguf}},
     {"dots1", "dots1", "Dots1ForCausalLM", .traits = {.qk_norm = 1, .experts = 1, .deepseek = 1}},
+    {"ernie4_5", "ernie4_5", "Ernie4_5ForCausalLM", .traits = {.pairs = 1}},
     {"ernie4_5-moe", "ernie4_5_moe", "Ernie4_5_MoeForCausalLM", .traits = {.pairs = 1, .experts = 1,
      .normalised = 1, .score_bias = 1}, .renames = {ernie_hf, NULL}},
     {"minimax-m2", "minimax_m2", "MiniMaxM2ForCausalLM", .traits = {.qk_norm_all = 1, .experts = 1,
@@ -242,5 +247,18 @@ const struct wefti_model_arch wefti_model_archs[] = {
      .layer_scale = 1, .ffn_beside = 1, .wrapped = 1}, .window = 512,
      .renames = {gemma4_hf, gemma4_gguf}},
 };
+
+const struct wefti_model_wrapper wefti_model_wrappers[] = {
+    {"llama4", "Llama4ForConditionalGeneration", "llama4_text"},
+    {"mistral3", "Mistral3ForConditionalGeneration", "mistral"},
+    {"qwen3_5", "Qwen3_5ForConditionalGeneration", "qwen3_5_text"},
+    {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe_text"},
+    {"glm4v", "Glm4vForConditionalGeneration", "glm4v_text"},
+    {"glm4v_moe", "Glm4vMoeForConditionalGeneration", "glm4v_moe_text"},
+    {"lfm2_vl", "Lfm2VlForConditionalGeneration", "lfm2"},
+    {"cohere2_vision", "Cohere2VisionForConditionalGeneration", "cohere2"},
+    {"aya_vision", "AyaVisionForConditionalGeneration", "cohere2"},
+};
 /* clang-format on */
+const size_t wefti_model_n_wrappers = sizeof wefti_model_wrappers / sizeof wefti_model_wrappers[0];
 const size_t wefti_model_n_archs = sizeof wefti_model_archs / sizeof wefti_model_archs[0];

@@ -123,6 +123,7 @@ static const struct family *family_of(const struct wefti_model_arch *arch) {
         {"deepseek_v2", "greedy", "softmax", false, 1, 1, 0, 0, 1},
         {"deepseek_v3", "noaux_tc", "sigmoid", true, 8, 4, 1, 3, 2.5},
         {"glm4_moe", "noaux_tc", "sigmoid", true, 1, 1, 1, 1, 1},
+        {"glm4v_moe_text", "noaux_tc", "sigmoid", true, 1, 1, 1, 1, 1},
         {"dots1", "noaux_tc", "sigmoid", false, 1, 1, 0, 0, 1},
     };
     for (size_t i = 0; i < COUNT(families); i++) {

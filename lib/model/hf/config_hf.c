@@ -122,11 +122,13 @@ static weft_err refuse(const struct config *c, enum wefti_model_arch_name kind, 
     return wefti_model_arch_refuse(c->path, kind, (struct weft_str){name, strlen(name)}, c->why);
 }
 
-/* Encoders may name what else their weights are for after what they are (gte-multilingual-base). */
-static weft_err read_architecture(const struct config *c,
-                                  const struct wefti_model_arch **arch_out) {
+/* Encoders may name what else their weights are for after what they are (gte-multilingual-base). Of a wrapper the
+ * architecture is NULL. */
+static weft_err read_architecture(const struct config *c, const struct wefti_model_arch **arch_out,
+                                  const struct wefti_model_wrapper **wrapper_out) {
     const char *type;
     *arch_out = NULL;
+    *wrapper_out = NULL;
     weft_err err = get_text(c, c->root, "model_type", NULL, &type);
     if (err) return err;
     const json_t *list = get(c->root, "architectures");
@@ -136,9 +138,11 @@ static weft_err read_architecture(const struct config *c,
                             "%s: names neither \"architectures\" nor a \"model_type\"", c->path);
     }
     *arch_out = name ? wefti_model_arch_of_class(name) : wefti_model_arch_of_type(type);
+    if (!*arch_out) *wrapper_out = wefti_model_wrapper_of(name, type);
     bool is_encoder = *arch_out && (*arch_out)->traits.encoder;
     if (list && (!name || (json_array_size(list) != 1 && !is_encoder)))
         return wrong_type(c, "architectures", "a list of one name");
+    if (*wrapper_out) return WEFT_OK;
     if (!*arch_out)
         return refuse(c, name ? WEFTI_MODEL_BY_CLASS : WEFTI_MODEL_BY_TYPE, name ? name : type);
     /* An unknown type (Kimi K2's) changes nothing: the class says what to compute. */
@@ -303,6 +307,21 @@ static weft_err unwrap(const struct config *c, struct config *text_out) {
     return WEFT_OK;
 }
 
+/* Where there is no such part, the file describes the language model itself, beside the others. */
+static weft_err read_wrapper(const struct config *c, const struct wefti_model_wrapper *wrapper,
+                             struct config *text_out, const struct wefti_model_arch **arch_out) {
+    const char *type = wrapper->text_type;
+    weft_err err = WEFT_OK;
+    if (get(c->root, "text_config")) {
+        err = unwrap(c, text_out);
+        if (!err) err = get_text(text_out, text_out->root, "model_type", type, &type);
+    }
+    if (err) return err;
+    *arch_out = wefti_model_arch_of_type(type);
+    if (*arch_out && !(*arch_out)->traits.encoder && !(*arch_out)->traits.wrapped) return WEFT_OK;
+    return refuse(c, WEFTI_MODEL_BY_TYPE, type);
+}
+
 static weft_err read_model(const struct config *c, const struct wefti_model_arch *arch,
                            struct weft_model_params *p) {
     weft_err err = check_options(c, p);
@@ -331,16 +350,19 @@ static weft_err read_model(const struct config *c, const struct wefti_model_arch
 
 static weft_err read_config(const struct config *c, struct weft_model_params *p) {
     const struct wefti_model_arch *arch;
+    const struct wefti_model_wrapper *wrapper;
     struct config text = *c;
     if (!json_is_object(c->root)) {
         return weft_err_set(c->why, WEFT_E_PROTO, "%s: is not a JSON object", c->path);
     }
-    weft_err err = read_architecture(c, &arch);
+    weft_err err = read_architecture(c, &arch, &wrapper);
+    if (!err && wrapper) err = read_wrapper(c, wrapper, &text, &arch);
     if (err) return err;
     WEFT_ASSERT(arch != NULL);
     wefti_model_params_init(p, arch);
     if (p->encoder.is_on) return wefti_model_config_encoder(c, arch, p);
     if (p->wrapped) err = unwrap(c, &text);
+    if (wrapper) p->wrapped = true;
     if (!err) err = wefti_model_config_family(&text, arch);
     return err ? err : read_model(&text, arch, p);
 }

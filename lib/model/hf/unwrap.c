@@ -1,7 +1,7 @@
 /* Folders whose tensors have other names than a plain language model's.
  *
  * A model that reads more than text: the names of the language model's tensors contain
- * "language_model.", in one of two places, and the tensors of the other parts lie beside them.
+ * "language_model.", in one of two places, and all that lies beside them, but for the head, is of other parts.
  * A model without its head: the names lack what usually tells its tensors from the head. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,13 +13,28 @@ static bool begins(const char *text, const char *prefix) {
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
+/* Where "language_model." stands in a name; NULL: it does not. */
+static const char *find_part(const char *name) {
+    static const char part[] = "language_model.";
+    if (begins(name, "model.")) name += strlen("model.");
+    return begins(name, part) ? name : NULL;
+}
+
+/* Folders whose language model has plain names: the other parts by theirs. */
 static bool is_of_other_part(const char *name) {
-    static const char *const parts[] = {"vision_tower.",    "audio_tower.",
-                                        "embed_vision.",    "embed_audio.",
+    static const char *const parts[] = {"vision_tower.",    "vision_model.",         "visual.",
+                                        "audio_tower.",     "embed_vision.",         "embed_audio.",
                                         "vision_embedder.", "multi_modal_projector."};
     if (begins(name, "model.")) name += strlen("model.");
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         if (begins(name, parts[i])) return true;
+    }
+    return false;
+}
+
+static bool has_part(const weft_model *model) {
+    for (size_t i = 0; i < model->n_tensors; i++) {
+        if (find_part(model->tensors[i].name)) return true;
     }
     return false;
 }
@@ -35,11 +50,14 @@ static void drop_prefix(char *name) {
 
 void wefti_model_unwrap(weft_model *model) {
     size_t n = 0;
+    const bool has_names = has_part(model);
     free(model->by_name); /* of the names before */
     model->by_name = NULL;
     for (size_t i = 0; i < model->n_tensors; i++) {
         char *name = (char *)(uintptr_t)model->tensors[i].name; /* the model's own copy */
-        if (is_of_other_part(name)) {
+        const bool is_other =
+            has_names ? !find_part(name) && !begins(name, "lm_head.") : is_of_other_part(name);
+        if (is_other) {
             free(name);
             continue;
         }
