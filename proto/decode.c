@@ -189,6 +189,10 @@ static void read_model(struct weft_msgpack_reader *rd, struct weft_model_info *m
         weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "is_recurrent",
                                  "is true for an encoder, contrastive search or %u spilled blocks",
                                  model->n_spill_blocks);
+    model->n_checkpoints = weft_msgpack_read_u32(rd, "n_checkpoints", WEFT_STATE_CHECKPOINTS_MAX);
+    if (!model->is_recurrent && model->n_checkpoints > 0)
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "n_checkpoints", "is %u without states",
+                                 model->n_checkpoints);
     weft_msgpack_read_close(rd, "model", n_more);
 }
 
@@ -742,6 +746,20 @@ static const struct weft_step_spill *read_spills(weft_proto_decoder *dec, const 
     return spills;
 }
 
+static void read_states(weft_proto_decoder *dec, struct weft_step_plan *plan) {
+    const struct weft_step_state *states =
+        read_vector(dec, "states", sizeof *states, 2 * WEFT_SEQS_MAX, &plan->n_states);
+    for (uint32_t i = 0; i < plan->n_states; i++) {
+        uint32_t n_others =
+            states[i].op == WEFT_STATE_FORK ? WEFT_SEQS_MAX : WEFT_STATE_CHECKPOINTS_MAX;
+        check_slot(&dec->rd, "states", states[i].slot);
+        if (states[i].op >= WEFT_STATE_OPS || states[i].other >= n_others)
+            weft_msgpack_reader_fail(&dec->rd, WEFT_E_PROTO, "states", "entry %u: kind %u, of %u",
+                                     i, states[i].op, states[i].other);
+    }
+    plan->states = states;
+}
+
 static void read_plan(weft_proto_decoder *dec, struct weft_step_plan *plan) {
     struct weft_msgpack_reader *rd = &dec->rd;
     plan->epoch = weft_msgpack_read_u64(rd, "epoch");
@@ -759,6 +777,7 @@ static void read_plan(weft_proto_decoder *dec, struct weft_step_plan *plan) {
     check_rows(rd, plan);
     plan->spills = read_spills(dec, "spills", &plan->n_spills);
     plan->restores = read_spills(dec, "restores", &plan->n_restores);
+    read_states(dec, plan);
 }
 
 static void read_out(weft_proto_decoder *dec, struct weft_step_out *out) {

@@ -62,6 +62,7 @@ static void put_model(struct weft_buf *buf, const struct weft_model_info *model)
     weft_msgpack_add_bool(buf, model->is_encoder);
     weft_msgpack_add_bool(buf, model->has_contrast);
     weft_msgpack_add_bool(buf, model->is_recurrent);
+    weft_msgpack_add_uint(buf, model->n_checkpoints);
 }
 
 static void put_grammar(struct weft_buf *buf, const struct weft_grammar *grammar) {
@@ -341,6 +342,7 @@ static void put_plan(struct weft_buf *buf, const struct weft_step_plan *plan) {
     put_bin(buf, plan->rows, plan->n_rows, sizeof *plan->rows);
     put_bin(buf, plan->spills, plan->n_spills, sizeof *plan->spills);
     put_bin(buf, plan->restores, plan->n_restores, sizeof *plan->restores);
+    put_bin(buf, plan->states, plan->n_states, sizeof *plan->states);
 }
 
 static void put_out(struct weft_buf *buf, const struct weft_step_out *out) {

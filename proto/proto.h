@@ -56,8 +56,9 @@
  *   21: WEFT_MSG_ADD_LORA, WEFT_MSG_REMOVE_LORA and WEFT_MSG_LORA; a submit and a start have adapters
  *   22: a submit has shifts and n_keep, a start n_keep and n_dropped
  *   23: sampling parameters have penalty_alpha, a model has_contrast, a result contrast_us
- *   24: a model has is_recurrent */
-#define WEFT_PROTO_VERSION 24
+ *   24: a model has is_recurrent
+ *   25: a model has n_checkpoints, a plan states */
+#define WEFT_PROTO_VERSION 25
 
 enum weft_proto_type {
     WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */
@@ -116,6 +117,7 @@ struct weft_model_info {
     bool
         is_recurrent; /* layers carry a state from token to token: neither cached nor spilled blocks are of
                           use without it, so there are no spilled ones */
+    uint32_t n_checkpoints; /* of such states; 0 without them */
 };
 
 struct weft_msg_worker_hello {

@@ -61,7 +61,7 @@ void wefti_group_close(struct wefti_group *group) {
 struct facts {
     char fingerprint[32];
     uint32_t block_size, window, max_seqs, max_batched_tokens;
-    uint32_t max_model_len, n_blocks, n_window_blocks, n_spill_blocks;
+    uint32_t max_model_len, n_blocks, n_window_blocks, n_spill_blocks, n_checkpoints;
 };
 _Static_assert(sizeof((struct facts){0}.fingerprint) ==
                    sizeof((struct weft_eng_info){0}.fingerprint),
@@ -79,6 +79,7 @@ static void collect(const struct weft_eng_info *info, uint32_t n_spill_blocks, s
     out->n_blocks = info->n_blocks;
     out->n_window_blocks = info->n_window_blocks;
     out->n_spill_blocks = n_spill_blocks;
+    out->n_checkpoints = info->n_checkpoints;
 }
 
 static bool fit_together(const struct facts *a, const struct facts *b) {
@@ -101,6 +102,7 @@ weft_err wefti_group_agree(const struct wefti_group *group, struct weft_eng_info
         info->max_model_len = weft_min_u32(info->max_model_len, all[i].max_model_len);
         info->n_blocks = weft_min_u32(info->n_blocks, all[i].n_blocks);
         info->n_window_blocks = weft_min_u32(info->n_window_blocks, all[i].n_window_blocks);
+        info->n_checkpoints = weft_min_u32(info->n_checkpoints, all[i].n_checkpoints);
         *n_spill_blocks = weft_min_u32(*n_spill_blocks, all[i].n_spill_blocks);
     }
     return WEFT_OK;

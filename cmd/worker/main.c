@@ -91,6 +91,7 @@ static void model_info(const struct weft_eng_info *info, struct weft_model_info 
         .is_encoder = info->is_encoder,
         .has_contrast = info->has_contrast,
         .is_recurrent = info->is_recurrent,
+        .n_checkpoints = info->n_checkpoints,
     };
     copy_text(out->model_name, sizeof out->model_name, info->model_name);
     copy_text(out->arch, sizeof out->arch, info->arch);

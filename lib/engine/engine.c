@@ -270,20 +270,34 @@ static uint64_t most_of_loras(const struct weft_eng_options *options) {
     return wefti_fit_lora_bytes_within(options->limit.bytes);
 }
 
-/* What recurrent layers of all sequences carry. */
+#define CHECKPOINT_BYTES (1ull << 30) /* of all, where nobody says how many */
+#define CHECKPOINTS_LEAST 4u
+
+static uint32_t n_checkpoints(const weft_eng *eng, const struct weft_eng_options *options,
+                              uint64_t state_bytes) {
+    if (!eng->info.is_recurrent) return 0;
+    if (options->n_checkpoints != WEFT_ENG_CHECKPOINTS_AUTO) return options->n_checkpoints;
+    uint64_t fit = CHECKPOINT_BYTES / weft_max_u64(state_bytes, 1);
+    return weft_max_u32((uint32_t)weft_min_u64(eng->info.max_seqs, fit), CHECKPOINTS_LEAST);
+}
+
+/* What recurrent layers of a sequence carry. */
 static uint64_t state_bytes(const weft_eng *eng, const struct weft_model_params *p) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < p->n_layers; i++) {
         const struct wefti_state_shape shape = wefti_forward_state_shape(&eng->weights, p, i);
         sum += wefti_states_place_bytes(&shape, 1);
     }
-    return sum * eng->info.max_seqs;
+    return sum;
 }
 
 static weft_err measure_needs(weft_eng *eng, const weft_model *model,
                               const struct weft_eng_options *options, struct needs *needs,
                               struct weft_errmsg *why) {
-    *needs = (struct needs){.state_bytes = state_bytes(eng, weft_model_params(model))};
+    uint64_t of_seq = state_bytes(eng, weft_model_params(model));
+    eng->info.n_checkpoints = n_checkpoints(eng, options, of_seq);
+    *needs = (struct needs){.state_bytes =
+                                of_seq * ((uint64_t)eng->info.max_seqs + eng->info.n_checkpoints)};
     weft_err err = open_step_memory(eng, why);
     if (!err) err = measure_scratch(eng, model, options, &needs->scratch_bytes, why);
     if (!err && eng->draft)
@@ -316,8 +330,9 @@ static weft_err open_states(weft_eng *eng, const struct weft_model_params *p,
     if (!shapes) return weft_err_set(why, WEFT_E_NOMEM, "no memory for recurrent states");
     for (uint32_t i = 0; i < p->n_layers; i++)
         shapes[i] = wefti_forward_state_shape(&eng->weights, p, i);
-    weft_err err = wefti_states_open(&eng->states, shapes, p->n_layers, eng->info.max_seqs,
-                                     eng->info.home, why);
+    weft_err err =
+        wefti_states_open(&eng->states, shapes, p->n_layers,
+                          eng->info.max_seqs + eng->info.n_checkpoints, eng->info.home, why);
     free(shapes);
     return err;
 }
@@ -571,7 +586,7 @@ static weft_err foresee(weft_eng *eng, const char *path, const weft_model *model
     set_weight_info(eng, p);
     plan->kv_type = kv_types[eng->kv_dtype];
     memcpy(plan->kv_block_bytes, eng->kv.block_bytes, sizeof plan->kv_block_bytes);
-    plan->seq_state_bytes = state_bytes(eng, p) / eng->info.max_seqs;
+    plan->seq_state_bytes = state_bytes(eng, p);
     add_contexts(eng, plan);
     plan->info = eng->info;
     plan->loading.model_name = plan->info.model_name;
@@ -633,9 +648,11 @@ void weft_eng_lower(weft_eng *eng, const struct weft_eng_info *room) {
     WEFT_ASSERT(room->max_model_len > 0 && room->max_model_len <= info->max_model_len);
     WEFT_ASSERT(room->n_blocks <= info->n_blocks);
     WEFT_ASSERT(room->n_window_blocks <= info->n_window_blocks);
+    WEFT_ASSERT(room->n_checkpoints <= info->n_checkpoints);
     info->max_model_len = room->max_model_len;
     info->n_blocks = room->n_blocks;
     info->n_window_blocks = room->n_window_blocks;
+    info->n_checkpoints = room->n_checkpoints;
     info->kv_bytes = wefti_kv_cache_bytes(&eng->kv, info->n_blocks, info->n_window_blocks);
     wefti_slots_lower(&eng->slots, info);
 }

@@ -121,6 +121,8 @@ const char *weft_eng_need_text(const struct weft_eng_loading *loading,
  * any thread, but never by two at once. */
 typedef void weft_eng_loading_fn(void *ctx, const struct weft_eng_loading *loading);
 
+#define WEFT_ENG_CHECKPOINTS_AUTO UINT32_MAX
+
 struct weft_eng_options {
     enum weft_eng_dtype dtype; /* AUTO: as the file has it, tensor by tensor */
     enum weft_eng_scheme scheme;
@@ -144,8 +146,8 @@ struct weft_eng_options {
     /* A group of 1, 2, 4 or 8 engines divides one model: each has a share of its weights and of its
      * heads' KV cache, and all get the same plans and compute them together, to the bits of an
      * engine that is alone. They have the same model and options, but may differ in threads and
-     * memory, and so in length and numbers of blocks: weft_eng_lower brings them down to the least
-     * of all. Of a packed file each takes its share into memory.
+     * memory, and so in length and numbers of blocks and checkpoints: weft_eng_lower brings them down
+     * to the least of all. Of a packed file each takes its share into memory.
      * With n_ranks over 1, `coll` is their group (of as many ranks), in which this one has joined
      * by the time of the first step; borrowed until the engine is freed. */
     uint32_t rank, n_ranks;
@@ -156,6 +158,10 @@ struct weft_eng_options {
     const char *expert_profile;
     uint32_t n_copies; /* those of them that pack now, each for itself and others */
     uint32_t max_seqs, max_batched_tokens;
+    /* States of recurrent layers that plans may keep beside those of slots: at most
+     * WEFT_STATE_CHECKPOINTS_MAX, or WEFT_ENG_CHECKPOINTS_AUTO: as many as slots, in 1 GiB, but 4 at
+     * least. Of no use without such layers. */
+    uint32_t n_checkpoints;
     uint32_t max_model_len; /* 0: the model's context */
     /* What rows with n_spec guess by: what came after the same last tokens before, so many of them or
      * fewer, down to 2; at most WEFT_SPEC_NGRAM_MAX. Where that finds nothing, by what a small model
@@ -213,8 +219,10 @@ struct weft_eng_info {
     bool
         is_encoder; /* every sequence is computed whole in one step, and has a pooling; nothing of it is kept.
                         max_batched_tokens is max_model_len or more */
-    bool is_recurrent; /* layers carry a state from token to token, which is its slot's alone:
-                          sequences are computed from their first token on, and guess and drop none */
+    bool
+        is_recurrent; /* layers carry a state from token to token: who starts with cached tokens gets
+                          theirs, and sequences guess and drop none */
+    uint32_t n_checkpoints; /* states that are kept for others; 0 where no layer has one */
     bool has_contrast; /* contrastive search is possible: one process has the whole model, which has
                           no such layers */
     uint32_t window;   /* of the layers whose blocks are WEFT_KV_WINDOWED; 0: no such kind */

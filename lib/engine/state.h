@@ -58,7 +58,8 @@ struct weft_eng {
     struct wefti_kv_cache kv;
     struct wefti_spill spill;
     struct wefti_slots slots;
-    struct wefti_states states; /* place i is slot i's; zeroes where no layer is recurrent */
+    struct wefti_states
+        states; /* places of slots, then of checkpoints; zeroes where no layer is recurrent */
     struct wefti_ngram ngram;
     struct wefti_draft *draft; /* NULL: none */
     struct wefti_mtp *mtp;     /* the same; not both */

@@ -194,6 +194,43 @@ static weft_err move_blocks(weft_eng *eng, const struct weft_step_plan *plan,
     return err;
 }
 
+/* States that slots get before rows, or those that are kept after them. */
+struct state_moves {
+    const weft_eng *eng;
+    const struct weft_step_plan *plan;
+    bool keeps;
+};
+
+static bool is_of(const struct state_moves *moves, const struct weft_step_state *state) {
+    return moves->keeps == (state->op == WEFT_STATE_KEEP);
+}
+
+/* Each thread has its part of every place: so none waits for another, whoever copies from whom. */
+static void copy_states(void *ctx, uint32_t thread_idx) {
+    const struct state_moves *moves = ctx;
+    const weft_eng *eng = moves->eng;
+    for (uint32_t i = 0; i < moves->plan->n_states; i++) {
+        const struct weft_step_state *state = &moves->plan->states[i];
+        uint32_t place = state->other + (state->op == WEFT_STATE_FORK ? 0 : eng->info.max_seqs);
+        if (!is_of(moves, state)) continue;
+        wefti_states_copy(&eng->states, moves->keeps ? state->slot : place,
+                          moves->keeps ? place : state->slot, thread_idx,
+                          wefti_pool_n_threads(eng->pool));
+    }
+}
+
+static void move_states(weft_eng *eng, const struct weft_step_plan *plan, bool keeps) {
+    struct state_moves moves = {eng, plan, keeps};
+    bool has_any = false;
+    for (uint32_t i = 0; i < plan->n_states; i++) {
+        const struct weft_step_state *state = &plan->states[i];
+        has_any = has_any || is_of(&moves, state);
+        if (state->op == WEFT_STATE_KEEP && keeps)
+            eng->slots.kept_tokens[state->other] = eng->slots.slots[state->slot].n_computed;
+    }
+    if (has_any) wefti_pool_run(eng->pool, copy_states, &moves);
+}
+
 /* Rows come in their order. Returns where it stands in the list. With mtp all rows are there anyway. */
 static uint32_t add_last_row(weft_eng *eng, struct step *step, uint32_t flat_row) {
     if (eng->mtp) return flat_row;
@@ -763,10 +800,12 @@ weft_err weft_eng_step(weft_eng *eng, const struct weft_step_plan *plan,
     err = guess(eng, plan, &catch_up_us, why);
     if (err) return err;
     uint64_t guessed_us = weft_now_us();
+    move_states(eng, plan, false);
     gather(eng, &step);
     add_state_spans(eng, &step);
     err = compute(eng, &step, why);
     if (err) return err;
+    move_states(eng, plan, true);
     uint64_t computed_us = weft_now_us();
     err = choose(eng, plan, why);
     if (err) return err;

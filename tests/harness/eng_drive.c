@@ -75,6 +75,11 @@ void drive_restore(struct drive *drive, uint32_t slot, uint32_t block) {
     drive->restores[drive->n_restores++] = (struct weft_step_spill){.block = block, .slot = slot};
 }
 
+void drive_state(struct drive *drive, enum weft_step_state_op op, uint32_t slot, uint32_t other) {
+    assert_true(drive->n_states < DRIVE_PARTS);
+    drive->states[drive->n_states++] = (struct weft_step_state){op, slot, other};
+}
+
 void drive_grant(struct drive *drive, uint32_t slot, uint32_t gen, const uint32_t *blocks,
                  uint32_t n_blocks) {
     drive_grant_kind(drive, slot, gen, WEFT_KV_FULL, blocks, n_blocks);
@@ -112,6 +117,7 @@ struct weft_step_plan drive_plan(const struct drive *drive) {
         .n_copies = drive->n_copies,
         .n_restores = drive->n_restores,
         .n_grants = drive->n_grants,
+        .n_states = drive->n_states,
         .n_rows = drive->n_rows,
         .releases = drive->releases,
         .starts = drive->starts,
@@ -119,13 +125,14 @@ struct weft_step_plan drive_plan(const struct drive *drive) {
         .copies = drive->copies,
         .restores = drive->restores,
         .grants = drive->grants,
+        .states = drive->states,
         .rows = drive->rows,
     };
 }
 
 void drive_clear(struct drive *drive) {
     drive->n_releases = drive->n_starts = drive->n_copies = 0;
-    drive->n_spills = drive->n_restores = 0;
+    drive->n_spills = drive->n_restores = drive->n_states = 0;
     drive->n_grants = drive->n_rows = drive->n_blocks = 0;
 }
 

@@ -27,9 +27,11 @@ struct drive {
     struct weft_step_copy copies[DRIVE_PARTS];
     struct weft_step_spill spills[DRIVE_PARTS], restores[DRIVE_PARTS];
     struct weft_step_grant grants[DRIVE_PARTS];
+    struct weft_step_state states[DRIVE_PARTS];
     struct weft_step_row rows[DRIVE_PARTS];
     uint32_t blocks[DRIVE_BLOCKS];
-    uint32_t n_releases, n_starts, n_spills, n_copies, n_restores, n_grants, n_rows, n_blocks;
+    uint32_t n_releases, n_starts, n_spills, n_copies, n_restores, n_grants, n_states, n_rows,
+        n_blocks;
 };
 
 /* True, with a line that says so, if this CPU lacks the ISA of WEFT_ISA: the test is skipped. */
@@ -54,6 +56,7 @@ void drive_copy(struct drive *drive, uint32_t from, uint32_t to);
 /* To a slot of the spill file, and back. */
 void drive_spill(struct drive *drive, uint32_t block, uint32_t slot);
 void drive_restore(struct drive *drive, uint32_t slot, uint32_t block);
+void drive_state(struct drive *drive, enum weft_step_state_op op, uint32_t slot, uint32_t other);
 /* Blocks of each kind that there is, by the same ids; or of one. */
 void drive_grant(struct drive *drive, uint32_t slot, uint32_t gen, const uint32_t *blocks,
                  uint32_t n_blocks);

@@ -37,7 +37,8 @@ static bool same_model(const struct weft_model_info *a, const struct weft_model_
            a->window == b->window && a->n_window_blocks == b->n_window_blocks &&
            a->n_spill_blocks == b->n_spill_blocks && a->n_hidden == b->n_hidden &&
            a->n_labels == b->n_labels && a->is_encoder == b->is_encoder &&
-           a->has_contrast == b->has_contrast && a->is_recurrent == b->is_recurrent;
+           a->has_contrast == b->has_contrast && a->is_recurrent == b->is_recurrent &&
+           a->n_checkpoints == b->n_checkpoints;
 }
 
 /* Bit for bit. */
@@ -217,6 +218,7 @@ static bool same_plan(const struct weft_step_plan *a, const struct weft_step_pla
         !same_items(a->copies, a->n_copies, b->copies, b->n_copies, sizeof *a->copies) ||
         !same_items(a->spills, a->n_spills, b->spills, b->n_spills, sizeof *a->spills) ||
         !same_items(a->restores, a->n_restores, b->restores, b->n_restores, sizeof *a->restores) ||
+        !same_items(a->states, a->n_states, b->states, b->n_states, sizeof *a->states) ||
         !same_items(a->rows, a->n_rows, b->rows, b->n_rows, sizeof *a->rows))
         return false;
     for (uint32_t i = 0; i < a->n_starts; i++) {
@@ -694,6 +696,11 @@ static void fill_plan(struct weft_step_plan *plan, bool max) {
                                          .adapters = most_adapters,
                                          .n_prompt_logprobs_done = 2};
     fill_sampling(&starts[1].sampling, true);
+    static const struct weft_step_state states[] = {
+        {WEFT_STATE_FORK, 1, WEFT_SEQS_MAX - 1},
+        {WEFT_STATE_LOAD, WEFT_SEQS_MAX - 1, WEFT_STATE_CHECKPOINTS_MAX - 1},
+        {WEFT_STATE_KEEP, 0, 2},
+    };
     *plan = (struct weft_step_plan){.epoch = 1, .step = 1001, .n_rows = 2, .rows = rows};
     if (!max) return;
     *plan = (struct weft_step_plan){.epoch = UINT64_MAX,
@@ -704,6 +711,7 @@ static void fill_plan(struct weft_step_plan *plan, bool max) {
                                     .n_copies = 2,
                                     .n_restores = 1,
                                     .n_grants = 2,
+                                    .n_states = 3,
                                     .n_rows = 3,
                                     .releases = releases,
                                     .starts = starts,
@@ -711,6 +719,7 @@ static void fill_plan(struct weft_step_plan *plan, bool max) {
                                     .copies = copies,
                                     .restores = spills + 1,
                                     .grants = grants,
+                                    .states = states,
                                     .rows = rows};
 }
 
@@ -995,6 +1004,7 @@ static void random_model(uint64_t *rand, struct weft_model_info *model) {
         model->is_encoder = model->max_model_len <= model->max_batched_tokens;
         model->has_contrast = number(rand, 1);
         model->is_recurrent = !model->is_encoder && !model->has_contrast;
+        if (model->is_recurrent) model->n_checkpoints = number(rand, WEFT_STATE_CHECKPOINTS_MAX);
         return;
     }
     model->window = 1 + number(rand, WEFT_CONTEXT_MAX - 1);
@@ -1286,6 +1296,13 @@ static void random_plan(uint64_t *rand, struct weft_step_plan *plan) {
         rows[i] = (struct weft_step_row){number(rand, WEFT_SEQS_MAX - 1), number(rand, UINT32_MAX),
                                          1 + weft_rand_below(rand, 200),
                                          number(rand, WEFT_SPEC_TOKENS_MAX)};
+    plan->n_states = count(rand, 2 * WEFT_SEQS_MAX);
+    struct weft_step_state *states = take(plan->n_states, sizeof *states);
+    for (uint32_t i = 0; i < plan->n_states; i++)
+        states[i] = (struct weft_step_state){weft_rand_below(rand, WEFT_STATE_OPS),
+                                             number(rand, WEFT_SEQS_MAX - 1),
+                                             number(rand, WEFT_SEQS_MAX - 1)};
+    plan->states = states;
     plan->releases = releases;
     plan->starts = starts;
     plan->spills = random_spills(rand, &plan->n_spills);

@@ -18,6 +18,7 @@ struct desk {
     struct weft_step_row row;
     struct weft_step_copy copy;
     struct weft_step_spill spill;
+    struct weft_step_state states[3];
     struct weft_step_plan plan;
 };
 
@@ -29,6 +30,7 @@ static void open_desk(struct desk *desk, bool is_recurrent) {
                                        .max_model_len = 32,
                                        .max_seqs = 2,
                                        .max_batched_tokens = 16,
+                                       .n_checkpoints = is_recurrent ? 3 : 0,
                                        .is_recurrent = is_recurrent};
     struct weft_errmsg why = {""};
     *desk = (struct desk){.start = {.gen = 1, .tokens = desk->tokens, .n_tokens = 8, .n_prompt = 8},
@@ -43,15 +45,15 @@ static void open_desk(struct desk *desk, bool is_recurrent) {
                                    .n_rows = 1,
                                    .copies = &desk->copy,
                                    .spills = &desk->spill,
+                                   .states = desk->states,
                                    .restores = &desk->spill}};
     weft_sampling_init(&desk->start.sampling);
     assert_int_equal(wefti_slots_init(&desk->slots, &info, &why), WEFT_OK);
 }
 
-enum breach { NONE, COPY, SPILL, RESTORE, CACHED, DROPPED, GUESS, N_BREACHES };
+enum breach { NONE, SPILL, RESTORE, CACHED, DROPPED, GUESS, N_BREACHES };
 
 static void commit(struct desk *desk, enum breach breach) {
-    if (breach == COPY) desk->plan.n_copies = 1;
     if (breach == SPILL) desk->plan.n_spills = 1;
     if (breach == RESTORE) desk->plan.n_restores = 1;
     if (breach == CACHED) desk->start.n_cached = desk->row.n_tokens = 4;
@@ -65,9 +67,11 @@ static void commit(struct desk *desk, enum breach breach) {
 
 static void what_needs_another_state_is_refused(void **state) {
     (void)state;
-    static const char *const words[] = {
-        [COPY] = "copies",   [SPILL] = "spills",    [RESTORE] = "restores",
-        [CACHED] = "cached", [DROPPED] = "dropped", [GUESS] = "guess"};
+    static const char *const words[] = {[SPILL] = "spills",
+                                        [RESTORE] = "restores",
+                                        [CACHED] = "cached",
+                                        [DROPPED] = "dropped",
+                                        [GUESS] = "guess"};
     for (int is_recurrent = 0; is_recurrent <= 1; is_recurrent++) {
         for (enum breach breach = NONE; breach < N_BREACHES; breach++) {
             struct desk desk;
@@ -79,14 +83,103 @@ static void what_needs_another_state_is_refused(void **state) {
             if (err != (is_breach ? WEFT_E_PROTO : WEFT_OK)) fail_msg("%d: %s", breach, why.text);
             if (is_breach) {
                 assert_non_null(strstr(why.text, words[breach]));
-                assert_non_null(strstr(why.text, "recurrent"));
+                if (breach != CACHED) assert_non_null(strstr(why.text, "recurrent"));
             }
             wefti_slots_fini(&desk.slots);
         }
     }
 }
 
+/* A slot of four computed tokens, and a checkpoint of four, before the plan. */
+static void set_four(struct desk *desk) {
+    desk->slots.slots[1].gen_known = desk->slots.slots[1].used = true;
+    desk->slots.slots[1].gen = 1;
+    desk->slots.slots[1].n_computed = desk->slots.kept_tokens[2] = 4;
+    desk->start.n_cached = desk->row.n_tokens = 4;
+}
+
+static void a_start_gets_the_state_of_its_cached_tokens(void **state) {
+    (void)state;
+    const struct {
+        struct weft_step_state states[3];
+        uint32_t n, n_cached;
+        bool is_fine;
+    } cases[] = {
+        {{{WEFT_STATE_FORK, 0, 1}}, 1, 4, true},
+        {{{WEFT_STATE_LOAD, 0, 2}}, 1, 4, true},
+        {{{WEFT_STATE_LOAD, 0, 2}, {WEFT_STATE_KEEP, 0, 2}}, 2, 4, true},
+        {{{WEFT_STATE_FORK, 0, 1}}, 1, 3, false}, /* of other tokens */
+        {{{WEFT_STATE_LOAD, 0, 1}}, 1, 4, false}, /* nothing is kept there */
+        {{{WEFT_STATE_FORK, 0, 0}}, 1, 4, false}, /* nor has its own slot any */
+        {{{WEFT_STATE_LOAD, 0, 3}}, 1, 4, false}, /* there is no such checkpoint */
+        {{{WEFT_STATE_KEEP, 0, 3}}, 1, 0, false}, /* likewise */
+        {{{WEFT_STATE_FORK, 0, 2}}, 1, 4, false}, /* slot */
+        {{{WEFT_STATE_FORK, 1, 0}}, 1, 0, false}, /* it does not start */
+        {{{WEFT_STATE_KEEP, 1, 0}}, 1, 0, false}, /* it has no row */
+        {{{WEFT_STATE_KEEP, 0, 0}}, 1, 0, true},
+        {{{WEFT_STATE_LOAD, 0, 2}}, 1, 0, false}, /* it starts with nothing */
+        {{{WEFT_STATE_LOAD, 0, 2}, {WEFT_STATE_FORK, 0, 1}}, 2, 4, false}, /* twice */
+        {{{WEFT_STATE_OPS, 0, 1}}, 1, 4, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct desk desk;
+        struct weft_errmsg why = {""};
+        open_desk(&desk, true);
+        set_four(&desk);
+        memcpy(desk.states, cases[i].states, sizeof desk.states);
+        desk.plan.n_states = cases[i].n;
+        desk.start.n_cached = cases[i].n_cached;
+        desk.row.n_tokens = 8 - cases[i].n_cached;
+        weft_err err = wefti_plan_check(&desk.slots, &desk.plan, 0, false, &why);
+        if ((err == WEFT_OK) != cases[i].is_fine) fail_msg("%zu: %s", i, why.text);
+        err = wefti_plan_check(&desk.slots, &desk.plan, 0, true, &why); /* a new epoch has none */
+        assert_true(!err == (cases[i].is_fine && cases[i].n_cached == 0));
+        wefti_slots_fini(&desk.slots);
+    }
+}
+
+/* What one gets from another that the plan starts is what that one got. */
+static void states_go_on_from_start_to_start(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct desk desk;
+        struct weft_errmsg why = {""};
+        open_desk(&desk, true);
+        set_four(&desk);
+        struct weft_step_start starts[2] = {desk.start, desk.start};
+        struct weft_step_release release = {.slot = 1, .gen = 1};
+        starts[1].slot = 1;
+        starts[1].gen = 2;
+        desk.plan.starts = starts;
+        desk.plan.n_starts = 2;
+        desk.plan.releases = &release;
+        desk.plan.n_releases = 1;
+        desk.states[i] = (struct weft_step_state){WEFT_STATE_LOAD, 0, 2};
+        desk.states[!i] = (struct weft_step_state){WEFT_STATE_FORK, 1, 0};
+        desk.plan.n_states = 2;
+        weft_err err = wefti_plan_check(&desk.slots, &desk.plan, 0, false, &why);
+        if (err != (i ? WEFT_E_PROTO : WEFT_OK)) fail_msg("%d: %s", i, why.text);
+        wefti_slots_fini(&desk.slots);
+    }
+}
+
+static void where_no_layer_has_one_none_moves(void **state) {
+    (void)state;
+    struct desk desk;
+    struct weft_errmsg why = {""};
+    open_desk(&desk, false);
+    desk.plan.n_states = 1;
+    assert_int_equal(wefti_plan_check(&desk.slots, &desk.plan, 0, true, &why), WEFT_E_PROTO);
+    assert_non_null(strstr(why.text, "recurrent"));
+    wefti_slots_fini(&desk.slots);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_needs_another_state_is_refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_needs_another_state_is_refused),
+        cmocka_unit_test(a_start_gets_the_state_of_its_cached_tokens),
+        cmocka_unit_test(states_go_on_from_start_to_start),
+        cmocka_unit_test(where_no_layer_has_one_none_moves),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -573,6 +573,21 @@ static void a_plan_that_contradicts_itself_is_refused(void **state) {
     msg.plan.n_restores = 1;
     assert_refused(fix, &msg, WEFT_E_PROTO, "restores entry 0: block 5");
 
+    static const struct weft_step_state wrong_states[] = {
+        {WEFT_STATE_OPS, 0, 0},
+        {WEFT_STATE_FORK, 0, WEFT_SEQS_MAX},
+        {WEFT_STATE_KEEP, 0, WEFT_STATE_CHECKPOINTS_MAX},
+    };
+    msg = sample(WEFT_MSG_PLAN, false);
+    msg.plan.n_states = 1;
+    for (size_t i = 0; i < sizeof wrong_states / sizeof wrong_states[0]; i++) {
+        msg.plan.states = &wrong_states[i];
+        assert_refused(fix, &msg, WEFT_E_PROTO, "states");
+    }
+    static const struct weft_step_state wrong_slot = {WEFT_STATE_LOAD, WEFT_SEQS_MAX, 0};
+    msg.plan.states = &wrong_slot;
+    assert_refused(fix, &msg, WEFT_E_TOOBIG, "states");
+
     msg = sample(WEFT_MSG_PLAN, false);
     uint32_t blocks[] = {1, WEFT_KV_BLOCKS_MAX};
     struct weft_step_grant grant = {0, 1, WEFT_KV_FULL, 2, blocks};

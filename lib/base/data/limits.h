@@ -49,6 +49,8 @@
 /* Blocks that one plan writes to a worker's spill file, and as many that it reads back: 64 KiB in a
  * plan's message. A sequence with more is not spilled. */
 #define WEFT_STEP_SPILLS_MAX 4096u
+#define WEFT_STATE_CHECKPOINTS_MAX                                                                 \
+    65536u /* --state-checkpoints: states of recurrent layers kept for others */
 
 /* Workers lost in a row over a sequence that got nothing done in between. From SUSPECT on it is
  * computed by itself, so that the next loss hits nobody else: three, because people kill workers,

@@ -22,9 +22,14 @@
  *          computes begins with, and what stands in the table there means nothing any more.
  * Spills   A worker may have a file with slots of one block each, all layers together. A spill writes
  *          a block to a slot, a restore reads one back. Only where there are no windowed layers.
- * Order    Within a plan: releases, starts, spills, copies, restores, grants, rows. So a spill finds
- *          what earlier plans left in a block that this one gives away, and a restore may overwrite
- *          a block that was just copied.
+ * States   Layers may carry a state of fixed size from token to token in place of keys and values. A slot
+ *          has one, of the tokens that it has computed; a worker keeps some more as they were at some
+ *          token: checkpoints. A sequence that starts with cached tokens gets the state of just
+ *          these, from another slot or a checkpoint.
+ * Order    Within a plan: releases, starts, spills, copies, restores, grants, states that slots get, rows,
+ *          states that are kept. So a spill finds what earlier plans left in a block that this one
+ *          gives away, a restore may overwrite a block that was just copied, and a checkpoint may be
+ *          read and written anew in one plan.
  * Memory   Everything behind a pointer is borrowed from whoever made the struct.
  */
 #ifndef WEFT_BASE_STEP_H
@@ -88,6 +93,19 @@ struct weft_step_spill { /* one block, between memory and the file */
     uint32_t slot; /* of the file */
 };
 
+/* What moves. In the order of the list, but KEEP comes after all rows. */
+enum weft_step_state_op {
+    WEFT_STATE_FORK, /* the slot, which the plan starts, gets the state of the slot `other`; of its own: it stays */
+    WEFT_STATE_LOAD, /* the same of the checkpoint `other` */
+    WEFT_STATE_KEEP, /* the checkpoint `other` gets that of the slot, which has a row */
+    WEFT_STATE_OPS,
+};
+
+struct weft_step_state {
+    uint32_t op; /* enum weft_step_state_op */
+    uint32_t slot, other;
+};
+
 struct weft_step_release { /* the slot is free; its generation never comes back */
     uint32_t slot, gen;
 };
@@ -103,13 +121,14 @@ struct weft_step_row {
 struct weft_step_plan {
     uint64_t epoch; /* of the group: a higher one makes the worker drop all sequences */
     uint64_t step;  /* 0, 1, 2, ... within the epoch, no gaps */
-    uint32_t n_releases, n_starts, n_spills, n_copies, n_restores, n_grants, n_rows;
+    uint32_t n_releases, n_starts, n_spills, n_copies, n_restores, n_grants, n_states, n_rows;
     const struct weft_step_release *releases;
     const struct weft_step_start *starts;
     const struct weft_step_spill *spills;
     const struct weft_step_copy *copies;
     const struct weft_step_spill *restores;
     const struct weft_step_grant *grants;
+    const struct weft_step_state *states;
     const struct weft_step_row *rows;
 };
 

@@ -34,6 +34,10 @@ weft_err wefti_options_check(const struct weft_eng_options *o, const struct weft
     if (o->max_batched_tokens < 1 || o->max_batched_tokens > WEFT_BATCHED_TOKENS_MAX)
         return weft_err_set(why, WEFT_E_INVAL, "between 1 and %d batched tokens, got %u",
                             WEFT_BATCHED_TOKENS_MAX, o->max_batched_tokens);
+    if (o->n_checkpoints > WEFT_STATE_CHECKPOINTS_MAX &&
+        o->n_checkpoints != WEFT_ENG_CHECKPOINTS_AUTO)
+        return weft_err_set(why, WEFT_E_INVAL, "at most %u checkpoints of states, got %u",
+                            WEFT_STATE_CHECKPOINTS_MAX, o->n_checkpoints);
     if (o->n_sharers < 1 || o->n_sharers > WEFT_WORKERS_MAX)
         return weft_err_set(why, WEFT_E_INVAL, "between 1 and %d engines, got %u", WEFT_WORKERS_MAX,
                             o->n_sharers);

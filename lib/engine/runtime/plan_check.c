@@ -34,6 +34,7 @@ static struct wefti_slot_shadow *shadow_of(const struct check *check, uint32_t s
     shadow->gen_known = slot->gen_known;
     shadow->finished = slot->finish != WEFT_END_NONE;
     shadow->gen = slot->gen;
+    shadow->n_state = slot->gen_known ? slot->n_computed : 0;
     memcpy(shadow->n_table, slot->n_table, sizeof shadow->n_table);
     shadow->seq = wefti_slot_seq(check->slots, slot);
     return shadow;
@@ -159,6 +160,8 @@ static weft_err check_start(const struct check *check, const struct weft_step_st
         .stamp = shadow->stamp,
         .used = true,
         .gen_known = true,
+        .is_new = true,
+        .n_state = shadow->n_state, /* of who was there before */
         .finished = finish != WEFT_END_NONE,
         .gen = start->gen,
         .n_table = {[WEFT_KV_WINDOWED] = start->n_window_skipped},
@@ -294,12 +297,10 @@ static weft_err check_rows(struct check *check) {
     return WEFT_OK;
 }
 
-/* What a plan does for which a state would have to be at some other token, or another slot's; NULL: nothing. */
+/* What a plan does for which a state would have to be at some other token; NULL: nothing. */
 static const char *breach_of_state(const struct weft_step_plan *plan) {
-    if (plan->n_copies > 0) return "copies blocks";
     if (plan->n_spills > 0 || plan->n_restores > 0) return "spills or restores blocks";
     for (uint32_t i = 0; i < plan->n_starts; i++) {
-        if (plan->starts[i].n_cached > 0) return "starts a sequence with cached tokens";
         if (plan->starts[i].n_dropped > 0) return "starts a sequence that dropped tokens";
     }
     for (uint32_t i = 0; i < plan->n_rows; i++) {
@@ -309,10 +310,58 @@ static const char *breach_of_state(const struct weft_step_plan *plan) {
 }
 
 static weft_err check_recurrent(const struct check *check) {
+    if (!check->slots->is_recurrent && check->plan->n_states > 0)
+        return weft_err_set(check->why, WEFT_E_PROTO,
+                            "a plan moves states, but the model has no recurrent layers");
     const char *breach = check->slots->is_recurrent ? breach_of_state(check->plan) : NULL;
     if (!breach) return WEFT_OK;
     return weft_err_set(check->why, WEFT_E_PROTO, "a plan %s, but the model has recurrent layers",
                         breach);
+}
+
+static weft_err refuse_state(const struct check *check, const struct weft_step_state *state) {
+    static const char *const verbs[WEFT_STATE_OPS] = {"copies", "loads", "keeps"};
+    const char *verb = state->op < WEFT_STATE_OPS ? verbs[state->op] : "moves";
+    return weft_err_set(check->why, WEFT_E_PROTO,
+                        "a plan %s a state, slot %u and %u, which cannot be: of %u slots and %u "
+                        "checkpoints",
+                        verb, state->slot, state->other, check->slots->n_slots,
+                        check->slots->n_checkpoints);
+}
+
+/* A state that a slot gets is that of the tokens that it starts with, which the plan may have given to the
+ * other slot just before. */
+static weft_err check_state(const struct check *check, const struct weft_step_state *state) {
+    bool is_fork = state->op == WEFT_STATE_FORK;
+    struct wefti_slot_shadow *slot = shadow_of(check, state->slot);
+    uint32_t n_others = is_fork ? check->slots->n_slots : check->slots->n_checkpoints;
+    if (!slot || !slot->used || state->op >= WEFT_STATE_OPS || state->other >= n_others)
+        return refuse_state(check, state);
+    if (state->op == WEFT_STATE_KEEP) return slot->has_row ? WEFT_OK : refuse_state(check, state);
+    if (!slot->is_new || slot->has_state || slot->seq.n_computed == 0)
+        return refuse_state(check, state);
+    slot->has_state = true;
+    if (is_fork)
+        slot->n_state = shadow_of(check, state->other)->n_state;
+    else
+        slot->n_state = check->is_new_epoch ? 0 : check->slots->kept_tokens[state->other];
+    return WEFT_OK;
+}
+
+static weft_err check_states(const struct check *check) {
+    const struct weft_step_plan *plan = check->plan;
+    weft_err err = WEFT_OK;
+    for (uint32_t i = 0; i < plan->n_states && !err; i++)
+        err = check_state(check, &plan->states[i]);
+    for (uint32_t i = 0; i < plan->n_starts && check->slots->is_recurrent && !err; i++) {
+        const struct weft_step_start *start = &plan->starts[i];
+        const struct wefti_slot_shadow *slot = shadow_of(check, start->slot);
+        if (start->n_cached == 0 || (slot->has_state && slot->n_state == start->n_cached)) continue;
+        err = weft_err_set(check->why, WEFT_E_PROTO,
+                           "slot %u starts with %u tokens cached, the state that it gets is of %u",
+                           start->slot, start->n_cached, slot->has_state ? slot->n_state : 0);
+    }
+    return err;
 }
 
 weft_err wefti_plan_check(struct wefti_slots *slots, const struct weft_step_plan *plan,
@@ -331,5 +380,6 @@ weft_err wefti_plan_check(struct wefti_slots *slots, const struct weft_step_plan
     if (!err) err = check_spills(&check, "restore", plan->restores, plan->n_restores);
     if (!err) err = check_grants(&check);
     if (!err) err = check_rows(&check);
+    if (!err) err = check_states(&check);
     return err;
 }

@@ -52,6 +52,7 @@ static struct wefti_slots shape_of(const struct weft_eng_info *info) {
         .shape = {.n_hidden = info->n_hidden, .n_labels = info->n_labels},
         .is_encoder = info->is_encoder,
         .is_recurrent = info->is_recurrent,
+        .n_checkpoints = info->n_checkpoints,
         .n_vocab = info->n_vocab,
         .max_batched_tokens = info->max_batched_tokens,
         .table_cap = wefti_slots_table_cap(info),
@@ -77,6 +78,10 @@ weft_err wefti_slots_init(struct wefti_slots *slots, const struct weft_eng_info 
     if (!slots->map || !slots->histories)
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for %u sequences of %u tokens",
                             slots->n_slots, slots->max_model_len);
+    slots->kept_tokens = calloc((size_t)slots->n_checkpoints + 1, sizeof *slots->kept_tokens);
+    if (!slots->kept_tokens)
+        return weft_err_set(why, WEFT_E_NOMEM, "no memory for %u checkpoints",
+                            slots->n_checkpoints);
     layout = (struct wefti_memory_layout){.base = slots->map};
     lay_out(slots, &layout);
     for (uint32_t i = 0; i < slots->n_slots; i++)
@@ -88,6 +93,7 @@ void wefti_slots_lower(struct wefti_slots *slots, const struct weft_eng_info *in
     slots->max_model_len = info->max_model_len;
     slots->n_blocks[WEFT_KV_FULL] = info->n_blocks;
     slots->n_blocks[WEFT_KV_WINDOWED] = info->n_window_blocks;
+    slots->n_checkpoints = info->n_checkpoints;
 }
 
 void wefti_slot_drop_held(struct wefti_slot *slot) {
@@ -121,6 +127,7 @@ void wefti_slots_fini(struct wefti_slots *slots) {
     }
     wefti_memory_unmap(slots->map, slots->map_bytes);
     wefti_memory_unmap(slots->histories, slots->history_bytes);
+    free(slots->kept_tokens);
     *slots = (struct wefti_slots){0};
 }
 
@@ -131,6 +138,7 @@ void wefti_slots_clear(struct wefti_slots *slots) {
         drop_contrast(&slots->slots[i]);
         slots->slots[i].gen_known = false; /* a new epoch counts generations anew */
     }
+    memset(slots->kept_tokens, 0, slots->n_checkpoints * sizeof *slots->kept_tokens);
 }
 
 static bool is_stop_token(const struct weft_sampling *sampling, uint32_t token) {

@@ -57,6 +57,8 @@ struct wefti_slot {
 struct wefti_slot_shadow {
     uint64_t stamp; /* the plan's that it belongs to */
     bool used, gen_known, finished, has_row;
+    bool is_new, has_state; /* the plan starts it, and says where its state comes from */
+    uint32_t n_state;       /* tokens that its state is of */
     uint32_t gen;
     uint32_t n_table[WEFT_KV_KINDS];
     struct weft_step_seq seq;
@@ -68,6 +70,8 @@ struct wefti_slots {
     uint32_t window;                           /* of WEFT_KV_WINDOWED */
     struct weft_pooling_shape shape;
     bool is_encoder, is_recurrent;
+    uint32_t n_checkpoints;
+    uint32_t *kept_tokens; /* [n_checkpoints] that the state of each is of; 0: it has none */
     uint32_t table_cap;
     struct wefti_slot *slots;
     struct wefti_slot_shadow *shadows; /* [n_slots], plan_check.c's */
