@@ -100,12 +100,13 @@ static weft_err make_tables(weft_sched *sched) {
     sched->starts = calloc(n, sizeof *sched->starts);
     sched->copies = calloc(WEFT_KV_KINDS * n, sizeof *sched->copies);
     sched->grants = calloc(WEFT_KV_KINDS * n, sizeof *sched->grants);
+    sched->states = calloc(2 * n, sizeof *sched->states);
     sched->rows = calloc(n, sizeof *sched->rows);
     sched->start_tokens = calloc(sched->history_cap, sizeof *sched->start_tokens);
     bool all = sched->slot_gen && sched->free_slots && sched->table_blocks && sched->running &&
                sched->by_slot && sched->payers && sched->candidates && sched->pending &&
-               sched->releases && sched->starts && sched->copies && sched->grants && sched->rows &&
-               sched->start_tokens;
+               sched->releases && sched->starts && sched->copies && sched->grants &&
+               sched->states && sched->rows && sched->start_tokens;
     for (uint32_t i = 0; i < WEFT_SCHED_PLANS_MAX; i++) {
         sched->out[i].rows = calloc(n, sizeof(struct row));
         all = all && sched->out[i].rows;
@@ -191,6 +192,7 @@ void weft_sched_free(weft_sched *sched) {
     free(sched->start_tokens);
     free(sched->rows);
     free(sched->grants);
+    free(sched->states);
     free(sched->copies);
     free(sched->starts);
     free(sched->releases);

@@ -75,9 +75,9 @@ struct weft_sched_options {
      * others beside it up to so many tokens; max_batched_tokens is max_model_len or more, all requests have a
      * pooling, and there is neither prefix cache nor spilling: encoders. */
     uint32_t whole_tokens;
-    /* Nobody has tokens cached that it has not computed itself since it started, siblings and beams included, and
-     * none drops any: layers that carry a state. There are no prefix cache, spilling, guesses and
-     * contrastive search. */
+    /* Layers carry a state: who starts with cached tokens needs that of just these, which siblings and beams copy
+     * from each other while it is there, and none drops any. There are no prefix cache, spilling,
+     * guesses and contrastive search. */
     bool is_recurrent;
     bool prefix_cache;    /* requests share what was computed for others */
     uint64_t cache_seed;  /* of its hashes: drawn by the caller, so that nobody can make them

@@ -380,6 +380,7 @@ struct weft_sched {
     struct weft_step_spill *spills, *restores; /* [WEFT_STEP_SPILLS_MAX] each, if there is a file */
     struct weft_step_copy *copies;             /* these two: [WEFT_KV_KINDS * max_seqs] */
     struct weft_step_grant *grants;
+    struct weft_step_state *states; /* [2 * max_seqs] */
     uint32_t *start_tokens;  /* [history_cap] prompt and output joined, of restarted sequences */
     uint32_t n_start_tokens; /* of these */
     uint32_t n_plan_tokens;  /* of all starts of the plan, those that borrow included */
@@ -594,6 +595,10 @@ bool wefti_sched_prefix_has_room(const weft_sched *sched, struct prefix *prefix,
 /* Fills the table of a sequence that starts, and adds what is to be copied to the plan. */
 void wefti_sched_prefix_fill(weft_sched *sched, struct seq *seq, const struct prefix *prefix,
                              uint32_t n_tokens);
+/* The state of a sequence that starts with cached tokens: the plan copies it from there. */
+void wefti_sched_state_fork(weft_sched *sched, const struct seq *seq, const struct seq *source);
+/* How many of n_tokens its chunk may have in addition, so that it ends where a sibling begins. */
+uint32_t wefti_sched_state_chunk(const weft_sched *sched, const struct seq *seq, uint32_t n_tokens);
 /* Publishes the full blocks that were computed, as far as their tokens are known: of a sequence, of
  * all that run. `n_computed`: tokens in the cache once all plans that are out have run. */
 void wefti_sched_publish(weft_sched *sched, struct seq *seq, uint32_t n_computed);

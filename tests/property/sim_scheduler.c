@@ -124,8 +124,8 @@ struct totals {
     uint64_t n_worlds, n_steps, n_tokens, n_accepted, n_preemptions, n_worker_losses,
         n_sched_losses;
     uint64_t n_queue_full, n_too_long, n_deadlines, n_cancels, n_forks, n_hostile_refused;
-    uint64_t n_spills, n_restores, n_recorded, n_compiled, n_forced, n_late, n_beams, n_guessed,
-        n_accepted_guesses;
+    uint64_t n_states, n_spills, n_restores, n_recorded, n_compiled, n_forced, n_late, n_beams,
+        n_guessed, n_accepted_guesses;
     uint64_t n_deadly, n_given_up, n_innocent, n_pooled;
     uint64_t n_hit_tokens, n_evictions;
     uint64_t n_saved, n_files_failed;
@@ -731,8 +731,12 @@ static void trace_plan(struct world *world, const struct weft_step_plan *plan) {
         for (uint32_t b = 0; b < plan->grants[i].n_blocks; b++)
             trace(world, plan->grants[i].blocks[b]);
     }
+    for (uint32_t i = 0; i < plan->n_states; i++)
+        trace(world, ((uint64_t)plan->states[i].op << 32) + plan->states[i].slot +
+                         ((uint64_t)plan->states[i].other << 16));
     for (uint32_t i = 0; i < plan->n_rows; i++)
         trace(world, ((uint64_t)plan->rows[i].slot << 32) | plan->rows[i].n_tokens);
+    totals.n_states += plan->n_states;
 }
 
 /* A request that leaves is out of the next plan made: after that, somebody waits for all
@@ -1146,6 +1150,7 @@ static void report(void) {
     printf("%" PRIu64 " requests came as they were recorded\n", totals.n_recorded);
     printf("%" PRIu64 " blocks spilled, %" PRIu64 " read back\n", totals.n_spills,
            totals.n_restores);
+    printf("%" PRIu64 " states copied\n", totals.n_states);
     printf("%" PRIu64 " beam searches, %" PRIu64 " shifts\n", totals.n_beams, totals.n_shifts);
     printf("%" PRIu64 " requests waited until their grammar was compiled; %" PRIu64
            " tokens were forced, %" PRIu64 " rows late\n",
@@ -1166,7 +1171,7 @@ static void check_all_happened(void) {
     WEFT_ASSERT(totals.n_preemptions > 0 && totals.n_forks > 0 && totals.n_deadlines > 0);
     WEFT_ASSERT(totals.n_guessed > totals.n_accepted_guesses && totals.n_accepted_guesses > 0);
     WEFT_ASSERT(totals.n_compiled > 0 && totals.n_forced > 0 && totals.n_late > 0);
-    WEFT_ASSERT(totals.n_beams > 0 && totals.n_shifts > 0);
+    WEFT_ASSERT(totals.n_beams > 0 && totals.n_shifts > 0 && totals.n_states > 0);
     WEFT_ASSERT(totals.n_sessions_kept > 0 && totals.n_sessions_evicted > 0);
     WEFT_ASSERT(totals.n_sessions_expired > 0 && totals.n_files_failed > 0);
     WEFT_ASSERT(totals.n_saved > 0 ||

@@ -14,6 +14,8 @@ struct slot {
     uint32_t choice, n_prompt, n_tokens, n_computed, n_logprobs_done;
     uint32_t n_dropped; /* tokens that are not in `tokens` any more */
     uint64_t prompt_hash;
+    uint64_t state; /* of the recurrent layers: the history up to the last token computed */
+    bool has_state;
     struct weft_sampling sampling;
     struct weft_pooling pooling;
     uint32_t stop_tokens[WEFT_STOP_TOKENS_MAX];
@@ -271,6 +273,7 @@ static void copy_plan(struct message *message, const struct weft_step_plan *plan
     size_t spills = append(message, plan->spills, plan->n_spills * sizeof *plan->spills);
     size_t restores = append(message, plan->restores, plan->n_restores * sizeof *plan->restores);
     size_t grants = append(message, plan->grants, plan->n_grants * sizeof *plan->grants);
+    size_t states = append(message, plan->states, plan->n_states * sizeof *plan->states);
     size_t rows = append(message, plan->rows, plan->n_rows * sizeof *plan->rows);
     for (uint32_t i = 0; i < plan->n_starts; i++)
         copy_start(message, starts + i * sizeof *plan->starts, &plan->starts[i]);
@@ -280,6 +283,7 @@ static void copy_plan(struct message *message, const struct weft_step_plan *plan
     copy->copies = rebase(message, as_pointer(copies));
     copy->spills = rebase(message, as_pointer(spills));
     copy->restores = rebase(message, as_pointer(restores));
+    copy->states = rebase(message, as_pointer(states));
     copy->rows = rebase(message, as_pointer(rows));
     struct weft_step_start *start = rebase(message, as_pointer(starts));
     copy->starts = start;
@@ -410,7 +414,7 @@ static void start(struct sim_worker *worker, const struct weft_step_start *start
     WEFT_ASSERT(start->n_prompt >= 1 && start->n_tokens >= start->n_prompt);
     uint32_t n_left = start->n_tokens - start->n_dropped;
     check_dropped(worker, start);
-    WEFT_ASSERT(!worker->options.is_recurrent || (start->n_cached == 0 && start->n_dropped == 0));
+    WEFT_ASSERT(!worker->options.is_recurrent || start->n_dropped == 0);
     WEFT_ASSERT(start->n_cached < n_left && n_left <= worker->options.max_model_len);
     WEFT_ASSERT(start->n_prompt_logprobs_done <= start->n_prompt);
     check_sampling(worker, &start->sampling);
@@ -426,6 +430,7 @@ static void start(struct sim_worker *worker, const struct weft_step_start *start
     slot->choice = start->choice;
     slot->n_prompt = start->n_prompt;
     slot->n_computed = start->n_cached;
+    slot->has_state = false;
     slot->n_logprobs_done = start->n_prompt_logprobs_done;
     slot->n_tokens = slot->n_blocks = 0;
     slot->n_dropped = start->n_dropped;
@@ -453,7 +458,6 @@ static void start(struct sim_worker *worker, const struct weft_step_start *start
 /* The target is nobody's yet. The source may be nobody's, too: it holds what somebody computed. */
 static void copy(struct sim_worker *worker, const struct weft_step_copy *copy) {
     uint32_t block_size = worker->options.block_size;
-    WEFT_ASSERT(!worker->options.is_recurrent);
     if (copy->kind == WEFT_KV_WINDOWED) {
         WEFT_ASSERT(copy->from < worker->options.n_window_blocks);
         WEFT_ASSERT(copy->to < worker->options.n_window_blocks);
@@ -544,6 +548,25 @@ static void compute_windowed(struct sim_worker *worker, struct slot *slot, uint3
     if (n_held > worker->n_window_held_max) worker->n_window_held_max = n_held;
 }
 
+/* What a slot, or a checkpoint, has of a state: the history that it is of. */
+static void move_state(struct sim_worker *worker, const struct weft_step_state *state) {
+    WEFT_ASSERT(worker->options.is_recurrent && state->slot < worker->options.max_seqs);
+    struct slot *slot = &worker->slots[state->slot];
+    WEFT_ASSERT(slot->used && state->op == WEFT_STATE_FORK);
+    WEFT_ASSERT(state->other < worker->options.max_seqs);
+    WEFT_ASSERT(!slot->has_state && slot->n_computed > 0);
+    slot->state = worker->slots[state->other].state;
+    slot->has_state = true;
+}
+
+static void compute_state(struct slot *slot, uint32_t end) {
+    bool is_first = slot->n_computed == 0;
+    WEFT_ASSERT(is_first ||
+                (slot->has_state && slot->state == slot->history[slot->n_computed - 1]));
+    if (end > 0) slot->state = slot->history[end - 1];
+    slot->has_state = true;
+}
+
 static void compute(struct sim_worker *worker, struct slot *slot, uint32_t n_tokens) {
     uint32_t end = slot->n_computed + n_tokens;
     WEFT_ASSERT(end <= slot->n_tokens);
@@ -555,6 +578,7 @@ static void compute(struct sim_worker *worker, struct slot *slot, uint32_t n_tok
         *content(worker, slot, pos) = slot->history[pos];
     }
     if (worker->options.window > 0) compute_windowed(worker, slot, slot->n_computed, end);
+    if (worker->options.is_recurrent) compute_state(slot, end);
     slot->n_computed = end;
 }
 
@@ -812,6 +836,8 @@ struct weft_step_result *sim_worker_run(struct sim_worker *worker) {
         move(worker, &plan->restores[i], true);
     for (uint32_t i = 0; i < plan->n_grants; i++)
         grant(worker, &plan->grants[i]);
+    for (uint32_t i = 0; i < plan->n_states; i++)
+        move_state(worker, &plan->states[i]);
     for (uint32_t i = 0; i < plan->n_rows; i++)
         run_row(worker, &plan->rows[i]);
     check_result(worker);

@@ -71,6 +71,30 @@ def test_each_kind_of_layer_answers_in_company_as_it_does_alone():
     harness.for_each(KINDS, check)
 
 
+def test_choices_and_beams_of_hybrids_share_states():
+    """The choices are those of a server with one place, where each is computed alone, and the beams those of one with too
+    few blocks for all; where there is room the prompt is computed once."""
+    need()
+    ask = {"prompt": [5, *range(30, 75)], "max_tokens": 40, "ignore_eos": True, "return_token_ids": True}
+    choices = {"n": 4, "seed": 11, "temperature": 1.5, "logprobs": 1, **ask}
+    beams = {"n": 3, "best_of": 8, "use_beam_search": True, "temperature": 0, **ask}
+
+    def check(name):
+        folder = os.path.join(ZOO, name)
+        with zoo.serve(folder, folder, "--max-num-seqs", "1") as server:
+            wanted = [server.complete(**choices)["choices"]]
+        with zoo.serve(folder, folder, "--kv-memory", f"{8 * block_bytes(folder)}", "--max-model-len", "96") as server:
+            wanted.append(server.complete(**beams)["choices"])
+            assert server.metric("weft_num_preemptions_total") > 0, name
+        with zoo.serve(folder, folder) as server:
+            assert [server.complete(**body)["choices"] for body in (choices, beams)] == wanted, name
+            n_again = server.metric("weft_recomputed_tokens_total")
+            # The last token of the prompt for each choice beyond the first, and for each beam its last one or two.
+            assert n_again < 4 + 2 * 8 * 40, (name, n_again)
+        assert len({tuple(c["token_ids"]) for c in wanted[0]}) > 1, name
+    harness.for_each(["nemotron_h", "qwen3_5", "qwen3_next"], check)
+
+
 def test_preemption_and_deaths_change_nothing():
     """A cache for two of them at a time; then the worker, and the scheduler, are killed while all are computed."""
     need()

@@ -1,5 +1,5 @@
-/* Models with recurrent layers: whoever starts computes all of its tokens, and what would need another's state, or
- * an earlier one, is refused. The simulated worker refuses cached tokens and copies. */
+/* Models with recurrent layers: siblings and beams share a state as long as it is there, and what would need an earlier
+ * one is refused. The simulated worker knows of which tokens each state is. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,9 +37,7 @@ static int free_bench(void **state) {
 static uint32_t run(struct bench *bench) {
     uint32_t n_tokens = 0;
     for (const struct weft_step_plan *plan = bench_step(bench); plan; plan = bench_step(bench)) {
-        assert_int_equal(plan->n_copies + plan->n_spills + plan->n_restores, 0);
-        for (uint32_t i = 0; i < plan->n_starts; i++)
-            assert_int_equal(plan->starts[i].n_cached, 0);
+        assert_int_equal(plan->n_spills + plan->n_restores, 0);
         n_tokens += bench_plan_tokens(plan);
     }
     return n_tokens;
@@ -62,12 +60,26 @@ static void the_same_prompt_is_computed_again(void **state) {
     }
 }
 
-static void each_choice_computes_the_prompt(void **state) {
+/* The chunk ends before the prompt's last token, and there they begin. */
+static void choices_copy_the_state_before_the_last_token(void **state) {
     struct bench *bench = *state;
     struct weft_submit submit = bench_request(bench, 1, 15, 10);
     submit.n_choices = 3;
     bench_take(bench, &submit);
-    assert_int_equal(bench_plan(bench)->n_starts, 3); /* none waits for another */
+    const struct weft_step_plan *plan = bench_plan(bench);
+    assert_int_equal(plan->n_starts, 1);
+    assert_int_equal(plan->rows[0].n_tokens, 14);
+    uint32_t source = plan->rows[0].slot;
+    plan = bench_plan(bench);
+    assert_int_equal(plan->n_starts, 2);
+    assert_int_equal(plan->n_states, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(plan->starts[i].n_cached, 14);
+        assert_int_equal(plan->states[i].op, WEFT_STATE_FORK);
+        assert_int_equal(plan->states[i].slot, plan->starts[i].slot);
+        assert_int_equal(plan->states[i].other, source);
+    }
+    bench_run(bench);
     bench_run(bench);
     (void)run(bench);
     for (uint32_t i = 0; i < 3; i++) {
@@ -77,13 +89,27 @@ static void each_choice_computes_the_prompt(void **state) {
     assert_nothing_is_kept(bench);
 }
 
+/* Those that find no place then compute the prompt alone. */
+static void who_comes_too_late_computes_the_prompt(void **state) {
+    bench_free(*state);
+    struct weft_sched_options options = recurrent_options();
+    options.max_seqs = 2;
+    struct bench *bench = *state = bench_new(&options);
+    struct weft_submit submit = bench_request(bench, 1, 15, 4);
+    submit.n_choices = 3;
+    bench_take(bench, &submit);
+    assert_int_equal(run(bench), (15 + 3) + (1 + 3) + (15 + 3));
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(bench->n_output[1][i], 4);
+}
+
 static void one_choice_tells_what_the_prompt_was_like(void **state) {
     struct bench *bench = *state;
     struct weft_submit submit = bench_request(bench, 1, 40, 3);
     submit.n_choices = 3;
     submit.sampling.n_prompt_logprobs = 2;
     bench_take(bench, &submit);
-    assert_int_equal(run(bench), 3 * (40 + 2));
+    assert_int_equal(run(bench), (40 + 2) + 2 * (1 + 2));
     assert_int_equal(bench->n_logprobs_done[1], 40);
 }
 
@@ -99,8 +125,8 @@ static void run_unseen(struct bench *bench, uint32_t *n_told) {
     weft_sched_check(bench->sched);
 }
 
-/* For each token of a beam's all that is before it. */
-static void beams_compute_all_with_each_token(void **state) {
+/* Of the others' state each copies that of the beam it continues. */
+static void beams_copy_states(void **state) {
     struct bench *bench = *state;
     struct weft_submit submit = bench_request(bench, 1, 10, 4);
     submit.sampling.beam_width = 3;
@@ -108,11 +134,10 @@ static void beams_compute_all_with_each_token(void **state) {
     bench_take(bench, &submit);
     uint32_t n_tokens = 0, n_told = 0;
     for (const struct weft_step_plan *plan = bench_plan(bench); plan; plan = bench_plan(bench)) {
-        assert_int_equal(plan->n_copies, 0);
         n_tokens += bench_plan_tokens(plan);
         run_unseen(bench, &n_told);
     }
-    assert_int_equal(n_tokens, 10 + 3 * (11 + 12 + 13));
+    assert_int_equal(n_tokens, 10 + 3 * 3);
     assert_int_equal(n_told, 4);
     assert_nothing_is_kept(bench);
 }
@@ -183,9 +208,10 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_bench, free_bench)
     const struct CMUnitTest tests[] = {
         TEST(the_same_prompt_is_computed_again),
-        TEST(each_choice_computes_the_prompt),
+        TEST(choices_copy_the_state_before_the_last_token),
+        TEST(who_comes_too_late_computes_the_prompt),
         TEST(one_choice_tells_what_the_prompt_was_like),
-        TEST(beams_compute_all_with_each_token),
+        TEST(beams_copy_states),
         TEST(whoever_was_preempted_computes_all_again),
         TEST(what_needs_another_state_is_refused_by_name),
         TEST(sessions_are_neither_saved_nor_restored),

@@ -13,8 +13,8 @@
  * the beam that it continues has lost its own, it is preempted: it then computes all it has. Nobody
  * gets a second row before all beams are there, as nobody knows what to compute. A beam may lose its
  * place meanwhile: what continues it stays known, so it is not computed again for that. Between a result and
- * the next plan the worker has nothing to do for such a request. Where layers carry a state, every beam begins
- * anew with each token, without blocks.
+ * the next plan the worker has nothing to do for such a request. Where layers carry a state, it is shared
+ * in that plan or never: the beam that is continued goes on with it then.
  *
  * Tokens are told in the end. A router that asks again after a loss gets those that it has not seen:
  * the search begins anew, and finds the same. */
@@ -145,7 +145,7 @@ static void take_place(weft_sched *sched, struct request *req, const struct plac
                        uint32_t idx) {
     const struct wefti_beam *beam = wefti_beam_live(req->beams->search, idx);
     struct seq *seq = &req->seqs[places->choice[idx]];
-    if (!places->is_own[idx] || sched->options.is_recurrent) give_up_blocks(sched, seq);
+    if (!places->is_own[idx]) give_up_blocks(sched, seq);
     if (seq->state == SEQ_DONE) bear(sched, seq);
     wefti_beam_tokens(req->beams->search, beam, seq->output);
     seq->n_output = beam->n_tokens;
@@ -218,6 +218,7 @@ static bool find_shared(const weft_sched *sched, const struct seq *seq, uint32_t
     *prefix_out = (struct prefix){
         .source = source, .n_blocks = n_blocks, .partial = WEFT_KV_NONE, .n_cached = n_cached};
     if (source->state != SEQ_RUNNING || source->n_planned < n_cached) return false;
+    if (sched->options.is_recurrent && source->n_planned > n_cached) return false;
     if (!wefti_sched_window_holds(sched, source, n_blocks * sched->options.block_size))
         return false;
     if (n_cached % sched->options.block_size) prefix_out->partial = source->table.blocks[n_blocks];
@@ -227,28 +228,20 @@ static bool find_shared(const weft_sched *sched, const struct seq *seq, uint32_t
     return n_there >= n_wanted && wefti_sched_window_has_room(sched, prefix_out, n_cached + 1);
 }
 
-/* Nothing: it computes all tokens again, since the state of a token ago is gone, and another's cannot be had. */
-static bool find_nothing(const weft_sched *sched, uint32_t n_tokens, struct prefix *prefix_out) {
-    uint64_t n_there = (uint64_t)weft_kv_n_free(sched->pool) + weft_kv_prefix_n_idle(sched->cache);
-    *prefix_out = (struct prefix){.partial = WEFT_KV_NONE};
-    return n_there >= wefti_sched_blocks_for(sched, n_tokens) &&
-           wefti_sched_window_has_room(sched, prefix_out, n_tokens);
-}
-
 /* The blocks of all its tokens, the last included, so that its row preempts nobody. False: they cannot
  * be had. */
 static bool take_blocks(weft_sched *sched, struct seq *seq, uint32_t n_cached) {
     struct prefix prefix;
-    bool is_recurrent = sched->options.is_recurrent;
-    if (seq->restart_source == seq->choice && !is_recurrent) {
+    if (seq->restart_source == seq->choice) {
         uint32_t n_blocks = wefti_sched_blocks_for(sched, n_cached + 1);
         seq->n_planned = n_cached;
-        return !weft_kv_prefix_grow(sched->cache, &seq->table, n_blocks) &&
-               !wefti_sched_window_grow(sched, seq, 1);
+        if (weft_kv_prefix_grow(sched->cache, &seq->table, n_blocks) ||
+            wefti_sched_window_grow(sched, seq, 1))
+            return false;
+        wefti_sched_state_fork(sched, seq, seq);
+        return true;
     }
-    bool is_found = is_recurrent ? find_nothing(sched, n_cached + 1, &prefix)
-                                 : find_shared(sched, seq, n_cached, &prefix);
-    if (!is_found) return false;
+    if (!find_shared(sched, seq, n_cached, &prefix)) return false;
     wefti_sched_prefix_fill(sched, seq, &prefix, n_cached + 1);
     seq->n_planned = prefix.n_cached;
     return true;
@@ -263,8 +256,6 @@ static void restart(weft_sched *sched, struct seq *seq) {
     seq->n_granted = 0;
     seq->start_step = sched->step;
     wefti_sched_window_grant_anew(sched, seq);
-    if (sched->options.is_recurrent) /* the last token was charged as output */
-        wefti_sched_charge_prompt(sched, seq->req, wefti_sched_seq_known(seq) - 1);
     wefti_sched_seq_add_start(sched, seq, seq->n_planned);
 }
 

@@ -10,8 +10,7 @@
  * it, copy the block that holds its position, and recompute the last token alone, whose logits they
  * need. The copy is executed before the rows of its plan, and after all plans before; the source
  * therefore is a sequence whose rows in earlier plans cover the prompt. Requests share with others
- * through the prefix cache (prefix.c), and may wait for that (follow.c). Where layers carry a state, each choice
- * computes the prompt for itself. */
+ * through the prefix cache (prefix.c), and may wait for that (follow.c). */
 #include "scheduler_internal.h"
 
 #include <string.h>
@@ -110,8 +109,8 @@ static void plan_start(weft_sched *sched, struct seq *seq, const struct prefix *
     if (seq->owes_shift) wefti_sched_charge_prompt(sched, req, n_tokens - prefix->n_cached);
     seq->owes_shift = false;
     if (req->first_plan_us != UINT64_MAX) {
-        if (sched->options.is_recurrent && is_new) /* where siblings share nothing, each pays */
-            wefti_sched_charge_prompt(sched, req, n_tokens);
+        if (sched->options.is_recurrent && is_new && !prefix->source) /* it was too late to share */
+            wefti_sched_charge_prompt(sched, req, n_tokens - prefix->n_cached);
         return;
     }
     wefti_sched_request_first_start(sched, req);

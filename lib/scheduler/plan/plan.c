@@ -299,6 +299,7 @@ static void begin(weft_sched *sched) {
         .copies = sched->copies,
         .restores = sched->restores,
         .grants = sched->grants,
+        .states = sched->states,
         .rows = sched->rows,
     };
 }

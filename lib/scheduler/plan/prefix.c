@@ -9,7 +9,12 @@
  * order, so whoever is told of it then reads what was written. Its tokens must be known by then; so
  * an output token's block waits for the result. What a plan copies is read before the plan's rows
  * write anything, and in the order of the copies: a block may be a copy's source and be granted
- * anew in one plan. */
+ * anew in one plan.
+ *
+ * Where layers carry a state, keys and values are not enough: whoever begins after some tokens needs
+ * the state of just these. A sibling has that between two plans only. So while siblings wait, a chunk
+ * ends before the prompt's last token, and those that start in the next plan copy the state that the
+ * sibling has then; a beam does so with the one that it continues. */
 #include "scheduler_internal.h"
 
 #include <string.h>
@@ -67,22 +72,36 @@ bool wefti_sched_seq_can_be_forked(const struct seq *seq) {
 /* A sequence started in this very plan (the worker knows none of its blocks yet) is no source: the
  * block it copied is not complete before the copies of the plan are through. */
 static const struct seq *find_source(const weft_sched *sched, const struct request *req) {
-    for (uint32_t i = 0; i < req->n_choices && !sched->options.is_recurrent; i++) {
+    for (uint32_t i = 0; i < req->n_choices; i++) {
         const struct seq *seq = &req->seqs[i];
-        if (wefti_sched_seq_can_be_forked(seq) && seq->n_granted > 0 &&
+        bool has_moved_on = sched->options.is_recurrent && seq->n_planned + 1 != req->n_prompt;
+        if (wefti_sched_seq_can_be_forked(seq) && seq->n_granted > 0 && !has_moved_on &&
             wefti_sched_window_can_fork(sched, seq))
             return seq;
     }
     return NULL;
 }
 
-/* Those that can be forked, but are no source, have moved on from their prompt's window. Where nothing is shared,
- * what is told of a prompt is still told by one. */
+/* The beam of whose parent this one is another child, as long as its state is that of the parent. NULL: it has moved
+ * on, or is not there. */
+static const struct seq *find_sibling_beam(const weft_sched *sched, const struct seq *seq) {
+    if (!sched->options.is_recurrent || !seq->req->beams || seq->n_output == 0) return NULL;
+    const struct seq *source = &seq->req->seqs[seq->restart_source];
+    uint32_t n_shared = wefti_sched_seq_known(seq) - 1;
+    bool is_there =
+        source->state == SEQ_RUNNING && source->n_output == seq->n_output &&
+        source->n_planned == n_shared &&
+        wefti_sched_window_holds(sched, source,
+                                 n_shared / sched->options.block_size * sched->options.block_size);
+    return is_there ? source : NULL;
+}
+
+/* Those that can be forked, but are no source, have moved on from their prompt's window, or its state. */
 bool wefti_sched_prefix_awaited(const weft_sched *sched, const struct request *req) {
-    if (sched->options.is_recurrent && !wefti_sched_prompt_logprobs_pending(req)) return false;
     for (uint32_t i = 0; i < req->n_choices && req->n_prompt > 1; i++) {
         const struct seq *seq = &req->seqs[i];
-        bool is_ready = wefti_sched_seq_can_be_forked(seq) && seq->n_granted > 0;
+        bool is_ready = wefti_sched_seq_can_be_forked(seq) &&
+                        (seq->n_granted > 0 || sched->options.is_recurrent);
         if (seq->state == SEQ_RUNNING && !is_ready && seq->n_dropped == 0) return true;
     }
     return false;
@@ -101,9 +120,8 @@ static void find_cached(const weft_sched *sched, const struct seq *seq, struct p
     wefti_sched_window_limit(sched, prefix);
 }
 
-static void find_forked(const weft_sched *sched, const struct seq *seq, const struct seq *source,
+static void find_forked(const weft_sched *sched, const struct seq *source, uint32_t n_shared,
                         struct prefix *prefix_out) {
-    uint32_t n_shared = seq->req->n_prompt - 1;
     *prefix_out = (struct prefix){.source = source,
                                   .n_blocks = n_shared / sched->options.block_size,
                                   .partial = WEFT_KV_NONE,
@@ -115,11 +133,13 @@ static void find_forked(const weft_sched *sched, const struct seq *seq, const st
 
 void wefti_sched_prefix_find(const weft_sched *sched, const struct seq *seq,
                              struct prefix *prefix_out) {
+    const struct seq *beam = find_sibling_beam(sched, seq);
     const struct seq *source = seq->n_dropped == 0 ? find_source(sched, seq->req) : NULL;
     *prefix_out = (struct prefix){.partial = WEFT_KV_NONE};
     find_cached(sched, seq, prefix_out);
     if (source && seq->req->n_prompt - 1 > prefix_out->n_cached)
-        find_forked(sched, seq, source, prefix_out);
+        find_forked(sched, source, seq->req->n_prompt - 1, prefix_out);
+    if (beam) find_forked(sched, beam, wefti_sched_seq_known(seq) - 1, prefix_out);
     wefti_sched_spill_extend(sched, seq, prefix_out);
 }
 
@@ -203,6 +223,21 @@ static void add_copy(weft_sched *sched, struct seq *seq, weft_kv_block from) {
         (struct weft_step_copy){.from = copy.from, .to = copy.to};
 }
 
+void wefti_sched_state_fork(weft_sched *sched, const struct seq *seq, const struct seq *source) {
+    if (!sched->options.is_recurrent) return;
+    sched->states[sched->plan.n_states++] =
+        (struct weft_step_state){WEFT_STATE_FORK, seq->slot, source->slot};
+}
+
+uint32_t wefti_sched_state_chunk(const weft_sched *sched, const struct seq *seq,
+                                 uint32_t n_tokens) {
+    const struct request *req = seq->req;
+    uint32_t end = req->n_prompt - 1;
+    if (!sched->options.is_recurrent || req->n_waiting == 0 || seq->n_planned >= end)
+        return n_tokens;
+    return weft_min_u32(n_tokens, end - seq->n_planned - seq->chunk);
+}
+
 void wefti_sched_prefix_fill(weft_sched *sched, struct seq *seq, const struct prefix *prefix,
                              uint32_t n_tokens) {
     weft_kv_block *storage = sched->table_blocks + (size_t)seq->slot * sched->table_cap;
@@ -221,6 +256,7 @@ void wefti_sched_prefix_fill(weft_sched *sched, struct seq *seq, const struct pr
     if (prefix->partial != WEFT_KV_NONE) add_copy(sched, seq, prefix->partial);
     err = weft_kv_prefix_grow(sched->cache, &seq->table, wefti_sched_blocks_for(sched, n_tokens));
     WEFT_ASSERT(!err); /* prefix_has_room looked */
+    if (prefix->source) wefti_sched_state_fork(sched, seq, prefix->source);
     if (prefix->n_restored > 0) wefti_sched_spill_restore(sched, seq, prefix);
     wefti_sched_spill_drop(sched, seq);
 }
