@@ -149,12 +149,115 @@ static void what_turns_does_not_matter_where_nothing_turns(void **state) {
     assert_int_equal(p.rope_dim, 16);
 }
 
+static void put_delta(struct gguf_builder *b) {
+    begin(b, "qwen35");
+    put_states(b, "qwen35");
+    gguf_u32(b, "qwen35.feed_forward_length", 64);
+    gguf_u32(b, "qwen35.attention.head_count_kv", 2);
+    gguf_u32(b, "qwen35.attention.key_length", 8);
+}
+
+static void gated_deltanet_is_where_a_list_or_each_nth_layer_says(void **state) {
+    (void)state;
+    static const unsigned char recurrent[] = {0, 1, 1};
+    struct gguf_builder b;
+    struct weft_model_params p;
+    struct weft_errmsg why;
+    put_delta(&b);
+    gguf_u32(&b, "qwen35.full_attention_interval", 2);
+    must_end(&b, &p);
+    assert_true(weft_model_bit(p.recurrent.layers, 0) && weft_model_bit(p.recurrent.layers, 2));
+    assert_false(weft_model_bit(p.recurrent.layers, 1));
+    for (size_t n = 3; n >= 2; n--) {
+        put_delta(&b);
+        gguf_u32(&b, "qwen35.full_attention_interval", 2);
+        gguf_key(&b, "qwen35.attention.recurrent_layers", WEFT_GGUF_ARRAY);
+        gguf_put(&b.kvs, WEFT_GGUF_BOOL, 4);
+        gguf_put(&b.kvs, n, 8);
+        weft_buf_add(&b.kvs, recurrent, n);
+        if (n == 3) {
+            must_end(&b, &p);
+            assert_false(weft_model_bit(p.recurrent.layers, 0));
+            assert_true(weft_model_bit(p.recurrent.layers, 1));
+            assert_true(weft_model_bit(p.recurrent.layers, 2));
+        } else {
+            assert_int_equal(end(&b, &p, &why), WEFT_E_PROTO);
+            assert_non_null(strstr(why.text, "qwen35.attention.recurrent_layers"));
+        }
+    }
+}
+
+static void layers_that_predict_are_counted_and_left_out(void **state) {
+    (void)state;
+    struct gguf_builder b;
+    struct weft_model_params p;
+    put_delta(&b);
+    gguf_u32(&b, "qwen35.full_attention_interval", 2);
+    gguf_u32(&b, "qwen35.nextn_predict_layers", 1);
+    must_end(&b, &p);
+    assert_int_equal(p.n_layers, 2);
+    assert_int_equal(p.n_predict, 1);
+}
+
+static void put_windows(struct gguf_builder *b) {
+    begin(b, "exaone4");
+    gguf_u32(b, "exaone4.feed_forward_length", 64);
+    gguf_u32(b, "exaone4.attention.sliding_window", 16);
+    gguf_f32(b, "exaone4.rope.freq_base", 1e6f);
+}
+
+static void layers_with_a_window_may_have_a_base_of_their_own(void **state) {
+    (void)state;
+    struct gguf_builder b;
+    struct weft_model_params p;
+    struct weft_errmsg why;
+    put_windows(&b);
+    gguf_f32(&b, "exaone4.rope.freq_base_swa", 1e4f);
+    must_end(&b, &p);
+    assert_true(p.local_rope_theta == 1e4);
+    put_windows(&b);
+    gguf_f32(&b, "exaone4.rope.freq_base_swa", 1e6f);
+    must_end(&b, &p);
+    assert_true(p.local_rope_theta == 0);
+    put_windows(&b);
+    gguf_f32(&b, "exaone4.rope.freq_base_swa", 1e4f);
+    gguf_f32(&b, "exaone4.rope.scaling.factor", 4);
+    assert_int_equal(end(&b, &p, &why), WEFT_E_UNSUPPORTED);
+    assert_non_null(strstr(why.text, "exaone4.rope.freq_base_swa 10000"));
+}
+
+static void experts_have_groups_in_any_family(void **state) {
+    (void)state;
+    static const uint32_t ffn[] = {16, 16, 16};
+    struct gguf_builder b;
+    struct weft_model_params p;
+    for (uint32_t n_groups = 0; n_groups <= 2; n_groups++) {
+        begin(&b, "glm4moe");
+        gguf_u32(&b, "glm4moe.feed_forward_length", 64);
+        gguf_u32(&b, "glm4moe.expert_count", 8);
+        gguf_u32(&b, "glm4moe.expert_used_count", 2);
+        gguf_u32(&b, "glm4moe.expert_group_count", n_groups);
+        gguf_u32(&b, "glm4moe.expert_group_used_count", n_groups > 0);
+        gguf_u32(&b, "glm4moe.expert_gating_func", 2);
+        per_layer(&b, "glm4moe.expert_feed_forward_length", ffn, 3);
+        must_end(&b, &p);
+        assert_int_equal(p.moe.n_groups, n_groups == 2 ? 2 : 1);
+        assert_int_equal(p.moe.n_groups_used, 1);
+        assert_true(n_groups < 2 || p.moe.by_two);
+        assert_int_equal(p.moe.n_ffn, 16);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_list_of_one_number_is_that_number),
         cmocka_unit_test(granites_attention_turns_where_the_file_says_so),
         cmocka_unit_test(granite_without_experts_has_the_part_beside_them),
         cmocka_unit_test(what_turns_does_not_matter_where_nothing_turns),
+        cmocka_unit_test(gated_deltanet_is_where_a_list_or_each_nth_layer_says),
+        cmocka_unit_test(layers_that_predict_are_counted_and_left_out),
+        cmocka_unit_test(layers_with_a_window_may_have_a_base_of_their_own),
+        cmocka_unit_test(experts_have_groups_in_any_family),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

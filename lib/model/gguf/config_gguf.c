@@ -319,8 +319,6 @@ static weft_err read_deepseek_experts(const struct config *c, struct weft_model_
     weft_err err = get_u32(c, "leading_dense_block_count", 0, &n_plain);
     if (!err) err = get_u32(c, "expert_shared_count", 0, &n_shared);
     if (!err) err = get_u32(c, "expert_gating_func", SOFTMAX, &func);
-    if (!err) err = get_u32(c, "expert_group_count", 1, &moe->n_groups);
-    if (!err) err = get_u32(c, "expert_group_used_count", 1, &moe->n_groups_used);
     if (!err) err = get_double(c, "expert_weights_scale", &scale);
     if (err) return err;
     if (func != SOFTMAX && func != SIGMOID)
@@ -350,6 +348,7 @@ static weft_err read_router(const struct config *c, struct weft_model_params *p)
         return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: %s %u is not supported", c->path,
                             key_of(c, "expert_gating_func").text, func);
     moe->sigmoid = func == SIGMOID;
+    moe->by_two = moe->sigmoid && moe->n_groups != 1;
     moe->score_bias = traits.score_bias;
     moe->scale = (float)scale;
     for (uint32_t i = 0; i < p->n_layers && i < n_plain; i++)
@@ -375,8 +374,11 @@ static weft_err read_experts(const struct config *c, struct weft_model_params *p
                             c->path, key_of(c, "expert_count").text, moe->n_experts, c->arch->name);
     moe->normalise = is_llama || traits.normalised || traits.qk_norm;
     err = get_u32(c, "expert_used_count", REQUIRED, &moe->n_used);
-    if (!err) err = get_u32(c, "expert_feed_forward_length", p->n_ffn, &moe->n_ffn);
+    if (!err) err = get_largest(c, "expert_feed_forward_length", p->n_ffn, &moe->n_ffn);
     if (!err) err = get_bool(c, "expert_weights_norm", &moe->normalise);
+    if (!err) err = get_u32(c, "expert_group_count", 1, &moe->n_groups);
+    if (!err) err = get_u32(c, "expert_group_used_count", 1, &moe->n_groups_used);
+    if (moe->n_groups == 0) moe->n_groups = moe->n_groups_used = 1; /* as llama.cpp reads it */
     if (!err && traits.shared_gate) {
         moe->shared_gate = true;
         err = get_u32(c, "expert_shared_feed_forward_length", REQUIRED, &moe->n_ffn_shared);
@@ -537,6 +539,20 @@ static weft_err read_unlike(const struct config *c, struct weft_model_params *p)
     return err;
 }
 
+/* A base of their own for layers with a window, in families whose windows usually turn as the other layers do. */
+static weft_err read_local_base(const struct config *c, struct weft_model_params *p) {
+    static const char name[] = "rope.freq_base_swa";
+    double theta = p->rope_theta;
+    weft_err err = get_double(c, name, &theta);
+    if (err || theta == p->rope_theta || p->window == 0) return err;
+    if (p->rope_scaling != WEFT_ROPE_NONE)
+        return weft_err_set(c->why, WEFT_E_UNSUPPORTED,
+                            "%s: %s %g beside scaled positions is not supported", c->path,
+                            key_of(c, name).text, theta);
+    p->local_rope_theta = theta;
+    return WEFT_OK;
+}
+
 /* Ministral 3: queries far behind the original context weigh more. Follows read_rope. */
 static weft_err read_q_scaling(const struct config *c, struct weft_model_params *p) {
     static const char name[] = "attention.temperature_scale";
@@ -561,8 +577,8 @@ static weft_err read_block(const struct config *c, struct weft_model_params *p) 
     double logit_scale = 1;
     weft_err err = get_bool(c, "use_parallel_residual", &parallel);
     if (!err && !c->arch->traits.scales) err = get_double(c, "logit_scale", &logit_scale);
-    if (!err && c->arch->traits.predicts)
-        err = get_u32(c, "nextn_predict_layers", 0, &p->n_predict);
+    /* Of any family: who cannot guess by them (Qwen3.5) leaves their tensors out. */
+    if (!err) err = get_u32(c, "nextn_predict_layers", 0, &p->n_predict);
     if (!err) err = read_q_scaling(c, p);
     if (err) return err;
     if (c->arch->traits.mup) p->embed_scale = sqrtf((float)p->n_hidden);
@@ -595,19 +611,36 @@ static weft_err read_llama4(const struct config *c, struct weft_model_params *p)
     return err;
 }
 
-/* Which layers are recurrent: those without KV heads, all but every nth, or all. Layers of one part have a feed-forward part
- * where it has a size. */
-static weft_err read_recurrent_layers(const struct config *c, struct weft_model_params *p) {
-    const struct wefti_model_traits traits = c->arch->traits;
-    struct weft_model_recurrent *r = &p->recurrent;
+/* Whether a layer of gated DeltaNet's has attention: by a list of those that have not, or each nth. */
+static weft_err has_full_attention(const struct config *c, uint32_t i, bool *out) {
+    const struct key key = key_of(c, "attention.recurrent_layers");
+    enum weft_gguf_type type;
+    size_t count;
+    int64_t is_recurrent = 0;
     uint32_t interval = 4;
+    if (weft_gguf_array(c->gguf, key.text, &type, &count)) {
+        if (!weft_gguf_array_i64(c->gguf, key.text, i, &is_recurrent))
+            return wrong_type(c, key.text, "a list of a flag per layer");
+        *out = !is_recurrent;
+        return WEFT_OK;
+    }
     weft_err err = get_u32(c, "full_attention_interval", 4, &interval);
     if (!err && interval == 0)
         return wrong_type(c, key_of(c, "full_attention_interval").text, "over 0");
+    *out = !err && (i + 1) % interval == 0;
+    return err;
+}
+
+/* Which layers are recurrent: those without KV heads, those of gated DeltaNet, or all. Layers of one part have a feed-forward
+ * part where it has a size. */
+static weft_err read_recurrent_layers(const struct config *c, struct weft_model_params *p) {
+    const struct wefti_model_traits traits = c->arch->traits;
+    struct weft_model_recurrent *r = &p->recurrent;
+    weft_err err = WEFT_OK;
     for (uint32_t i = 0; !err && i < p->n_layers; i++) {
-        const bool is_delta = traits.delta, is_alone = traits.letters,
-                   has_attention = is_delta ? (i + 1) % interval == 0
-                                            : number_of_layer(c, "attention.head_count_kv", i) > 0,
+        bool has_attention = number_of_layer(c, "attention.head_count_kv", i) > 0;
+        if (traits.delta) err = has_full_attention(c, i, &has_attention);
+        const bool is_alone = traits.letters,
                    has_ffn = !is_alone || number_of_layer(c, "feed_forward_length", i) > 0;
         const bool is_recurrent = traits.beside || (!has_attention && !(is_alone && has_ffn));
         if (is_recurrent) wefti_model_set_bit(r->layers, i);
@@ -659,6 +692,8 @@ static weft_err read_traits(const struct config *c, struct weft_model_params *p)
     weft_err err = read_window(c, p);
     if (!err) err = read_block(c, p);
     if (!err && c->arch->traits.pattern) err = read_pattern(c, p);
+    if (!err && c->arch->traits.pattern && !c->arch->traits.heads_by_kind)
+        err = read_local_base(c, p);
     if (!err) err = read_recurrent(c, p);
     if (!err) wefti_model_params_settle(p);
     if (!err) err = read_unlike(c, p);
