@@ -20,8 +20,9 @@
 #include "inside/engine/runtime/pool.h"
 #include "inside/engine/weights/weights.h"
 
-enum { ROWS_MAX = 64, HIDDEN = 64, VOCAB = 512, BLOCKS = 4, BLOCK_SIZE = 16 };
+enum { ROWS_MAX = 64, HIDDEN_MAX = 64, VOCAB_MAX = 512, BLOCKS = 4, BLOCK_SIZE = 16 };
 #define TOLERANCE 1e-3
+#define GOLDENS "tests/data/mtp/goldens.safetensors"
 
 struct predictor {
     const struct weft_kern_table *kern;
@@ -29,7 +30,8 @@ struct predictor {
     struct wefti_weights weights;
     struct wefti_kv_cache kv;
     struct wefti_forward *forward;
-    float logits[ROWS_MAX][VOCAB], own[ROWS_MAX][HIDDEN]; /* of the last pass */
+    uint32_t n_hidden, n_vocab;
+    float logits[ROWS_MAX][VOCAB_MAX], own[ROWS_MAX][HIDDEN_MAX]; /* of the last pass */
 };
 
 static void open_predictor(struct predictor *p, const char *path) {
@@ -49,6 +51,9 @@ static void open_predictor(struct predictor *p, const char *path) {
         fail_msg("%s", why.text);
     wefti_weights_plan_free(plan);
     const struct weft_model_params *params = weft_model_params(model);
+    p->n_hidden = params->n_hidden;
+    p->n_vocab = params->n_vocab;
+    assert_true(p->n_hidden <= HIDDEN_MAX && p->n_vocab <= VOCAB_MAX);
     assert_int_equal(wefti_kv_cache_open_beside(&p->kv, params, &options, &info, &why), WEFT_OK);
     const struct wefti_forward_config config = {.kern = p->kern,
                                                 .pool = p->pool,
@@ -71,13 +76,13 @@ static void close_predictor(struct predictor *p) {
 static void on_logits(void *ctx, uint32_t i, float *logits, uint32_t thread_idx) {
     struct predictor *p = ctx;
     (void)thread_idx;
-    memcpy(p->logits[i], logits, sizeof p->logits[i]);
+    memcpy(p->logits[i], logits, p->n_vocab * sizeof *logits);
 }
 
 static void on_hidden(void *ctx, uint32_t i, const float *hidden, uint32_t thread_idx) {
     struct predictor *p = ctx;
     (void)thread_idx;
-    memcpy(p->own[i], hidden, sizeof p->own[i]);
+    memcpy(p->own[i], hidden, p->n_hidden * sizeof *hidden);
 }
 
 /* Rows first..first + n of a sequence, each of which wants logits. */
@@ -112,7 +117,7 @@ static void run(struct predictor *p, const uint32_t *tokens, const float *const 
 }
 
 static void assert_near(const float *logits, const struct goldens_array *want, size_t row) {
-    for (size_t i = 0; i < VOCAB; i++) {
+    for (size_t i = 0; i < want->n_cols; i++) {
         double off = fabs((double)(logits[i] - goldens_f32(want, row, i)));
         if (!(off <= TOLERANCE)) fail_msg("row %zu, token %zu: %g off", row, i, off);
     }
@@ -136,17 +141,16 @@ static void find(const struct goldens *goldens, const char *model, struct golden
         (void)snprintf(name, sizeof name, "%s.%s", model, arrays[i].name);
         assert_true(goldens_find(goldens, name, arrays[i].dtype, arrays[i].out));
     }
-    assert_true(out->states.n_cols == HIDDEN && out->logits.n_cols == VOCAB);
 }
 
 /* The rows that the golden has states for. Returns how many. */
 static uint32_t read_rows(const struct golden *golden, uint32_t tokens[ROWS_MAX],
-                          float states[ROWS_MAX][HIDDEN], const float *at[ROWS_MAX]) {
+                          float states[ROWS_MAX][HIDDEN_MAX], const float *at[ROWS_MAX]) {
     uint32_t n = (uint32_t)golden->states.n_rows;
-    assert_true(n + golden->guesses.n_cols <= ROWS_MAX);
+    assert_true(n + golden->guesses.n_cols <= ROWS_MAX && golden->states.n_cols <= HIDDEN_MAX);
     for (uint32_t i = 0; i < n; i++) {
         tokens[i] = goldens_u32(&golden->tokens, i);
-        for (uint32_t k = 0; k < HIDDEN; k++)
+        for (uint32_t k = 0; k < golden->states.n_cols; k++)
             states[i][k] = goldens_f32(&golden->states, i, k);
         at[i] = states[i];
     }
@@ -156,7 +160,7 @@ static uint32_t read_rows(const struct golden *golden, uint32_t tokens[ROWS_MAX]
 /* The last row's own state is what the next one reads, and writes. */
 static void check_guesses(struct predictor *p, const struct golden *golden, uint32_t n) {
     for (uint32_t i = 0; i < golden->guesses.n_cols; i++) {
-        uint32_t guess = p->kern->argmax(p->logits[0], VOCAB);
+        uint32_t guess = p->kern->argmax(p->logits[0], p->n_vocab);
         const float *state = p->own[0];
         assert_near(p->logits[0], &golden->guess_logits, i);
         assert_int_equal(guess, goldens_u32(&golden->guesses, i));
@@ -164,17 +168,18 @@ static void check_guesses(struct predictor *p, const struct golden *golden, uint
     }
 }
 
-static void check(const char *path, const char *name) {
+static void check(const char *path, const char *goldens_path, const char *name) {
     struct predictor *p = calloc(1, sizeof *p);
     struct goldens goldens;
     struct golden golden;
-    static float states[ROWS_MAX][HIDDEN];
+    static float states[ROWS_MAX][HIDDEN_MAX];
     uint32_t tokens[ROWS_MAX];
     const float *at[ROWS_MAX];
     assert_non_null(p);
-    open_predictor(p, drive_fixture(path));
-    assert_true(goldens_open(&goldens, drive_fixture("tests/data/mtp/goldens.safetensors")));
+    open_predictor(p, path);
+    assert_true(goldens_open(&goldens, drive_fixture(goldens_path)));
     find(&goldens, name, &golden);
+    assert_true(golden.states.n_cols == p->n_hidden && golden.logits.n_cols == p->n_vocab);
     uint32_t n = read_rows(&golden, tokens, states, at);
     run(p, tokens, at, 0, n);
     for (uint32_t i = 0; i < n; i++)
@@ -191,12 +196,30 @@ static void check(const char *path, const char *name) {
 
 static void a_layer_with_tables_of_its_own_agrees(void **state) {
     (void)state;
-    check("tests/data/zoo/deepseek_v3", "zoo");
+    check(drive_fixture("tests/data/zoo/deepseek_v3"), GOLDENS, "zoo");
 }
 
 static void a_layer_that_shares_embedding_and_head_agrees(void **state) {
     (void)state;
-    check("tests/data/mtp", "mtp");
+    check(drive_fixture("tests/data/mtp"), GOLDENS, "mtp");
+}
+
+static void glm_4_5_agrees(void **state) {
+    (void)state;
+    const char *folder = drive_shared("zoo2/glm4_moe");
+    if (!folder) skip();
+    check(folder, "tests/data/mtp/glm4_moe.safetensors", "glm4_moe");
+}
+
+/* As llama.cpp's converter writes it, from the same folder. */
+static void glm_4_5_agrees_in_a_gguf_file(void **state) {
+    (void)state;
+    const char *dir = getenv("WEFT_GGUF_DIR");
+    char path[1024];
+    if (!dir) (void)printf("SKIPPED: WEFT_GGUF_DIR names no folder of converted files\n");
+    if (!dir) skip();
+    (void)snprintf(path, sizeof path, "%s/glm4_moe.gguf", dir);
+    check(path, "tests/data/mtp/glm4_moe.safetensors", "glm4_moe");
 }
 
 int main(void) {
@@ -205,6 +228,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_layer_with_tables_of_its_own_agrees),
         cmocka_unit_test(a_layer_that_shares_embedding_and_head_agrees),
+        cmocka_unit_test(glm_4_5_agrees),
+        cmocka_unit_test(glm_4_5_agrees_in_a_gguf_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

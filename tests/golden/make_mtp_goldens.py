@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Makes tests/data/mtp: a model whose multi-token prediction layer guesses about half of what comes, and its goldens.
 
-usage: make_mtp_goldens.py REFERENCE    (the folder with zoo_forward.py and st.py; needs PyTorch)
+usage: make_mtp_goldens.py REFERENCE [ZOO2]    (the folder with zoo_forward.py and st.py; needs PyTorch)
 
 The model is tests/data/zoo/deepseek_v3 with what its layers add made smaller, so that the next token follows mostly from
 the last one. Its prediction layer gets an eh_proj that is fitted: from a token's embedding and the state before it to the
@@ -11,6 +11,8 @@ state that the model has there. It shares the model's embedding and head. Kept a
   the states of a prompt, the layer's logits, and the logits where it goes on from its own states;
 - guesses.json: how many guesses are made and come true with 1 to 4 of them in a step, in the form of
   tests/data/speculative. Prompts are taken whose decisions are no nearer than GAP, so that rounding changes none.
+
+With ZOO2, the second part of the zoo, it only makes glm4_moe.safetensors: the same goldens of a few rows of its glm4_moe.
 
 All of it is float64: token i + 1 and state i (after the final norm) go in at position i, and token i + 2 comes out. From
 its own states, after its final norm, the layer guesses on.
@@ -35,7 +37,9 @@ import st
 import zoo_forward
 
 
-class Model(zoo_forward.Model):
+class Predictor:
+    """Of any model of the reference."""
+
     def setup(self):
         self.mtp = self.cfg["num_hidden_layers"]
         self.prefix = f"model.layers.{self.mtp}."
@@ -76,6 +80,10 @@ class Model(zoo_forward.Model):
             tokens.append(guesses[-1])
             states = torch.cat([states, own[-1:]])
         return guesses, torch.stack(rows), gap
+
+
+class Model(Predictor, zoo_forward.Model):
+    pass
 
 
 def rounded(tensor):
@@ -153,13 +161,13 @@ def make_guesses(model):
     return {"new_tokens": N_TOKENS, "max_k": K_MAX, "total": total, "prompts": cases}
 
 
-def make_goldens(models):
+def make_goldens(models, n_vocab=507, n_rows=N_GOLDEN, n_chain=N_CHAIN):
     arrays = {}
     for name, model in models.items():
-        ids = np.random.default_rng(7).integers(0, 507, N_GOLDEN).tolist()
+        ids = np.random.default_rng(7).integers(0, n_vocab, n_rows).tolist()
         states = model.states(ids)[:-1].float()
         own = model.predict(ids[1:], states.double())
-        guesses, rows, gap = model.chain(ids, states.double(), N_CHAIN)
+        guesses, rows, gap = model.chain(ids, states.double(), n_chain)
         assert gap > GAP
         arrays[f"{name}.tokens"] = torch.tensor(ids[1:], dtype=torch.int32)
         arrays[f"{name}.states"] = states
@@ -169,8 +177,21 @@ def make_goldens(models):
     return arrays
 
 
+def make_glm(zoo2):
+    import zoo2_forward
+
+    class Glm(Predictor, zoo2_forward.Glm4Moe):
+        pass
+
+    model = Glm(os.path.join(zoo2, "glm4_moe")).setup()
+    st.save(os.path.join(OUT, "glm4_moe.safetensors"), make_goldens({"glm4_moe": model}, 283, 7, 2))
+
+
 def main():
     torch.set_num_threads(1)
+    if len(sys.argv) > 2:
+        make_glm(sys.argv[2])
+        return
     os.makedirs(OUT, exist_ok=True)
     for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"):
         shutil.copy(os.path.join(ZOO, name), OUT)
