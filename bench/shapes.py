@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+"""GGUF files of real models' widths with few layers and random weights, for `weft bench` and `bench/compare.py`.
+
+    bench/shapes.py NAME OUT.gguf [--periods N] [--experts N] [--vocab N]
+
+gpt-oss     gpt-oss-20b: 4 layers, experts in MXFP4, all else in Q8_0                                   (2.9 GB)
+qwen3-next  Qwen3-Next-80B-A3B in Q8_0: one period, three layers of gated DeltaNet and one of attention, with 256 of the
+            512 experts: a token takes 10 of them as ever                                               (4.2 GB)
+nemotron-h  Nemotron-H-8B in Q8_0: one period, five layers of Mamba-2, one of attention, five feed-forward (2.7 GB)
+
+Both programs read the same file: names, shapes and metadata are those of llama.cpp's converter. Matrices are random blocks
+over and over, from a place that differs from row to row; they are written as they are made, so this takes no memory.
+"""
+
+import argparse
+import array
+import math
+import random
+import struct
+
+ALIGNMENT = 32
+F32, Q8_0, MXFP4 = 0, 8, 39
+U32, I32, FLOAT, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
+BLOCKS = {F32: (1, 4), Q8_0: (32, 34), MXFP4: (32, 17)}  # elements and bytes
+N_BLOCKS = 65537  # prime: no rows begin alike
+FILE_TYPES = {Q8_0: 7, MXFP4: 38}
+
+
+# ------------------------------------------------------------------------------------------------------ the shapes
+
+class Shape:
+    def __init__(self, arch, file_type, vocab):
+        self.arch, self.vocab, self.tensors = arch, vocab, []
+        self.keys = [("general.architecture", STRING, arch), ("general.type", STRING, "model"),
+                     ("general.file_type", U32, FILE_TYPES[file_type]), ("general.quantization_version", U32, 2)]
+
+    def key(self, name, kind, value):
+        self.keys.append((f"{self.arch}.{name}", kind, value))
+
+    def numbers(self, **values):
+        for name, value in values.items():
+            self.key(name.replace("__", "."), FLOAT if isinstance(value, float) else U32, value)
+
+    def matrix(self, name, columns, *rows, kind=Q8_0):
+        self.tensors.append((name + ".weight", kind, (columns, *rows), None))
+
+    def vector(self, name, *dims, around=0.0, spread=0.02):
+        self.tensors.append((name, F32, dims, (around, spread)))
+
+    def norm(self, name, *dims):
+        self.vector(name + ".weight", *dims, around=1.0)
+
+    def ends(self, hidden):
+        self.matrix("token_embd", hidden, self.vocab)
+        self.norm("output_norm", hidden)
+        self.matrix("output", hidden, self.vocab)
+
+    def attention(self, at, hidden, q, kv, out):
+        self.matrix(at + "attn_q", hidden, q)
+        self.matrix(at + "attn_k", hidden, kv)
+        self.matrix(at + "attn_v", hidden, kv)
+        self.matrix(at + "attn_output", out, hidden)
+
+    def experts(self, at, hidden, ffn, n, kind=Q8_0):
+        self.vector(at + "ffn_gate_inp.weight", hidden, n, spread=1 / math.sqrt(hidden))
+        self.matrix(at + "ffn_gate_exps", hidden, ffn, n, kind=kind)
+        self.matrix(at + "ffn_up_exps", hidden, ffn, n, kind=kind)
+        self.matrix(at + "ffn_down_exps", ffn, hidden, n, kind=kind)
+
+
+def gpt_oss(args):
+    hidden, heads, kv_heads, head, ffn = 2880, 64, 8, 64, 2880
+    n_layers, n = 4 * args.periods, args.experts or 32
+    s = Shape("gpt-oss", MXFP4, args.vocab or 201088)
+    s.numbers(block_count=n_layers, context_length=131072, embedding_length=hidden, feed_forward_length=ffn,
+              attention__head_count=heads, attention__head_count_kv=kv_heads, attention__key_length=head,
+              attention__value_length=head, attention__sliding_window=128, attention__layer_norm_rms_epsilon=1e-5,
+              rope__freq_base=150000.0, rope__scaling__factor=32.0, rope__scaling__original_context_length=4096,
+              expert_count=n, expert_used_count=4, expert_feed_forward_length=ffn)
+    s.key("rope.scaling.type", STRING, "yarn")
+    s.ends(hidden)
+    for i in range(n_layers):
+        at = f"blk.{i}."
+        s.norm(at + "attn_norm", hidden)
+        s.attention(at, hidden, heads * head, kv_heads * head, heads * head)
+        s.vector(at + "attn_q.bias", heads * head)
+        s.vector(at + "attn_k.bias", kv_heads * head)
+        s.vector(at + "attn_v.bias", kv_heads * head)
+        s.vector(at + "attn_output.bias", hidden)
+        s.vector(at + "attn_sinks.weight", heads)
+        s.norm(at + "post_attention_norm", hidden)
+        s.experts(at, hidden, ffn, n, kind=MXFP4)
+        s.vector(at + "ffn_gate_inp.bias", n)
+        s.vector(at + "ffn_gate_exps.bias", ffn, n)
+        s.vector(at + "ffn_up_exps.bias", ffn, n)
+        s.vector(at + "ffn_down_exps.bias", hidden, n)
+    return s
+
+
+def qwen3_next(args):
+    hidden, heads, kv_heads, head, ffn = 2048, 16, 2, 256, 512
+    keys, values, dim = 16, 32, 128
+    n_layers, n = 4 * args.periods, args.experts or 256
+    inner, channels = values * dim, (2 * keys + values) * dim
+    s = Shape("qwen3next", Q8_0, args.vocab or 151936)
+    s.numbers(block_count=n_layers, context_length=262144, embedding_length=hidden, feed_forward_length=5120,
+              attention__head_count=heads, attention__head_count_kv=kv_heads, attention__key_length=head,
+              attention__value_length=head, attention__layer_norm_rms_epsilon=1e-6, rope__freq_base=1e7,
+              rope__dimension_count=head // 4, expert_count=n, expert_used_count=10, expert_feed_forward_length=ffn,
+              expert_shared_feed_forward_length=ffn, ssm__conv_kernel=4, ssm__state_size=dim, ssm__group_count=keys,
+              ssm__time_step_rank=values, ssm__inner_size=inner, full_attention_interval=4)
+    s.ends(hidden)
+    for i in range(n_layers):
+        at = f"blk.{i}."
+        s.norm(at + "attn_norm", hidden)
+        if (i + 1) % 4 == 0:
+            s.attention(at, hidden, 2 * heads * head, kv_heads * head, heads * head)
+            s.norm(at + "attn_q_norm", head)
+            s.norm(at + "attn_k_norm", head)
+        else:
+            s.vector(at + "ssm_a", values, around=-1.0, spread=0.3)
+            s.vector(at + "ssm_conv1d.weight", 4, channels, spread=0.3)
+            s.vector(at + "ssm_dt.bias", values)
+            s.matrix(at + "ssm_ba", hidden, 2 * values)
+            s.matrix(at + "attn_qkv", hidden, channels)
+            s.matrix(at + "attn_gate", hidden, inner)
+            s.norm(at + "ssm_norm", dim)
+            s.matrix(at + "ssm_out", inner, hidden)
+        s.norm(at + "post_attention_norm", hidden)
+        s.experts(at, hidden, ffn, n)
+        s.matrix(at + "ffn_gate_shexp", hidden, ffn)
+        s.matrix(at + "ffn_up_shexp", hidden, ffn)
+        s.matrix(at + "ffn_down_shexp", ffn, hidden)
+        s.vector(at + "ffn_gate_inp_shexp.weight", hidden)
+    return s
+
+
+def nemotron_h(args):
+    hidden, heads, kv_heads, head, ffn = 4096, 32, 8, 128, 21504
+    ssm_heads, groups, state = 128, 8, 128
+    pattern = "M-M-M-M-M*-" * args.periods
+    inner = ssm_heads * 64
+    channels = inner + 2 * groups * state
+    s = Shape("nemotron_h", Q8_0, args.vocab or 131072)
+    s.numbers(block_count=len(pattern), context_length=8192, embedding_length=hidden, attention__head_count=heads,
+              attention__key_length=head, attention__value_length=head, attention__layer_norm_rms_epsilon=1e-5,
+              attention__layer_norm_epsilon=1e-5, rope__freq_base=10000.0, rope__dimension_count=head, ssm__conv_kernel=4,
+              ssm__state_size=state, ssm__group_count=groups, ssm__inner_size=inner, ssm__time_step_rank=ssm_heads,
+              vocab_size=s.vocab)
+    s.key("rope.scaling.finetuned", BOOL, False)
+    s.key("feed_forward_length", ARRAY, (I32, [ffn if letter == "-" else 0 for letter in pattern]))
+    s.key("attention.head_count_kv", ARRAY, (I32, [kv_heads if letter == "*" else 0 for letter in pattern]))
+    s.ends(hidden)
+    for i, letter in enumerate(pattern):
+        at = f"blk.{i}."
+        s.norm(at + "attn_norm", hidden)
+        if letter == "*":
+            s.attention(at, hidden, heads * head, kv_heads * head, heads * head)
+        elif letter == "-":
+            s.matrix(at + "ffn_up", hidden, ffn)
+            s.matrix(at + "ffn_down", ffn, hidden)
+        else:
+            s.vector(at + "ssm_a", 1, ssm_heads, around=-1.0, spread=0.3)
+            s.vector(at + "ssm_d", 1, ssm_heads, around=1.0)
+            s.vector(at + "ssm_dt.bias", ssm_heads)
+            s.vector(at + "ssm_conv1d.weight", 4, channels, spread=0.3)
+            s.vector(at + "ssm_conv1d.bias", channels)
+            s.matrix(at + "ssm_in", hidden, inner + channels + ssm_heads)
+            s.norm(at + "ssm_norm", inner // groups, groups)
+            s.matrix(at + "ssm_out", inner, hidden)
+    return s
+
+
+SHAPES = {"gpt-oss": gpt_oss, "qwen3-next": qwen3_next, "nemotron-h": nemotron_h}
+
+
+# -------------------------------------------------------------------------------------------------------- the file
+
+def text(value):
+    encoded = value.encode()
+    return struct.pack("<Q", len(encoded)) + encoded
+
+
+def value_of(kind, value):
+    if kind == STRING:
+        return text(value)
+    if kind == ARRAY:
+        inner, values = value
+        return struct.pack("<IQ", inner, len(values)) + b"".join(value_of(inner, v) for v in values)
+    return struct.pack({U32: "<I", I32: "<i", FLOAT: "<f", BOOL: "<?"}[kind], value)
+
+
+def tokenizer_keys(vocab):
+    """Bytes, one merge, and names that no text has: enough for both programs to open it."""
+    plain = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or 174 <= b]
+    others = [b for b in range(256) if b not in plain]
+    letters = [chr(b) for b in plain] + [chr(256 + i) for i in range(len(others))]
+    tokens = [*letters, "\u0120t", *(f"<|{i}|>" for i in range(257, vocab))]
+    return [("tokenizer.ggml.model", STRING, "gpt2"), ("tokenizer.ggml.pre", STRING, "gpt-2"),
+            ("tokenizer.ggml.tokens", ARRAY, (STRING, tokens)),
+            ("tokenizer.ggml.token_type", ARRAY, (I32, [1] * 257 + [3] * (vocab - 257))),
+            ("tokenizer.ggml.merges", ARRAY, (STRING, ["\u0120 t"])),
+            ("tokenizer.ggml.bos_token_id", U32, vocab - 1), ("tokenizer.ggml.eos_token_id", U32, vocab - 2),
+            ("tokenizer.ggml.add_bos_token", BOOL, False)]
+
+
+def random_blocks(kind, rng):
+    """Weights of about 0.02."""
+    n_bytes = BLOCKS[kind][1]
+    blocks = bytearray(rng.randbytes(N_BLOCKS * n_bytes))
+    for i in range(N_BLOCKS):
+        if kind == Q8_0:
+            struct.pack_into("<e", blocks, i * n_bytes, (2 + i % 3) * 1e-4)
+        else:
+            blocks[i * n_bytes] = 119 + i % 3  # exponents of e8m0
+    return blocks
+
+
+def write_matrix(out, blocks, n, at):
+    """`n` bytes of the endless repetition of `blocks`, from `at` on."""
+    view = memoryview(blocks)
+    while n > 0:
+        out.write(view[at:at + n])
+        n -= len(blocks) - at
+        at = 0
+
+
+def write_vector(out, rng, n, around, spread):
+    values = array.array("f")
+    for _ in range(n):
+        values.append(rng.gauss(around, spread))
+    values.tofile(out)
+
+
+def size_of(kind, dims):
+    elems, n_bytes = BLOCKS[kind]
+    if dims[0] % elems:
+        raise SystemExit(f"rows of {dims[0]} are no whole blocks")
+    return math.prod(dims) // elems * n_bytes
+
+
+def aligned(n):
+    return (n + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+
+
+def write(shape, path, rng):
+    keys = [*shape.keys, *tokenizer_keys(shape.vocab)]
+    header = bytearray(b"GGUF" + struct.pack("<IQQ", 3, len(shape.tensors), len(keys)))
+    for name, kind, value in keys:
+        header += text(name) + struct.pack("<I", kind) + value_of(kind, value)
+    offset = 0
+    for name, kind, dims, _ in shape.tensors:
+        header += text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)
+        offset = aligned(offset + size_of(kind, dims))
+    blocks = {kind: random_blocks(kind, rng) for kind in {kind for _, kind, _, _ in shape.tensors} - {F32}}
+    with open(path, "wb") as out:
+        out.write(header + bytes(aligned(len(header)) - len(header)))
+        for _, kind, dims, spread in shape.tensors:
+            n = size_of(kind, dims)
+            if kind == F32:
+                write_vector(out, rng, math.prod(dims), *spread)
+            else:
+                write_matrix(out, blocks[kind], n, rng.randrange(N_BLOCKS) * BLOCKS[kind][1])
+            out.write(bytes(aligned(n) - n))
+    return aligned(len(header)) + offset
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("name", choices=SHAPES)
+    parser.add_argument("out")
+    parser.add_argument("--periods", type=int, default=1, help="of the layers' pattern, or fours of layers")
+    parser.add_argument("--experts", type=int, default=0, help="0: as above")
+    parser.add_argument("--vocab", type=int, default=0, help="0: the model's own")
+    args = parser.parse_args()
+    if args.periods < 1 or (args.vocab and args.vocab < 30000):
+        raise SystemExit("at least one period and 30000 tokens, which are made-up prompts'")
+    n = write(SHAPES[args.name](args), args.out, random.Random(1))
+    print(f"{args.out}: {n / 1e9:.2f} GB")
+
+
+if __name__ == "__main__":
+    main()
