@@ -282,7 +282,7 @@ static uint32_t n_checkpoints(const weft_eng *eng, const struct weft_eng_options
 }
 
 /* What recurrent layers of a sequence carry. */
-static uint64_t state_bytes(const weft_eng *eng, const struct weft_model_params *p) {
+static uint64_t seq_state_bytes(const weft_eng *eng, const struct weft_model_params *p) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < p->n_layers; i++) {
         const struct wefti_state_shape shape = wefti_forward_state_shape(&eng->weights, p, i);
@@ -294,10 +294,11 @@ static uint64_t state_bytes(const weft_eng *eng, const struct weft_model_params 
 static weft_err measure_needs(weft_eng *eng, const weft_model *model,
                               const struct weft_eng_options *options, struct needs *needs,
                               struct weft_errmsg *why) {
-    uint64_t of_seq = state_bytes(eng, weft_model_params(model));
-    eng->info.n_checkpoints = n_checkpoints(eng, options, of_seq);
-    *needs = (struct needs){.state_bytes =
-                                of_seq * ((uint64_t)eng->info.max_seqs + eng->info.n_checkpoints)};
+    eng->info.seq_state_bytes = seq_state_bytes(eng, weft_model_params(model));
+    eng->info.n_checkpoints = n_checkpoints(eng, options, eng->info.seq_state_bytes);
+    *needs =
+        (struct needs){.state_bytes = eng->info.seq_state_bytes *
+                                      ((uint64_t)eng->info.max_seqs + eng->info.n_checkpoints)};
     weft_err err = open_step_memory(eng, why);
     if (!err) err = measure_scratch(eng, model, options, &needs->scratch_bytes, why);
     if (!err && eng->draft)
@@ -586,7 +587,6 @@ static weft_err foresee(weft_eng *eng, const char *path, const weft_model *model
     set_weight_info(eng, p);
     plan->kv_type = kv_types[eng->kv_dtype];
     memcpy(plan->kv_block_bytes, eng->kv.block_bytes, sizeof plan->kv_block_bytes);
-    plan->seq_state_bytes = state_bytes(eng, p);
     add_contexts(eng, plan);
     plan->info = eng->info;
     plan->loading.model_name = plan->info.model_name;

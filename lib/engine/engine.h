@@ -239,6 +239,7 @@ struct weft_eng_info {
     /* The weights that a sampling step reads once, whatever its batch: all but an untied embedding
      * table, of which it reads rows, and of experts as many as one token takes. */
     uint64_t step_weight_bytes;
+    uint64_t seq_state_bytes; /* of recurrent layers, of one sequence; 0: there are none */
     /* Elements of matrices that a token meets, each a multiply-add; only rows that need logits
      * meet the head's. */
     uint64_t n_layer_weights, n_head_weights;
@@ -274,7 +275,6 @@ struct weft_eng_plan {
     bool is_cgroup;             /* whose limit that is; else the machine's memory */
     const char *kv_type;        /* "bf16" */
     uint64_t kv_block_bytes[WEFT_KV_KINDS];
-    uint64_t seq_state_bytes;              /* of recurrent layers, of one sequence */
     uint64_t bytes_of_type[WEFT_DT_COUNT]; /* of the weights */
     struct weft_eng_plan_context contexts[WEFT_ENG_PLAN_CONTEXTS_MAX];
     uint32_t n_contexts; /* 4k, 8k, 32k, 128k, as far as the model goes, and model_len */

@@ -73,6 +73,11 @@ def test_it_is_what_bench_says_of_the_weights():
         assert [told[k] for k in ("weight_bytes", "step_weight_bytes")] == [bench[k] for k in
                                                                             ("weight_bytes", "step_weight_bytes")]
         assert abs(told["speed"]["prompt_gflop_per_token"] - bench["layer_weights"] * 2 / 1e9) < 1e-6
+        states = bench.get("state_bytes", 0)
+        assert states == told["contexts"][0]["state_bytes"]
+        if states:
+            of_states = 2 * states / (2 * states + bench["step_weight_bytes"])
+            assert abs(bench["decode"][0]["of_states"] - of_states) < 1e-3
         for row in told["contexts"]:
             assert row["read_bytes_per_token"] >= told["step_weight_bytes"] + 2 * row["state_bytes"]
             assert abs(row["tokens_per_s"] / (10e9 / row["read_bytes_per_token"]) - 1) < 1e-3
@@ -123,7 +128,7 @@ def test_windows_latents_and_states_are_counted_truly():
         inner = c["mamba_num_heads"] * c["mamba_head_dim"]
         least = inner * c["ssm_state_size"] + (inner + 2 * c["n_groups"] * c["ssm_state_size"]) * (c["conv_kernel"] - 1)
         n_mamba = c["hybrid_override_pattern"].count("M")
-        assert told["state_bytes"] == 3 * told["contexts"][0]["state_bytes"]
+        assert told["state_bytes"] == (3 + told["state_checkpoints"]) * told["contexts"][0]["state_bytes"]
         assert n_mamba * least * 4 <= told["contexts"][0]["state_bytes"] < n_mamba * (least * 4 + 256)
 
 

@@ -182,6 +182,12 @@ static double decode_bytes_per_token(const struct bench *b, const struct point *
     return (double)weft_eng_info(b->eng)->step_weight_bytes / point->n;
 }
 
+/* And the states of each sequence, which it writes, too: their share of all that a step moves. */
+static double state_share(const struct bench *b, const struct point *point) {
+    double states = 2.0 * (double)weft_eng_info(b->eng)->seq_state_bytes;
+    return states / (states + decode_bytes_per_token(b, point));
+}
+
 /* Prompts are computed one after the other: the last sequence's first token ends them. */
 struct watch {
     weft_eng *eng;
@@ -331,11 +337,27 @@ static void print_json(struct bench *b, double dram, const double ops[WEFT_PEAK_
     for (uint32_t i = 0; i < b->n_batches; i++) {
         struct summary s = sum_up(b, &b->batches[i], true);
         printf("%s{\"batch\": %u, \"tokens_per_s\": %.2f, \"gb_per_s\": %.4f, "
-               "\"gflop_per_s\": %.3f, \"of_dram\": %.4f, \"of_peak\": %.4f}",
+               "\"gflop_per_s\": %.3f, \"of_dram\": %.4f, \"of_peak\": %.4f",
                i ? ", " : "", b->batches[i].n, s.tokens, s.giga_bytes, s.giga_ops, s.of_dram,
                s.of_peak);
+        if (info->is_recurrent) printf(", \"of_states\": %.4f", state_share(b, &b->batches[i]));
+        printf("}");
     }
     printf("]");
+    if (info->is_recurrent) printf(", \"state_bytes\": %" PRIu64, info->seq_state_bytes);
+}
+
+/* Of recurrent layers, in what a step reads and writes beside the cache; --profile has their time (scan). */
+static void print_states(const struct bench *b) {
+    char size[WEFT_SIZE_TEXT_BYTES];
+    const struct weft_eng_info *info = weft_eng_info(b->eng);
+    if (!info->is_recurrent) return;
+    printf("States: %s a sequence, read and written by each step; of what a step moves",
+           weft_size_text(info->seq_state_bytes, size));
+    for (uint32_t i = 0; i < b->n_batches; i++)
+        printf("%s %.1f%% with %u", i ? "," : "", 100 * state_share(b, &b->batches[i]),
+               b->batches[i].n);
+    printf("\n");
 }
 
 static void print_table(struct bench *b, double dram, const double ops[WEFT_PEAK_COUNT]) {
@@ -360,6 +382,7 @@ static void print_table(struct bench *b, double dram, const double ops[WEFT_PEAK
                s.giga_bytes, 100 * s.of_dram, s.giga_ops, 100 * s.of_peak);
         if (s.of_dram > most) most = s.of_dram;
     }
+    print_states(b);
     if (most > 1) printf("(More than DRAM gives: part of the weights stays in the CPU's cache.)\n");
 }
 

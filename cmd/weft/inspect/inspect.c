@@ -21,18 +21,19 @@ static void print_experts(const struct weft_model_params *p) {
 
 /* What a token takes, and how much of that it gives back when windows have moved on. */
 static void print_kv(const struct weft_model_params *p) {
-    uint64_t per_layer = (uint64_t)p->n_kv_heads * p->head_dim * 2 * (p->kv_lora > 0 ? 1 : 2);
-    uint32_t n_windowed = 0, n_layers = 0;
+    uint64_t all = 0, windowed = 0;
     bool lets_go = p->window > 0 && p->window < p->n_context && !p->encoder.is_on;
     for (uint32_t i = 0; i < p->n_layers; i++) {
-        bool has_attention = !weft_model_bit(p->recurrent.no_attention, i);
-        n_layers += has_attention;
-        n_windowed += has_attention && lets_go && !weft_model_bit(p->no_window, i);
+        if (weft_model_bit(p->recurrent.no_attention, i) || weft_model_kv_layer(p, i) != i)
+            continue;
+        uint64_t bytes = (uint64_t)weft_model_kv_heads(p, i) * weft_model_head_dim(p, i) * 2 *
+                         (p->kv_lora > 0 ? 1 : 2);
+        all += bytes;
+        if (lets_go && !weft_model_bit(p->no_window, i)) windowed += bytes;
     }
-    printf("kv per token    %" PRIu64 " bytes in bf16", n_layers * per_layer);
-    if (n_windowed > 0)
-        printf(", %" PRIu64 " of them only for the last %u tokens", n_windowed * per_layer,
-               p->window);
+    printf("kv per token    %" PRIu64 " bytes in bf16", all);
+    if (windowed > 0)
+        printf(", %" PRIu64 " of them only for the last %u tokens", windowed, p->window);
     printf("\n");
 }
 

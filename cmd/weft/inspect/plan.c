@@ -76,7 +76,7 @@ static void find_rates(struct plan *p) {
 /* Of one stream, in all workers that compute it. */
 static uint64_t bytes_per_token(const struct plan *p, const struct weft_eng_plan_context *context) {
     return p->serve.n_ranks *
-           (p->eng.info.step_weight_bytes + context->read_bytes + 2 * p->eng.seq_state_bytes);
+           (p->eng.info.step_weight_bytes + context->read_bytes + 2 * p->eng.info.seq_state_bytes);
 }
 
 static double stream_rate(const struct plan *p, const struct weft_eng_plan_context *context) {
@@ -131,7 +131,7 @@ static void print_kv(const struct plan *p) {
 
 static void print_contexts(const struct plan *p) {
     char kv[WEFT_SIZE_TEXT_BYTES], state[WEFT_SIZE_TEXT_BYTES];
-    bool has_states = p->eng.seq_state_bytes > 0;
+    bool has_states = p->eng.info.seq_state_bytes > 0;
     printf("\n%10s %14s", "context", "KV cache");
     if (has_states) printf(" %14s", "states");
     printf(" %20s   one sequence%s\n", p->dram_bytes > 0 ? "tokens/s at most" : "read per token",
@@ -139,7 +139,7 @@ static void print_contexts(const struct plan *p) {
     for (uint32_t i = 0; i < p->eng.n_contexts; i++) {
         const struct weft_eng_plan_context *c = &p->eng.contexts[i];
         printf("%10u %14s", c->n_tokens, weft_size_text(c->kv_bytes, kv));
-        if (has_states) printf(" %14s", weft_size_text(p->eng.seq_state_bytes, state));
+        if (has_states) printf(" %14s", weft_size_text(p->eng.info.seq_state_bytes, state));
         if (p->dram_bytes > 0)
             printf(" %20.*f", stream_rate(p, c) < 100 ? 1 : 0, stream_rate(p, c));
         else
@@ -211,7 +211,8 @@ static void print_text(const struct plan *p) {
     print_kv(p);
     if (l->state_bytes > 0) {
         print_size("states", l->n_sharers, l->state_bytes);
-        printf(": %s a sequence\n", weft_size_text(p->eng.seq_state_bytes, size));
+        printf(": %s a sequence, of %u and %u checkpoints\n",
+               weft_size_text(info->seq_state_bytes, size), info->max_seqs, info->n_checkpoints);
     }
     if (l->draft_bytes > 0) {
         print_size("guesses", l->n_sharers, l->draft_bytes);
@@ -254,7 +255,7 @@ static void print_json_contexts(const struct plan *p) {
         const struct weft_eng_plan_context *c = &p->eng.contexts[i];
         printf("%s{\"tokens\": %u, \"kv_bytes\": %" PRIu64 ", \"state_bytes\": %" PRIu64
                ", \"read_bytes_per_token\": %" PRIu64,
-               i ? ", " : "", c->n_tokens, c->kv_bytes, p->eng.seq_state_bytes,
+               i ? ", " : "", c->n_tokens, c->kv_bytes, p->eng.info.seq_state_bytes,
                bytes_per_token(p, c));
         if (p->dram_bytes > 0) printf(", \"tokens_per_s\": %.3f", stream_rate(p, c));
         printf("}");
@@ -289,6 +290,7 @@ static void print_json(const struct plan *p) {
     print_json_number("kv_window_block_bytes", p->eng.kv_block_bytes[WEFT_KV_WINDOWED]);
     print_json_number("window", info->window);
     print_json_number("state_bytes", l->state_bytes);
+    print_json_number("state_checkpoints", info->n_checkpoints);
     print_json_number("draft_bytes", l->draft_bytes);
     print_json_number("scratch_bytes", l->scratch_bytes);
     print_json_number("sum_bytes", sum_bytes(l));

@@ -33,16 +33,29 @@ static void book_heads(struct wefti_profile *profile, enum weft_eng_op op, uint3
 static void book_layer(struct wefti_profile *profile, const struct wefti_weights_layer *layer,
                        const struct wefti_forward_costs *costs, bool last) {
     bool is_latent = layer->latent_norm > 0;
-    const struct wefti_weights_matrix *qkv[] = {&layer->q, &layer->k,
-                                                is_latent ? &layer->q_a : &layer->v};
+    const struct wefti_weights_matrix *rec = layer->rec_in;
+    const struct wefti_weights_matrix *qkv[] = {&layer->q,
+                                                &layer->k,
+                                                is_latent ? &layer->q_a : &layer->v,
+                                                &layer->attn_gate,
+                                                &rec[0],
+                                                &rec[1],
+                                                &rec[2],
+                                                &rec[3],
+                                                &rec[4],
+                                                &rec[5]};
+    _Static_assert(WEFT_MODEL_RECURRENT_PARTS == 6, "all of a recurrent layer's row");
+    const struct wefti_weights_matrix *rec_out[] = {&layer->rec_out};
     const struct wefti_weights_matrix *gate_up[] = {&layer->gate, &layer->up};
     const struct wefti_weights_matrix *o[] = {&layer->o}, *down[] = {&layer->down};
     const struct wefti_weights_matrix *router[] = {&layer->router};
     uint32_t n_rows = last ? costs->n_last_rows : costs->n_rows;
     for (uint32_t op = WEFT_ENG_OP_ATTN_NORM; op <= WEFT_ENG_OP_DOWN; op++) {
+        if (op == WEFT_ENG_OP_SCAN && !layer->rec.is_there) continue;
         add_calls(profile, (enum weft_eng_op)op, op <= WEFT_ENG_OP_ROPE_KV || n_rows > 0);
     }
-    book_products(profile, WEFT_ENG_OP_QKV, costs->n_rows, qkv, 3);
+    book_products(profile, WEFT_ENG_OP_QKV, costs->n_rows, qkv, sizeof qkv / sizeof qkv[0]);
+    book_products(profile, WEFT_ENG_OP_O, costs->n_rows, rec_out, 1);
     if (is_latent)
         book_heads(profile, WEFT_ENG_OP_QKV, costs->n_rows, &layer->up_k, costs->n_heads);
     if (n_rows == 0) return;
@@ -90,6 +103,7 @@ void wefti_forward_book_pass(struct wefti_profile *profile, const struct wefti_w
         book_layer(profile, &weights->layers[i], costs, last);
     }
     if (costs->n_rows > 0) book_attention(profile, costs);
+    wefti_profile_counts_of(profile, WEFT_ENG_OP_SCAN)->bytes += costs->state_bytes;
     const struct wefti_weights_matrix *head[] = {&weights->head};
     for (uint32_t i = 0; i < costs->n_head_calls; i++) {
         book_products(profile, WEFT_ENG_OP_HEAD, 0, head, 1);

@@ -15,6 +15,7 @@ struct wefti_forward_costs {
     uint32_t n_heads;
     uint64_t attention_ops, attention_bytes; /* of all layers */
     enum weft_kern_peak attention_peak;      /* the arithmetic of attention */
+    uint64_t state_bytes; /* of recurrent layers, which every sequence reads and writes once */
 };
 
 /* Adds a layer's attention, whose rows see so many positions, and whose tiles read so many. `n_heads` and

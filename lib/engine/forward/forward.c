@@ -672,6 +672,7 @@ static void note_pass(const struct wefti_forward *f, const struct wefti_forward_
         .n_head_calls =
             (batch->n_logit_rows + WEFTI_FORWARD_HEAD_ROWS - 1) / WEFTI_FORWARD_HEAD_ROWS,
         .n_heads = f->weights->n_heads_max,
+        .state_bytes = f->states && f->states->map ? 2 * f->states->place_bytes * batch->n_seqs : 0,
     };
     for (uint32_t i = 0; i < f->n_layers; i++) {
         uint32_t kind = wefti_forward_layer_kind(f, i), window = f->windows[kind];

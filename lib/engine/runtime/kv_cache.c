@@ -70,17 +70,6 @@ static uint64_t sum(const struct sizes *s, uint64_t n_full, uint64_t n_windowed)
     return n_full * s->bytes[WEFT_KV_FULL] + n_windowed * s->bytes[WEFT_KV_WINDOWED];
 }
 
-uint64_t wefti_kv_cache_seq_bytes(const struct wefti_kv_cache *cache,
-                                  const struct weft_eng_info *info, uint32_t n_tokens,
-                                  uint64_t *read_bytes_out) {
-    struct weft_eng_info of_one = *info;
-    of_one.max_model_len = n_tokens;
-    const struct sizes s = sizes_of(cache, 0, &of_one);
-    uint64_t n_seen = info->window > 0 ? weft_min_u64(n_tokens, info->window) : 0;
-    *read_bytes_out = sum(&s, n_tokens, n_seen) / info->block_size;
-    return sum(&s, s.one_seq[WEFT_KV_FULL], s.one_seq[WEFT_KV_WINDOWED]);
-}
-
 /* Never none: whether one block is too much is for the sum of everything to say. So it is for one sequence of
  * full length where there is a limit: of a server that is given one, nobody wants less. */
 static uint64_t default_memory(const struct weft_eng_options *options, uint64_t taken_bytes,
@@ -191,6 +180,23 @@ static struct weft_kv_layer layer_of(const struct weft_model_params *params,
 
 static size_t layer_bytes(const struct weft_kv_layer *layer) {
     return weft_kv_n_planes(layer) * weft_kv_block_bytes(layer);
+}
+
+uint64_t wefti_kv_cache_seq_bytes(const struct wefti_kv_cache *cache,
+                                  const struct weft_eng_info *info, uint32_t n_tokens,
+                                  uint64_t *read_bytes_out) {
+    struct weft_eng_info of_one = *info;
+    of_one.max_model_len = n_tokens;
+    const struct sizes s = sizes_of(cache, 0, &of_one);
+    *read_bytes_out = 0;
+    for (uint32_t i = 0; i < cache->n_layers; i++) {
+        bool is_windowed = wefti_kv_cache_kind(cache, i) == WEFT_KV_WINDOWED;
+        uint64_t n_seen = is_windowed ? weft_min_u64(n_tokens, info->window) : n_tokens;
+        /* Also what another layer keeps; without attention there is nothing. */
+        if (cache->layers[i].k)
+            *read_bytes_out += layer_bytes(&cache->layers[i]) * n_seen / info->block_size;
+    }
+    return sum(&s, s.one_seq[WEFT_KV_FULL], s.one_seq[WEFT_KV_WINDOWED]);
 }
 
 /* Layers that have no attention, or read what another one keeps. */
