@@ -20,7 +20,10 @@ static weft_err parse(const char *text, struct weft_model_params *p, struct weft
     struct wefti_model_file file;
     *p = (struct weft_model_params){0};
     weft_err err = wefti_model_file_borrow("config.json", text, strlen(text), &file, why);
-    return err ? err : wefti_model_config_hf(&file, p, why);
+    if (err) return err;
+    err = wefti_model_config_hf(&file, p, why);
+    wefti_model_file_close(&file);
+    return err;
 }
 
 static void must_parse(const char *text, struct weft_model_params *p) {

@@ -186,11 +186,12 @@ static weft_err read_nemotron(const struct config *c, struct weft_model_params *
     return err ? err : read_letters(c, p);
 }
 
-/* Of `n` numbers over 0. */
+/* Of `n` factors. */
 static bool is_list(const json_t *list, size_t n) {
     if (json_array_size(list) != n) return false;
     for (size_t i = 0; i < n; i++) {
-        if (!(json_number_value(json_array_get(list, i)) > 0)) return false;
+        const double factor = json_number_value(json_array_get(list, i));
+        if (!(factor > 1e-6 && factor < 1e6)) return false;
     }
     return true;
 }
@@ -200,20 +201,25 @@ static bool is_list(const json_t *list, size_t n) {
 static weft_err read_multipliers(const struct config *c, struct weft_model_params *p) {
     static const char mlp_key[] = "mlp_multipliers", ssm_key[] = "ssm_multipliers";
     double in = 1, out = 1, key = 1, ssm_in = 1, ssm_out = 1, embed = 1, head = 1;
+    const struct {
+        const char *name;
+        double *out;
+    } factors[] = {{"attention_in_multiplier", &in}, {"attention_out_multiplier", &out},
+                   {"key_multiplier", &key},         {"ssm_in_multiplier", &ssm_in},
+                   {"ssm_out_multiplier", &ssm_out}, {"embedding_multiplier", &embed},
+                   {"lm_head_multiplier", &head}};
     const json_t *mlp = get(c->root, mlp_key), *ssm = get(c->root, ssm_key);
     struct weft_model_block *b = &p->block;
-    weft_err err = get_double(c, c->root, "attention_in_multiplier", &in);
-    if (!err) err = get_double(c, c->root, "attention_out_multiplier", &out);
-    if (!err) err = get_double(c, c->root, "key_multiplier", &key);
-    if (!err) err = get_double(c, c->root, "ssm_in_multiplier", &ssm_in);
-    if (!err) err = get_double(c, c->root, "ssm_out_multiplier", &ssm_out);
-    if (!err) err = get_double(c, c->root, "embedding_multiplier", &embed);
-    if (!err) err = get_double(c, c->root, "lm_head_multiplier", &head);
-    if (err) return err;
-    if (mlp && !is_list(mlp, 2)) return wrong_type(c, mlp_key, "a list of two numbers over 0");
-    if (ssm && !is_list(ssm, 5)) return wrong_type(c, ssm_key, "a list of five numbers over 0");
-    if (!(in > 0 && ssm_in > 0 && key > 0 && out > 0 && ssm_out > 0)) /* 0 would mean 1 here */
-        return weft_err_set(c->why, WEFT_E_PROTO, "%s: a multiplier is not over 0", c->path);
+    for (size_t i = 0; i < COUNT(factors); i++) {
+        weft_err err = get_double(c, c->root, factors[i].name, factors[i].out);
+        if (err) return err;
+        if (!(*factors[i].out > 1e-6 && *factors[i].out < 1e6))
+            return wrong_type(c, factors[i].name, "from 1e-6 to 1e6"); /* 0 would mean 1 here */
+    }
+    if (mlp && !is_list(mlp, 2))
+        return wrong_type(c, mlp_key, "a list of two numbers from 1e-6 to 1e6");
+    if (ssm && !is_list(ssm, 5))
+        return wrong_type(c, ssm_key, "a list of five numbers from 1e-6 to 1e6");
     p->attn_scale = (float)(in * in * key / sqrt((double)p->head_dim));
     b->attention_scale = (float)(in * out);
     b->recurrent_scale = (float)ssm_out;
