@@ -127,6 +127,20 @@ static void packed_models_of_few_bits_compute_the_same_bits(void **state) {
     }
 }
 
+/* Packed GGUF files, too, leave to their tensors to say what they have. */
+static void packed_models_whose_layers_are_not_alike_compute_the_same_bits(void **state) {
+    (void)state;
+    static const char *const names[] = {"gemma4", "gguf/gemma4.gguf", "gemma4_moe"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char path[1024];
+        (void)snprintf(path, sizeof path, "zoo2/%s", names[i]);
+        const char *found = drive_shared(path);
+        if (!found) skip();
+        (void)snprintf(path, sizeof path, "%s", found);
+        check_packed(path, engine_short_run ? 2 : 4);
+    }
+}
+
 static void packed_models_compute_the_same_bits(void **state) {
     (void)state;
     static const char *const sources[] = {
@@ -529,6 +543,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packed_models_compute_the_same_bits),
         cmocka_unit_test(packed_models_of_few_bits_compute_the_same_bits),
+        cmocka_unit_test(packed_models_whose_layers_are_not_alike_compute_the_same_bits),
         cmocka_unit_test(a_packed_model_has_its_text_with_it),
         cmocka_unit_test(a_pooling_is_packed_whatever_its_folder_is_called),
         cmocka_unit_test(options_that_do_not_fit_are_refused),

@@ -434,6 +434,28 @@ static void recurrent_layers_have_the_same_bits(void **state) {
     }
 }
 
+/* Layers of one kind share keys and values, and the other kind has other heads. In short runs the first case. */
+static void layers_that_are_not_alike_have_the_same_bits(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        enum weft_eng_dtype dtype;
+    } cases[] = {{"gemma4", WEFT_ENG_DT_AUTO},
+                 {"gemma4_moe", WEFT_ENG_DT_AUTO},
+                 {"gguf/gemma4.gguf", WEFT_ENG_DT_F32},
+                 {"gemma4", WEFT_ENG_DT_Q8},
+                 {"gemma4_moe", WEFT_ENG_DT_Q4}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0] && (i < 1 || !engine_short_run); i++) {
+        struct weft_eng_options options;
+        char path[1024];
+        if (!find_family(cases[i].name, path)) skip();
+        small_options(&options);
+        options.dtype = cases[i].dtype;
+        options.n_threads = 1 + i % 2;
+        check_model(path, &options);
+    }
+}
+
 /* Groups of 32 columns are more than a head: some ranks of 4 and 8 have none. */
 static void quantised_recurrent_layers_have_the_same_bits(void **state) {
     (void)state;
@@ -451,15 +473,14 @@ static void quantised_recurrent_layers_have_the_same_bits(void **state) {
     }
 }
 
-static void ranks_take_their_shares_of_packed_hybrids(void **state) {
+static void ranks_take_their_shares_of_packed_families(void **state) {
     (void)state;
     static const struct {
         const char *model;
         enum weft_eng_dtype dtype;
-    } cases[] = {{"nemotron_h", WEFT_ENG_DT_AUTO},
-                 {"qwen3_5", WEFT_ENG_DT_Q8},
-                 {"lfm2", WEFT_ENG_DT_F32},
-                 {"granitemoehybrid", WEFT_ENG_DT_Q8}};
+    } cases[] = {{"nemotron_h", WEFT_ENG_DT_AUTO}, {"qwen3_5", WEFT_ENG_DT_Q8},
+                 {"lfm2", WEFT_ENG_DT_F32},        {"granitemoehybrid", WEFT_ENG_DT_Q8},
+                 {"gemma4", WEFT_ENG_DT_Q8},       {"gemma4_moe", WEFT_ENG_DT_AUTO}};
     char path[] = "/tmp/weft-tp-XXXXXX";
     int fd = mkstemp(path);
     assert_true(fd >= 0);
@@ -619,8 +640,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(the_larger_mixture_has_the_same_bits),
         cmocka_unit_test(latent_attention_has_the_same_bits),
         cmocka_unit_test(recurrent_layers_have_the_same_bits),
+        cmocka_unit_test(layers_that_are_not_alike_have_the_same_bits),
         cmocka_unit_test(quantised_recurrent_layers_have_the_same_bits),
-        cmocka_unit_test(ranks_take_their_shares_of_packed_hybrids),
+        cmocka_unit_test(ranks_take_their_shares_of_packed_families),
         cmocka_unit_test(each_rank_holds_its_share_of_the_states),
         cmocka_unit_test(each_rank_holds_its_share_of_the_weights_and_of_the_cache),
         cmocka_unit_test(steps_of_a_group_that_ended_say_so),

@@ -679,6 +679,96 @@ static void what_would_change_the_arithmetic_is_refused(void **state) {
     gguf_fini(&b);
 }
 
+/* The metadata of a Gemma 4 of four layers, of which every second has a window; `n_kv` and `ffn` per layer. */
+static void gemma4_config(struct gguf_builder *b, const uint32_t n_kv[4], const uint32_t ffn[4],
+                          uint32_t n_shared) {
+    static const bool has_window[] = {true, false, true, false};
+    const struct {
+        const char *key;
+        const uint32_t *list;
+    } lists[] = {{"gemma4.attention.head_count_kv", n_kv}, {"gemma4.feed_forward_length", ffn}};
+    gguf_str(b, "general.architecture", "gemma4");
+    gguf_u32(b, "gemma4.block_count", 4);
+    gguf_u32(b, "gemma4.context_length", 128);
+    gguf_u32(b, "gemma4.embedding_length", 32);
+    gguf_u32(b, "gemma4.attention.head_count", 2);
+    gguf_u32(b, "gemma4.attention.key_length", 16);
+    gguf_u32(b, "gemma4.attention.value_length", 16);
+    gguf_u32(b, "gemma4.attention.key_length_swa", 8);
+    gguf_u32(b, "gemma4.vocab_size", 8);
+    gguf_u32(b, "gemma4.attention.sliding_window", 64);
+    gguf_u32(b, "gemma4.attention.shared_kv_layers", n_shared);
+    gguf_f32(b, "gemma4.attention.layer_norm_rms_epsilon", 1e-6f);
+    for (size_t i = 0; i < COUNT(lists); i++) {
+        gguf_key(b, lists[i].key, WEFT_GGUF_ARRAY);
+        gguf_put(&b->kvs, WEFT_GGUF_U32, 4);
+        gguf_put(&b->kvs, 4, 8);
+        for (size_t k = 0; k < 4; k++)
+            gguf_put(&b->kvs, lists[i].list[k], 4);
+    }
+    gguf_key(b, "gemma4.attention.sliding_window_pattern", WEFT_GGUF_ARRAY);
+    gguf_put(&b->kvs, WEFT_GGUF_BOOL, 4);
+    gguf_put(&b->kvs, 4, 8);
+    for (size_t k = 0; k < 4; k++)
+        gguf_put(&b->kvs, has_window[k], 1);
+}
+
+static void layers_of_more_than_two_sizes_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t n_kv[4], ffn[4], n_shared;
+        const char *extra;
+        uint32_t value;
+        weft_err err;
+        const char *part;
+    } cases[] = {
+        {{1, 2, 1, 2}, {64, 64, 96, 96}, 2, NULL, 0, WEFT_E_PROTO, "ask for [16, 32]"}, /* a layer with a window */
+        {{1, 2, 2, 2},
+         {64, 64, 96, 96},
+         2,
+         NULL,
+         0,
+         WEFT_E_UNSUPPORTED,
+         "head_count_kv is 1 and 2"},
+        {{1, 0, 1, 2}, {64, 64, 96, 96}, 2, NULL, 0, WEFT_E_PROTO, "head_count_kv is not"},
+        {{1, 2, 1, 2}, {64, 80, 96, 96}, 2, NULL, 0, WEFT_E_UNSUPPORTED, "more than two sizes"},
+        {{1, 2, 1, 2}, {64, 64, 96, 0}, 2, NULL, 0, WEFT_E_UNSUPPORTED, "more than two sizes"},
+        {{1, 2, 1, 2}, {64, 64, 96, 96}, 4, NULL, 0, WEFT_E_PROTO, "4 of 4 layers share"},
+        {{1, 2, 1, 2}, {64, 64, 96, 96}, 3, NULL, 0, WEFT_E_PROTO, "layer 1 shares"},
+        {{1, 2, 1, 2},
+         {64, 64, 96, 96},
+         2,
+         "gemma4.attention.value_length_swa",
+         4,
+         WEFT_E_UNSUPPORTED,
+         "8 elements, values 4"},
+        {{1, 2, 1, 2},
+         {64, 64, 96, 96},
+         2,
+         "gemma4.rope.dimension_count_swa",
+         4,
+         WEFT_E_UNSUPPORTED,
+         "only equal numbers"},
+        {{1, 2, 1, 2},
+         {64, 64, 96, 96},
+         2,
+         "gemma4.embedding_length_per_layer_input",
+         1u << 20,
+         WEFT_E_PROTO,
+         "size of a layer's embeddings"},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct gguf_builder b;
+        struct weft_errmsg why;
+        gguf_init(&b);
+        gemma4_config(&b, cases[i].n_kv, cases[i].ffn, cases[i].n_shared);
+        if (cases[i].extra) gguf_u32(&b, cases[i].extra, cases[i].value);
+        gguf_tiny_tensors(&b, 0);
+        assert_refused(finish_and(load_bytes, &b, &why), &why, cases[i].err, cases[i].part);
+        gguf_fini(&b);
+    }
+}
+
 /* OLMo 3's converter writes OLMo 2's name, and a window that some layers have. */
 static void olmo_3_is_refused(void **state) {
     (void)state;
@@ -798,6 +888,7 @@ int main(void) {
         cmocka_unit_test(rope_divisors_must_be_positive),
         cmocka_unit_test(rope_divisors_may_be_a_matrix_of_one_row),
         cmocka_unit_test(olmo_3_is_refused),
+        cmocka_unit_test(layers_of_more_than_two_sizes_are_refused),
         cmocka_unit_test(what_would_change_the_arithmetic_is_refused),
         cmocka_unit_test(vocabulary_files_of_others_open),
         cmocka_unit_test(every_truncation_is_refused),

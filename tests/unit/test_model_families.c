@@ -74,6 +74,8 @@ static const struct {
     {"StableLmForCausalLM", "", 32, 2560, 32, 32, 80, 6912, 50304, 4096, 20, 1e-5f, 10000, false, 0, 0, 0, 0, false},
     {"SeedOssForCausalLM", "", 64, 4096, 80, 8, 128, 27648, 155136, 524288, 128, 1e-6f, 10000, false, 0, 0, 0, 0, false},
     {"AfmoeForCausalLM", "", 32, 2048, 16, 16, 128, 6144, 200192, 16384, 128, 1e-5f, 10000, false, 64, 6, 1408, 2816, true},
+    {"Gemma4ForCausalLM", "", 30, 2304, 8, 4, 512, 9216, 262144, 131072, 512, 1e-6f, 1e6, true, 0, 0, 0, 0, false},
+    {"Gemma4ForConditionalGeneration", ",\"text_config\":{}", 30, 2304, 8, 4, 512, 9216, 262144, 131072, 512, 1e-6f, 1e6, true, 0, 0, 0, 0, false},
     {"Dots1ForCausalLM", ",\"n_routed_experts\":128,\"num_experts_per_tok\":6", 62, 4608, 32, 32, 144, 10944, 152064, 2048, 144, 1e-6f, 10000, false, 128, 6, 1408, 0, false},
 };
 /* clang-format on */
@@ -224,6 +226,89 @@ static void llama4_lists_its_layers(void **state) {
     assert_int_equal(p.block.q_step, 0);
     must_refuse(CLASS("Llama4ForCausalLM") "\"moe_layers\":[48]}", "moe_layers");
     must_refuse(CLASS("Llama4ForCausalLM") "\"layer_types\":[]}", "layer_types");
+}
+
+/* Two kinds of layers, and what the last ones share. */
+static void gemma_4s_layers_are_not_alike(void **state) {
+    (void)state;
+    struct weft_model_params p;
+    must_parse(CLASS("Gemma4ForCausalLM") "\"num_hidden_layers\":8}", &p);
+    assert_int_equal(p.no_window[0], 0xa0); /* the sixth, and the last one */
+    assert_true(p.unlike.local_head_dim == 256 && p.unlike.local_kv_heads == 4);
+    assert_true(p.unlike.rope_pairs == 64 && p.attn_scale == 1);
+    assert_true(p.unlike.layer_input == 256 && p.unlike.n_vocab_input == 262144);
+    assert_int_equal(weft_model_head_dim(&p, 0), 256);
+    assert_int_equal(weft_model_head_dim(&p, 5), 512);
+    must_parse(CLASS("Gemma4ForCausalLM") "\"num_hidden_layers\":6,\"num_kv_shared_layers\":3,"
+                                          "\"use_double_wide_mlp\":true,\"layer_types\":["
+                                          "\"sliding_attention\",\"full_attention\",\"sliding_"
+                                          "attention\",\"full_attention\",\"sliding_attention\","
+                                          "\"full_attention\"]}",
+               &p);
+    static const uint32_t sources[] = {0, 1, 2, 1, 2, 1};
+    for (uint32_t i = 0; i < 6; i++) {
+        assert_int_equal(weft_model_kv_layer(&p, i), sources[i]);
+        assert_int_equal(weft_model_ffn(&p, i), i < 3 ? 9216 : 18432);
+    }
+    must_parse(
+        CLASS("Gemma4ForCausalLM") "\"num_hidden_layers\":6,\"attention_k_eq_v\":true,"
+                                   "\"num_global_key_value_heads\":2,\"hidden_size_per_layer_"
+                                   "input\":0,\"enable_moe_block\":true,\"num_experts\":8,"
+                                   "\"top_k_experts\":2,\"moe_intermediate_size\":96}",
+        &p);
+    assert_true(p.n_kv_heads == 2 && p.unlike.local_kv_heads == 4);
+    assert_int_equal(p.unlike.keys_as_values[0], 1u << 5);
+    assert_true(p.unlike.ffn_beside && p.moe.n_experts == 8 && p.moe.n_used == 2);
+    assert_true(p.moe.n_ffn == 96 && p.moe.n_ffn_shared == 9216 && p.moe.normalise);
+    assert_int_equal(p.unlike.layer_input, 0);
+}
+
+static void gemma_4s_contradictions_are_refused(void **state) {
+    (void)state;
+#define GEMMA CLASS("Gemma4ForCausalLM") "\"num_hidden_layers\":6,"
+    static const char *const cases[][2] = {
+        {"\"num_kv_shared_layers\":6}", "6 of 6 layers share"},
+        {"\"num_kv_shared_layers\":4294967294}", "layers share"},
+        {"\"num_kv_shared_layers\":1}", "layer 5 shares keys and values"},
+        {"\"num_kv_shared_layers\":-1}", "num_kv_shared_layers"},
+        {"\"global_head_dim\":513}", "head dimension"},
+        {"\"global_head_dim\":15}", "it must be even"},
+        {"\"head_dim\":15}", "head dimension of layers with a window is 15"},
+        {"\"head_dim\":0}", "\"head_dim\" is 0"},
+        {"\"head_dim\":1024}", "head dimension of layers with a window is 1024"},
+        {"\"num_key_value_heads\":3}", "not a multiple"},
+        {"\"attention_k_eq_v\":true,\"num_global_key_value_heads\":3}", "not a multiple of 3"},
+        {"\"attention_k_eq_v\":1}", "attention_k_eq_v"},
+        {"\"sliding_window\":null}", "sliding_window"},
+        {"\"sliding_window\":0}", "sliding_window"},
+        {"\"layer_types\":[\"full_attention\"]}", "layer_types"},
+        {"\"use_bidirectional_attention\":\"all\"}", "use_bidirectional_attention"},
+        {"\"hidden_size_per_layer_input\":1048576}", "size of a layer's embeddings"},
+        {"\"vocab_size_per_layer_input\":0}", "tokens with an embedding for each layer"},
+        {"\"enable_moe_block\":true}", "experts"},
+        {"\"enable_moe_block\":\"yes\"}", "enable_moe_block"},
+        {"\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"proportional\"}}}",
+         "an object per kind of layer"},
+        {"\"rope_parameters\":{\"sliding_attention\":{},\"full_attention\":{\"rope_type\":"
+         "\"proportional\",\"partial_rotary_factor\":0.001}}}",
+         "number of pairs that turn is 0"},
+        {"\"rope_parameters\":{\"sliding_attention\":{},\"full_attention\":{\"rope_type\":"
+         "\"proportional\",\"partial_rotary_factor\":1.5}}}",
+         "partial_rotary_factor"},
+        {"\"rope_parameters\":{\"sliding_attention\":{\"rope_type\":\"proportional\"},"
+         "\"full_attention\":{}}}",
+         "layers with a window"},
+        {"\"final_logit_softcapping\":-1}", "soft caps"},
+        {"\"intermediate_size\":1048576,\"use_double_wide_mlp\":true,\"num_kv_shared_layers\":2,"
+         "\"layer_types\":[\"sliding_attention\",\"sliding_attention\",\"sliding_attention\","
+         "\"sliding_attention\",\"sliding_attention\",\"sliding_attention\"]}",
+         "feed-forward size of wide layers"},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        char text[512];
+        (void)snprintf(text, sizeof text, "%s%s", GEMMA, cases[i][0]);
+        must_refuse(text, cases[i][1]);
+    }
 }
 
 static void contradictions_are_refused(void **state) {
@@ -446,6 +531,8 @@ int main(void) {
         cmocka_unit_test(second_names_are_known),
         cmocka_unit_test(llama4_lists_its_layers),
         cmocka_unit_test(contradictions_are_refused),
+        cmocka_unit_test(gemma_4s_layers_are_not_alike),
+        cmocka_unit_test(gemma_4s_contradictions_are_refused),
         cmocka_unit_test(numbers_that_json_has_not_are_words),
         cmocka_unit_test(language_parts_of_larger_models_are_read),
         cmocka_unit_test(norms_of_single_heads_are_one_vector),
