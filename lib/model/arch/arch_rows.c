@@ -241,11 +241,6 @@ const struct wefti_model_arch wefti_model_archs[] = {
      .norms_too = 1, .pattern = 1, .gelu = 1, .tied = 1, .mup = 1, .experts = 1, .normalised = 1,
      .heads_by_kind = 1, .unscaled = 1, .plain_v_norm = 1, .shares_kv = 1, .layer_input = 1,
      .layer_scale = 1, .ffn_beside = 1}, .window = 512, .renames = {gemma4_hf, gemma4_gguf}},
-    {"gemma4", "gemma4", "Gemma4ForConditionalGeneration", .traits = {.qk_norm = 1, .local_rope = 1,
-     .norms_too = 1, .pattern = 1, .gelu = 1, .tied = 1, .mup = 1, .experts = 1, .normalised = 1,
-     .heads_by_kind = 1, .unscaled = 1, .plain_v_norm = 1, .shares_kv = 1, .layer_input = 1,
-     .layer_scale = 1, .ffn_beside = 1, .wrapped = 1}, .window = 512,
-     .renames = {gemma4_hf, gemma4_gguf}},
 };
 
 const struct wefti_model_wrapper wefti_model_wrappers[] = {
@@ -257,6 +252,7 @@ const struct wefti_model_wrapper wefti_model_wrappers[] = {
     {"glm4v_moe", "Glm4vMoeForConditionalGeneration", "glm4v_moe_text"},
     {"lfm2_vl", "Lfm2VlForConditionalGeneration", "lfm2"},
     {"cohere2_vision", "Cohere2VisionForConditionalGeneration", "cohere2"},
+    {"gemma4", "Gemma4ForConditionalGeneration", "gemma4_text"},
     {"aya_vision", "AyaVisionForConditionalGeneration", "cohere2"},
 };
 /* clang-format on */

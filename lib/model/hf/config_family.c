@@ -11,20 +11,9 @@
 #define COUNT(list) (sizeof(list) / sizeof(list)[0])
 #define JSON(...) #__VA_ARGS__
 
-/* clang-format off */
-/* The language part has them in its own file as in a larger model's. */
-#define GEMMA4 \
-    JSON({"num_hidden_layers": 30, "vocab_size": 262144, "hidden_size": 2304, \
-        "intermediate_size": 9216, "head_dim": 256, "num_attention_heads": 8, \
-        "num_key_value_heads": 4, "max_position_embeddings": 131072, "sliding_window": 512, \
-        "global_head_dim": 512, "hidden_size_per_layer_input": 256, \
-        "vocab_size_per_layer_input": 262144, "rope_parameters": { \
-        "sliding_attention": {"rope_type": "default", "rope_theta": 10000}, \
-        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, \
-        "rope_theta": 1000000}}})
-
 /* By "model_type". What follows from other keys, or is the same for everyone, is not here; nor is how DeepSeek and
  * those after it choose experts (config_experts.c). */
+/* clang-format off */
 static const struct {
     const char *type, *values;
 } defaults[] = {
@@ -142,8 +131,14 @@ static const struct {
     {"dots1", JSON({"num_hidden_layers": 62, "vocab_size": 152064, "hidden_size": 4608,
         "intermediate_size": 10944, "num_attention_heads": 32, "num_key_value_heads": 32,
         "moe_intermediate_size": 1408})},
-    {"gemma4_text", GEMMA4},
-    {"gemma4", GEMMA4},
+    {"gemma4_text", JSON({"num_hidden_layers": 30, "vocab_size": 262144, "hidden_size": 2304,
+        "intermediate_size": 9216, "head_dim": 256, "num_attention_heads": 8,
+        "num_key_value_heads": 4, "max_position_embeddings": 131072, "sliding_window": 512,
+        "global_head_dim": 512, "hidden_size_per_layer_input": 256,
+        "vocab_size_per_layer_input": 262144, "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000},
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25,
+        "rope_theta": 1000000}}})},
 };
 
 /* Second names. `wins`: over the first one, if both are there; no `to`: other families' key, which this one does not
