@@ -68,7 +68,8 @@ static void print_encoder(const struct weft_model_params *p) {
 
 static void print_rope(const struct weft_model_params *p) {
     static const char *const scalings[] = {"none",     "linear",  "llama3", "yarn",
-                                           "longrope", "dynamic", "ntk"};
+                                           "longrope", "dynamic", "ntk",    "proportional"};
+    _Static_assert(sizeof scalings / sizeof scalings[0] == WEFT_ROPE_PROPORTIONAL + 1, "all names");
     if (p->encoder.n_positions > 0) {
         printf("positions       %u learned\n", p->encoder.n_positions);
         return;
@@ -79,6 +80,19 @@ static void print_rope(const struct weft_model_params *p) {
     else if (p->rope_scaling != WEFT_ROPE_NONE)
         printf(" by %g", p->rope_factor);
     if (p->rope_dim < p->head_dim) printf(", of %u elements of a head", p->rope_dim);
+    if (p->unlike.rope_pairs > 0)
+        printf(", of %u of a head's %u pairs", p->unlike.rope_pairs, p->rope_dim / 2);
+    if (p->local_rope_theta > 0) printf("; with a window theta %g", p->local_rope_theta);
+    printf("\n");
+}
+
+static void print_heads(const struct weft_model_params *p) {
+    const struct weft_model_unlike *u = &p->unlike;
+    printf("heads           %u, of %u; %u for keys and values", p->n_heads, p->head_dim,
+           p->n_kv_heads);
+    if (u->local_head_dim > 0)
+        printf("; with a window of %u, and %u", u->local_head_dim, u->local_kv_heads);
+    if (u->n_shared_kv > 0) printf("; the last %u layers read those of others", u->n_shared_kv);
     printf("\n");
 }
 
@@ -116,9 +130,13 @@ static void print_params(const weft_model *model) {
         printf("heads           %u, of %u and %u that turn; values of %u; a latent of %u for all\n",
                p->n_heads, p->nope_dim, p->rope_dim, p->v_dim, p->kv_lora);
     else
-        printf("heads           %u, of %u; %u for keys and values\n", p->n_heads, p->head_dim,
-               p->n_kv_heads);
-    printf("hidden, ffn     %u, %u\n", p->n_hidden, p->n_ffn);
+        print_heads(p);
+    printf("hidden, ffn     %u, %u", p->n_hidden, p->n_ffn);
+    if (p->unlike.n_ffn_wide > 0) printf(" or %u", p->unlike.n_ffn_wide);
+    printf("\n");
+    if (p->unlike.layer_input > 0)
+        printf("each layer      an embedding of %u for %u tokens\n", p->unlike.layer_input,
+               p->unlike.n_vocab_input);
     if (p->moe.n_experts > 0) print_experts(p);
     printf("vocabulary      %u%s\n", p->n_vocab, p->tied ? ", head tied to the embedding" : "");
     printf("context         %u", p->n_context);
