@@ -52,6 +52,14 @@ V3 = {"n_group": 8, "topk_group": 4, "norm_topk_prob": True, "scoring_func": "si
       "routed_scaling_factor": 2.5, "quantization_config": FP8, "rope_scaling": yarn(40, 4096, mscale=1.0, mscale_all_dim=1.0)}
 
 
+def gemma4(hidden, layers, heads, kv_heads, ffn, every_nth, **more):
+    config = sizes("Gemma4ForCausalLM", "gemma4_text", hidden, layers, heads, kv_heads, 256, ffn, 262144, 131072,
+                   global_head_dim=512, hidden_size_per_layer_input=0, layer_types=every(every_nth, layers,
+                   "sliding_attention", "full_attention"), **{"sliding_window": 512})
+    del config["rope_theta"], config["tie_word_embeddings"]
+    return config | more
+
+
 def gpt_oss(layers, experts):
     return sizes("GptOssForCausalLM", "gpt_oss", 2880, layers, 64, 8, 64, 2880, 201088, 131072, attention_bias=True,
                  num_local_experts=experts, num_experts_per_tok=4, sliding_window=128, swiglu_limit=7.0,
@@ -112,6 +120,15 @@ MODELS = (
                                      sliding_window=1024, tie_word_embeddings=True)),
     ("Gemma 3", "Gemma 3 27B", sizes("Gemma3ForCausalLM", "gemma3_text", 5376, 62, 32, 16, 128, 21504, 262208, 131072,
                                      sliding_window=1024, tie_word_embeddings=True, query_pre_attn_scalar=168)),
+    *(("Gemma 4", name, gemma4(*numbers, **more)) for name, numbers, more in (
+        ("Gemma 4 E2B", (1536, 35, 8, 1, 6144, 5), {"hidden_size_per_layer_input": 256, "num_kv_shared_layers": 20,
+                                                    "use_double_wide_mlp": True}),
+        ("Gemma 4 E4B", (2560, 42, 8, 2, 10240, 6), {"hidden_size_per_layer_input": 256, "num_kv_shared_layers": 18}),
+        ("Gemma 4 26B-A4B", (2816, 30, 16, 8, 2112, 6), {"sliding_window": 1024, "num_global_key_value_heads": 2,
+            "attention_k_eq_v": True, "max_position_embeddings": 262144, "enable_moe_block": True, "num_experts": 128,
+            "top_k_experts": 8, "moe_intermediate_size": 704}),
+        ("Gemma 4 31B", (5376, 60, 32, 16, 21504, 6), {"sliding_window": 1024, "num_global_key_value_heads": 4,
+            "attention_k_eq_v": True, "max_position_embeddings": 262144}))),
     ("Mixtral", "Mixtral 8x7B", sizes("MixtralForCausalLM", "mixtral", 4096, 32, 32, 8, None, 14336, 32000, 32768,
                                       num_local_experts=8, num_experts_per_tok=2)),
     ("Qwen2-MoE", "Qwen1.5-MoE-A2.7B", sizes("Qwen2MoeForCausalLM", "qwen2_moe", 2048, 24, 16, 16, None, 5632, 151936, 8192,
