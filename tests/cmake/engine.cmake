@@ -59,6 +59,12 @@ weft_test(prop_folder SOURCES ${CMAKE_SOURCE_DIR}/tests/property/prop_folder.c $
 weft_fuzz(fuzz_session RUNS 100000 SOURCES ${CMAKE_SOURCE_DIR}/lib/engine/runtime/session_head.c
           LINKS weft_base PkgConfig::XXHASH INSIDE engine)
 
+# With them: mutated blindly alone.
+if(NOT WEFT_SANITIZE STREQUAL "fuzzer")
+  weft_fuzz(fuzz_plan RUNS 300 SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/model_files.c
+            LINKS weft_engine weft_model weft_kernels weft_alloc INSIDE model)
+endif()
+
 # The engine on each instruction set. Fewer rounds for the scalar one, which is slow.
 function(engine_tests suffix env)
   foreach(name test_engine_plans test_engine_guess test_engine_steps test_engine_calibrate test_engine_open test_engine_pooling test_engine_contrast test_engine_shift test_session_file)

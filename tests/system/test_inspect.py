@@ -151,6 +151,8 @@ def test_another_machine_and_mistakes():
     one = plan(harness.FABLE, "--kv-memory=8MiB")
     assert pair["ranks"] == 2 and pair["weight_copies"] == 2
     assert one["weight_bytes"] < 2 * pair["weight_bytes"] < 1.1 * one["weight_bytes"]
+    encoder = plan(os.path.join(harness.SOURCE_DIR, "tests/data/embed/bert-uncased-mean"))
+    assert encoder["fits"] and all("tokens_per_s" not in row for row in encoder["contexts"])
     text = run("inspect", "--plan", harness.FABLE, "--kv-memory=8MiB", *GIVEN).stdout
     assert re.search(r"\nIt fits: .*; the cache holds \d+ of 64 sequences at full length at a time\.\n$", text), text
     with tempfile.TemporaryDirectory() as folder:

@@ -64,7 +64,7 @@ static weft_err measure(struct plan *p, struct weft_errmsg *why) {
 
 static void find_rates(struct plan *p) {
     double bandwidth = p->config->plan_bandwidth * 1e9, peak = p->config->plan_peak * 1e9;
-    if (bandwidth == 0 || (peak == 0 && bandwidth == 0)) {
+    if (bandwidth == 0) {
         weft_err err = measure(p, &p->unmeasured);
         if (err && !p->unmeasured.text[0])
             (void)snprintf(p->unmeasured.text, sizeof p->unmeasured.text, "%s", weft_err_text(err));
@@ -129,18 +129,23 @@ static void print_kv(const struct plan *p) {
     printf("\n");
 }
 
+/* Encoders read texts whole: they have no next token. */
+static bool has_streams(const struct plan *p) {
+    return p->dram_bytes > 0 && !p->eng.info.is_encoder;
+}
+
 static void print_contexts(const struct plan *p) {
     char kv[WEFT_SIZE_TEXT_BYTES], state[WEFT_SIZE_TEXT_BYTES];
     bool has_states = p->eng.info.seq_state_bytes > 0;
     printf("\n%10s %14s", "context", "KV cache");
     if (has_states) printf(" %14s", "states");
-    printf(" %20s   one sequence%s\n", p->dram_bytes > 0 ? "tokens/s at most" : "read per token",
+    printf(" %20s   one sequence%s\n", has_streams(p) ? "tokens/s at most" : "read per token",
            p->serve.n_ranks > 1 ? ", in each worker" : "");
     for (uint32_t i = 0; i < p->eng.n_contexts; i++) {
         const struct weft_eng_plan_context *c = &p->eng.contexts[i];
         printf("%10u %14s", c->n_tokens, weft_size_text(c->kv_bytes, kv));
         if (has_states) printf(" %14s", weft_size_text(p->eng.info.seq_state_bytes, state));
-        if (p->dram_bytes > 0)
+        if (has_streams(p))
             printf(" %20.*f", stream_rate(p, c) < 100 ? 1 : 0, stream_rate(p, c));
         else
             printf(" %20s", weft_size_text(bytes_per_token(p, c), kv));
@@ -152,10 +157,10 @@ static void print_contexts(const struct plan *p) {
 static void print_speed(const struct plan *p) {
     double giga = prompt_ops(p) / 1e9;
     if (p->unmeasured.text[0]) printf("speed           not measured: %s\n", p->unmeasured.text);
-    if (p->dram_bytes > 0)
+    if (has_streams(p))
         printf("one stream      %.1f GB/s of memory%s\n", p->dram_bytes / 1e9,
                p->is_measured && p->config->plan_bandwidth == 0 ? ", measured" : "");
-    printf("prompts         %.3g GFLOP for a token", giga);
+    printf("%-15s %.3g GFLOP for a token", p->eng.info.is_encoder ? "texts" : "prompts", giga);
     if (p->ops > 0)
         printf(": at most %.0f tokens/s by %.0f GFLOP/s%s, %s activations", p->ops / 1e9 / giga,
                p->ops / 1e9, p->is_measured && p->config->plan_peak == 0 ? ", measured" : "",
@@ -257,7 +262,7 @@ static void print_json_contexts(const struct plan *p) {
                ", \"read_bytes_per_token\": %" PRIu64,
                i ? ", " : "", c->n_tokens, c->kv_bytes, p->eng.info.seq_state_bytes,
                bytes_per_token(p, c));
-        if (p->dram_bytes > 0) printf(", \"tokens_per_s\": %.3f", stream_rate(p, c));
+        if (has_streams(p)) printf(", \"tokens_per_s\": %.3f", stream_rate(p, c));
         printf("}");
     }
     printf("]");
