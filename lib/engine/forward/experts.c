@@ -20,7 +20,6 @@
 #include "forward/lora.h"
 #include "forward/products.h"
 #include "forward/ranks.h"
-#include "forward/routing.h"
 
 /* What the phases of one layer share; the same on all threads. */
 struct routing {

@@ -3,7 +3,7 @@
  *
  * Source: Shazeer et al. 2017; for groups of experts DeepSeek-V2 (2024), section 2.1.3, and for the
  * bias DeepSeek-V3 (2024), section 2.1.2. */
-#include "forward/routing.h"
+#include "forward/experts.h"
 
 #include <math.h>
 #include <string.h>
