@@ -63,6 +63,7 @@ static const struct layout layouts[] = {
     {"deepseek-v3.2", true, "\n", "<｜DSML｜invoke name=\"", "\">\n", "</｜DSML｜invoke>\n", "",
      ""},
     {"glm-4.5", false, "", "", WEFTI_MSG_LINE, "", "\n", ""},
+    {"gemma-4", false, "", "call:", "", "", "", ""}, /* arguments in JSON, which is read, too */
     {"lfm2", true, "[", "", "(", ")", ", ", "]"},
     {"llama4-pythonic", true, "[", "", "(", ")", ", ", "]"},
     {"gpt-oss", false, "", "<|channel|>commentary to=functions.", " <|constrain|>json<|message|>",
@@ -268,10 +269,12 @@ static const struct wefti_msg_tool *first_sayable(const struct wefti_msg_build *
     return NULL;
 }
 
-/* Where a text that begins like one is a call, no mark tells calls from text. */
+/* Where a text that begins like one is a call, no mark tells calls from text. And where the form that is asked for is not
+ * the model's own, it is asked for only where a call must come. */
 static bool has_nothing_to_ask(const struct weft_msg_wish *wish) {
     return wish->choice == WEFT_MSG_AUTO &&
-           (wish->format->syntax == WEFTI_MSG_NO_CALLS || is_bare(wish->format));
+           (wish->format->syntax == WEFTI_MSG_NO_CALLS ||
+            wish->format->syntax == WEFTI_MSG_BRACES || is_bare(wish->format));
 }
 
 static weft_err write_out(struct wefti_msg_build *b, json_t *format, struct weft_buf *tags_out,

@@ -105,6 +105,14 @@ const struct weft_msg_format wefti_msg_formats[] = {
      .hints = {"<|START_ACTION|>"},
      .marks = {"<|START_THINKING|>", "<|END_THINKING|>", "<|START_ACTION|>", "<|END_ACTION|>",
                "<|START_RESPONSE|>", "<|END_RESPONSE|>"}},
+    {.name = "gemma-4",
+     .syntax = WEFTI_MSG_BRACES,
+     .think_begin = "<|channel>thought",
+     .think_end = "<channel|>",
+     .open = "<|tool_call>",
+     .close = "<tool_call|>",
+     .hints = {"<|tool_call>", "<tool_call|>"},
+     .marks = {"<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|\"|>"}},
     {.name = "lfm2",
      .syntax = WEFTI_MSG_PYTHON,
      .think_begin = "<think>",
@@ -224,6 +232,7 @@ static const struct {
     {"deepseek_v3", "deepseek-v3"},
     {"deepseek_v31", "deepseek-v3.1"},
     {"deepseek_v32", "deepseek-v3.2"},
+    {"gemma4", "gemma-4"},
     {"glm45", "glm-4.5"},
     {"glm47", "glm-4.5"},
     {"openai", "gpt-oss"},
@@ -278,7 +287,8 @@ struct weft_msg_marks weft_msg_thought_marks(const weft_msg_format *format) {
 }
 
 const char *weft_msg_format_names(void) {
-    return "command-r7b, deepseek-v3, deepseek-v3.1, deepseek-v3.2, glm-4.5, gpt-oss, granite-3, "
+    return "command-r7b, deepseek-v3, deepseek-v3.1, deepseek-v3.2, gemma-4, glm-4.5, gpt-oss, "
+           "granite-3, "
            "granite-4, hermes, "
            "hunyuan, kimi-k2, lfm2, llama3-json, llama4-pythonic, minimax-m2, mistral-args, "
            "mistral-old, nemotron, "

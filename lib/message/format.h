@@ -15,6 +15,7 @@ enum wefti_msg_syntax {
     WEFTI_MSG_INVOKE, /* <invoke name="NAME"><parameter name="KEY">VALUE</parameter></invoke> */
     WEFTI_MSG_PAIRS,  /* NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value> */
     WEFTI_MSG_PYTHON, /* [NAME(KEY=LITERAL, ...), ...] */
+    WEFTI_MSG_BRACES, /* call:NAME{KEY:VALUE,...} */
     WEFTI_MSG_HARMONY,
 };
 

@@ -246,6 +246,47 @@ static void arguments_keep_their_spelling_and_are_objects(void **state) {
            "[call 0 f][a:{\"a\": [1, \"x\\ty\"], \"b\": {\"k\": null}, \"c\": -1.5}]");
 }
 
+static void values_in_braces_become_json(void **state) {
+    (void)state;
+#define GEMMA(text) "<|tool_call>call:f{" text "}<tool_call|>"
+    static const char *const cases[][2] = {
+        {"", "{}"},
+        {"a:1", "{\"a\": 1}"},
+        {"a:<|\"|>x<|\"|>,b:true", "{\"a\": \"x\", \"b\": true}"},
+        {"a:<|\"|>say \"hi\", {<|no|>} <|\"\n\\<|\"|>",
+         "{\"a\": \"say \\\"hi\\\", {<|no|>} <|\\\"\\n\\\\\"}"},
+        {"a:[1,-2.5e3,<|\"|><<|\"|>,null],b:{c:{},<|\"|>d e<|\"|>:[]}",
+         "{\"a\": [1, -2.5e3, \"<\", null], \"b\": {\"c\": {}, \"d e\": []}}"},
+        {"\"a\": \"\\u00e9\\n\", \"b\" : [ true , ] ,", "{\"a\": \"\\u00e9\\n\", \"b\": [true]}"},
+        {"\xc3\xbc-x.y:<|\"|>\xe2\x82\xac<|\"|>", "{\"\xc3\xbc-x.y\": \"\xe2\x82\xac\"}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char output[256], told[256];
+        (void)snprintf(output, sizeof output, "<|tool_call>call:f{%s}<tool_call|>", cases[i][0]);
+        (void)snprintf(told, sizeof told, "[call 0 f][a:%s]", cases[i][1]);
+        expect("gemma-4", output, told);
+    }
+    expect("gemma-4", "<|channel>thought\nHm.\n<channel|>So: " GEMMA("a:1") "\n" GEMMA(""),
+           "[t:Hm.][c:So:][call 0 f][a:{\"a\": 1}][call 1 f][a:{}]");
+    static const char *const broken[] = {GEMMA("a"),
+                                         GEMMA("a:"),
+                                         GEMMA("a:yes"),
+                                         GEMMA("a:1,,b:2"),
+                                         GEMMA("a:<|'|>x<|'|>"),
+                                         GEMMA(":1"),
+                                         GEMMA("a:[1}"),
+                                         GEMMA("a:1]"),
+                                         GEMMA("a:01"),
+                                         "<|tool_call>f{}<tool_call|>",
+                                         "<|tool_call>call:{}<tool_call|>"};
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        char told[256];
+        (void)snprintf(told, sizeof told, "[c:%s]", broken[i]);
+        expect("gemma-4", broken[i], told);
+    }
+#undef GEMMA
+}
+
 /* -------------------------------------------------------------------------------- schemas --- */
 
 static void expect_typed(const char *key, const char *value, const char *want) {
@@ -454,6 +495,7 @@ static void formats_are_told_by_templates(void **state) {
         {"[TOOL_CALLS]", "mistral-old"},
         {"[TOOL_CALLS] [ARGS]", "mistral-args"},
         {"<|tool_list_start|>", "lfm2"},
+        {"<|tool_call> <tool_call|>", "gemma-4"},
         {"<｜tool▁calls▁begin｜>", "deepseek-v3.1"},
         {"<｜tool▁calls▁begin｜> ```json", "deepseek-v3"},
     };
@@ -514,6 +556,7 @@ int main(void) {
         cmocka_unit_test(broken_calls_are_content_and_those_before_them_stay),
         cmocka_unit_test(ids_are_those_of_the_output),
         cmocka_unit_test(arguments_keep_their_spelling_and_are_objects),
+        cmocka_unit_test(values_in_braces_become_json),
         cmocka_unit_test(values_in_tags_have_the_types_of_the_schema),
         cmocka_unit_test(attributes_of_tags_say_types_too),
         cmocka_unit_test(constrained_calls_are_told_as_they_come),

@@ -189,6 +189,17 @@ static void calls_are_required(void **test) {
     }
 }
 
+/* In JSON, which is not how Gemma 4 writes by itself: else nothing is asked of it. */
+static void braces_hold_json_where_a_call_must_come(void **test) {
+    (void)test;
+    static const char ping[] = "<|tool_call>call:ping{}<tool_call|>",
+                      weather[] =
+                          "<|tool_call>call:get_weather{\"location\": \"Oslo\"}<tool_call|>",
+                      bad[] = "<|tool_call>call:get_weather{\"location\": 3}<tool_call|>";
+    check(compile("gemma-4", BOTH, WEFT_MSG_REQUIRED, false), TEXTS{ping, weather, 0},
+          TEXTS{"", "Let me see.", bad, 0});
+}
+
 static void text_may_stand_around_calls(void **test) {
     (void)test;
     for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++) {
@@ -552,6 +563,7 @@ static void a_property_may_be_described_many_times(void **test) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_are_required),
+        cmocka_unit_test(braces_hold_json_where_a_call_must_come),
         cmocka_unit_test(text_may_stand_around_calls),
         cmocka_unit_test(harmony_answers_on_its_channel),
         cmocka_unit_test(calls_without_marks_are_for_required_alone),

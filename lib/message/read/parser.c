@@ -96,6 +96,9 @@ static enum wefti_msg_verdict read_first(weft_msg_parser *p) {
     case WEFTI_MSG_PYTHON:
         p->read = c == '{' ? wefti_msg_read_json : wefti_msg_read_python;
         break;
+    case WEFTI_MSG_BRACES:
+        p->read = is_json ? wefti_msg_read_json : wefti_msg_read_braces;
+        break;
     default:
         p->read = wefti_msg_read_json;
     }

@@ -9,6 +9,7 @@
 #define WEFTI_MESSAGE_PARSER_H
 
 #include "format.h"
+#include "read/braces.h"
 #include "read/json.h"
 #include "read/python.h"
 #include "tools.h"
@@ -74,6 +75,7 @@ struct weft_msg_parser {
 
     struct wefti_msg_json json; /* the value at hand */
     struct wefti_msg_python python;
+    struct wefti_msg_braces braces;
     uint32_t level;                /* JSON calls: the depth of name and arguments */
     int field;                     /* the member at hand */
     enum wefti_msg_args shape;     /* of the arguments */
@@ -145,6 +147,7 @@ enum wefti_msg_verdict wefti_msg_read_json(weft_msg_parser *p);
 enum wefti_msg_verdict wefti_msg_read_named(weft_msg_parser *p);
 enum wefti_msg_verdict wefti_msg_read_tags(weft_msg_parser *p);
 enum wefti_msg_verdict wefti_msg_read_python(weft_msg_parser *p);
+enum wefti_msg_verdict wefti_msg_read_braces(weft_msg_parser *p);
 enum wefti_msg_verdict wefti_msg_read_harmony(weft_msg_parser *p);
 void wefti_msg_begin_harmony(weft_msg_parser *p, struct weft_str prompt_end);
 bool wefti_msg_harmony_thinks(const weft_msg_parser *p);
