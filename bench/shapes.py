@@ -3,7 +3,7 @@
 
     bench/shapes.py NAME OUT.gguf [--periods N] [--experts N] [--vocab N]
 
-gpt-oss     gpt-oss-20b: 4 layers, experts in MXFP4, all else in Q8_0                                   (2.9 GB)
+gpt-oss     gpt-oss-20b: 4 layers, experts in MXFP4, all else in Q8_0                                   (3.1 GB)
 qwen3-next  Qwen3-Next-80B-A3B in Q8_0: one period, three layers of gated DeltaNet and one of attention, with 256 of the
             512 experts: a token takes 10 of them as ever                                               (4.2 GB)
 nemotron-h  Nemotron-H-8B in Q8_0: one period, five layers of Mamba-2, one of attention, five feed-forward (2.7 GB)

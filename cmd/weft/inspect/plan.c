@@ -216,8 +216,9 @@ static void print_text(const struct plan *p) {
     print_kv(p);
     if (l->state_bytes > 0) {
         print_size("states", l->n_sharers, l->state_bytes);
-        printf(": %s a sequence, of %u and %u checkpoints\n",
-               weft_size_text(info->seq_state_bytes, size), info->max_seqs, info->n_checkpoints);
+        printf(": %s a sequence", weft_size_text(info->seq_state_bytes, size));
+        if (info->n_checkpoints > 0) printf(", and %u checkpoints of as much", info->n_checkpoints);
+        printf("\n");
     }
     if (l->draft_bytes > 0) {
         print_size("guesses", l->n_sharers, l->draft_bytes);
