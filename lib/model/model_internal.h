@@ -87,6 +87,12 @@ WEFT_MUST_CHECK weft_err wefti_model_index(weft_model *model, const char *path,
 const char *wefti_model_after_layer(const char *name, enum weft_model_format format,
                                     size_t *prefix_len_out);
 
+/* The name that the roles know a tensor of an architecture's files by; the caller's, to free. NULL: it plays no part.
+ * NOMEM. */
+struct wefti_model_arch;
+WEFT_MUST_CHECK weft_err wefti_model_rename_one(const struct wefti_model_arch *arch,
+                                                enum weft_model_format format, const char *name,
+                                                char **name_out);
 /* Gives tensors the names that all architectures share, and drops those that play no part, by the
  * architecture's rules (arch/names.c). NOMEM. */
 WEFT_MUST_CHECK weft_err wefti_model_rename(weft_model *model, enum weft_model_format format,

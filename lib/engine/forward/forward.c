@@ -389,10 +389,10 @@ static void make_q_and_kv(const struct wefti_forward_thread *thread, uint32_t la
     wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_QKV, &acts, n_rows);
     const struct wefti_forward_lora_group group = {
         .layer = layer_idx,
-        .n = 3,
-        .roles = {WEFT_LORA_Q, WEFT_LORA_K, WEFT_LORA_V},
-        .y = {f->q, f->k, f->v},
-        .ldc = {f->q_stride, f->kv_stride, f->kv_stride}};
+        .n = layer->attn_gate.n > 0 ? 4 : 3,
+        .roles = {WEFT_LORA_Q, WEFT_LORA_K, WEFT_LORA_V, WEFT_LORA_ATTN_GATE},
+        .y = {f->q, f->k, f->v, f->attn_gate},
+        .ldc = {f->q_stride, f->kv_stride, f->kv_stride, f->out_stride}};
     wefti_forward_mark(thread, WEFT_ENG_OP_QKV);
     if (thread->lora) wefti_forward_lora_down(thread, thread->lora, &group, &hidden);
     wefti_forward_multiply(thread, &acts, n_rows, products, n_products);
@@ -497,7 +497,7 @@ static void layer_recurrent(const struct wefti_forward_thread *thread, uint32_t 
     if (layer->rec.n > 0) acts = wefti_forward_acts_make(thread, &made, batch->n_tokens, out, 1);
     wefti_forward_mark(thread, WEFT_ENG_OP_O);
     const struct wefti_forward_half_end end = {.scale = f->recurrent_scale};
-    const struct last_product last = {layer_idx, &layer->rec_out, WEFT_LORA_O, made};
+    const struct last_product last = {layer_idx, &layer->rec_out, WEFT_LORA_REC_OUT, made};
     add_product(thread, &acts, batch->n_tokens, &last, &end);
 }
 

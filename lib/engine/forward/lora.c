@@ -28,8 +28,8 @@ struct wefti_forward_lora {
 
 static size_t widest_x(const struct wefti_forward *f) {
     size_t widest = f->x_stride;
-    const size_t strides[] = {f->out_stride, f->ffn_stride, f->heads_stride, f->q_a_stride,
-                              f->inner_stride};
+    const size_t strides[] = {f->out_stride, f->ffn_stride,   f->heads_stride,
+                              f->q_a_stride, f->inner_stride, f->rec_out_stride};
     for (size_t i = 0; i < sizeof strides / sizeof strides[0]; i++) {
         if (strides[i] > widest) widest = strides[i];
     }

@@ -38,7 +38,7 @@ struct wefti_forward_lora_plan {
 };
 
 /* The matrices that read one x, at most WEFTI_FORWARD_LORA_GROUP. */
-enum { WEFTI_FORWARD_LORA_GROUP = 3 };
+enum { WEFTI_FORWARD_LORA_GROUP = 4 };
 struct wefti_forward_lora_group {
     uint32_t layer, n;
     enum weft_lora_role roles[WEFTI_FORWARD_LORA_GROUP];

@@ -65,6 +65,21 @@ static weft_err rename_one(struct weft_tensor *tensor, const struct wefti_model_
     return replace(tensor, prefix_len, strlen(rule->from) - strlen("*."), rule->to);
 }
 
+weft_err wefti_model_rename_one(const struct wefti_model_arch *arch, enum weft_model_format format,
+                                const char *name, char **name_out) {
+    struct weft_tensor tensor = {.name = strdup(name)};
+    bool is_dropped = false;
+    weft_err err = tensor.name ? WEFT_OK : WEFT_E_NOMEM;
+    *name_out = NULL;
+    if (!err && arch && arch->renames[format])
+        err = rename_one(&tensor, arch->renames[format], format, &is_dropped);
+    if (err || is_dropped)
+        free((char *)(uintptr_t)tensor.name);
+    else
+        *name_out = (char *)(uintptr_t)tensor.name;
+    return err;
+}
+
 weft_err wefti_model_rename(weft_model *model, enum weft_model_format format, const char *path,
                             struct weft_errmsg *why) {
     const struct wefti_model_arch *arch =

@@ -75,6 +75,13 @@ static void note_order(const struct reader *r, struct weft_lora_part *part) {
     part->from_pairs = r->format == WEFT_MODEL_GGUF;
 }
 
+static bool has_tiled_heads(const struct weft_lora_base *base) {
+    const char *name = base->params->arch;
+    const struct wefti_model_arch *arch =
+        wefti_model_arch_of_gguf((struct weft_str){name, strlen(name)});
+    return arch && arch->traits.tiled_heads;
+}
+
 static weft_err add_part(struct reader *r, const struct wefti_lora_module *module,
                          const struct weft_lora_part *part) {
     weft_err err = grow(r);
@@ -83,6 +90,11 @@ static weft_err add_part(struct reader *r, const struct wefti_lora_module *modul
     *added = *part;
     added->layer = module->layer;
     note_order(r, added);
+    /* A reads what heads made: in GGUF files of some families in another order. */
+    if (part->role == WEFT_LORA_REC_OUT && r->format != r->base->format && has_tiled_heads(r->base))
+        return refuse(r, part->a.name,
+                      "is of a layer whose heads stand in another order in the model's file",
+                      WEFT_E_UNSUPPORTED);
     return WEFT_OK;
 }
 
@@ -91,18 +103,21 @@ static weft_err add_matrices(struct reader *r, const struct wefti_lora_module *m
                              const struct weft_tensor *a, const struct weft_tensor *b,
                              float scale) {
     uint32_t n_experts = module->all_experts ? r->base->params->moe.n_experts : 1;
+    const uint32_t head_dim = weft_model_head_dim(r->base->params, module->layer);
     for (uint32_t e = 0; e < n_experts; e++) {
         struct weft_lora_part part = {.expert = module->all_experts ? e : module->expert,
                                       .scale = scale,
                                       .a = view_of(a, e),
                                       .b = view_of(b, e)};
+        if (module->by_head) part.run = head_dim;
+        part.step = part.run * module->n_roles;
         part.rank = (uint32_t)part.a.dims[0];
         for (uint32_t i = 0; i < module->n_roles; i++) {
             part.role = module->roles[i];
             wefti_lora_shape(r->base->params, module, part.role, &part.n, &part.k);
             weft_err err = add_part(r, module, &part);
             if (err) return err;
-            part.b_row += part.n;
+            part.b_row += module->by_head ? head_dim : part.n;
         }
     }
     return WEFT_OK;
@@ -437,13 +452,6 @@ weft_err weft_lora_open(const char *path, const struct weft_lora_base *base, wef
     struct wefti_model_file file;
     struct stat st;
     *lora_out = NULL;
-    if (weft_model_has_recurrent(base->params) || base->params->block.gate_in_q ||
-        base->params->block.ungated)
-        return weft_err_set(why, WEFT_E_UNSUPPORTED,
-                            "%s: adapters of models with recurrent layers, or whose feed-forward "
-                            "parts have no gate, are not "
-                            "supported",
-                            path);
     if (base->params->encoder.is_on)
         return weft_err_set(why, WEFT_E_UNSUPPORTED,
                             "%s: the model is an encoder, whose adapters are not supported", path);
@@ -490,5 +498,6 @@ void weft_lora_b_row(const struct weft_lora_part *part, uint32_t row, float *out
         uint32_t halves = in_head % 2 * half + in_head / 2;
         row += (part->from_pairs ? pairs : halves) - in_head;
     }
+    if (part->run > 0) row = row / part->run * part->step + row % part->run;
     weft_tensor_row_f32(&part->b, (uint64_t)part->b_row + row, out);
 }

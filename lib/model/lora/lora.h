@@ -31,6 +31,8 @@ enum weft_lora_role {
     WEFT_LORA_UP,
     WEFT_LORA_DOWN,
     WEFT_LORA_Q_A, /* wq_a */
+    WEFT_LORA_ATTN_GATE,
+    WEFT_LORA_REC_OUT, /* the last matrix of a recurrent layer */
     WEFT_LORA_ROLE_COUNT,
 };
 
@@ -44,9 +46,10 @@ struct weft_lora_part {
     float scale; /* alpha / rank, or what else the adapter asks for */
     /* Views into the file; rows are read by the functions below. */
     struct weft_tensor a, b;
-    uint32_t b_row;    /* where its rows of b begin: a tensor may be of several matrices */
-    uint32_t head_dim; /* of rows that lie in another order in the file; 0: in the same */
-    bool from_pairs;   /* pairs (2i, 2i + 1) there are halves (i, i + head_dim / 2) here; else the
+    uint32_t b_row;     /* where its rows of b begin: a tensor may be of several matrices */
+    uint32_t run, step; /* of each `step` rows of b from there on the first `run`; 0: all */
+    uint32_t head_dim;  /* of rows that lie in another order in the file; 0: in the same */
+    bool from_pairs;    /* pairs (2i, 2i + 1) there are halves (i, i + head_dim / 2) here; else the
                           other way round */
 };
 

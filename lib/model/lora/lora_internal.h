@@ -7,10 +7,12 @@
 
 /* ----------------------------------------------------------------- names (lora_names.c) --- */
 
-/* The matrices that a module of a file stands for; fused ones are several, one after the other. */
+/* The matrices that a module of a file stands for; fused ones are several, one after the other, or each head's rows of
+ * all of them together. */
 struct wefti_lora_module {
     uint32_t layer, expert;
     bool all_experts; /* one tensor has all of them (GGUF) */
+    bool by_head;
     uint32_t n_roles;
     enum weft_lora_role roles[3];
 };
