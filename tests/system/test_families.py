@@ -7,6 +7,8 @@ import concurrent.futures
 import json
 import os
 import signal
+import subprocess
+import tempfile
 
 import harness
 import test_tp as tp
@@ -46,6 +48,34 @@ def test_gguf_files_yield_the_golden_logits_of_their_folders():
         with zoo.serve(os.path.join(ZOO, "gguf", name + ".gguf"), folder) as server:
             zoo.check_exact(name + ".gguf", server, zoo.prompts_of(zoo.read_goldens(folder)))
     harness.for_each(FILES, check)
+
+
+def answer(server, ids):
+    """Log-probabilities of the whole vocabulary, of a prompt and what follows."""
+    reply = server.complete(prompt=ids, echo=True, max_tokens=24, temperature=0, ignore_eos=True, logprobs=server.n_vocab,
+                            return_tokens_as_token_ids=True)
+    return reply["choices"][0]["logprobs"], reply["system_fingerprint"]
+
+
+def test_packed_files_of_folders_and_gguf_files_answer_with_the_same_bits():
+    need()
+
+    def check(name):
+        model = os.path.join(ZOO, name)
+        folder = os.path.join(ZOO, os.path.basename(name).removesuffix(".gguf"))
+        ids = zoo.prompts_of(zoo.read_goldens(folder))[2][0]
+        with tempfile.TemporaryDirectory() as out:
+            packed = os.path.join(out, "packed")
+            done = subprocess.run([os.path.join(harness.BIN_DIR, "weft"), "pack", model, packed], capture_output=True,
+                                  text=True, timeout=harness.LIMIT_S * 4, check=False)
+            assert done.returncode == 0, (name, done.stderr)
+            with zoo.serve(model, folder) as server:
+                want = answer(server, ids)
+            with zoo.serve(packed, folder) as server:
+                assert answer(server, ids) == want, name
+    files = [f"gguf/{name}" for name in sorted(os.listdir(os.path.join(ZOO, "gguf")))]
+    assert files
+    harness.for_each([*FOLDERS, *files], check)
 
 
 def test_each_kind_of_layer_answers_in_company_as_it_does_alone():
