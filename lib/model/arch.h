@@ -23,6 +23,8 @@ struct wefti_model_traits {
     bool shared_gate : 1;    /* a shared expert has a gate */
     bool deepseek : 1;       /* groups of experts, shared ones, layers without any */
     bool latent : 1;         /* latent attention */
+    bool indexer : 1;        /* which sees what an indexer chooses */
+    bool index_pairs : 1;    /* whose keys and queries turn by neighbours, by default */
     bool norms_after : 1;    /* halves of a layer are normalised after, not before */
     bool wrapped : 1;        /* part of a larger model, whose rest is left out */
     bool encoder : 1;        /* tokens see what comes after them */

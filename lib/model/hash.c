@@ -12,8 +12,8 @@
 
 #define PIECE_BYTES ((size_t)4 << 20) /* in memory at a time */
 
-/* Fields of struct weft_model_params. `encoder`, `block`, `recurrent`, `unlike` and `quant.ints` count where anything
- * in them is set, so that models from before are known by their hashes still; what stays out is `name`: a copy in
+/* Fields of struct weft_model_params. `encoder`, `block`, `recurrent`, `unlike`, `indexer` and `quant.ints` count where
+ * anything in them is set, so that models from before are known by their hashes still; what stays out is `name`: a copy in
  * another folder is the same model. A field that is missing here would let models pass for each other that differ in
  * nothing else; test_model changes each byte of the struct and wants another hash. */
 /* clang-format off */
@@ -56,6 +56,7 @@ uint64_t wefti_model_params_hash(const struct weft_model_params *params) {
     if (is_set(&params->block, sizeof params->block)) HASH_FIELD(block)
     if (is_set(&params->recurrent, sizeof params->recurrent)) HASH_FIELD(recurrent)
     if (is_set(&params->unlike, sizeof params->unlike)) HASH_FIELD(unlike)
+    if (is_set(&params->indexer, sizeof params->indexer)) HASH_FIELD(indexer)
     if (is_set(&params->quant.ints, sizeof params->quant.ints)) HASH_FIELD(quant.ints)
     return hash;
 }

@@ -271,6 +271,15 @@ struct weft_model_recurrent {
     uint32_t no_ffn[WEFT_LAYERS_MAX / 32];       /* a bit per layer that has no feed-forward part */
 };
 
+/* What chooses the positions that a token attends to (DeepSeek-V3.2's lightning indexer): a short key per token, which
+ * queries of heads of its own score. Words of 32 bits, as in the block: hash.c. */
+struct weft_model_indexer {
+    uint32_t n_heads;  /* 0: there is none, and the rest means nothing */
+    uint32_t head_dim; /* of its queries and of the key; the first rope_dim elements turn */
+    uint32_t top_k;    /* positions that a token attends to; of fewer all */
+    uint32_t pairs;    /* neighbours turn together; 0: halves, whatever rope_interleaved says */
+};
+
 /* How layers differ from Llama's form. All of it is 0 there, and words of 32 bits: hash.c. Flags are 0 or 1. */
 struct weft_model_block {
     uint32_t layer_norm;   /* norms take the mean off */
@@ -382,6 +391,7 @@ struct weft_model_params {
     struct weft_model_block block;
     struct weft_model_recurrent recurrent;
     struct weft_model_unlike unlike;
+    struct weft_model_indexer indexer; /* of all layers; only with latent attention */
 };
 
 _Static_assert(WEFT_LAYERS_MAX % 32 == 0, "sets of layers are whole words");
@@ -465,6 +475,8 @@ struct weft_model_layer {
     /* From the latent to keys and values, per head: [heads*(nope_dim + v_dim), kv_lora]; or each by
      * itself, [heads*kv_lora, nope_dim] (so turned already) and [heads*v_dim, kv_lora]. */
     const struct weft_tensor *w_kv_b, *w_k_b, *w_v_b;
+    /* The indexer, or NULL: [n_heads*head_dim, q_lora], [head_dim, hidden], [head_dim] x2 and [n_heads, hidden]. */
+    const struct weft_tensor *index_q, *index_k, *index_norm, *index_norm_bias, *index_weights;
     /* [ffn, hidden] x2, [hidden, ffn]; where there are experts the shared one's, or NULL. */
     const struct weft_tensor *w_gate, *w_up, *w_down;
     const struct weft_model_expert *experts; /* [moe.n_experts], or NULL */

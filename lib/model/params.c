@@ -376,6 +376,41 @@ static weft_err check_unlike(const struct weft_model_params *p, const char *path
     return check_shared_kv(p, path, why);
 }
 
+weft_err wefti_model_params_check_indexer(const struct weft_model_params *p, const char *path,
+                                          struct weft_errmsg *why) {
+    const struct weft_model_indexer *indexer = &p->indexer;
+    const struct {
+        const char *what;
+        uint32_t value, max;
+    } ranges[] = {
+        {"number of the indexer's heads", indexer->n_heads, WEFT_HEADS_MAX},
+        {"dimension of the indexer's heads", indexer->head_dim, WEFT_HEAD_DIM_MAX},
+        {"number of positions that the indexer chooses", indexer->top_k, WEFT_CONTEXT_MAX},
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
+        if (ranges[i].value >= 1 && ranges[i].value <= ranges[i].max) continue;
+        return weft_err_set(why, WEFT_E_PROTO, "%s: the %s is %u; 1 to %u are allowed", path,
+                            ranges[i].what, ranges[i].value, ranges[i].max);
+    }
+    return WEFT_OK;
+}
+
+/* What an indexer needs of the rest. */
+static weft_err check_indexed(const struct weft_model_params *p, const char *path,
+                              struct weft_errmsg *why) {
+    const struct weft_model_indexer *indexer = &p->indexer;
+    if (indexer->n_heads == 0) return WEFT_OK;
+    if (p->rope_dim > indexer->head_dim)
+        return weft_err_set(why, WEFT_E_PROTO,
+                            "%s: %u elements turn, but the indexer's heads have %u", path,
+                            p->rope_dim, indexer->head_dim);
+    if (p->q_lora > 0) return WEFT_OK;
+    return weft_err_set(why, WEFT_E_PROTO,
+                        "%s: the indexer reads queries of a lower rank, which are not there: the "
+                        "rank of queries is 0",
+                        path);
+}
+
 static weft_err check_rope(const struct weft_model_params *p, const char *path,
                            struct weft_errmsg *why) {
     /* Written so that NaN fails. */
@@ -401,6 +436,7 @@ static weft_err check_rope(const struct weft_model_params *p, const char *path,
 weft_err wefti_model_params_check(const struct weft_model_params *p, const char *path,
                                   struct weft_errmsg *why) {
     weft_err err = check_latent(p, path, why);
+    if (!err) err = check_indexed(p, path, why);
     if (!err) err = check_ranges(p, path, why);
     if (err) return err;
     if (p->n_heads % p->n_kv_heads != 0) {

@@ -11,6 +11,10 @@ void wefti_model_params_init(struct weft_model_params *params, const struct weft
 /* Ranges and relations of the hyper-parameters (params.c). */
 WEFT_MUST_CHECK weft_err wefti_model_params_check(const struct weft_model_params *params,
                                                   const char *path, struct weft_errmsg *why);
+/* Of the indexer alone, which the architecture has. */
+WEFT_MUST_CHECK weft_err wefti_model_params_check_indexer(const struct weft_model_params *params,
+                                                          const char *path,
+                                                          struct weft_errmsg *why);
 /* The cache's row of latent attention, from kv_lora and rope_dim. */
 void wefti_model_params_set_latent(struct weft_model_params *params);
 /* The sizes that an encoder's others imply; the hidden size is a multiple of the heads. */

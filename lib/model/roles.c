@@ -44,6 +44,9 @@ enum size {
     SIZE_INPUTS,
     SIZE_INPUT_VOCAB,
     SIZE_ONE,
+    SIZE_INDEX_HEADS, /* all of the indexer's, their number, and one */
+    SIZE_INDEX_N,
+    SIZE_INDEX_HEAD,
     SIZE_COUNT
 };
 
@@ -131,6 +134,7 @@ enum when {
     WITH_HEADS,
     WITH_MAMBA,
     WITH_MAMBA_NORM,
+    WITH_INDEXER,
     WITH_FFN_ALONE, /* the layer's norm is the feed-forward part's */
     WITH_FFN_BESIDE,
     WITH_LAYER_INPUT,
@@ -178,6 +182,30 @@ static const struct {
      WITH_KV_B},
     {{{"", "attn_k_b.weight"}, 2, {SIZE_K_HEADS, SIZE_NOPE}, NULL}, AT(w_k_b), WITH_K_AND_V_B},
     {{{"", "attn_v_b.weight"}, 2, {SIZE_V_HEADS, SIZE_KV_LORA}, NULL}, AT(w_v_b), WITH_K_AND_V_B},
+    {{{"self_attn.indexer.wq_b.weight", "indexer.attn_q_b.weight"},
+      2,
+      {SIZE_INDEX_HEADS, SIZE_Q_LORA},
+      NULL},
+     AT(index_q),
+     WITH_INDEXER},
+    {{{"self_attn.indexer.wk.weight", "indexer.attn_k.weight"},
+      2,
+      {SIZE_INDEX_HEAD, SIZE_HIDDEN},
+      NULL},
+     AT(index_k),
+     WITH_INDEXER},
+    {{{"self_attn.indexer.k_norm.weight", "indexer.k_norm.weight"}, 1, {SIZE_INDEX_HEAD}, NULL},
+     AT(index_norm),
+     WITH_INDEXER},
+    {{{"self_attn.indexer.k_norm.bias", "indexer.k_norm.bias"}, 1, {SIZE_INDEX_HEAD}, NULL},
+     AT(index_norm_bias),
+     WITH_INDEXER},
+    {{{"self_attn.indexer.weights_proj.weight", "indexer.proj.weight"},
+      2,
+      {SIZE_INDEX_N, SIZE_HIDDEN},
+      NULL},
+     AT(index_weights),
+     WITH_INDEXER},
     {{{"self_attn.q_proj.bias", "attn_q.bias"}, 1, {SIZE_Q}, NULL}, AT(bq), WITH_Q_BIAS},
     {{{"self_attn.k_proj.bias", "attn_k.bias"}, 1, {SIZE_KV}, NULL}, AT(bk), WITH_K_BIAS},
     {{{"self_attn.v_proj.bias", "attn_v.bias"}, 1, {SIZE_KV}, NULL}, AT(bv), WITH_V_BIAS},
@@ -596,6 +624,8 @@ static bool is_there(const weft_model *model, uint32_t layer, enum when when) {
         return is_recurrent && rec->kind == WEFT_MODEL_MAMBA;
     case WITH_MAMBA_NORM:
         return is_recurrent && rec->kind == WEFT_MODEL_MAMBA && rec->norm_groups > 0;
+    case WITH_INDEXER:
+        return p->indexer.n_heads > 0;
     case WITH_FFN_ALONE:
         return has_ffn && !has_attention && !is_recurrent;
     case WITH_FFN_BESIDE:
@@ -931,6 +961,9 @@ static void fill_sizes(const struct weft_model_params *p, uint64_t sizes[SIZE_CO
     sizes[SIZE_INPUTS] = (uint64_t)p->n_layers * p->unlike.layer_input;
     sizes[SIZE_INPUT_VOCAB] = p->unlike.n_vocab_input;
     sizes[SIZE_ONE] = 1;
+    sizes[SIZE_INDEX_HEADS] = (uint64_t)p->indexer.n_heads * p->indexer.head_dim;
+    sizes[SIZE_INDEX_N] = p->indexer.n_heads;
+    sizes[SIZE_INDEX_HEAD] = p->indexer.head_dim;
 }
 
 weft_err wefti_model_resolve(weft_model *model, enum weft_model_format format, const char *path,

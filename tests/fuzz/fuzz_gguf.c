@@ -1,6 +1,7 @@
 /* GGUF: metadata with every accessor on every key, then the whole model. */
 #include "fuzz/fuzz.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -100,6 +101,8 @@ enum {
     NOPE = 4,
     ROPE = 2,
     VALUE = 6,
+    INDEX_HEADS = 3,
+    INDEX = 4,
     FFN = 16,
     VOCAB = 8,
     EXPERTS = 4
@@ -133,44 +136,65 @@ static void put_ffn(struct gguf_builder *b, bool experts) {
     put_matrix(b, experts ? "blk.0.ffn_down_shexp.weight" : "blk.0.ffn_down.weight", HIDDEN, FFN);
 }
 
-/* A model of one layer with latent attention, as older files describe it or, with experts, as
- * newer ones do. */
-static void add_latent(void (*add)(const void *bytes, size_t n), bool older) {
+enum latent {
+    OLDER,
+    NEWER,
+    INDEXED
+}; /* as older files describe it; with experts; and an indexer */
+
+/* A model of one layer with latent attention. */
+static void add_latent(void (*add)(const void *bytes, size_t n), enum latent latent) {
+    const bool older = latent == OLDER, indexed = latent == INDEXED;
+    const char *arch = indexed ? "deepseek32" : "deepseek2";
+    char name[96];
     static const struct {
         const char *key;
         uint32_t older, newer; /* 0: not there */
     } keys[] = {
-        {"deepseek2.block_count", 1, 1},
-        {"deepseek2.context_length", 64, 64},
-        {"deepseek2.embedding_length", HIDDEN, HIDDEN},
-        {"deepseek2.feed_forward_length", FFN, FFN},
-        {"deepseek2.vocab_size", VOCAB, VOCAB},
-        {"deepseek2.attention.head_count", HEADS, HEADS},
-        {"deepseek2.attention.head_count_kv", HEADS, 1},
-        {"deepseek2.attention.kv_lora_rank", LORA, LORA},
-        {"deepseek2.attention.q_lora_rank", 0, 3},
-        {"deepseek2.attention.key_length", NOPE + ROPE, LORA + ROPE},
-        {"deepseek2.attention.value_length", VALUE, LORA},
-        {"deepseek2.attention.key_length_mla", 0, NOPE + ROPE},
-        {"deepseek2.attention.value_length_mla", 0, VALUE},
-        {"deepseek2.rope.dimension_count", ROPE, ROPE},
-        {"deepseek2.expert_count", 0, EXPERTS},
-        {"deepseek2.expert_used_count", 0, 2},
-        {"deepseek2.expert_feed_forward_length", 0, FFN},
-        {"deepseek2.expert_shared_count", 0, 1},
-        {"deepseek2.expert_gating_func", 0, 2},
-        {"deepseek2.expert_group_count", 0, 2},
-        {"deepseek2.expert_group_used_count", 0, 1},
+        {".block_count", 1, 1},
+        {".context_length", 64, 64},
+        {".embedding_length", HIDDEN, HIDDEN},
+        {".feed_forward_length", FFN, FFN},
+        {".vocab_size", VOCAB, VOCAB},
+        {".attention.head_count", HEADS, HEADS},
+        {".attention.head_count_kv", HEADS, 1},
+        {".attention.kv_lora_rank", LORA, LORA},
+        {".attention.q_lora_rank", 0, 3},
+        {".attention.key_length", NOPE + ROPE, LORA + ROPE},
+        {".attention.value_length", VALUE, LORA},
+        {".attention.key_length_mla", 0, NOPE + ROPE},
+        {".attention.value_length_mla", 0, VALUE},
+        {".rope.dimension_count", ROPE, ROPE},
+        {".expert_count", 0, EXPERTS},
+        {".expert_used_count", 0, 2},
+        {".expert_feed_forward_length", 0, FFN},
+        {".expert_shared_count", 0, 1},
+        {".expert_gating_func", 0, 2},
+        {".expert_group_count", 0, 2},
+        {".expert_group_used_count", 0, 1},
+        {".attention.indexer.head_count", 0, INDEX_HEADS},
+        {".attention.indexer.key_length", 0, INDEX},
+        {".attention.indexer.top_k", 0, 5},
     };
     static const uint64_t k_dims[] = {NOPE, LORA, HEADS}, v_dims[] = {LORA, VALUE, HEADS};
     struct gguf_builder b;
     struct weft_buf bytes;
     gguf_init(&b);
-    gguf_str(&b, "general.architecture", "deepseek2");
-    gguf_f32(&b, "deepseek2.attention.layer_norm_rms_epsilon", 1e-6f);
+    gguf_str(&b, "general.architecture", arch);
+    (void)snprintf(name, sizeof name, "%s.attention.layer_norm_rms_epsilon", arch);
+    gguf_f32(&b, name, 1e-6f);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         uint32_t value = older ? keys[i].older : keys[i].newer;
-        if (value) gguf_u32(&b, keys[i].key, value);
+        if (!value || (strstr(keys[i].key, "indexer") && !indexed)) continue;
+        (void)snprintf(name, sizeof name, "%s%s", arch, keys[i].key);
+        gguf_u32(&b, name, value);
+    }
+    if (indexed) {
+        put_matrix(&b, "blk.0.indexer.attn_q_b.weight", (uint64_t)INDEX_HEADS * INDEX, 3);
+        put_matrix(&b, "blk.0.indexer.attn_k.weight", INDEX, HIDDEN);
+        put_vector(&b, "blk.0.indexer.k_norm.weight", INDEX);
+        put_vector(&b, "blk.0.indexer.k_norm.bias", INDEX);
+        put_matrix(&b, "blk.0.indexer.proj.weight", INDEX_HEADS, HIDDEN);
     }
     put_matrix(&b, "token_embd.weight", VOCAB, HIDDEN);
     put_vector(&b, "output_norm.weight", HIDDEN);
@@ -226,8 +250,9 @@ static void add_wide_blocks(void (*add)(const void *bytes, size_t n)) {
 void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
     static const uint32_t types[] = {0, 1, 6, 7, 8, 20, 30, 39};
     static const uint64_t half_head[] = {8};
-    add_latent(add, true);
-    add_latent(add, false);
+    add_latent(add, OLDER);
+    add_latent(add, NEWER);
+    add_latent(add, INDEXED);
     add_wide_blocks(add);
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         struct gguf_builder b;

@@ -645,6 +645,73 @@ static void nonsense_about_latents_is_refused(void **state) {
     }
 }
 
+#define INDEXED                                                                                    \
+    LATENT ",\"architectures\":[\"DeepseekV32ForCausalLM\"],\"model_type\":\"deepseek_v32\","      \
+           "\"q_lora_rank\":7,\"index_n_heads\":5,\"index_head_dim\":11,\"index_topk\":20"
+
+static void an_indexer_turns_halves_unless_it_says_otherwise(void **state) {
+    (void)state;
+    struct weft_model_params p;
+    struct weft_errmsg why;
+    if (test_parse_config(INDEXED "}", &p, &why)) fail_msg("%s", why.text);
+    assert_int_equal(p.indexer.n_heads, 5);
+    assert_int_equal(p.indexer.head_dim, 11);
+    assert_int_equal(p.indexer.top_k, 20);
+    assert_int_equal(p.indexer.pairs, 0);
+    assert_true(p.rope_interleaved);
+    if (test_parse_config(INDEXED ",\"indexer_rope_interleave\":true}", &p, &why))
+        fail_msg("%s", why.text);
+    assert_int_equal(p.indexer.pairs, 1);
+    static const char glm[] =
+        INDEXED ",\"architectures\":[\"GlmMoeDsaForCausalLM\"],\"model_type\":\"glm_moe_dsa\","
+                "\"indexer_types\":[\"full\",\"full\"],\"num_hidden_layers\":2,"
+                "\"mlp_layer_types\":[\"sparse\",\"dense\"]}";
+    if (test_parse_config(glm, &p, &why)) fail_msg("%s", why.text);
+    assert_int_equal(p.indexer.pairs, 1);
+    assert_int_equal(p.no_experts[0], 2);
+    /* Other models have none, whatever their files say. */
+    if (test_parse_config(LATENT ",\"index_topk\":20}", &p, &why)) fail_msg("%s", why.text);
+    assert_int_equal(p.indexer.n_heads, 0);
+}
+
+static void nonsense_about_indexers_is_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *change, *said;
+        weft_err err;
+    } cases[] = {
+        {"\"index_n_heads\":null", "has no \"index_n_heads\"", WEFT_E_PROTO},
+        {"\"index_head_dim\":null", "has no \"index_head_dim\"", WEFT_E_PROTO},
+        {"\"index_topk\":null", "has no \"index_topk\"", WEFT_E_PROTO},
+        {"\"index_n_heads\":0", "number of the indexer's heads", WEFT_E_PROTO},
+        {"\"index_n_heads\":1025", "number of the indexer's heads", WEFT_E_PROTO},
+        {"\"index_head_dim\":4294967290", "dimension of the indexer's heads", WEFT_E_PROTO},
+        {"\"index_head_dim\":4", "6 elements turn", WEFT_E_PROTO},
+        {"\"index_topk\":0", "positions that the indexer chooses", WEFT_E_PROTO},
+        {"\"index_topk\":\"all\"", "index_topk", WEFT_E_PROTO},
+        {"\"index_topk\":4294967290", "positions that the indexer chooses", WEFT_E_PROTO},
+        {"\"q_lora_rank\":null", "rank of queries is 0", WEFT_E_PROTO},
+        {"\"indexer_rope_interleave\":1", "indexer_rope_interleave", WEFT_E_PROTO},
+        {"\"indexer_types\":\"full\"", "indexer_types", WEFT_E_PROTO},
+        {"\"indexer_types\":[\"full\",\"shared\"]", "indexer_types", WEFT_E_UNSUPPORTED},
+        {"\"index_topk_freq\":4", "index_topk_freq", WEFT_E_UNSUPPORTED},
+        {"\"index_topk_pattern\":\"FS\"", "index_topk_pattern", WEFT_E_UNSUPPORTED},
+        {"\"index_kpool\":4", "index_kpool", WEFT_E_UNSUPPORTED},
+        {"\"mlp_layer_types\":[]", "mlp_layer_types", WEFT_E_PROTO},
+        {"\"mlp_layer_types\":[\"half\"],\"num_hidden_layers\":1", "half", WEFT_E_UNSUPPORTED},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct weft_model_params params;
+        struct weft_errmsg why;
+        char changes[1024];
+        (void)snprintf(changes, sizeof changes, INDEXED ",%s}", cases[i].change);
+        weft_err err = test_parse_config(changes, &params, &why);
+        print_message("    %s\n", why.text);
+        assert_int_equal(err, cases[i].err);
+        assert_non_null(strstr(why.text, cases[i].said));
+    }
+}
+
 /* Keys of experts count for nothing in models without any. */
 static void a_model_with_no_experts_is_a_plain_one(void **state) {
     (void)state;
@@ -1281,6 +1348,8 @@ int main(void) {
         cmocka_unit_test(nonsense_in_config_json_is_refused),
         cmocka_unit_test(latent_attention_is_one_row_for_all_heads),
         cmocka_unit_test(nonsense_about_latents_is_refused),
+        cmocka_unit_test(an_indexer_turns_halves_unless_it_says_otherwise),
+        cmocka_unit_test(nonsense_about_indexers_is_refused),
         cmocka_unit_test(text_that_is_not_a_configuration_is_refused),
         cmocka_unit_test(every_spelling_of_rope_scaling_is_read),
         cmocka_unit_test(a_part_of_each_head_may_turn),

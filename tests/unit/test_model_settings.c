@@ -24,6 +24,14 @@
 static const struct {
     const char *key, *meaning;
 } meanings[] = {
+    {"q_lora_rank", "rank of queries"},
+    {"kv_lora_rank", "rank of the latent"},
+    {"qk_nope_head_dim", "does not turn"},
+    {"qk_rope_head_dim", "that turns"},
+    {"v_head_dim", "head's values"},
+    {"index_n_heads", "indexer's heads"},
+    {"index_head_dim", "indexer's heads"},
+    {"index_topk", "the indexer chooses"},
     {"rope_theta", "RoPE base"},
     {"rotary_emb_base", "RoPE base"},
     {"rms_norm_eps", "epsilon"},

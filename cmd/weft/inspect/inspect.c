@@ -28,6 +28,7 @@ static void print_kv(const struct weft_model_params *p) {
             continue;
         uint64_t bytes = (uint64_t)weft_model_kv_heads(p, i) * weft_model_head_dim(p, i) * 2 *
                          (p->kv_lora > 0 ? 1 : 2);
+        bytes += (uint64_t)p->indexer.head_dim * 2;
         all += bytes;
         if (lets_go && !weft_model_bit(p->no_window, i)) windowed += bytes;
     }
@@ -131,6 +132,9 @@ static void print_params(const weft_model *model) {
                p->n_heads, p->nope_dim, p->rope_dim, p->v_dim, p->kv_lora);
     else
         print_heads(p);
+    if (p->indexer.n_heads > 0)
+        printf("indexer         %u heads of %u; a token attends to %u positions\n",
+               p->indexer.n_heads, p->indexer.head_dim, p->indexer.top_k);
     printf("hidden, ffn     %u, %u", p->n_hidden, p->n_ffn);
     if (p->unlike.n_ffn_wide > 0) printf(" or %u", p->unlike.n_ffn_wide);
     printf("\n");

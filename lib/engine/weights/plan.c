@@ -750,6 +750,8 @@ static weft_err check_ranks(const struct wefti_weights_plan *plan,
                             const struct wefti_weights *weights, struct weft_errmsg *why) {
     weft_err err = check_shared_kv(plan, weights, why);
     if (err) return err;
+    if (weft_model_params(plan->model)->indexer.n_heads > 0)
+        return weft_err_set(why, WEFT_E_UNSUPPORTED, "an indexer is not supported");
     if (weft_model_params(plan->model)->encoder.is_on && plan->options->n_ranks > 1)
         return weft_err_set(why, WEFT_E_UNSUPPORTED,
                             "a model that reads texts whole is not divided among workers: give "

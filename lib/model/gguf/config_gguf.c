@@ -220,6 +220,16 @@ static weft_err read_latent(const struct config *c, struct weft_model_params *p)
     return WEFT_OK;
 }
 
+/* What files do not say is how keys and queries turn: as the architecture has it. */
+static weft_err read_indexer(const struct config *c, struct weft_model_params *p) {
+    struct weft_model_indexer *indexer = &p->indexer;
+    weft_err err = get_u32(c, "attention.indexer.head_count", REQUIRED, &indexer->n_heads);
+    if (!err) err = get_u32(c, "attention.indexer.key_length", REQUIRED, &indexer->head_dim);
+    if (!err) err = get_u32(c, "attention.indexer.top_k", REQUIRED, &indexer->top_k);
+    indexer->pairs = c->arch->traits.index_pairs;
+    return err ? err : wefti_model_params_check_indexer(p, c->path, c->why);
+}
+
 static weft_err read_window(const struct config *c, struct weft_model_params *p) {
     uint32_t window, missing = strcmp(c->arch->name, "gemma2") == 0 ? c->arch->window : 0;
     weft_err err = get_u32(c, "attention.sliding_window", missing, &window);
@@ -761,6 +771,7 @@ weft_err wefti_model_config_gguf(const weft_gguf *gguf, struct weft_model_params
         return wefti_model_params_check(p, c.path, why);
     err = read_rope(&c, p);
     if (!err && c.arch->traits.latent) err = read_latent(&c, p);
+    if (!err && c.arch->traits.indexer) err = read_indexer(&c, p);
     if (err) return err;
     err = is_encoder ? read_encoder(&c, p) : read_traits(&c, p);
     if (err) return err;

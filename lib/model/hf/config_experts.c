@@ -122,6 +122,8 @@ static const struct family *family_of(const struct wefti_model_arch *arch) {
     static const struct family families[] = {
         {"deepseek_v2", "greedy", "softmax", false, 1, 1, 0, 0, 1},
         {"deepseek_v3", "noaux_tc", "sigmoid", true, 8, 4, 1, 3, 2.5},
+        {"deepseek_v32", "noaux_tc", "sigmoid", true, 8, 4, 1, 3, 2.5},
+        {"glm_moe_dsa", "noaux_tc", "sigmoid", true, 1, 1, 1, 3, 2.5},
         {"glm4_moe", "noaux_tc", "sigmoid", true, 1, 1, 1, 1, 1},
         {"glm4v_moe_text", "noaux_tc", "sigmoid", true, 1, 1, 1, 1, 1},
         {"dots1", "noaux_tc", "sigmoid", false, 1, 1, 0, 0, 1},
@@ -131,6 +133,25 @@ static const struct family *family_of(const struct wefti_model_arch *arch) {
     }
     WEFT_ASSERT(false); /* every row with the trait has defaults here */
     return NULL;
+}
+
+/* "mlp_layer_types" has the last word. */
+static weft_err read_layer_types(const struct config *c, struct weft_model_params *p) {
+    static const char key[] = "mlp_layer_types";
+    const json_t *types = get(c->root, key);
+    if (!types) return WEFT_OK;
+    if (!json_is_array(types) || json_array_size(types) != p->n_layers)
+        return wrong_type(c, key, "a list of a name per layer");
+    memset(p->no_experts, 0, sizeof p->no_experts);
+    for (uint32_t i = 0; i < p->n_layers; i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        if (!type) return wrong_type(c, key, "a list of names");
+        if (strcmp(type, "dense") == 0)
+            wefti_model_set_bit(p->no_experts, i);
+        else if (strcmp(type, "sparse") != 0)
+            return unsupported(c, key, type);
+    }
+    return WEFT_OK;
 }
 
 /* DeepSeek's way of choosing. */
@@ -177,6 +198,7 @@ static weft_err read_deepseek_experts(const struct config *c, const struct famil
     set_plain(p, n_plain);
     set_shared(moe, n_shared);
     moe->scale = (float)scale;
+    if (!err) err = read_layer_types(c, p);
     return err ? err : read_choice(c, family, moe);
 }
 

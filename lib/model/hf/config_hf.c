@@ -72,6 +72,43 @@ static weft_err read_latent(const struct config *c, struct weft_model_params *p)
     return err;
 }
 
+/* Whether every layer has an indexer of its own. */
+static weft_err check_indexed_layers(const struct config *c) {
+    static const char types_key[] = "indexer_types", *const keys[] = {"index_topk_freq",
+                                                                      "index_kpool"};
+    const json_t *type, *types = get(c->root, types_key);
+    size_t i;
+    if (get(c->root, "index_topk_pattern"))
+        return unsupported(c, "index_topk_pattern", "a pattern");
+    if (types && !json_is_array(types)) return wrong_type(c, types_key, "a list");
+    json_array_foreach(types, i, type) {
+        const char *name = json_string_value(type);
+        if (!name) return wrong_type(c, types_key, "a list of names");
+        if (strcmp(name, "full") != 0) return unsupported(c, types_key, name);
+    }
+    for (i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        uint32_t n;
+        weft_err err = get_u32(c, c->root, keys[i], 1, &n);
+        if (err) return err;
+        if (n != 1) return unsupported(c, keys[i], "a number other than 1");
+    }
+    return WEFT_OK;
+}
+
+static weft_err read_indexer(const struct config *c, const struct wefti_model_arch *arch,
+                             struct weft_model_params *p) {
+    static const char pairs_key[] = "indexer_rope_interleave";
+    struct weft_model_indexer *indexer = &p->indexer;
+    bool pairs = arch->traits.index_pairs;
+    weft_err err = check_indexed_layers(c);
+    if (!err) err = get_u32(c, c->root, "index_n_heads", REQUIRED, &indexer->n_heads);
+    if (!err) err = get_u32(c, c->root, "index_head_dim", REQUIRED, &indexer->head_dim);
+    if (!err) err = get_u32(c, c->root, "index_topk", REQUIRED, &indexer->top_k);
+    if (!err && get(c->root, pairs_key)) err = get_bool(c, pairs_key, &pairs);
+    indexer->pairs = pairs;
+    return err ? err : wefti_model_params_check_indexer(p, c->path, c->why);
+}
+
 static weft_err check_options(const struct config *c, struct weft_model_params *p) {
     static const char clip_key[] = "clip_qkv";
     if (get(c->root, clip_key)) return unsupported(c, clip_key, "a number");
@@ -340,6 +377,7 @@ static weft_err read_model(const struct config *c, const struct wefti_model_arch
     if (!get(c->root, "tie_word_embeddings")) p->tied = arch->traits.gemma || arch->traits.tied;
     p->rope_interleaved = arch->traits.pairs;
     if (arch->traits.latent) err = read_latent(c, p);
+    if (!err && arch->traits.indexer) err = read_indexer(c, arch, p);
     if (err) return err;
     if (p->n_layers > WEFT_LAYERS_MAX) return wefti_model_params_check(p, c->path, c->why);
     err = read_traits(c, arch, p);
