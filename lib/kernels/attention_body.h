@@ -288,6 +288,12 @@ static inline void cap_scores(const struct batch *b, float cap) {
 /* What a query does not see has no weight. */
 static inline void mask_scores(const struct attn_query *query, float p[ATTN_TILE]) {
     uint32_t begin = query->begin, n_seen = query->end - begin;
+    if (query->seen) {
+        for (uint32_t j = 0; j < ATTN_TILE; j++) {
+            p[j] = query->in_tile >> j & 1 ? p[j] : -INFINITY;
+        }
+        return;
+    }
     if (n_seen == ATTN_TILE) return;
     for (uint32_t j = 0; j < ATTN_TILE; j++) {
         p[j] = j - begin < n_seen ? p[j] : -INFINITY;
@@ -487,7 +493,27 @@ static inline void prepare_queries(const struct weft_attn_args *args, enum attn_
     }
 }
 
-/* One span for queries of one sequence and kv head, positions ascending; all see some of it. */
+/* The first tile from `at` on, up to that of `last`, of which a set has any; after `last`: none is. */
+static inline uint32_t seek_tile(const uint64_t *seen, uint32_t at, uint32_t last) {
+    while (seen && at <= last && !seen[at / ATTN_TILE]) {
+        at += ATTN_TILE;
+    }
+    return at;
+}
+
+/* What a query sees of the tile at `at`. Between the first and the last position of a set others may be unseen:
+ * they weigh 0. */
+static inline void look_at_tile(struct attn_query *query, uint32_t at) {
+    query->begin = query->low > at ? query->low - at : 0;
+    query->end = weft_min_u32(ATTN_TILE, query->pos - at + 1);
+    if (!query->seen) return;
+    query->in_tile = query->seen[at / ATTN_TILE];
+    query->begin = (uint32_t)__builtin_ctzll(query->in_tile);
+    query->end = ATTN_TILE - (uint32_t)__builtin_clzll(query->in_tile);
+}
+
+/* One span for queries of one sequence and kv head, positions ascending; all see some of it. With a set they
+ * are of one row. */
 static inline void fold_span(const struct weft_attn_args *args, const uint32_t *block_table,
                              uint32_t kv_head, uint32_t span, struct attn_query *queries,
                              uint32_t n) {
@@ -503,11 +529,13 @@ static inline void fold_span(const struct weft_attn_args *args, const uint32_t *
     attn_words words[QUERIES_MAX / QUERY_BATCH * WEFT_KV_DIM_MAX];
     size_t group_bytes = weft_kv_group_bytes(&args->kv);
     prepare_queries(args, form, queries, n, words);
-    uint32_t at = first > low ? first : low;
+    const uint64_t *seen = queries[0].seen;
+    uint32_t at = seek_tile(seen, first > low ? first : low, last);
     (void)find_tile(&args->kv, block_table, kv_head, at, last, &next);
-    for (; at <= last; at += ATTN_TILE) {
+    for (uint32_t then; at <= last; at = then) {
+        then = seek_tile(seen, at + ATTN_TILE, last);
         tile = next;
-        uint32_t n_next = find_tile(&args->kv, block_table, kv_head, at + ATTN_TILE, last, &next);
+        uint32_t n_next = find_tile(&args->kv, block_table, kv_head, then, last, &next);
         plan_fetches(&tile, &next, n_next);
         while (queries[begin].pos < at) {
             begin++;
@@ -516,8 +544,7 @@ static inline void fold_span(const struct weft_attn_args *args, const uint32_t *
             end++;
         }
         for (uint32_t i = begin; i < end; i++) {
-            queries[i].begin = queries[i].low > at ? queries[i].low - at : 0;
-            queries[i].end = weft_min_u32(ATTN_TILE, queries[i].pos - at + 1);
+            look_at_tile(&queries[i], at);
         }
         const struct attn_tile *products = &tile;
         uint32_t n_subs = (weft_min_u32(last - at, ATTN_TILE - 1) + ATTN_SUB) / ATTN_SUB;
@@ -578,8 +605,9 @@ static inline void fold_queries(const struct weft_attn_args *args, const uint32_
             end++;
         }
         if (begin == end) continue; /* between windows: nobody sees it */
+        if (!has_of_span(queries[begin].seen, queries[begin].pos, span)) continue;
         for (uint32_t i = begin; i < end; i++) {
-            bool is_first = queries[i].low / WEFT_ATTN_SPAN == span;
+            bool is_first = queries[i].first_span == span;
             queries[i].out = is_first ? queries[i].joined.out : beside + (size_t)i * value_dim;
         }
         fold_span(args, block_table, kv_head, span, queries + begin, end - begin);
@@ -598,12 +626,14 @@ static inline void fold_queries(const struct weft_attn_args *args, const uint32_
     }
 }
 
-/* Rows from `begin` on that pass over the cache with it: same table, and no more than fit. */
-static inline uint32_t rows_together(const struct weft_attn_row *rows, uint32_t begin, uint32_t end,
-                                     uint32_t rows_max) {
+/* Rows from `begin` on that pass over the cache with it: same table, no sets, and no more than fit. */
+static inline uint32_t rows_together(const struct weft_attn_args *args, uint32_t begin,
+                                     uint32_t end, uint32_t rows_max) {
+    const struct weft_attn_row *rows = args->rows;
     uint32_t r = begin + 1;
+    if (seen_by(args, begin)) return r;
     while (r < end && r - begin < rows_max && rows[r].block_table == rows[begin].block_table &&
-           rows[r].pos > rows[r - 1].pos) {
+           rows[r].pos > rows[r - 1].pos && !seen_by(args, r)) {
         r++;
     }
     return r;
@@ -613,12 +643,21 @@ static inline struct attn_query query_at(const struct weft_attn_args *args, uint
                                          uint32_t head) {
     size_t q_at = (size_t)head * args->kv.head_dim;
     size_t out_at = (size_t)head * weft_kv_value_dim(&args->kv);
-    return (struct attn_query){
-        .q = args->q + row * args->q_stride + q_at,
-        .joined.out = args->out + row * args->out_stride + out_at,
-        .sink = args->sinks ? args->sinks + head : NULL,
-        .low = weft_attn_first(args->rows[row].pos, args->window, args->in_chunks),
-        .pos = weft_attn_high(&args->rows[row], args->window)};
+    const uint64_t *seen = seen_by(args, row);
+    uint32_t low = weft_attn_first(args->rows[row].pos, args->window, args->in_chunks),
+             pos = weft_attn_high(&args->rows[row], args->window),
+             first_span = low / WEFT_ATTN_SPAN;
+    while (!has_of_span(seen, pos, first_span)) {
+        first_span++;
+        WEFT_ASSERT(first_span <= pos / WEFT_ATTN_SPAN); /* a set is not empty */
+    }
+    return (struct attn_query){.q = args->q + row * args->q_stride + q_at,
+                               .joined.out = args->out + row * args->out_stride + out_at,
+                               .sink = args->sinks ? args->sinks + head : NULL,
+                               .low = low,
+                               .pos = pos,
+                               .first_span = first_span,
+                               .seen = seen};
 }
 
 static void attention(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
@@ -630,7 +669,7 @@ static void attention(const struct weft_attn_args *args, uint32_t kv_head, uint3
     uint32_t rows_max = queries_max / heads_max;
     struct attn_query queries[QUERIES_MAX];
     for (uint32_t r = row_begin, r_end; r < row_end; r = r_end) {
-        r_end = rows_together(args->rows, r, row_end, rows_max);
+        r_end = rows_together(args, r, row_end, rows_max);
         for (uint32_t h = heads.begin; h < heads.end; h += heads_max) {
             uint32_t n = 0;
             for (uint32_t i = r; i < r_end; i++) {
@@ -653,13 +692,14 @@ static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, 
     uint32_t rows_max = queries_max / heads_max;
     struct attn_query queries[QUERIES_MAX];
     for (uint32_t r = row_begin, r_end; r < row_end; r = r_end) {
-        r_end = rows_together(args->rows, r, row_end, rows_max);
+        r_end = rows_together(args, r, row_end, rows_max);
         for (uint32_t h = heads.begin; h < heads.end; h += heads_max) {
             uint32_t n = 0;
             for (uint32_t i = r; i < r_end; i++) {
                 for (uint32_t j = h; j < weft_min_u32(h + heads_max, heads.end); j++) {
                     struct attn_query query = query_at(args, i, j);
                     if (!sees_span(query.low, query.pos, span)) continue;
+                    if (!has_of_span(query.seen, query.pos, span)) continue;
                     query.out = part_at(args, parts, i - row_begin, span, j);
                     queries[n++] = query;
                 }
@@ -682,8 +722,9 @@ static void attention_join(const struct weft_attn_args *args, uint32_t kv_head, 
         for (uint32_t h = heads.begin; h < heads.end; h++) {
             struct attn_query query = query_at(args, r, h);
             struct span_sum sum = query.joined;
-            uint32_t first = query.low / WEFT_ATTN_SPAN, last = query.pos / WEFT_ATTN_SPAN;
+            uint32_t first = query.first_span, last = query.pos / WEFT_ATTN_SPAN;
             for (uint32_t span = first; span <= last; span++) {
+                if (!has_of_span(query.seen, query.pos, span)) continue;
                 const float *part = part_at(args, parts, r - row_begin, span, h);
                 if (span == first) {
                     memcpy(sum.out, part, value_dim * sizeof *part);
@@ -698,7 +739,89 @@ static void attention_join(const struct weft_attn_args *args, uint32_t kv_head, 
     }
 }
 
+/* A tile of index keys: codes of int8 are widened where no integers meet them. */
+static inline const struct attn_tile *index_tile(const struct weft_attn_args *attn,
+                                                 const struct attn_tile *tile, uint32_t n_subs,
+                                                 struct made_tile *made) {
+    const uint32_t dim = tile->head_dim;
+    if (attn->kv.dtype != WEFT_KV_INT8 || tile->form == FORM_FOURS) return tile;
+    made->tile = *tile;
+    for (uint32_t s = 0; s < n_subs; s++) {
+        float *k = made->k + (size_t)s * ATTN_SUB * WEFT_KV_DIM_MAX;
+        widen_units(tile->k[s], dim, ATTN_SUB, WEFT_KV_INT8, k);
+        made->tile.k[s] = made->tile.after_k[s] = (const void *)k;
+    }
+    return &made->tile;
+}
+
+/* What a batch of heads adds to the scores of one tile's positions. */
+static inline void add_heads(const struct batch *b, const float *weights, float sums[ATTN_TILE]) {
+    for (uint32_t i = 0; i < b->n; i++) {
+        for (uint32_t j = 0; j < ATTN_TILE; j++) {
+            float x = b->p[i].p[j];
+            sums[j] += weights[i] * (x > 0.0f ? x : 0.0f);
+        }
+    }
+}
+
+/* Up to QUERIES_MAX heads, whose words are made once; sums begin with what is in `scores`. */
+static inline void add_index_scores(const struct weft_attn_args *attn,
+                                    const struct weft_index_args *args, uint32_t head, uint32_t n,
+                                    uint32_t begin, uint32_t end, float *scores) {
+    const enum attn_form form = form_of(attn);
+    const uint32_t dim = args->kv.head_dim, n_words = words_of(form, dim);
+    struct attn_query queries[QUERIES_MAX];
+    attn_words words[QUERIES_MAX / QUERY_BATCH * WEFT_HEAD_DIM_MAX];
+    union attn_weights p[QUERY_BATCH];
+    struct made_tile made;
+    struct attn_tile tile, next = {.form = form, .head_dim = dim, .value_dim = dim};
+    WEFT_ASSERT(dim <= WEFT_HEAD_DIM_MAX && n <= QUERIES_MAX);
+    for (uint32_t i = 0; i < n; i++) {
+        queries[i] = (struct attn_query){.q = args->q + (size_t)(head + i) * dim};
+        prepare_query(attn, form, &queries[i], i % QUERY_BATCH, words + i / QUERY_BATCH * n_words);
+    }
+    uint32_t n_subs = find_tile(&args->kv, args->block_table, 0, begin, end - 1, &next), n_next;
+    for (uint32_t at = begin; at < end; at += ATTN_TILE, n_subs = n_next) {
+        float sums[ATTN_TILE] = {0};
+        const size_t n_bytes = weft_min_u32(ATTN_TILE, end - at) * sizeof *sums;
+        tile = next;
+        n_next = find_tile(&args->kv, args->block_table, 0, at + ATTN_TILE, end - 1, &next);
+        for (uint32_t s = 0; s < n_subs; s++) {
+            tile.after_k[s] = s < n_next ? next.k[s] : tile.k[s];
+        }
+        const struct attn_tile *products = index_tile(attn, &tile, n_subs, &made);
+        struct attn_tile again = *products;
+        memcpy(again.after_k, again.k, sizeof again.k);
+        memcpy(sums, scores + (at - begin), n_bytes);
+        for (uint32_t i = 0; i < n; i += QUERY_BATCH) {
+            const struct batch b = {.tile = i ? &again : products,
+                                    .again = &again,
+                                    .queries = queries + i,
+                                    .n = weft_min_u32(QUERY_BATCH, n - i),
+                                    .words = words[i / QUERY_BATCH * n_words],
+                                    .p = p};
+            queries[i + b.n - 1].end = n_subs * ATTN_SUB;
+            score_batch(&tile, &b, args->kv.dtype == WEFT_KV_INT8);
+            add_heads(&b, args->weights + head + i, sums);
+        }
+        memcpy(scores + (at - begin), sums, n_bytes);
+    }
+}
+
+static void index_scores(const struct weft_index_args *args, uint32_t begin, uint32_t end,
+                         float *scores) {
+    check_index_args(args, begin, end);
+    const struct weft_attn_args attn = {.kv = args->kv, .exact = args->exact, .scale = args->scale};
+    if (begin == end) return;
+    memset(scores, 0, (end - begin) * sizeof *scores);
+    for (uint32_t h = 0; h < args->n_heads; h += QUERIES_MAX) {
+        add_index_scores(&attn, args, h, weft_min_u32(QUERIES_MAX, args->n_heads - h), begin, end,
+                         scores);
+    }
+}
+
 static inline void fill_attention(struct weft_kern_table *table) {
+    table->index_scores = index_scores;
     table->attention = attention;
     table->attention_span = attention_span;
     table->attention_join = attention_join;

@@ -210,6 +210,23 @@ static inline bool sees_span(uint32_t low, uint32_t pos, uint32_t span) {
     return low / WEFT_ATTN_SPAN <= span && span <= pos / WEFT_ATTN_SPAN;
 }
 
+/* The positions that a row sees, of those that others of its kind see; NULL: all. */
+static inline const uint64_t *seen_by(const struct weft_attn_args *args, uint32_t row) {
+    bool is_chosen = args->seen && args->rows[row].pos >= args->seen_from;
+    return is_chosen ? args->seen + row * args->seen_stride : NULL;
+}
+
+/* Whether any of a span is among them; `pos` is the last one. */
+static inline bool has_of_span(const uint64_t *seen, uint32_t pos, uint32_t span) {
+    enum { WORDS = WEFT_ATTN_SPAN / ATTN_TILE };
+    if (!seen) return true;
+    uint32_t end = weft_min_u32((span + 1) * WORDS, pos / ATTN_TILE + 1);
+    for (uint32_t w = span * WORDS; w < end; w++) {
+        if (seen[w]) return true;
+    }
+    return false;
+}
+
 /* Where `row` (counted from the call's first) and `head` have their sums of `span`. */
 static inline float *part_at(const struct weft_attn_args *args, const struct weft_attn_parts *parts,
                              uint32_t row, uint32_t span, uint32_t head) {
@@ -240,6 +257,14 @@ static inline void check_attn_args(const struct weft_attn_args *args, uint32_t k
     WEFT_ASSERT(args->group_heads > 0 || args->n_heads % args->kv.n_kv_heads == 0);
     WEFT_ASSERT(args->skipped_heads == 0 || args->skipped_heads < args->group_heads);
     WEFT_ASSERT(args->q != args->out); /* `out` collects while `q` is still read */
+    WEFT_ASSERT(!args->seen || args->window == 0);
+}
+
+static inline void check_index_args(const struct weft_index_args *args, uint32_t begin,
+                                    uint32_t end) {
+    check_kv_layer(&args->kv);
+    WEFT_ASSERT(args->kv.n_kv_heads == 1 && args->kv.v_dim == args->kv.head_dim);
+    WEFT_ASSERT(begin % ATTN_TILE == 0 && begin <= end && args->n_heads > 0);
 }
 
 /* The fixed tree of struct weft_kern_segs, fed one segment at a time like a binary counter: slot b

@@ -311,7 +311,24 @@ struct weft_attn_args {
     float soft_cap; /* scores become soft_cap * tanh(score / soft_cap); 0: they do not */
     const float *
         sinks; /* [n_heads], or NULL: the score of a position without a value, which every row sees */
+    /* NULL, or for each of `rows` its set of positions (weft_attn_bit), seen_stride words apart: of what a row
+     * at seen_from or later would see it sees these alone, one at least. There is none after its own. Sets of
+     * earlier rows are not read. */
+    const uint64_t *seen;
+    size_t seen_stride;
+    uint32_t seen_from;
 };
+
+/* Positions as a set: a bit each, a tile of 64 to a word. */
+#define WEFT_ATTN_SET_WORD 64u
+
+static inline bool weft_attn_bit(const uint64_t *set, uint32_t pos) {
+    return set[pos / WEFT_ATTN_SET_WORD] >> pos % WEFT_ATTN_SET_WORD & 1;
+}
+
+static inline size_t weft_attn_set_words(uint32_t n_positions) {
+    return ((size_t)n_positions + WEFT_ATTN_SET_WORD - 1) / WEFT_ATTN_SET_WORD;
+}
 
 /* The first position that a row at `pos` sees. */
 static inline uint32_t weft_attn_low(uint32_t pos, uint32_t window) {
@@ -347,6 +364,18 @@ static inline size_t weft_attn_part_floats(uint32_t value_dim) {
 
 /* Queries (rows times heads) that pass over a latent cache together at most. */
 #define WEFT_ATTN_LATENT_QUERIES 128
+
+/* What positions score with a row of an indexer (DeepSeek-V3.2, arXiv:2512.02556): the sum over its
+ * heads of weight * max(scale * q k, 0), where k is the position's key. */
+struct weft_index_args {
+    struct weft_kv_layer kv;     /* keys alone: one kv head, v_dim is head_dim */
+    const uint32_t *block_table; /* of the row's sequence */
+    const float *q;              /* [n_heads * head_dim], rotated */
+    const float *weights;        /* [n_heads] */
+    uint32_t n_heads;
+    bool exact; /* as in weft_attn_args */
+    float scale;
+};
 
 /* ------------------------------------------------------------------------- recurrent layers --- */
 
@@ -515,6 +544,9 @@ struct weft_kern_table {
      * multiply-add. bf16 is met by dot products of pairs where the CPU has fast ones, queries and
      * exponentials rounded to bf16, else by f32 as they are.
      *
+     * Where rows have sets of positions, each row passes over the cache by itself, tiles and spans of
+     * which it sees nothing are left out, and positions of others that it does not see weigh 0.
+     *
      * Heads know nothing of each other: a latent layer's may be given in groups, by an `args` of a
      * group's q, out and n_heads, to the same bits. */
     void (*attention)(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
@@ -527,6 +559,12 @@ struct weft_kern_table {
                            uint32_t row_end, uint32_t span, const struct weft_attn_parts *parts);
     void (*attention_join)(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
                            uint32_t row_end, const struct weft_attn_parts *parts);
+
+    /* scores[i] = the score of position begin + i, for those before `end`; begin is a multiple of 64. A
+     * position's products run as in `attention`; the sum over heads is one chain, heads ascending, a
+     * product and a sum for each, rounded both. A dot that is NaN counts as 0. A score is never -0. */
+    void (*index_scores)(const struct weft_index_args *args, uint32_t begin, uint32_t end,
+                         float *scores);
 
     /* Channels c_begin..c_end of a convolution. A sum begins with the bias, and the oldest input
      * comes first. The same bits on every ISA, as those of decay. */

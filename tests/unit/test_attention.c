@@ -20,6 +20,10 @@ struct sequence {
     float soft_cap; /* 0: none */
     bool in_chunks; /* its window is a chunk */
     float *sinks;   /* [n_heads], or NULL */
+    uint64_t *
+        seen; /* what each position sees, those from seen_from on, seen_stride words apart; or NULL */
+    size_t seen_stride;
+    uint32_t seen_from;
 };
 
 static void make_sequence(struct sequence *s, uint32_t len, uint32_t n_kv_heads, uint32_t group,
@@ -48,6 +52,28 @@ static void make_latent_sequence(struct sequence *s, uint32_t len, uint32_t n_he
     s->v_dim = v_dim;
 }
 
+/* Each position sees some of those up to it: few or many, some tiles or spans not at all. */
+static void make_sets(struct sequence *s) {
+    s->window = 0;
+    s->seen_stride = weft_attn_set_words(s->len) + weft_rand_below(&seed, 3);
+    s->seen_from = weft_rand_below(&seed, 2) ? weft_rand_below(&seed, s->len) : 0;
+    s->seen = take(s->len * s->seen_stride * sizeof *s->seen);
+    memset(s->seen, 0, s->len * s->seen_stride * sizeof *s->seen);
+    for (uint32_t pos = 0; pos < s->len; pos++) {
+        uint64_t *set = s->seen + pos * s->seen_stride;
+        uint32_t n = weft_rand_below(&seed, 2) ? between(&seed, 1, 3) : between(&seed, 1, pos + 1);
+        uint32_t from = weft_rand_below(&seed, pos + 1);
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t j = between(&seed, i % 2 ? from : 0, pos);
+            set[j / WEFT_ATTN_SET_WORD] |= (uint64_t)1 << j % WEFT_ATTN_SET_WORD;
+        }
+    }
+}
+
+static bool sees(const struct sequence *s, uint32_t pos, uint32_t j) {
+    return !s->seen || pos < s->seen_from || weft_attn_bit(s->seen + pos * s->seen_stride, j);
+}
+
 static uint32_t value_dim(const struct sequence *s) {
     return s->v_dim ? s->v_dim : s->head_dim;
 }
@@ -57,6 +83,7 @@ static void drop_sequence(struct sequence *s) {
     free(s->v);
     free(s->q);
     free(s->sinks);
+    free(s->seen);
 }
 
 /* A cache in which one sequence has blocks in random order among others, some space apart; every
@@ -174,7 +201,11 @@ static void attend(const struct weft_kern_table *table, const struct sequence *s
                                       .scale = 1.0f / sqrtf((float)s->head_dim),
                                       .soft_cap = s->soft_cap,
                                       .in_chunks = s->in_chunks && !s->both,
-                                      .sinks = s->sinks};
+                                      .sinks = s->sinks,
+                                      .seen = s->seen,
+                                      .seen_stride = s->seen_stride,
+                                      .seen_from = s->seen_from};
+        if (s->seen) args.seen += (first + done) * s->seen_stride;
         if (s->v_dim) attend_in_groups(table, &args, rows);
         for (uint32_t h = 0; h < s->n_kv_heads && !s->v_dim; h++) {
             attend_rows(table, &args, h, rows);
@@ -252,6 +283,8 @@ static void check_query(const struct sequence *s, enum weft_kv_dtype dtype, uint
     assert_true(hd <= DIM_MAX);
     for (uint32_t j = low; j <= high; j++) {
         double dot = 0, magnitude = 0, keys = 0;
+        p[j] = -INFINITY;
+        if (!sees(s, pos, j)) continue;
         (void)round_row(s->k + ((size_t)j * s->n_kv_heads + kv_head) * hd, hd, dtype, row);
         for (uint32_t d = 0; d < hd; d++) {
             double q = (double)s->q[((size_t)pos * s->n_heads + head) * hd + d];
@@ -402,6 +435,81 @@ static void a_row_has_the_same_bits_in_any_chunk_block_size_and_split(void **sta
             free(chunked);
         }
         free(alone);
+        drop_cache(&c);
+        drop_sequence(&s);
+    }
+}
+
+static void rows_see_the_positions_of_their_sets_alone(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    const uint32_t heads[] = {4, 1, 3, 16, 128, 131};
+    (void)state;
+    for (uint32_t round = 0; round < 32; round++) {
+        struct sequence s;
+        uint32_t len = between(&seed, 1, round % 4 == 3 ? 1300 : 200);
+        if (round % 3)
+            make_latent_sequence(&s, len, len > 200 ? 5 : heads[weft_rand_below(&seed, 6)],
+                                 between(&seed, 1, 70), between(&seed, 1, 16), PLAIN);
+        else
+            make_sequence(&s, len, 2, between(&seed, 1, 4), between(&seed, 1, 40) * 2, PLAIN);
+        make_sets(&s);
+        for (uint32_t t = 0; t < n_tables; t++)
+            check_some_queries(&tables[t], &s, (enum weft_kv_dtype)weft_rand_below(&seed, 4), 12);
+        drop_sequence(&s);
+    }
+}
+
+static void a_row_with_a_set_has_the_same_bits_in_any_chunk_block_size_and_split(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t round = 0; round < 24; round++) {
+        const struct weft_kern_table *table = &tables[round % n_tables];
+        enum weft_kv_dtype dtype = (enum weft_kv_dtype)weft_rand_below(&seed, WEFT_KV_DTYPE_COUNT);
+        struct sequence s;
+        make_latent_sequence(&s, between(&seed, 60, round % 4 == 3 ? 1600 : 230),
+                             between(&seed, 1, 20), between(&seed, 1, 40), between(&seed, 1, 8),
+                             WIDE);
+        make_sets(&s);
+        struct cache c;
+        make_cache(&c, table, &s, 16, dtype);
+        float *alone = attend_all(table, &s, &c, 1);
+        size_t bytes = (size_t)s.len * s.n_heads * value_dim(&s) * sizeof(float);
+        for (uint32_t i = 0; i < 4; i++) {
+            drop_cache(&c);
+            make_cache(&c, table, &s, between(&seed, 1, 16) * 16, dtype);
+            float *chunked = attend_all(table, &s, &c, i == 0 ? s.len : between(&seed, 2, s.len));
+            assert_memory_equal(alone, chunked, bytes);
+            free(chunked);
+        }
+        free(alone);
+        drop_cache(&c);
+        drop_sequence(&s);
+    }
+}
+
+/* A set of everything is none: so tokens that are not there weigh nothing at all. */
+static void a_set_of_all_positions_has_the_bits_of_none(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = all_tables(tables);
+    (void)state;
+    for (uint32_t round = 0; round < 16; round++) {
+        const struct weft_kern_table *table = &tables[round % n_tables];
+        struct sequence s;
+        struct cache c;
+        make_latent_sequence(&s, between(&seed, 1, 700), 3, 24, 8, PLAIN);
+        make_cache(&c, table, &s, 48, (enum weft_kv_dtype)(round % WEFT_KV_DTYPE_COUNT));
+        float *plain = attend_all(table, &s, &c, s.len);
+        make_sets(&s);
+        for (uint32_t pos = 0; pos < s.len; pos++) {
+            for (uint32_t j = 0; j <= pos; j++)
+                s.seen[pos * s.seen_stride + j / 64] |= (uint64_t)1 << j % 64;
+        }
+        float *got = attend_all(table, &s, &c, between(&seed, 1, s.len));
+        assert_memory_equal(plain, got, (size_t)s.len * s.n_heads * 24 * sizeof(float));
+        free(plain);
+        free(got);
         drop_cache(&c);
         drop_sequence(&s);
     }
@@ -728,6 +836,9 @@ int main(void) {
         cmocka_unit_test(long_sequences_agree_with_a_softmax_in_double),
         cmocka_unit_test(attention_over_latents_agrees_with_a_softmax_in_double),
         cmocka_unit_test(a_row_has_the_same_bits_in_any_chunk_block_size_and_split),
+        cmocka_unit_test(rows_see_the_positions_of_their_sets_alone),
+        cmocka_unit_test(a_row_with_a_set_has_the_same_bits_in_any_chunk_block_size_and_split),
+        cmocka_unit_test(a_set_of_all_positions_has_the_bits_of_none),
         cmocka_unit_test(int8_met_by_integers_has_the_bits_of_the_definition),
         cmocka_unit_test(int8_met_by_integers_has_the_same_bits_with_any_dot_product),
         cmocka_unit_test(some_of_the_heads_have_the_bits_that_they_have_among_all),

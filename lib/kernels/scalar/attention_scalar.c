@@ -18,9 +18,10 @@ struct query {
     const struct weft_attn_args *args;
     const struct weft_attn_row *row;
     uint32_t kv_head;
-    const float *q; /* [head_dim] */
-    bool in_codes;  /* int8 is met by integers */
-    float q_scale;  /* of these codes */
+    const float *q;       /* [head_dim] */
+    const uint64_t *seen; /* NULL: all positions */
+    bool in_codes;        /* int8 is met by integers */
+    float q_scale;        /* of these codes */
     int32_t codes[WEFT_KV_DIM_MAX];
 };
 
@@ -64,6 +65,10 @@ static float value_at(const struct weft_kv_layer *kv, const struct place *place,
     return load(place->v, at, kv->dtype);
 }
 
+static bool sees(const struct query *query, uint32_t pos) {
+    return !query->seen || weft_attn_bit(query->seen, pos);
+}
+
 static float score(const struct query *query, uint32_t pos) {
     const struct weft_attn_args *args = query->args;
     const struct weft_kv_layer *kv = &args->kv;
@@ -103,6 +108,7 @@ static void add_values(const struct query *query, uint32_t pos, uint32_t n, cons
     }
     for (uint32_t j = 0; j < n; j++) {
         struct place place = find(query, pos + j);
+        if (!sees(query, pos + j)) continue;
         for (uint32_t d = 0; d < weft_kv_value_dim(kv); d++) {
             out[d] += weights[j] * value_at(kv, &place, d);
         }
@@ -132,7 +138,7 @@ static void fold_tile(const struct query *query, uint32_t begin, uint32_t end,
     float p[ATTN_TILE] = {0}, weights[ATTN_TILE], max = sum->max;
     uint32_t tile = begin / ATTN_TILE * ATTN_TILE;
     for (uint32_t pos = begin; pos < end; pos++) {
-        p[pos - tile] = score(query, pos);
+        p[pos - tile] = sees(query, pos) ? score(query, pos) : -INFINITY;
         if (p[pos - tile] > max) max = p[pos - tile];
     }
     float fade = exp_f32(sum->max - max); /* 0 for the first tile: the maximum is -inf */
@@ -167,6 +173,7 @@ static void fold_span(const struct weft_attn_args *args, struct reader reader, u
                           .kv_head = reader.kv_head,
                           .q = args->q + reader.row * args->q_stride +
                                (size_t)reader.head * head_dim,
+                          .seen = seen_by(args, reader.row),
                           .in_codes = args->kv.dtype == WEFT_KV_INT8 && !args->exact};
     if (query.in_codes) query.q_scale = to_codes(query.q, head_dim, query.codes);
     uint32_t first = span * WEFT_ATTN_SPAN,
@@ -178,6 +185,7 @@ static void fold_span(const struct weft_attn_args *args, struct reader reader, u
     sum->total = 0.0f;
     for (uint32_t next; begin < end; begin = next) {
         next = weft_min_u32((begin / ATTN_TILE + 1) * ATTN_TILE, end);
+        if (query.seen && !query.seen[begin / ATTN_TILE]) continue;
         fold_tile(&query, begin, next, sum);
     }
 }
@@ -214,6 +222,7 @@ static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, 
         const struct weft_attn_row *row = &args->rows[r];
         uint32_t low = weft_attn_first(row->pos, args->window, args->in_chunks);
         if (!sees_span(low, weft_attn_high(row, args->window), span)) continue;
+        if (!has_of_span(seen_by(args, r), row->pos, span)) continue;
         for (uint32_t h = heads.begin; h < heads.end; h++) {
             struct span_sum sum = {.out = part_at(args, parts, r - row_begin, span, h)};
             fold_span(args, (struct reader){r, h, kv_head}, span, &sum);
@@ -233,8 +242,11 @@ static void one_head(const struct weft_attn_args *args, const struct weft_attn_p
     struct span_sum sum = {.out = args->out + row * args->out_stride + (size_t)head * value_dim};
     uint32_t first =
         weft_attn_first(args->rows[row].pos, args->window, args->in_chunks) / WEFT_ATTN_SPAN;
+    const uint64_t *seen = seen_by(args, row);
+    bool is_first = true;
     for (uint32_t span = first; span <= high / WEFT_ATTN_SPAN; span++) {
         struct span_sum next = {.out = values};
+        if (!has_of_span(seen, args->rows[row].pos, span)) continue;
         if (parts) {
             next.out = part_at(args, parts, row - row_begin, span, head);
             next.max = next.out[value_dim];
@@ -242,13 +254,14 @@ static void one_head(const struct weft_attn_args *args, const struct weft_attn_p
         } else {
             fold_span(args, reader, span, &next);
         }
-        if (span == first) {
+        if (is_first) {
             memcpy(sum.out, next.out, value_dim * sizeof(float));
             sum.max = next.max;
             sum.total = next.total;
         } else {
             join(&sum, &next, value_dim);
         }
+        is_first = false;
     }
     if (args->sinks) add_sink(&sum, args->sinks[head], value_dim);
     float inverse = 1.0f / sum.total;
@@ -273,9 +286,36 @@ static void attention(const struct weft_attn_args *args, uint32_t kv_head, uint3
     attention_join(args, kv_head, row_begin, row_end, NULL);
 }
 
+static float index_score(const struct query *head, float weight, uint32_t pos) {
+    float x = score(head, pos);
+    return weight * (x > 0.0f ? x : 0.0f);
+}
+
+static void index_scores(const struct weft_index_args *args, uint32_t begin, uint32_t end,
+                         float *scores) {
+    check_index_args(args, begin, end);
+    const uint32_t dim = args->kv.head_dim;
+    const struct weft_attn_args attn = {.kv = args->kv, .exact = args->exact, .scale = args->scale};
+    const struct weft_attn_row row = {.block_table = args->block_table};
+    for (uint32_t pos = begin; pos < end; pos++) {
+        scores[pos - begin] = 0.0f;
+    }
+    for (uint32_t h = 0; h < args->n_heads; h++) {
+        struct query head = {.args = &attn,
+                             .row = &row,
+                             .q = args->q + (size_t)h * dim,
+                             .in_codes = args->kv.dtype == WEFT_KV_INT8 && !args->exact};
+        if (head.in_codes) head.q_scale = to_codes(head.q, dim, head.codes);
+        for (uint32_t pos = begin; pos < end; pos++) {
+            scores[pos - begin] += index_score(&head, args->weights[h], pos);
+        }
+    }
+}
+
 void wefti_kern_fill_attention_scalar(struct weft_kern_table *table) {
     table->attention = attention;
     table->attention_span = attention_span;
     table->attention_join = attention_join;
+    table->index_scores = index_scores;
     table->attention_peak[WEFT_KV_INT8] = WEFT_PEAK_INT8;
 }
