@@ -14,15 +14,16 @@
 
 enum { LAYERS = 6, BLOCKS = 40 };
 
-/* Models by their layers: all full, two of six full, none full, latents. */
-enum shape { FULL, MIXED, WINDOWED, LATENT, SHAPES };
+/* Models by their layers: all full, two of six full, none full, latents, latents with index keys. */
+enum shape { FULL, MIXED, WINDOWED, LATENT, INDEXED, SHAPES };
 
 static struct weft_model_params params_of(enum shape shape) {
     struct weft_model_params params = {.n_layers = LAYERS, .n_kv_heads = 2, .head_dim = 40};
     if (shape == MIXED || shape == WINDOWED) params.window = 48;
     if (shape == MIXED) params.no_window[0] = 1u << 1 | 1u << 5;
-    if (shape == LATENT) params.n_kv_heads = 1;
-    if (shape == LATENT) params.kv_lora = 32;
+    if (shape == LATENT || shape == INDEXED) params.n_kv_heads = 1;
+    if (shape == LATENT || shape == INDEXED) params.kv_lora = 32;
+    if (shape == INDEXED) params.indexer = (struct weft_model_indexer){4, 11, 20, 0};
     return params;
 }
 
@@ -41,34 +42,52 @@ static void open_cache(struct wefti_kv_cache *cache, enum shape shape, enum weft
     assert_true((info->n_window_blocks > 0) == (params.window > 0));
 }
 
-static uint8_t *plane_at(const struct weft_kv_layer *layer, uint32_t plane, uint32_t block) {
-    return (uint8_t *)(plane ? layer->v : layer->k) + block * layer->stride_bytes;
+/* K, V and index keys, as far as a layer has them. */
+enum { PLANES = 3 };
+
+static const struct weft_kv_layer *layer_of(const struct wefti_kv_cache *cache, uint32_t i,
+                                            uint32_t plane) {
+    return plane == 2 ? &cache->index[i] : &cache->layers[i];
+}
+
+static bool has_plane(const struct wefti_kv_cache *cache, uint32_t i, uint32_t plane) {
+    return plane == 2 ? cache->index != NULL : plane < weft_kv_n_planes(&cache->layers[i]);
+}
+
+static uint8_t *plane_at(const struct wefti_kv_cache *cache, uint32_t i, uint32_t plane,
+                         uint32_t block) {
+    const struct weft_kv_layer *layer = layer_of(cache, i, plane);
+    return (uint8_t *)(plane == 1 ? layer->v : layer->k) + block * layer->stride_bytes;
+}
+
+static size_t bytes_of(const struct wefti_kv_cache *cache, uint32_t i, uint32_t plane) {
+    return has_plane(cache, i, plane) ? weft_kv_block_bytes(layer_of(cache, i, plane)) : 0;
 }
 
 /* A byte that tells neighbours apart, never 0. */
 static uint8_t mark_of(uint32_t layer, uint32_t plane, uint32_t block) {
-    return (uint8_t)(1 + ((block * LAYERS + layer) * 2 + plane) % 251);
+    return (uint8_t)(1 + ((block * LAYERS + layer) * PLANES + plane) % 251);
 }
 
 static void fill_cache(const struct wefti_kv_cache *cache) {
     for (uint32_t i = 0; i < LAYERS; i++) {
-        const struct weft_kv_layer *layer = &cache->layers[i];
         for (uint32_t b = 0; b < cache->n_blocks[wefti_kv_cache_kind(cache, i)]; b++) {
-            for (uint32_t p = 0; p < weft_kv_n_planes(layer); p++)
-                memset(plane_at(layer, p, b), mark_of(i, p, b), weft_kv_block_bytes(layer));
+            for (uint32_t p = 0; p < PLANES; p++) {
+                if (has_plane(cache, i, p))
+                    memset(plane_at(cache, i, p, b), mark_of(i, p, b), bytes_of(cache, i, p));
+            }
         }
     }
 }
 
 /* That block `b` of a layer holds what fill_cache wrote to block `from`. */
 static void check_block(const struct wefti_kv_cache *cache, uint32_t i, uint32_t b, uint32_t from) {
-    const struct weft_kv_layer *layer = &cache->layers[i];
-    for (uint32_t p = 0; p < weft_kv_n_planes(layer); p++) {
-        const uint8_t *bytes = plane_at(layer, p, b);
-        size_t n_right = 0;
-        while (n_right < weft_kv_block_bytes(layer) && bytes[n_right] == mark_of(i, p, from))
+    for (uint32_t p = 0; p < PLANES; p++) {
+        size_t n_right = 0, n_bytes = bytes_of(cache, i, p);
+        const uint8_t *bytes = n_bytes > 0 ? plane_at(cache, i, p, b) : NULL;
+        while (n_right < n_bytes && bytes[n_right] == mark_of(i, p, from))
             n_right++;
-        assert_int_equal(n_right, weft_kv_block_bytes(layer));
+        assert_int_equal(n_right, n_bytes);
     }
 }
 
@@ -81,11 +100,11 @@ static void blocks_fill_the_mapping_and_share_no_byte(void **state) {
         fill_cache(&cache);
         uint64_t n_bytes = 0;
         for (uint32_t i = 0; i < LAYERS; i++) {
-            const struct weft_kv_layer *layer = &cache.layers[i];
             uint32_t n = cache.n_blocks[wefti_kv_cache_kind(&cache, i)];
             for (uint32_t b = 0; b < n; b++)
                 check_block(&cache, i, b, b);
-            n_bytes += (uint64_t)n * weft_kv_n_planes(layer) * weft_kv_block_bytes(layer);
+            for (uint32_t p = 0; p < PLANES; p++)
+                n_bytes += n * bytes_of(&cache, i, p);
         }
         assert_int_equal(n_bytes, info.kv_bytes);
         assert_null(memchr(cache.map, 0, cache.map_bytes));
@@ -100,14 +119,14 @@ static void a_block_is_in_one_piece(void **state) {
         struct weft_eng_info info;
         open_cache(&cache, shape, WEFT_ENG_KV_BF16, &info);
         for (uint32_t i = 0; i < LAYERS; i++) {
-            const struct weft_kv_layer *layer = &cache.layers[i];
             enum weft_kv_kind kind = wefti_kv_cache_kind(&cache, i);
             for (uint32_t b = 0; b < cache.n_blocks[kind]; b++) {
                 const uint8_t *begin = wefti_kv_cache_block(&cache, kind, b);
                 const uint8_t *end = begin + cache.block_bytes[kind];
-                for (uint32_t p = 0; p < weft_kv_n_planes(layer); p++) {
-                    const uint8_t *at = plane_at(layer, p, b);
-                    assert_true(begin <= at && at + weft_kv_block_bytes(layer) <= end);
+                for (uint32_t p = 0; p < PLANES; p++) {
+                    if (!has_plane(&cache, i, p)) continue;
+                    const uint8_t *at = plane_at(&cache, i, p, b);
+                    assert_true(begin <= at && at + bytes_of(&cache, i, p) <= end);
                 }
             }
         }
@@ -126,7 +145,7 @@ static void a_block_makes_no_more_pages_resident_than_it_touches(void **state) {
     (void)madvise(cache.map, cache.map_bytes, MADV_NOHUGEPAGE); /* where all mappings get them */
     for (uint32_t i = 0; i < LAYERS; i++) {
         for (uint32_t p = 0; p < 2; p++)
-            memset(plane_at(&cache.layers[i], p, 3), 1, weft_kv_block_bytes(&cache.layers[i]));
+            memset(plane_at(&cache, i, p, 3), 1, bytes_of(&cache, i, p));
     }
     assert_int_equal(mincore(cache.map, cache.map_bytes, resident), 0);
     for (size_t i = 0; i < (cache.map_bytes + page_bytes - 1) / page_bytes; i++)

@@ -1,5 +1,5 @@
 /* One mapping holds the blocks of all layers, those of full layers first. A block is in one piece:
- * layer by layer its keys and its values, or its latents alone. So its number is all that a table
+ * layer by layer its keys and its values, or its latents alone, and an indexer's keys after them. So its number is all that a table
  * needs, and a spill file gets it in one write. The mapping is address space from the start and
  * becomes resident as blocks are written, by a huge page for every few of them. With a plane per
  * layer, a token would come to new huge pages in all planes at once, and its step would wait until
@@ -178,8 +178,26 @@ static struct weft_kv_layer layer_of(const struct weft_model_params *params,
                                   .v_dim = params->kv_lora};
 }
 
-static size_t layer_bytes(const struct weft_kv_layer *layer) {
+/* An indexer's keys of a layer, likewise. */
+static struct weft_kv_layer index_of(const struct weft_model_params *params,
+                                     const struct weft_eng_options *options) {
+    return (struct weft_kv_layer){.dtype = wefti_kv_cache_dtype(options),
+                                  .block_size = options->block_size,
+                                  .n_kv_heads = 1,
+                                  .head_dim = params->indexer.head_dim,
+                                  .v_dim = params->indexer.head_dim};
+}
+
+static size_t plane_bytes(const struct weft_kv_layer *layer) {
     return weft_kv_n_planes(layer) * weft_kv_block_bytes(layer);
+}
+
+/* All of a layer in a block. */
+static size_t layer_bytes(const struct weft_model_params *params,
+                          const struct weft_eng_options *options, uint32_t layer) {
+    const struct weft_kv_layer kv = layer_of(params, options, layer),
+                               index = index_of(params, options);
+    return plane_bytes(&kv) + (params->indexer.n_heads > 0 ? plane_bytes(&index) : 0);
 }
 
 uint64_t wefti_kv_cache_seq_bytes(const struct wefti_kv_cache *cache,
@@ -193,8 +211,12 @@ uint64_t wefti_kv_cache_seq_bytes(const struct wefti_kv_cache *cache,
         bool is_windowed = wefti_kv_cache_kind(cache, i) == WEFT_KV_WINDOWED;
         uint64_t n_seen = is_windowed ? weft_min_u64(n_tokens, info->window) : n_tokens;
         /* Also what another layer keeps; without attention there is nothing. */
-        if (cache->layers[i].k)
-            *read_bytes_out += layer_bytes(&cache->layers[i]) * n_seen / info->block_size;
+        if (!cache->layers[i].k) continue;
+        if (cache->index && n_seen > cache->top_k) {
+            *read_bytes_out += plane_bytes(&cache->index[i]) * n_seen / info->block_size;
+            n_seen = cache->top_k;
+        }
+        *read_bytes_out += plane_bytes(&cache->layers[i]) * n_seen / info->block_size;
     }
     return sum(&s, s.one_seq[WEFT_KV_FULL], s.one_seq[WEFT_KV_WINDOWED]);
 }
@@ -213,14 +235,13 @@ static void set_kinds(struct wefti_kv_cache *cache, const struct weft_model_para
     bool has_windows = params->window > 0 && params->window < info->max_model_len;
     set_absent(cache, params);
     for (uint32_t i = 0; i < params->n_layers; i++) {
-        const struct weft_kv_layer layer = layer_of(params, options, i);
         if (weft_model_bit(params->recurrent.no_attention, i)) continue;
         if (has_windows && !weft_model_bit(params->no_window, i)) {
             cache->windowed[i / 32] |= 1u << i % 32;
             info->window = params->window;
         }
         if (!weft_model_bit(cache->absent, i))
-            cache->block_bytes[wefti_kv_cache_kind(cache, i)] += layer_bytes(&layer);
+            cache->block_bytes[wefti_kv_cache_kind(cache, i)] += layer_bytes(params, options, i);
     }
 }
 
@@ -240,7 +261,12 @@ static void place_layers(struct wefti_kv_cache *cache, const struct weft_model_p
         if (layer.v_dim == 0) layer.v = at[kind] + weft_kv_block_bytes(&layer);
         layer.stride_bytes = cache->block_bytes[kind];
         cache->layers[i] = layer;
-        at[kind] += layer_bytes(&layer);
+        if (cache->index) {
+            cache->index[i] = index_of(params, options);
+            cache->index[i].k = at[kind] + plane_bytes(&layer);
+            cache->index[i].stride_bytes = layer.stride_bytes;
+        }
+        at[kind] += layer_bytes(params, options, i);
     }
 }
 
@@ -252,7 +278,11 @@ static weft_err map_blocks(struct wefti_kv_cache *cache, const struct weft_model
     cache->map_bytes = wefti_kv_cache_bytes(cache, (uint64_t)info->n_blocks + cache->n_spare,
                                             (uint64_t)info->n_window_blocks + cache->n_spare);
     cache->layers = calloc(cache->n_layers, sizeof *cache->layers);
-    cache->map = cache->layers ? wefti_memory_map_near(cache->map_bytes, info->home) : NULL;
+    bool has_index = params->indexer.n_heads > 0;
+    cache->top_k = params->indexer.top_k;
+    if (has_index) cache->index = calloc(cache->n_layers, sizeof *cache->index);
+    if (cache->layers && (cache->index || !has_index))
+        cache->map = wefti_memory_map_near(cache->map_bytes, info->home);
     if (!cache->map)
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for %zu bytes of KV cache",
                             cache->map_bytes);
@@ -277,10 +307,9 @@ uint64_t wefti_kv_cache_block_bytes(const struct weft_model_params *params,
                                     const struct weft_eng_options *options) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < params->n_layers; i++) {
-        const struct weft_kv_layer layer = layer_of(params, options, i);
         bool is_there = !weft_model_bit(params->recurrent.no_attention, i) &&
                         weft_model_kv_layer(params, i) == i;
-        if (is_there) sum += layer_bytes(&layer);
+        if (is_there) sum += layer_bytes(params, options, i);
     }
     return sum;
 }
@@ -300,6 +329,7 @@ weft_err wefti_kv_cache_open_beside(struct wefti_kv_cache *cache,
 void wefti_kv_cache_close(struct wefti_kv_cache *cache) {
     wefti_memory_unmap(cache->map, cache->map_bytes);
     free(cache->layers);
+    free(cache->index);
     *cache = (struct wefti_kv_cache){0};
 }
 
@@ -309,6 +339,7 @@ static size_t widest_row(const struct wefti_kv_cache *cache) {
     for (uint32_t i = 0; i < cache->n_layers; i++) {
         const size_t n = (size_t)cache->layers[i].n_kv_heads * cache->layers[i].head_dim;
         if (n > widest) widest = n;
+        if (cache->index && cache->index[i].head_dim > widest) widest = cache->index[i].head_dim;
     }
     return widest;
 }
@@ -327,6 +358,9 @@ weft_err wefti_kv_cache_fill(const struct wefti_kv_cache *cache, const struct we
             for (size_t at = 0; at < n; at++)
                 row[at] = (float)(weft_rand_unit(&seed) * 2.0 - 1.0);
             kern->kv_write(layer, &block, pos, row, layer->v_dim ? NULL : row);
+            for (size_t at = 0; cache->index && at < cache->index[i].head_dim; at++)
+                row[at] = (float)(weft_rand_unit(&seed) * 2.0 - 1.0);
+            if (cache->index) kern->kv_write(&cache->index[i], &block, pos, row, NULL);
         }
     }
     free(row);
@@ -344,11 +378,13 @@ void wefti_kv_cache_copy(const struct wefti_kv_cache *cache, uint32_t layer,
                          const struct weft_step_copy *copies, uint32_t n_copies) {
     WEFT_ASSERT(layer < cache->n_layers);
     if (weft_model_bit(cache->absent, layer)) return;
-    uint8_t *k = cache->layers[layer].k; /* and V, if there is one, directly after it */
+    uint8_t *k = cache->layers[layer].k; /* and all other planes directly after it */
+    size_t n_bytes = plane_bytes(&cache->layers[layer]);
+    if (cache->index) n_bytes += plane_bytes(&cache->index[layer]);
     size_t stride_bytes = cache->layers[layer].stride_bytes;
     for (uint32_t i = 0; i < n_copies; i++) {
         uint32_t from = copies[i].from, to = copies[i].to;
         if (copies[i].kind != wefti_kv_cache_kind(cache, layer) || from == to) continue;
-        memcpy(k + to * stride_bytes, k + from * stride_bytes, layer_bytes(&cache->layers[layer]));
+        memcpy(k + to * stride_bytes, k + from * stride_bytes, n_bytes);
     }
 }

@@ -19,6 +19,9 @@
 
 struct wefti_kv_cache {
     struct weft_kv_layer *layers; /* [n_layers]; some may be those of others */
+    struct weft_kv_layer
+        *index;     /* [n_layers] an indexer's keys, in the same blocks; NULL: there are none */
+    uint32_t top_k; /* with those: positions that a token attends to */
     uint32_t n_layers, n_blocks[WEFT_KV_KINDS];
     uint32_t n_spare; /* blocks of each kind after those, which no plan names */
     /* A bit per layer that has no part in blocks: it is without attention, or reads another layer's. */
