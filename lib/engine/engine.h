@@ -393,6 +393,7 @@ enum weft_eng_op {
     WEFT_ENG_OP_ATTN_NORM,    /* norm and conversion of the input of q, k and v */
     WEFT_ENG_OP_QKV,          /* one product */
     WEFT_ENG_OP_ROPE_KV,      /* q and k turned, k and v into the cache */
+    WEFT_ENG_OP_INDEX,        /* what rows attend to, where a model chooses */
     WEFT_ENG_OP_ATTENTION,    /* and the copies of the rows that go on in the last layer */
     WEFT_ENG_OP_SCAN,         /* recurrent layers between their products */
     WEFT_ENG_OP_O_CONVERT,    /* of its input; nothing for few f32 rows */

@@ -561,6 +561,7 @@ int main(int argc, char **argv) {
         FAMILY("ministral3"),
         FAMILY("hunyuan_v1_dense"),
         FAMILY("glm4_moe"),
+        FAMILY("deepseek_v32"),
         FAMILY("dots1"),
         FAMILY("ernie4_5_moe"),
         FAMILY("minimax_m2"),

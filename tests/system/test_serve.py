@@ -627,7 +627,7 @@ def test_inspect_and_bench():
     assert "The machine: DRAM " in table and "from a context of 8\n" in table
 
 
-OPERATORS = ["embed", "attn_norm", "qkv", "rope_kv", "attention", "scan", "o_convert", "o", "ffn_norm", "gate_up", "silu_mul",
+OPERATORS = ["embed", "attn_norm", "qkv", "rope_kv", "index", "attention", "scan", "o_convert", "o", "ffn_norm", "gate_up", "silu_mul",
              "down_convert", "down", "route", "combine", "head_norm", "head", "sample", "wait"]
 
 
@@ -653,7 +653,7 @@ def test_bench_shows_where_the_time_goes():
         processes = [e["args"]["name"] for e in events if e["name"] == "process_name"]
         assert processes == ["prompt 16", "batch 1", "batch 3"]
         spans = [e for e in events if e["ph"] == "X"]
-        assert {e["name"] for e in spans} == {*OPERATORS, "step"} - {"silu_mul", "route", "combine", "scan"}  # in gate_up; of others
+        assert {e["name"] for e in spans} == {*OPERATORS, "step"} - {"silu_mul", "route", "combine", "index", "scan"}  # in gate_up; of others
         assert {(e["pid"], e["tid"]) for e in spans} == {(pid, tid) for pid in (1, 2, 3) for tid in (0, 1, 2)}
         assert all(e["tid"] == 2 for e in spans if e["name"] == "step")
         assert [e["args"]["tokens"] for e in spans if e["name"] == "step" and e["pid"] == 3] == [3] * 4

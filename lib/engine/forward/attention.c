@@ -234,6 +234,9 @@ void wefti_forward_attend(const struct wefti_forward_thread *thread, uint32_t la
         .exact = f->is_exact,
         .scale = heads->scale,
         .soft_cap = f->attn_soft_cap,
+        .seen = f->seen_stride > 0 ? f->seen : NULL,
+        .seen_stride = f->seen_stride,
+        .seen_from = f->indexer.top_k,
     };
     if (work->n_spans > 0) {
         attend_by_spans(thread, &args, &of);

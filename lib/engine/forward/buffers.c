@@ -10,6 +10,7 @@
 #include "forward/activations.h"
 #include "forward/attention.h"
 #include "forward/experts.h"
+#include "forward/indexer.h"
 #include "forward/latent.h"
 #include "forward/lora.h"
 #include "forward/pass.h"
@@ -55,6 +56,16 @@ static void lay_out_experts(struct wefti_forward *f, struct wefti_memory_layout 
                                             sizeof *f->expert_tokens);
 }
 
+static void lay_out_indexer(struct wefti_forward *f, struct wefti_memory_layout *layout) {
+    size_t rows = f->max_rows;
+    f->index_k = wefti_memory_reserve(layout, rows * f->index_k_stride, sizeof *f->index_k);
+    f->index_q = wefti_memory_reserve(layout, rows * f->index_q_stride, sizeof *f->index_q);
+    f->index_weights =
+        wefti_memory_reserve(layout, rows * f->index_weight_stride, sizeof *f->index_weights);
+    f->index_scores = wefti_memory_reserve(layout, f->index_room, sizeof *f->index_scores);
+    f->seen = wefti_memory_reserve(layout, rows * f->seen_stride, sizeof *f->seen);
+}
+
 static void lay_out(struct wefti_forward *f, struct wefti_memory_layout *layout) {
     size_t rows = f->max_rows, grouped = weft_round_up(rows, f->kern->group_rows);
     for (uint32_t kind = 0; kind < f->n_kinds; kind++) {
@@ -84,6 +95,7 @@ static void lay_out(struct wefti_forward *f, struct wefti_memory_layout *layout)
         f->attn_gate = wefti_memory_reserve(&attention, rows * f->out_stride, sizeof *f->attn_gate);
     f->q_a = wefti_memory_reserve(&attention, rows * f->q_a_stride, sizeof *f->q_a);
     f->heads = wefti_memory_reserve(&attention, rows * f->heads_stride, sizeof *f->heads);
+    if (f->indexer.n_heads > 0) lay_out_indexer(f, &attention);
     struct wefti_memory_layout recurrent = *layout; /* and neither does this */
     f->rec_rows = wefti_memory_reserve(&recurrent, rows * f->rec_stride, sizeof *f->rec_rows);
     f->rec_conv = wefti_memory_reserve(&recurrent, rows * f->conv_stride, sizeof *f->rec_conv);
@@ -290,6 +302,7 @@ static void set_up(struct wefti_forward *f, const struct wefti_forward_config *c
     f->max_rows = config->max_batched_tokens;
     f->is_exact = config->exact;
     set_shape(f, weft_model_params(config->model));
+    wefti_forward_index_set(f, weft_model_params(config->model), config->max_model_len);
     wefti_forward_acts_note_forms(f);
 }
 

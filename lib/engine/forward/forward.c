@@ -21,6 +21,7 @@
 #include "forward/attention.h"
 #include "forward/booking.h"
 #include "forward/experts.h"
+#include "forward/indexer.h"
 #include "forward/latent.h"
 #include "forward/layer_input.h"
 #include "forward/lora.h"
@@ -262,6 +263,7 @@ static void move_last_rows_to_front(const struct wefti_forward_thread *thread) {
         if (row == i) continue;
         memcpy(f->x + i * f->x_stride, f->x + row * f->x_stride, f->n_hidden * sizeof(float));
         memcpy(f->q + i * f->q_stride, f->q + row * f->q_stride, f->q_dim * sizeof(float));
+        if (f->indexer.n_heads > 0) wefti_forward_index_move(f, row, i);
         if (f->attn_gate)
             memcpy(f->attn_gate + i * f->out_stride, f->attn_gate + row * f->out_stride,
                    f->out_stride * sizeof(float));
@@ -474,6 +476,8 @@ static void layer_attention(const struct wefti_forward_thread *thread, uint32_t 
         work = &thread->pass->last_attention;
     }
     struct wefti_forward_acts acts = {0};
+    if (has_heads && f->indexer.n_heads > 0)
+        wefti_forward_index_choose(thread, layer_idx, work->rows, *n_rows);
     if (has_heads) acts = attend(thread, layer_idx, work, *n_rows);
     wefti_forward_mark(thread, WEFT_ENG_OP_O);
     const struct wefti_forward_half_end end = {.bias = layer->bo,

@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "forward/activations.h"
+#include "forward/indexer.h"
 #include "forward/lora.h"
 #include "forward/products.h"
 
@@ -121,6 +122,7 @@ static void finish_row(const struct wefti_forward *f, uint32_t layer_idx,
                       f->latent_dim, k);
     f->kern->rope(k + f->latent_dim, 1, f->rope_dim, cos_sin, f->rope_interleaved);
     f->kern->kv_write(&f->kv->layers[layer_idx], at->block_table, at->pos, k, NULL);
+    if (f->indexer.n_heads > 0) wefti_forward_index_row(f, layer_idx, at, row);
     for (uint32_t h = 0; h < layer->n_heads; h++) {
         memcpy(q, from, f->rope_dim * sizeof *q);
         f->kern->rope(q, 1, f->rope_dim, cos_sin, f->rope_interleaved);
@@ -159,17 +161,23 @@ void wefti_forward_latent_in(const struct wefti_forward_thread *thread, uint32_t
     uint32_t n_rows = batch->n_tokens;
     bool by_rank = f->q_lora > 0;
     const struct wefti_weights_matrix *first = by_rank ? &layer->q_a : &layer->q;
-    const struct wefti_weights_matrix *both[] = {first, &layer->k};
+    const struct wefti_weights_matrix *in[] = {first, &layer->k, &layer->index_k,
+                                               &layer->index_weights};
+    const bool scores =
+        wefti_forward_index_scores(f, batch->rows[wefti_forward_block_kind(f, layer_idx)], n_rows);
+    const uint32_t n_in = f->indexer.n_heads == 0 ? 2 : scores ? 4 : 3;
     const struct wefti_forward_source hidden = {
         .rows = f->x, .stride = f->x_stride, .norm = {layer->attn_norm, 0}};
     wefti_forward_mark(thread, WEFT_ENG_OP_ATTN_NORM);
-    struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n_rows, both, 2);
+    struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &hidden, n_rows, in, n_in);
     wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_QKV, &acts, n_rows);
     const struct wefti_forward_product products[] = {
         {.matrix = first,
          .c = by_rank ? f->q_a : f->heads,
          .ldc = by_rank ? f->q_a_stride : f->heads_stride},
         {.matrix = &layer->k, .c = f->k, .ldc = f->kv_stride},
+        {.matrix = &layer->index_k, .c = f->index_k, .ldc = f->index_k_stride},
+        {.matrix = &layer->index_weights, .c = f->index_weights, .ldc = f->index_weight_stride},
     };
     const struct wefti_forward_lora_group group = {
         .layer = layer_idx,
@@ -179,16 +187,18 @@ void wefti_forward_latent_in(const struct wefti_forward_thread *thread, uint32_t
         .ldc = {products[0].ldc, f->kv_stride}};
     wefti_forward_mark(thread, WEFT_ENG_OP_QKV);
     if (thread->lora) wefti_forward_lora_down(thread, thread->lora, &group, &hidden);
-    wefti_forward_multiply(thread, &acts, n_rows, products, 2);
+    wefti_forward_multiply(thread, &acts, n_rows, products, n_in);
     if (thread->lora) wefti_forward_lora_up(thread, thread->lora, &group);
     wefti_forward_mark(thread, WEFT_ENG_OP_ATTN_NORM);
     if (by_rank) {
-        const struct wefti_weights_matrix *q[] = {&layer->q};
+        const struct wefti_weights_matrix *q[] = {&layer->q, &layer->index_q};
         const struct wefti_forward_source ranked = {
             .rows = f->q_a, .stride = f->q_a_stride, .norm = {layer->q_a_norm, 0}};
-        const struct wefti_forward_product product = {
-            .matrix = &layer->q, .c = f->heads, .ldc = f->heads_stride};
-        acts = wefti_forward_acts_make(thread, &ranked, n_rows, q, 1);
+        const struct wefti_forward_product both[] = {
+            {.matrix = &layer->q, .c = f->heads, .ldc = f->heads_stride},
+            {.matrix = &layer->index_q, .c = f->index_q, .ldc = f->index_q_stride},
+        };
+        acts = wefti_forward_acts_make(thread, &ranked, n_rows, q, scores ? 2 : 1);
         wefti_forward_acts_observe(thread, layer_idx, WEFTI_CALIB_Q_RANK, &acts, n_rows);
         const struct wefti_forward_lora_group second = {.layer = layer_idx,
                                                         .n = 1,
@@ -197,7 +207,7 @@ void wefti_forward_latent_in(const struct wefti_forward_thread *thread, uint32_t
                                                         .ldc = {f->heads_stride}};
         wefti_forward_mark(thread, WEFT_ENG_OP_QKV);
         if (thread->lora) wefti_forward_lora_down(thread, thread->lora, &second, &ranked);
-        wefti_forward_multiply(thread, &acts, n_rows, &product, 1);
+        wefti_forward_multiply(thread, &acts, n_rows, both, scores ? 2 : 1);
         if (thread->lora) wefti_forward_lora_up(thread, thread->lora, &second);
     }
     wefti_forward_mark(thread, WEFT_ENG_OP_QKV);

@@ -101,6 +101,12 @@ struct wefti_forward {
     struct wefti_forward_heads of_kind[WEFTI_FORWARD_KINDS];
     uint32_t latent_dim; /* 0: attention is the usual one, and the next line means nothing */
     uint32_t q_lora, nope_dim, v_dim;
+    struct weft_model_indexer
+        indexer; /* n_heads 0: there is none, and the next lines mean nothing */
+    float index_scale;
+    size_t index_k_stride, index_q_stride, index_weight_stride;
+    size_t seen_stride; /* words; 0: no sequence has more positions than a row attends to */
+    size_t index_room;  /* scores of a round */
     uint32_t windows[WEFTI_FORWARD_KINDS]; /* 0: none; layers of either kind may be all there are */
     float rms_eps, embed_scale, residual_scale, logit_scale;
     float attn_soft_cap, logit_soft_cap;
@@ -167,6 +173,10 @@ struct wefti_forward {
     float *ones;  /* [head_dim], where norms of heads have no weights */
     float *q_a;   /* [rows][q_a_stride]; with latents */
     float *heads; /* [rows][heads_stride]; with latents: queries, then values */
+    /* With an indexer: keys, queries and weights of their heads, [rows] of each stride; scores of a round; and what
+     * rows attend to, [rows][seen_stride]. */
+    float *index_k, *index_q, *index_weights, *index_scores;
+    uint64_t *seen;
     /* [rows, to whole groups][ffn_stride], in the same memory as q..attn; or activations of `down`. */
     float *ffn;
     uint8_t *shared[WEFT_ACT_COUNT]; /* [rows] converted activations */

@@ -27,6 +27,7 @@ static const char *const op_names[WEFT_ENG_OP_COUNT + 1] = {
     [WEFT_ENG_OP_ATTN_NORM] = "attn_norm",
     [WEFT_ENG_OP_QKV] = "qkv",
     [WEFT_ENG_OP_ROPE_KV] = "rope_kv",
+    [WEFT_ENG_OP_INDEX] = "index",
     [WEFT_ENG_OP_ATTENTION] = "attention",
     [WEFT_ENG_OP_SCAN] = "scan",
     [WEFT_ENG_OP_O_CONVERT] = "o_convert",

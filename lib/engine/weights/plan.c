@@ -436,6 +436,20 @@ static void place_heads(struct wefti_weights_plan *plan, const struct weft_tenso
              (struct item_bytes){item.n_tasks * out->head_bytes, n_heads * out->head_bytes});
 }
 
+/* Every rank chooses by itself, and all choose the same: they have all index keys in their caches. What weighs heads
+ * is computed in f32, as routers are. */
+static void place_indexer(struct wefti_weights_plan *plan, const struct weft_model_layer *from,
+                          struct wefti_weights_layer *to) {
+    const struct weft_model_params *p = weft_model_params(plan->model);
+    uint32_t n = p->indexer.n_heads, dim = p->indexer.head_dim;
+    place_matrix(plan, from->index_q, WEFTI_CALIB_Q_RANK, whole(n * dim, p->q_lora), &to->index_q);
+    place_matrix(plan, from->index_k, WEFTI_CALIB_QKV, whole(dim, p->n_hidden), &to->index_k);
+    place_matrix(plan, from->index_weights, WEFTI_CALIB_ROUTER, whole(n, p->n_hidden),
+                 &to->index_weights);
+    to->index_norm = place_bias(plan, from->index_norm, dim);
+    to->index_norm_bias = place_bias(plan, from->index_norm_bias, dim);
+}
+
 /* All of latent attention but the norms around it. What makes the rows of the cache is every
  * rank's: they all need it, and it is small. */
 static void place_latent(struct wefti_weights_plan *plan, const struct weft_model_layer *from,
@@ -466,6 +480,7 @@ static void place_latent(struct wefti_weights_plan *plan, const struct weft_mode
         place_heads(plan, from->w_k_b, up_k, heads, &to->up_k);
         place_heads(plan, from->w_v_b, up_v, heads, &to->up_v);
     }
+    if (from->index_q) place_indexer(plan, from, to);
     place_matrix(plan, from->wo, WEFTI_CALIB_O,
                  by_units(p->n_hidden, p->n_heads * p->v_dim, p->v_dim), &to->o);
 }
@@ -750,8 +765,6 @@ static weft_err check_ranks(const struct wefti_weights_plan *plan,
                             const struct wefti_weights *weights, struct weft_errmsg *why) {
     weft_err err = check_shared_kv(plan, weights, why);
     if (err) return err;
-    if (weft_model_params(plan->model)->indexer.n_heads > 0)
-        return weft_err_set(why, WEFT_E_UNSUPPORTED, "an indexer is not supported");
     if (weft_model_params(plan->model)->encoder.is_on && plan->options->n_ranks > 1)
         return weft_err_set(why, WEFT_E_UNSUPPORTED,
                             "a model that reads texts whole is not divided among workers: give "

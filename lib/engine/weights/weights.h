@@ -115,6 +115,9 @@ struct wefti_weights_layer {
         input_proj; /* of the layer's own embeddings; n is 0: none */
     size_t post_input_norm, layer_scale;
     uint32_t first_kv_head; /* of the model's, where ranks divide them */
+    /* The indexer, all of it every rank's. */
+    struct wefti_weights_matrix index_q, index_k, index_weights; /* n is 0: there is none */
+    size_t index_norm, index_norm_bias;
 };
 
 /* All that the engine reads from a model, in one arena. The model file is closed after packing:
