@@ -40,6 +40,7 @@ struct layout {
 static const struct layout layouts[] = {
     QUOTED_OBJECT("hermes"),
     QUOTED_OBJECT("granite-4"),
+    QUOTED_OBJECT("ernie-4.5"),
     QUOTED_OBJECT("think"),
     QUOTED_LIST("mistral-old"),
     QUOTED_LIST("nemotron"),

@@ -120,7 +120,7 @@ const struct weft_msg_format wefti_msg_formats[] = {
      .open = "<|tool_call_start|>",
      .close = "<|tool_call_end|>",
      .hints = {"<|tool_call_start|>"},
-     .hint_too = "<|tool_list_start|>",
+     .hints_too = {"<|tool_list_start|>", "List of tools: ["}, /* LFM2.5 names no mark */
      .marks = {THINK, "<|tool_call_start|>", "<|tool_call_end|>"}},
     {.name = "mistral-args",
      .syntax = WEFTI_MSG_NAMED_JSON,
@@ -186,6 +186,16 @@ const struct weft_msg_format wefti_msg_formats[] = {
      .close = "</tool_call>",
      .hints = {"<tool_call>", "<|start_of_role|>"},
      .marks = {THINK, "<tool_call>", "</tool_call>"}},
+    {.name = "ernie-4.5",
+     .syntax = WEFTI_MSG_JSON_OBJECT,
+     .think_begin = "<think>",
+     .think_end = "</think>",
+     .open = "<tool_call>",
+     .close = "</tool_call>",
+     .answer_begin = "<response>",
+     .answer_end = "</response>",
+     .hints = {"<tool_call>", "<response>"},
+     .marks = {THINK, "<tool_call>", "</tool_call>", "<response>", "</response>"}},
     {.name = "hermes",
      .syntax = WEFTI_MSG_JSON_OBJECT,
      .think_begin = "<think>",
@@ -200,6 +210,7 @@ const struct weft_msg_format wefti_msg_formats[] = {
      .close = "<|python_end|>",
      .is_inner_bare = true,
      .hints = {"<|python_start|>"},
+     .hints_too = {"<|header_start|>"},
      .marks = {"<|python_start|>", "<|python_end|>"}},
     {.name = "llama3-json",
      .syntax = WEFTI_MSG_JSON_BARE,
@@ -232,6 +243,7 @@ static const struct {
     {"deepseek_v3", "deepseek-v3"},
     {"deepseek_v31", "deepseek-v3.1"},
     {"deepseek_v32", "deepseek-v3.2"},
+    {"ernie45", "ernie-4.5"},
     {"gemma4", "gemma-4"},
     {"glm45", "glm-4.5"},
     {"glm47", "glm-4.5"},
@@ -287,7 +299,8 @@ struct weft_msg_marks weft_msg_thought_marks(const weft_msg_format *format) {
 }
 
 const char *weft_msg_format_names(void) {
-    return "command-r7b, deepseek-v3, deepseek-v3.1, deepseek-v3.2, gemma-4, glm-4.5, gpt-oss, "
+    return "command-r7b, deepseek-v3, deepseek-v3.1, deepseek-v3.2, ernie-4.5, gemma-4, glm-4.5, "
+           "gpt-oss, "
            "granite-3, "
            "granite-4, hermes, "
            "hunyuan, kimi-k2, lfm2, llama3-json, llama4-pythonic, minimax-m2, mistral-args, "
@@ -312,11 +325,17 @@ static bool has_all(struct weft_str source, const char *const *hints) {
     return true;
 }
 
+static bool has_one(struct weft_str source, const char *const hints[2]) {
+    for (size_t i = 0; i < 2 && hints[i]; i++) {
+        if (memmem(source.data, source.len, hints[i], strlen(hints[i]))) return true;
+    }
+    return false;
+}
+
 const weft_msg_format *weft_msg_format_of_template(struct weft_str source) {
     const weft_msg_format *usual = NULL;
     for (const weft_msg_format *f = wefti_msg_formats; f->name; f++) {
-        const char *const too[WEFTI_MSG_HINTS_MAX] = {f->hint_too};
-        if (has_all(source, f->hints) || has_all(source, too)) return f;
+        if (has_all(source, f->hints) || has_one(source, f->hints_too)) return f;
         if (is_text((struct weft_str){"hermes", 6}, f->name)) usual = f;
     }
     WEFT_ASSERT(usual);

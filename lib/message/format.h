@@ -39,7 +39,7 @@ struct weft_msg_format {
     const char *think_begin_too, *think_end_too;
     /* A chat template that has all of them is of this format; none: never. */
     const char *hints[WEFTI_MSG_HINTS_MAX];
-    const char *hint_too; /* alone is enough */
+    const char *hints_too[2]; /* each alone is enough */
     /* Those that may be special tokens, thoughts' included. */
     const char *marks[WEFTI_MSG_MARKS_MAX];
 };

@@ -186,6 +186,8 @@ void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
                         "\"function\", \"function\": {\"name\": \"g\", \"parameters\": {}}} a"},
         {"llama3-json", "<|python_tag|>f.call(s=\"a\", i=1)"},
         {"llama4-pythonic", "[f(s='a\\'\\x41', i=[1, 2.5, (True,), {'k': None}]), g()]"},
+        {"ernie-4.5", "<think>a</think><response>b</response><tool_call>{\"name\": \"f\", "
+                      "\"arguments\": {\"s\": \"\"}}</tool_call>"},
         {"gemma-4", "<|channel>thought\na<channel|>b<|tool_call>call:f{s:<|\"|>\xc3\xa9\"<|<|\"|>,"
                     "\"n\":[1,{k:true}]}<tool_call|>c"},
         {"lfm2", "a<|tool_call_start|>[f(s=\"\\ud83d\\ude42\", n=1)]<|tool_call_end|>b"},

@@ -259,6 +259,48 @@ static size_t check_file(const char *name, bool is_constrained, size_t *n_cases)
     return n_wrong;
 }
 
+/* Templates of the models that write a format, where they lie beside the outputs, tell it. */
+static size_t check_templates(const char *name) {
+    char path[3 * PATH_MAX], *source = malloc(TEXT_BYTES_MAX);
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    json_t *root = json_load_file(path, JSON_ALLOW_NUL, NULL);
+    assert_true(root && source);
+    const json_t *templates = json_object_get(root, "templates");
+    const char *format = json_string_value(json_object_get(root, "format"));
+    size_t n = 0;
+    for (size_t i = 0; i < json_array_size(templates); i++) {
+        (void)snprintf(path, sizeof path, "%s/../templates/%s.jinja", folder,
+                       json_string_value(json_array_get(templates, i)));
+        FILE *file = fopen(path, "rb");
+        if (!file || strcmp(format, "think") == 0) { /* whose models call in other formats */
+            if (file) assert_int_equal(fclose(file), 0);
+            continue;
+        }
+        struct weft_str text = {source, fread(source, 1, TEXT_BYTES_MAX, file)};
+        assert_int_equal(fclose(file), 0);
+        const char *told = weft_msg_format_name(weft_msg_format_of_template(text));
+        if (strcmp(told, format) != 0) fail_msg("%s is of %s, not %s", path, told, format);
+        n++;
+    }
+    json_decref(root);
+    free(source);
+    return n;
+}
+
+static void templates_tell_the_formats_of_their_models(void **state) {
+    (void)state;
+    size_t n = 0;
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    for (const struct dirent *entry; (entry = readdir(dir));) {
+        size_t len = strlen(entry->d_name);
+        if (len > 5 && strcmp(entry->d_name + len - 5, ".json") == 0)
+            n += check_templates(entry->d_name);
+    }
+    assert_int_equal(closedir(dir), 0);
+    print_message("%zu templates\n", n);
+}
+
 static void check_files(bool is_constrained) {
     size_t n_files = 0, n_cases = 0, n_wrong = 0;
     DIR *dir = opendir(folder);
@@ -302,6 +344,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(outputs_are_read_whole_and_in_pieces),
         cmocka_unit_test(calls_that_fit_a_grammar_are_told_as_they_come),
+        cmocka_unit_test(templates_tell_the_formats_of_their_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -287,6 +287,20 @@ static void values_in_braces_become_json(void **state) {
 #undef GEMMA
 }
 
+static void answers_of_ernie_stand_between_tags(void **state) {
+    (void)state;
+    expect("ernie-4.5", "<think>\nHm.\n</think>\n\n<response>\nSo it is.\n</response>\n",
+           "[t:Hm.][c:So it is.]");
+    expect("ernie-4.5", "No tags, no thoughts.", "[c:No tags, no thoughts.]");
+    expect("ernie-4.5",
+           "<think>\nHm.\n</think>\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": "
+           "1}}\n</tool_call>\n<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>",
+           "[t:Hm.][call 0 f][a:{\"a\": 1}][call 1 g][a:{}]");
+    expect("ernie-4.5", "<response>\nFirst.\n</response>\n<tool_call>{\"name\": \"f\"}</tool_call>",
+           "[c:First.][call 0 f][a:{}]");
+    expect("ernie-4.5", "<response>\nNever closed", "[c:Never closed]");
+}
+
 /* -------------------------------------------------------------------------------- schemas --- */
 
 static void expect_typed(const char *key, const char *value, const char *want) {
@@ -495,6 +509,10 @@ static void formats_are_told_by_templates(void **state) {
         {"[TOOL_CALLS]", "mistral-old"},
         {"[TOOL_CALLS] [ARGS]", "mistral-args"},
         {"<|tool_list_start|>", "lfm2"},
+        {"List of tools: [", "lfm2"},
+        {"<tool_call> <response>", "ernie-4.5"},
+        {"<|start_header_id|> \"parameters\"", "llama3-json"},
+        {"<|header_start|> \"parameters\"", "llama4-pythonic"},
         {"<|tool_call> <tool_call|>", "gemma-4"},
         {"<｜tool▁calls▁begin｜>", "deepseek-v3.1"},
         {"<｜tool▁calls▁begin｜> ```json", "deepseek-v3"},
@@ -557,6 +575,7 @@ int main(void) {
         cmocka_unit_test(ids_are_those_of_the_output),
         cmocka_unit_test(arguments_keep_their_spelling_and_are_objects),
         cmocka_unit_test(values_in_braces_become_json),
+        cmocka_unit_test(answers_of_ernie_stand_between_tags),
         cmocka_unit_test(values_in_tags_have_the_types_of_the_schema),
         cmocka_unit_test(attributes_of_tags_say_types_too),
         cmocka_unit_test(constrained_calls_are_told_as_they_come),
