@@ -112,6 +112,11 @@ weft_err weft_eng_calibrate(weft_eng *eng, weft_eng_calib **calib_out, struct we
     if (eng->states.n_layers > 0)
         return weft_err_set(why, WEFT_E_UNSUPPORTED,
                             "a model with recurrent layers cannot be calibrated");
+    for (uint32_t i = 0; i < eng->weights.n_layers; i++) {
+        if (eng->weights.layers[i].latent_in.n > 0)
+            return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                                "a model whose experts read another width cannot be calibrated");
+    }
     const struct wefti_calib_sizes sizes = sizes_of(eng);
     weft_err err = wefti_calib_new(&sizes, calib_out, why);
     if (!err) wefti_forward_observe(eng->forward, *calib_out);

@@ -29,7 +29,8 @@
     X(embed_scale) X(residual_scale) X(attn_scale) X(logit_scale)                                  \
     X(kv_lora) X(q_lora) X(nope_dim) X(v_dim)                                                      \
     X(no_rope) X(no_window) X(no_experts)                                                          \
-    X(moe.n_experts) X(moe.n_used) X(moe.n_ffn) X(moe.n_ffn_shared) X(moe.shared_gate)             \
+    X(moe.n_experts) X(moe.n_used) X(moe.n_ffn) X(moe.n_latent) X(moe.n_ffn_shared)                \
+    X(moe.shared_gate)                                                                             \
     X(moe.sigmoid) X(moe.score_bias) X(moe.normalise) X(moe.scale)                                 \
     X(moe.n_groups) X(moe.n_groups_used) X(moe.by_two)                                             \
     X(quant.method) X(quant.block_rows) X(quant.block_cols) X(quant.zeros_less_one)

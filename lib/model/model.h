@@ -178,9 +178,10 @@ enum weft_rope_scaling {
 /* Layers with many feed-forward parts, of which each token takes a few: the router scores them all,
  * and the layer's output is the sum of the best ones' outputs, weighed by their scores. */
 struct weft_model_moe {
-    uint32_t n_experts;    /* 0: none, and the rest means nothing */
-    uint32_t n_used;       /* by a token */
-    uint32_t n_ffn;        /* inner size of an expert */
+    uint32_t n_experts; /* 0: none, and the rest means nothing */
+    uint32_t n_used;    /* by a token */
+    uint32_t n_ffn;     /* inner size of an expert */
+    uint32_t n_latent;  /* what experts read and yield is so wide, not the hidden size; 0: it is */
     uint32_t n_ffn_shared; /* of the one that every token takes, too; 0: there is none */
     bool shared_gate;      /* its output is multiplied by the sigmoid of a score of its own */
     bool sigmoid;          /* of each score by itself; else the softmax of all */
@@ -451,12 +452,18 @@ static inline uint32_t weft_model_recurrent_inner(const struct weft_model_params
     return r->kind == WEFT_MODEL_CONV ? params->n_hidden : r->n_heads * r->head_dim;
 }
 
+/* How wide what experts read and yield is. */
+static inline uint32_t weft_model_expert_width(const struct weft_model_params *params) {
+    return params->moe.n_latent ? params->moe.n_latent : params->n_hidden;
+}
+
 /* The matrices that make a row for a recurrent layer, one after the other in it: of CONV and MAMBA one; of DELTA what
  * its convolution takes, in one or as q, k and v, then gates, and what beta and dt come from. */
 enum { WEFT_MODEL_RECURRENT_PARTS = 6 };
 
 struct weft_model_expert {
-    const struct weft_tensor *gate, *up, *down; /* [moe.n_ffn, hidden] x2, [hidden, moe.n_ffn] */
+    /* [moe.n_ffn, hidden or moe.n_latent] x2, and turned */
+    const struct weft_tensor *gate, *up, *down;
     const struct weft_tensor *b_gate, *b_up, *b_down; /* their biases, or NULL */
 };
 
@@ -481,11 +488,13 @@ struct weft_model_layer {
     const struct weft_tensor *w_gate, *w_up, *w_down;
     const struct weft_model_expert *experts; /* [moe.n_experts], or NULL */
     const struct weft_tensor *router;        /* [moe.n_experts, hidden], or NULL */
-    const struct weft_tensor *score_bias;    /* [moe.n_experts], or NULL */
-    const struct weft_tensor *shared_gate;   /* [hidden], or NULL */
-    const struct weft_tensor *b_router;      /* [moe.n_experts], or NULL */
-    const struct weft_tensor *attn_gate;     /* [heads*head_dim, hidden], or NULL */
-    const struct weft_tensor *sinks;         /* [heads], or NULL */
+    /* From the hidden state to what experts read, and from what they yield: [moe.n_latent, hidden] and turned, or NULL. */
+    const struct weft_tensor *latent_in, *latent_out;
+    const struct weft_tensor *score_bias;  /* [moe.n_experts], or NULL */
+    const struct weft_tensor *shared_gate; /* [hidden], or NULL */
+    const struct weft_tensor *b_router;    /* [moe.n_experts], or NULL */
+    const struct weft_tensor *attn_gate;   /* [heads*head_dim, hidden], or NULL */
+    const struct weft_tensor *sinks;       /* [heads], or NULL */
     /* Where experts stand beside the feed-forward part: the norms of what they read, of what either yields, and of what
      * the router reads; and a factor of each expert's weight, [moe.n_experts]. */
     const struct weft_tensor *experts_norm, *post_plain_norm, *post_experts_norm; /* [hidden] */

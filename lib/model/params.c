@@ -170,6 +170,7 @@ static weft_err check_experts(const struct weft_model_params *p, const char *pat
          moe->n_experts < WEFT_EXPERTS_USED_MAX ? moe->n_experts : WEFT_EXPERTS_USED_MAX},
         {"feed-forward size of an expert", moe->n_ffn, 1, WEFT_HIDDEN_MAX},
         {"feed-forward size of the shared expert", moe->n_ffn_shared, 0, WEFT_HIDDEN_MAX},
+        {"width of what experts read", weft_model_expert_width(p), 1, p->n_hidden},
         {"number of groups of experts", moe->n_groups, 1, moe->n_experts},
         {"number of groups that a token uses", moe->n_groups_used, 1, moe->n_groups},
     };
@@ -178,6 +179,11 @@ static weft_err check_experts(const struct weft_model_params *p, const char *pat
         return weft_err_set(why, WEFT_E_PROTO, "%s: the %s is %u; %u to %u are allowed", path,
                             ranges[i].what, ranges[i].value, ranges[i].min, ranges[i].max);
     }
+    if (moe->n_latent > 0 && (moe->shared_gate || p->block.expert_bias || p->unlike.ffn_beside))
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "%s: experts of another width, %u, are supported without biases and "
+                            "gates alone",
+                            path, moe->n_latent);
     uint32_t per_group = moe->n_experts / moe->n_groups;
     if (moe->n_experts % moe->n_groups != 0 || per_group * moe->n_groups_used < moe->n_used ||
         (moe->by_two && moe->n_groups > 1 && per_group < 2))

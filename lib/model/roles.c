@@ -31,6 +31,7 @@ enum size {
     SIZE_V_HEADS,
     SIZE_EXPERTS,
     SIZE_EXPERT_FFN,
+    SIZE_EXPERT, /* what experts read and yield */
     SIZE_SHARED_FFN,
     SIZE_HEADS,
     SIZE_REC_IN, /* rows of a recurrent layer; with those of DELTA apart */
@@ -118,6 +119,7 @@ enum when {
     WITH_PLAIN_UP,
     WITH_EXPERTS,
     WITH_SCORE_BIAS,
+    WITH_LATENT_EXPERTS,
     WITH_SHARED_EXPERT,
     WITH_SHARED_UP,
     WITH_SHARED_GATE,
@@ -315,6 +317,12 @@ static const struct {
       "block_sparse_moe.gate.weight"},
      AT(router),
      WITH_EXPERTS},
+    {{{"mlp.latent_in.weight", "ffn_latent_down.weight"}, 2, {SIZE_EXPERT, SIZE_HIDDEN}, NULL},
+     AT(latent_in),
+     WITH_LATENT_EXPERTS},
+    {{{"mlp.latent_out.weight", "ffn_latent_up.weight"}, 2, {SIZE_HIDDEN, SIZE_EXPERT}, NULL},
+     AT(latent_out),
+     WITH_LATENT_EXPERTS},
     {{{"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"}, 1, {SIZE_EXPERTS}, NULL},
      AT(score_bias),
      WITH_SCORE_BIAS},
@@ -390,17 +398,17 @@ static const struct {
     {{{"mlp.experts.", "gate_proj.weight"}, {"ffn_gate.", "weight"}},
      {"block_sparse_moe.experts.", "w1.weight"},
      2,
-     {SIZE_EXPERT_FFN, SIZE_HIDDEN},
+     {SIZE_EXPERT_FFN, SIZE_EXPERT},
      AT(gate)},
     {{{"mlp.experts.", "up_proj.weight"}, {"ffn_up.", "weight"}},
      {"block_sparse_moe.experts.", "w3.weight"},
      2,
-     {SIZE_EXPERT_FFN, SIZE_HIDDEN},
+     {SIZE_EXPERT_FFN, SIZE_EXPERT},
      AT(up)},
     {{{"mlp.experts.", "down_proj.weight"}, {"ffn_down.", "weight"}},
      {"block_sparse_moe.experts.", "w2.weight"},
      2,
-     {SIZE_HIDDEN, SIZE_EXPERT_FFN},
+     {SIZE_EXPERT, SIZE_EXPERT_FFN},
      AT(down)},
     {{{"mlp.experts.", "gate_proj.bias"}, {"ffn_gate.", "bias"}},
      {"", ""},
@@ -415,7 +423,7 @@ static const struct {
     {{{"mlp.experts.", "down_proj.bias"}, {"ffn_down.", "bias"}},
      {"", ""},
      1,
-     {SIZE_HIDDEN},
+     {SIZE_EXPERT},
      AT(b_down)},
 };
 #define N_EXPERT_ROLES (sizeof expert_roles / sizeof expert_roles[0])
@@ -590,6 +598,8 @@ static bool is_there(const weft_model *model, uint32_t layer, enum when when) {
         return has_ffn && (!has_experts || p->unlike.ffn_beside) && !p->block.ungated;
     case WITH_EXPERTS:
         return has_experts;
+    case WITH_LATENT_EXPERTS:
+        return has_experts && p->moe.n_latent > 0;
     case WITH_SCORE_BIAS:
         return has_experts && p->moe.score_bias;
     case WITH_SHARED_EXPERT:
@@ -946,6 +956,7 @@ static void fill_sizes(const struct weft_model_params *p, uint64_t sizes[SIZE_CO
     sizes[SIZE_HALF_ROPE] = p->rope_dim / 2;
     sizes[SIZE_EXPERTS] = p->moe.n_experts;
     sizes[SIZE_EXPERT_FFN] = p->moe.n_ffn;
+    sizes[SIZE_EXPERT] = weft_model_expert_width(p);
     sizes[SIZE_SHARED_FFN] = p->moe.n_ffn_shared;
     sizes[SIZE_HEADS] = n_heads;
     const struct weft_model_recurrent *rec = &p->recurrent;

@@ -313,6 +313,15 @@ static void gemma_4s_contradictions_are_refused(void **state) {
 
 static void contradictions_are_refused(void **state) {
     (void)state;
+    struct weft_model_params p;
+    must_parse(CLASS("NemotronHForCausalLM") "\"hybrid_override_pattern\":\"M*E\","
+                                             "\"moe_latent_size\":1024}",
+               &p);
+    assert_int_equal(p.moe.n_latent, 1024);
+    must_refuse(CLASS("NemotronHForCausalLM") "\"hybrid_override_pattern\":\"M*E\","
+                                              "\"moe_latent_size\":4097}",
+                "width of what experts read is 4097");
+    must_refuse(CLASS("Qwen3NextForCausalLM") "\"moe_latent_size\":64}", "another width");
     must_refuse(CLASS("FalconH1ForCausalLM") "\"mamba_d_head\":7}", "mamba_d_head");
     must_refuse(CLASS("FalconH1ForCausalLM") "\"mamba_rms_norm\":true}", "mamba_norm_before_gate");
     must_refuse(CLASS("GraniteMoeHybridForCausalLM") "\"mamba_n_heads\":100,\"mamba_d_head\":64}",

@@ -35,6 +35,8 @@ void wefti_forward_acts_note_forms(struct wefti_forward *f) {
                                                     &l->up,
                                                     &l->down,
                                                     &l->router,
+                                                    &l->latent_in,
+                                                    &l->latent_out,
                                                     &l->attn_gate,
                                                     &l->index_q,
                                                     &l->index_k,

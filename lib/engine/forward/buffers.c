@@ -52,6 +52,8 @@ static void lay_out_experts(struct wefti_forward *f, struct wefti_memory_layout 
     }
     f->inner = wefti_memory_reserve(layout, n_places * f->inner_stride, sizeof *f->inner);
     f->outer = wefti_memory_reserve(layout, n_places * f->x_stride, sizeof *f->outer);
+    if (f->moe.n_latent > 0)
+        f->latent = wefti_memory_reserve(layout, rows * f->latent_stride, sizeof *f->latent);
     f->expert_tokens = wefti_memory_reserve(layout, (size_t)f->n_layers * f->moe.n_experts,
                                             sizeof *f->expert_tokens);
 }
@@ -83,7 +85,8 @@ static void lay_out(struct wefti_forward *f, struct wefti_memory_layout *layout)
     if (f->moe.n_experts > 0) lay_out_experts(f, layout);
     if (f->input_dim > 0)
         f->inputs = wefti_memory_reserve(layout, rows * f->inputs_stride, sizeof *f->inputs);
-    if ((!f->coll && (f->adds_apart || f->moe.n_ffn_shared > 0)) || f->input_dim > 0)
+    if ((!f->coll && (f->adds_apart || f->moe.n_ffn_shared > 0)) || f->input_dim > 0 ||
+        f->moe.n_latent > 0)
         f->added = wefti_memory_reserve(layout, rows * f->x_stride, sizeof *f->x);
     struct wefti_memory_layout attention =
         *layout; /* attention and FFN never live at the same time */
@@ -271,6 +274,8 @@ static void set_shape(struct wefti_forward *f, const struct weft_model_params *p
     f->logit_stride = p->encoder.is_on ? 0 : wefti_memory_stride(p->n_vocab);
     f->score_stride = wefti_memory_stride(p->moe.n_experts);
     f->inner_stride = wefti_memory_stride(p->moe.n_ffn);
+    f->expert_width = weft_model_expert_width(p);
+    f->latent_stride = wefti_memory_stride(f->expert_width);
     f->adds_apart = p->residual_scale != 1 || p->post_norms || p->encoder.norms_sums ||
                     p->unlike.layer_scale || p->block.attention_scale != 0 ||
                     p->block.recurrent_scale != 0 || p->block.ffn_scale != 0;

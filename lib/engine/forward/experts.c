@@ -491,9 +491,9 @@ static void put_parts(const struct wefti_forward_thread *thread, const struct ro
     uint32_t begin, end;
     while (wefti_forward_take_rows(thread, routing->n_rows, per_task, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++) {
-            for (uint32_t at = 0; at < f->n_hidden; at += SUM_COLUMNS) {
+            for (uint32_t at = 0; at < f->expert_width; at += SUM_COLUMNS) {
                 float sums[SUM_GROUPS][SUM_COLUMNS];
-                uint32_t n = weft_min_u32(SUM_COLUMNS, f->n_hidden - at);
+                uint32_t n = weft_min_u32(SUM_COLUMNS, f->expert_width - at);
                 const struct stretch stretch = {row, at, n};
                 if (f->weights->moves_groups)
                     put_groups(f, routing, stretch, part);
@@ -580,6 +580,80 @@ static void combine_divided(const struct wefti_forward_thread *thread,
     wefti_forward_end_phase(thread);
 }
 
+/* The sum of a row's experts, and where ranks divide them the shared one's in `added`. */
+static void sum_latent_row(const struct wefti_forward *f, const struct routing *routing,
+                           uint32_t row) {
+    const struct wefti_weights_matrix *down = &routing->layer->down;
+    const bool is_divided = wefti_forward_is_divided(f);
+    const uint8_t groups = is_divided ? groups_of_row(f, routing, row) : 0;
+    for (uint32_t at = 0; at < f->expert_width; at += SUM_COLUMNS) {
+        float sums[SUM_GROUPS][SUM_COLUMNS];
+        const struct stretch stretch = {row, at, weft_min_u32(SUM_COLUMNS, f->expert_width - at)};
+        if (is_divided)
+            join_parts(f, routing, stretch, groups, sums[0]);
+        else
+            (void)sum_experts(f, routing, stretch, sums);
+        memcpy(f->latent + row * f->latent_stride + at, sums[0], stretch.n * sizeof *sums[0]);
+    }
+    const struct wefti_forward_sum shared = {row, (uint32_t)f->shared_at, f->n_hidden,
+                                             down->present};
+    if (is_divided && down->present != 0)
+        wefti_forward_sum_parts(f, &shared, f->added + row * f->x_stride);
+}
+
+/* The same as combine, where what experts yield is not as wide as x: their sum is made so wide first, by each rank for
+ * itself. Ends phases. */
+static void combine_latent(const struct wefti_forward_thread *thread,
+                           const struct routing *routing) {
+    struct wefti_forward *f = thread->forward;
+    const struct wefti_weights_matrix *out[] = {&routing->layer->latent_out};
+    const uint32_t n_rows = routing->n_rows,
+                   per_task = n_rows > 4 * f->n_threads ? WEFTI_FORWARD_ROWS_PER_TASK : 1;
+    const bool is_divided = wefti_forward_is_divided(f);
+    const bool has_shared =
+        is_divided ? routing->layer->down.present != 0 : routing->layer->gate.n > 0;
+    const struct wefti_forward_half_end end_of_half = wefti_forward_ffn_end(f, routing->layer);
+    uint32_t begin, end;
+    if (is_divided) {
+        put_parts(thread, routing, per_task);
+        if (!wefti_forward_share_parts(thread, n_rows)) return;
+    }
+    while (wefti_forward_take_rows(thread, n_rows, per_task, &begin, &end)) {
+        for (uint32_t row = begin; row < end; row++)
+            sum_latent_row(f, routing, row);
+    }
+    wefti_forward_end_phase(thread);
+    const struct wefti_forward_source sums = {.rows = f->latent, .stride = f->latent_stride};
+    const struct wefti_forward_product product = {.matrix = out[0],
+                                                  .c = f->added,
+                                                  .ldc = f->x_stride,
+                                                  .residual = has_shared ? f->added : NULL};
+    const struct wefti_forward_acts acts = wefti_forward_acts_make(thread, &sums, n_rows, out, 1);
+    wefti_forward_multiply(thread, &acts, n_rows, &product, 1);
+    while (wefti_forward_take_rows(thread, n_rows, per_task, &begin, &end)) {
+        for (uint32_t row = begin; row < end; row++)
+            wefti_forward_add_row(f, f->x + row * f->x_stride, f->added + row * f->x_stride,
+                                  &end_of_half);
+    }
+    wefti_forward_end_phase(thread);
+}
+
+/* What experts read, where that is of another width than x: rows of `latent`. Ends phases. */
+static struct wefti_forward_acts make_latent(const struct wefti_forward_thread *thread,
+                                             const struct wefti_weights_layer *layer,
+                                             const struct wefti_forward_acts *hidden,
+                                             uint32_t n_rows) {
+    struct wefti_forward *f = thread->forward;
+    const struct wefti_weights_expert *e = layer->experts;
+    const struct wefti_weights_matrix *in[] = {&e->gate, &e->up};
+    const struct wefti_forward_product product = {
+        .matrix = &layer->latent_in, .c = f->latent, .ldc = f->latent_stride};
+    const struct wefti_forward_source rows = {
+        .rows = f->latent, .stride = f->latent_stride, .apart = true};
+    wefti_forward_multiply(thread, hidden, n_rows, &product, 1);
+    return wefti_forward_acts_make(thread, &rows, n_rows, in, e->up.n > 0 ? 2 : 1);
+}
+
 /* The shared expert's output, in `added` or beside the part of the others. Ends phases. */
 static void shared_expert(const struct wefti_forward_thread *thread, uint32_t layer_idx,
                           uint32_t n_rows) {
@@ -650,6 +724,11 @@ void wefti_forward_experts(const struct wefti_forward_thread *thread, uint32_t l
         /* Adapters want f32, which the router's is. */
         acts = wefti_forward_acts_make(thread, &hidden, n_rows, has_lora ? in : in + 1,
                                        has_lora ? 1 + n_in : n_in);
+    } else if (layer->latent_in.n > 0) {
+        const struct wefti_weights_matrix *first[] = {&layer->router, &layer->latent_in};
+        acts = wefti_forward_acts_make(thread, &hidden, n_rows, first, 2);
+        score_experts(thread, layer, &acts, n_rows);
+        acts = make_latent(thread, layer, &acts, n_rows);
     } else {
         acts = wefti_forward_acts_make(thread, &hidden, n_rows, in, 1 + n_in);
         score_experts(thread, layer, &acts, n_rows);
@@ -682,5 +761,9 @@ void wefti_forward_experts(const struct wefti_forward_thread *thread, uint32_t l
                                         f->inner_stride * sizeof(float), false);
     down_all(thread, &routing, &feed, has_lora ? &lora : NULL);
     wefti_forward_mark(thread, WEFT_ENG_OP_COMBINE);
+    if (layer->latent_in.n > 0) {
+        combine_latent(thread, &routing);
+        return;
+    }
     (wefti_forward_is_divided(f) ? combine_divided : combine)(thread, &routing, &acts);
 }

@@ -191,9 +191,12 @@ struct wefti_forward {
     /* Where there are experts. */
     struct weft_model_moe moe;
     size_t score_stride, inner_stride;
-    float *scores;                   /* [rows][score_stride] */
-    uint32_t *chosen;                /* [rows][n_used] */
-    float *route_weights;            /* the same */
+    uint32_t expert_width; /* of what experts read and yield */
+    size_t latent_stride;
+    float *latent;        /* [rows][latent_stride] either, where that is not the hidden state */
+    float *scores;        /* [rows][score_stride] */
+    uint32_t *chosen;     /* [rows][n_used] */
+    float *route_weights; /* the same */
     uint8_t *sorted[WEFT_ACT_COUNT]; /* [places] activations of experts */
     float *inner;                    /* [places][inner_stride] */
     float *outer;                    /* [places][x_stride] */

@@ -260,11 +260,11 @@ static size_t place_norm(struct wefti_weights_plan *plan, const struct weft_tens
 static void describe_expert(struct wefti_weights_plan *plan, const struct weft_model_expert *from,
                             struct wefti_weights_expert *to) {
     const struct weft_model_params *p = weft_model_params(plan->model);
+    const uint32_t width = weft_model_expert_width(p);
     const struct weft_tensor *tensors[] = {from->gate, from->up, from->down};
     struct wefti_weights_matrix *matrices[] = {&to->gate, &to->up, &to->down};
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
-        struct shape shape =
-            i == 2 ? whole(p->n_hidden, p->moe.n_ffn) : whole(p->moe.n_ffn, p->n_hidden);
+        struct shape shape = i == 2 ? whole(width, p->moe.n_ffn) : whole(p->moe.n_ffn, width);
         enum wefti_calib_input input = i == 2 ? WEFTI_CALIB_EXPERT_DOWN : WEFTI_CALIB_FFN;
         if (!tensors[i]) continue; /* there is no up */
         shape.rows = (struct wefti_weights_range){0, 0};
@@ -301,9 +301,15 @@ static void share_experts(const struct wefti_weights_plan *plan, struct wefti_we
 static void place_experts(struct wefti_weights_plan *plan, const struct weft_model_layer *from,
                           struct wefti_weights_layer *to) {
     const struct weft_model_params *p = weft_model_params(plan->model);
-    uint32_t n = p->moe.n_experts, ffn = p->moe.n_ffn, hidden = p->n_hidden;
+    uint32_t n = p->moe.n_experts, ffn = p->moe.n_ffn, hidden = p->n_hidden,
+             width = weft_model_expert_width(p);
     WEFT_ASSERT(n > 0);
     place_matrix(plan, from->router, WEFTI_CALIB_ROUTER, whole(n, hidden), &to->router);
+    if (from->latent_in) { /* small, and every rank has them */
+        place_matrix(plan, from->latent_in, WEFTI_CALIB_FFN, whole(width, hidden), &to->latent_in);
+        place_matrix(plan, from->latent_out, WEFTI_CALIB_FFN, whole(hidden, width),
+                     &to->latent_out);
+    }
     to->score_bias = place_bias(plan, from->score_bias, n);
     to->shared_gate = place_bias(plan, from->shared_gate, hidden);
     to->b_router = place_bias(plan, from->b_router, n);
@@ -321,12 +327,12 @@ static void place_experts(struct wefti_weights_plan *plan, const struct weft_mod
             place_expert_biases(plan, &from->experts[e], &to->experts[e]);
             continue;
         }
-        place_matrix(plan, from->experts[e].gate, WEFTI_CALIB_FFN, whole(ffn, hidden),
+        place_matrix(plan, from->experts[e].gate, WEFTI_CALIB_FFN, whole(ffn, width),
                      &to->experts[e].gate);
         if (from->experts[e].up)
-            place_matrix(plan, from->experts[e].up, WEFTI_CALIB_FFN, whole(ffn, hidden),
+            place_matrix(plan, from->experts[e].up, WEFTI_CALIB_FFN, whole(ffn, width),
                          &to->experts[e].up);
-        place_matrix(plan, from->experts[e].down, WEFTI_CALIB_EXPERT_DOWN, whole(hidden, ffn),
+        place_matrix(plan, from->experts[e].down, WEFTI_CALIB_EXPERT_DOWN, whole(width, ffn),
                      &to->experts[e].down);
         place_expert_biases(plan, &from->experts[e], &to->experts[e]);
     }

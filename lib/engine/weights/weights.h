@@ -88,7 +88,9 @@ struct wefti_weights_layer {
     struct wefti_weights_matrix q, k, v, o;
     /* n is 0: only experts, of which none is shared; of up alone: gate is the only one of the two. */
     struct wefti_weights_matrix gate, up, down;
-    struct wefti_weights_matrix router;              /* for f32 */
+    struct wefti_weights_matrix router; /* for f32 */
+    /* To what experts read and from what they yield, where that is of another width; else n is 0. */
+    struct wefti_weights_matrix latent_in, latent_out;
     struct wefti_weights_expert *experts;            /* NULL: the layer has none */
     uint8_t group_rank[WEFTI_WEIGHTS_EXPERT_GROUPS]; /* who has a group of them */
     uint8_t group_slot[WEFTI_WEIGHTS_EXPERT_GROUPS]; /* and as which of its groups */

@@ -96,6 +96,8 @@ static const rename nemotron_hf[] = {
     {"*.mixer.up_proj.", "mlp.gate_proj."},
     {"*.mixer.down_proj.", "mlp.down_proj."},
     {"*.mixer.gate.", "mlp.gate."},
+    {"*.mixer.fc1_latent_proj.", "mlp.latent_in."},
+    {"*.mixer.fc2_latent_proj.", "mlp.latent_out."},
     {"*.mixer.experts.", "mlp.experts."},
     {"*.mixer.shared_experts.up_proj.", "mlp.shared_experts.gate_proj."},
     {"*.mixer.shared_experts.", "mlp.shared_experts."},

@@ -386,6 +386,7 @@ static weft_err read_experts(const struct config *c, struct weft_model_params *p
     err = get_u32(c, "expert_used_count", REQUIRED, &moe->n_used);
     if (!err) err = get_largest(c, "expert_feed_forward_length", p->n_ffn, &moe->n_ffn);
     if (!err) err = get_bool(c, "expert_weights_norm", &moe->normalise);
+    if (!err) err = get_u32(c, "moe_latent_size", 0, &moe->n_latent);
     if (!err) err = get_u32(c, "expert_group_count", 1, &moe->n_groups);
     if (!err) err = get_u32(c, "expert_group_used_count", 1, &moe->n_groups_used);
     if (moe->n_groups == 0) moe->n_groups = moe->n_groups_used = 1; /* as llama.cpp reads it */

@@ -276,6 +276,7 @@ weft_err wefti_model_config_experts(const struct config *c, const struct wefti_m
     if (err || moe->n_experts == 0) return err; /* whatever else is said of them */
     err = read_any(c, used_keys, COUNT(used_keys), REQUIRED, &moe->n_used);
     if (!err) err = read_any(c, ffn_keys, COUNT(ffn_keys), p->n_ffn, &moe->n_ffn);
+    if (!err) err = get_u32(c, c->root, "moe_latent_size", 0, &moe->n_latent);
     const char *norm_key = find_key(c, norm_keys, COUNT(norm_keys));
     moe->normalise = arch->traits.normalised;
     if (!err && norm_key) err = get_bool(c, norm_key, &moe->normalise);

@@ -168,7 +168,6 @@ static weft_err read_letters(const struct config *c, struct weft_model_params *p
 
 static weft_err read_nemotron(const struct config *c, struct weft_model_params *p) {
     static const char *const off[] = {"use_bias", "mamba_proj_bias", "mlp_bias"};
-    static const char latent_key[] = "moe_latent_size";
     struct weft_model_recurrent *r = &p->recurrent;
     const struct size sizes[] = {{"mamba_num_heads", REQUIRED, &r->n_heads},
                                  {"mamba_head_dim", REQUIRED, &r->head_dim},
@@ -179,7 +178,6 @@ static weft_err read_nemotron(const struct config *c, struct weft_model_params *
     weft_err err = read_sizes(c, sizes, COUNT(sizes));
     if (!err) err = read_flag(c, "use_conv_bias", true, &bias);
     if (!err) err = check_off(c, off, COUNT(off));
-    if (!err && get(c->root, latent_key)) return unsupported(c, latent_key, "a number");
     r->conv_bias = bias;
     r->norm_groups = r->n_groups;
     set_all(p->no_rope, p);

@@ -133,7 +133,8 @@ static bool is_there(const struct weft_model_params *p, uint32_t layer, enum whe
     const bool has_shared = has_experts ? p->moe.n_ffn_shared > 0 && !p->unlike.ffn_beside
                                         : has_plain && arch && arch->traits.granite_shared;
     /* Experts that read something of their own are stacks in folders, and adapters of these do not exist. */
-    const bool may_adapt = has_experts && !p->unlike.ffn_beside && !(arch && arch->traits.llama4);
+    const bool may_adapt = has_experts && !p->unlike.ffn_beside && p->moe.n_latent == 0 &&
+                           !(arch && arch->traits.llama4);
     const bool is_fused = arch && arch->traits.fused;
     /* Granite 4's files have gate and up apart. */
     const bool fused_ffn = is_fused && !p->block.ungated && !arch->traits.granite_shared;
