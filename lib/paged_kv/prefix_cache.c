@@ -22,7 +22,8 @@ struct node {
 
 struct weft_kv_prefix_cache {
     weft_kv_pool *pool;
-    weft_kv_windows *windows; /* NULL: nodes have no twins */
+    weft_kv_windows *windows;         /* NULL: nodes have no twins */
+    weft_kv_checkpoints *checkpoints; /* NULL: nor any of these */
     uint32_t n_blocks, block_size;
     uint64_t seed, clock, n_evicted;
     uint32_t n_nodes, n_idle;
@@ -86,6 +87,16 @@ weft_err weft_kv_prefix_init(void *mem, size_t mem_bytes, weft_kv_pool *pool, ui
 
 void weft_kv_prefix_pair(weft_kv_prefix_cache *cache, weft_kv_windows *windows) {
     cache->windows = windows;
+}
+
+void weft_kv_prefix_pair_states(weft_kv_prefix_cache *cache, weft_kv_checkpoints *checkpoints) {
+    cache->checkpoints = checkpoints;
+}
+
+/* What nodes have beside them goes with them. */
+static void forget_beside(const weft_kv_prefix_cache *cache, weft_kv_block block) {
+    if (cache->windows) weft_kv_windows_forget(cache->windows, block);
+    if (cache->checkpoints) weft_kv_checkpoints_forget(cache->checkpoints, block);
 }
 
 /* ------------------------------------------------------------------------- table of hashes --- */
@@ -244,7 +255,7 @@ static void evict_one(weft_kv_prefix_cache *cache) {
     unlist(cache, block);
     table_remove(cache, block);
     unlink_child(cache, block);
-    if (cache->windows) weft_kv_windows_forget(cache->windows, block);
+    forget_beside(cache, block);
     node->is_node = false;
     cache->n_nodes--;
     cache->n_idle--;
@@ -433,7 +444,7 @@ void weft_kv_prefix_reset(weft_kv_prefix_cache *cache) {
     for (weft_kv_block block = 0; block < cache->n_blocks; block++) {
         if (!cache->nodes[block].is_node) continue;
         cache->nodes[block].is_node = cache->nodes[block].is_listed = false;
-        if (cache->windows) weft_kv_windows_forget(cache->windows, block);
+        forget_beside(cache, block);
         weft_kv_drop(cache->pool, block);
     }
     memset(cache->table, 0xff, ((size_t)cache->table_mask + 1) * sizeof *cache->table);

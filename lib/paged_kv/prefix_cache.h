@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "paged_kv/checkpoints.h"
 #include "paged_kv/paged_kv.h"
 #include "paged_kv/windows.h"
 
@@ -57,6 +58,8 @@ WEFT_MUST_CHECK weft_err weft_kv_prefix_init(void *mem, size_t mem_bytes, weft_k
 
 /* From here on nodes may have twins there, which go with them. */
 void weft_kv_prefix_pair(weft_kv_prefix_cache *cache, weft_kv_windows *windows);
+/* The same of checkpoints. */
+void weft_kv_prefix_pair_states(weft_kv_prefix_cache *cache, weft_kv_checkpoints *checkpoints);
 
 /* The longest prefix of the tokens that is there: its blocks, at most `cap`, into blocks_out. */
 void weft_kv_prefix_find(const weft_kv_prefix_cache *cache, const struct weft_kv_space *space,
