@@ -612,6 +612,7 @@ static void read_snapshot(struct weft_msgpack_reader *rd, struct weft_msg_snapsh
     read_ranks(rd, snap);
     snap->n_sessions = weft_msgpack_read_u32(rd, "n_sessions", UINT32_MAX);
     snap->n_session_blocks = weft_msgpack_read_u32(rd, "n_session_blocks", UINT32_MAX);
+    snap->n_checkpoints_held = weft_msgpack_read_u32(rd, "n_checkpoints_held", UINT32_MAX);
     if (snap->n_blocks_free > snap->n_blocks)
         weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "n_blocks_free", "is %u of %u",
                                  snap->n_blocks_free, snap->n_blocks);

@@ -286,6 +286,7 @@ static void put_snapshot(struct weft_buf *buf, const struct weft_msg_snapshot *s
     put_bin(buf, snap->ranks, snap->n_ranks, sizeof *snap->ranks);
     weft_msgpack_add_uint(buf, snap->n_sessions);
     weft_msgpack_add_uint(buf, snap->n_session_blocks);
+    weft_msgpack_add_uint(buf, snap->n_checkpoints_held);
     put_activity(buf, &snap->activity);
 }
 

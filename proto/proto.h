@@ -57,8 +57,9 @@
  *   22: a submit has shifts and n_keep, a start n_keep and n_dropped
  *   23: sampling parameters have penalty_alpha, a model has_contrast, a result contrast_us
  *   24: a model has is_recurrent
- *   25: a model has n_checkpoints, a plan states */
-#define WEFT_PROTO_VERSION 25
+ *   25: a model has n_checkpoints, a plan states
+ *   26: a snapshot has n_checkpoints_held */
+#define WEFT_PROTO_VERSION 26
 
 enum weft_proto_type {
     WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */
@@ -195,6 +196,7 @@ struct weft_msg_snapshot {
     uint32_t max_queue;
     uint64_t spill_bytes;                  /* in the workers' files */
     uint32_t n_sessions, n_session_blocks; /* blocks that two hold are counted twice */
+    uint32_t n_checkpoints_held;           /* states of recurrent layers */
     WEFT_COUNTER_LIST(WEFT_COUNTER_FIELD, WEFT_COUNTER_FIELD)
     uint64_t iter_tokens[WEFT_ITER_BUCKETS]; /* not cumulative */
     uint64_t sched_resident_bytes, worker_resident_bytes;

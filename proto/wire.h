@@ -17,7 +17,7 @@
 #define WEFTI_PROTO_F_ACCEPTED 3
 #define WEFTI_PROTO_F_REJECTED 6
 #define WEFTI_PROTO_F_EVENTS 2
-#define WEFTI_PROTO_F_SNAPSHOT 24 /* that every snapshot has; then those of its activity */
+#define WEFTI_PROTO_F_SNAPSHOT 25 /* that every snapshot has; then those of its activity */
 #define WEFTI_PROTO_F_WORKER_HELLO 5
 #define WEFTI_PROTO_F_RESULT 11
 #define WEFTI_PROTO_F_HEARTBEAT 4 /* likewise; then who is awaited */

@@ -167,6 +167,7 @@ static void add_group(const struct wefti_group *g, struct weft_msg_snapshot *sna
     snap->spill_bytes += stats.spill_bytes;
     snap->n_sessions += stats.n_sessions;
     snap->n_session_blocks += stats.n_session_blocks;
+    snap->n_checkpoints_held += stats.n_checkpoints_held;
 #define ADD(name, ...) snap->name += stats.name;
 #define PASS_OVER(...)
     WEFT_COUNTER_LIST(ADD, PASS_OVER)

@@ -482,6 +482,8 @@ static void render_scheduler(const struct writer *w, const struct weft_api_metri
           s->n_sessions);
     gauge(w, "session_blocks", "KV blocks they hold; those that two hold are counted twice.",
           s->n_session_blocks);
+    gauge(w, "state_checkpoints", "States of recurrent layers kept for the prefix cache.",
+          s->n_checkpoints_held);
     render_counters(w, &m->carried);
     gauge(w, "step_time_model_error_ratio",
           "How far predictions of a step's time are off, smoothed, as a part of it.",

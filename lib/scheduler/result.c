@@ -320,6 +320,7 @@ static void hold(weft_sched *sched, struct seq *seq) {
     sched->n_late_masks++;
     if (next) next->n_tokens = 0;
     if (next && runs) seq->n_planned--;
+    if (seq->kept.n_tokens > seq->n_planned) wefti_sched_states_drop(sched, seq);
     seq->is_held = !next && runs;
 }
 

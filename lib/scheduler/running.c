@@ -50,6 +50,7 @@ static void give_back(weft_sched *sched, struct seq *seq) {
     wefti_sched_seq_release(sched, seq);
     sched->free_slots[sched->n_free_slots++] = seq->slot;
     sched->by_slot[seq->slot] = NULL;
+    wefti_sched_states_drop(sched, seq);
     weft_kv_prefix_release(sched->cache, &seq->table, &seq->chain);
     wefti_sched_window_release(sched, seq);
     running_erase(sched, seq);

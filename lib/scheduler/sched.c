@@ -18,13 +18,17 @@ static weft_err check_range(uint32_t value, uint32_t max, const char *name,
     return weft_err_set(why, WEFT_E_INVAL, "%s must be between 1 and %u, got %u", name, max, value);
 }
 
-/* Of all these the state of recurrent layers can be had neither back nor for somebody else. */
+/* Of all these the state of recurrent layers cannot be had back. */
 static weft_err check_recurrent(const struct weft_sched_options *o, struct weft_errmsg *why) {
-    bool asks = o->prefix_cache || o->n_spill_blocks > 0 || o->n_spec_tokens > 0 || o->has_contrast;
-    if (!o->is_recurrent || !asks) return WEFT_OK;
+    bool asks = o->window > 0 || o->n_spill_blocks > 0 || o->n_spec_tokens > 0 || o->has_contrast;
+    bool keeps = o->n_checkpoints > 0 && o->n_checkpoints <= WEFT_STATE_CHECKPOINTS_MAX &&
+                 o->checkpoint_tokens > 0 && o->checkpoint_tokens <= WEFT_CONTEXT_MAX;
+    if (!o->is_recurrent || (!asks && (keeps || !o->prefix_cache))) return WEFT_OK;
     return weft_err_set(why, WEFT_E_INVAL,
-                        "with recurrent layers there are no cache, spilling, guesses and "
-                        "contrastive search");
+                        "with recurrent layers there are no window, spilling, guesses and "
+                        "contrastive search, and a cache has 1 to %u checkpoints, not %u, each "
+                        "after some tokens, not %u",
+                        WEFT_STATE_CHECKPOINTS_MAX, o->n_checkpoints, o->checkpoint_tokens);
 }
 
 static weft_err check_options(const struct weft_sched_options *o, struct weft_errmsg *why) {
@@ -151,6 +155,7 @@ weft_err weft_sched_new(const struct weft_sched_options *options, weft_sched **s
     err = make_pool(sched);
     if (!err) err = make_cache(sched);
     if (!err) err = wefti_sched_window_init(sched);
+    if (!err) err = wefti_sched_states_init(sched);
     if (!err) err = wefti_sched_spill_init(sched);
     if (!err) err = make_tables(sched);
     if (!err) err = wefti_sched_index_init(&sched->index);
@@ -207,6 +212,7 @@ void weft_sched_free(weft_sched *sched) {
     free(sched->found_blocks);
     wefti_sched_spill_fini(sched);
     wefti_sched_window_fini(sched);
+    wefti_sched_states_fini(sched);
     free(sched->cache_mem);
     free(sched->pool_mem);
     free(sched);
@@ -281,6 +287,9 @@ void weft_sched_stats(const weft_sched *sched, struct weft_sched_stats *stats_ou
         .n_plans_out = sched->n_out,
         .n_sessions = sched->n_sessions,
         .n_session_blocks = sched->n_session_blocks,
+        .n_checkpoints = sched->checkpoints ? sched->options.n_checkpoints : 0,
+        .n_checkpoints_held =
+            sched->checkpoints ? weft_kv_checkpoints_n_hung(sched->checkpoints) : 0,
         .spill_bytes = (sched->n_spill_slots - sched->n_spill_free) * sched->options.block_bytes,
     };
 #define COPY(name, ...) stats_out->name = sched->name;
@@ -289,6 +298,8 @@ void weft_sched_stats(const weft_sched *sched, struct weft_sched_stats *stats_ou
 #undef PASS_OVER
 #undef COPY
     stats_out->n_cache_evictions = weft_kv_prefix_n_evicted(sched->cache);
+    if (sched->checkpoints)
+        stats_out->n_checkpoints_evicted = weft_kv_checkpoints_n_evicted(sched->checkpoints);
 }
 
 bool weft_sched_has(const weft_sched *sched, uint32_t router, uint64_t request_id) {

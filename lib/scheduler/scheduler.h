@@ -76,11 +76,13 @@ struct weft_sched_options {
      * pooling, and there is neither prefix cache nor spilling: encoders. */
     uint32_t whole_tokens;
     /* Layers carry a state: who starts with cached tokens needs that of just these, which siblings and beams copy
-     * from each other while it is there, and none drops any. There are no prefix cache, spilling,
-     * guesses and contrastive search. */
+     * from each other while it is there, and others from checkpoints, and none drops any. There are no
+     * window, spilling, guesses and contrastive search, and no prefix cache without checkpoints. */
     bool is_recurrent;
-    bool prefix_cache;    /* requests share what was computed for others */
-    uint64_t cache_seed;  /* of its hashes: drawn by the caller, so that nobody can make them
+    uint32_t n_checkpoints;     /* of the worker; */
+    uint32_t checkpoint_tokens; /* one is taken where it spares somebody so many, at least 1 */
+    bool prefix_cache;          /* requests share what was computed for others */
+    uint64_t cache_seed;        /* of its hashes: drawn by the caller, so that nobody can make them
                             collide */
     uint32_t long_prompt; /* prompts of more tokens have keys and values of their own; 0: none do */
     enum weft_sched_policy policy;
@@ -194,6 +196,7 @@ struct weft_sched_stats {
     uint32_t n_plans_out;
     uint64_t spill_bytes; /* in the worker's file */
     uint32_t n_sessions, n_session_blocks;
+    uint32_t n_checkpoints, n_checkpoints_held; /* there are; of the prefix cache */
     WEFT_COUNTER_LIST(WEFT_COUNTER_FIELD, WEFT_COUNTER_NO_FIELD)
 };
 

@@ -34,6 +34,7 @@
 
 #include <sys/queue.h>
 
+#include "paged_kv/checkpoints.h"
 #include "paged_kv/paged_kv.h"
 #include "paged_kv/prefix_cache.h"
 #include "scheduler/scheduler.h"
@@ -95,6 +96,11 @@ struct spilled {
     uint32_t first_slot;  /* the others follow in `spill_next` */
 };
 
+/* A checkpoint that a plan has taken, of the sequence's first n_tokens; 0: none, or it hangs. See states.c. */
+struct kept {
+    uint32_t id, n_tokens;
+};
+
 /* How many guesses were judged lately, and how many came true; the latest count most. */
 struct guess_rate {
     double n_hits, n_trials;
@@ -140,7 +146,10 @@ struct seq {
     struct weft_kv_chain chain; /* the table's blocks that the prefix cache has */
     struct beside beside;
     struct weft_kv_window_table windowed; /* see windows.c */
-    uint32_t n_window_granted;            /* entries that the worker knows of, or went without */
+    struct kept kept;
+    uint32_t state_from;       /* tokens of the last state that it began with, or that was kept */
+    uint32_t wanted_at;        /* so many tokens others have, too: their state is wanted */
+    uint32_t n_window_granted; /* entries that the worker knows of, or went without */
 
     struct guess_rate guess_rate;    /* see guess.c */
     uint32_t n_unguessed, try_after; /* steps without a guess; how many until one is tried */
@@ -322,9 +331,10 @@ struct weft_sched {
     void *pool_mem, *cache_mem;
     weft_kv_pool *pool;
     weft_kv_prefix_cache *cache;
-    void *window_pool_mem, *windows_mem;
+    void *window_pool_mem, *windows_mem, *checkpoints_mem;
     weft_kv_pool *window_pool; /* NULL, and the next two, too: there are no windowed layers */
     weft_kv_windows *windows;
+    weft_kv_checkpoints *checkpoints;   /* NULL: nothing is kept of states, if there are any */
     weft_kv_block *window_table_blocks; /* [max_seqs][table_cap] */
     weft_kv_block *found_blocks;        /* [table_cap] and */
     uint32_t *found_tokens;             /* [max_model_len] scratch of prefix.c */
@@ -595,10 +605,6 @@ bool wefti_sched_prefix_has_room(const weft_sched *sched, struct prefix *prefix,
 /* Fills the table of a sequence that starts, and adds what is to be copied to the plan. */
 void wefti_sched_prefix_fill(weft_sched *sched, struct seq *seq, const struct prefix *prefix,
                              uint32_t n_tokens);
-/* The state of a sequence that starts with cached tokens: the plan copies it from there. */
-void wefti_sched_state_fork(weft_sched *sched, const struct seq *seq, const struct seq *source);
-/* How many of n_tokens its chunk may have in addition, so that it ends where a sibling begins. */
-uint32_t wefti_sched_state_chunk(const weft_sched *sched, const struct seq *seq, uint32_t n_tokens);
 /* Publishes the full blocks that were computed, as far as their tokens are known: of a sequence, of
  * all that run. `n_computed`: tokens in the cache once all plans that are out have run. */
 void wefti_sched_publish(weft_sched *sched, struct seq *seq, uint32_t n_computed);
@@ -610,6 +616,29 @@ bool wefti_sched_seq_can_be_forked(const struct seq *seq);
 /* Whether what one of them computes is of use to the other. */
 bool wefti_sched_same_space(const weft_sched *sched, const struct request *a,
                             const struct request *b);
+
+/* ---------------------------------------------------------------------------------- states --- */
+
+/* How many of the first n_blocks that were found somebody can begin after. */
+uint32_t wefti_sched_states_within(const weft_sched *sched, uint32_t n_blocks);
+/* One starts with that, and has its blocks: the plan says where its state comes from. */
+void wefti_sched_states_begin(weft_sched *sched, struct seq *seq, const struct prefix *prefix);
+/* From another one, or its own slot. */
+void wefti_sched_states_fork(weft_sched *sched, const struct seq *seq, const struct seq *source);
+/* How many of n_tokens its chunk may have in addition, so that it ends where a state is wanted. */
+uint32_t wefti_sched_states_chunk(const weft_sched *sched, const struct seq *seq,
+                                  uint32_t n_tokens);
+/* After how many tokens, of n_shared at most, somebody who begins alike could go on once the leader has
+ * computed them; 0: none. It will keep its state there. */
+uint32_t wefti_sched_states_awaited(const weft_sched *sched, struct seq *leader, uint32_t n_shared);
+/* A row of it is planned, which computes so many: its state may be kept. */
+void wefti_sched_states_keep(weft_sched *sched, struct seq *seq, uint32_t n_computed);
+/* What was kept of it hangs on its node, if that is one and n_tokens are sure to be computed. */
+void wefti_sched_states_hang(weft_sched *sched, struct seq *seq, uint32_t n_tokens);
+void wefti_sched_states_drop(weft_sched *sched, struct seq *seq);    /* no-op: there is none */
+WEFT_MUST_CHECK weft_err wefti_sched_states_init(weft_sched *sched); /* after the cache */
+void wefti_sched_states_fini(weft_sched *sched);
+void wefti_sched_states_check(const weft_sched *sched);
 
 /* --------------------------------------------------------------------------------- windows --- */
 

@@ -6,6 +6,8 @@ weft_test(prop_kv_pool SOURCES ${CMAKE_SOURCE_DIR}/tests/property/prop_kv_pool.c
           LINKS weft_paged_kv LABELS property TIMEOUT 60)
 weft_test(prop_prefix_cache SOURCES ${CMAKE_SOURCE_DIR}/tests/property/prop_prefix_cache.c
           LINKS weft_paged_kv LABELS property TIMEOUT 60)
+weft_test(prop_checkpoints SOURCES ${CMAKE_SOURCE_DIR}/tests/property/prop_checkpoints.c
+          LINKS weft_paged_kv LABELS property TIMEOUT 60)
 weft_test(sim_scheduler SOURCES ${CMAKE_SOURCE_DIR}/tests/property/sim_scheduler.c
                                 ${CMAKE_SOURCE_DIR}/tests/property/sim_trace.c
                                 ${CMAKE_SOURCE_DIR}/tests/property/sim_beams.c ${WEFT_SIM_WORKER}
@@ -21,7 +23,7 @@ weft_test(test_sched_adapters SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_sched_
 set(WEFT_SCHED_BENCH ${WEFT_SIM_WORKER} ${CMAKE_SOURCE_DIR}/tests/unit/sched_bench.c)
 foreach(name test_scheduler test_scheduler_queue test_scheduler_choices test_scheduler_result
              test_scheduler_background test_scheduler_ration test_scheduler_suspects test_scheduler_groups test_scheduler_activity
-             test_scheduler_nomem test_scheduler_windows test_scheduler_prefix test_scheduler_spill test_scheduler_grammar test_scheduler_pooling test_scheduler_contrast test_scheduler_whole test_scheduler_recurrent test_scheduler_guess test_scheduler_sessions test_scheduler_files test_scheduler_shift)
+             test_scheduler_nomem test_scheduler_windows test_scheduler_prefix test_scheduler_spill test_scheduler_grammar test_scheduler_pooling test_scheduler_contrast test_scheduler_whole test_scheduler_recurrent test_scheduler_checkpoints test_scheduler_guess test_scheduler_sessions test_scheduler_files test_scheduler_shift)
   weft_test(${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/${name}.c ${WEFT_SCHED_BENCH}
             LINKS weft_scheduler LABELS unit TIMEOUT 60)
 endforeach()

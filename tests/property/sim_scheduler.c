@@ -124,8 +124,8 @@ struct totals {
     uint64_t n_worlds, n_steps, n_tokens, n_accepted, n_preemptions, n_worker_losses,
         n_sched_losses;
     uint64_t n_queue_full, n_too_long, n_deadlines, n_cancels, n_forks, n_hostile_refused;
-    uint64_t n_states, n_spills, n_restores, n_recorded, n_compiled, n_forced, n_late, n_beams,
-        n_guessed, n_accepted_guesses;
+    uint64_t n_states, n_kept, n_loaded, n_kept_evicted, n_spills, n_restores, n_recorded,
+        n_compiled, n_forced, n_late, n_beams, n_guessed, n_accepted_guesses;
     uint64_t n_deadly, n_given_up, n_innocent, n_pooled;
     uint64_t n_hit_tokens, n_evictions;
     uint64_t n_saved, n_files_failed;
@@ -560,6 +560,9 @@ static void stop_actors(struct world *world) {
     weft_sched_stats(world->sched, &stats);
     totals.n_preemptions += stats.n_preemptions;
     totals.n_hit_tokens += stats.n_cache_hit_tokens;
+    totals.n_kept += stats.n_checkpoints_taken;
+    totals.n_loaded += stats.n_checkpoint_hits;
+    totals.n_kept_evicted += stats.n_checkpoints_evicted;
     totals.n_evictions += stats.n_cache_evictions;
     totals.n_sessions_kept += stats.n_sessions_kept;
     totals.n_sessions_evicted += stats.n_sessions_evicted;
@@ -813,7 +816,8 @@ static void ask_for_file(struct world *world) {
     };
     struct weft_errmsg why;
     weft_err err = weft_sched_session_ask(world->sched, world->now_us, 0, &wish, &why);
-    bool has_none = !world->options.prefix_cache || world->options.session_ttl_us == 0;
+    bool has_none = !world->options.prefix_cache || world->options.session_ttl_us == 0 ||
+                    world->options.is_recurrent;
     WEFT_ASSERT(err == (has_none ? WEFT_E_UNSUPPORTED : WEFT_OK) || err == WEFT_E_AGAIN);
 }
 
@@ -969,8 +973,9 @@ static void draw_whole(struct world *world) {
 static void draw_recurrent(struct world *world) {
     struct weft_sched_options *o = &world->options;
     o->is_recurrent = true;
-    o->prefix_cache = false;
-    o->n_spill_blocks = o->n_spec_tokens = 0;
+    o->n_checkpoints = chance(world, 5000) ? between(world, 1, 6) : between(world, 1, 60);
+    o->checkpoint_tokens = between(world, 1, chance(world, 5000) ? 4 : 40);
+    o->n_spill_blocks = o->n_spec_tokens = o->window = o->n_window_blocks = 0;
 }
 
 static void draw_world(struct world *world) {
@@ -1072,6 +1077,7 @@ static void check_drained(struct world *world) {
     weft_sched_reset_cache(world->sched);
     weft_sched_stats(world->sched, &stats);
     WEFT_ASSERT(stats.n_blocks_free == stats.n_blocks && stats.n_blocks_published == 0);
+    WEFT_ASSERT(stats.n_checkpoints_held == 0);
     WEFT_ASSERT(stats.spill_bytes == 0);
     WEFT_ASSERT(stats.n_waiting == 0 && stats.n_running == 0);
     WEFT_ASSERT(stats.n_waiting_seqs == 0 && stats.n_running_seqs == 0);
@@ -1150,7 +1156,9 @@ static void report(void) {
     printf("%" PRIu64 " requests came as they were recorded\n", totals.n_recorded);
     printf("%" PRIu64 " blocks spilled, %" PRIu64 " read back\n", totals.n_spills,
            totals.n_restores);
-    printf("%" PRIu64 " states copied\n", totals.n_states);
+    printf("%" PRIu64 " states moved; %" PRIu64 " checkpoints, %" PRIu64 " used, %" PRIu64
+           " evicted\n",
+           totals.n_states, totals.n_kept, totals.n_loaded, totals.n_kept_evicted);
     printf("%" PRIu64 " beam searches, %" PRIu64 " shifts\n", totals.n_beams, totals.n_shifts);
     printf("%" PRIu64 " requests waited until their grammar was compiled; %" PRIu64
            " tokens were forced, %" PRIu64 " rows late\n",
@@ -1172,6 +1180,7 @@ static void check_all_happened(void) {
     WEFT_ASSERT(totals.n_guessed > totals.n_accepted_guesses && totals.n_accepted_guesses > 0);
     WEFT_ASSERT(totals.n_compiled > 0 && totals.n_forced > 0 && totals.n_late > 0);
     WEFT_ASSERT(totals.n_beams > 0 && totals.n_shifts > 0 && totals.n_states > 0);
+    WEFT_ASSERT(totals.n_kept > 0 && totals.n_loaded > 0 && totals.n_kept_evicted > 0);
     WEFT_ASSERT(totals.n_sessions_kept > 0 && totals.n_sessions_evicted > 0);
     WEFT_ASSERT(totals.n_sessions_expired > 0 && totals.n_files_failed > 0);
     WEFT_ASSERT(totals.n_saved > 0 ||

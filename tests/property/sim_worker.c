@@ -40,6 +40,7 @@ struct sim_worker {
     struct slot *slots;
     uint32_t *block_users;      /* tables each block stands in */
     uint64_t *contents;         /* [n_blocks][block_size] */
+    uint64_t *kept;             /* [n_checkpoints] states */
     uint64_t *spilled;          /* [n_spill_blocks][block_size], the file */
     uint64_t *window_contents;  /* [n_window_blocks][block_size] */
     uint32_t n_window_held_max; /* windowed blocks that a sequence could still see, at most */
@@ -153,6 +154,7 @@ struct sim_worker *sim_worker_new(const struct weft_sched_options *options) {
     worker->spilled = need(calloc(n_spilled + 1, sizeof *worker->spilled));
     size_t n_window_entries = (size_t)options->n_window_blocks * options->block_size;
     worker->window_contents = need(calloc(n_window_entries + 1, sizeof *worker->window_contents));
+    worker->kept = need(calloc((size_t)options->n_checkpoints + 1, sizeof *worker->kept));
     worker->outs = need(calloc(options->max_seqs, sizeof *worker->outs));
     worker->prompt_logprobs =
         need(calloc(options->max_batched_tokens, sizeof *worker->prompt_logprobs));
@@ -183,6 +185,7 @@ void sim_worker_free(struct sim_worker *worker) {
     free(worker->block_users);
     free(worker->contents);
     free(worker->spilled);
+    free(worker->kept);
     free(worker->window_contents);
     free(worker->outs);
     free(worker->prompt_logprobs);
@@ -207,6 +210,7 @@ void sim_worker_reset(struct sim_worker *worker, uint64_t epoch) {
     memset(worker->window_contents, 0, n_entries * sizeof *worker->window_contents);
     n_entries = (size_t)worker->options.n_spill_blocks * worker->options.block_size;
     memset(worker->spilled, 0, n_entries * sizeof *worker->spilled);
+    memset(worker->kept, 0, worker->options.n_checkpoints * sizeof *worker->kept);
     worker->n_queued = 0;
     worker->epoch = epoch;
     worker->next_step = 0;
@@ -512,7 +516,7 @@ static void grant(struct sim_worker *worker, const struct weft_step_grant *grant
         WEFT_ASSERT(block < worker->options.n_blocks);
         WEFT_ASSERT(slot->n_blocks < worker->table_cap);
         bool read_only = (slot->n_blocks + 1) * worker->options.block_size <= slot->n_computed;
-        WEFT_ASSERT(worker->block_users[block] == 0 || read_only);
+        WEFT_ASSERT(worker->block_users[block] == 0 || read_only || worker->options.is_recurrent);
         slot->blocks[slot->n_blocks++] = block;
         worker->block_users[block]++;
     }
@@ -552,11 +556,24 @@ static void compute_windowed(struct sim_worker *worker, struct slot *slot, uint3
 static void move_state(struct sim_worker *worker, const struct weft_step_state *state) {
     WEFT_ASSERT(worker->options.is_recurrent && state->slot < worker->options.max_seqs);
     struct slot *slot = &worker->slots[state->slot];
-    WEFT_ASSERT(slot->used && state->op == WEFT_STATE_FORK);
-    WEFT_ASSERT(state->other < worker->options.max_seqs);
+    WEFT_ASSERT(slot->used && state->op < WEFT_STATE_OPS);
+    bool is_fork = state->op == WEFT_STATE_FORK;
+    WEFT_ASSERT(state->other <
+                (is_fork ? worker->options.max_seqs : worker->options.n_checkpoints));
+    if (state->op == WEFT_STATE_KEEP) {
+        WEFT_ASSERT(slot->has_row);
+        worker->kept[state->other] = slot->state;
+        return;
+    }
     WEFT_ASSERT(!slot->has_state && slot->n_computed > 0);
-    slot->state = worker->slots[state->other].state;
+    slot->state = is_fork ? worker->slots[state->other].state : worker->kept[state->other];
     slot->has_state = true;
+}
+
+static void move_states(struct sim_worker *worker, const struct weft_step_plan *plan, bool keeps) {
+    for (uint32_t i = 0; i < plan->n_states; i++) {
+        if (keeps == (plan->states[i].op == WEFT_STATE_KEEP)) move_state(worker, &plan->states[i]);
+    }
 }
 
 static void compute_state(struct slot *slot, uint32_t end) {
@@ -574,7 +591,10 @@ static void compute(struct sim_worker *worker, struct slot *slot, uint32_t n_tok
     for (uint32_t pos = 0; pos < slot->n_computed; pos++)
         WEFT_ASSERT(*content(worker, slot, pos) == slot->history[pos]);
     for (uint32_t pos = slot->n_computed; pos < end; pos++) {
-        WEFT_ASSERT(worker->block_users[slot->blocks[pos / worker->options.block_size]] == 1);
+        bool is_own = worker->block_users[slot->blocks[pos / worker->options.block_size]] == 1;
+        /* Up to a state others have computed the same. */
+        WEFT_ASSERT(is_own || (worker->options.is_recurrent &&
+                               *content(worker, slot, pos) == slot->history[pos]));
         *content(worker, slot, pos) = slot->history[pos];
     }
     if (worker->options.window > 0) compute_windowed(worker, slot, slot->n_computed, end);
@@ -836,11 +856,11 @@ struct weft_step_result *sim_worker_run(struct sim_worker *worker) {
         move(worker, &plan->restores[i], true);
     for (uint32_t i = 0; i < plan->n_grants; i++)
         grant(worker, &plan->grants[i]);
-    for (uint32_t i = 0; i < plan->n_states; i++)
-        move_state(worker, &plan->states[i]);
+    move_states(worker, plan, false);
     for (uint32_t i = 0; i < plan->n_rows; i++)
         run_row(worker, &plan->rows[i]);
     check_result(worker);
+    move_states(worker, plan, true);
     for (uint32_t i = 0; i < plan->n_rows; i++)
         worker->slots[plan->rows[i].slot].has_row = false;
     worker->result.busy_us = worker->step_us + worker->token_us * worker->result.n_tokens;

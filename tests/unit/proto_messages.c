@@ -590,6 +590,7 @@ static void fill_snapshot(struct weft_msg_snapshot *snap, bool max) {
     snap->spill_bytes = UINT64_MAX;
     snap->n_sessions = 17;
     snap->n_session_blocks = 2222;
+    snap->n_checkpoints_held = 33333;
     snap->max_queue = WEFT_QUEUE_MAX;
     uint64_t n = 1;
 #define COUNT(name, ...) snap->name = n++;
@@ -1361,6 +1362,7 @@ static void random_snapshot(uint64_t *rand, struct weft_msg_snapshot *snap) {
     snap->spill_bytes = number64(rand);
     snap->n_sessions = number(rand, UINT32_MAX);
     snap->n_session_blocks = number(rand, UINT32_MAX);
+    snap->n_checkpoints_held = number(rand, UINT32_MAX);
     snap->max_queue = number(rand, WEFT_QUEUE_MAX);
 #define RANDOM(name, ...) snap->name = number64(rand);
     WEFT_COUNTER_LIST(RANDOM, RANDOM)

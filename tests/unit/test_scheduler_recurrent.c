@@ -195,7 +195,7 @@ static void options_that_do_not_go_together_are_refused(void **state) {
         struct weft_sched_options options = recurrent_options();
         struct weft_errmsg why = {""};
         weft_sched *sched;
-        if (i == 0) options.prefix_cache = true;
+        if (i == 0) options.prefix_cache = true; /* without checkpoints */
         if (i == 1) options.n_spill_blocks = 8;
         if (i == 2) options.n_spec_tokens = WEFT_SCHED_SPEC_AUTO;
         if (i == 3) options.has_contrast = true;

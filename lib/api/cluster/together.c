@@ -44,6 +44,7 @@ static void add_snapshot(struct weft_msg_snapshot *sum, const struct weft_msg_sn
     sum->spill_bytes += s->spill_bytes;
     sum->n_sessions = sum_u32(sum->n_sessions, s->n_sessions);
     sum->n_session_blocks = sum_u32(sum->n_session_blocks, s->n_session_blocks);
+    sum->n_checkpoints_held = sum_u32(sum->n_checkpoints_held, s->n_checkpoints_held);
 #define ADD(name, ...) sum->name += s->name;
     WEFT_COUNTER_LIST(ADD, ADD)
 #undef ADD

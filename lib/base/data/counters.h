@@ -74,7 +74,13 @@
     SCHED(n_sessions_expired, "sessions_expired_total", "", 1,                                     \
           "Sessions that nobody used for --session-ttl.")                                          \
     SCHED(n_context_shifts, "context_shifts_total", "", 1,                                         \
-          "Times a sequence dropped tokens at the model's length, and went on (context_shift).")
+          "Times a sequence dropped tokens at the model's length, and went on (context_shift).")   \
+    SCHED(n_checkpoints_taken, "state_checkpoints_taken_total", "", 1,                             \
+          "States of recurrent layers kept for the prefix cache.")                                 \
+    SCHED(n_checkpoint_hits, "state_checkpoint_hits_total", "", 1,                                 \
+          "Sequences that started with one of these.")                                             \
+    SCHED(n_checkpoints_evicted, "state_checkpoints_evicted_total", "", 1,                         \
+          "States given up for others; more go with their blocks.")
 
 /* For lists of fields in a struct: both kinds, one, none. */
 #define WEFT_COUNTER_FIELD(name, ...) uint64_t name;

@@ -126,6 +126,7 @@ static void give_up_blocks(weft_sched *sched, struct seq *seq) {
     wefti_sched_spill_drop(sched, seq);
     if (seq->state != SEQ_RUNNING) return;
     wefti_sched_publish(sched, seq, seq->n_planned);
+    wefti_sched_states_drop(sched, seq);
     weft_kv_prefix_release(sched->cache, &seq->table, &seq->chain);
     wefti_sched_window_release(sched, seq);
     seq->n_planned = seq->n_granted = 0;
@@ -238,7 +239,7 @@ static bool take_blocks(weft_sched *sched, struct seq *seq, uint32_t n_cached) {
         if (weft_kv_prefix_grow(sched->cache, &seq->table, n_blocks) ||
             wefti_sched_window_grow(sched, seq, 1))
             return false;
-        wefti_sched_state_fork(sched, seq, seq);
+        wefti_sched_states_fork(sched, seq, seq);
         return true;
     }
     if (!find_shared(sched, seq, n_cached, &prefix)) return false;

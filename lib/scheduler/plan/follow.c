@@ -59,6 +59,8 @@ bool wefti_sched_follow(weft_sched *sched, const struct seq *seq, uint32_t n_cac
     uint32_t n_shared;
     const struct seq *leader = find_leader(sched, req, n_cached, &n_shared);
     if (!leader) return false;
+    n_shared = wefti_sched_states_awaited(sched, sched->by_slot[leader->slot], n_shared);
+    if (n_shared <= n_cached) return false;
     f->slot = leader->slot;
     f->gen = leader->gen;
     f->n_shared = n_shared;

@@ -251,6 +251,7 @@ static void emit_row(weft_sched *sched, struct seq *seq, struct plan_out *out) {
     out->n_decode_tokens += is_decode ? n_tokens : 0;
     if (!is_decode) sched->n_planned_tokens += n_tokens;
     seq->n_planned += n_computed;
+    wefti_sched_states_keep(sched, seq, n_computed);
     seq->n_spec_out += seq->n_spec;
     out->n_spec += seq->n_spec;
     seq->is_held = false;

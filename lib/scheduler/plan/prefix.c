@@ -10,11 +10,7 @@
  * an output token's block waits for the result. What a plan copies is read before the plan's rows
  * write anything, and in the order of the copies: a block may be a copy's source and be granted
  * anew in one plan.
- *
- * Where layers carry a state, keys and values are not enough: whoever begins after some tokens needs
- * the state of just these. A sibling has that between two plans only. So while siblings wait, a chunk
- * ends before the prompt's last token, and those that start in the next plan copy the state that the
- * sibling has then; a beam does so with the one that it continues. */
+ * Where layers carry a state, that decides what of a prefix need not be computed: see states.c. */
 #include "scheduler_internal.h"
 
 #include <string.h>
@@ -44,7 +40,7 @@ uint32_t wefti_sched_prefix_peek(const weft_sched *sched, const struct weft_subm
     struct weft_kv_match match;
     weft_kv_prefix_find(sched->cache, &space, submit->prompt, submit->n_prompt, sched->found_blocks,
                         sched->table_cap, &match);
-    return match.n_blocks * sched->options.block_size;
+    return wefti_sched_states_within(sched, match.n_blocks) * sched->options.block_size;
 }
 
 bool wefti_sched_same_space(const weft_sched *sched, const struct request *a,
@@ -87,12 +83,8 @@ static const struct seq *find_source(const weft_sched *sched, const struct reque
 static const struct seq *find_sibling_beam(const weft_sched *sched, const struct seq *seq) {
     if (!sched->options.is_recurrent || !seq->req->beams || seq->n_output == 0) return NULL;
     const struct seq *source = &seq->req->seqs[seq->restart_source];
-    uint32_t n_shared = wefti_sched_seq_known(seq) - 1;
-    bool is_there =
-        source->state == SEQ_RUNNING && source->n_output == seq->n_output &&
-        source->n_planned == n_shared &&
-        wefti_sched_window_holds(sched, source,
-                                 n_shared / sched->options.block_size * sched->options.block_size);
+    bool is_there = source->state == SEQ_RUNNING && source->n_output == seq->n_output &&
+                    source->n_planned + 1 == wefti_sched_seq_known(seq);
     return is_there ? source : NULL;
 }
 
@@ -117,6 +109,11 @@ static void find_cached(const weft_sched *sched, const struct seq *seq, struct p
     prefix->n_blocks = match.n_blocks;
     prefix->partial = match.partial;
     prefix->n_cached = match.n_blocks * sched->options.block_size + match.n_partial;
+    if (sched->checkpoints) {
+        prefix->partial = WEFT_KV_NONE;
+        prefix->n_cached =
+            wefti_sched_states_within(sched, match.n_blocks) * sched->options.block_size;
+    }
     wefti_sched_window_limit(sched, prefix);
 }
 
@@ -223,21 +220,6 @@ static void add_copy(weft_sched *sched, struct seq *seq, weft_kv_block from) {
         (struct weft_step_copy){.from = copy.from, .to = copy.to};
 }
 
-void wefti_sched_state_fork(weft_sched *sched, const struct seq *seq, const struct seq *source) {
-    if (!sched->options.is_recurrent) return;
-    sched->states[sched->plan.n_states++] =
-        (struct weft_step_state){WEFT_STATE_FORK, seq->slot, source->slot};
-}
-
-uint32_t wefti_sched_state_chunk(const weft_sched *sched, const struct seq *seq,
-                                 uint32_t n_tokens) {
-    const struct request *req = seq->req;
-    uint32_t end = req->n_prompt - 1;
-    if (!sched->options.is_recurrent || req->n_waiting == 0 || seq->n_planned >= end)
-        return n_tokens;
-    return weft_min_u32(n_tokens, end - seq->n_planned - seq->chunk);
-}
-
 void wefti_sched_prefix_fill(weft_sched *sched, struct seq *seq, const struct prefix *prefix,
                              uint32_t n_tokens) {
     weft_kv_block *storage = sched->table_blocks + (size_t)seq->slot * sched->table_cap;
@@ -251,12 +233,12 @@ void wefti_sched_prefix_fill(weft_sched *sched, struct seq *seq, const struct pr
         err = weft_kv_prefix_use(sched->cache, &space, sched->found_blocks, prefix->n_blocks,
                                  &seq->table, &seq->chain);
     WEFT_ASSERT(!err); /* fewer holders than slots */
+    wefti_sched_states_begin(sched, seq, prefix);
     seq->beside = (struct beside){0};
     wefti_sched_window_fill(sched, seq, prefix); /* while what was found is sure to be there */
     if (prefix->partial != WEFT_KV_NONE) add_copy(sched, seq, prefix->partial);
     err = weft_kv_prefix_grow(sched->cache, &seq->table, wefti_sched_blocks_for(sched, n_tokens));
     WEFT_ASSERT(!err); /* prefix_has_room looked */
-    if (prefix->source) wefti_sched_state_fork(sched, seq, prefix->source);
     if (prefix->n_restored > 0) wefti_sched_spill_restore(sched, seq, prefix);
     wefti_sched_spill_drop(sched, seq);
 }
@@ -316,6 +298,7 @@ void wefti_sched_publish(weft_sched *sched, struct seq *seq, uint32_t n_computed
         if (!seq->chain.is_closed) wefti_sched_window_keep(sched, seq, idx, seq->table.blocks[idx]);
     }
     if (seq->chain.is_closed && sched->options.window > 0) lend_twins(sched, seq, n);
+    if (sched->checkpoints) wefti_sched_states_hang(sched, seq, weft_min_u32(n_computed, n_known));
 }
 
 void wefti_sched_publish_all(weft_sched *sched) {

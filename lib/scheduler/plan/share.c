@@ -40,7 +40,7 @@ static bool shorter(const struct seq *a, const struct seq *b) {
 static uint32_t give(weft_sched *sched, struct seq *seq, uint32_t n_tokens) {
     uint32_t wanted = wefti_sched_seq_left(seq) - seq->chunk;
     if (wanted > n_tokens) wanted = n_tokens;
-    wanted = wefti_sched_state_chunk(sched, seq, wanted);
+    wanted = wefti_sched_states_chunk(sched, seq, wanted);
     uint32_t room = wefti_sched_window_room(sched, seq, seq->chunk + wanted);
     while (room < seq->chunk + wanted && wefti_sched_sessions_give(sched))
         room = wefti_sched_window_room(sched, seq, seq->chunk + wanted);
