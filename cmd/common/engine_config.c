@@ -33,6 +33,10 @@ weft_err weft_engine_config(const struct weft_config *config, struct weft_eng_op
     if (!options->spill_dir || !*options->spill_dir) options->spill_dir = "/var/tmp";
     options->max_seqs = config->max_num_seqs;
     options->max_batched_tokens = config->max_num_batched_tokens;
+    options->n_checkpoints = config->state_checkpoints == WEFT_CONFIG_AUTO
+                                 ? WEFT_ENG_CHECKPOINTS_AUTO
+                                 : config->state_checkpoints;
+    if (config->no_prefix_cache) options->n_checkpoints = 0;
     options->max_model_len = config->max_model_len;
     options->n_threads = config->threads;
     options->ngram_max = config->speculative_ngram;

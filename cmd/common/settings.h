@@ -303,7 +303,7 @@
       "who goes first: who came first, the lowest priority, or the earliest deadline")             \
     X(max_queued_tokens, U32, "max-queued-tokens", SERVE | SCHEDULER, 0, 4e9, "0", "N",            \
       "tokens of requests that may wait; beyond them 503 is answered; 0: no bound")                \
-    X(no_prefix_cache, FLAG, "no-prefix-cache", ASKED | SCHEDULER, 0, 0, NULL, NULL,               \
+    X(no_prefix_cache, FLAG, "no-prefix-cache", ASKED | SCHEDULER | WORKER, 0, 0, NULL, NULL,               \
       "compute each prompt anew, also where another began with the same tokens")                   \
     X(session_ttl_s, U32, "session-ttl", FRONT | SCHEDULER, 0, 31536000, "3600", "SECONDS",        \
       "what a request with a session_id has computed is kept so long for the next; 0: it is not")  \
@@ -366,6 +366,10 @@
     X(kv_memory, SIZE, "kv-memory", ENGINE, 0, 1e15, NULL, "SIZE",                                 \
       "memory of a worker's KV cache (default: what the sequences can use, at most its part "      \
       "of half of what is free)")                                                                  \
+    X(state_checkpoints, AUTO, "state-checkpoints", SUPERVISORS | WORKER | PLAN, 0,                      \
+      WEFT_STATE_CHECKPOINTS_MAX, "auto", "N",                                                           \
+      "states of recurrent layers that a worker keeps for the prefix cache; auto: as many as "     \
+      "sequences, in 1 GiB, but 4 at least; 0: nothing is cached of such models")                  \
     X(kv_spill, SIZE, "kv-spill", SUPERVISORS | WORKER, 0, 1e15, NULL, "SIZE",                           \
       "size of a worker's file for KV blocks of preempted sequences; 0: none")                     \
     X(kv_spill_dir, TEXT, "kv-spill-dir", SUPERVISORS | WORKER, 0, 0, NULL, "DIR",                       \

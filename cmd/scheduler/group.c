@@ -46,10 +46,14 @@ static void set_whole(const struct wefti_actor *a, const struct weft_model_info 
     options->n_spill_blocks = 0;
 }
 
-/* A state is its slot's alone: nothing of it is kept, and none is had back. */
-static void set_recurrent(struct weft_sched_options *options) {
+#define CHECKPOINT_TOKENS 64 /* computing so many takes about a step, and a checkpoint costs one */
+
+/* States do not go back: what is kept of one are its checkpoints. */
+static void set_recurrent(const struct weft_model_info *model, struct weft_sched_options *options) {
     options->is_recurrent = true;
-    options->prefix_cache = false;
+    options->n_checkpoints = model->n_checkpoints;
+    options->checkpoint_tokens = CHECKPOINT_TOKENS;
+    options->prefix_cache = options->prefix_cache && model->n_checkpoints > 0;
     options->n_spill_blocks = 0;
     options->n_spec_tokens = 0;
     options->has_contrast = false;
@@ -57,9 +61,9 @@ static void set_recurrent(struct weft_sched_options *options) {
 
 static void tell_recurrent(const struct wefti_actor *a, const struct weft_model_info *model) {
     if (!model->is_recurrent || a->has_model) return;
-    weft_info("layers of %s are recurrent: no prefix cache, sessions, spilling, guesses, "
-              "contrastive search and context shift",
-              model->model_name);
+    weft_info("layers of %s are recurrent: %u checkpoints of their states, no saved sessions, "
+              "spilling, guesses, contrastive search and context shift",
+              model->model_name, model->n_checkpoints);
 }
 
 /* Guesses of each sequence in a step. */
@@ -116,7 +120,7 @@ static weft_err make_sched(struct wefti_actor *a, struct wefti_group *g,
         .max_session_blocks = model->n_blocks / 2,
     };
     if (model->is_encoder) set_whole(a, model, &g->limits);
-    if (model->is_recurrent) set_recurrent(&g->limits);
+    if (model->is_recurrent) set_recurrent(model, &g->limits);
     weft_sched *sched = NULL;
     weft_err err = weft_sched_new(&g->limits, &sched, why);
     if (err) return err;
@@ -145,7 +149,8 @@ static bool is_other_model(const struct weft_model_info *had, const struct weft_
 static bool is_smaller(const struct weft_sched_options *limits, const struct weft_model_info *has) {
     return has->n_blocks < limits->n_blocks || has->n_window_blocks < limits->n_window_blocks ||
            has->max_model_len < limits->max_model_len || has->max_seqs < limits->max_seqs ||
-           has->max_batched_tokens < limits->max_batched_tokens;
+           has->max_batched_tokens < limits->max_batched_tokens ||
+           has->n_checkpoints < limits->n_checkpoints;
 }
 
 /* STATE: this worker cannot be used, and exit_status is set. */
