@@ -311,12 +311,17 @@ struct weft_parts *wefti_model_add_view(weft_model *model, const struct weft_ten
     struct weft_parts *parts = calloc(1, sizeof *parts);
     if (!parts) return NULL;
     WEFT_ASSERT(view->kind != WEFTI_MODEL_VIEW_NONE && view->run > 0 && view->step >= view->run);
-    WEFT_ASSERT(whole->data && !whole->parts);
+    const bool is_joined = view->kind == WEFTI_MODEL_VIEW_JOINED;
+    WEFT_ASSERT(is_joined ? whole->parts && !whole->parts->view.kind && whole->parts_row == 0
+                          : whole->data && !whole->parts);
     parts->view = *view;
     parts->n = n;
     parts->k = k;
-    parts->pieces[WEFTI_MODEL_PIECE_CODES] =
-        (struct wefti_model_piece_data){whole->data, whole->bytes};
+    if (is_joined)
+        parts->of = whole->parts;
+    else
+        parts->pieces[WEFTI_MODEL_PIECE_CODES] =
+            (struct wefti_model_piece_data){whole->data, whole->bytes};
     parts->next_view = model->views;
     model->views = parts;
     return parts;
@@ -435,6 +440,10 @@ size_t weft_tensor_row_bytes(const struct weft_tensor *tensor) {
 
 void wefti_model_parts_row_f32(const struct weft_parts *parts, uint64_t row, float *out) {
     WEFT_ASSERT(row < parts->n && parts->view.kind != WEFTI_MODEL_VIEW_MXFP4);
+    if (parts->of) {
+        row = place_in(&parts->view, row);
+        parts = parts->of;
+    }
     if (parts->view.kind) {
         view_row_f32(parts, row, out);
         return;
@@ -448,10 +457,28 @@ void wefti_model_parts_row_f32(const struct weft_parts *parts, uint64_t row, flo
         ints_row_f32(parts, row, out);
 }
 
+static void join_rows(const struct weft_parts *parts, enum weft_dtype dtype, uint64_t row_begin,
+                      uint64_t n_rows, size_t row_bytes, unsigned char *out);
+
+/* Rows of a view of a quantised weight, run by run. */
+static void join_runs(const struct weft_parts *parts, enum weft_dtype dtype, uint64_t row_begin,
+                      uint64_t n_rows, size_t row_bytes, unsigned char *out) {
+    const struct wefti_model_view *view = &parts->view;
+    for (uint64_t n, done = 0; done < n_rows; done += n) {
+        const uint64_t row = row_begin + done, left = view->run - row % view->run;
+        n = n_rows - done < left ? n_rows - done : left;
+        join_rows(parts->of, dtype, place_in(view, row), n, row_bytes, out + done * row_bytes);
+    }
+}
+
 /* Rows of `parts` as their type has them. */
 static void join_rows(const struct weft_parts *parts, enum weft_dtype dtype, uint64_t row_begin,
                       uint64_t n_rows, size_t row_bytes, unsigned char *out) {
     WEFT_ASSERT(row_begin <= parts->n && n_rows <= parts->n - row_begin);
+    if (parts->of) {
+        join_runs(parts, dtype, row_begin, n_rows, row_bytes, out);
+        return;
+    }
     if (parts->view.kind) {
         view_rows(parts, row_begin, n_rows, row_bytes, out);
         return;

@@ -35,6 +35,7 @@ enum wefti_model_view_kind {
     WEFTI_MODEL_VIEW_ROWS,    /* rows of a matrix, each as it is */
     WEFTI_MODEL_VIEW_COLUMNS, /* columns of one, which is stored turned: [in features, out features] */
     WEFTI_MODEL_VIEW_ELEMENTS, /* elements of a vector, which is then a row */
+    WEFTI_MODEL_VIEW_JOINED,   /* rows of a quantised weight, which is in pieces itself */
     WEFTI_MODEL_VIEW_MXFP4, /* rows of gpt-oss's experts: codes in pairs, scales in the piece of their name */
 };
 
@@ -47,6 +48,7 @@ struct wefti_model_view {
 
 struct weft_parts {
     struct wefti_model_view view; /* reads the codes' piece, which is all there is */
+    const struct weft_parts *of;  /* the weight that a view of the kind JOINED reads */
     struct weft_parts *next_view; /* of the same model */
     struct weft_model_quant quant;
     uint64_t n, k;                /* rows and columns of the weight */
@@ -60,7 +62,7 @@ struct weft_parts {
     struct wefti_model_piece_data pieces[WEFTI_MODEL_PIECE_COUNT];
 };
 
-/* A view of the bytes of `whole`; n x k, or a vector of k with n = 1. The model keeps and frees it. NULL: out of
+/* A view of the bytes of `whole`, or of the weight whose pieces it has; n x k, or a vector of k with n = 1. The model keeps and frees it. NULL: out of
  * memory. The caller has checked that all of it lies in `whole`. */
 struct weft_parts *wefti_model_add_view(weft_model *model, const struct weft_tensor *whole,
                                         const struct wefti_model_view *view, uint64_t n,

@@ -585,7 +585,8 @@ static weft_err view_rows(const struct splitter *s, size_t idx, size_t prefix_le
     for (uint32_t i = 0; !err && i < n_parts; i++) {
         const struct rows_part *part = &parts[i];
         const size_t row_bytes = whole.bytes / whole.dims[0];
-        const struct wefti_model_view view = {.kind = WEFTI_MODEL_VIEW_ROWS,
+        const struct wefti_model_view view = {.kind = whole.parts ? WEFTI_MODEL_VIEW_JOINED
+                                                                  : WEFTI_MODEL_VIEW_ROWS,
                                               .dtype = whole.dtype,
                                               .first = part->first,
                                               .run = part->run,
@@ -649,10 +650,13 @@ static bool is_one_of(const char *name, const char *const *names, size_t n) {
     return false;
 }
 
-/* Whether a tensor is a matrix of whole steps of rows. */
+/* Whether a tensor is a matrix of whole steps of rows, as it is or as a quantised weight. */
 static bool has_steps(const struct weft_tensor *tensor, uint64_t step) {
-    return tensor->n_dims == 2 && step > 0 && tensor->dims[0] > 0 && tensor->dims[0] % step == 0 &&
-           tensor->data && !tensor->parts && weft_dtypes[tensor->dtype].class <= WEFT_DTYPE_BLOCKS;
+    const bool is_matrix =
+        tensor->n_dims == 2 && step > 0 && tensor->dims[0] > 0 && tensor->dims[0] % step == 0;
+    if (!is_matrix || tensor->parts)
+        return is_matrix && !tensor->parts->view.kind && tensor->parts_row == 0;
+    return tensor->data && weft_dtypes[tensor->dtype].class <= WEFT_DTYPE_BLOCKS;
 }
 
 /* Recurrent layers' tensors, and queries that have gates among them. */

@@ -387,6 +387,71 @@ static void weights_are_what_their_method_defines(void **state) {
     }
 }
 
+/* Rows from `begin` on of a part of a weight, of each two times `dim` rows of which it has the first or the second. */
+static void check_rows(const struct matrix *m, const struct numbers *of, bool is_second,
+                       const struct weft_tensor *tensor, uint32_t dim, uint32_t begin) {
+    static float row[K_MAX], read[K_MAX];
+    static unsigned char rows[N_MAX * K_MAX * sizeof(float)];
+    const size_t row_bytes = weft_tensor_row_bytes(tensor);
+    const uint32_t end = (uint32_t)tensor->dims[0];
+    assert_true(row_bytes * (end - begin) <= sizeof rows);
+    weft_tensor_rows(tensor, begin, end - begin, rows);
+    for (uint32_t i = begin; i < end; i++) {
+        const uint32_t n = i / dim * 2 * dim + is_second * dim + i % dim;
+        weft_tensor_row_f32(tensor, i, row);
+        weft_kern_read_row(tensor->dtype, rows + (i - begin) * row_bytes, m->k, read);
+        for (uint32_t k = 0; k < m->k; k++) {
+            const float wanted = weight_of(m, of, n, k);
+            if (!isnan(wanted) && (row[k] != wanted || read[k] != wanted))
+                fail_msg("row %u, %u: %.9g and %.9g are not %.9g", i, k, (double)row[k],
+                         (double)read[k], (double)wanted);
+        }
+    }
+}
+
+/* Queries among which gates stand are taken apart whatever the method. */
+static void rows_among_others_are_those_of_the_weight(void **state) {
+    (void)state;
+    static struct numbers numbers;
+    static const char *const names[] = {"model.layers.0.self_attn.q_proj.weight",
+                                        "model.layers.0.self_attn.gate_proj.weight"};
+    for (size_t i = 0; i < sizeof matrices / sizeof matrices[0]; i++) {
+        const struct matrix *m = &matrices[i];
+        const struct weft_model_quant quant = quant_of(m);
+        struct pieces pieces;
+        struct weft_buf bytes;
+        struct weft_errmsg why = {""};
+        weft_model *model;
+        if (m->n % 2 != 0) continue; /* no heads with gates */
+        draw_numbers(m, &numbers);
+        add_pieces(m, &numbers, &pieces);
+        write_file(&pieces, &bytes);
+        if (read_model(&quant, &bytes, &model, &why)) fail_msg("%zu: %s", i, why.text);
+        const uint32_t dim = m->n % 4 == 0 ? 2 : 1;
+        model->params.block.gate_in_q = 1;
+        model->params.head_dim = dim;
+        free((char *)(uintptr_t)model->tensors[0].name);
+        model->tensors[0].name = strdup(names[0]);
+        assert_non_null(model->tensors[0].name);
+        if (wefti_model_split(model, WEFT_MODEL_HF, "w", &why)) fail_msg("%zu: %s", i, why.text);
+        assert_int_equal(weft_model_n_tensors(model), 2);
+        for (size_t t = 0; t < 2; t++) {
+            const struct weft_tensor *tensor = weft_model_tensor(model, t);
+            const bool is_gate = strcmp(tensor->name, names[1]) == 0;
+            assert_true(is_gate || strcmp(tensor->name, names[0]) == 0);
+            assert_int_equal(tensor->dtype, m->wanted);
+            assert_int_equal(tensor->dims[0], m->n / 2);
+            for (uint32_t begin = 0; begin < m->n / 2; begin++)
+                check_rows(m, &numbers, is_gate, tensor, dim, begin);
+        }
+        assert_true(wefti_model_parts_hash(weft_model_tensor(model, 0), 0) !=
+                    wefti_model_parts_hash(weft_model_tensor(model, 1), 0));
+        weft_model_free(model);
+        weft_buf_fini(&bytes);
+        drop_pieces(&pieces);
+    }
+}
+
 /* -------------------------------------------------------------------------------- refusals --- */
 
 /* Changes of one piece: NULL and 0 leave what there is. */
@@ -647,6 +712,7 @@ static void a_float_is_a_half_or_has_none(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_are_what_their_method_defines),
+        cmocka_unit_test(rows_among_others_are_those_of_the_weight),
         cmocka_unit_test(a_float_is_a_half_or_has_none),
         cmocka_unit_test(pieces_that_do_not_fit_are_refused),
         cmocka_unit_test(a_configuration_that_contradicts_is_refused),

@@ -368,7 +368,8 @@ cleanup:
 }
 
 uint64_t wefti_model_parts_hash(const struct weft_tensor *tensor, uint64_t seed) {
-    const struct weft_parts *parts = tensor->parts;
+    const struct wefti_model_view *view = &tensor->parts->view;
+    const struct weft_parts *parts = tensor->parts->of ? tensor->parts->of : tensor->parts;
     uint32_t offset; /* its bits */
     memcpy(&offset, &parts->nested_offset, sizeof offset);
     const uint64_t facts[] = {
@@ -382,7 +383,6 @@ uint64_t wefti_model_parts_hash(const struct weft_tensor *tensor, uint64_t seed)
         parts->nested_block,
         offset,
     };
-    const struct wefti_model_view *view = &parts->view;
     const uint64_t places[] = {view->kind, view->first, view->run, view->step};
     uint64_t hash = XXH3_64bits_withSeed(facts, sizeof facts, seed);
     if (view->kind) hash = XXH3_64bits_withSeed(places, sizeof places, hash);
