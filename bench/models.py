@@ -31,8 +31,8 @@ def yarn(factor, original, **more):
     return {"rope_type": "yarn", "type": "yarn", "factor": factor, "original_max_position_embeddings": original, **more}
 
 
-def llama3(factor, low=1.0):
-    return {"rope_type": "llama3", "factor": factor, "low_freq_factor": low, "high_freq_factor": 4.0,
+def llama3(factor, low=1.0, high=4.0):
+    return {"rope_type": "llama3", "factor": factor, "low_freq_factor": low, "high_freq_factor": high,
             "original_max_position_embeddings": 8192}
 
 
@@ -88,11 +88,11 @@ def nemotron(hidden, pattern, kv_heads, ffn, context, ssm_heads, **more):
                  conv_kernel=4, mlp_hidden_act="relu2", layer_norm_epsilon=1e-5, **more)
 
 
-def llama4(experts, step):
-    return sizes("Llama4ForCausalLM", "llama4_text", 5120, 48, 40, 8, 128, 8192, 202048, 1048576, intermediate_size_mlp=16384,
+def llama4(experts, step, context, **more):
+    return sizes("Llama4ForCausalLM", "llama4_text", 5120, 48, 40, 8, 128, 8192, 202048, context, intermediate_size_mlp=16384,
                  attention_chunk_size=8192, num_local_experts=experts, num_experts_per_tok=1, interleave_moe_layer_step=step,
                  use_qk_norm=step == 1, no_rope_layers=[int((i + 1) % 4 != 0) for i in range(48)],
-                 attn_temperature_tuning=True, floor_scale=8192, attn_scale=0.1)
+                 attn_temperature_tuning=True, floor_scale=8192, attn_scale=0.1, **more)
 
 
 MODELS = (
@@ -156,8 +156,8 @@ MODELS = (
                                           num_experts_per_tok=8, n_shared_experts=1, moe_intermediate_size=1408,
                                           first_k_dense_replace=1, norm_topk_prob=True, n_group=1, topk_group=1,
                                           num_nextn_predict_layers=1)),
-    ("Llama 4", "Llama 4 Scout", llama4(16, 1)),
-    ("Llama 4", "Llama 4 Maverick", llama4(128, 2)),
+    ("Llama 4", "Llama 4 Scout", llama4(16, 1, 10485760, rope_scaling=llama3(16.0, high=1.0))),
+    ("Llama 4", "Llama 4 Maverick", llama4(128, 2, 1048576)),
     ("Qwen3-Next", "Qwen3-Next 80B-A3B", qwen_next("Qwen3NextForCausalLM", "qwen3_next", 2048, 48, 16, 2, 5120, 151936, 16, 32,
                                                    num_experts=512, num_experts_per_tok=10, moe_intermediate_size=512,
                                                    shared_expert_intermediate_size=512, norm_topk_prob=True,

@@ -83,6 +83,8 @@ void wefti_model_params_settle(struct weft_model_params *p) {
     static const uint32_t none[WEFT_LAYERS_MAX / 32] = {0};
     if (memcmp(p->recurrent.layers, none, sizeof none) == 0)
         p->recurrent.kind = WEFT_MODEL_ATTENTION_ALONE; /* what layers lack stays lacking */
+    if (p->n_context > WEFT_CONTEXT_MAX && p->n_context <= WEFT_CONTEXT_SAID_MAX)
+        p->n_context = WEFT_CONTEXT_MAX;
 }
 
 void wefti_model_params_set_encoder(struct weft_model_params *p) {
@@ -240,9 +242,9 @@ static weft_err check_recurrent(const struct weft_model_params *p, const char *p
 static weft_err check_llama3(const struct weft_model_params *p, const char *path,
                              struct weft_errmsg *why) {
     double low = p->rope_low_freq_factor, high = p->rope_high_freq_factor;
-    if (low > 0 && low < high && isfinite(high)) return WEFT_OK;
+    if (low > 0 && low <= high && isfinite(high)) return WEFT_OK;
     return weft_err_set(why, WEFT_E_PROTO,
-                        "%s: the llama3 RoPE scaling needs 0 < low_freq_factor < "
+                        "%s: the llama3 RoPE scaling needs 0 < low_freq_factor <= "
                         "high_freq_factor and has %g and %g",
                         path, low, high);
 }

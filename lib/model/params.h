@@ -23,7 +23,8 @@ void wefti_model_params_set_encoder(struct weft_model_params *params);
 void wefti_model_set_local(struct weft_model_params *params, uint32_t local, uint32_t every);
 /* Over all of them but the name (hash.c). */
 uint64_t wefti_model_params_hash(const struct weft_model_params *params);
-/* Everything is read: a family of hybrids without a recurrent layer is none. */
+/* Everything is read: a family of hybrids without a recurrent layer is none, and what a model could read beyond the
+ * longest sequence that there is, it does not. */
 void wefti_model_params_settle(struct weft_model_params *params);
 /* Copies a display name: cut at a whole UTF-8 character, '?' for control characters. */
 void wefti_model_params_set_name(struct weft_model_params *params, const char *name, size_t len);

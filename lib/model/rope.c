@@ -12,12 +12,12 @@
 #include "params.h"
 
 /* Llama 3.1's rule: short wavelengths stay, long ones are stretched by the factor, and those
- * between are blended linearly in original_context / wavelength. */
+ * between are blended linearly in original_context / wavelength. Llama 4 Scout has none between. */
 static double llama3_frequency(const struct weft_model_params *p, double frequency) {
     double wavelength = 2 * M_PI / frequency;
     double turns = p->rope_original_context / wavelength;
-    if (turns > p->rope_high_freq_factor) return frequency;
     if (turns < p->rope_low_freq_factor) return frequency / p->rope_factor;
+    if (turns >= p->rope_high_freq_factor) return frequency;
     double smooth =
         (turns - p->rope_low_freq_factor) / (p->rope_high_freq_factor - p->rope_low_freq_factor);
     return (1 - smooth) * frequency / p->rope_factor + smooth * frequency;

@@ -829,7 +829,7 @@ static void nonsense_in_config_json_is_refused(void **state) {
         {"{\"rope_scaling\":{\"type\":\"linear\",\"factor\":0}}", "factor"},
         {"{\"rope_scaling\":{\"type\":4,\"factor\":2}}", "type"},
         {"{\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
-         "\"high_freq_factor\":4,\"original_max_position_embeddings\":64}}",
+         "\"high_freq_factor\":3,\"original_max_position_embeddings\":64}}",
          "high_freq_factor"},
         {"{\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,"
          "\"high_freq_factor\":4}}",

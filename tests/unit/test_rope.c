@@ -171,6 +171,33 @@ static void a_dynamic_scaling_changes_nothing_within_the_context(void **state) {
     assert_int_equal(p.n_context, 128);
 }
 
+/* Llama 4 Scout: pairs that turn once in the original context or more stay, and all others are stretched. */
+static void a_llama3_scaling_may_blend_none(void **state) {
+    (void)state;
+    struct weft_rope plain, scaled;
+    rope_of("{}", false, &plain);
+    rope_of("{\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":16,\"low_freq_factor\":1,"
+            "\"high_freq_factor\":1,\"original_max_position_embeddings\":64}}",
+            false, &scaled);
+    for (int k = 0; k < 8; k++) {
+        const bool stays = 64 * plain.inv_freq[k] >= 2 * M_PI;
+        assert_true(scaled.inv_freq[k] == plain.inv_freq[k] / (stays ? 1 : 16));
+    }
+    assert_true(scaled.inv_freq[0] == plain.inv_freq[0] && scaled.inv_freq[7] < plain.inv_freq[7]);
+}
+
+/* Llama 4 Scout again; what no model has is an error. */
+static void a_longer_context_than_any_sequence_is_cut(void **state) {
+    (void)state;
+    struct weft_model_params p;
+    struct weft_errmsg why;
+    must_parse("{\"max_position_embeddings\":10485760}", &p);
+    assert_int_equal(p.n_context, WEFT_CONTEXT_MAX);
+    assert_int_equal(test_parse_config("{\"max_position_embeddings\":16777217}", &p, &why),
+                     WEFT_E_PROTO);
+    assert_non_null(strstr(why.text, "context length is 16777217"));
+}
+
 static void pairs_are_of_the_elements_that_turn(void **state) {
     (void)state;
     struct weft_rope rope;
@@ -384,6 +411,8 @@ int main(void) {
         cmocka_unit_test(longrope_has_frequencies_for_short_and_for_long_prompts),
         cmocka_unit_test(a_long_prompt_is_one_over_the_original_context),
         cmocka_unit_test(a_dynamic_scaling_changes_nothing_within_the_context),
+        cmocka_unit_test(a_llama3_scaling_may_blend_none),
+        cmocka_unit_test(a_longer_context_than_any_sequence_is_cut),
         cmocka_unit_test(pairs_are_of_the_elements_that_turn),
         cmocka_unit_test(scalings_that_make_no_sense_are_refused),
         cmocka_unit_test(yarn_of_gguf_files_is_the_same),

@@ -14,6 +14,7 @@
 #define WEFT_HIDDEN_MAX (1u << 20)
 #define WEFT_VOCAB_MAX (1u << 21)
 #define WEFT_CONTEXT_MAX (1u << 22)
+#define WEFT_CONTEXT_SAID_MAX (1u << 24) /* what files may say; Llama 4 Scout: 10,485,760 */
 #define WEFT_TENSORS_MAX (1u << 20)
 #define WEFT_EXPERTS_MAX 1024    /* of a layer */
 #define WEFT_EXPERTS_USED_MAX 64 /* by a token */

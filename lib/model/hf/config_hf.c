@@ -383,6 +383,7 @@ static weft_err read_model(const struct config *c, const struct wefti_model_arch
     err = read_traits(c, arch, p);
     if (!err) err = read_causal(c, p);
     if (err) return err;
+    wefti_model_params_settle(p);
     return wefti_model_params_check(p, c->path, c->why);
 }
 
