@@ -22,6 +22,7 @@ NEMOTRON = [r"mixer\.[qkvo]_proj", r"mixer\.out_proj"]
 MODULES = {
     "afmoe": [ATTENTION, r"self_attn\.gate_proj", FFN, EXPERTS, SHARED],
     "cohere2": [ATTENTION, FFN],
+    "deepseek_v32": [r"self_attn\.(q_a_proj|q_b_proj|kv_a_proj_with_mqa|o_proj)", FFN, EXPERTS, SHARED],
     "dots1": [ATTENTION, FFN, EXPERTS, SHARED],
     "ernie4_5_moe": [ATTENTION, FFN, EXPERTS, SHARED],
     "exaone4": [ATTENTION, FFN],
@@ -58,6 +59,7 @@ REFUSED = [("qwen3_5", "model.layers.0.linear_attn.in_proj_qkv", "not supported"
            ("nemotron_h", "backbone.layers.0.mixer.up_proj", "the model has no module 'mixer.up_proj'"),
            ("llama4", "model.layers.1.feed_forward.router", "not supported"),
            ("gemma4", "model.layers.5.self_attn.k_proj", "the model has no module 'self_attn.k_proj'"),
+           ("deepseek_v32", "model.layers.0.self_attn.indexer.wk", "not supported"),
            ("starcoder2", "model.layers.0.mlp.up_proj", "the model has no module 'mlp.up_proj'")]
 RANK, SCALE = 3, 0.5
 

@@ -132,6 +132,26 @@ static void granite_without_experts_has_the_part_beside_them(void **state) {
     assert_int_equal(p.n_ffn, 64);
 }
 
+static void granites_mixtures_without_recurrent_layers_have_a_name_of_their_own(void **state) {
+    (void)state;
+    struct gguf_builder b;
+    struct weft_model_params p;
+    for (uint32_t n_shared = 0; n_shared <= 24; n_shared += 24) {
+        begin(&b, "granitemoe");
+        gguf_u32(&b, "granitemoe.feed_forward_length", 64);
+        gguf_u32(&b, "granitemoe.expert_count", 8);
+        gguf_u32(&b, "granitemoe.expert_used_count", 2);
+        if (n_shared) gguf_u32(&b, "granitemoe.expert_shared_feed_forward_length", n_shared);
+        gguf_f32(&b, "granitemoe.residual_scale", 0.25f);
+        must_end(&b, &p);
+        assert_false(weft_model_has_recurrent(&p));
+        assert_true(p.moe.normalise && p.residual_scale == 0.25f);
+        assert_int_equal(p.moe.n_experts, 8);
+        assert_int_equal(p.moe.n_ffn_shared, n_shared);
+        assert_false(weft_model_bit(p.no_rope, 1));
+    }
+}
+
 static void what_turns_does_not_matter_where_nothing_turns(void **state) {
     (void)state;
     static const uint32_t kv_heads[] = {0, 2, 0}, ffn[] = {0, 0, 64};
@@ -253,6 +273,7 @@ int main(void) {
         cmocka_unit_test(a_list_of_one_number_is_that_number),
         cmocka_unit_test(granites_attention_turns_where_the_file_says_so),
         cmocka_unit_test(granite_without_experts_has_the_part_beside_them),
+        cmocka_unit_test(granites_mixtures_without_recurrent_layers_have_a_name_of_their_own),
         cmocka_unit_test(what_turns_does_not_matter_where_nothing_turns),
         cmocka_unit_test(gated_deltanet_is_where_a_list_or_each_nth_layer_says),
         cmocka_unit_test(layers_that_predict_are_counted_and_left_out),

@@ -92,6 +92,10 @@ static const char *const others[] = {
     "mlp.experts.gate_up_proj", /* stacks in folders */
     "mlp.experts.down_proj",
     "ffn_gate_up_exps.weight",
+    "mlp.latent_in", /* and experts that read it */
+    "mlp.latent_out",
+    "ffn_latent_down.weight",
+    "ffn_latent_up.weight",
     "mixer.in_proj",
     "mixer.qkvz",
     "mixer.ba",
@@ -132,7 +136,7 @@ static bool is_there(const struct weft_model_params *p, uint32_t layer, enum whe
     /* Granite's part beside experts has the same names where there are none. */
     const bool has_shared = has_experts ? p->moe.n_ffn_shared > 0 && !p->unlike.ffn_beside
                                         : has_plain && arch && arch->traits.granite_shared;
-    /* Experts that read something of their own are stacks in folders, and adapters of these do not exist. */
+    /* Not those that read something of their own: a latent, or rows of another norm or weight. */
     const bool may_adapt = has_experts && !p->unlike.ffn_beside && p->moe.n_latent == 0 &&
                            !(arch && arch->traits.llama4);
     const bool is_fused = arch && arch->traits.fused;
