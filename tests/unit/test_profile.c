@@ -108,7 +108,8 @@ static void a_decode_step_is_booked_by_the_matrices_and_the_rows(void **state) {
     uint64_t n_layers = p->ops[WEFT_ENG_OP_QKV].n_calls;
     assert_true(n_layers >= 2);
     for (uint32_t op = WEFT_ENG_OP_ATTN_NORM; op <= WEFT_ENG_OP_DOWN; op++) {
-        assert_int_equal(p->ops[op].n_calls, op == WEFT_ENG_OP_SCAN ? 0 : n_layers);
+        bool is_there = op != WEFT_ENG_OP_SCAN && op != WEFT_ENG_OP_INDEX;
+        assert_int_equal(p->ops[op].n_calls, is_there ? n_layers : 0);
     }
     assert_int_equal(p->ops[WEFT_ENG_OP_EMBED].n_calls, 1);
     assert_int_equal(p->ops[WEFT_ENG_OP_HEAD].n_calls, 1);
@@ -322,6 +323,38 @@ static void decoding_over_latents_reads_each_of_them_once(void **state) {
     free(drive);
 }
 
+/* It scores all positions, by one short key each, and attends to 20. */
+static void decoding_with_an_indexer_reads_every_key_and_few_latents(void **state) {
+    (void)state;
+    enum { LAYERS = 2, HEADS = 4, ROW = 32 + 32, INDEX_HEADS = 12, INDEX = 64, TOP = 20, SEQS = 3 };
+    const char *path = drive_shared("zoo2/deepseek_v32");
+    struct drive *drive = calloc(1, sizeof *drive);
+    struct weft_eng_options options;
+    struct weft_eng_profile profile;
+    assert_non_null(drive);
+    if (!path) {
+        free(drive);
+        skip();
+    }
+    weft_eng_options_init(&options);
+    options.profile = true;
+    options.n_threads = 1;
+    options.activations = WEFT_ENG_ACT_F32;
+    options.max_model_len = LONG + 2;
+    options.max_seqs = SEQS;
+    options.max_batched_tokens = LONG_ROWS;
+    weft_eng *eng = drive_open(path, &options);
+    profile_long_decode(eng, drive, SEQS, &profile);
+    const uint64_t n_scored = (uint64_t)SEQS * (LONG + 1) * LAYERS, n_seen = SEQS * TOP * LAYERS;
+    assert_int_equal(profile.ops[WEFT_ENG_OP_INDEX].bytes, n_scored * INDEX * 4);
+    assert_int_equal(profile.ops[WEFT_ENG_OP_INDEX].ops, 2 * n_scored * INDEX_HEADS * INDEX);
+    assert_int_equal(profile.ops[WEFT_ENG_OP_INDEX].n_calls, LAYERS);
+    assert_int_equal(profile.ops[WEFT_ENG_OP_ATTENTION].bytes, n_seen * ROW * 4);
+    assert_int_equal(profile.ops[WEFT_ENG_OP_ATTENTION].ops, 2 * n_seen * HEADS * (ROW + 32));
+    weft_eng_free(eng);
+    free(drive);
+}
+
 static void every_operator_has_a_name_of_its_own(void **state) {
     (void)state;
     for (int a = 0; a <= WEFT_ENG_OP_COUNT; a++) {
@@ -342,6 +375,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(the_ring_keeps_the_newest_spans),
         cmocka_unit_test(profiling_changes_no_token_and_allocates_nothing),
         cmocka_unit_test(decoding_over_latents_reads_each_of_them_once),
+        cmocka_unit_test(decoding_with_an_indexer_reads_every_key_and_few_latents),
         cmocka_unit_test(every_operator_has_a_name_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

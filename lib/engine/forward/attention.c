@@ -9,6 +9,8 @@
  * them busy: each group reads the cache by itself. */
 #include "forward/attention.h"
 
+#include "forward/indexer.h"
+
 enum {
     ATTN_ROWS = 32, /* query rows of a sequence per tile */
     /* Room for sums of single spans, or more if one row has more. */
@@ -107,10 +109,17 @@ struct wefti_forward_attn_work wefti_forward_attn_plan(const struct wefti_forwar
     return work;
 }
 
-uint64_t wefti_forward_attn_seen(uint32_t window, const struct weft_attn_row *rows, uint32_t n) {
+/* Positions of `n` that a row attends to, where an indexer may choose them. */
+static uint64_t count_chosen(const struct wefti_forward *f, uint64_t n) {
+    return f->seen_stride > 0 ? weft_min_u64(n, f->indexer.top_k) : n;
+}
+
+uint64_t wefti_forward_attn_seen(const struct wefti_forward *f, uint32_t window,
+                                 const struct weft_attn_row *rows, uint32_t n) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < n; i++) {
-        sum += weft_attn_high(&rows[i], window) + 1 - weft_attn_low(rows[i].pos, window);
+        uint32_t low = weft_attn_low(rows[i].pos, window);
+        sum += count_chosen(f, weft_attn_high(&rows[i], window) + 1 - low);
     }
     return sum;
 }
@@ -126,12 +135,31 @@ static uint64_t n_passes(const struct wefti_forward *f, const struct wefti_forwa
     return work->n_shares * per_share * ((n_heads + most - 1) / most);
 }
 
+/* Rows whose positions are chosen pass over them one by one. Of the tiles of the cache that these lie in as little
+ * counts as they are themselves. */
+static uint64_t read_by_rows(const struct wefti_forward *f,
+                             const struct wefti_forward_attn_work *work,
+                             const struct wefti_forward_attn_tile *tile) {
+    uint64_t sum = 0;
+    for (uint32_t i = tile->begin; i < tile->end; i++) {
+        struct wefti_forward_attn_tile alone = *tile;
+        alone.begin = i;
+        alone.end = i + 1;
+        sum += count_chosen(f, (uint64_t)work->rows[i].pos + 1) * n_passes(f, work, &alone);
+    }
+    return sum;
+}
+
 /* A tile reads all positions that any of its rows sees. */
 uint64_t wefti_forward_attn_read(const struct wefti_forward *f,
                                  const struct wefti_forward_attn_work *work) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < work->n_tiles; i++) {
         const struct wefti_forward_attn_tile *tile = &work->tiles[i];
+        if (wefti_forward_index_scores(f, &work->rows[tile->end - 1], 1)) {
+            sum += read_by_rows(f, work, tile);
+            continue;
+        }
         uint32_t low = weft_attn_first(work->rows[tile->begin].pos, work->window, f->in_chunks);
         uint32_t high = weft_attn_high(&work->rows[tile->end - 1], work->window);
         sum += (high + 1 - low) * n_passes(f, work, tile);

@@ -33,7 +33,8 @@ void wefti_forward_attend(const struct wefti_forward_thread *thread, uint32_t la
                           const struct wefti_forward_attn_work *work);
 
 /* How many positions the rows see, and how many their tiles read. */
-uint64_t wefti_forward_attn_seen(uint32_t window, const struct weft_attn_row *rows, uint32_t n);
+uint64_t wefti_forward_attn_seen(const struct wefti_forward *f, uint32_t window,
+                                 const struct weft_attn_row *rows, uint32_t n);
 uint64_t wefti_forward_attn_read(const struct wefti_forward *f,
                                  const struct wefti_forward_attn_work *work);
 

@@ -32,12 +32,16 @@ static void book_heads(struct wefti_profile *profile, enum weft_eng_op op, uint3
 
 static void book_layer(struct wefti_profile *profile, const struct wefti_weights_layer *layer,
                        const struct wefti_forward_costs *costs, bool last) {
-    bool is_latent = layer->latent_norm > 0;
+    static const struct wefti_weights_matrix none = {.n = 0};
+    bool is_latent = layer->latent_norm > 0, scores = costs->index_ops > 0;
     const struct wefti_weights_matrix *rec = layer->rec_in;
     const struct wefti_weights_matrix *qkv[] = {&layer->q,
                                                 &layer->k,
                                                 is_latent ? &layer->q_a : &layer->v,
                                                 &layer->attn_gate,
+                                                &layer->index_k,
+                                                scores ? &layer->index_q : &none,
+                                                scores ? &layer->index_weights : &none,
                                                 &rec[0],
                                                 &rec[1],
                                                 &rec[2],
@@ -52,6 +56,7 @@ static void book_layer(struct wefti_profile *profile, const struct wefti_weights
     uint32_t n_rows = last ? costs->n_last_rows : costs->n_rows;
     for (uint32_t op = WEFT_ENG_OP_ATTN_NORM; op <= WEFT_ENG_OP_DOWN; op++) {
         if (op == WEFT_ENG_OP_SCAN && !layer->rec.is_there) continue;
+        if (op == WEFT_ENG_OP_INDEX && layer->index_k.n == 0) continue;
         add_calls(profile, (enum weft_eng_op)op, op <= WEFT_ENG_OP_ROPE_KV || n_rows > 0);
     }
     book_products(profile, WEFT_ENG_OP_QKV, costs->n_rows, qkv, sizeof qkv / sizeof qkv[0]);
@@ -88,10 +93,21 @@ void wefti_forward_cost_attention(struct wefti_forward_costs *costs, const struc
         weft_kv_n_planes(kv) * n_read * weft_kv_block_bytes(kv) / kv->block_size;
 }
 
+void wefti_forward_cost_index(struct wefti_forward_costs *costs, const struct weft_kv_layer *keys,
+                              uint32_t n_heads, uint64_t n_scored) {
+    uint32_t parts = costs->attention_peak == WEFT_PEAK_INT8 ? 2 : 1;
+    costs->index_ops += 2 * parts * n_scored * n_heads * keys->head_dim;
+    costs->index_bytes += n_scored * weft_kv_block_bytes(keys) / keys->block_size;
+}
+
 static void book_attention(struct wefti_profile *profile, const struct wefti_forward_costs *costs) {
     struct wefti_profile_counts *counts = wefti_profile_counts_of(profile, WEFT_ENG_OP_ATTENTION);
     counts->ops += costs->attention_ops;
     counts->bytes += costs->attention_bytes;
+    counts->peak = costs->attention_peak;
+    counts = wefti_profile_counts_of(profile, WEFT_ENG_OP_INDEX);
+    counts->ops += costs->index_ops;
+    counts->bytes += costs->index_bytes;
     counts->peak = costs->attention_peak;
 }
 

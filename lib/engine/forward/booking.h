@@ -14,7 +14,8 @@ struct wefti_forward_costs {
     uint32_t n_logit_rows, n_head_calls;
     uint32_t n_heads;
     uint64_t attention_ops, attention_bytes; /* of all layers */
-    enum weft_kern_peak attention_peak;      /* the arithmetic of attention */
+    uint64_t index_ops, index_bytes;
+    enum weft_kern_peak attention_peak; /* the arithmetic of attention */
     uint64_t state_bytes; /* of recurrent layers, which every sequence reads and writes once */
 };
 
@@ -22,6 +23,10 @@ struct wefti_forward_costs {
  * `attention_peak` are known. */
 void wefti_forward_cost_attention(struct wefti_forward_costs *costs, const struct weft_kv_layer *kv,
                                   uint64_t n_seen, uint64_t n_read);
+
+/* Adds an indexer's scores of so many positions, in one layer, each row's by itself. */
+void wefti_forward_cost_index(struct wefti_forward_costs *costs, const struct weft_kv_layer *keys,
+                              uint32_t n_heads, uint64_t n_scored);
 
 /* Books all operators of a pass. */
 void wefti_forward_book_pass(struct wefti_profile *profile, const struct wefti_weights *weights,

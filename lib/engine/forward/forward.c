@@ -681,15 +681,21 @@ static void note_pass(const struct wefti_forward *f, const struct wefti_forward_
     for (uint32_t i = 0; i < f->n_layers; i++) {
         uint32_t kind = wefti_forward_layer_kind(f, i), window = f->windows[kind];
         if (f->weights->layers[i].no_attention) continue;
+        if (f->kv->index)
+            wefti_forward_cost_index(
+                &costs, &f->kv->index[i], f->indexer.n_heads,
+                narrows && i + 1 == f->n_layers
+                    ? wefti_forward_index_scored(f, f->last_rows, batch->n_last_rows)
+                    : wefti_forward_index_scored(f, batch->rows[WEFT_KV_FULL], batch->n_tokens));
         if (narrows && i + 1 == f->n_layers) {
             wefti_forward_cost_attention(
                 &costs, &f->kv->layers[i],
-                wefti_forward_attn_seen(window, f->last_rows, batch->n_last_rows),
+                wefti_forward_attn_seen(f, window, f->last_rows, batch->n_last_rows),
                 wefti_forward_attn_read(f, &pass->last_attention));
         } else {
             wefti_forward_cost_attention(
                 &costs, &f->kv->layers[i],
-                wefti_forward_attn_seen(window, batch->rows[WEFT_KV_FULL], batch->n_tokens),
+                wefti_forward_attn_seen(f, window, batch->rows[WEFT_KV_FULL], batch->n_tokens),
                 wefti_forward_attn_read(f, &pass->attention[kind]));
         }
     }

@@ -52,6 +52,15 @@ bool wefti_forward_index_scores(const struct wefti_forward *f, const struct weft
     return false;
 }
 
+uint64_t wefti_forward_index_scored(const struct wefti_forward *f, const struct weft_attn_row *rows,
+                                    uint32_t n) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < n && f->seen_stride > 0; i++) {
+        if (is_scored(f, &rows[i])) sum += (uint64_t)rows[i].pos + 1;
+    }
+    return sum;
+}
+
 void wefti_forward_index_row(const struct wefti_forward *f, uint32_t layer_idx,
                              const struct weft_attn_row *at, uint32_t row) {
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];

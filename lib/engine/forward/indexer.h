@@ -12,6 +12,10 @@ void wefti_forward_index_set(struct wefti_forward *f, const struct weft_model_pa
 bool wefti_forward_index_scores(const struct wefti_forward *f, const struct weft_attn_row *rows,
                                 uint32_t n);
 
+/* How many positions are scored for all rows together. */
+uint64_t wefti_forward_index_scored(const struct wefti_forward *f, const struct weft_attn_row *rows,
+                                    uint32_t n);
+
 /* Puts a row's index key into the cache, and makes its index queries ready. */
 void wefti_forward_index_row(const struct wefti_forward *f, uint32_t layer,
                              const struct weft_attn_row *at, uint32_t row);
