@@ -30,6 +30,7 @@ static bool is_adapted(const weft_model *model, const struct weft_tensor *tensor
         strtoul(layer + strlen(".layers."), NULL, 10) >= weft_model_params(model)->n_layers)
         return false;
     if (tensor->n_dims != 2 || ends_with(tensor->name, "kv_b_proj.weight")) return false;
+    if (strstr(tensor->name, ".indexer.")) return false;
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
         if (ends_with(tensor->name, ends[i])) return true;
     }

@@ -15,14 +15,14 @@ import test_tp as tp
 import test_zoo as zoo
 
 ZOO = os.path.join(zoo.SHARED, "zoo2")
-FOLDERS = ["afmoe", "cohere2", "dots1", "ernie4_5_moe", "exaone4", "falcon_h1", "gemma4", "gemma4_moe", "glm4", "glm4_moe", "gpt_neox", "gpt_oss",
-           "gpt_oss_bf16", "granitemoehybrid", "hunyuan_v1_dense", "hunyuan_v1_moe", "lfm2", "lfm2_moe", "llama4",
+FOLDERS = ["afmoe", "cohere2", "deepseek_v32", "dots1", "ernie4_5_moe", "exaone4", "falcon_h1", "gemma4", "gemma4_moe", "glm4",
+           "glm4_moe", "gpt_neox", "gpt_oss", "gpt_oss_bf16", "granitemoehybrid", "hunyuan_v1_dense", "hunyuan_v1_moe", "lfm2", "lfm2_moe", "llama4",
            "minimax_m2", "ministral3", "nemotron_h", "nemotron_h_moe", "qwen3_5", "qwen3_5_moe", "qwen3_next", "seed_oss",
            "stablelm", "starcoder2"]
 FILES = ["gemma4", "gpt_oss", "nemotron_h_moe", "qwen3_5", "qwen3_next"]  # Llama 4's do not say all: golden_logits
 HYBRIDS = ["falcon_h1", "lfm2", "nemotron_h_moe", "qwen3_next"]
-# windows, parallel halves, layers that are not alike, sinks and chunks
-KINDS = [*HYBRIDS, "afmoe", "cohere2", "gemma4", "gemma4_moe", "gpt_oss", "llama4"]
+# windows, parallel halves, an indexer, layers that are not alike, sinks and chunks
+KINDS = [*HYBRIDS, "afmoe", "cohere2", "deepseek_v32", "gemma4", "gemma4_moe", "gpt_oss", "llama4"]
 
 
 def need():
@@ -130,7 +130,7 @@ def test_preemption_and_deaths_change_nothing():
     """A cache for two of them at a time; then the worker, and the scheduler, are killed while all are computed."""
     need()
     body = {"max_tokens": 300, "temperature": 0, "ignore_eos": True, "return_tokens_as_token_ids": True, "logprobs": 1}
-    for name in ("gemma4", "gpt_oss", "llama4", "nemotron_h", "qwen3_5"):
+    for name in ("deepseek_v32", "gemma4", "gpt_oss", "llama4", "nemotron_h", "qwen3_5"):
         folder = os.path.join(ZOO, name)
         prompts = [[7 + i, *range(20, 60 + i)] for i in range(6)]
         with zoo.serve(folder, folder) as server:
@@ -177,6 +177,9 @@ def block_bytes(folder):
     """Keys and values in f32 of 16 tokens, in the layers that have attention."""
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
         config = json.load(f)
+    if "index_head_dim" in config:  # one latent, one key that turns and an index key
+        dim = config["kv_lora_rank"] + config["qk_rope_head_dim"] + config["index_head_dim"]
+        return 16 * config["num_hidden_layers"] * dim * 4
     pattern = config.get("hybrid_override_pattern")
     types = config.get("layer_types", ["full_attention"] * config["num_hidden_layers"])
     kept = [kind for kind in types if kind.endswith("_attention") and kind != "linear_attention"]

@@ -445,7 +445,7 @@ static void rows_see_the_positions_of_their_sets_alone(void **state) {
     uint32_t n_tables = all_tables(tables);
     const uint32_t heads[] = {4, 1, 3, 16, 128, 131};
     (void)state;
-    for (uint32_t round = 0; round < 32; round++) {
+    for (uint32_t round = 0; round < 20; round++) {
         struct sequence s;
         uint32_t len = between(&seed, 1, round % 4 == 3 ? 1300 : 200);
         if (round % 3)
@@ -455,7 +455,7 @@ static void rows_see_the_positions_of_their_sets_alone(void **state) {
             make_sequence(&s, len, 2, between(&seed, 1, 4), between(&seed, 1, 40) * 2, PLAIN);
         make_sets(&s);
         for (uint32_t t = 0; t < n_tables; t++)
-            check_some_queries(&tables[t], &s, (enum weft_kv_dtype)weft_rand_below(&seed, 4), 12);
+            check_some_queries(&tables[t], &s, (enum weft_kv_dtype)weft_rand_below(&seed, 4), 8);
         drop_sequence(&s);
     }
 }

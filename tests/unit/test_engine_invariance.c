@@ -506,6 +506,19 @@ static void layers_that_are_not_alike_do_not_depend_on_company(void **state) {
     }
 }
 
+/* A token attends to 20 positions, of those before it that an indexer likes best. */
+static void results_with_an_indexer_do_not_depend_on_company(void **state) {
+    (void)state;
+    char path[1024];
+    const char *found = drive_shared("zoo2/deepseek_v32");
+    if (!found) skip();
+    (void)snprintf(path, sizeof path, "%s", found);
+    check_invariance(path, WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
+    check_invariance(path, WEFT_ENG_ACT_F32, WEFT_ENG_KV_AUTO);
+    if (!engine_short_run) check_invariance(path, WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_INT8);
+    check_adapters(path, path, WEFT_ENG_ACT_AUTO);
+}
+
 /* ---------------------------------------------------------------------------- long contexts --- */
 
 enum { LONG_TOKENS = 1024 };
@@ -539,7 +552,8 @@ static void check_long_context(const char *model, enum weft_eng_kv kv, uint64_t 
         options.n_threads = ways[i].n_threads;
         options.max_batched_tokens = ways[i].chunk;
         options.kv_memory_bytes = 8u << 20;
-        weft_eng *eng = drive_open(drive_fixture(model), &options);
+        weft_eng *eng =
+            drive_open(*model == '/' || *model == '.' ? model : drive_fixture(model), &options);
         struct long_run *run = i == 0 ? want : got;
         run->n_vocab = weft_eng_info(eng)->n_vocab;
         for (uint32_t t = 0; i == 0 && t < LONG_TOKENS; t++) {
@@ -559,6 +573,9 @@ static void long_contexts_do_not_depend_on_chunks_and_threads(void **state) {
     check_long_context(ENGINE_DRAFT, WEFT_ENG_KV_INT8, seed);
     check_long_context(ENGINE_WINDOWED, WEFT_ENG_KV_AUTO, seed);
     check_long_context("tests/data/zoo/deepseek_v2", WEFT_ENG_KV_AUTO, seed);
+    const char *indexed = drive_shared("zoo2/deepseek_v32");
+    if (indexed) check_long_context(indexed, WEFT_ENG_KV_AUTO, seed);
+    if (indexed) check_long_context(indexed, WEFT_ENG_KV_INT8, seed);
 }
 
 int main(int argc, char **argv) {
@@ -580,6 +597,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(results_with_longrope_do_not_depend_on_company),
         cmocka_unit_test(latent_results_do_not_depend_on_company),
         cmocka_unit_test(layers_that_are_not_alike_do_not_depend_on_company),
+        cmocka_unit_test(results_with_an_indexer_do_not_depend_on_company),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -417,6 +417,21 @@ static bool find_family(const char *name, char path[1024]) {
     return found;
 }
 
+/* Each rank chooses by itself. In short runs as the file has it. */
+static void an_indexer_has_the_same_bits(void **state) {
+    (void)state;
+    static const enum weft_eng_dtype dtypes[] = {WEFT_ENG_DT_AUTO, WEFT_ENG_DT_Q8, WEFT_ENG_DT_Q4};
+    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0] && (i < 1 || !engine_short_run); i++) {
+        struct weft_eng_options options;
+        char path[1024];
+        if (!find_family("deepseek_v32", path)) skip();
+        small_options(&options);
+        options.dtype = dtypes[i];
+        options.n_threads = 1 + i % 2;
+        check_model(path, &options);
+    }
+}
+
 /* In short runs the first two. */
 static void recurrent_layers_have_the_same_bits(void **state) {
     (void)state;
@@ -640,6 +655,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(the_larger_mixture_has_the_same_bits),
         cmocka_unit_test(latent_attention_has_the_same_bits),
         cmocka_unit_test(recurrent_layers_have_the_same_bits),
+        cmocka_unit_test(an_indexer_has_the_same_bits),
         cmocka_unit_test(layers_that_are_not_alike_have_the_same_bits),
         cmocka_unit_test(quantised_recurrent_layers_have_the_same_bits),
         cmocka_unit_test(ranks_take_their_shares_of_packed_families),
