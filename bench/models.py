@@ -147,6 +147,13 @@ MODELS = (
                                                  topk_method="greedy", scoring_func="softmax")),
     ("DeepSeek-V3", "DeepSeek-V3, R1", deepseek("DeepseekV3ForCausalLM", "deepseek_v3", 7168, 61, 128, 18432, 129280, 1536,
                                                 256, 8, 1, 2048, 3, num_nextn_predict_layers=1, **V3)),
+    ("DeepSeek-V3.2", "DeepSeek-V3.2", deepseek("DeepseekV32ForCausalLM", "deepseek_v32", 7168, 61, 128, 18432, 129280, 1536,
+                                                256, 8, 1, 2048, 3, num_nextn_predict_layers=1, index_n_heads=64,
+                                                index_head_dim=128, index_topk=2048, **V3)),
+    ("GLM-5", "GLM-5", deepseek("GlmMoeDsaForCausalLM", "glm_moe_dsa", 6144, 78, 64, 12288, 154880, 2048, 256, 8, 1, 2048, 3,
+                                num_nextn_predict_layers=1, index_n_heads=32, index_head_dim=128, index_topk=2048,
+                                n_group=1, topk_group=1) |
+     {"qk_nope_head_dim": 192, "v_head_dim": 256, "max_position_embeddings": 202752}),
     ("gpt-oss", "gpt-oss-20b", gpt_oss(24, 32)),
     ("gpt-oss", "gpt-oss-120b", gpt_oss(36, 128)),
     ("GLM-4", "GLM-4-9B-0414", sizes("Glm4ForCausalLM", "glm4", 4096, 40, 32, 2, 128, 13696, 151552, 32768,
