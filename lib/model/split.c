@@ -127,6 +127,10 @@ struct splitter {
     struct weft_errmsg *why;
 };
 
+static weft_err no_memory(const struct splitter *s) {
+    return weft_err_set(s->why, WEFT_E_NOMEM, "%s: out of memory for the tensor list", s->path);
+}
+
 /* `part` of a tensor gets `name`: the last one takes the place of the whole, the others are
  * appended to the list. */
 static weft_err add_part(const struct splitter *s, size_t idx, bool is_last, const char *name,
@@ -135,8 +139,7 @@ static weft_err add_part(const struct splitter *s, size_t idx, bool is_last, con
         return wefti_model_add_tensor(s->model, s->path, name, strlen(name), part, s->why);
     struct weft_tensor *whole = &s->model->tensors[idx];
     char *copy = strdup(name);
-    if (!copy)
-        return weft_err_set(s->why, WEFT_E_NOMEM, "%s: out of memory for the tensor list", s->path);
+    if (!copy) return no_memory(s);
     free((char *)(uintptr_t)whole->name);
     *whole = *part;
     whole->name = copy;
@@ -158,9 +161,7 @@ static weft_err view_heads(const struct splitter *s, const struct weft_tensor *w
     tensor->data = NULL;
     tensor->parts = wefti_model_add_view(s->model, whole, &view, k ? tensor->dims[0] : 1,
                                          k ? k : tensor->dims[0]);
-    return tensor->parts ? WEFT_OK
-                         : weft_err_set(s->why, WEFT_E_NOMEM,
-                                        "%s: out of memory for the tensor list", s->path);
+    return tensor->parts ? WEFT_OK : no_memory(s);
 }
 
 static weft_err split(const struct splitter *s, size_t idx, const struct fused *fused,
@@ -306,9 +307,7 @@ static weft_err view_expert(const struct splitter *s, const struct folder_stack 
         .pitch = (is_turned ? all : k) * elem,
     };
     out->parts = wefti_model_add_view(s->model, slice, &view, is_bias ? 1 : n, is_bias ? n : k);
-    return out->parts ? WEFT_OK
-                      : weft_err_set(s->why, WEFT_E_NOMEM, "%s: out of memory for the tensor list",
-                                     s->path);
+    return out->parts ? WEFT_OK : no_memory(s);
 }
 
 static weft_err unstack_folder(const struct splitter *s, size_t idx,
@@ -397,9 +396,7 @@ static weft_err add_codes(const struct splitter *s, size_t idx, const struct cod
             part.bytes = part.dims[0] * weft_tensor_row_bytes(&part);
             struct weft_parts *parts =
                 wefti_model_add_view(s->model, &codes, &view, part.dims[0], k);
-            if (!parts)
-                return weft_err_set(s->why, WEFT_E_NOMEM, "%s: out of memory for the tensor list",
-                                    s->path);
+            if (!parts) return no_memory(s);
             const size_t bytes = factors.bytes / n_experts;
             parts->pieces[WEFTI_MODEL_PIECE_SCALES] = (struct wefti_model_piece_data){
                 (const unsigned char *)factors.data + e * bytes, bytes};
@@ -526,8 +523,8 @@ static weft_err gather_head_norms(const struct splitter *s) {
     weft_model *model = s->model;
     const struct weft_model_params *p = &model->params;
     struct head_norms(*found)[2] = calloc(p->n_layers, sizeof *found);
-    weft_err err = found ? WEFT_OK : WEFT_E_NOMEM;
-    for (size_t i = 0; !err && i < model->n_tensors; i++) {
+    weft_err err = WEFT_OK;
+    for (size_t i = 0; found && i < model->n_tensors; i++) {
         uint32_t layer, head;
         bool is_k;
         if (!is_head_norm(p, &model->tensors[i], &layer, &is_k, &head)) continue;
@@ -536,7 +533,8 @@ static weft_err gather_head_norms(const struct splitter *s) {
             norms->rows = wefti_model_add_floats(
                 model, (size_t)(is_k ? p->n_kv_heads : p->n_heads) * p->head_dim);
         if (!norms->rows) {
-            err = WEFT_E_NOMEM;
+            free(found);
+            found = NULL;
             continue;
         }
         weft_tensor_row_f32(&model->tensors[i], 0, norms->rows + (size_t)head * p->head_dim);
@@ -544,7 +542,7 @@ static weft_err gather_head_norms(const struct splitter *s) {
         drop_name(&model->tensors[i]);
     }
     drop_nameless(model);
-    if (err) err = weft_err_set(s->why, err, "%s: out of memory for the tensor list", s->path);
+    if (!found) return no_memory(s);
     for (uint32_t layer = 0; !err && layer < p->n_layers; layer++) {
         err = add_head_norms(s, layer, false, &found[layer][0]);
         if (!err) err = add_head_norms(s, layer, true, &found[layer][1]);
@@ -597,9 +595,7 @@ static weft_err view_rows(const struct splitter *s, size_t idx, size_t prefix_le
         tensor.bytes = tensor.dims[0] * row_bytes;
         tensor.data = NULL;
         tensor.parts = wefti_model_add_view(s->model, &whole, &view, tensor.dims[0], whole.dims[1]);
-        if (!tensor.parts)
-            return weft_err_set(s->why, WEFT_E_NOMEM, "%s: out of memory for the tensor list",
-                                s->path);
+        if (!tensor.parts) return no_memory(s);
         char name[96];
         (void)snprintf(name, sizeof name, "%.*s%s", (int)prefix_len, whole.name,
                        part->names[s->format]);
@@ -625,8 +621,7 @@ static weft_err turn_taps(const struct splitter *s, size_t idx) {
                                           .step = width,
                                           .pitch = width * weft_dtype_block_bytes(taps->dtype)};
     taps->parts = wefti_model_add_view(s->model, taps, &view, width, n_channels);
-    if (!taps->parts)
-        return weft_err_set(s->why, WEFT_E_NOMEM, "%s: out of memory for the tensor list", s->path);
+    if (!taps->parts) return no_memory(s);
     taps->dims[0] = width;
     taps->dims[1] = n_channels;
     taps->data = NULL;
