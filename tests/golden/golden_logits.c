@@ -3,7 +3,7 @@
  * argument 2, 4 or 8 so many ranks divide each model.
  *
  * How the goldens were made: models by a PyTorch reference in float64 from the BF16 weights, zoo by
- * a NumPy one; quantised files from their dequantised values. */
+ * a NumPy one, small by the families' one; quantised files from their dequantised values. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -292,6 +292,13 @@ static void other_dense_architectures_agree(void **state) {
     }
 }
 
+/* What no model of the zoo has: experts in a space of their own, chosen from groups, and norms of single heads. */
+static void small_models_agree(void **state) {
+    (void)state;
+    check_model("tests/data/small/latent_experts", "tests/data/small/latent_experts");
+    check_model("tests/data/small/head_norms", "tests/data/small/head_norms");
+}
+
 static void mixtures_of_experts_agree(void **state) {
     (void)state;
     static const char *const names[] = {"mixtral", "olmoe", "qwen2_moe", "qwen3_moe"};
@@ -549,6 +556,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_sliding_window_agrees),
         cmocka_unit_test(other_dense_architectures_agree),
         cmocka_unit_test(mixtures_of_experts_agree),
+        cmocka_unit_test(small_models_agree),
         cmocka_unit_test(latent_attention_agrees),
         cmocka_unit_test(their_gguf_files_agree),
         FAMILY("seed_oss"),
