@@ -371,7 +371,10 @@ static void options_that_are_not_there_yet_are_refused_by_name(void **state) {
          "\"checkpoint_format\":\"marlin\"}}",
          "marlin"},
         {"{\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":128,"
-         "\"dynamic\":{\"-:.*mlp.*\":{}}}}",
+         "\"dynamic\":{\"-:.*mlp.*\":{},\"+:.*head$\":{\"bits\":8}}}}",
+         "dynamic"},
+        {"{\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":128,"
+         "\"dynamic\":[\"mlp\"]}}",
          "dynamic"},
         {"{\"quantization_config\":{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":128,"
          "\"version\":\"gemv\"}}",
@@ -540,6 +543,20 @@ static void fp8_without_blocks_has_a_scale_per_matrix(void **state) {
     assert_int_equal(p.quant.method, WEFT_QUANT_SCALED_FP8);
     assert_int_equal(p.quant.block_rows, 0);
     assert_int_equal(p.quant.block_cols, 0);
+}
+
+/* As in Qwen3.5's checkpoints: layers that are left out are floats, which their tensors show. */
+static void gptq_may_leave_layers_out(void **state) {
+    (void)state;
+    struct weft_model_params p;
+    struct weft_errmsg why;
+    const char *changes =
+        "{\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":128,"
+        "\"desc_act\":false,\"sym\":true,\"lm_head\":false,\"dynamic\":{\"lm_head\":{},"
+        "\"model.language_model.embed_tokens\":{},\"-:.*attn.*\":{},\"-:.*mtp.*\":{}}}}";
+    if (test_parse_config(changes, &p, &why)) fail_msg("%s", why.text);
+    assert_int_equal(p.quant.method, WEFT_QUANT_GPTQ);
+    assert_int_equal(p.quant.block_cols, 128);
 }
 
 static void compressed_tensors_are_read_from_their_groups(void **state) {
@@ -1341,6 +1358,7 @@ int main(void) {
         cmocka_unit_test(options_that_are_not_there_yet_are_refused_by_name),
         cmocka_unit_test(other_compressed_tensors_are_refused_by_name),
         cmocka_unit_test(fp8_without_blocks_has_a_scale_per_matrix),
+        cmocka_unit_test(gptq_may_leave_layers_out),
         cmocka_unit_test(compressed_tensors_are_read_from_their_groups),
         cmocka_unit_test(a_model_with_no_experts_is_a_plain_one),
         cmocka_unit_test(each_deepseek_has_defaults_of_its_own),

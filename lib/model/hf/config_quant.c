@@ -70,19 +70,34 @@ static weft_err read_ints(const struct wefti_model_quant_reader *r, bool takes_8
     return WEFT_OK;
 }
 
+/* Rules by the names of layers: those that leave some out ("-:"), which the tensors show, and those that change
+ * nothing. */
+static weft_err check_rules(const struct wefti_model_quant_reader *r) {
+    static const char key[] = "dynamic";
+    json_t *rules = json_object_get(r->config, key), *rule;
+    const char *name;
+    if (!rules || json_is_null(rules) || json_is_false(rules)) return WEFT_OK;
+    if (!json_is_object(rules)) return wefti_model_quant_refuse(r, key, rules);
+    json_object_foreach(rules, name, rule) {
+        const bool is_out = strncmp(name, "-:", 2) == 0,
+                   is_empty = json_is_object(rule) && json_object_size(rule) == 0;
+        if (!is_out && !is_empty) return wefti_model_quant_refuse(r, key, rules);
+    }
+    return WEFT_OK;
+}
+
 /* The tensors show whether columns are in another order, and zeros all the same. */
 static weft_err read_gptq(const struct wefti_model_quant_reader *r,
                           struct weft_model_quant *quant) {
-    const json_t *format = wefti_model_quant_get(r, "checkpoint_format"),
-                 *dynamic = wefti_model_quant_get(r, "dynamic");
+    const json_t *format = wefti_model_quant_get(r, "checkpoint_format");
     const json_t *marlin = wefti_model_quant_get(r, "is_marlin_format");
     const char *name = format ? json_string_value(format) : "gptq";
     bool is_second = name && strcmp(name, "gptq_v2") == 0;
     if (!name || (!is_second && strcmp(name, "gptq") != 0))
         return wefti_model_quant_refuse(r, "checkpoint_format", format);
     if (json_is_true(marlin)) return wefti_model_quant_refuse(r, "is_marlin_format", marlin);
-    if (json_object_size(dynamic) > 0) return wefti_model_quant_refuse(r, "dynamic", dynamic);
-    weft_err err = check_text(r, "pack_dtype", "int32");
+    weft_err err = check_rules(r);
+    if (!err) err = check_text(r, "pack_dtype", "int32");
     quant->zeros_less_one = !is_second;
     return err ? err : read_ints(r, true, quant);
 }
