@@ -545,6 +545,18 @@ static void fp8_without_blocks_has_a_scale_per_matrix(void **state) {
     assert_int_equal(p.quant.block_cols, 0);
 }
 
+/* Which type that is. */
+static void fp8_has_two_names(void **state) {
+    (void)state;
+    struct weft_model_params p;
+    struct weft_errmsg why;
+    const char *changes =
+        "{\"quantization_config\":{\"quant_method\":\"fp8\",\"fmt\":\"float8_e4m3fn\","
+        "\"activation_scheme\":\"dynamic\",\"weight_block_size\":[128,128]}}";
+    if (test_parse_config(changes, &p, &why)) fail_msg("%s", why.text);
+    assert_int_equal(p.quant.method, WEFT_QUANT_FP8);
+}
+
 /* As in Qwen3.5's checkpoints: layers that are left out are floats, which their tensors show. */
 static void gptq_may_leave_layers_out(void **state) {
     (void)state;
@@ -1359,6 +1371,7 @@ int main(void) {
         cmocka_unit_test(other_compressed_tensors_are_refused_by_name),
         cmocka_unit_test(fp8_without_blocks_has_a_scale_per_matrix),
         cmocka_unit_test(gptq_may_leave_layers_out),
+        cmocka_unit_test(fp8_has_two_names),
         cmocka_unit_test(compressed_tensors_are_read_from_their_groups),
         cmocka_unit_test(a_model_with_no_experts_is_a_plain_one),
         cmocka_unit_test(each_deepseek_has_defaults_of_its_own),

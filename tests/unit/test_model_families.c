@@ -159,6 +159,17 @@ static void other_settings_have_defaults_too(void **state) {
 static void second_names_are_known(void **state) {
     (void)state;
     struct weft_model_params p;
+    /* dots.llm1 has the method's name for the scores', Hunyuan-A13B no numbers where it has no groups. */
+    must_parse(CLASS("Dots1ForCausalLM") "\"n_routed_experts\":128,\"num_experts_per_tok\":6,"
+                                         "\"scoring_func\":\"noaux_tc\"}",
+               &p);
+    assert_true(p.moe.sigmoid && p.moe.score_bias);
+    must_parse(
+        CLASS("HunYuanMoEV1ForCausalLM") "\"num_experts\":64,\"moe_topk\":8,\"n_group\":false,"
+                                         "\"topk_group\":false,\"routed_scaling_factor\":"
+                                         "false}",
+        &p);
+    assert_true(p.moe.scale == 1 && p.moe.n_groups == 1 && p.moe.n_used == 8);
     /* As the first LFM2 checkpoints have it. */
     must_parse(CLASS("Lfm2ForCausalLM") "\"num_hidden_layers\":16,\"hidden_size\":2048,"
                                         "\"block_ff_dim\":12288,\"block_multiple_of\":256,\"block_"

@@ -162,7 +162,8 @@ static weft_err read_choice(const struct config *c, const struct family *family,
     weft_err err = get_text(c, c->root, method_key, family->method, &method);
     if (!err) err = get_text(c, c->root, func_key, family->func, &func);
     if (err) return err;
-    moe->sigmoid = strcmp(func, "sigmoid") == 0;
+    /* dots.llm1's file has the method's name here. */
+    moe->sigmoid = strcmp(func, "sigmoid") == 0 || strcmp(func, "noaux_tc") == 0;
     if (!moe->sigmoid && strcmp(func, "softmax") != 0) return unsupported(c, func_key, func);
     moe->score_bias = moe->by_two = strcmp(method, "noaux_tc") == 0;
     if (strcmp(method, "greedy") == 0) {

@@ -155,6 +155,9 @@ static const struct {
     {"dots1", "num_local_experts", "n_routed_experts", false},
     {"ernie4_5_moe", "num_experts", "moe_num_experts", false},
     {"ernie4_5_moe", "num_experts_per_tok", "moe_k", false},
+    {"hunyuan_v1_moe", "n_group", NULL, false}, /* of A13B these are false */
+    {"hunyuan_v1_moe", "topk_group", NULL, false},
+    {"hunyuan_v1_moe", "routed_scaling_factor", NULL, false},
     {"granitemoehybrid", "layers_block_type", "layer_types", false},
     {"nemotron_h", "layer_types", "layers_block_type", false},
     {"nemotron_h", "attention_head_dim", "head_dim", false},

@@ -38,7 +38,9 @@ static weft_err read_fp8(const struct wefti_model_quant_reader *r, struct weft_m
     const json_t *block = wefti_model_quant_get(r, key);
     uint64_t rows = 0, cols = 0;
     const char *scheme = json_string_value(wefti_model_quant_get(r, "activation_scheme"));
-    weft_err err = check_text(r, "fmt", "e4m3");
+    const char *format = json_string_value(wefti_model_quant_get(r, "fmt"));
+    const bool is_known = format && strcmp(format, "float8_e4m3fn") == 0; /* MiniMax-M2 */
+    weft_err err = is_known ? WEFT_OK : check_text(r, "fmt", "e4m3");
     if (!block) quant->method = WEFT_QUANT_SCALED_FP8;
     if (!err && !block && scheme && strcmp(scheme, "static") == 0) return WEFT_OK;
     if (!err) err = check_text(r, "activation_scheme", "dynamic");
