@@ -11,7 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "inside/model/arch.h"
 #include "inside/model/hf/hf.h"
+#include "inside/model/model_internal.h"
 #include "unit/model_files.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -544,10 +546,39 @@ static void norms_of_heads_that_are_not_there_are_refused(void **state) {
     assert_false(p.qkv_bias || p.block.o_bias || p.block.parallel);
 }
 
+/* What real folders have beside the model: layers that guess further tokens, under names of their own. */
+static void layers_that_guess_are_left_out(void **state) {
+    (void)state;
+    static const struct {
+        const char *type, *name;
+        bool stays;
+    } cases[] = {
+        {"ernie4_5_moe", "model.mtp_block.0.mlp.gate_proj.weight", false},
+        {"ernie4_5_moe", "model.mtp_emb_norm.0.weight", false},
+        {"ernie4_5_moe", "model.mtp_hidden_norm.0.weight", false},
+        {"ernie4_5_moe", "model.mtp_linear_proj.0.weight", false},
+        {"ernie4_5_moe", "model.layers.0.mlp.gate_proj.weight", true},
+        {"nemotron_h", "mtp.layers.0.eh_proj.weight", false},
+        {"nemotron_h", "backbone.layers.0.mixer.q_proj.weight", true},
+        {"qwen3_next", "mtp.fc.weight", false},
+        {"qwen3_5_moe_text", "mtp.layers.0.mlp.gate.weight", false},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        const struct wefti_model_arch *arch = wefti_model_arch_of_type(cases[i].type);
+        char *name;
+        assert_non_null(arch);
+        assert_int_equal(wefti_model_rename_one(arch, WEFT_MODEL_HF, cases[i].name, &name),
+                         WEFT_OK);
+        if ((name != NULL) != cases[i].stays) fail_msg("%s", cases[i].name);
+        free(name);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_left_out_has_the_familys_value),
         cmocka_unit_test(other_settings_have_defaults_too),
+        cmocka_unit_test(layers_that_guess_are_left_out),
         cmocka_unit_test(second_names_are_known),
         cmocka_unit_test(llama4_lists_its_layers),
         cmocka_unit_test(contradictions_are_refused),

@@ -33,7 +33,9 @@ static const rename hunyuan_hf[] = {{"*.self_attn.query_layernorm.", "self_attn.
                                     {0}};
 
 static const rename ernie_hf[] = {
-    {"*.mlp.moe_statics.e_score_correction_bias", "mlp.gate.e_score_correction_bias"}, {0}};
+    {"model.mtp_", NULL}, /* layers that guess further tokens */
+    {"*.mlp.moe_statics.e_score_correction_bias", "mlp.gate.e_score_correction_bias"},
+    {0}};
 static const rename minimax_hf[] = {
     {"*.block_sparse_moe.e_score_correction_bias", "mlp.gate.e_score_correction_bias"}, {0}};
 static const rename hunyuan_moe_hf[] = {{"*.self_attn.query_layernorm.", "self_attn.q_norm."},
@@ -85,6 +87,7 @@ static const rename granite_hf[] = {
     {"*.shared_mlp.output_linear.", "mlp.shared_experts.down_proj."},
     {0}};
 static const rename nemotron_hf[] = {
+    {"mtp.", NULL}, /* layers that guess further tokens */
     {"backbone.embeddings.", "model.embed_tokens."},
     {"backbone.norm_f.", "model.norm."},
     {"backbone.layers.", "model.layers."},
