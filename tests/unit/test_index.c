@@ -2,7 +2,7 @@
  * is cut; and the choice of the best ones: that of a sort, ties to the first. */
 #include "kernels_test.h"
 
-#include "inside/engine/forward/choose.h"
+#include "inside/engine/forward/attention/choose.h"
 #include "inside/kernels/convert.h"
 
 static uint64_t seed;

@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "forward/activations.h"
-#include "forward/attention.h"
+#include "forward/attention/attention.h"
+#include "forward/attention/indexer.h"
+#include "forward/attention/latent.h"
 #include "forward/experts.h"
-#include "forward/indexer.h"
-#include "forward/latent.h"
 #include "forward/lora.h"
 #include "forward/pass.h"
 #include "forward/ranks.h"

@@ -10,13 +10,13 @@
  * So the row of a token is a kv head of its own, and all heads are its queries. A head's matrices
  * are small, so that a task is some rows of one head: their activations are converted by whoever
  * multiplies them. */
-#include "forward/latent.h"
+#include "forward/attention/latent.h"
 
 #include <string.h>
 
 #include "base/check.h"
 #include "forward/activations.h"
-#include "forward/indexer.h"
+#include "forward/attention/indexer.h"
 #include "forward/lora.h"
 #include "forward/products.h"
 

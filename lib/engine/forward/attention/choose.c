@@ -1,7 +1,7 @@
 /* The k-th largest score is found digit by digit, from the highest one down: how many scores have which digit, of
  * those that agree in the digits before. Three passes over the scores, however they are spread, and a
  * fourth that takes what is larger, and of what is equal the first ones. */
-#include "forward/choose.h"
+#include "forward/attention/choose.h"
 
 #include <math.h>
 #include <string.h>

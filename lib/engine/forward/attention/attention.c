@@ -7,9 +7,9 @@
  *
  * Heads that share a latent are one kv head, so there threads take groups of heads, as few as keep
  * them busy: each group reads the cache by itself. */
-#include "forward/attention.h"
+#include "forward/attention/attention.h"
 
-#include "forward/indexer.h"
+#include "forward/attention/indexer.h"
 
 enum {
     ATTN_ROWS = 32, /* query rows of a sequence per tile */

@@ -8,12 +8,12 @@
  * from the row and its history alone. Rows that have no more positions than they may attend to are
  * not scored. Scores of many rows over a long context would take more memory than all else, so rows
  * come in rounds. */
-#include "forward/indexer.h"
+#include "forward/attention/indexer.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "forward/choose.h"
+#include "forward/attention/choose.h"
 
 enum {
     SPAN = 1024,           /* positions of a task */
