@@ -84,7 +84,7 @@ static void each_kind_of_layer_may_have_a_rope_of_its_own(void **state) {
         {"{" GEMMA3 ",\"hidden_act\":null,\"rope_parameters\":{\"full_attention\":{},"
          "\"sliding_attention\":{\"rope_type\":\"linear\",\"factor\":2}}}",
          "layers with a window", WEFT_E_UNSUPPORTED},
-        {"{\"rope_parameters\":{\"full_attention\":{},\"sliding_attention\":{}}}",
+        {"{\"rope_parameters\":{\"full_attention\":{},\"sliding_attention\":{\"rope_theta\":5}}}",
          "one RoPE per kind of layer", WEFT_E_UNSUPPORTED},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

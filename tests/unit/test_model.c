@@ -390,7 +390,9 @@ static void options_that_are_not_there_yet_are_refused_by_name(void **state) {
         {"{\"quantization_config\":{\"load_in_4bit\":true,\"bnb_4bit_quant_type\":\"fp4\"}}",
          "fp4"},
         {"{\"rope_scaling\":{\"type\":\"mrope\",\"factor\":4}}", "mrope"},
-        {"{\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\"}}}", "layer"},
+        {"{\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\"},"
+         "\"sliding_attention\":{\"rope_type\":\"linear\",\"factor\":2}}}",
+         "layer"},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         struct weft_model_params params;

@@ -215,6 +215,34 @@ static void second_names_are_known(void **state) {
     assert_int_equal(p.moe.n_experts, 32);
 }
 
+/* The newer spelling, flat or by kinds of layers. */
+static void rope_parameters_may_be_given_by_kind(void **state) {
+    (void)state;
+    struct weft_model_params p;
+    must_parse(CLASS("Exaone4ForCausalLM") "\"rope_parameters\":{\"full_attention\":{\"rope_type\":"
+                                           "\"default\",\"rope_theta\":777},\"sliding_attention\":{"
+                                           "\"rope_type\":\"default\","
+                                           "\"rope_theta\":777}},\"dtype\":\"bfloat16\"}",
+               &p);
+    assert_true(p.rope_theta == 777);
+    must_parse(CLASS("Lfm2ForCausalLM") "\"rope_parameters\":{\"full_attention\":{\"rope_type\":"
+                                        "\"default\",\"rope_theta\":777},\"conv\":null}}",
+               &p);
+    assert_true(p.rope_theta == 777);
+    must_parse(CLASS("Glm4ForCausalLM") "\"rope_parameters\":{\"rope_type\":\"default\","
+                                        "\"rope_theta\":777,\"partial_rotary_factor\":0.25},\"rope_"
+                                        "theta\":5}",
+               &p);
+    assert_true(p.rope_theta == 777);
+    assert_int_equal(p.rope_dim, 32);
+    must_parse(CLASS("Lfm2ForCausalLM") "\"rope_parameters\":{}}", &p);
+    assert_true(p.rope_theta == 1e6);
+    must_refuse(
+        CLASS("Exaone4ForCausalLM") "\"rope_parameters\":{\"full_attention\":{\"rope_theta\":"
+                                    "777},\"sliding_attention\":{\"rope_theta\":10000}}}",
+        "rope_parameters");
+}
+
 static void llama4_lists_its_layers(void **state) {
     (void)state;
     struct weft_model_params p;
@@ -580,6 +608,7 @@ int main(void) {
         cmocka_unit_test(other_settings_have_defaults_too),
         cmocka_unit_test(layers_that_guess_are_left_out),
         cmocka_unit_test(second_names_are_known),
+        cmocka_unit_test(rope_parameters_may_be_given_by_kind),
         cmocka_unit_test(llama4_lists_its_layers),
         cmocka_unit_test(contradictions_are_refused),
         cmocka_unit_test(gemma_4s_layers_are_not_alike),

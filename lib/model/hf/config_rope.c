@@ -209,6 +209,24 @@ static weft_err read_rope_kinds(const struct config *c, json_t **parameters_io,
     return get_double(c, local, "rope_theta", &p->local_rope_theta);
 }
 
+/* One RoPE per kind of layer where all kinds have the same: *parameters_io becomes that. Kinds that turn nothing have
+ * null. */
+static weft_err read_same_kinds(const struct config *c, json_t **parameters_io) {
+    static const char key[] = "rope_parameters";
+    json_t *first = NULL, *item;
+    const char *name;
+    json_object_foreach(*parameters_io, name, item) {
+        if (!json_is_object(item) && !json_is_null(item))
+            return WEFT_OK; /* it is the RoPE itself */
+        if (json_is_null(item)) continue;
+        if (first && !json_equal(first, item))
+            return unsupported(c, key, "one RoPE per kind of layer");
+        first = item;
+    }
+    if (first) *parameters_io = first;
+    return WEFT_OK;
+}
+
 weft_err wefti_model_config_rope(const struct config *c, struct weft_model_params *p) {
     json_t *parameters = get(c->root, "rope_parameters");
     json_t *scaling = get(c->root, "rope_scaling");
@@ -217,6 +235,8 @@ weft_err wefti_model_config_rope(const struct config *c, struct weft_model_param
     if (!err) err = get_double(c, c->root, "rope_theta", &p->rope_theta);
     if (!err && p->local_rope_theta > 0 && get(parameters, kinds[0]))
         err = read_rope_kinds(c, &parameters, p);
+    else if (!err)
+        err = read_same_kinds(c, &parameters);
     if (err) return err;
     err = read_rope_dim(c, parameters, scaling, p);
     if (err) return err;
