@@ -546,6 +546,15 @@ static void norms_of_single_heads_are_one_vector(void **state) {
     assert_int_equal(weft_model_open(dir, &model, &why), WEFT_E_PROTO);
     assert_non_null(strstr(why.text, "norms of 1 heads of k; there are 2 heads"));
     test_dir_free(dir);
+    /* A size that the configuration does not mention. */
+    char *bare_text = strdup(stable_config);
+    assert_non_null(bare_text);
+    memcpy(strstr(bare_text, "vocab_size"), "vocab_sise", strlen("vocab_size"));
+    dir = folder_of(bare_text, stable_tensors, COUNT(stable_tensors));
+    assert_int_equal(weft_model_open(dir, &model, &why), WEFT_E_PROTO);
+    assert_non_null(strstr(why.text, "config.json leaves out \"vocab_size\" (50304)"));
+    test_dir_free(dir);
+    free(bare_text);
     /* Norms that the configuration does not mention. */
     char *text = strdup(stable_config);
     assert_non_null(text);

@@ -213,6 +213,24 @@ static weft_err add_defaults(const struct config *c, const char *values) {
     return err;
 }
 
+void wefti_model_config_left_out(const struct config *c, const struct wefti_model_arch *arch,
+                                 char hint[WEFTI_MODEL_HINT_BYTES]) {
+    size_t at = 0;
+    hint[0] = '\0';
+    for (size_t i = 0; i < COUNT(defaults); i++) {
+        if (strcmp(defaults[i].type, arch->hf_type) != 0) continue;
+        json_t *object = json_loads(defaults[i].values, JSON_DECODE_INT_AS_REAL, NULL), *value;
+        const char *key;
+        json_object_foreach(object, key, value) {
+            if (!json_is_number(value) || json_object_get(c->root, key) || at >= 200) continue;
+            at += (size_t)snprintf(hint + at, WEFTI_MODEL_HINT_BYTES - at, "%s \"%s\" (%g)",
+                                   at ? "," : "; config.json leaves out", key,
+                                   json_number_value(value));
+        }
+        json_decref(object);
+    }
+}
+
 /* Nemotron-H: a list of a name per layer says the same as a letter per layer, and how many there are. */
 static weft_err write_letters(const struct config *c) {
     static const char key[] = "layers_block_type", count_key[] = "num_hidden_layers",

@@ -387,32 +387,58 @@ static weft_err read_model(const struct config *c, const struct wefti_model_arch
     return wefti_model_params_check(p, c->path, c->why);
 }
 
-static weft_err read_config(const struct config *c, struct weft_model_params *p) {
-    const struct wefti_model_arch *arch;
+/* Which architecture the file is of, and the part of it that describes the language model. */
+static weft_err find_text(const struct config *c, struct config *text_out,
+                          const struct wefti_model_arch **arch_out, bool *is_wrapped_out) {
     const struct wefti_model_wrapper *wrapper;
-    struct config text = *c;
+    *text_out = *c;
     if (!json_is_object(c->root)) {
         return weft_err_set(c->why, WEFT_E_PROTO, "%s: is not a JSON object", c->path);
     }
-    weft_err err = read_architecture(c, &arch, &wrapper);
-    if (!err && wrapper) err = read_wrapper(c, wrapper, &text, &arch);
+    weft_err err = read_architecture(c, arch_out, &wrapper);
+    if (!err && wrapper) err = read_wrapper(c, wrapper, text_out, arch_out);
     if (err) return err;
-    WEFT_ASSERT(arch != NULL);
+    WEFT_ASSERT(*arch_out != NULL);
+    *is_wrapped_out = wrapper || (*arch_out)->traits.wrapped;
+    return (*arch_out)->traits.wrapped ? unwrap(c, text_out) : WEFT_OK;
+}
+
+static weft_err read_config(const struct config *c, struct weft_model_params *p) {
+    const struct wefti_model_arch *arch;
+    struct config text;
+    bool is_wrapped;
+    weft_err err = find_text(c, &text, &arch, &is_wrapped);
+    if (err) return err;
     wefti_model_params_init(p, arch);
     if (p->encoder.is_on) return wefti_model_config_encoder(c, arch, p);
-    if (p->wrapped) err = unwrap(c, &text);
-    if (wrapper) p->wrapped = true;
-    if (!err) err = wefti_model_config_family(&text, arch);
+    p->wrapped = is_wrapped;
+    err = wefti_model_config_family(&text, arch);
     return err ? err : read_model(&text, arch, p);
+}
+
+static weft_err parse_config(const struct wefti_model_file *file, struct config *c) {
+    return wefti_model_json_parse(file->path, "the configuration",
+                                  (struct weft_str){(const char *)file->bytes, file->n_bytes},
+                                  JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &c->root,
+                                  c->why);
+}
+
+void wefti_model_config_missing(const struct wefti_model_file *file,
+                                char hint[WEFTI_MODEL_HINT_BYTES]) {
+    struct weft_errmsg why;
+    struct config c = {.path = file->path, .why = &why}, text;
+    const struct wefti_model_arch *arch;
+    bool is_wrapped;
+    hint[0] = '\0';
+    if (parse_config(file, &c)) return;
+    if (!find_text(&c, &text, &arch, &is_wrapped)) wefti_model_config_left_out(&text, arch, hint);
+    json_decref(c.root);
 }
 
 weft_err wefti_model_config_hf(const struct wefti_model_file *file,
                                struct weft_model_params *params, struct weft_errmsg *why) {
     struct config c = {.path = file->path, .why = why};
-    weft_err err =
-        wefti_model_json_parse(file->path, "the configuration",
-                               (struct weft_str){(const char *)file->bytes, file->n_bytes},
-                               JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &c.root, why);
+    weft_err err = parse_config(file, &c);
     if (err) return err;
     err = read_config(&c, params);
     json_decref(c.root);

@@ -18,6 +18,13 @@ WEFT_MUST_CHECK weft_err wefti_model_config_hf(const struct wefti_model_file *fi
                                                struct weft_model_params *params,
                                                struct weft_errmsg *why);
 
+/* What a hint says of a folder or its configuration. */
+#define WEFTI_MODEL_HINT_BYTES 320
+/* Numbers that the file leaves out and that have the family's value therefore, as the end of a sentence; "" if there are
+ * none. */
+void wefti_model_config_missing(const struct wefti_model_file *file,
+                                char hint[WEFTI_MODEL_HINT_BYTES]);
+
 /* One .safetensors file: appends its tensors. */
 WEFT_MUST_CHECK weft_err wefti_model_safetensors_read(weft_model *model,
                                                       const struct wefti_model_file *file,
@@ -45,7 +52,6 @@ WEFT_MUST_CHECK weft_err wefti_model_add_prefix(weft_model *model, const char *d
 
 /* What a folder holds instead of the files that are read, as the end of a sentence; "" if nothing
  * is known (folder.c). */
-#define WEFTI_MODEL_HINT_BYTES 320
 void wefti_model_folder_hint(const char *dir, char hint[WEFTI_MODEL_HINT_BYTES]);
 
 /* The tensors that config.json asks for, of a folder that has none (shapes.c). UNSUPPORTED: an encoder. */
