@@ -495,7 +495,7 @@ static void render_scheduler(const struct writer *w, const struct weft_api_metri
     render_iterations(w, m);
     head(w, "cache_config_info", "gauge", "The KV cache's configuration, as labels.");
     char label[128];
-    has_prefix_cache = has_prefix_cache && !s->model.is_recurrent;
+    has_prefix_cache = has_prefix_cache && (!s->model.is_recurrent || s->model.n_checkpoints > 0);
     (void)snprintf(label, sizeof label,
                    ",block_size=\"%u\",num_gpu_blocks=\"%u\",enable_prefix_caching=\"%s\"",
                    s->model.block_size, s->n_blocks, has_prefix_cache ? "True" : "False");

@@ -774,8 +774,9 @@ static void note_start(struct job *job, const struct weft_event *event) {
     metrics->n_prompt_tokens += n_prompt;
     metrics->n_cached_tokens += job->n_cached;
     /* Who wants a prompt's log-probabilities wants them computed. */
-    if (call->api->settings.prefix_cache && !call->api->upstream.snapshot.model.is_recurrent &&
-        call->params.sampling.n_prompt_logprobs < 0)
+    const struct weft_model_info *model = &call->api->upstream.snapshot.model;
+    bool may_find = !model->is_recurrent || model->n_checkpoints > 0;
+    if (call->api->settings.prefix_cache && may_find && call->params.sampling.n_prompt_logprobs < 0)
         metrics->n_looked_up_tokens += n_prompt;
 }
 
