@@ -61,8 +61,8 @@ static void set_recurrent(const struct weft_model_info *model, struct weft_sched
 
 static void tell_recurrent(const struct wefti_actor *a, const struct weft_model_info *model) {
     if (!model->is_recurrent || a->has_model) return;
-    weft_info("layers of %s are recurrent: %u checkpoints of their states, no saved sessions, "
-              "spilling, guesses, contrastive search and context shift",
+    weft_info("layers of %s are recurrent: %u checkpoints of their states, no spilling, guesses, "
+              "contrastive search and context shift",
               model->model_name, model->n_checkpoints);
 }
 

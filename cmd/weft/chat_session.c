@@ -152,6 +152,7 @@ void weft_chat_restore(weft_eng *eng, const char *path, struct weft_chat_cache *
     weft_err err = split(path, &dir, &name, &why);
     const struct weft_eng_session_folder folder = {dir, UINT64_MAX, &never};
     cache->n_tokens = 0;
+    if (weft_eng_info(eng)->is_recurrent) err = WEFT_E_NOTFOUND; /* it begins anew with each turn */
     if (!err) err = weft_eng_session_open(eng, &folder, name, 0, &file, &why);
     if (!err) err = read_blocks(eng, file, cache, &why);
     weft_eng_session_close(file);
@@ -169,7 +170,7 @@ static weft_err save_blocks(const weft_eng *eng, const char *path,
     char *dir = NULL;
     const char *name = NULL;
     uint64_t n_bytes = 0;
-    if (n_tokens == 0) return WEFT_OK;
+    if (n_tokens == 0 || info->is_recurrent) return WEFT_OK; /* without its state it is of no use */
     uint32_t *storage = place_blocks(info, n_tokens, &session.blocks);
     if (!storage) return weft_err_set(why, WEFT_E_NOMEM, "no memory to save a session");
     weft_err err = split(path, &dir, &name, why);

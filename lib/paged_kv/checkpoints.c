@@ -90,14 +90,21 @@ static void list_newest(weft_kv_checkpoints *checkpoints, uint32_t id) {
     checkpoints->newest = id;
 }
 
-void weft_kv_checkpoints_forget(weft_kv_checkpoints *checkpoints, weft_kv_block node) {
+uint32_t weft_kv_checkpoints_lift(weft_kv_checkpoints *checkpoints, weft_kv_block node) {
     uint32_t id = weft_kv_checkpoints_of(checkpoints, node);
-    if (id == WEFT_KV_NONE) return;
+    if (id == WEFT_KV_NONE) return id;
     WEFT_ASSERT(checkpoints->all[id].place == HUNG && checkpoints->all[id].node == node);
     unlist(checkpoints, id);
     checkpoints->of[node] = WEFT_KV_NONE;
+    checkpoints->all[id].place = TAKEN;
     checkpoints->n_hung--;
-    put_free(checkpoints, id);
+    checkpoints->n_taken++;
+    return id;
+}
+
+void weft_kv_checkpoints_forget(weft_kv_checkpoints *checkpoints, weft_kv_block node) {
+    uint32_t id = weft_kv_checkpoints_lift(checkpoints, node);
+    if (id != WEFT_KV_NONE) weft_kv_checkpoints_drop(checkpoints, id);
 }
 
 uint32_t weft_kv_checkpoints_take(weft_kv_checkpoints *checkpoints) {

@@ -28,6 +28,8 @@ WEFT_MUST_CHECK weft_err weft_kv_checkpoints_init(void *mem, size_t mem_bytes, u
 
 /* WEFT_KV_NONE: all are taken. */
 uint32_t weft_kv_checkpoints_take(weft_kv_checkpoints *checkpoints);
+/* The node's is taken from it. WEFT_KV_NONE: it has none. */
+uint32_t weft_kv_checkpoints_lift(weft_kv_checkpoints *checkpoints, weft_kv_block node);
 /* One that was taken becomes free, */
 void weft_kv_checkpoints_drop(weft_kv_checkpoints *checkpoints, uint32_t id);
 /* or the node's; free, if the node has one. */

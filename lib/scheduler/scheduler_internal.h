@@ -716,6 +716,7 @@ void wefti_sched_sessions_drop(weft_sched *sched); /* all of them */
  * ones are added. */
 uint64_t wefti_sched_sessions_check(const weft_sched *sched, uint64_t *n_windowed);
 uint64_t wefti_sched_files_check(const weft_sched *sched, uint64_t *n_windowed);
+uint32_t wefti_sched_files_n_states(const weft_sched *sched); /* checkpoints that they have */
 /* A session's tokens and where they are cached. NULL: there is no such one. */
 const uint32_t *wefti_sched_session_tokens(const weft_sched *sched, uint64_t tenant,
                                            struct weft_str id, uint32_t *n_tokens_out,

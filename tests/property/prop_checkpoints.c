@@ -69,6 +69,9 @@ static void step(struct model *model, weft_kv_checkpoints *checkpoints, uint64_t
         if (taken != WEFT_KV_NONE && weft_rand_below(rand, 3) == 0) {
             weft_kv_checkpoints_drop(checkpoints, taken);
             model->node_of[taken] = NODES;
+        } else if (weft_rand_below(rand, 2)) {
+            WEFT_ASSERT(weft_kv_checkpoints_lift(checkpoints, node) == id);
+            if (id != WEFT_KV_NONE) model->node_of[id] = NODES + 1;
         } else {
             weft_kv_checkpoints_forget(checkpoints, node);
             if (id != WEFT_KV_NONE) model->node_of[id] = NODES;

@@ -816,8 +816,7 @@ static void ask_for_file(struct world *world) {
     };
     struct weft_errmsg why;
     weft_err err = weft_sched_session_ask(world->sched, world->now_us, 0, &wish, &why);
-    bool has_none = !world->options.prefix_cache || world->options.session_ttl_us == 0 ||
-                    world->options.is_recurrent;
+    bool has_none = !world->options.prefix_cache || world->options.session_ttl_us == 0;
     WEFT_ASSERT(err == (has_none ? WEFT_E_UNSUPPORTED : WEFT_OK) || err == WEFT_E_AGAIN);
 }
 

@@ -9,6 +9,7 @@ import random
 import harness
 import test_families as families
 import test_prefix as prefix
+import test_sessions as sessions
 import test_tp as tp
 import test_zoo as zoo
 
@@ -54,8 +55,10 @@ def check(name):
             together = prefix.at_once(server, requests)
             prefix.check_equal(f"{name} {args}, at once", requests, wanted, together)
             few = "--state-checkpoints" in args
-            harness.wait_until("it is counted", lambda s=server: s.metric("weft_state_checkpoint_hits_total") > 0 and (
-                not few or s.metric("weft_state_checkpoints_evicted_total") > 0))
+            server.wait_idle()
+            harness.wait_until("it is counted", lambda s=server: s.metric("weft_state_checkpoint_hits_total") > 0 and
+                               s.metric("weft_state_checkpoints") > 0 and
+                               (not few or s.metric("weft_state_checkpoints_evicted_total") > 0))
             taken, evicted, held = (server.metric(f"weft_state_checkpoints{part}") for part in ("_taken_total", "_evicted_total", ""))
         found = [n for _, n in got]
         assert any(found) and all(n % N_BLOCK == 0 for n in found), (name, found)
@@ -130,6 +133,42 @@ def test_workers_that_divide_a_hybrid_keep_their_parts():
             got = [prefix.answer(server, body) for body in requests]
             prefix.check_equal(f"{name} on two workers", requests, wanted, got)
             assert any(found for _, found in got), name
+
+
+def test_saved_sessions_carry_their_state():
+    """Saved, and restored by the next server: what it finds is the file's, and goes on to the bit."""
+    families.need()
+    for name in MODELS:
+        rng = random.Random(5)
+        with serve(name, "--no-prefix-cache") as server:
+            first = {"prompt": [rng.randrange(3, server.n_vocab) for _ in range(150)], "max_tokens": 20, "temperature": 0,
+                     "ignore_eos": True, "logprobs": 3, "return_tokens_as_token_ids": True}
+            requests, wanted = turns_of(server, rng, [first])
+        with sessions.folder() as directory:
+            options = ("--session-dir", directory)
+            with serve(name, *options) as server:
+                assert prefix.answer(server, {**first, "session_id": "talk"}) == wanted[0]
+                saved = sessions.file_call(server, "save", "x").json
+                assert saved["n_saved"] == 144, saved
+                assert prefix.answer(server, requests[1]) == (wanted[1][0], 144)  # it is there again
+                size = os.path.getsize(os.path.join(directory, "x"))
+                assert server.request("DELETE", sessions.path_of("talk")).status == 200
+            with serve(name, *options) as server:
+                assert sessions.file_call(server, "restore", "x").json["n_restored"] == 144
+                assert prefix.answer(server, requests[1]) == (wanted[1][0], 144), name
+                server.kill("worker")
+                harness.wait_until("another worker", lambda s=server: s.metric("weft_worker_losses_total") > 0 and
+                                   sessions.file_call(s, "restore", "x").status == 200)
+                assert prefix.answer(server, requests[1]) == (wanted[1][0], 144), name
+                with open(os.path.join(directory, "x"), "r+b") as file:  # of the state, which is the last of it
+                    file.seek(size - 100)
+                    byte = file.read(1)
+                    file.seek(size - 100)
+                    file.write(bytes([byte[0] ^ 1]))
+                sessions.refused(sessions.file_call(server, "restore", "x", "other"), 409, "damaged")
+                assert server.request("DELETE", sessions.path_of("talk")).status == 200
+            with serve(name, *options, "--state-checkpoints", "0") as server:
+                sessions.refused(sessions.file_call(server, "save", "y"), 400, "no sessions")
 
 
 if __name__ == "__main__":

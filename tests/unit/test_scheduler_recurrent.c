@@ -176,6 +176,7 @@ static void what_needs_another_state_is_refused_by_name(void **state) {
     assert_refused(bench, &submit, "penalty_alpha");
 }
 
+/* There is no prefix cache. */
 static void sessions_are_neither_saved_nor_restored(void **state) {
     struct bench *bench = *state;
     for (int i = 0; i < 2; i++) {
@@ -185,7 +186,7 @@ static void sessions_are_neither_saved_nor_restored(void **state) {
         struct weft_errmsg why = {""};
         assert_int_equal(weft_sched_session_ask(bench->sched, bench->now_us, 0, &wish, &why),
                          WEFT_E_UNSUPPORTED);
-        assert_non_null(strstr(why.text, "recurrent"));
+        assert_non_null(strstr(why.text, "no sessions"));
     }
 }
 

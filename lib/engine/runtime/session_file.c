@@ -55,7 +55,9 @@ weft_err weft_eng_session_check_folder(const char *dir, struct weft_errmsg *why)
 
 uint32_t weft_eng_session_n_blocks(const struct weft_eng_info *info, enum weft_kv_kind kind,
                                    uint32_t n_tokens) {
-    return wefti_session_n_blocks(kind, info->block_size, info->window, n_tokens);
+    const struct wefti_session_want facts = {
+        .block_size = info->block_size, .window = info->window, .has_state = info->is_recurrent};
+    return wefti_session_n_blocks(kind, &facts, n_tokens);
 }
 
 _Static_assert((int)WEFTI_SESSION_KV_F32 == (int)WEFT_KV_F32 &&
@@ -77,6 +79,8 @@ static struct wefti_session_want facts_of(const weft_eng *eng, uint64_t tenant) 
     };
     for (uint32_t kind = 0; kind < WEFT_KV_KINDS; kind++)
         facts.block_bytes[kind] = eng->kv.block_bytes[kind];
+    facts.has_state = eng->info.is_recurrent;
+    if (facts.has_state) facts.block_bytes[WEFT_KV_WINDOWED] = eng->states.place_bytes;
     return facts;
 }
 
@@ -236,6 +240,18 @@ static weft_err check_replaced(int dir, const char *name, uint64_t tenant,
     return err;
 }
 
+/* Where one of a kind lies, and how many there are. Of states they are checkpoints. */
+static uint8_t *piece_of(const weft_eng *eng, uint32_t kind, uint32_t idx) {
+    if (kind == WEFT_KV_FULL || !eng->info.is_recurrent)
+        return wefti_kv_cache_block(&eng->kv, (enum weft_kv_kind)kind, idx);
+    return wefti_states_place(&eng->states, eng->info.max_seqs + idx);
+}
+
+static uint32_t n_pieces(const weft_eng *eng, uint32_t kind) {
+    if (kind == WEFT_KV_FULL || !eng->info.is_recurrent) return eng->kv.n_blocks[kind];
+    return eng->info.n_checkpoints;
+}
+
 /* Blocks first, whose digests stand before them. */
 static int write_blocks(const weft_eng *eng, int fd, uint8_t *front,
                         const struct wefti_session_head *head,
@@ -245,8 +261,7 @@ static int write_blocks(const weft_eng *eng, int fd, uint8_t *front,
     for (uint32_t kind = 0; kind < WEFT_KV_KINDS; kind++) {
         for (uint32_t i = 0; i < head->n_blocks[kind]; i++) {
             uint64_t n_bytes = head->block_bytes[kind];
-            uint8_t *block =
-                wefti_kv_cache_block(&eng->kv, (enum weft_kv_kind)kind, blocks->blocks[kind][i]);
+            uint8_t *block = piece_of(eng, kind, blocks->blocks[kind][i]);
             struct wefti_session_digest digest = wefti_session_block_digest(block, n_bytes);
             memcpy(digests, &digest, sizeof digest);
             digests += sizeof digest;
@@ -288,9 +303,9 @@ static weft_err check_blocks(const weft_eng *eng, const struct weft_eng_session_
             return weft_err_set(why, WEFT_E_PROTO, "%u blocks of kind %u, where there are %u", n,
                                 kind, n_all);
         for (uint32_t i = 0; i < n; i++) {
-            if (blocks->blocks[kind][i] < eng->kv.n_blocks[kind]) continue;
+            if (blocks->blocks[kind][i] < n_pieces(eng, kind)) continue;
             return weft_err_set(why, WEFT_E_PROTO, "block %u of kind %u, of %u",
-                                blocks->blocks[kind][i], kind, eng->kv.n_blocks[kind]);
+                                blocks->blocks[kind][i], kind, n_pieces(eng, kind));
         }
     }
     return WEFT_OK;
@@ -458,12 +473,14 @@ weft_err weft_eng_session_read(weft_eng *eng, weft_eng_session_file *file,
         for (uint32_t i = 0; i < head->n_blocks[kind]; i++, idx++, at += head->block_bytes[kind]) {
             if (i < n_skipped) continue;
             uint32_t block_idx = blocks->blocks[kind][i - n_skipped];
-            uint8_t *block = wefti_kv_cache_block(&eng->kv, (enum weft_kv_kind)kind, block_idx);
+            uint8_t *block = piece_of(eng, kind, block_idx);
             if (eng->draft && kind == WEFT_KV_FULL) wefti_draft_forget(eng->draft, block_idx);
             if (eng->mtp && kind == WEFT_KV_FULL) wefti_mtp_forget(eng->mtp, block_idx);
             err = check_on(file->is_called_off, why);
             if (!err) err = read_block(file, at, idx, block, head->block_bytes[kind], why);
             if (err) return err;
+            if (eng->info.is_recurrent && kind == WEFT_KV_WINDOWED)
+                eng->slots.kept_tokens[block_idx] = head->n_tokens;
         }
     }
     return WEFT_OK;

@@ -3,7 +3,8 @@
  *
  * File     One piece, little-endian: a head (session_head.h) that names model, fingerprint, types and
  *          sizes and whose the file is, the tokens, a digest of every block, and the blocks: those of
- *          full layers in order, then those of windowed ones that the next position sees. A digest
+ *          full layers in order, then those of windowed ones that the next position sees, or the
+ *          state of recurrent layers after the last token. A digest
  *          covers all that is before the blocks. docs/sessions.md.
  * Writing  Goes to a name of its own beside the file's, which is locked; it gets its name when it is
  *          whole and on the disk. What a process left there that died is removed by the next one: files
@@ -26,7 +27,8 @@
 #include "base/step.h"
 #include "engine/engine.h"
 
-/* In the order of their tokens; as many of each kind as weft_eng_session_n_blocks says. */
+/* In the order of their tokens; as many of each kind as weft_eng_session_n_blocks says. Where layers carry a state, the
+ * second kind is one checkpoint: the state after the last token. */
 struct weft_eng_session_blocks {
     const uint32_t *blocks[WEFT_KV_KINDS];
     uint32_t n[WEFT_KV_KINDS];

@@ -11,11 +11,11 @@
 
 static const char magic[WEFTI_SESSION_MAGIC_BYTES] = {'W', 'E', 'F', 'T', 'S', 'E', 'S', 'S'};
 
-uint32_t wefti_session_n_blocks(enum weft_kv_kind kind, uint32_t block_size, uint32_t window,
+uint32_t wefti_session_n_blocks(enum weft_kv_kind kind, const struct wefti_session_want *facts,
                                 uint32_t n_tokens) {
-    uint32_t n_all = n_tokens / block_size;
+    uint32_t block_size = facts->block_size, window = facts->window, n_all = n_tokens / block_size;
     if (kind == WEFT_KV_FULL) return n_all;
-    if (window == 0) return 0;
+    if (window == 0) return facts->has_state;
     uint32_t low = n_tokens >= window ? n_tokens - window + 1 : 0; /* that the next one sees */
     return n_all - low / block_size;
 }
@@ -40,8 +40,7 @@ void wefti_session_head_init(struct wefti_session_head *head,
     (void)snprintf(head->fingerprint, sizeof head->fingerprint, "%s", facts->fingerprint);
     for (uint32_t kind = 0; kind < WEFT_KV_KINDS; kind++) {
         head->block_bytes[kind] = facts->block_bytes[kind];
-        head->n_blocks[kind] = wefti_session_n_blocks((enum weft_kv_kind)kind, facts->block_size,
-                                                      facts->window, n_tokens);
+        head->n_blocks[kind] = wefti_session_n_blocks((enum weft_kv_kind)kind, facts, n_tokens);
     }
 }
 
@@ -102,6 +101,10 @@ static weft_err check_cache(const struct wefti_session_head *head, const char *n
         return weft_err_set(why, WEFT_E_PROTO, "'%s' has a window of %u tokens, this server of %u",
                             name, head->window, want->window);
     for (uint32_t kind = 0; kind < WEFT_KV_KINDS; kind++) {
+        if (head->block_bytes[kind] != want->block_bytes[kind] && kind > 0 && want->has_state)
+            return weft_err_set(why, WEFT_E_PROTO,
+                                "'%s' has states of %" PRIu64 " bytes, this server of %" PRIu64,
+                                name, head->block_bytes[kind], want->block_bytes[kind]);
         if (head->block_bytes[kind] != want->block_bytes[kind])
             return weft_err_set(why, WEFT_E_PROTO,
                                 "'%s' has KV blocks of %" PRIu64 " bytes in layers %s a window, "
@@ -150,9 +153,8 @@ weft_err wefti_session_check_head(const struct wefti_session_head *head, uint64_
     bool is_whole = head->n_tokens > 0 && head->n_tokens <= WEFT_CONTEXT_MAX &&
                     head->n_tokens % want->block_size == 0;
     for (uint32_t kind = 0; is_whole && kind < WEFT_KV_KINDS; kind++)
-        is_whole = head->n_blocks[kind] == wefti_session_n_blocks((enum weft_kv_kind)kind,
-                                                                  want->block_size, want->window,
-                                                                  head->n_tokens);
+        is_whole = head->n_blocks[kind] ==
+                   wefti_session_n_blocks((enum weft_kv_kind)kind, want, head->n_tokens);
     if (!is_whole)
         return weft_err_set(why, WEFT_E_PROTO, "'%s' is damaged: %u tokens in %u and %u blocks",
                             name, head->n_tokens, head->n_blocks[0], head->n_blocks[1]);

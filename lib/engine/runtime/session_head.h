@@ -46,10 +46,12 @@ struct wefti_session_want {
     uint64_t tenant;
     uint64_t block_bytes[WEFT_KV_KINDS];
     uint32_t block_size, window, kv_dtype, n_vocab;
+    bool has_state; /* then there is no window */
 };
 
-/* Blocks of each kind, of so many tokens of whole blocks. */
-uint32_t wefti_session_n_blocks(enum weft_kv_kind kind, uint32_t block_size, uint32_t window,
+/* Blocks of each kind, of so many tokens of whole blocks. Where layers carry a state, the second kind has one piece: the
+ * state after the last token. */
+uint32_t wefti_session_n_blocks(enum weft_kv_kind kind, const struct wefti_session_want *facts,
                                 uint32_t n_tokens);
 
 /* Whether a file that begins so calls itself a session's. */

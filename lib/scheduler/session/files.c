@@ -28,17 +28,32 @@ struct file_op {
     uint64_t id;         /* its number with the worker */
     uint64_t ready_step; /* HELD: plans below it may write to the blocks */
     bool is_forgotten;   /* the cache is to forget what it holds */
+    bool is_whole;       /* what it has of a state is all there */
     bool is_orphan;      /* its router is gone: nobody hears the answer */
     struct weft_kv_space space;
     struct held held;
     uint32_t n_found, n_tokens; /* blocks that were there; of RESTORE */
-    uint32_t *storage;          /* of both tables, then tokens */
+    bool has_state;             /* it has a checkpoint, which is the state after these: */
+    uint32_t state;
+    uint32_t *storage; /* of both tables, then tokens */
     const uint32_t *tokens;
     struct weft_kv_file message;
     char texts[]; /* session_id, file */
 };
 
+/* The last block's, if that is still the cache's. */
+static void let_go_of_state(weft_sched *sched, struct file_op *op) {
+    uint32_t n = op->n_tokens / sched->options.block_size;
+    if (!op->has_state) return;
+    if (n > 0 && op->held.chain.n >= n && op->is_whole)
+        weft_kv_checkpoints_hang(sched->checkpoints, op->state, op->held.table.blocks[n - 1]);
+    else
+        weft_kv_checkpoints_drop(sched->checkpoints, op->state);
+    op->has_state = false;
+}
+
 static void end(weft_sched *sched, struct file_op *op, weft_err err) {
+    let_go_of_state(sched, op);
     wefti_sched_held_drop(sched, &op->held);
     free(op->storage);
     op->storage = NULL;
@@ -78,9 +93,6 @@ weft_err weft_sched_session_ask(weft_sched *sched, uint64_t now_us, uint32_t rou
     const struct weft_sched_options *o = &sched->options;
     WEFT_ASSERT(wish->op == WEFT_SESSION_SAVE || wish->op == WEFT_SESSION_RESTORE);
     wefti_sched_forecast_advance(sched, now_us);
-    if (o->is_recurrent)
-        return weft_err_set(why, WEFT_E_UNSUPPORTED,
-                            "this model has recurrent layers, whose state no session keeps");
     if (!o->prefix_cache || o->session_ttl_us == 0)
         return weft_err_set(why, WEFT_E_UNSUPPORTED, "this server keeps no sessions");
     if (sched->n_file_ops >= WEFT_SCHED_FILES_MAX)
@@ -136,6 +148,15 @@ static void hold_until_written(weft_sched *sched, struct file_op *op) {
     op->ready_step = sched->step;
 }
 
+/* As many tokens as the last state is of that is left; found_blocks has the table. */
+static void lift_state(weft_sched *sched, struct file_op *op) {
+    uint32_t n = wefti_sched_states_within(sched, op->held.table.n);
+    op->n_tokens = n * sched->options.block_size;
+    if (n == 0) return;
+    op->state = weft_kv_checkpoints_lift(sched->checkpoints, op->held.table.blocks[n - 1]);
+    op->has_state = op->is_whole = true;
+}
+
 static void begin_save(weft_sched *sched, struct file_op *op) {
     uint32_t n_tokens = 0;
     const uint32_t *tokens = wefti_sched_session_tokens(sched, op->wish.tenant, op->wish.session_id,
@@ -148,7 +169,9 @@ static void begin_save(weft_sched *sched, struct file_op *op) {
     } else {
         wefti_sched_prefix_hold(sched, &op->space, op->tokens, n_tokens, &op->held);
         op->n_tokens = op->held.table.n * sched->options.block_size;
+        if (sched->checkpoints) lift_state(sched, op);
         err = op->n_tokens > 0 ? WEFT_OK : WEFT_E_NOTFOUND;
+        if (err) (void)weft_err_set(&op->why, err, "nothing of it is in the cache any more");
     }
     if (err)
         end(sched, op, err);
@@ -174,7 +197,10 @@ static weft_err take_blocks(weft_sched *sched, struct file_op *op) {
     err = weft_kv_prefix_grow(sched->cache, &op->held.table, n_blocks);
     WEFT_ASSERT(!err); /* they can be spared */
     wefti_sched_window_take(sched, op->n_tokens, &op->held.windowed);
-    return WEFT_OK;
+    if (!sched->checkpoints) return WEFT_OK;
+    op->state = weft_kv_checkpoints_take(sched->checkpoints);
+    op->has_state = op->state != WEFT_KV_NONE;
+    return op->has_state ? WEFT_OK : WEFT_E_AGAIN;
 }
 
 static weft_err take_opened(weft_sched *sched, struct file_op *op,
@@ -218,10 +244,13 @@ static void write_message(const weft_sched *sched, struct file_op *op, enum weft
     op->message.space_lo = op->space.lo;
     op->message.n_tokens = op->n_tokens;
     op->message.tokens = op->tokens;
-    op->message.n_blocks[WEFT_KV_FULL] = op->held.table.n - op->n_found;
+    op->message.n_blocks[WEFT_KV_FULL] = op->n_tokens / sched->options.block_size - op->n_found;
     op->message.blocks[WEFT_KV_FULL] = op->held.table.blocks + op->n_found;
     op->message.n_blocks[WEFT_KV_WINDOWED] = windowed->n - windowed->first;
     op->message.blocks[WEFT_KV_WINDOWED] = windowed->blocks + windowed->first;
+    if (!op->has_state) return;
+    op->message.n_blocks[WEFT_KV_WINDOWED] = 1;
+    op->message.blocks[WEFT_KV_WINDOWED] = &op->state;
 }
 
 static struct file_op *first_open(weft_sched *sched) {
@@ -258,6 +287,8 @@ static weft_err take_read(weft_sched *sched, struct file_op *op) {
         (void)weft_kv_prefix_publish(sched->cache, &held->table, &held->chain,
                                      op->tokens + (size_t)idx * bs);
     }
+    op->is_whole = true;
+    let_go_of_state(sched, op);
     for (uint32_t i = held->windowed.first; i < held->windowed.n && i < held->chain.n; i++)
         weft_kv_windows_keep(sched->windows, held->table.blocks[i], held->windowed.blocks[i]);
     uint32_t n = wefti_sched_session_make(sched, op->wish.tenant, op->wish.session_id, op->tokens,
@@ -336,6 +367,15 @@ void wefti_sched_files_fini(weft_sched *sched) {
         drop(sched, op);
     }
     op_free(sched, sched->told_op);
+}
+
+uint32_t wefti_sched_files_n_states(const weft_sched *sched) {
+    const struct file_op *op = NULL;
+    uint32_t n = 0;
+    TAILQ_FOREACH(op, &sched->file_ops, link) {
+        n += op->has_state;
+    }
+    return n;
 }
 
 uint64_t wefti_sched_files_check(const weft_sched *sched, uint64_t *n_windowed) {
