@@ -30,8 +30,9 @@ static void book_heads(struct wefti_profile *profile, enum weft_eng_op op, uint3
     counts->ops += 2 * (uint64_t)heads->first.n * heads->first.k * n_heads * n_rows;
 }
 
+/* A layer that goes through so many rows, and after K and V through `n_rows`. */
 static void book_layer(struct wefti_profile *profile, const struct wefti_weights_layer *layer,
-                       const struct wefti_forward_costs *costs, bool last) {
+                       const struct wefti_forward_costs *costs, uint32_t n_all, uint32_t n_rows) {
     static const struct wefti_weights_matrix none = {.n = 0};
     bool is_latent = layer->latent_norm > 0, scores = costs->index_ops > 0;
     const struct wefti_weights_matrix *rec = layer->rec_in;
@@ -50,24 +51,23 @@ static void book_layer(struct wefti_profile *profile, const struct wefti_weights
                                                 &rec[5]};
     _Static_assert(WEFT_MODEL_RECURRENT_PARTS == 6, "all of a recurrent layer's row");
     const struct wefti_weights_matrix *rec_out[] = {&layer->rec_out};
-    const struct wefti_weights_matrix *gate_up[] = {&layer->gate, &layer->up};
-    const struct wefti_weights_matrix *o[] = {&layer->o}, *down[] = {&layer->down};
+    const struct wefti_weights_matrix *gate_up[] = {&layer->gate, &layer->up, &layer->input_gate};
+    const struct wefti_weights_matrix *o[] = {&layer->o},
+                                      *down[] = {&layer->down, &layer->input_proj};
     const struct wefti_weights_matrix *router[] = {&layer->router};
-    uint32_t n_rows = last ? costs->n_last_rows : costs->n_rows;
     for (uint32_t op = WEFT_ENG_OP_ATTN_NORM; op <= WEFT_ENG_OP_DOWN; op++) {
         if (op == WEFT_ENG_OP_SCAN && !layer->rec.is_there) continue;
         if (op == WEFT_ENG_OP_INDEX && layer->index_k.n == 0) continue;
         add_calls(profile, (enum weft_eng_op)op, op <= WEFT_ENG_OP_ROPE_KV || n_rows > 0);
     }
-    book_products(profile, WEFT_ENG_OP_QKV, costs->n_rows, qkv, sizeof qkv / sizeof qkv[0]);
-    book_products(profile, WEFT_ENG_OP_O, costs->n_rows, rec_out, 1);
-    if (is_latent)
-        book_heads(profile, WEFT_ENG_OP_QKV, costs->n_rows, &layer->up_k, costs->n_heads);
+    book_products(profile, WEFT_ENG_OP_QKV, n_all, qkv, sizeof qkv / sizeof qkv[0]);
+    book_products(profile, WEFT_ENG_OP_O, n_all, rec_out, 1);
+    if (is_latent) book_heads(profile, WEFT_ENG_OP_QKV, n_all, &layer->up_k, costs->n_heads);
     if (n_rows == 0) return;
     if (is_latent) book_heads(profile, WEFT_ENG_OP_O, n_rows, &layer->up_v, costs->n_heads);
     book_products(profile, WEFT_ENG_OP_O, n_rows, o, 1);
-    book_products(profile, WEFT_ENG_OP_GATE_UP, n_rows, gate_up, 2);
-    book_products(profile, WEFT_ENG_OP_DOWN, n_rows, down, 1);
+    book_products(profile, WEFT_ENG_OP_GATE_UP, n_rows, gate_up, 3);
+    book_products(profile, WEFT_ENG_OP_DOWN, n_rows, down, 2);
     if (!layer->experts) return;
     book_products(profile, WEFT_ENG_OP_ROUTE, n_rows, router, 1);
     add_calls(profile, WEFT_ENG_OP_ROUTE, 1);
@@ -114,9 +114,12 @@ static void book_attention(struct wefti_profile *profile, const struct wefti_for
 void wefti_forward_book_pass(struct wefti_profile *profile, const struct wefti_weights *weights,
                              const struct wefti_forward_costs *costs) {
     add_calls(profile, WEFT_ENG_OP_EMBED, 1);
+    const struct wefti_weights_matrix *inputs[] = {&weights->input_model};
+    if (costs->n_rows > 0) book_products(profile, WEFT_ENG_OP_EMBED, costs->n_rows, inputs, 1);
     for (uint32_t i = 0; i < weights->n_layers && costs->n_rows > 0; i++) {
-        bool last = i + 1 == weights->n_layers;
-        book_layer(profile, &weights->layers[i], costs, last);
+        const uint32_t n_all = i > costs->narrow_layer ? costs->n_last_rows : costs->n_rows,
+                       n_rows = i >= costs->narrow_layer ? costs->n_last_rows : costs->n_rows;
+        if (n_all > 0) book_layer(profile, &weights->layers[i], costs, n_all, n_rows);
     }
     if (costs->n_rows > 0) book_attention(profile, costs);
     wefti_profile_counts_of(profile, WEFT_ENG_OP_SCAN)->bytes += costs->state_bytes;

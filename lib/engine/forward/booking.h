@@ -10,7 +10,8 @@
 
 /* What a pass has to do, in rows. */
 struct wefti_forward_costs {
-    uint32_t n_rows, n_last_rows; /* after K and V of the last layer there may be fewer */
+    uint32_t n_rows, n_last_rows; /* after K and V of narrow_layer there may be fewer */
+    uint32_t narrow_layer;
     uint32_t n_logit_rows, n_head_calls;
     uint32_t n_heads;
     uint64_t attention_ops, attention_bytes; /* of all layers */

@@ -73,8 +73,10 @@ static void lay_out(struct wefti_forward *f, struct wefti_memory_layout *layout)
     for (uint32_t kind = 0; kind < f->n_kinds; kind++) {
         f->rope[kind] = wefti_memory_reserve(layout, rows * f->rope_stride, sizeof(float));
         f->tiles[kind] = wefti_memory_reserve(layout, rows, sizeof(struct wefti_forward_attn_tile));
+        f->last_tiles[kind] =
+            wefti_memory_reserve(layout, rows, sizeof(struct wefti_forward_attn_tile));
+        f->last_rows[kind] = wefti_memory_reserve(layout, rows, sizeof(struct weft_attn_row));
     }
-    f->last_tiles = wefti_memory_reserve(layout, rows, sizeof(struct wefti_forward_attn_tile));
     f->x = wefti_memory_reserve(layout, rows * f->x_stride, sizeof *f->x);
     if (f->plain_qk_norm || f->plain_v_norm)
         f->ones = wefti_memory_reserve(layout, f->head_dim, sizeof *f->ones);
@@ -110,7 +112,6 @@ static void lay_out(struct wefti_forward *f, struct wefti_memory_layout *layout)
     if (!f->coll)
         f->logits = wefti_memory_reserve(layout, WEFTI_FORWARD_HEAD_ROWS * f->logit_stride,
                                          sizeof *f->logits);
-    f->last_rows = wefti_memory_reserve(layout, rows, sizeof *f->last_rows);
     f->parts = wefti_memory_reserve(layout, f->parts_max,
                                     wefti_forward_attn_part_floats(f) * sizeof *f->parts);
     for (int form = 0; form < WEFT_ACT_COUNT; form++) {
@@ -221,6 +222,11 @@ static void set_act(struct wefti_forward *f, const struct weft_model_params *p) 
 
 static void set_shape(struct wefti_forward *f, const struct weft_model_params *p) {
     f->n_layers = p->n_layers;
+    for (uint32_t i = 0; i < p->n_layers; i++) {
+        const bool keeps =
+            !weft_model_bit(p->recurrent.no_attention, i) && weft_model_kv_layer(p, i) == i;
+        if (keeps || weft_model_bit(p->recurrent.layers, i)) f->narrow_layer = i;
+    }
     set_kinds(f, p);
     set_heads(f, p);
     f->n_hidden = p->n_hidden;

@@ -9,8 +9,9 @@
  * In an encoder a row sees what comes after it, too: all rows of a sequence are in one pass. Embeddings are
  * normalised, and halves of layers may be normalised when they have been added.
  *
- * In the last layer everything after K and V runs only for the rows of whose output anything is
- * wanted: rows do not see each other there, so that changes no bit of any row. */
+ * After the last K and V that any layer writes, everything runs only for the rows of whose output anything is
+ * wanted: rows do not see each other there, so that changes no bit of any row. Mostly that is in the last layer; where the
+ * last layers read the K and V of earlier ones, most rows of prompts are spared all of these. */
 #include "forward/forward.h"
 
 #include <math.h>
@@ -34,10 +35,16 @@
 struct wefti_forward_pass {
     struct wefti_forward *forward;
     const struct wefti_forward_batch *batch;
-    struct wefti_forward_attn_work attention[WEFTI_FORWARD_KINDS], last_attention;
-    bool narrows; /* the last layer goes on with the batch's last_rows alone */
+    struct wefti_forward_attn_work attention[WEFTI_FORWARD_KINDS],
+        last_attention[WEFTI_FORWARD_KINDS];
+    bool narrows; /* it goes on with the batch's last_rows alone, within f->narrow_layer */
     const struct wefti_forward_lora_plan *lora, *last_lora; /* as a thread has them */
 };
+
+/* Whether a layer, from its beginning, has the last rows alone. */
+static bool has_last_rows(const struct wefti_forward_thread *thread, uint32_t layer) {
+    return thread->pass->narrows && layer > thread->forward->narrow_layer;
+}
 
 static void mark_layer(const struct wefti_forward_thread *thread, uint32_t layer) {
     if (thread->log) thread->log->layer = layer;
@@ -210,12 +217,13 @@ static void norm_plainly(const struct wefti_forward *f, float *x, uint32_t n, ui
         f->kern->rms_norm(x + at, f->ones, f->rms_eps, head_dim, x + at);
 }
 
-/* A row's q and k as attention wants them. */
+/* A row's q and k as attention wants them; its angles are those of the batch's row `turns_as`. */
 static void finish_q_and_k(const struct wefti_forward *f, uint32_t layer_idx, uint32_t row,
-                           uint32_t pos) {
+                           uint32_t turns_as, uint32_t pos) {
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
     const struct wefti_forward_heads *heads = wefti_forward_heads_of(f, layer_idx);
-    const float *cos_sin = f->rope[wefti_forward_layer_kind(f, layer_idx)] + row * f->rope_stride;
+    const float *cos_sin =
+        f->rope[wefti_forward_layer_kind(f, layer_idx)] + turns_as * f->rope_stride;
     float *q = f->q + row * f->q_stride, *k = f->k + row * f->kv_stride,
           *v = f->v + row * f->kv_stride;
     if (layer->v.n == 0) memcpy(v, k, layer->k.n * sizeof *v);
@@ -234,17 +242,20 @@ static void finish_q_and_k(const struct wefti_forward *f, uint32_t layer_idx, ui
     if (f->q_step > 0 && !(f->q_unturned && turns)) scale_q(f, q, layer->q.n, pos);
 }
 
-static void rope_and_cache(const struct wefti_forward_thread *thread, uint32_t layer) {
+static void rope_and_cache(const struct wefti_forward_thread *thread, uint32_t layer,
+                           uint32_t n_rows) {
     const struct wefti_forward *f = thread->forward;
     const struct wefti_forward_batch *batch = thread->pass->batch;
-    const struct weft_attn_row *rows = batch->rows[wefti_forward_block_kind(f, layer)];
+    const bool is_last = has_last_rows(thread, layer);
+    const struct weft_attn_row *rows = is_last ? f->last_rows[wefti_forward_layer_kind(f, layer)]
+                                               : batch->rows[wefti_forward_block_kind(f, layer)];
     const float *k = f->k + (size_t)f->weights->layers[layer].k_first *
                                 wefti_forward_heads_of(f, layer)->head_dim;
-    uint32_t per_task = batch->n_tokens > 4 * f->n_threads ? WEFTI_FORWARD_ROWS_PER_TASK : 1;
+    uint32_t per_task = n_rows > 4 * f->n_threads ? WEFTI_FORWARD_ROWS_PER_TASK : 1;
     uint32_t begin, end;
-    while (wefti_forward_take_rows(thread, batch->n_tokens, per_task, &begin, &end)) {
+    while (wefti_forward_take_rows(thread, n_rows, per_task, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++) {
-            finish_q_and_k(f, layer, row, rows[row].pos);
+            finish_q_and_k(f, layer, row, is_last ? batch->last_rows[row] : row, rows[row].pos);
             if (f->weights->layers[layer].k.n == 0) continue; /* it reads another layer's */
             f->kern->kv_write(&f->kv->layers[layer], rows[row].block_table, rows[row].pos,
                               k + row * f->kv_stride, f->v + row * f->kv_stride);
@@ -311,6 +322,8 @@ struct last_product {
     const struct wefti_weights_matrix *matrix;
     enum weft_lora_role role;
     struct wefti_forward_source src; /* of the activations */
+    const struct wefti_forward_lora_plan
+        *lora; /* of the rows that it has; NULL: none has adapters */
 };
 
 /* x += activations * matrix. */
@@ -320,7 +333,7 @@ static void add_product(const struct wefti_forward_thread *thread,
                         const struct wefti_forward_half_end *half) {
     struct wefti_forward *f = thread->forward;
     const struct wefti_weights_matrix *matrix = last->matrix;
-    const struct wefti_forward_lora_plan *lora = wefti_forward_lora_after(thread, last->layer);
+    const struct wefti_forward_lora_plan *lora = last->lora;
     const struct wefti_forward_lora_group group = {.layer = last->layer,
                                                    .n = 1,
                                                    .roles = {last->role},
@@ -395,12 +408,14 @@ static void make_q_and_kv(const struct wefti_forward_thread *thread, uint32_t la
         .roles = {WEFT_LORA_Q, WEFT_LORA_K, WEFT_LORA_V, WEFT_LORA_ATTN_GATE},
         .y = {f->q, f->k, f->v, f->attn_gate},
         .ldc = {f->q_stride, f->kv_stride, f->kv_stride, f->out_stride}};
+    const struct wefti_forward_lora_plan *lora =
+        has_last_rows(thread, layer_idx) ? thread->last_lora : thread->lora;
     wefti_forward_mark(thread, WEFT_ENG_OP_QKV);
-    if (thread->lora) wefti_forward_lora_down(thread, thread->lora, &group, &hidden);
+    if (lora) wefti_forward_lora_down(thread, lora, &group, &hidden);
     wefti_forward_multiply(thread, &acts, n_rows, products, n_products);
-    if (thread->lora) wefti_forward_lora_up(thread, thread->lora, &group);
+    if (lora) wefti_forward_lora_up(thread, lora, &group);
     wefti_forward_mark(thread, WEFT_ENG_OP_ROPE_KV);
-    rope_and_cache(thread, layer_idx);
+    rope_and_cache(thread, layer_idx, n_rows);
 }
 
 /* What the rows' heads attended to, and where it is. */
@@ -460,20 +475,22 @@ static void layer_attention(const struct wefti_forward_thread *thread, uint32_t 
     const struct wefti_forward_batch *batch = thread->pass->batch;
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
     uint32_t kind = wefti_forward_layer_kind(f, layer_idx);
-    const struct wefti_forward_attn_work *work = &thread->pass->attention[kind];
+    const struct wefti_forward_attn_work *work = has_last_rows(thread, layer_idx)
+                                                     ? &thread->pass->last_attention[kind]
+                                                     : &thread->pass->attention[kind];
 
     bool has_heads = layer->n_heads > 0;
     if (has_heads && f->latent_dim)
         wefti_forward_latent_in(thread, layer_idx, batch);
     else if (has_heads)
         make_q_and_kv(thread, layer_idx, *n_rows);
-    if (thread->pass->narrows && layer_idx + 1 == f->n_layers) {
+    if (thread->pass->narrows && layer_idx == f->narrow_layer) {
         *n_rows = batch->n_last_rows;
         if (*n_rows == 0) return;
         wefti_forward_mark(thread, WEFT_ENG_OP_ATTENTION);
         if (!has_heads && f->read) wefti_forward_end_phase(thread); /* all of it is kept */
         move_last_rows_to_front(thread);
-        work = &thread->pass->last_attention;
+        work = &thread->pass->last_attention[kind];
     }
     struct wefti_forward_acts acts = {0};
     if (has_heads && f->indexer.n_heads > 0)
@@ -484,7 +501,8 @@ static void layer_attention(const struct wefti_forward_thread *thread, uint32_t 
                                                .scale = f->attention_scale,
                                                .post = {layer->post_attn_norm, 0},
                                                .sum = {layer->attn_sum_norm, layer->attn_sum_bias}};
-    const struct last_product last = {layer_idx, &layer->o, WEFT_LORA_O, attended(f)};
+    const struct last_product last = {layer_idx, &layer->o, WEFT_LORA_O, attended(f),
+                                      wefti_forward_lora_after(thread, layer_idx)};
     add_product(thread, &acts, *n_rows, &last, &end);
 }
 
@@ -501,11 +519,12 @@ static void layer_recurrent(const struct wefti_forward_thread *thread, uint32_t 
     if (layer->rec.n > 0) acts = wefti_forward_acts_make(thread, &made, batch->n_tokens, out, 1);
     wefti_forward_mark(thread, WEFT_ENG_OP_O);
     const struct wefti_forward_half_end end = {.scale = f->recurrent_scale};
-    const struct last_product last = {layer_idx, &layer->rec_out, WEFT_LORA_REC_OUT, made};
+    const struct last_product last = {layer_idx, &layer->rec_out, WEFT_LORA_REC_OUT, made,
+                                      thread->lora};
     add_product(thread, &acts, batch->n_tokens, &last, &end);
 }
 
-/* Rows of the last layer, where it has no attention that leaves out the others. */
+/* Rows that go on, where the layer has no attention that leaves out the others. */
 static void narrow(const struct wefti_forward_thread *thread, uint32_t *n_rows) {
     *n_rows = thread->pass->batch->n_last_rows;
     if (*n_rows > 0) move_last_rows_to_front(thread);
@@ -533,8 +552,11 @@ static void layer_ffn(const struct wefti_forward_thread *thread, uint32_t layer_
                       uint32_t n_rows) {
     const struct wefti_forward *f = thread->forward;
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
-    const struct last_product last = {
-        layer_idx, &layer->down, WEFT_LORA_DOWN, {.rows = f->ffn, .stride = f->ffn_stride}};
+    const struct last_product last = {layer_idx,
+                                      &layer->down,
+                                      WEFT_LORA_DOWN,
+                                      {.rows = f->ffn, .stride = f->ffn_stride},
+                                      wefti_forward_lora_after(thread, layer_idx)};
     struct wefti_forward_acts acts = {0};
     if (layer->down.n > 0) acts = make_inner(thread, layer_idx, n_rows);
     wefti_forward_mark(thread, WEFT_ENG_OP_DOWN);
@@ -641,7 +663,7 @@ static void run_thread(void *ctx, uint32_t thread_idx) {
         if (f->failed) break;
         if (!layer->no_attention)
             layer_attention(&thread, i, &n_rows);
-        else if (pass->narrows && i + 1 == f->n_layers)
+        else if (pass->narrows && i == f->narrow_layer)
             narrow(&thread, &n_rows);
         if (f->failed) break;
         if (n_rows > 0 && layer->experts)
@@ -651,7 +673,7 @@ static void run_thread(void *ctx, uint32_t thread_idx) {
         if (f->failed) break;
         if (n_rows > 0 && f->inputs)
             wefti_forward_layer_input(&thread, i, n_rows,
-                                      pass->narrows && i + 1 == f->n_layers ? pass->batch->last_rows
+                                      pass->narrows && i >= f->narrow_layer ? pass->batch->last_rows
                                                                             : NULL);
         wefti_pool_progress(f->pool, thread_idx);
     }
@@ -676,22 +698,24 @@ static void note_pass(const struct wefti_forward *f, const struct wefti_forward_
         .n_head_calls =
             (batch->n_logit_rows + WEFTI_FORWARD_HEAD_ROWS - 1) / WEFTI_FORWARD_HEAD_ROWS,
         .n_heads = f->weights->n_heads_max,
+        .narrow_layer = f->narrow_layer,
         .state_bytes = f->states && f->states->map ? 2 * f->states->place_bytes * batch->n_seqs : 0,
     };
     for (uint32_t i = 0; i < f->n_layers; i++) {
         uint32_t kind = wefti_forward_layer_kind(f, i), window = f->windows[kind];
         if (f->weights->layers[i].no_attention) continue;
+        const bool is_last = narrows && i >= f->narrow_layer;
         if (f->kv->index)
             wefti_forward_cost_index(
                 &costs, &f->kv->index[i], f->indexer.n_heads,
-                narrows && i + 1 == f->n_layers
-                    ? wefti_forward_index_scored(f, f->last_rows, batch->n_last_rows)
+                is_last
+                    ? wefti_forward_index_scored(f, f->last_rows[kind], batch->n_last_rows)
                     : wefti_forward_index_scored(f, batch->rows[WEFT_KV_FULL], batch->n_tokens));
-        if (narrows && i + 1 == f->n_layers) {
+        if (is_last) {
             wefti_forward_cost_attention(
                 &costs, &f->kv->layers[i],
-                wefti_forward_attn_seen(f, window, f->last_rows, batch->n_last_rows),
-                wefti_forward_attn_read(f, &pass->last_attention));
+                wefti_forward_attn_seen(f, window, f->last_rows[kind], batch->n_last_rows),
+                wefti_forward_attn_read(f, &pass->last_attention[kind]));
         } else {
             wefti_forward_cost_attention(
                 &costs, &f->kv->layers[i],
@@ -743,13 +767,12 @@ weft_err wefti_forward_run(struct wefti_forward *f, const struct wefti_forward_b
                                                        batch->n_tokens, f->tiles[kind]);
     bool narrows = batch->n_last_rows < batch->n_tokens;
     pass.narrows = narrows;
-    if (narrows) {
-        uint32_t kind = wefti_forward_layer_kind(f, f->n_layers - 1);
-        for (uint32_t i = 0; i < batch->n_last_rows; i++) {
-            f->last_rows[i] = batch->rows[f->block_kinds[kind]][batch->last_rows[i]];
-        }
-        pass.last_attention =
-            wefti_forward_attn_plan(f, kind, f->last_rows, batch->n_last_rows, f->last_tiles);
+    for (uint32_t kind = 0; kind < f->n_kinds && narrows; kind++) {
+        struct weft_attn_row *rows = f->last_rows[kind];
+        for (uint32_t i = 0; i < batch->n_last_rows; i++)
+            rows[i] = batch->rows[f->block_kinds[kind]][batch->last_rows[i]];
+        pass.last_attention[kind] =
+            wefti_forward_attn_plan(f, kind, rows, batch->n_last_rows, f->last_tiles[kind]);
     }
     plan_adapters(&pass);
     if (f->profile) note_pass(f, &pass, narrows);

@@ -96,6 +96,7 @@ struct wefti_forward {
     /* The shape of the model, and strides of rows in floats. Heads and inner columns of the FFN are
      * the most that this rank has of them in any layer. */
     uint32_t n_threads, n_layers, n_heads, n_hidden, n_ffn;
+    uint32_t narrow_layer;       /* the last that has keys and values of its own, or a state */
     uint32_t head_dim, rope_dim; /* the largest of the kinds */
     uint32_t q_dim, max_rows;
     struct wefti_forward_heads of_kind[WEFTI_FORWARD_KINDS];
@@ -181,9 +182,9 @@ struct wefti_forward {
     float *ffn;
     uint8_t *shared[WEFT_ACT_COUNT]; /* [rows] converted activations */
     float *logits; /* [WEFTI_FORWARD_HEAD_ROWS][logit_stride]; divided: in the group's memory */
-    struct weft_attn_row *last_rows; /* [rows] the rows that go on in the last layer */
-    struct wefti_forward_attn_tile *tiles[WEFTI_FORWARD_KINDS]; /* [rows] */
-    struct wefti_forward_attn_tile *last_tiles;                 /* [rows] of last_rows */
+    struct weft_attn_row *last_rows[WEFTI_FORWARD_KINDS]; /* [rows] the rows that go on, by kinds */
+    struct wefti_forward_attn_tile *tiles[WEFTI_FORWARD_KINDS];      /* [rows] */
+    struct wefti_forward_attn_tile *last_tiles[WEFTI_FORWARD_KINDS]; /* [rows] of last_rows */
     float *parts; /* [parts_max] sums of a row and span */
     size_t parts_max;
     struct wefti_forward_scratch *threads; /* [n_threads] */
@@ -276,7 +277,7 @@ static inline void wefti_forward_add_row(const struct wefti_forward *f, float *x
 /* Of the rows that a layer has after attention. */
 static inline const struct wefti_forward_lora_plan *
 wefti_forward_lora_after(const struct wefti_forward_thread *thread, uint32_t layer) {
-    return layer + 1 == thread->forward->n_layers ? thread->last_lora : thread->lora;
+    return layer >= thread->forward->narrow_layer ? thread->last_lora : thread->lora;
 }
 
 /* The thread turns to `op`. */
