@@ -502,7 +502,8 @@ static void layers_that_are_not_alike_do_not_depend_on_company(void **state) {
         (void)snprintf(path, sizeof path, "%s", found);
         check_invariance(path, WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO);
         if (!engine_short_run) check_invariance(path, WEFT_ENG_ACT_F32, WEFT_ENG_KV_INT8);
-        check_adapters(path, path, WEFT_ENG_ACT_AUTO);
+        if (i == 0)
+            check_adapters(path, path, WEFT_ENG_ACT_AUTO); /* those of stacks do not exist */
     }
 }
 
