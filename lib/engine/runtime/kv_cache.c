@@ -281,9 +281,9 @@ static weft_err map_blocks(struct wefti_kv_cache *cache, const struct weft_model
     bool has_index = params->indexer.n_heads > 0;
     cache->top_k = params->indexer.top_k;
     if (has_index) cache->index = calloc(cache->n_layers, sizeof *cache->index);
-    if (cache->layers && (cache->index || !has_index))
-        cache->map = wefti_memory_map_near(cache->map_bytes, info->home);
-    if (!cache->map)
+    bool is_there = cache->layers && (cache->index || !has_index);
+    if (is_there) cache->map = wefti_memory_map_near(cache->map_bytes, info->home);
+    if (!is_there || !cache->map)
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for %zu bytes of KV cache",
                             cache->map_bytes);
     if (cache->map_bytes >= HUGE_CACHE_BYTES)
