@@ -493,50 +493,110 @@ static inline void prepare_queries(const struct weft_attn_args *args, enum attn_
     }
 }
 
-/* The first tile from `at` on, up to that of `last`, of which a set has any; after `last`: none is. */
-static inline uint32_t seek_tile(const uint64_t *seen, uint32_t at, uint32_t last) {
-    while (seen && at <= last && !seen[at / ATTN_TILE]) {
-        at += ATTN_TILE;
+/* The same with the next groups of 16 tokens of which a set has any, from group *group_io on; `bits_out`: which tokens of
+ * theirs. The next call goes on from where this one ends. */
+static inline uint32_t find_chosen(const struct weft_attn_args *args, const uint32_t *block_table,
+                                   uint32_t kv_head, const uint64_t *seen, uint32_t *group_io,
+                                   uint32_t group_end, struct attn_tile *tile, uint64_t *bits_out) {
+    uint32_t s = 0;
+    *bits_out = 0;
+    for (; s < ATTN_SUBS && *group_io < group_end; ++*group_io) {
+        uint64_t bits = seen[*group_io / ATTN_SUBS] >> *group_io % ATTN_SUBS * ATTN_SUB &
+                        ((1u << ATTN_SUB) - 1);
+        if (bits == 0) continue;
+        struct attn_tile found;
+        uint32_t pos = *group_io * ATTN_SUB;
+        (void)find_tile(&args->kv, block_table, kv_head, pos, pos, &found);
+        tile->k[s] = found.k[0];
+        tile->v[s] = found.v[0];
+        *bits_out |= bits << s++ * ATTN_SUB;
     }
-    return at;
+    return s;
 }
 
-/* What a query sees of the tile at `at`. Between the first and the last position of a set others may be unseen:
- * they weigh 0. */
-static inline void look_at_tile(struct attn_query *query, uint32_t at) {
-    query->begin = query->low > at ? query->low - at : 0;
-    query->end = weft_min_u32(ATTN_TILE, query->pos - at + 1);
-    if (!query->seen) return;
-    query->in_tile = query->seen[at / ATTN_TILE];
-    query->begin = (uint32_t)__builtin_ctzll(query->in_tile);
-    query->end = ATTN_TILE - (uint32_t)__builtin_clzll(query->in_tile);
+/* A span's queries, and what is made for them. */
+struct span {
+    const struct weft_attn_args *args;
+    enum attn_form form;
+    size_t group_bytes;
+    struct attn_query *queries;
+    const attn_words *words;
+    struct made_tile made;
+};
+
+/* One tile of n_subs groups for queries begin..end, which know what they see of it; n_next groups are met after it. */
+static inline void meet_tile(struct span *span, struct attn_tile *tile, uint32_t n_subs,
+                             const struct attn_tile *next, uint32_t n_next, uint32_t begin,
+                             uint32_t end) {
+    const struct weft_attn_args *args = span->args;
+    const struct attn_tile *products = tile;
+    plan_fetches(tile, next, n_next);
+    bool is_wide = is_widened(args, span->form, end - begin), is_read = !is_wide && !args->kv.v_dim;
+    fetch_rest(next, n_next, is_read ? weft_kv_code_bytes(&args->kv) : 0, span->group_bytes);
+    if (is_wide) {
+        widen_tile(tile, args->kv.dtype, n_subs, &span->made);
+        products = &span->made.tile;
+    } else if (args->kv.v_dim && args->kv.dtype != WEFT_KV_F32) {
+        make_values(tile, n_subs, &span->made);
+        products = &span->made.tile;
+    }
+    fold_tile(args, tile, products, &(struct seeing){span->queries, begin, end, span->words});
+}
+
+/* The positions first..last that one row's queries see of a span, of a set. */
+static inline void fold_chosen(struct span *span, const uint32_t *block_table, uint32_t kv_head,
+                               uint32_t first, uint32_t last, uint32_t n) {
+    const struct weft_attn_args *args = span->args;
+    const uint64_t *seen = span->queries[0].seen;
+    uint32_t group = first / ATTN_SUB, end = last / ATTN_SUB + 1;
+    struct attn_tile tile, next = {.form = span->form,
+                                   .head_dim = args->kv.head_dim,
+                                   .value_dim = weft_kv_value_dim(&args->kv)};
+    uint64_t bits, next_bits;
+    uint32_t n_next = find_chosen(args, block_table, kv_head, seen, &group, end, &next, &next_bits);
+    while (n_next > 0) {
+        uint32_t n_subs = n_next;
+        tile = next;
+        bits = next_bits;
+        n_next = find_chosen(args, block_table, kv_head, seen, &group, end, &next, &next_bits);
+        for (uint32_t i = 0; i < n; i++) {
+            span->queries[i].in_tile = bits;
+            span->queries[i].begin = (uint32_t)__builtin_ctzll(bits);
+            span->queries[i].end = ATTN_TILE - (uint32_t)__builtin_clzll(bits);
+        }
+        meet_tile(span, &tile, n_subs, &next, n_next, 0, n);
+    }
 }
 
 /* One span for queries of one sequence and kv head, positions ascending; all see some of it. With a set they
  * are of one row. */
 static inline void fold_span(const struct weft_attn_args *args, const uint32_t *block_table,
-                             uint32_t kv_head, uint32_t span, struct attn_query *queries,
+                             uint32_t kv_head, uint32_t span_idx, struct attn_query *queries,
                              uint32_t n) {
     WEFT_ASSERT(n > 0);
-    uint32_t first = span * WEFT_ATTN_SPAN, low = queries[0].low / ATTN_TILE * ATTN_TILE;
+    uint32_t first = span_idx * WEFT_ATTN_SPAN, low = queries[0].low / ATTN_TILE * ATTN_TILE;
     uint32_t last = weft_min_u32(first + WEFT_ATTN_SPAN - 1, queries[n - 1].pos), begin = 0,
              end = 0;
-    const enum attn_form form = form_of(args);
-    struct attn_tile tile, next = {.form = form,
+    attn_words words[QUERIES_MAX / QUERY_BATCH * WEFT_KV_DIM_MAX];
+    struct span span;
+    span.args = args;
+    span.form = form_of(args);
+    span.group_bytes = weft_kv_group_bytes(&args->kv);
+    span.queries = queries;
+    span.words = words;
+    prepare_queries(args, span.form, queries, n, words);
+    if (queries[0].seen) {
+        fold_chosen(&span, block_table, kv_head, first, last, n);
+        return;
+    }
+    struct attn_tile tile, next = {.form = span.form,
                                    .head_dim = args->kv.head_dim,
                                    .value_dim = weft_kv_value_dim(&args->kv)};
-    struct made_tile made;
-    attn_words words[QUERIES_MAX / QUERY_BATCH * WEFT_KV_DIM_MAX];
-    size_t group_bytes = weft_kv_group_bytes(&args->kv);
-    prepare_queries(args, form, queries, n, words);
-    const uint64_t *seen = queries[0].seen;
-    uint32_t at = seek_tile(seen, first > low ? first : low, last);
+    uint32_t at = first > low ? first : low;
     (void)find_tile(&args->kv, block_table, kv_head, at, last, &next);
-    for (uint32_t then; at <= last; at = then) {
-        then = seek_tile(seen, at + ATTN_TILE, last);
+    for (; at <= last; at += ATTN_TILE) {
         tile = next;
-        uint32_t n_next = find_tile(&args->kv, block_table, kv_head, then, last, &next);
-        plan_fetches(&tile, &next, n_next);
+        uint32_t n_next = find_tile(&args->kv, block_table, kv_head, at + ATTN_TILE, last, &next);
         while (queries[begin].pos < at) {
             begin++;
         }
@@ -544,20 +604,11 @@ static inline void fold_span(const struct weft_attn_args *args, const uint32_t *
             end++;
         }
         for (uint32_t i = begin; i < end; i++) {
-            look_at_tile(&queries[i], at);
+            queries[i].begin = queries[i].low > at ? queries[i].low - at : 0;
+            queries[i].end = weft_min_u32(ATTN_TILE, queries[i].pos - at + 1);
         }
-        const struct attn_tile *products = &tile;
         uint32_t n_subs = (weft_min_u32(last - at, ATTN_TILE - 1) + ATTN_SUB) / ATTN_SUB;
-        bool is_wide = is_widened(args, form, end - begin), is_read = !is_wide && !args->kv.v_dim;
-        fetch_rest(&next, n_next, is_read ? weft_kv_code_bytes(&args->kv) : 0, group_bytes);
-        if (is_wide) {
-            widen_tile(&tile, args->kv.dtype, n_subs, &made);
-            products = &made.tile;
-        } else if (args->kv.v_dim && args->kv.dtype != WEFT_KV_F32) {
-            make_values(&tile, n_subs, &made);
-            products = &made.tile;
-        }
-        fold_tile(args, &tile, products, &(struct seeing){queries, begin, end, words});
+        meet_tile(&span, &tile, n_subs, &next, n_next, begin, end);
     }
 }
 

@@ -47,7 +47,7 @@ struct attn_query {
     uint32_t low, pos;    /* the positions it sees: low..pos, its own among them */
     uint32_t begin, end;  /* what it sees of the current tile, or some of what is between */
     uint32_t first_span;  /* the first one that it sees any of */
-    uint64_t in_tile;     /* a bit per token of the current tile that it sees; with a set */
+    uint64_t in_tile;     /* with a set: a bit per token of the current tile that it sees */
     const uint64_t *seen; /* the set of what it sees of low..pos; NULL: all */
     float max, total;     /* of the current span */
     float factor;         /* of its dots: they are scores then */

@@ -544,8 +544,8 @@ struct weft_kern_table {
      * multiply-add. bf16 is met by dot products of pairs where the CPU has fast ones, queries and
      * exponentials rounded to bf16, else by f32 as they are.
      *
-     * Where rows have sets of positions, each row passes over the cache by itself, tiles and spans of
-     * which it sees nothing are left out, and positions of others that it does not see weigh 0.
+     * A row with a set of positions passes over the cache by itself. Spans of which it sees nothing are left out, and
+     * within a span a tile is the next four groups of 16 positions of which it sees any; the others of these weigh 0.
      *
      * Heads know nothing of each other: a latent layer's may be given in groups, by an `args` of a
      * group's q, out and n_heads, to the same bits. */

@@ -238,17 +238,32 @@ static double round_row(const float *x, uint32_t n, enum weft_kv_dtype dtype, do
     return (double)scale;
 }
 
+/* Where the tile ends that begins at `j`: one of 64 positions, or, of a row with a set, of four groups of 16 that it
+ * sees any of, in one span. */
+static uint32_t end_of_tile(const struct sequence *s, uint32_t pos, uint32_t j, uint32_t high) {
+    uint32_t n_groups = 0, end = j;
+    if (!s->seen || pos < s->seen_from) return weft_min_u32(j / 64 * 64 + 64, high + 1);
+    while (end <= high && n_groups < 4 && (end == j || end % WEFT_ATTN_SPAN != 0)) {
+        bool is_seen = false;
+        for (uint32_t i = end; i < end + 16 && i <= high; i++)
+            is_seen |= sees(s, pos, i);
+        n_groups += is_seen;
+        end += 16;
+    }
+    return weft_min_u32(end, high + 1);
+}
+
 /* How far the sum of values may be off where weights become codes, whose scale the largest weight of
  * each tile sets: half a step of them for every code of a value. p: what weights are before scales.
  */
-static void add_code_steps(const struct sequence *s, uint32_t kv_head, uint32_t low, uint32_t high,
-                           const double *p, double *slack) {
+static void add_code_steps(const struct sequence *s, uint32_t kv_head, uint32_t pos, uint32_t low,
+                           uint32_t high, const double *p, double *slack) {
     const float *v = s->v_dim ? s->k : s->v;
     double row[DIM_MAX];
-    for (uint32_t tile = low / 64 * 64; tile <= high; tile += 64) {
+    for (uint32_t j = low, next = low; j <= high; j = next) {
         double most = 0, codes[DIM_MAX] = {0};
-        for (uint32_t j = tile; j < tile + 64; j++) {
-            if (j < low || j > high) continue;
+        for (next = end_of_tile(s, pos, j, high); j < next; j++) {
+            if (!sees(s, pos, j)) continue;
             const float *x = v + ((size_t)j * s->n_kv_heads + kv_head) * s->head_dim;
             double scale = round_row(x, s->head_dim, WEFT_KV_INT8, row);
             most = fmax(most, p[j] * scale);
@@ -308,7 +323,7 @@ static void check_query(const struct sequence *s, enum weft_kv_dtype dtype, uint
     if (s->sinks) total += exp((double)s->sinks[head] - max);
     double relative = expm1(2 * error) + (4 * span + 2 * (high + 1) + 0.125 * high + 24) * 0x1p-24;
     relative += rounding * (1 + relative);
-    if (in_codes) add_code_steps(s, kv_head, low, high, p, slack);
+    if (in_codes) add_code_steps(s, kv_head, pos, low, high, p, slack);
     for (uint32_t j = low; j <= high; j++) {
         (void)round_row(v + ((size_t)j * s->n_kv_heads + kv_head) * hd, hd, dtype, row);
         for (uint32_t d = 0; d < value_dim(s); d++) {

@@ -18,10 +18,9 @@ struct query {
     const struct weft_attn_args *args;
     const struct weft_attn_row *row;
     uint32_t kv_head;
-    const float *q;       /* [head_dim] */
-    const uint64_t *seen; /* NULL: all positions */
-    bool in_codes;        /* int8 is met by integers */
-    float q_scale;        /* of these codes */
+    const float *q; /* [head_dim] */
+    bool in_codes;  /* int8 is met by integers */
+    float q_scale;  /* of these codes */
     int32_t codes[WEFT_KV_DIM_MAX];
 };
 
@@ -65,10 +64,6 @@ static float value_at(const struct weft_kv_layer *kv, const struct place *place,
     return load(place->v, at, kv->dtype);
 }
 
-static bool sees(const struct query *query, uint32_t pos) {
-    return !query->seen || weft_attn_bit(query->seen, pos);
-}
-
 static float score(const struct query *query, uint32_t pos) {
     const struct weft_attn_args *args = query->args;
     const struct weft_kv_layer *kv = &args->kv;
@@ -99,16 +94,26 @@ static float weight_of(const struct query *query, uint32_t pos, float p) {
     return p > 0 ? p * kv_scales(place.v, kv->head_dim)[place.token] : 0.0f;
 }
 
-/* out = out * fade + the sum of weights times values of n positions from `pos` on. */
-static void add_values(const struct query *query, uint32_t pos, uint32_t n, const float *weights,
+/* Positions that are folded together, by their places in sums; those that are seen. */
+struct tile {
+    uint32_t pos[ATTN_TILE];
+    uint64_t seen; /* a bit per place */
+};
+
+static bool sees(const struct tile *tile, uint32_t j) {
+    return tile->seen >> j & 1;
+}
+
+/* out = out * fade + the sum of weights times values. */
+static void add_values(const struct query *query, const struct tile *tile, const float *weights,
                        float fade, float *out) {
     const struct weft_kv_layer *kv = &query->args->kv;
     for (uint32_t d = 0; d < weft_kv_value_dim(kv); d++) {
         out[d] *= fade;
     }
-    for (uint32_t j = 0; j < n; j++) {
-        struct place place = find(query, pos + j);
-        if (!sees(query, pos + j)) continue;
+    for (uint32_t j = 0; j < ATTN_TILE; j++) {
+        if (!sees(tile, j)) continue;
+        struct place place = find(query, tile->pos[j]);
         for (uint32_t d = 0; d < weft_kv_value_dim(kv); d++) {
             out[d] += weights[j] * value_at(kv, &place, d);
         }
@@ -116,13 +121,14 @@ static void add_values(const struct query *query, uint32_t pos, uint32_t n, cons
 }
 
 /* The same with weights as codes. */
-static void add_values_in_codes(const struct query *query, uint32_t pos, uint32_t n,
+static void add_values_in_codes(const struct query *query, const struct tile *tile,
                                 const float *weights, float fade, float *out) {
     const struct weft_kv_layer *kv = &query->args->kv;
     int32_t codes[ATTN_TILE], sums[WEFT_KV_DIM_MAX] = {0};
-    float scale = to_codes(weights, n, codes);
-    for (uint32_t j = 0; j < n; j++) {
-        struct place place = find(query, pos + j);
+    float scale = to_codes(weights, ATTN_TILE, codes);
+    for (uint32_t j = 0; j < ATTN_TILE; j++) {
+        if (!sees(tile, j)) continue;
+        struct place place = find(query, tile->pos[j]);
         for (uint32_t d = 0; d < weft_kv_value_dim(kv); d++) {
             sums[d] += codes[j] * (int32_t)value_at(kv, &place, d);
         }
@@ -132,24 +138,24 @@ static void add_values_in_codes(const struct query *query, uint32_t pos, uint32_
     }
 }
 
-/* One tile: `sum` takes in the positions begin..end, which lie in it. */
-static void fold_tile(const struct query *query, uint32_t begin, uint32_t end,
-                      struct span_sum *sum) {
-    float p[ATTN_TILE] = {0}, weights[ATTN_TILE], max = sum->max;
-    uint32_t tile = begin / ATTN_TILE * ATTN_TILE;
-    for (uint32_t pos = begin; pos < end; pos++) {
-        p[pos - tile] = sees(query, pos) ? score(query, pos) : -INFINITY;
-        if (p[pos - tile] > max) max = p[pos - tile];
+/* `sum` takes in one tile. */
+static void fold_tile(const struct query *query, const struct tile *tile, struct span_sum *sum) {
+    float p[ATTN_TILE] = {0}, weights[ATTN_TILE] = {0}, max = sum->max;
+    for (uint32_t j = 0; j < ATTN_TILE; j++) {
+        if (!sees(tile, j)) continue;
+        p[j] = score(query, tile->pos[j]);
+        if (p[j] > max) max = p[j];
     }
     float fade = exp_f32(sum->max - max); /* 0 for the first tile: the maximum is -inf */
-    for (uint32_t pos = begin; pos < end; pos++) {
-        p[pos - tile] = exp_f32(p[pos - tile] - max);
-        weights[pos - begin] = weight_of(query, pos, p[pos - tile]);
+    for (uint32_t j = 0; j < ATTN_TILE; j++) {
+        if (!sees(tile, j)) continue;
+        p[j] = exp_f32(p[j] - max);
+        weights[j] = weight_of(query, tile->pos[j], p[j]);
     }
     if (query->in_codes)
-        add_values_in_codes(query, begin, end - begin, weights, fade, sum->out);
+        add_values_in_codes(query, tile, weights, fade, sum->out);
     else
-        add_values(query, begin, end - begin, weights, fade, sum->out);
+        add_values(query, tile, weights, fade, sum->out);
     for (uint32_t width = ATTN_TILE / 2; width > 0; width /= 2) {
         for (uint32_t j = 0; j < width; j++) {
             p[j] += p[j + width];
@@ -157,6 +163,33 @@ static void fold_tile(const struct query *query, uint32_t begin, uint32_t end,
     }
     sum->total = sum->total * fade + p[0];
     sum->max = max;
+}
+
+/* The positions begin..end, which are of one tile at absolute positions. */
+static struct tile tile_of(uint32_t begin, uint32_t end) {
+    struct tile tile = {.seen = 0};
+    for (uint32_t pos = begin; pos < end; pos++) {
+        tile.pos[pos % ATTN_TILE] = pos;
+        tile.seen |= (uint64_t)1 << pos % ATTN_TILE;
+    }
+    return tile;
+}
+
+/* The next groups of which a set has any, from *pos_io on; that is where the groups after them begin. */
+static struct tile chosen_tile(const uint64_t *set, uint32_t *pos_io, uint32_t end) {
+    struct tile tile = {.seen = 0};
+    uint32_t n = 0;
+    for (; *pos_io < end && n < ATTN_TILE; *pos_io += ATTN_SUB) {
+        bool is_chosen = false;
+        for (uint32_t i = 0; i < ATTN_SUB; i++) {
+            if (!weft_attn_bit(set, *pos_io + i)) continue;
+            tile.pos[n + i] = *pos_io + i;
+            tile.seen |= (uint64_t)1 << (n + i);
+            is_chosen = true;
+        }
+        n += is_chosen ? ATTN_SUB : 0;
+    }
+    return tile;
 }
 
 /* A head of a row, and the kv head that it reads. */
@@ -173,7 +206,6 @@ static void fold_span(const struct weft_attn_args *args, struct reader reader, u
                           .kv_head = reader.kv_head,
                           .q = args->q + reader.row * args->q_stride +
                                (size_t)reader.head * head_dim,
-                          .seen = seen_by(args, reader.row),
                           .in_codes = args->kv.dtype == WEFT_KV_INT8 && !args->exact};
     if (query.in_codes) query.q_scale = to_codes(query.q, head_dim, query.codes);
     uint32_t first = span * WEFT_ATTN_SPAN,
@@ -183,10 +215,16 @@ static void fold_span(const struct weft_attn_args *args, struct reader reader, u
     memset(sum->out, 0, weft_kv_value_dim(&args->kv) * sizeof *sum->out);
     sum->max = -INFINITY;
     sum->total = 0.0f;
-    for (uint32_t next; begin < end; begin = next) {
-        next = weft_min_u32((begin / ATTN_TILE + 1) * ATTN_TILE, end);
-        if (query.seen && !query.seen[begin / ATTN_TILE]) continue;
-        fold_tile(&query, begin, next, sum);
+    const uint64_t *set = seen_by(args, reader.row);
+    for (uint32_t next = begin; begin < end; begin = next) {
+        struct tile tile;
+        if (set) {
+            tile = chosen_tile(set, &next, end);
+        } else {
+            next = weft_min_u32((begin / ATTN_TILE + 1) * ATTN_TILE, end);
+            tile = tile_of(begin, next);
+        }
+        if (tile.seen) fold_tile(&query, &tile, sum);
     }
 }
 
