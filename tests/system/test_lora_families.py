@@ -189,6 +189,48 @@ def test_heads_in_another_order_are_refused():
             assert reply.status == 400 and "another order" in reply.text and "out_proj" in reply.text, reply.text
 
 
+def write_gguf(path, arch, alpha, tensors):
+    """An adapter as llama.cpp's converter writes it: {name: (rows, columns, floats)}."""
+    def text(t):
+        return struct.pack("<Q", len(t)) + t.encode()
+
+    keys = [(key, struct.pack("<I", 8) + text(value)) for key, value in
+            (("general.type", "adapter"), ("adapter.type", "lora"), ("general.architecture", arch))]
+    keys.append(("adapter.lora.alpha", struct.pack("<If", 6, alpha)))
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys)) + b"".join(text(k) + v for k, v in keys)
+    data = b""
+    for name, (rows, columns, values) in tensors.items():
+        head += text(name) + struct.pack("<IQQIQ", 2, columns, rows, 0, len(data))
+        data += array.array("f", values).tobytes()
+        data += bytes(-len(data) % 32)
+    with open(path, "wb") as f:
+        f.write(head + bytes(-len(head) % 32) + data)
+
+
+def test_another_name_of_the_family_is_taken_and_other_weights_are_not():
+    if not os.path.isdir(ZOO):
+        raise harness.Skip("no zoo2 in WEFT_SHARED_DIR")
+    rng, layer, rows, columns = random.Random(3), 3, 48, 48  # v_proj of the layer with attention
+    a, b = ([rng.gauss(0, 1) for _ in range(n * RANK)] for n in (columns, rows))
+    with tempfile.TemporaryDirectory() as folder:
+        name, key = f"{folder}/a.gguf", f"base_model.model.backbone.layers.{layer}.mixer.v_proj"
+        write_gguf(name, "nemotron_h_moe", RANK * SCALE, {f"blk.{layer}.attn_v.weight.lora_a": (RANK, columns, a),
+                                                          f"blk.{layer}.attn_v.weight.lora_b": (rows, RANK, b)})
+        os.mkdir(f"{folder}/a")
+        write_tensors(f"{folder}/a/adapter_model.safetensors", {
+            f"{key}.lora_A.weight": ("F32", [RANK, columns], array.array("f", a).tobytes()),
+            f"{key}.lora_B.weight": ("F32", [rows, RANK], array.array("f", b).tobytes())})
+        write_config(f"{folder}/a", [key])
+        source = os.path.join(ZOO, "nemotron_h_moe")
+        ids = zoo.prompts_of(zoo.read_goldens(source))[1][0]
+        with zoo.serve(source, source, "--lora", f"f={folder}/a", "--lora", f"g={name}", "--served-model-name", "m") as server:
+            assert rows_of(server, ids, "f") == rows_of(server, ids, "g") != rows_of(server, ids, "m")
+        source = os.path.join(ZOO, "falcon_h1")
+        with zoo.serve(source, source) as server:
+            reply = server.post("/v1/load_lora_adapter", {"lora_name": "x", "lora_path": name})
+            assert reply.status == 400 and "factors in GGUF files" in reply.text, reply.text
+
+
 def test_modules_that_no_adapter_may_change_are_refused_by_name():
     if not os.path.isdir(ZOO):
         raise harness.Skip("no zoo2 in WEFT_SHARED_DIR")

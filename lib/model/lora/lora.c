@@ -75,11 +75,10 @@ static void note_order(const struct reader *r, struct weft_lora_part *part) {
     part->from_pairs = r->format == WEFT_MODEL_GGUF;
 }
 
-static bool has_tiled_heads(const struct weft_lora_base *base) {
+/* NULL: it is none that is served. */
+static const struct wefti_model_arch *arch_of(const struct weft_lora_base *base) {
     const char *name = base->params->arch;
-    const struct wefti_model_arch *arch =
-        wefti_model_arch_of_gguf((struct weft_str){name, strlen(name)});
-    return arch && arch->traits.tiled_heads;
+    return wefti_model_arch_of_gguf((struct weft_str){name, strlen(name)});
 }
 
 static weft_err add_part(struct reader *r, const struct wefti_lora_module *module,
@@ -91,7 +90,9 @@ static weft_err add_part(struct reader *r, const struct wefti_lora_module *modul
     added->layer = module->layer;
     note_order(r, added);
     /* A reads what heads made: in GGUF files of some families in another order. */
-    if (part->role == WEFT_LORA_REC_OUT && r->format != r->base->format && has_tiled_heads(r->base))
+    const struct wefti_model_arch *arch = arch_of(r->base);
+    if (part->role == WEFT_LORA_REC_OUT && r->format != r->base->format && arch &&
+        arch->traits.tiled_heads)
         return refuse(r, part->a.name,
                       "is of a layer whose heads stand in another order in the model's file",
                       WEFT_E_UNSUPPORTED);
@@ -321,10 +322,20 @@ static weft_err take_all(struct reader *r) {
 
 /* Whether a converter of GGUF files permutes the rows of q and k of this model. */
 static bool is_permuted_in_gguf(const struct weft_lora_base *base) {
-    const struct weft_model_params *p = base->params;
-    const struct wefti_model_arch *arch =
-        wefti_model_arch_of_gguf((struct weft_str){p->arch, strlen(p->arch)});
+    const struct wefti_model_arch *arch = arch_of(base);
     return arch && arch->gguf_rope_interleaved && !arch->traits.latent;
+}
+
+/* Falcon-H1's converter multiplies weights, and adapters likewise. */
+static bool has_factors_in_gguf(const struct weft_lora_base *base) {
+    const struct wefti_model_arch *arch = arch_of(base);
+    return arch && arch->traits.multipliers;
+}
+
+/* A family may have several names in GGUF files, of which models in folders have one. */
+static bool is_of_family(const struct weft_lora_base *base, struct weft_str name) {
+    const struct wefti_model_arch *own = arch_of(base), *arch = wefti_model_arch_of_gguf(name);
+    return own && arch && strcmp(own->hf_class, arch->hf_class) == 0;
 }
 
 static weft_err check_gguf(struct reader *r, const weft_gguf *gguf) {
@@ -339,6 +350,8 @@ static weft_err check_gguf(struct reader *r, const weft_gguf *gguf) {
         if (is_there && text.len == strlen(wanted[i].value) &&
             memcmp(text.data, wanted[i].value, text.len) == 0)
             continue;
+        const bool is_name = strcmp(wanted[i].key, "general.architecture") == 0;
+        if (is_there && is_name && is_of_family(r->base, text)) continue;
         if (!is_there)
             return weft_err_set(r->why, WEFT_E_UNSUPPORTED,
                                 "%s: it has no %s, which must be '%s' in the file of an adapter",
@@ -393,6 +406,14 @@ weft_err wefti_lora_from_file(struct wefti_model_file *file, const wefti_lora_co
     weft_err err = WEFT_E_NOMEM;
     WEFT_ASSERT(base->rank_max >= 1 && base->rank_max <= WEFT_LORA_RANK_MAX);
     r.is_permuted = r.format != base->format && is_permuted_in_gguf(base);
+    if (r.format != base->format && has_factors_in_gguf(base)) {
+        err = weft_err_set(why, WEFT_E_UNSUPPORTED,
+                           "%s: weights of %s have factors in GGUF files that folders have apart: "
+                           "adapters are supported in the model's own format only",
+                           file->path, base->params->arch);
+        wefti_model_file_close(file);
+        goto cleanup;
+    }
     if (r.lora) r.lora->file = wefti_model_new();
     if (!r.lora || !r.lora->file) {
         err = weft_err_set(why, err, "%s: out of memory", file->path);
