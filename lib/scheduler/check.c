@@ -116,7 +116,7 @@ void weft_sched_check(const weft_sched *sched) {
     check_running(sched);
     check_blocks(sched);
     wefti_sched_spill_check(sched);
-    wefti_sched_states_check(sched);
+    wefti_sched_states_check(sched, wefti_sched_files_n_states(sched));
     check_requests(sched);
     wefti_sched_queue_check(sched);
     wefti_sched_heap_check(&sched->deadlines);

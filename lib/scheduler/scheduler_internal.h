@@ -638,7 +638,8 @@ void wefti_sched_states_hang(weft_sched *sched, struct seq *seq, uint32_t n_toke
 void wefti_sched_states_drop(weft_sched *sched, struct seq *seq);    /* no-op: there is none */
 WEFT_MUST_CHECK weft_err wefti_sched_states_init(weft_sched *sched); /* after the cache */
 void wefti_sched_states_fini(weft_sched *sched);
-void wefti_sched_states_check(const weft_sched *sched);
+/* n_of_files: checkpoints that files of sessions have. */
+void wefti_sched_states_check(const weft_sched *sched, uint32_t n_of_files);
 
 /* --------------------------------------------------------------------------------- windows --- */
 

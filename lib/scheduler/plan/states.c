@@ -163,9 +163,9 @@ void wefti_sched_states_hang(weft_sched *sched, struct seq *seq, uint32_t n_toke
     seq->kept = (struct kept){0};
 }
 
-void wefti_sched_states_check(const weft_sched *sched) {
+void wefti_sched_states_check(const weft_sched *sched, uint32_t n_of_files) {
     if (!sched->checkpoints) return;
-    uint32_t n_taken = wefti_sched_files_n_states(sched);
+    uint32_t n_taken = n_of_files;
     weft_kv_checkpoints_check(sched->checkpoints);
     for (uint32_t i = 0; i < sched->n_running; i++)
         n_taken += sched->running[i]->kept.n_tokens > 0;
