@@ -404,11 +404,12 @@ static weft_err find_text(const struct config *c, struct config *text_out,
 }
 
 static weft_err read_config(const struct config *c, struct weft_model_params *p) {
-    const struct wefti_model_arch *arch;
+    const struct wefti_model_arch *arch = NULL;
     struct config text;
-    bool is_wrapped;
+    bool is_wrapped = false;
     weft_err err = find_text(c, &text, &arch, &is_wrapped);
     if (err) return err;
+    WEFT_ASSERT(arch != NULL);
     wefti_model_params_init(p, arch);
     if (p->encoder.is_on) return wefti_model_config_encoder(c, arch, p);
     p->wrapped = is_wrapped;
@@ -427,11 +428,12 @@ void wefti_model_config_missing(const struct wefti_model_file *file,
                                 char hint[WEFTI_MODEL_HINT_BYTES]) {
     struct weft_errmsg why;
     struct config c = {.path = file->path, .why = &why}, text;
-    const struct wefti_model_arch *arch;
+    const struct wefti_model_arch *arch = NULL;
     bool is_wrapped;
     hint[0] = '\0';
     if (parse_config(file, &c)) return;
-    if (!find_text(&c, &text, &arch, &is_wrapped)) wefti_model_config_left_out(&text, arch, hint);
+    if (!find_text(&c, &text, &arch, &is_wrapped) && arch)
+        wefti_model_config_left_out(&text, arch, hint);
     json_decref(c.root);
 }
 
