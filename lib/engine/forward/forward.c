@@ -766,7 +766,6 @@ weft_err wefti_forward_run(struct wefti_forward *f, const struct wefti_forward_b
         pass.attention[kind] = wefti_forward_attn_plan(f, kind, batch->rows[f->block_kinds[kind]],
                                                        batch->n_tokens, f->tiles[kind]);
     bool narrows = batch->n_last_rows < batch->n_tokens;
-    pass.narrows = narrows;
     for (uint32_t kind = 0; kind < f->n_kinds && narrows; kind++) {
         struct weft_attn_row *rows = f->last_rows[kind];
         for (uint32_t i = 0; i < batch->n_last_rows; i++)
@@ -774,6 +773,7 @@ weft_err wefti_forward_run(struct wefti_forward *f, const struct wefti_forward_b
         pass.last_attention[kind] =
             wefti_forward_attn_plan(f, kind, rows, batch->n_last_rows, f->last_tiles[kind]);
     }
+    pass.narrows = narrows;
     plan_adapters(&pass);
     if (f->profile) note_pass(f, &pass, narrows);
     wefti_pool_run(f->pool, run_thread, &pass);
