@@ -288,6 +288,31 @@ static void begin(struct gguf_builder *b) {
     gguf_tiny_config(b);
 }
 
+/* As llama.cpp's converter writes Llama 4 Scout's. */
+static void a_longer_context_of_a_gguf_file_is_cut(void **state) {
+    (void)state;
+    static const char key[] = "llama.context_length";
+    const uint32_t said = 10485760;
+    struct gguf_builder b;
+    struct weft_buf bytes;
+    struct weft_errmsg why;
+    struct wefti_model_file file;
+    weft_model *model;
+    begin(&b);
+    gguf_tiny_tensors(&b, 0);
+    gguf_finish(&b, &bytes);
+    uint8_t *at = memmem(bytes.data, bytes.len, key, strlen(key));
+    assert_non_null(at);
+    memcpy(at + strlen(key) + sizeof(uint32_t), &said, sizeof said); /* after its type */
+    assert_int_equal(wefti_model_file_borrow("tiny.gguf", bytes.data, bytes.len, &file, &why),
+                     WEFT_OK);
+    if (wefti_model_from_gguf(&file, &model, &why)) fail_msg("%s", why.text);
+    assert_int_equal(weft_model_params(model)->n_context, WEFT_CONTEXT_MAX);
+    weft_model_free(model);
+    weft_buf_fini(&bytes);
+    gguf_fini(&b);
+}
+
 static void yarn_of_gguf_files_is_the_same(void **state) {
     (void)state;
     struct gguf_builder b;
@@ -415,6 +440,7 @@ int main(void) {
         cmocka_unit_test(a_longer_context_than_any_sequence_is_cut),
         cmocka_unit_test(pairs_are_of_the_elements_that_turn),
         cmocka_unit_test(scalings_that_make_no_sense_are_refused),
+        cmocka_unit_test(a_longer_context_of_a_gguf_file_is_cut),
         cmocka_unit_test(yarn_of_gguf_files_is_the_same),
         cmocka_unit_test(yarns_logarithm_of_gguf_files_is_for_latent_attention),
         cmocka_unit_test(longrope_of_gguf_files_is_in_two_tensors),
