@@ -972,7 +972,7 @@ static void draw_whole(struct world *world) {
 static void draw_recurrent(struct world *world) {
     struct weft_sched_options *o = &world->options;
     o->is_recurrent = true;
-    o->n_checkpoints = chance(world, 5000) ? between(world, 1, 6) : between(world, 1, 60);
+    o->n_checkpoints = chance(world, 7000) ? between(world, 1, 2) : between(world, 1, 60);
     o->checkpoint_tokens = between(world, 1, chance(world, 5000) ? 4 : 40);
     o->n_spill_blocks = o->n_spec_tokens = o->window = o->n_window_blocks = 0;
 }
@@ -1019,7 +1019,7 @@ static void draw_world(struct world *world) {
         world->spill_block_us = between(world, 0, 400);
     }
     if (chance(world, 1000)) draw_whole(world);
-    if (o->whole_tokens == 0 && chance(world, 1000)) draw_recurrent(world);
+    if (o->whole_tokens == 0 && chance(world, 1500)) draw_recurrent(world);
     /* At least one token with the whole vocabulary; often too little for everybody. */
     o->step_logprob_bytes = chance(world, 5000) ? 0 : between(world, 12 + 8 * N_VOCAB, 2000);
     world->odds = (struct odds){
@@ -1179,7 +1179,8 @@ static void check_all_happened(void) {
     WEFT_ASSERT(totals.n_guessed > totals.n_accepted_guesses && totals.n_accepted_guesses > 0);
     WEFT_ASSERT(totals.n_compiled > 0 && totals.n_forced > 0 && totals.n_late > 0);
     WEFT_ASSERT(totals.n_beams > 0 && totals.n_shifts > 0 && totals.n_states > 0);
-    WEFT_ASSERT(totals.n_kept > 0 && totals.n_loaded > 0 && totals.n_kept_evicted > 0);
+    WEFT_ASSERT(totals.n_kept > 0 && totals.n_loaded > 0);
+    WEFT_ASSERT(totals.n_kept_evicted > 0 || totals.n_steps < STEPS); /* in one world of ten */
     WEFT_ASSERT(totals.n_sessions_kept > 0 && totals.n_sessions_evicted > 0);
     WEFT_ASSERT(totals.n_sessions_expired > 0 && totals.n_files_failed > 0);
     WEFT_ASSERT(totals.n_saved > 0 ||
