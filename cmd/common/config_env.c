@@ -9,21 +9,10 @@
 #include "config_internal.h"
 
 /* Read elsewhere: by the kernels, by configuration files' readers, by tests and by builds. */
-static const char *const others[] = {"WEFT_CONFIG",
-                                     "WEFT_ISA",
-                                     "WEFT_SOURCE_DIR",
-                                     "WEFT_BIN_DIR",
-                                     "WEFT_SHARED_DIR",
-                                     "WEFT_SANITIZED",
-                                     "WEFT_OFFLINE",
-                                     "WEFT_STEPS",
-                                     "WEFT_PROTO_PRINT",
-                                     "WEFT_FUZZ_SEEDS",
-                                     "WEFT_PAGE_SHOTS",
-                                     "WEFT_SANITIZE",
-                                     "WEFT_GGUF_DIR",
-                                     "WEFT_TEST_FILTER",
-                                     NULL};
+static const char *const others[] = {
+    "WEFT_CONFIG",     "WEFT_ISA",      "WEFT_SOURCE_DIR", "WEFT_BIN_DIR",     "WEFT_SHARED_DIR",
+    "WEFT_SANITIZED",  "WEFT_OFFLINE",  "WEFT_STEPS",      "WEFT_PROTO_PRINT", "WEFT_FUZZ_SEEDS",
+    "WEFT_PAGE_SHOTS", "WEFT_SANITIZE", "WEFT_GGUF_DIR",   "WEFT_TEST_FILTER", NULL};
 
 bool wefti_config_is_service_url(const char *text) {
     return !strncmp(text, "tcp://", 6) || !strncmp(text, "udp://", 6) ||

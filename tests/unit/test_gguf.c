@@ -722,7 +722,13 @@ static void layers_of_more_than_two_sizes_are_refused(void **state) {
         weft_err err;
         const char *part;
     } cases[] = {
-        {{1, 2, 1, 2}, {64, 64, 96, 96}, 2, NULL, 0, WEFT_E_PROTO, "ask for [16, 32]"}, /* a layer with a window */
+        {{1, 2, 1, 2},
+         {64, 64, 96, 96},
+         2,
+         NULL,
+         0,
+         WEFT_E_PROTO,
+         "ask for [16, 32]"}, /* a layer with a window */
         {{1, 2, 2, 2},
          {64, 64, 96, 96},
          2,

@@ -119,7 +119,7 @@ static void long_prompts_and_outputs_have_more_of_them(void **state) {
     struct seen seen = ask(bench, 1, 600, 450, 90);
     assert_int_equal(seen.chunks[0], 8 * GAIN);
     assert_int_equal(seen.chunks[1], 448 - 8 * GAIN);
-    assert_int_equal(seen.n_keeps, 3); /* the last at 512 */
+    assert_int_equal(seen.n_keeps, 3);                          /* the last at 512 */
     assert_int_equal(ask(bench, 1, 600, 560, 1).n_cached, 448); /* what follows is another's */
 }
 
