@@ -1,7 +1,6 @@
 /* config.json. */
 #include "fuzz/fuzz.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,23 +20,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     WEFT_ASSERT(err || (params.n_heads % params.n_kv_heads == 0 && params.rope_dim % 2 == 0));
     wefti_model_file_close(&file);
     return 0;
-}
-
-/* The configurations of all models in a folder. */
-static void add_zoo(void (*add)(const void *bytes, size_t n), const char *folder) {
-    char path[8192];
-    DIR *dir = opendir(folder);
-    if (!dir) return;
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        struct weft_errmsg why;
-        char *text;
-        size_t n;
-        (void)snprintf(path, sizeof path, "%s/%s/config.json", folder, entry->d_name);
-        if (weft_file_read(path, WEFT_FILE_REGULAR, 1 << 16, &text, &n, &why)) continue;
-        add(text, n);
-        free(text);
-    }
-    (void)closedir(dir);
 }
 
 void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
@@ -70,9 +52,9 @@ void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
     }
     const char *shared = getenv("WEFT_SHARED_DIR");
     char folder[4096];
-    add_zoo(add, test_source_path("tests/data/zoo"));
-    add_zoo(add, test_source_path("tests/data/embed"));
-    add_zoo(add, test_source_path("tests/data/formats"));
+    test_each_config(test_source_path("tests/data/zoo"), add);
+    test_each_config(test_source_path("tests/data/embed"), add);
+    test_each_config(test_source_path("tests/data/formats"), add);
     (void)snprintf(folder, sizeof folder, "%s/zoo2", shared ? shared : "../shared");
-    add_zoo(add, folder);
+    test_each_config(folder, add);
 }

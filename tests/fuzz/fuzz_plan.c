@@ -1,7 +1,6 @@
 /* config.json alone, as `weft inspect --plan` takes it: shapes without weights, and what an engine of them would need. */
 #include "fuzz/fuzz.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,27 +91,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     return 0;
 }
 
-static void add_zoo(void (*add)(const void *bytes, size_t n), const char *folder) {
-    char path[8192];
-    DIR *zoo = opendir(folder);
-    if (!zoo) return;
-    for (struct dirent *entry; (entry = readdir(zoo));) {
-        struct weft_errmsg why;
-        char *text;
-        size_t n;
-        (void)snprintf(path, sizeof path, "%s/%s/config.json", folder, entry->d_name);
-        if (weft_file_read(path, WEFT_FILE_REGULAR, 1 << 16, &text, &n, &why)) continue;
-        add(text, n);
-        free(text);
-    }
-    (void)closedir(zoo);
-}
-
 void weft_fuzz_seeds(void (*add)(const void *bytes, size_t n)) {
     const char *shared = getenv("WEFT_SHARED_DIR");
     char folder[4096];
-    add_zoo(add, test_source_path("tests/data/zoo"));
-    add_zoo(add, test_source_path("tests/data/formats"));
+    test_each_config(test_source_path("tests/data/zoo"), add);
+    test_each_config(test_source_path("tests/data/formats"), add);
     (void)snprintf(folder, sizeof folder, "%s/zoo2", shared ? shared : "../shared");
-    add_zoo(add, folder);
+    test_each_config(folder, add);
 }

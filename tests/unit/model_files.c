@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "inside/model/gguf/gguf.h"
 #include "inside/model/hf/hf.h"
 
@@ -48,6 +49,22 @@ const char *test_source_path(const char *relative) {
     char *path = paths[turn++ % 4];
     (void)snprintf(path, sizeof paths[0], "%s/%s", root ? root : ".", relative);
     return path;
+}
+
+void test_each_config(const char *zoo, void (*add)(const void *bytes, size_t n)) {
+    char path[8192];
+    DIR *dir = opendir(zoo);
+    if (!dir) return;
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        struct weft_errmsg why;
+        char *text;
+        size_t n;
+        (void)snprintf(path, sizeof path, "%s/%s/config.json", zoo, entry->d_name);
+        if (weft_file_read(path, WEFT_FILE_REGULAR, 1 << 16, &text, &n, &why)) continue;
+        add(text, n);
+        free(text);
+    }
+    (void)closedir(dir);
 }
 
 static void put_pattern(struct weft_buf *buf, size_t n) {

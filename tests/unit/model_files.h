@@ -17,6 +17,9 @@ void test_dir_write(const char *dir, const char *name, const void *bytes, size_t
 /* "$WEFT_SOURCE_DIR/<relative>", in a static buffer; four calls may be held at a time. */
 const char *test_source_path(const char *relative);
 
+/* The config.json of every folder in `zoo`, which need not be there. */
+void test_each_config(const char *zoo, void (*add)(const void *bytes, size_t n));
+
 /* ----------------------------------------------------------------------------- safetensors --- */
 
 /* header length, header, n_data bytes of a fixed pattern */
