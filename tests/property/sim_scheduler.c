@@ -70,7 +70,8 @@ struct client {
     uint32_t n_prompt, n_choices;
     uint32_t logprobs_done; /* prompt positions [0, done) */
     uint32_t deadly_len;    /* no worker survives having so much of it in the cache; 0: harmless */
-    uint32_t n_killed;      /* workers, since it was handed in */
+    uint32_t n_killed;      /* workers, since it was handed in or came further than ever before */
+    uint32_t n_survived;    /* the most of it that a worker had in the cache and lived */
     bool shifts;            /* it goes on beyond the model's length, */
     uint32_t n_keep;        /* with these */
     uint32_t tenant, flow;
@@ -480,7 +481,7 @@ static void arrive(struct world *world) {
 
 static void resubmit(struct world *world, struct client *client) {
     client->key.attempt++;
-    client->n_killed = 0;
+    client->n_killed = client->n_survived = 0;
     for (uint32_t i = 0; i < client->n_choices; i++)
         client->streams[i].n_losses = 0;
     enum weft_reject reject = submit(world, client, true);
@@ -524,8 +525,19 @@ static void lose_worker(struct world *world) {
     renew_bounds(world);
 }
 
-/* Whether the worker dies of the plan it is about to run. No request may kill many: its progress
- * between two deaths sets the count back, and that is little, since it dies at the same place. */
+static void note_progress(struct world *world) {
+    for (uint32_t i = 0; i < CLIENTS_MAX; i++) {
+        struct client *client = &world->clients[i];
+        if (!client->live || client->deadly_len == 0) continue;
+        uint32_t reached = sim_worker_reaches(world->worker, client->sampling.seed);
+        if (reached <= client->n_survived) continue;
+        client->n_survived = reached;
+        client->n_killed = 0;
+    }
+}
+
+/* Whether the worker dies of the plan it is about to run. No request may kill many without being
+ * computed further than before; chunks end at other places after each death, so that happens. */
 static bool kill_worker(struct world *world) {
     bool is_deadly = false;
     for (uint32_t i = 0; i < CLIENTS_MAX; i++) {
@@ -536,7 +548,10 @@ static bool kill_worker(struct world *world) {
         uint32_t n_seqs = client->n_choices + client->sampling.beam_width;
         WEFT_ASSERT(++client->n_killed <= 3 * WEFT_SEQ_LOSSES_MAX * n_seqs);
     }
-    if (is_deadly) lose_worker(world);
+    if (is_deadly)
+        lose_worker(world);
+    else
+        note_progress(world);
     return is_deadly;
 }
 
