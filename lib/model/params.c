@@ -412,6 +412,10 @@ static weft_err check_indexed(const struct weft_model_params *p, const char *pat
         return weft_err_set(why, WEFT_E_PROTO,
                             "%s: %u elements turn, but the indexer's heads have %u", path,
                             p->rope_dim, indexer->head_dim);
+    if (p->window > 0)
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "%s: a window of %u beside an indexer is not supported", path,
+                            p->window);
     if (p->q_lora > 0) return WEFT_OK;
     return weft_err_set(why, WEFT_E_PROTO,
                         "%s: the indexer reads queries of a lower rank, which are not there: the "

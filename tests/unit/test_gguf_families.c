@@ -268,8 +268,35 @@ static void experts_have_groups_in_any_family(void **state) {
     }
 }
 
+/* Any file may name a window. */
+static void a_window_beside_an_indexer_is_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *key;
+        uint32_t value;
+    } keys[] = {{"feed_forward_length", 64},         {"attention.kv_lora_rank", 16},
+                {"attention.q_lora_rank", 12},       {"attention.key_length", 16},
+                {"attention.value_length", 8},       {"rope.dimension_count", 8},
+                {"attention.indexer.head_count", 4}, {"attention.indexer.key_length", 16},
+                {"attention.indexer.top_k", 20}};
+    for (uint32_t window = 0; window <= 16; window += 16) {
+        struct gguf_builder b;
+        struct weft_model_params p;
+        struct weft_errmsg why;
+        begin(&b, "deepseek32");
+        for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+            gguf_u32(&b, of("deepseek32", keys[i].key), keys[i].value);
+        if (window > 0) gguf_u32(&b, of("deepseek32", "attention.sliding_window"), window);
+        weft_err err = end(&b, &p, &why);
+        assert_int_equal(err, window > 0 ? WEFT_E_UNSUPPORTED : WEFT_OK);
+        if (window > 0 && !strstr(why.text, "a window of 16 beside an indexer"))
+            fail_msg("%s", why.text);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_window_beside_an_indexer_is_refused),
         cmocka_unit_test(a_list_of_one_number_is_that_number),
         cmocka_unit_test(granites_attention_turns_where_the_file_says_so),
         cmocka_unit_test(granite_without_experts_has_the_part_beside_them),
