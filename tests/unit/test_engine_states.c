@@ -10,7 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "engine/session_file.h"
 #include "harness/eng_drive.h"
 #include "harness/eng_group.h"
 #include "unit/engine_fixtures.h"
@@ -240,11 +242,75 @@ static void checkpoints_are_as_many_as_asked_for(void **state) {
     }
 }
 
+/* Into another place, beside other blocks. One that is damaged leaves no state there. */
+static void a_state_goes_into_a_file_and_back(void **state) {
+    (void)state;
+    static const uint32_t first[] = {0, 1, 2, 3}, others[] = {20, 21, 22, 23}, kept = 1, place = 0;
+    const char *found = drive_shared("zoo2/lfm2");
+    char dir[] = "weft-states-XXXXXX", path[64];
+    _Atomic bool is_called_off = false;
+    struct weft_errmsg why = {""};
+    struct fixture fix;
+    uint64_t n_bytes = 0;
+    if (!found) skip();
+    open_fixture(&fix, found, 1, 1);
+    weft_eng *eng = fix.group.engs[0];
+    const struct said expected = alone(&fix, 0);
+    begin(&fix, 0, 0, 0, first);
+    row(&fix, 0, N_KEPT);
+    drive_state(fix.drive, WEFT_STATE_KEEP, 0, kept);
+    (void)drive_run(fix.drive);
+    drive_release(fix.drive, 0, fix.gen[0]);
+    assert_non_null(mkdtemp(dir));
+    const struct weft_eng_session_folder folder = {dir, UINT64_MAX, &is_called_off};
+    const struct weft_eng_session session = {
+        .tokens = fix.prompt,
+        .n_tokens = N_KEPT,
+        .blocks = {.blocks = {first, &kept}, .n = {N_KEPT / BLOCK, 1}},
+    };
+    const struct weft_eng_session_blocks to = {.blocks = {others, &place},
+                                               .n = {N_KEPT / BLOCK, 1}};
+    if (weft_eng_session_save(eng, &folder, "a", &session, &n_bytes, &why))
+        fail_msg("%s", why.text);
+    (void)snprintf(path, sizeof path, "%s/a", dir);
+    for (int is_damaged = 0; is_damaged < 2; is_damaged++) {
+        weft_eng_session_file *file = NULL;
+        struct said said = {.n = 0};
+        if (is_damaged) { /* the last byte is the state's */
+            FILE *out = fopen(path, "r+be");
+            assert_non_null(out);
+            assert_int_equal(fseek(out, -1, SEEK_END), 0);
+            int last = fgetc(out);
+            assert_int_equal(fseek(out, -1, SEEK_END), 0);
+            assert_int_not_equal(fputc(last ^ 1, out), EOF);
+            assert_int_equal(fclose(out), 0);
+        }
+        if (weft_eng_session_open(eng, &folder, "a", 0, &file, &why)) fail_msg("%s", why.text);
+        weft_err err = weft_eng_session_read(eng, file, &to, &why);
+        assert_int_equal(err, is_damaged ? WEFT_E_PROTO : WEFT_OK);
+        weft_eng_session_close(file);
+        begin(&fix, 2, 0, N_KEPT, others);
+        drive_state(fix.drive, WEFT_STATE_LOAD, 2, place);
+        row(&fix, 2, N_PROMPT - N_KEPT);
+        if (is_damaged) {
+            assert_refused(&fix);
+            continue;
+        }
+        keep(&said, drive_run(fix.drive)->outs);
+        finish(&fix, 2, &said);
+        assert_same(&said, &expected);
+    }
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(dir), 0);
+    close_fixture(&fix);
+}
+
 int main(int argc, char **argv) {
     if (!engine_test_begin("test_engine_states", argc, argv)) return 77;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(states_go_on_to_the_bit),
         cmocka_unit_test(checkpoints_are_as_many_as_asked_for),
+        cmocka_unit_test(a_state_goes_into_a_file_and_back),
     };
     return cmocka_run_group_tests_name("engine_states", tests, NULL, NULL);
 }

@@ -477,10 +477,12 @@ weft_err weft_eng_session_read(weft_eng *eng, weft_eng_session_file *file,
             if (eng->draft && kind == WEFT_KV_FULL) wefti_draft_forget(eng->draft, block_idx);
             if (eng->mtp && kind == WEFT_KV_FULL) wefti_mtp_forget(eng->mtp, block_idx);
             err = check_on(file->is_called_off, why);
-            if (!err) err = read_block(file, at, idx, block, head->block_bytes[kind], why);
             if (err) return err;
-            if (eng->info.is_recurrent && kind == WEFT_KV_WINDOWED)
-                eng->slots.kept_tokens[block_idx] = head->n_tokens;
+            bool is_state = eng->info.is_recurrent && kind == WEFT_KV_WINDOWED;
+            if (is_state) eng->slots.kept_tokens[block_idx] = 0; /* until it is there whole */
+            err = read_block(file, at, idx, block, head->block_bytes[kind], why);
+            if (err) return err;
+            if (is_state) eng->slots.kept_tokens[block_idx] = head->n_tokens;
         }
     }
     return WEFT_OK;
