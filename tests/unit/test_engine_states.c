@@ -305,12 +305,49 @@ static void a_state_goes_into_a_file_and_back(void **state) {
     close_fixture(&fix);
 }
 
+static void add_bits(void *ctx, uint32_t pos, const float *logits) {
+    uint64_t *hash = ctx;
+    *hash = (*hash ^ pos ^ engine_float_bits(logits[pos % 7])) * 0x100000001b3u;
+}
+
+/* Whatever the first layer is, threads may share the spans of a long sequence: there is room for their sums. It changes
+ * no bit. */
+static void threads_share_long_sequences_of_hybrids(void **state) {
+    (void)state;
+    enum { SCRATCH = 2, TEXT = 600 };
+    const char *found = drive_shared("zoo2/lfm2");
+    uint64_t hashes[2] = {1, 1};
+    uint32_t tokens[TEXT];
+    size_t n_bytes[2];
+    if (!found) skip();
+    for (uint32_t i = 0; i < TEXT; i++)
+        tokens[i] = 30 + i * 7 % 197;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct weft_eng_region regions[WEFT_ENG_REGIONS];
+        struct weft_eng_options options;
+        struct weft_errmsg why = {""};
+        weft_eng_options_init(&options);
+        options.max_seqs = options.max_batched_tokens = 1;
+        options.max_model_len = 1024;
+        options.n_threads = 1 + 2 * i;
+        weft_eng *eng = drive_open(found, &options);
+        (void)weft_eng_regions(eng, regions);
+        n_bytes[i] = regions[SCRATCH].bytes;
+        if (weft_eng_logits(eng, tokens, TEXT, add_bits, &hashes[i], &why))
+            fail_msg("%s", why.text);
+        weft_eng_free(eng);
+    }
+    assert_true(n_bytes[1] > n_bytes[0] + (32u << 20));
+    assert_true(hashes[0] == hashes[1]);
+}
+
 int main(int argc, char **argv) {
     if (!engine_test_begin("test_engine_states", argc, argv)) return 77;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(states_go_on_to_the_bit),
         cmocka_unit_test(checkpoints_are_as_many_as_asked_for),
         cmocka_unit_test(a_state_goes_into_a_file_and_back),
+        cmocka_unit_test(threads_share_long_sequences_of_hybrids),
     };
     return cmocka_run_group_tests_name("engine_states", tests, NULL, NULL);
 }

@@ -254,7 +254,9 @@ static void place_layers(struct wefti_kv_cache *cache, const struct weft_model_p
         enum weft_kv_kind kind = wefti_kv_cache_kind(cache, i);
         struct weft_kv_layer layer = layer_of(params, options, i);
         uint32_t source = weft_model_kv_layer(params, i);
+        /* Layers that are absent have these two as well: so any layer says them. */
         cache->layers[i].dtype = layer.dtype;
+        cache->layers[i].block_size = layer.block_size;
         if (source != i) cache->layers[i] = cache->layers[source];
         if (weft_model_bit(cache->absent, i)) continue;
         layer.k = at[kind];
