@@ -588,6 +588,7 @@ static weft_err foresee(weft_eng *eng, const char *path, const weft_model *model
     plan->kv_type = kv_types[eng->kv_dtype];
     memcpy(plan->kv_block_bytes, eng->kv.block_bytes, sizeof plan->kv_block_bytes);
     add_contexts(eng, plan);
+    plan->n_full_seqs = wefti_kv_cache_n_seqs(&eng->kv, &eng->info);
     plan->info = eng->info;
     plan->loading.model_name = plan->info.model_name;
     return WEFT_OK;

@@ -275,6 +275,7 @@ struct weft_eng_plan {
     bool is_cgroup;             /* whose limit that is; else the machine's memory */
     const char *kv_type;        /* "bf16" */
     uint64_t kv_block_bytes[WEFT_KV_KINDS];
+    uint64_t n_full_seqs;                  /* of max_model_len, that the cache holds at a time */
     uint64_t bytes_of_type[WEFT_DT_COUNT]; /* of the weights */
     struct weft_eng_plan_context contexts[WEFT_ENG_PLAN_CONTEXTS_MAX];
     uint32_t n_contexts; /* 4k, 8k, 32k, 128k, as far as the model goes, and model_len */

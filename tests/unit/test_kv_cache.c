@@ -209,8 +209,31 @@ static void the_cache_takes_what_a_limit_leaves_but_room_for_one_sequence_at_lea
     assert_int_equal(info.max_model_len, 256);
 }
 
+/* Where all layers have a window, other blocks are but numbers. */
+static void sequences_of_full_length_are_counted_by_the_scarcer_blocks(void **state) {
+    (void)state;
+    for (enum shape shape = 0; shape < SHAPES; shape++) {
+        struct wefti_kv_cache cache;
+        struct weft_model_params params = params_of(shape);
+        struct weft_eng_options options;
+        struct weft_errmsg why = {""};
+        struct weft_eng_info info = {
+            .block_size = 16, .max_model_len = 256, .max_seqs = 4, .max_batched_tokens = 32};
+        weft_eng_options_init(&options);
+        options.kv_memory_bytes = 35 * wefti_kv_cache_block_bytes(&params, &options);
+        if (wefti_kv_cache_open(&cache, &params, &options, 0, 0, &info, &why))
+            fail_msg("%s", why.text);
+        uint64_t n = wefti_kv_cache_n_seqs(&cache, &info), n_windowed = 256;
+        if (info.window > 0) n_windowed = info.n_window_blocks / (48 / 16 + 32 / 16 + 1);
+        assert_int_equal(n, shape == WINDOWED ? n_windowed : info.n_blocks / 16);
+        assert_true(n >= 2 && n <= n_windowed);
+        wefti_kv_cache_close(&cache);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sequences_of_full_length_are_counted_by_the_scarcer_blocks),
         cmocka_unit_test(the_cache_takes_what_a_limit_leaves_but_room_for_one_sequence_at_least),
         cmocka_unit_test(blocks_fill_the_mapping_and_share_no_byte),
         cmocka_unit_test(a_block_is_in_one_piece),

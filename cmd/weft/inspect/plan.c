@@ -168,13 +168,6 @@ static void print_speed(const struct plan *p) {
     printf(", attention left out\n");
 }
 
-/* How many sequences of full length the cache holds at a time: the scarcer kind counts. */
-static uint64_t n_full_sequences(const struct plan *p) {
-    const struct weft_eng_info *info = &p->eng.info;
-    uint64_t each = ((uint64_t)info->max_model_len + info->block_size - 1) / info->block_size;
-    return each > 0 ? info->n_blocks / each : 0;
-}
-
 static void print_verdict(const struct plan *p) {
     const struct weft_eng_loading *l = &p->eng.loading;
     const struct weft_eng_info *info = &p->eng.info;
@@ -194,9 +187,9 @@ static void print_verdict(const struct plan *p) {
     if (info->max_model_len < p->eng.model_len)
         printf(", but sequences are cut to %u tokens: %u need a larger cache", info->max_model_len,
                p->eng.model_len);
-    else if (n_full_sequences(p) < info->max_seqs)
+    else if (p->eng.n_full_seqs < info->max_seqs)
         printf("; the cache holds %" PRIu64 " of %u sequences at full length at a time",
-               n_full_sequences(p), info->max_seqs);
+               p->eng.n_full_seqs, info->max_seqs);
     printf(".\n");
 }
 

@@ -221,6 +221,17 @@ uint64_t wefti_kv_cache_seq_bytes(const struct wefti_kv_cache *cache,
     return sum(&s, s.one_seq[WEFT_KV_FULL], s.one_seq[WEFT_KV_WINDOWED]);
 }
 
+uint64_t wefti_kv_cache_n_seqs(const struct wefti_kv_cache *cache,
+                               const struct weft_eng_info *info) {
+    const struct sizes s = sizes_of(cache, 0, info);
+    uint64_t n = UINT64_MAX;
+    for (uint32_t kind = 0; kind < WEFT_KV_KINDS; kind++) {
+        if (s.bytes[kind] == 0) continue; /* mere numbers */
+        n = weft_min_u64(n, cache->n_blocks[kind] / s.one_seq[kind]);
+    }
+    return n;
+}
+
 /* Layers that have no attention, or read what another one keeps. */
 static void set_absent(struct wefti_kv_cache *cache, const struct weft_model_params *params) {
     memcpy(cache->absent, params->recurrent.no_attention, sizeof cache->absent);

@@ -60,6 +60,10 @@ uint64_t wefti_kv_cache_seq_bytes(const struct wefti_kv_cache *cache,
                                   const struct weft_eng_info *info, uint32_t n_tokens,
                                   uint64_t *read_bytes_out);
 
+/* How many sequences of full length it holds at a time: the scarcer kind of blocks counts. */
+uint64_t wefti_kv_cache_n_seqs(const struct wefti_kv_cache *cache,
+                               const struct weft_eng_info *info);
+
 /* The element type by the options. */
 enum weft_kv_dtype wefti_kv_cache_dtype(const struct weft_eng_options *options);
 
