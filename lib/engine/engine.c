@@ -161,9 +161,15 @@ static void set_weight_info(weft_eng *eng, const struct weft_model_params *p) {
     uint64_t n[WEFT_PEAK_COUNT] = {0};
     for (uint32_t i = 0; i < weights->n_layers; i++) {
         const struct wefti_weights_layer *l = &weights->layers[i];
-        const struct wefti_weights_matrix *matrices[] = {
-            &l->q_a,  &l->q,  &l->k,    &l->v,         &l->o,
-            &l->gate, &l->up, &l->down, &l->attn_gate, &l->rec_out};
+        const struct wefti_weights_matrix *matrices[] = {&l->q_a,        &l->q,
+                                                         &l->k,          &l->v,
+                                                         &l->o,          &l->gate,
+                                                         &l->up,         &l->down,
+                                                         &l->router,     &l->attn_gate,
+                                                         &l->rec_out,    &l->index_q,
+                                                         &l->index_k,    &l->index_weights,
+                                                         &l->latent_in,  &l->latent_out,
+                                                         &l->input_gate, &l->input_proj};
         for (size_t m = 0; m < sizeof matrices / sizeof matrices[0]; m++)
             n[weft_kern_peak_of(weft_kern_act_of(matrices[m]->kind))] +=
                 (uint64_t)matrices[m]->n * matrices[m]->k;

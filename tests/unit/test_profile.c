@@ -351,8 +351,43 @@ static void decoding_with_an_indexer_reads_every_key_and_few_latents(void **stat
     assert_int_equal(profile.ops[WEFT_ENG_OP_INDEX].n_calls, LAYERS);
     assert_int_equal(profile.ops[WEFT_ENG_OP_ATTENTION].bytes, n_seen * ROW * 4);
     assert_int_equal(profile.ops[WEFT_ENG_OP_ATTENTION].ops, 2 * n_seen * HEADS * (ROW + 32));
+    assert_int_equal(layer_ops(&profile) + profile.ops[WEFT_ENG_OP_ROUTE].ops,
+                     SEQS * 2 * weft_eng_info(eng)->n_layer_weights);
     weft_eng_free(eng);
     free(drive);
+}
+
+static void take_no_row(void *ctx, uint32_t pos, const float *logits) {
+    (void)ctx;
+    (void)pos;
+    (void)logits;
+}
+
+/* Three layers of four see the positions of a token's own chunk up to itself. */
+static void positions_of_chunks_are_counted(void **state) {
+    (void)state;
+    enum { HEADS = 4, DIM = 16, CHUNK = 20, TEXT = 55 };
+    const char *path = drive_shared("zoo2/llama4");
+    uint32_t tokens[TEXT];
+    uint64_t n_seen = 0;
+    struct weft_eng_options options;
+    struct weft_eng_profile profile;
+    struct weft_errmsg why = {""};
+    if (!path) skip();
+    for (uint32_t i = 0; i < TEXT; i++) {
+        tokens[i] = 7 + i;
+        n_seen += 3 * (i % CHUNK + 1) + i + 1;
+    }
+    weft_eng_options_init(&options);
+    options.profile = true;
+    options.n_threads = 1;
+    options.activations = WEFT_ENG_ACT_F32;
+    options.max_model_len = 128;
+    weft_eng *eng = drive_open(path, &options);
+    if (weft_eng_logits(eng, tokens, TEXT, take_no_row, NULL, &why)) fail_msg("%s", why.text);
+    weft_eng_profile(eng, &profile);
+    assert_int_equal(profile.ops[WEFT_ENG_OP_ATTENTION].ops, 2 * n_seen * HEADS * (DIM + DIM));
+    weft_eng_free(eng);
 }
 
 static void every_operator_has_a_name_of_its_own(void **state) {
@@ -376,6 +411,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(profiling_changes_no_token_and_allocates_nothing),
         cmocka_unit_test(decoding_over_latents_reads_each_of_them_once),
         cmocka_unit_test(decoding_with_an_indexer_reads_every_key_and_few_latents),
+        cmocka_unit_test(positions_of_chunks_are_counted),
         cmocka_unit_test(every_operator_has_a_name_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

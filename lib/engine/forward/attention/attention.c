@@ -118,7 +118,7 @@ uint64_t wefti_forward_attn_seen(const struct wefti_forward *f, uint32_t window,
                                  const struct weft_attn_row *rows, uint32_t n) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t low = weft_attn_low(rows[i].pos, window);
+        uint32_t low = weft_attn_first(rows[i].pos, window, f->in_chunks);
         sum += count_chosen(f, weft_attn_high(&rows[i], window) + 1 - low);
     }
     return sum;
