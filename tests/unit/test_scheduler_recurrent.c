@@ -142,6 +142,43 @@ static void beams_copy_states(void **state) {
     assert_nothing_is_kept(bench);
 }
 
+/* Three beams have more tokens than one plan starts anew. Who comes in the next one finds that the beam it continues has
+ * gone on, and computes: no session goes for that. */
+static void beams_whose_source_has_gone_on_cost_no_session(void **state) {
+    enum { LONG_PROMPT = 360000, LONG_BLOCK = 256 };
+    static uint32_t prompt[LONG_PROMPT];
+    bench_free(*state);
+    struct weft_sched_options options = recurrent_options();
+    options.prefix_cache = true;
+    options.n_checkpoints = 16;
+    options.checkpoint_tokens = 64;
+    options.block_size = LONG_BLOCK;
+    options.n_blocks = 3 * LONG_PROMPT / LONG_BLOCK;
+    options.max_model_len = 400000;
+    options.max_batched_tokens = WEFT_BATCHED_TOKENS_MAX;
+    options.session_ttl_us = 1000000000000;
+    struct bench *bench = *state = bench_new(&options);
+    struct weft_submit talk = bench_request(bench, 1, 600, 2);
+    talk.session_id = (struct weft_str){"talk", 4};
+    bench_take(bench, &talk);
+    (void)run(bench);
+    assert_true(weft_sched_session_has(bench->sched, 0, talk.session_id));
+    for (uint32_t i = 0; i < LONG_PROMPT; i++)
+        prompt[i] = i * 13 % options.n_vocab;
+    struct weft_submit submit = bench_request(bench, 2, 10, 8);
+    submit.prompt = prompt;
+    submit.n_prompt = LONG_PROMPT;
+    submit.sampling.beam_width = 3;
+    submit.sampling.length_penalty = 2.0f;
+    bench_take(bench, &submit);
+    uint32_t n_told = 0;
+    while (bench_plan(bench))
+        run_unseen(bench, &n_told);
+    assert_int_equal(n_told, 8);
+    assert_true(bench_stats(bench).n_preemptions > 0);
+    assert_true(weft_sched_session_has(bench->sched, 0, talk.session_id));
+}
+
 static void whoever_was_preempted_computes_all_again(void **state) {
     bench_free(*state);
     struct weft_sched_options options = recurrent_options();
@@ -213,6 +250,7 @@ int main(void) {
         TEST(who_comes_too_late_computes_the_prompt),
         TEST(one_choice_tells_what_the_prompt_was_like),
         TEST(beams_copy_states),
+        TEST(beams_whose_source_has_gone_on_cost_no_session),
         TEST(whoever_was_preempted_computes_all_again),
         TEST(what_needs_another_state_is_refused_by_name),
         TEST(sessions_are_neither_saved_nor_restored),

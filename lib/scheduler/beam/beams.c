@@ -211,17 +211,23 @@ void wefti_sched_beam_take(weft_sched *sched, struct seq *seq, const struct weft
 
 /* -------------------------------------------------------------------------------- restarts --- */
 
-/* What it shares of the beam that it continues; false: that cannot be. */
+/* Whether what it shares of the beam that it continues is still there: no room that others make brings that back. */
+static bool has_source(const weft_sched *sched, const struct seq *seq, uint32_t n_cached) {
+    const struct seq *source = &seq->req->seqs[seq->restart_source];
+    uint32_t n_shared = n_cached / sched->options.block_size * sched->options.block_size;
+    if (source == seq) return true;
+    if (source->state != SEQ_RUNNING || source->n_planned < n_cached) return false;
+    if (sched->options.is_recurrent && source->n_planned > n_cached) return false;
+    return wefti_sched_window_holds(sched, source, n_shared);
+}
+
+/* What it shares, with a source; false: the blocks for the rest cannot be had. */
 static bool find_shared(const weft_sched *sched, const struct seq *seq, uint32_t n_cached,
                         struct prefix *prefix_out) {
     const struct seq *source = &seq->req->seqs[seq->restart_source];
     uint32_t n_blocks = n_cached / sched->options.block_size;
     *prefix_out = (struct prefix){
         .source = source, .n_blocks = n_blocks, .partial = WEFT_KV_NONE, .n_cached = n_cached};
-    if (source->state != SEQ_RUNNING || source->n_planned < n_cached) return false;
-    if (sched->options.is_recurrent && source->n_planned > n_cached) return false;
-    if (!wefti_sched_window_holds(sched, source, n_blocks * sched->options.block_size))
-        return false;
     if (n_cached % sched->options.block_size) prefix_out->partial = source->table.blocks[n_blocks];
     wefti_sched_window_limit(sched, prefix_out);
     uint32_t n_wanted = wefti_sched_blocks_for(sched, n_cached + 1) - n_blocks;
@@ -264,13 +270,17 @@ void wefti_sched_beams_restart(weft_sched *sched, const struct seq *alone) {
     uint32_t i = 0;
     while (i < sched->n_running) {
         struct seq *seq = sched->running[i];
+        uint32_t n_cached = seq->req->n_prompt + seq->n_output - 1;
         bool sits_out = alone && seq != alone;
         if (!seq->restarts || sits_out || !wefti_sched_seq_start_fits(sched, seq)) {
             i++;
-        } else if (take_blocks(sched, seq, seq->req->n_prompt + seq->n_output - 1)) {
+            continue;
+        }
+        bool can_share = has_source(sched, seq, n_cached);
+        if (can_share && take_blocks(sched, seq, n_cached)) {
             restart(sched, seq);
             i++;
-        } else if (!wefti_sched_sessions_give(sched)) {
+        } else if (!can_share || !wefti_sched_sessions_give(sched)) {
             wefti_sched_seq_preempt(sched, seq); /* the next one has its place */
             sched->n_preemptions++;
         }
