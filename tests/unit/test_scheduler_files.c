@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <string.h>
 
 #include "scheduler/sessions.h"
 #include "unit/sched_bench.h"
@@ -302,6 +303,70 @@ static void a_tenant_lists_its_own(void **state) {
     assert_int_equal(bench_stats(bench).n_sessions, 0);
 }
 
+static struct bench *remake_recurrent(void **state, uint32_t n_checkpoints) {
+    struct weft_sched_options options = options_of(64);
+    options.is_recurrent = true;
+    options.n_checkpoints = n_checkpoints;
+    options.checkpoint_tokens = 8;
+    bench_free(*state);
+    return *state = bench_new(&options);
+}
+
+/* Up to the last checkpoint, which nobody else has meanwhile; restored it has one again. */
+static void a_state_goes_into_the_file_and_back(void **state) {
+    struct bench *bench = remake_recurrent(state, 4);
+    run(bench, 1, 21);
+    assert_int_equal(bench_stats(bench).n_checkpoints_held, 1);
+    ask(bench, 9, WEFT_SESSION_SAVE);
+    const struct weft_kv_file *file = next_file(bench);
+    assert_int_equal(file->n_tokens, 20);
+    assert_int_equal(file->n_blocks[WEFT_KV_FULL], 5);
+    assert_int_equal(file->n_blocks[WEFT_KV_WINDOWED], 1);
+    assert_int_equal(bench_stats(bench).n_checkpoints_held, 0);
+    const struct weft_kv_filed saved = {.epoch = file->epoch, .id = file->id, .text = ""};
+    file_done(bench, &saved);
+    assert_int_equal(await_answer(bench, 9).n_tokens, 20);
+    assert_int_equal(bench_stats(bench).n_checkpoints_held, 1);
+    weft_sched_reset_cache(bench->sched);
+    assert_int_equal(bench_stats(bench).n_checkpoints_held, 0);
+    ask(bench, 10, WEFT_SESSION_RESTORE);
+    open_done(bench, next_file(bench), 20);
+    file = next_file(bench);
+    assert_int_equal(file->op, WEFT_KV_FILE_READ);
+    assert_int_equal(file->n_blocks[WEFT_KV_WINDOWED], 1);
+    const struct weft_kv_filed restored = {.epoch = file->epoch, .id = file->id, .text = ""};
+    uint32_t place = file->blocks[WEFT_KV_WINDOWED][0];
+    file_done(bench, &restored);
+    assert_int_equal(await_answer(bench, 10).n_tokens, 20);
+    struct weft_submit next = request(bench, 2, 25);
+    const struct weft_step_plan *plan = NULL;
+    bench_take(bench, &next);
+    assert_true(weft_sched_plan(bench->sched, bench->now_us, &plan));
+    assert_int_equal(plan->starts[0].n_cached, 20);
+    assert_int_equal(plan->states[0].op, WEFT_STATE_LOAD);
+    assert_int_equal(plan->states[0].other, place);
+    bench_cancel(bench, 2); /* the worker of this bench has no bytes there */
+    bench_lose_worker(bench);
+}
+
+/* The only one is kept for a prompt whose block is not published yet. */
+static void one_without_a_place_for_its_state_is_worth_another_try(void **state) {
+    struct bench *bench = remake_recurrent(state, 1);
+    ask(bench, 9, WEFT_SESSION_RESTORE);
+    const struct weft_kv_file *file = next_file(bench);
+    struct weft_submit submit = request(bench, 1, 13);
+    bench_take(bench, &submit);
+    const struct weft_step_plan *plan = bench_plan(bench);
+    assert_int_equal(plan->n_states, 1);
+    open_done(bench, file, 20);
+    struct weft_session_answer answer = await_answer(bench, 9);
+    assert_int_equal(answer.err, WEFT_E_AGAIN);
+    if (!strstr(answer.text, "checkpoint")) fail_msg("%s", answer.text);
+    assert_int_equal(bench_stats(bench).n_sessions, 0);
+    bench_run(bench);
+    bench_run_until_idle(bench, true);
+}
+
 int main(void) {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, make_bench, free_bench)
     const struct CMUnitTest tests[] = {
@@ -317,6 +382,8 @@ int main(void) {
         CASE(a_lost_worker_ends_all_of_them),
         CASE(there_are_only_so_many),
         CASE(a_tenant_lists_its_own),
+        CASE(a_state_goes_into_the_file_and_back),
+        CASE(one_without_a_place_for_its_state_is_worth_another_try),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

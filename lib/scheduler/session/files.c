@@ -197,10 +197,15 @@ static weft_err take_blocks(weft_sched *sched, struct file_op *op) {
     err = weft_kv_prefix_grow(sched->cache, &op->held.table, n_blocks);
     WEFT_ASSERT(!err); /* they can be spared */
     wefti_sched_window_take(sched, op->n_tokens, &op->held.windowed);
-    if (!sched->checkpoints) return WEFT_OK;
+    return WEFT_OK;
+}
+
+/* False: all places of checkpoints are others'. */
+static bool take_state(weft_sched *sched, struct file_op *op) {
+    if (!sched->checkpoints) return true;
     op->state = weft_kv_checkpoints_take(sched->checkpoints);
     op->has_state = op->state != WEFT_KV_NONE;
-    return op->has_state ? WEFT_OK : WEFT_E_AGAIN;
+    return op->has_state;
 }
 
 static weft_err take_opened(weft_sched *sched, struct file_op *op,
@@ -221,6 +226,9 @@ static weft_err take_opened(weft_sched *sched, struct file_op *op,
     if (take_blocks(sched, op))
         return weft_err_set(&op->why, WEFT_E_AGAIN,
                             "no %u blocks can be spared for the session now", n_blocks);
+    if (!take_state(sched, op))
+        return weft_err_set(&op->why, WEFT_E_AGAIN,
+                            "no checkpoint can be spared for the session's state now");
     hold_until_written(sched, op);
     return WEFT_OK;
 }
