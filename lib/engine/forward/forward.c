@@ -373,7 +373,8 @@ static void make_q_and_kv(const struct wefti_forward_thread *thread, uint32_t la
                           uint32_t n_rows) {
     struct wefti_forward *f = thread->forward;
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
-    struct wefti_forward_source hidden = {.rows = f->beside ? f->read : f->x,
+    /* A recurrent part beside it has changed x, long after all of it was kept. */
+    struct wefti_forward_source hidden = {.rows = layer->rec.is_there ? f->read : f->x,
                                           .stride = f->x_stride,
                                           .norm = {layer->attn_norm, layer->attn_norm_bias}};
     const struct wefti_forward_product all[] = {
