@@ -114,8 +114,7 @@ static void fill_avx512(struct weft_kern_table *table, struct wefti_kern_feature
 /* The bits are those of AVX-512, and so `bits` stays. */
 static void fill_amx(struct weft_kern_table *table, struct wefti_kern_features features) {
     table->name = features.bf16 && !features.slow_bf16 ? "amx-bf16" : "amx";
-    wefti_kern_fill_gemm_int8_amx(table);
-    wefti_kern_fill_peak_amx(table);
+    wefti_kern_fill_gemm_i8_amx(table);
 }
 #elif defined(WEFT_KERN_AARCH64)
 #include <asm/hwcap.h>

@@ -361,8 +361,7 @@ void wefti_kern_fill_peak_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_peak_avx512bf16(struct weft_kern_table *table);
 void wefti_kern_fill_peak_avx512vnni(struct weft_kern_table *table);
 
-void wefti_kern_fill_gemm_int8_amx(struct weft_kern_table *table); /* of Q8 and fewer bits, too */
-void wefti_kern_fill_peak_amx(struct weft_kern_table *table);
+void wefti_kern_fill_gemm_i8_amx(struct weft_kern_table *table);
 
 void wefti_kern_fill_gemm_f32_neon(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_bf16_neon(struct weft_kern_table *table);

@@ -2,8 +2,8 @@
 
 #include "tiles_model.h"
 
-#include "inside/kernels/amx/gemm_int8_amx.h"
+#include "inside/kernels/amx/gemm_i8_amx.h"
 
 void fill_gemm_amx_model(struct weft_kern_table *table) {
-    fill_int8(table);
+    table->gemm[WEFT_GEMM_I8] = gemm_i8;
 }

@@ -1,9 +1,9 @@
 /* kernels/tile_config — which tile holds what, and their shapes as LDTILECFG reads them (Intel's
  * Software Developer's Manual, volume 2, LDTILECFG).
  *
- * Sums of up to 16 rows by a panel of 16 features each are rows of codes times a panel's codes: as many
- * columns of both as a word has bytes, times `quads`. Codes of weights lie in panels as TDPBSUD
- * wants them, [quad][16][4]; rows must be one after the other. */
+ * Sums of up to 16 rows by a panel of 16 features each are rows of codes times a panel's codes, 64
+ * columns of both. Codes of weights lie in panels as TDPBSUD wants them, [quad][16][4]; rows must be
+ * one after the other. */
 #ifndef WEFT_KERNELS_TILE_CONFIG_H
 #define WEFT_KERNELS_TILE_CONFIG_H
 
@@ -27,17 +27,15 @@ struct tile_config {
 _Static_assert(sizeof(struct tile_config) == 64, "what LDTILECFG reads");
 _Static_assert(WEFT_PANEL * sizeof(int32_t) == TILE_LINE, "a line has a sum of each feature");
 
-/* For dots of `quads` times 4 columns (1..16) of `rows` rows (1..16) by two panels. Tiles that have no
- * name hold sums, too. */
-static inline struct tile_config tile_config_of(uint32_t rows, uint32_t quads) {
+/* For dots of `rows` rows (1..16) by two panels. Tiles that have no name hold sums, too. */
+static inline struct tile_config tile_config_of(uint32_t rows) {
     struct tile_config config = {.palette = 1};
-    WEFT_ASSERT(rows > 0 && rows <= TILE_LINES && quads > 0 && quads <= TILE_LINES);
+    WEFT_ASSERT(rows > 0 && rows <= TILE_LINES);
     for (uint32_t tile = 0; tile < TILES; tile++) {
         config.lines[tile] = (uint8_t)rows;
         config.line_bytes[tile] = TILE_LINE;
     }
-    config.lines[TILE_PANEL_0] = config.lines[TILE_PANEL_1] = (uint8_t)quads;
-    config.line_bytes[TILE_ROWS] = (uint16_t)(quads * 4);
+    config.lines[TILE_PANEL_0] = config.lines[TILE_PANEL_1] = TILE_LINES;
     return config;
 }
 

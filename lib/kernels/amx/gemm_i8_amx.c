@@ -1,0 +1,8 @@
+/* Products of many rows of int8 with tdpbsud. */
+#include "tiles_amx.h"
+
+#include "gemm_i8_amx.h"
+
+void wefti_kern_fill_gemm_i8_amx(struct weft_kern_table *table) {
+    table->gemm[WEFT_GEMM_I8] = gemm_i8;
+}
