@@ -1,7 +1,7 @@
 /* Plans that the engine refuses, in whole and with a reason, and those that others made obsolete.
  *
  * Twin engines get made-up plans, of which many are spoiled: one gets all of them, the other only
- * those that the first one took, and both must compute the same. */
+ * those that the first one took, and both must compute the same. Those of hybrids move states as well. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,23 +17,42 @@
 #include "harness/eng_drive.h"
 #include "unit/engine_fixtures.h"
 
+enum { SLOTS = 4, CHECKPOINTS = 3 };
+
 /* The test's view of a twin engine's slots, so that most plans it makes up are good ones. */
 struct known_slot {
-    bool used;
+    bool used, is_new; /* is_new: the plan starts it */
     uint32_t gen, n_known, n_computed, n_table;
+};
+
+struct known {
+    struct known_slot slots[SLOTS];
+    uint32_t n_state[SLOTS]; /* tokens of the state in each, before the plan's rows */
+    uint32_t n_kept[CHECKPOINTS];
 };
 
 struct fuzz {
     struct drive a, b; /* b gets every plan, a only those that b took */
-    struct known_slot slots[4];
+    struct known known;
     uint32_t tokens[8][64];
     struct weft_logit_bias bias;
     uint64_t rng;
-    uint32_t next_gen, n_taken, n_refused;
+    uint32_t next_gen, n_taken, n_refused, n_moved;
 };
 
 static uint32_t below(struct fuzz *fuzz, uint32_t n) {
     return weft_rand_below(&fuzz->rng, n);
+}
+
+/* Whose state one that starts with n tokens could have, all but the last at most; 0: nobody's. */
+static uint32_t make_up_state(struct fuzz *fuzz, uint32_t slot, uint32_t n) {
+    bool is_fork = below(fuzz, 2);
+    uint32_t other = below(fuzz, is_fork ? SLOTS : CHECKPOINTS);
+    uint32_t n_state = is_fork ? fuzz->known.n_state[other] : fuzz->known.n_kept[other];
+    if (!weft_eng_info(fuzz->b.eng)->is_recurrent || n_state == 0 || n_state >= n) return 0;
+    if (is_fork && fuzz->known.slots[other].is_new) return 0;
+    drive_state(&fuzz->b, is_fork ? WEFT_STATE_FORK : WEFT_STATE_LOAD, slot, other);
+    return n_state;
 }
 
 static void make_up_start(struct fuzz *fuzz, uint32_t slot) {
@@ -50,13 +69,22 @@ static void make_up_start(struct fuzz *fuzz, uint32_t slot) {
     start.sampling.max_tokens = 1 + below(fuzz, 100);
     start.sampling.n_prompt_logprobs = (int32_t)below(fuzz, 3) - 1;
     start.sampling.n_logprobs = (int32_t)below(fuzz, 30) - 1;
+    start.n_cached = make_up_state(fuzz, slot, n);
+    if (start.n_cached > 0) start.sampling.n_prompt_logprobs = -1;
     drive_start(&fuzz->b, &start);
-    fuzz->slots[slot] = (struct known_slot){true, start.gen, n, 0, 0};
+    fuzz->known.slots[slot] = (struct known_slot){true, true, start.gen, n, start.n_cached, 0};
 }
 
 static void make_up_plan(struct fuzz *fuzz) {
-    for (uint32_t s = 0; s < 4; s++) {
-        struct known_slot *slot = &fuzz->slots[s];
+    struct known *known = &fuzz->known;
+    uint32_t n_kept[CHECKPOINTS];
+    memcpy(n_kept, known->n_kept, sizeof n_kept);
+    for (uint32_t s = 0; s < SLOTS; s++) {
+        known->n_state[s] = known->slots[s].n_computed;
+        known->slots[s].is_new = false;
+    }
+    for (uint32_t s = 0; s < SLOTS; s++) {
+        struct known_slot *slot = &known->slots[s];
         if (slot->used && below(fuzz, 20) == 0) {
             drive_release(&fuzz->b, s, slot->gen);
             slot->used = false;
@@ -73,7 +101,12 @@ static void make_up_plan(struct fuzz *fuzz) {
         drive_row(&fuzz->b, s, slot->gen, n);
         slot->n_table += n_blocks;
         slot->n_computed += n;
+        if (!weft_eng_info(fuzz->b.eng)->is_recurrent || below(fuzz, 3)) continue;
+        uint32_t place = below(fuzz, CHECKPOINTS);
+        drive_state(&fuzz->b, WEFT_STATE_KEEP, s, place);
+        n_kept[place] = slot->n_computed;
     }
+    memcpy(known->n_kept, n_kept, sizeof n_kept); /* those that start load what was there before */
     if (below(fuzz, 8) == 0) drive_copy(&fuzz->b, below(fuzz, 8), below(fuzz, 8));
 }
 
@@ -141,7 +174,19 @@ static void spoil_start(struct fuzz *fuzz, struct weft_step_start *start) {
 static void spoil_plan(struct fuzz *fuzz, struct weft_step_plan *plan) {
     struct drive *b = &fuzz->b;
     uint32_t value = odd_number(fuzz);
-    switch (below(fuzz, 8)) {
+    switch (below(fuzz, b->n_states > 0 ? 12 : 8)) {
+    case 8:
+        b->states[below(fuzz, b->n_states)].op = value;
+        break;
+    case 9:
+        b->states[below(fuzz, b->n_states)].slot = value;
+        break;
+    case 10:
+        b->states[below(fuzz, b->n_states)].other = value;
+        break;
+    case 11:
+        plan->n_states--;
+        break;
     case 0:
         plan->step += 1 + value;
         break;
@@ -194,14 +239,12 @@ static void assert_same_step(const struct weft_step_result *a, const struct weft
 static void learn(struct fuzz *fuzz, const struct weft_step_result *result) {
     for (uint32_t i = 0; i < result->n_outs; i++) {
         const struct weft_step_out *out = &result->outs[i];
-        struct known_slot *slot = &fuzz->slots[out->slot];
-        if (out->sampled) slot->n_known++;
+        if (out->sampled) fuzz->known.slots[out->slot].n_known++;
     }
 }
 
 static void fuzz_once(struct fuzz *fuzz) {
-    struct known_slot before[4];
-    memcpy(before, fuzz->slots, sizeof before);
+    const struct known before = fuzz->known;
     drive_clear(&fuzz->b);
     make_up_plan(fuzz);
     struct weft_step_plan plan = drive_plan(&fuzz->b);
@@ -213,7 +256,7 @@ static void fuzz_once(struct fuzz *fuzz) {
         assert_int_equal(err, WEFT_E_PROTO);
         assert_null(result_b);
         assert_true(why.text[0] != '\0');
-        memcpy(fuzz->slots, before, sizeof before);
+        fuzz->known = before;
         fuzz->n_refused++;
         return;
     }
@@ -222,6 +265,7 @@ static void fuzz_once(struct fuzz *fuzz) {
     learn(fuzz, result_b);
     fuzz->b.step++;
     fuzz->n_taken++;
+    fuzz->n_moved += plan.n_states;
 }
 
 static void check_refused_plans(const char *model) {
@@ -230,18 +274,21 @@ static void check_refused_plans(const char *model) {
     struct weft_eng_options options;
     weft_eng_options_init(&options);
     options.n_threads = 1;
-    options.max_seqs = 4;
+    options.max_seqs = SLOTS;
+    options.n_checkpoints = CHECKPOINTS;
     options.max_batched_tokens = 128;
     options.max_model_len = 100;
     options.kv_memory_bytes = 1u << 20;
     fuzz->rng = weft_rand_test_seed();
-    drive_init(&fuzz->a, drive_open(drive_fixture(model), &options));
-    drive_init(&fuzz->b, drive_open(drive_fixture(model), &options));
+    drive_init(&fuzz->a, drive_open(model, &options));
+    drive_init(&fuzz->b, drive_open(model, &options));
     uint32_t n_rounds = engine_short_run ? 500 : 2000;
     for (uint32_t i = 0; i < n_rounds; i++) {
         fuzz_once(fuzz);
     }
-    (void)printf("%u plans taken, %u refused\n", fuzz->n_taken, fuzz->n_refused);
+    (void)printf("%u plans taken, %u refused, %u states moved\n", fuzz->n_taken, fuzz->n_refused,
+                 fuzz->n_moved);
+    assert_true(fuzz->n_moved > 0 || !weft_eng_info(fuzz->a.eng)->is_recurrent);
     assert_true(fuzz->n_taken > n_rounds / 8 && fuzz->n_refused > n_rounds / 8);
     weft_eng_free(fuzz->a.eng);
     weft_eng_free(fuzz->b.eng);
@@ -250,8 +297,18 @@ static void check_refused_plans(const char *model) {
 
 static void refused_plans_change_nothing(void **state) {
     (void)state;
-    check_refused_plans(ENGINE_TIED);
-    check_refused_plans(ENGINE_WINDOWED);
+    check_refused_plans(drive_fixture(ENGINE_TIED));
+    check_refused_plans(drive_fixture(ENGINE_WINDOWED));
+}
+
+static void refused_plans_change_no_state(void **state) {
+    (void)state;
+    static const char *const names[] = {"zoo2/lfm2", "zoo2/qwen3_next"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *found = drive_shared(names[i]);
+        if (!found) skip();
+        check_refused_plans(found);
+    }
 }
 
 static void epochs_drop_sequences_and_old_ones_are_stale(void **state) {
@@ -410,6 +467,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(epochs_drop_sequences_and_old_ones_are_stale),
         cmocka_unit_test(logprobs_of_a_step_are_bounded),
         cmocka_unit_test(refused_plans_change_nothing),
+        cmocka_unit_test(refused_plans_change_no_state),
         cmocka_unit_test(blocks_of_kinds_that_do_not_fit_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
