@@ -363,6 +363,40 @@ static void take_no_row(void *ctx, uint32_t pos, const float *logits) {
     (void)logits;
 }
 
+/* What a model says of its weights is what its products are booked by, whatever its layers are made of. */
+static void every_product_is_booked(void **state) {
+    (void)state;
+    enum { TEXT = 30 };
+    static const char *const own[] = {"tests/data/small/latent_experts", "tests/data/zoo/gemma3",
+                                      "tests/data/zoo/deepseek_v3"},
+                             *const others[] = {"zoo2/deepseek_v32", "zoo2/gemma4", "zoo2/llama4",
+                                                "zoo2/nemotron_h_moe", "zoo2/qwen3_next"};
+    const size_t n_own = sizeof own / sizeof own[0], n_others = sizeof others / sizeof others[0];
+    uint32_t tokens[TEXT];
+    for (uint32_t i = 0; i < TEXT; i++)
+        tokens[i] = 3 + i % 20;
+    for (size_t i = 0; i < n_own + n_others; i++) {
+        const char *path = i < n_own ? drive_fixture(own[i]) : drive_shared(others[i - n_own]);
+        struct weft_eng_options options;
+        struct weft_eng_profile p;
+        struct weft_errmsg why = {""};
+        if (!path) skip();
+        weft_eng_options_init(&options);
+        options.profile = true;
+        options.n_threads = 1;
+        options.activations = WEFT_ENG_ACT_F32;
+        options.max_model_len = 64;
+        options.max_seqs = 1;
+        weft_eng *eng = drive_open(path, &options);
+        if (weft_eng_logits(eng, tokens, TEXT, take_no_row, NULL, &why)) fail_msg("%s", why.text);
+        weft_eng_profile(eng, &p);
+        uint64_t ops =
+            layer_ops(&p) + p.ops[WEFT_ENG_OP_ROUTE].ops + p.ops[WEFT_ENG_OP_COMBINE].ops;
+        if (ops != TEXT * 2 * weft_eng_info(eng)->n_layer_weights) fail_msg("%s", path);
+        weft_eng_free(eng);
+    }
+}
+
 /* Three layers of four see the positions of a token's own chunk up to itself. */
 static void positions_of_chunks_are_counted(void **state) {
     (void)state;
@@ -411,6 +445,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(profiling_changes_no_token_and_allocates_nothing),
         cmocka_unit_test(decoding_over_latents_reads_each_of_them_once),
         cmocka_unit_test(decoding_with_an_indexer_reads_every_key_and_few_latents),
+        cmocka_unit_test(every_product_is_booked),
         cmocka_unit_test(positions_of_chunks_are_counted),
         cmocka_unit_test(every_operator_has_a_name_of_its_own),
     };

@@ -54,7 +54,8 @@ static void book_layer(struct wefti_profile *profile, const struct wefti_weights
     const struct wefti_weights_matrix *gate_up[] = {&layer->gate, &layer->up, &layer->input_gate};
     const struct wefti_weights_matrix *o[] = {&layer->o},
                                       *down[] = {&layer->down, &layer->input_proj};
-    const struct wefti_weights_matrix *router[] = {&layer->router};
+    const struct wefti_weights_matrix *router[] = {&layer->router, &layer->latent_in},
+                                      *combine[] = {&layer->latent_out};
     for (uint32_t op = WEFT_ENG_OP_ATTN_NORM; op <= WEFT_ENG_OP_DOWN; op++) {
         if (op == WEFT_ENG_OP_SCAN && !layer->rec.is_there) continue;
         if (op == WEFT_ENG_OP_INDEX && layer->index_k.n == 0) continue;
@@ -69,7 +70,8 @@ static void book_layer(struct wefti_profile *profile, const struct wefti_weights
     book_products(profile, WEFT_ENG_OP_GATE_UP, n_rows, gate_up, 3);
     book_products(profile, WEFT_ENG_OP_DOWN, n_rows, down, 2);
     if (!layer->experts) return;
-    book_products(profile, WEFT_ENG_OP_ROUTE, n_rows, router, 1);
+    book_products(profile, WEFT_ENG_OP_ROUTE, n_rows, router, 2);
+    book_products(profile, WEFT_ENG_OP_COMBINE, n_rows, combine, 1);
     add_calls(profile, WEFT_ENG_OP_ROUTE, 1);
     add_calls(profile, WEFT_ENG_OP_COMBINE, 1);
 }
