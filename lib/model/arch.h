@@ -125,7 +125,7 @@ const struct wefti_model_arch *wefti_model_arch_of_gguf(struct weft_str name);
 /* The name that an architecture is looked up by. */
 enum wefti_model_arch_name { WEFTI_MODEL_BY_CLASS, WEFTI_MODEL_BY_TYPE, WEFTI_MODEL_BY_GGUF };
 
-/* UNSUPPORTED, with a list of those that are served, by names of that kind. */
+/* UNSUPPORTED, with those that are served whose names of that kind begin alike. */
 weft_err wefti_model_arch_refuse(const char *path, enum wefti_model_arch_name kind,
                                  struct weft_str name, struct weft_errmsg *why);
 

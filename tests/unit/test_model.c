@@ -338,8 +338,12 @@ static void options_that_are_not_there_yet_are_refused_by_name(void **state) {
     } cases[] = {
         {"{\"architectures\":[\"GPT2LMHeadModel\"]}", "GPT2LMHeadModel"},
         {"{\"architectures\":null,\"model_type\":\"gptj\"}", "gptj"},
-        {"{\"architectures\":null,\"model_type\":\"gptj\"}", "there are llama, mistral, "},
-        {"{\"architectures\":[\"LlamaModel\"]}", "there are LlamaForCausalLM, "},
+        {"{\"architectures\":null,\"model_type\":\"gptj\"}",
+         "there are gpt_neox, gpt_oss; docs/models.md lists all"},
+        {"{\"architectures\":[\"LlamaModel\"]}",
+         "there are LlamaForCausalLM, Llama4ForCausalLM; docs/models.md lists all"},
+        {"{\"architectures\":[\"BambaForCausalLM\"]}", "not supported; docs/models.md lists all"},
+        {"{\"architectures\":[\"Qw\"]}", "not supported; docs/models.md lists all"},
         {"{\"clip_qkv\":8}", "clip_qkv"},
         {"{\"layer_types\":[\"linear_attention\"]}", "linear_attention"},
         {"{\"architectures\":[\"MistralForCausalLM\"],\"model_type\":\"mistral\","

@@ -1,11 +1,14 @@
 /* Looking for architectures by their names. */
 #include "arch.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "file.h"
+
+#define NEAR_LETTERS 3 /* "Qwe", "GLM" */
 
 const struct wefti_model_arch *wefti_model_arch_of_class(const char *name) {
     for (size_t i = 0; i < wefti_model_n_archs; i++) {
@@ -58,21 +61,32 @@ static bool is_listed_before(size_t i, enum wefti_model_arch_name kind) {
     return false;
 }
 
+/* Qwen3VL is near Qwen3 and Qwen2: their names begin alike. */
+static bool is_near(const char *name, const char *refused) {
+    size_t n = 0;
+    while (n < NEAR_LETTERS && name[n] &&
+           tolower((unsigned char)name[n]) == tolower((unsigned char)refused[n]))
+        n++;
+    return n == NEAR_LETTERS;
+}
+
 weft_err wefti_model_arch_refuse(const char *path, enum wefti_model_arch_name kind,
                                  struct weft_str name, struct weft_errmsg *why) {
     static const char *const keys[] = {[WEFTI_MODEL_BY_CLASS] = "\"architectures\":",
                                        [WEFTI_MODEL_BY_TYPE] = "\"model_type\":",
                                        [WEFTI_MODEL_BY_GGUF] = "general.architecture"};
     WEFT_ASSERT((size_t)kind < sizeof keys / sizeof keys[0]);
-    const char *key = keys[kind];
-    char list[480] = "";
-    size_t at = 0;
-    for (size_t i = 0; i < wefti_model_n_archs && at < sizeof list; i++) {
-        if (is_listed_before(i, kind) || !has_name(i, kind)) continue;
-        int n = snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", name_of(i, kind));
-        at += n > 0 ? (size_t)n : 0;
-    }
     struct wefti_model_shown shown = wefti_model_show(name.data, name.len);
-    return weft_err_set(why, WEFT_E_UNSUPPORTED, "%s: %s '%s' is not supported; there are %s", path,
-                        key, shown.text, list);
+    char near[240] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < wefti_model_n_archs; i++) {
+        const char *other = name_of(i, kind);
+        if (is_listed_before(i, kind) || !has_name(i, kind) || !is_near(other, shown.text))
+            continue;
+        if (at + strlen(other) + 3 > sizeof near) break; /* whole names only */
+        at += (size_t)snprintf(near + at, sizeof near - at, "%s%s", at ? ", " : "", other);
+    }
+    return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                        "%s: %s '%s' is not supported%s%s; docs/models.md lists all that are", path,
+                        keys[kind], shown.text, at ? "; of like names there are " : "", near);
 }
