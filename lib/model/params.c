@@ -205,10 +205,14 @@ static weft_err check_recurrent(const struct weft_model_params *p, const char *p
     uint32_t n_attention = 0;
     for (uint32_t i = 0; i < p->n_layers; i++)
         n_attention += !weft_model_bit(r->no_attention, i);
-    if (n_attention == 0 || (r->kind && p->kv_lora > 0))
-        return weft_err_set(
-            why, WEFT_E_UNSUPPORTED,
-            "%s: recurrent layers are supported beside layers of the usual attention only", path);
+    if (n_attention == 0)
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "%s: no layer has attention; a model of recurrent layers alone is not "
+                            "supported",
+                            path);
+    if (r->kind && p->kv_lora > 0)
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "%s: recurrent layers beside latent attention are not supported", path);
     if (r->kind == WEFT_MODEL_ATTENTION_ALONE) return WEFT_OK;
     if (p->window > 0)
         return weft_err_set(why, WEFT_E_UNSUPPORTED,

@@ -118,7 +118,7 @@ static const struct {
     {"rotary_pct", "partial_rotary_factor"},
     {"block_ff_dim", "intermediate_size"},
     {"layer_types", "no layer of its kind"},
-    {"layer_types", "layers of the usual attention"},
+    {"layer_types", "no layer has attention"},
     {"hidden_size", "mamba_expand"},
     {"top_k_experts", "num_experts_per_tok"},
     {"top_k_experts", "experts per token"},
