@@ -477,9 +477,10 @@ static weft_err lay_out_model(weft_eng *eng, const char *path, const weft_model 
     weft_err err = wefti_options_check(options, p, why);
     if (err) return err;
     if (weft_model_has_recurrent(p) && (options->draft_path || options->mtp))
-        return weft_err_set(
-            why, WEFT_E_UNSUPPORTED,
-            "a model with recurrent layers takes no guesses yet: its states cannot go back");
+        return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                            "%s has recurrent layers, whose states cannot go back where a guess "
+                            "does not come true: it takes no %s",
+                            path, options->mtp ? "--speculative-mtp" : "--speculative-model");
     eng->kv_dtype = wefti_kv_cache_dtype(options);
     eng->coll = options->n_ranks > 1 ? options->coll : NULL;
     eng->exact = options->activations == WEFT_ENG_ACT_F32;

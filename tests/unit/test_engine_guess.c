@@ -353,6 +353,10 @@ static void a_draft_that_fits_nothing_is_refused(void **state) {
         assert_int_equal(weft_eng_open(drive_fixture(ENGINE_TARGET), &options, &eng, &why),
                          WEFT_E_UNSUPPORTED);
         assert_non_null(strstr(why.text, "recurrent"));
+        assert_int_equal(weft_eng_open(options.draft_path, &options, &eng, &why),
+                         WEFT_E_UNSUPPORTED);
+        assert_non_null(strstr(why.text, "lfm2 has recurrent layers"));
+        assert_non_null(strstr(why.text, "no --speculative-model"));
     }
     assert_null(eng);
 }

@@ -158,13 +158,16 @@ static void opening_tells_what_it_will_take_and_how_far_it_is(void **state) {
     weft_eng_free(eng);
 }
 
-static void more_memory_than_there_is_is_refused_before_anything_is_read(void **state) {
+static void too_little_memory_is_refused_before_anything_is_read(void **state) {
     (void)state;
     struct heard heard = {.n = 0};
     struct weft_eng_options options;
     struct weft_errmsg why = {""};
     weft_eng *eng = NULL;
     weft_eng_options_init(&options);
+    options.kv_memory_bytes = 100;
+    assert_int_equal(weft_eng_open(drive_fixture(ENGINE_TIED), &options, &eng, &why), WEFT_E_INVAL);
+    assert_non_null(strstr(why.text, "100 bytes for the KV cache (--kv-memory) hold no block"));
     options.kv_memory_bytes = (uint64_t)1 << 46; /* 64 TiB: address space, but not memory */
     options.max_seqs = 256;
     options.on_loading = hear;
@@ -602,7 +605,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_of_options_are_parsed),
         cmocka_unit_test(opening_tells_what_it_will_take_and_how_far_it_is),
-        cmocka_unit_test(more_memory_than_there_is_is_refused_before_anything_is_read),
+        cmocka_unit_test(too_little_memory_is_refused_before_anything_is_read),
         cmocka_unit_test(options_out_of_range_are_refused),
         cmocka_unit_test(little_kv_memory_lowers_the_length),
         cmocka_unit_test(the_cache_takes_the_bytes_of_its_type),

@@ -152,7 +152,8 @@ static weft_err size_blocks(const struct wefti_kv_cache *cache,
     n[WEFT_KV_WINDOWED] = weft_min_u64(n[WEFT_KV_FULL], s.one_seq[WEFT_KV_WINDOWED]);
     if (n[WEFT_KV_FULL] == 0)
         return weft_err_set(why, WEFT_E_INVAL,
-                            "%" PRIu64 " bytes of KV memory hold no block: one takes %" PRIu64,
+                            "%" PRIu64 " bytes for the KV cache (--kv-memory) hold no block: one "
+                            "takes %" PRIu64,
                             memory, sum(&s, 1, 1));
     if (n[WEFT_KV_FULL] < s.one_seq[WEFT_KV_FULL]) {
         info->max_model_len = (uint32_t)(n[WEFT_KV_FULL] * info->block_size);
