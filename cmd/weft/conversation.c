@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/file.h"
@@ -168,7 +169,13 @@ weft_err weft_conversation_save(struct weft_conversation *c, const char *path,
         if (error == EEXIST) return weft_err_set(why, WEFT_E_EXISTS, "%s is there already", path);
         return weft_err_errno(why, error, "cannot write %s", path);
     }
+    weft_err err = write_file(c, path, file, why);
+    if (err) {
+        (void)unlink(path); /* half a conversation could not be read, and would be in the way */
+        free(name);
+        return err;
+    }
     free(c->saved_as);
     c->saved_as = name;
-    return write_file(c, path, file, why);
+    return WEFT_OK;
 }

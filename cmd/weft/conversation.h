@@ -39,7 +39,7 @@ WEFT_MUST_CHECK weft_err weft_conversation_prompt(struct weft_conversation *c,
                                                   struct weft_errmsg *why);
 
 /* Writes {"messages": [...]}, a body for /v1/chat/completions. EXISTS: there is a file that this
- * conversation did not write. */
+ * conversation did not write. Whatever fails, there is what was there before. */
 WEFT_MUST_CHECK weft_err weft_conversation_save(struct weft_conversation *c, const char *path,
                                                 struct weft_errmsg *why);
 

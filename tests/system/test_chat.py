@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import resource
 import select
 import shutil
 import subprocess
@@ -19,17 +20,18 @@ WEFT = os.path.join(harness.BIN_DIR, "weft")
 GREEDY = ["--temperature", "0", "--n-predict", "24"]
 
 
-def weft(*args, stdin="", status=0):
+def weft(*args, stdin="", status=0, **how):
     """(standard output, standard error), both UTF-8 to the last byte."""
     stdin = stdin.encode() if isinstance(stdin, str) else stdin
-    done = subprocess.run([WEFT, *args], input=stdin, capture_output=True, timeout=harness.LIMIT_S, check=False)
+    done = subprocess.run([WEFT, *args], input=stdin, capture_output=True, timeout=harness.LIMIT_S, check=False,
+                          **how)
     out, err = done.stdout.decode(), done.stderr.decode()
     assert done.returncode == status and "Sanitizer" not in err, (args, done.returncode, out, err)
     return out, err
 
 
-def chat(lines, *args, model=harness.FABLE, status=0):
-    return weft("chat", model, *args, stdin="".join(line + "\n" for line in lines), status=status)
+def chat(lines, *args, model=harness.FABLE, status=0, **how):
+    return weft("chat", model, *args, stdin="".join(line + "\n" for line in lines), status=status, **how)
 
 
 def saved(lines, *args, **more):
@@ -167,6 +169,22 @@ def test_a_conversation_that_cannot_be_saved_goes_on():
         assert err.count("\n") == len(nowhere), err
         with open(path, encoding="utf-8") as file:
             assert [m["content"] for m in json.load(file)["messages"][::2]] == ["One", "Two"], err
+
+
+def test_a_conversation_that_did_not_fit_on_the_disk_leaves_no_half_of_it():
+    """A file that is written in part would be none of a conversation, and --session refuse to begin."""
+    full = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200)), "restore_signals": False}
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "talk")
+        line = ["Tell me a story of " + "foxes " * 60]
+        _, err = chat(line, "--session", path, *GREEDY, status=1, **full)
+        assert f"cannot write {path}.json" in err and os.listdir(folder) == [], (err, os.listdir(folder))
+        chat(line, "--session", path, *GREEDY)
+        with open(path + ".json", encoding="utf-8") as file:
+            kept = file.read()
+        chat(["And then?"], "--session", path, *GREEDY, status=1, **full)
+        with open(path + ".json", encoding="utf-8") as file:
+            assert file.read() == kept and sorted(os.listdir(folder)) == ["talk", "talk.json"], os.listdir(folder)
 
 
 def test_a_full_context_leaves_out_the_oldest_turns():
