@@ -155,6 +155,8 @@ def test_another_machine_and_mistakes():
     assert encoder["fits"] and all("tokens_per_s" not in row for row in encoder["contexts"])
     text = run("inspect", "--plan", harness.FABLE, "--kv-memory=8MiB", *GIVEN).stdout
     assert re.search(r"\nIt fits: .*; the cache holds \d+ of 64 sequences at full length at a time\.\n$", text), text
+    text = run("inspect", "--plan", harness.FABLE, "--kv-memory=1MiB", *GIVEN).stdout
+    assert re.search(r" 64 sequences of up to \d+ tokens \(1024 are asked for\), 512 tokens in a step\n", text), text
     with tempfile.TemporaryDirectory() as folder:
         for name, config, words in (
                 ("none", None, "is not a model folder: no config.json"),

@@ -202,9 +202,10 @@ static void print_text(const struct plan *p) {
     printf("model           %s, %s\n", info->model_name, info->arch);
     printf("weft serve      %u worker%s", p->serve.n_workers, p->serve.n_workers > 1 ? "s" : "");
     if (p->serve.n_ranks > 1) printf(" in groups of %u", p->serve.n_ranks);
-    printf(" with %u thread%s, %u sequences of up to %u tokens, %u tokens in a step\n\n",
-           info->n_threads, info->n_threads > 1 ? "s" : "", info->max_seqs, info->max_model_len,
-           info->max_batched_tokens);
+    printf(" with %u thread%s, %u sequences of up to %u tokens", info->n_threads,
+           info->n_threads > 1 ? "s" : "", info->max_seqs, info->max_model_len);
+    if (info->max_model_len < p->eng.model_len) printf(" (%u are asked for)", p->eng.model_len);
+    printf(", %u tokens in a step\n\n", info->max_batched_tokens);
     print_weights(p);
     print_kv(p);
     if (l->state_bytes > 0) {
