@@ -328,14 +328,11 @@ static void decoding_with_an_indexer_reads_every_key_and_few_latents(void **stat
     (void)state;
     enum { LAYERS = 2, HEADS = 4, ROW = 32 + 32, INDEX_HEADS = 12, INDEX = 64, TOP = 20, SEQS = 3 };
     const char *path = drive_shared("zoo2/deepseek_v32");
+    if (!path) skip();
     struct drive *drive = calloc(1, sizeof *drive);
     struct weft_eng_options options;
     struct weft_eng_profile profile;
     assert_non_null(drive);
-    if (!path) {
-        free(drive);
-        skip();
-    }
     weft_eng_options_init(&options);
     options.profile = true;
     options.n_threads = 1;

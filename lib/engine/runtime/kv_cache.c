@@ -228,6 +228,7 @@ uint64_t wefti_kv_cache_n_seqs(const struct wefti_kv_cache *cache,
     uint64_t n = UINT64_MAX;
     for (uint32_t kind = 0; kind < WEFT_KV_KINDS; kind++) {
         if (s.bytes[kind] == 0) continue; /* mere numbers */
+        WEFT_ASSERT(s.one_seq[kind] > 0);
         n = weft_min_u64(n, cache->n_blocks[kind] / s.one_seq[kind]);
     }
     return n;
