@@ -132,6 +132,15 @@ def test_windows_latents_and_states_are_counted_truly():
         assert n_mamba * least * 4 <= told["contexts"][0]["state_bytes"] < n_mamba * (least * 4 + 256)
 
 
+def test_recurrent_layers_and_chunks_are_told_of():
+    for name, line in (("qwen3_next", "recurrent       3 layers, gated DeltaNet: 4 heads of 16, by states of 16; 1 layer has attention"),
+                       ("falcon_h1", "recurrent       2 layers, Mamba-2: 6 heads of 16, by states of 16; 2 layers have attention"),
+                       ("lfm2", "recurrent       3 layers, short convolutions of 3; 1 layer has attention"),
+                       ("llama4", "context         1024, of which a token sees its chunk of 20 in 3 layers")):
+        for model in models((), (name,)):
+            assert f"\n{line}\n" in run("inspect", model).stdout, run("inspect", model).stdout
+
+
 def test_the_table_of_models_is_what_it_says_now():
     done = subprocess.run([sys.executable, os.path.join(harness.SOURCE_DIR, "bench/models.py"), "--bin", harness.BIN_DIR],
                           capture_output=True, text=True, timeout=4 * harness.LIMIT_S, check=False)

@@ -44,6 +44,8 @@ static void print_window(const struct weft_model_params *p) {
         n_windowed -= weft_model_bit(p->no_window, i);
     if (p->encoder.is_on)
         printf(", of which a token sees %u to each side", p->window - 1);
+    else if (p->block.in_chunks)
+        printf(", of which a token sees its chunk of %u", p->window);
     else
         printf(", of which a token sees the last %u", p->window);
     if (n_windowed < p->n_layers) printf(" in %u layers", n_windowed);
@@ -97,6 +99,25 @@ static void print_heads(const struct weft_model_params *p) {
     printf("\n");
 }
 
+/* What recurs, and what of it each sequence has: in heads, rows of as many elements as a head has. */
+static void print_recurrent(const struct weft_model_params *p) {
+    static const char *const kinds[] = {[WEFT_MODEL_MAMBA] = "Mamba-2",
+                                        [WEFT_MODEL_DELTA] = "gated DeltaNet",
+                                        [WEFT_MODEL_CONV] = "short convolutions"};
+    const struct weft_model_recurrent *r = &p->recurrent;
+    uint32_t n = 0, n_attention = 0;
+    for (uint32_t i = 0; i < p->n_layers; i++) {
+        n += weft_model_bit(r->layers, i);
+        n_attention += !weft_model_bit(r->no_attention, i);
+    }
+    printf("recurrent       %u layer%s, %s", n, n == 1 ? "" : "s", kinds[r->kind]);
+    if (r->kind == WEFT_MODEL_CONV)
+        printf(" of %u", r->conv_width);
+    else
+        printf(": %u heads of %u, by states of %u", r->n_heads, r->head_dim, r->state_dim);
+    printf("; %u layer%s attention\n", n_attention, n_attention == 1 ? " has" : "s have");
+}
+
 static void print_params(const weft_model *model) {
     static const char *const quants[WEFT_QUANT_COUNT] = {"",
                                                          "fp8",
@@ -132,6 +153,7 @@ static void print_params(const weft_model *model) {
                p->n_heads, p->nope_dim, p->rope_dim, p->v_dim, p->kv_lora);
     else
         print_heads(p);
+    if (weft_model_has_recurrent(p)) print_recurrent(p);
     if (p->indexer.n_heads > 0)
         printf("indexer         %u heads of %u; a token attends to %u positions\n",
                p->indexer.n_heads, p->indexer.head_dim, p->indexer.top_k);
