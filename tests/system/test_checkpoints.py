@@ -168,7 +168,7 @@ def test_saved_sessions_carry_their_state():
                 sessions.refused(sessions.file_call(server, "restore", "x", "other"), 409, "damaged")
                 assert server.request("DELETE", sessions.path_of("talk")).status == 200
             with serve(name, *options, "--state-checkpoints", "0") as server:
-                sessions.refused(sessions.file_call(server, "save", "y"), 400, "no sessions")
+                sessions.refused(sessions.file_call(server, "save", "y"), 400, "--state-checkpoints is 0")
 
 
 if __name__ == "__main__":

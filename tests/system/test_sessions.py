@@ -114,7 +114,9 @@ def test_they_go_with_time_and_by_number():
     with serving("--session-ttl", "0") as server:
         say(server)
         assert not sessions(server)
-        refused(file_call(server, "save", "x"), 400, "keeps no sessions")
+        refused(file_call(server, "save", "x"), 400, "--session-ttl is 0")
+    with serving("--no-prefix-cache") as server:
+        refused(file_call(server, "save", "x"), 400, "--no-prefix-cache")
 
 
 def test_requests_take_their_blocks():

@@ -94,7 +94,11 @@ weft_err weft_sched_session_ask(weft_sched *sched, uint64_t now_us, uint32_t rou
     WEFT_ASSERT(wish->op == WEFT_SESSION_SAVE || wish->op == WEFT_SESSION_RESTORE);
     wefti_sched_forecast_advance(sched, now_us);
     if (!o->prefix_cache || o->session_ttl_us == 0)
-        return weft_err_set(why, WEFT_E_UNSUPPORTED, "this server keeps no sessions");
+        return weft_err_set(why, WEFT_E_UNSUPPORTED, "this server keeps no sessions: %s",
+                            o->session_ttl_us == 0 ? "--session-ttl is 0"
+                            : o->is_recurrent && o->n_checkpoints == 0
+                                ? "layers are recurrent, and --state-checkpoints is 0"
+                                : "it has --no-prefix-cache");
     if (sched->n_file_ops >= WEFT_SCHED_FILES_MAX)
         return weft_err_set(why, WEFT_E_AGAIN,
                             "%d sessions are being saved or restored, which is the limit",
