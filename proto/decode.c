@@ -647,6 +647,7 @@ static void read_start(weft_proto_decoder *dec, struct weft_step_start *start) {
     read_adapters(dec, &start->adapters, &start->n_adapters);
     start->n_keep = weft_msgpack_read_u32(rd, "n_keep", WEFT_CONTEXT_MAX);
     start->n_dropped = weft_msgpack_read_u32(rd, "n_dropped", WEFT_CONTEXT_MAX);
+    start->n_written = weft_msgpack_read_u32(rd, "n_written", WEFT_CONTEXT_MAX);
     weft_msgpack_read_close(rd, "start", n_more);
     uint32_t n_gone = weft_min_u32(start->n_dropped, start->n_tokens);
     if (start->n_tokens - n_gone <= start->n_keep)
@@ -658,6 +659,10 @@ static void read_start(weft_proto_decoder *dec, struct weft_step_start *start) {
         weft_msgpack_reader_fail(
             rd, WEFT_E_PROTO, "start", "has %u tokens, a prompt of %u, %u cached and %u told",
             start->n_tokens, start->n_prompt, start->n_cached, start->n_prompt_logprobs_done);
+    if (start->n_written < start->n_cached || start->n_written > start->n_tokens - n_gone)
+        weft_msgpack_reader_fail(rd, WEFT_E_PROTO, "start",
+                                 "has %u of %u tokens written, %u cached", start->n_written,
+                                 start->n_tokens - n_gone, start->n_cached);
 }
 
 static void read_starts(weft_proto_decoder *dec, struct weft_step_plan *plan) {

@@ -297,6 +297,8 @@ static void put_start(struct weft_buf *buf, const struct weft_step_start *start)
     WEFT_ASSERT(start->n_dropped < start->n_tokens &&
                 start->n_keep < start->n_tokens - start->n_dropped);
     WEFT_ASSERT(start->n_cached < start->n_tokens - start->n_dropped);
+    WEFT_ASSERT(start->n_cached <= start->n_written &&
+                start->n_written <= start->n_tokens - start->n_dropped);
     weft_msgpack_add_array(buf, WEFTI_PROTO_F_START);
     weft_msgpack_add_uint(buf, start->slot);
     weft_msgpack_add_uint(buf, start->gen);
@@ -312,6 +314,7 @@ static void put_start(struct weft_buf *buf, const struct weft_step_start *start)
     put_adapters(buf, start->adapters, start->n_adapters);
     weft_msgpack_add_uint(buf, start->n_keep);
     weft_msgpack_add_uint(buf, start->n_dropped);
+    weft_msgpack_add_uint(buf, start->n_written);
 }
 
 static void put_grants(struct weft_buf *buf, const struct weft_step_grant *grants, uint32_t n) {

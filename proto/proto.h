@@ -58,8 +58,9 @@
  *   23: sampling parameters have penalty_alpha, a model has_contrast, a result contrast_us
  *   24: a model has is_recurrent
  *   25: a model has n_checkpoints, a plan states
- *   26: a snapshot has n_checkpoints_held */
-#define WEFT_PROTO_VERSION 26
+ *   26: a snapshot has n_checkpoints_held
+ *   27: a start has n_written */
+#define WEFT_PROTO_VERSION 27
 
 enum weft_proto_type {
     WEFT_MSG_ROUTER_HELLO, /* router -> scheduler, first in a session */

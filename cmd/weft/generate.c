@@ -135,6 +135,7 @@ weft_err weft_generate(weft_eng *eng, const struct weft_generate_request *reques
                                                  .n_tokens = n_prompt,
                                                  .n_prompt = n_prompt,
                                                  .n_cached = request->n_cached,
+                                                 .n_written = request->n_cached,
                                                  .sampling = *request->sampling};
         run.grants[i] =
             (struct weft_step_grant){.slot = i,

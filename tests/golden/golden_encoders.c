@@ -429,6 +429,7 @@ static void plans_that_do_not_fit_an_encoder_are_refused(void **state) {
                                         .n_tokens = 9,
                                         .n_prompt = 9,
                                         .n_cached = cases[i].n_cached,
+                                        .n_written = cases[i].n_cached,
                                         .pooling.kind = cases[i].kind};
         weft_sampling_init(&start.sampling);
         start.sampling.max_tokens = cases[i].kind == WEFT_POOLING_NONE;

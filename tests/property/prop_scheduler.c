@@ -306,6 +306,7 @@ static void replay_start(struct world *world, const struct weft_step_start *star
     WEFT_ASSERT(memcmp(start->tokens, req->text.tokens, req->text.n * sizeof(uint32_t)) == 0);
     totals.n_missed += start->n_cached < hits_at_least(world, req);
     WEFT_ASSERT(start->n_cached <= hits_at_most(world, req));
+    WEFT_ASSERT(start->n_written == start->n_cached); /* no layer is recurrent */
     for (uint32_t i = 0; i < REQUESTS_MAX; i++)
         WEFT_ASSERT(!world->requests[i].is_there || !world->requests[i].runs ||
                     world->requests[i].slot != start->slot);

@@ -204,7 +204,7 @@ static bool same_start(const struct weft_step_start *a, const struct weft_step_s
     return a->slot == b->slot && a->gen == b->gen && a->choice == b->choice &&
            same_items(a->tokens, a->n_tokens, b->tokens, b->n_tokens, sizeof *a->tokens) &&
            a->n_prompt == b->n_prompt && a->n_cached == b->n_cached &&
-           a->n_prompt_logprobs_done == b->n_prompt_logprobs_done &&
+           a->n_written == b->n_written && a->n_prompt_logprobs_done == b->n_prompt_logprobs_done &&
            same_adapters(a->adapters, a->n_adapters, b->adapters, b->n_adapters) &&
            a->n_window_skipped == b->n_window_skipped && a->n_keep == b->n_keep &&
            a->n_dropped == b->n_dropped && same_state(a->sampler_state, b->sampler_state) &&
@@ -689,6 +689,7 @@ static void fill_plan(struct weft_step_plan *plan, bool max) {
                                          .n_tokens = 4,
                                          .n_prompt = 2,
                                          .n_cached = 1,
+                                         .n_written = 2,
                                          .n_keep = 1,
                                          .n_dropped = 2,
                                          .n_window_skipped = WEFT_CONTEXT_MAX,
@@ -1245,7 +1246,9 @@ static void random_start(uint64_t *rand, struct weft_step_start *start) {
     start->n_prompt = 1 + weft_rand_below(rand, start->n_tokens);
     start->n_dropped = coin(rand) ? weft_rand_below(rand, start->n_tokens) : 0;
     start->n_keep = weft_rand_below(rand, start->n_tokens - start->n_dropped);
-    start->n_cached = weft_rand_below(rand, start->n_tokens - start->n_dropped);
+    uint32_t n_left = start->n_tokens - start->n_dropped;
+    start->n_cached = weft_rand_below(rand, n_left);
+    start->n_written = start->n_cached + weft_rand_below(rand, n_left - start->n_cached + 1);
     start->n_prompt_logprobs_done = weft_rand_below(rand, start->n_prompt + 1);
     start->n_window_skipped = number(rand, WEFT_CONTEXT_MAX);
     start->sampler_state = random_state(rand);

@@ -359,7 +359,7 @@ static void starts_that_do_not_fit_are_refused(void **state) {
                                         .sampling = sampling_of(&shape)};
         const struct weft_step_result *result;
         struct weft_errmsg why = {""};
-        if (i == 0) start.n_cached = 1;
+        if (i == 0) start.n_cached = start.n_written = 1;
         if (i == 1) start.sampling.top_k = 1;
         if (i == 2) start.sampling.n_logprobs = 0;
         if (i == 3) start.sampling.top_k = WEFT_CONTRAST_K_MAX + 1;

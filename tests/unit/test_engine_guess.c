@@ -242,7 +242,7 @@ static void check_sharing(const char *model, struct sources sources, uint32_t n_
     assert_true(n_accepted > 0);
     /* The same text once more: its whole blocks shared, the one that it begins to write to a copy. */
     start.slot = 1;
-    start.n_cached = LONG_PROMPT - 1;
+    start.n_cached = start.n_written = LONG_PROMPT - 1;
     drive_start(drive, &start);
     drive_copy(drive, n_whole, SEQ_BLOCKS + n_whole);
     drive_grant(drive, 1, 1, others, SEQ_BLOCKS);
@@ -253,7 +253,7 @@ static void check_sharing(const char *model, struct sources sources, uint32_t n_
     drive_release(drive, 0, 1);
     drive_release(drive, 1, 1);
     start.slot = 2;
-    start.n_cached = 0;
+    start.n_cached = start.n_written = 0;
     drive_start(drive, &start);
     for (uint32_t i = 0; i < SEQ_BLOCKS; i++)
         others[i] = i + 5;
@@ -325,7 +325,7 @@ static void drafts_compute_again_what_a_file_brings(void **state) {
     move_by_file(eng, prompt, n_whole, blocks, others);
     start.slot = 2;
     start.tokens = prompt;
-    start.n_cached = n_whole * 16;
+    start.n_cached = start.n_written = n_whole * 16;
     drive_start(drive, &start);
     drive_grant(drive, 2, 1, others, SEQ_BLOCKS);
     follow_steps(drive, 2, LONG_PROMPT - n_whole * 16, proposed, accepted[1]);
@@ -408,7 +408,7 @@ static void a_sequence_that_did_not_guess_leaves_no_gap(void **state) {
     start.sampling.max_tokens = 80;
     for (uint32_t i = 0; i < 2; i++) {
         start.slot = 1 + i;
-        start.n_cached = i == 0 ? N_ALL - 1 : 0;
+        start.n_cached = start.n_written = i == 0 ? N_ALL - 1 : 0;
         drive_start(drive, &start);
         drive_grant(drive, 1 + i, 1, blocks[i], SEQ_BLOCKS);
         follow_steps(drive, 1 + i, N_ALL - start.n_cached, proposed[i], accepted[i]);

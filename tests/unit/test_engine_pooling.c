@@ -64,7 +64,7 @@ static void start_in(struct fixture *fix, const struct weft_step_start *start) {
 static uint32_t pool_in(struct fixture *fix, uint32_t n_tokens, const struct weft_pooling *pooling,
                         uint32_t chunk, uint32_t n_cached, float values[VALUES_MAX]) {
     struct weft_step_start start = make_start(fix, 0, n_tokens, pooling);
-    start.n_cached = n_cached;
+    start.n_cached = start.n_written = n_cached;
     start_in(fix, &start);
     uint32_t n_values = 0;
     for (uint32_t at = n_cached; at < n_tokens;) {
@@ -212,7 +212,7 @@ static void plans_that_ask_for_what_cannot_be_are_refused(void **state) {
     struct fixture fix;
     begin(&fix, ENGINE_TIED, 1);
     struct weft_step_start start = make_start(&fix, 0, 20, &mean);
-    start.n_cached = 16;
+    start.n_cached = start.n_written = 16;
     assert_refused(&fix, &start, "16 cached");
     start = make_start(&fix, 0, 20, &last);
     start.n_prompt = 19;

@@ -168,7 +168,7 @@ static void starts_that_drop_what_they_may_not_are_refused(void **state) {
     start.n_prompt = N_TOKENS; /* there is no output */
     refuse(&fix, &start);
     start = shifted(&fix);
-    start.n_cached = N_LEFT;
+    start.n_cached = start.n_written = N_LEFT;
     refuse(&fix, &start);
     start = shifted(&fix);
     start.sampling.n_prompt_logprobs = 1; /* of tokens that are gone */

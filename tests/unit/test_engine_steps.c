@@ -138,7 +138,7 @@ static void check_copies(const char *model) {
     /* Its blocks were 0, 1, 2: copy two of them on, one over a detour, then overwrite the first. */
     struct weft_step_start start = {.slot = 1, .gen = 500, .tokens = tokens, .n_tokens = 40};
     start.n_prompt = 40;
-    start.n_cached = 39;
+    start.n_cached = start.n_written = 39;
     start.sampling = sampling;
     const uint32_t blocks[] = {10, 1, 12, 13};
     drive_copy(drive, 0, 11);
@@ -151,7 +151,7 @@ static void check_copies(const char *model) {
     (void)drive_run(drive);
     struct weft_step_start other = start;
     other.slot = 2;
-    other.n_cached = 0;
+    other.n_cached = other.n_written = 0;
     const uint32_t other_blocks[] = {0, 2, 11};
     drive_start(drive, &other);
     drive_grant(drive, 2, 500, other_blocks, 3);
@@ -209,7 +209,7 @@ static void check_spills(const char *model) {
     (void)drive_run(drive);
     start.slot = 1;
     start.tokens = tokens;
-    start.n_cached = 39;
+    start.n_cached = start.n_written = 39;
     drive_start(drive, &start);
     drive_copy(drive, 11, 14); /* read before it is overwritten, or harmless */
     for (uint32_t i = 0; i < 3; i++)
@@ -375,7 +375,7 @@ static void check_skipped(const char *model) {
     drive_grant_kind(drive, 2, 1, WEFT_KV_WINDOWED, blocks, n_skipped);
     drive_row(drive, 2, 1, 16 * n_skipped);
     start.slot = 1;
-    start.n_cached = 96;
+    start.n_cached = start.n_written = 96;
     start.n_window_skipped = n_skipped;
     drive_start(drive, &start);
     drive_grant_kind(drive, 1, 1, WEFT_KV_FULL, blocks, 6);

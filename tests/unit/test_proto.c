@@ -610,7 +610,7 @@ static void a_plan_that_contradicts_itself_is_refused(void **state) {
     msg = sample(WEFT_MSG_PLAN, true);
     encode(fix, &msg);
     /* The first start: slot 4, gen 1, choice 0, bin 16, ..., n_prompt 4, n_cached 0, told 0. */
-    char *start = memmem(fix->buf.data, fix->buf.len, "\xdc\0\x10\x04\x01\x00\xc4\x10", 8);
+    char *start = memmem(fix->buf.data, fix->buf.len, "\xdc\0\x11\x04\x01\x00\xc4\x10", 8);
     assert_non_null(start);
     static const char wrong[][3] = {{0, 0, 0}, {5, 0, 0}, {4, 4, 0}, {4, 0, 5}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -629,8 +629,17 @@ static void starts_that_drop_too_much_are_refused(void **state) {
     uint8_t *tail = memmem(fix->buf.data, fix->buf.len, start->adapters, n_bytes);
     assert_non_null(tail);
     tail += n_bytes;
-    assert_true(tail[0] == 1 && tail[1] == 2); /* n_keep, n_dropped: of four tokens, one cached */
+    /* n_keep, n_dropped, n_written: of four tokens, one cached. */
+    assert_true(tail[0] == 1 && tail[1] == 2 && tail[2] == 2);
     assert_int_equal(decode(fix, fix->buf.data, fix->buf.len), WEFT_OK);
+    static const struct {
+        uint8_t n;
+        weft_err err;
+    } written[] = {{0, WEFT_E_PROTO}, {1, WEFT_OK}, {3, WEFT_E_PROTO}, {2, WEFT_OK}};
+    for (size_t i = 0; i < sizeof written / sizeof written[0]; i++) {
+        tail[2] = written[i].n;
+        assert_int_equal(decode(fix, fix->buf.data, fix->buf.len), written[i].err);
+    }
     tail[1] = 3;
     assert_int_equal(decode(fix, fix->buf.data, fix->buf.len), WEFT_E_PROTO);
     tail[0] = 0;

@@ -63,8 +63,10 @@ struct weft_step_start {
     /* Tokens that have no place any more, counted from n_keep on; 0: all have one. Only with output, after
      * the prompt's log-probabilities are done, and never the last token. */
     uint32_t n_keep, n_dropped;
-    uint32_t
-        n_cached; /* leading ones of those that have whose KV is in the granted blocks; not all */
+    uint32_t n_cached; /* leading ones of those that have, which need not be computed; not all */
+    /* Those whose KV is in the granted blocks of FULL: n_cached, or with a state, which may be of fewer
+     * tokens, whole blocks that others read, too. What is computed again is not written again there. */
+    uint32_t n_written;
     uint32_t n_window_skipped; /* entries that the windowed table begins without; no later position
                                   sees them */
     uint32_t n_prompt_logprobs_done; /* prompt positions whose log-probabilities were delivered */

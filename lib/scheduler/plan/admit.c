@@ -75,6 +75,7 @@ void wefti_sched_seq_add_start(weft_sched *sched, struct seq *seq, uint32_t n_ca
         .n_keep = seq->n_dropped > 0 ? req->n_keep : 0,
         .n_dropped = seq->n_dropped,
         .n_cached = n_cached,
+        .n_written = n_cached,
         .n_window_skipped = seq->windowed.first,
         .n_prompt_logprobs_done = req->n_prompt_logprobs_done,
         .sampler_state = seq->sampler_state,
