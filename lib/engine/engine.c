@@ -42,6 +42,7 @@ static void lay_out(weft_eng *eng, struct wefti_memory_layout *layout) {
         eng->rows[kind] = wefti_memory_reserve(layout, n_tokens, sizeof *eng->rows[kind]);
     eng->is_long = wefti_memory_reserve(layout, n_tokens, sizeof *eng->is_long);
     eng->is_second = wefti_memory_reserve(layout, n_tokens, sizeof *eng->is_second);
+    eng->is_written = wefti_memory_reserve(layout, n_tokens, sizeof *eng->is_written);
     eng->head_rows = wefti_memory_reserve(layout, 2 * (size_t)eng->info.n_hidden, sizeof(float));
     eng->last_rows = wefti_memory_reserve(layout, n_tokens, sizeof *eng->last_rows);
     eng->sets = wefti_memory_reserve(layout, n_seqs + 1, sizeof *eng->sets);

@@ -85,7 +85,7 @@ struct weft_eng {
     /* One step's, sized by the limits. */
     uint32_t *tokens;                          /* [max_batched_tokens] */
     struct weft_attn_row *rows[WEFT_KV_KINDS]; /* [max_batched_tokens]; of kinds that are there */
-    bool *is_long, *is_second;                 /* [max_batched_tokens] */
+    bool *is_long, *is_second, *is_written;    /* [max_batched_tokens] */
     float *head_rows;                          /* [2][n_hidden] */
     uint32_t *last_rows;                       /* [max_batched_tokens] */
     struct wefti_lora_set *sets;               /* [max_seqs], and one more for raw logits */

@@ -323,6 +323,7 @@ static void add_token(weft_eng *eng, struct step *step, const struct wefti_slot 
         eng->rows[kind][flat] = (struct weft_attn_row){slot->table[kind], pos, n_after};
     eng->is_second[flat] = slot->pooling.n_first > 0 && pos >= slot->pooling.n_first;
     eng->is_long[flat] = slot->n_prompt > eng->long_prompt;
+    eng->is_written[flat] = pos < slot->n_written;
     eng->row_sets[flat] = set->n > 0 ? set : NULL;
 }
 
@@ -674,6 +675,7 @@ static weft_err compute(weft_eng *eng, const struct step *step, struct weft_errm
         .rows = {eng->rows[WEFT_KV_FULL], eng->rows[WEFT_KV_WINDOWED]},
         .is_long = eng->is_long,
         .is_second = eng->is_second,
+        .is_written = eng->is_written,
         .n_last_rows = step->n_last,
         .last_rows = eng->last_rows,
         .adapters = eng->has_row_sets ? eng->row_sets : NULL,

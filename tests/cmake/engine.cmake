@@ -116,7 +116,7 @@ function(engine_group_test suffix env)
             LINKS weft_engine weft_collective weft_model weft_kernels PkgConfig::XXHASH weft_alloc LABELS unit TIMEOUT 600 ARGS ${ARGN}
             ENV "${env}")
   weft_test(test_engine_states${suffix} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_engine_states.c ${ENG_GROUP} ${ENG_FIXTURES}
-            LINKS weft_engine weft_collective weft_model weft_kernels weft_alloc LABELS unit TIMEOUT 600 ARGS ${ARGN}
+            LINKS weft_engine weft_collective weft_model weft_kernels weft_alloc INSIDE engine LABELS unit TIMEOUT 600 ARGS ${ARGN}
             ENV "${env}")
 endfunction()
 if(WEFT_SANITIZE STREQUAL "thread")

@@ -153,14 +153,15 @@ static void spoil_start(struct fuzz *fuzz, struct weft_step_start *start) {
                                 &start->n_tokens,
                                 &start->n_prompt,
                                 &start->n_cached,
+                                &start->n_written,
                                 &start->n_prompt_logprobs_done,
                                 &start->n_window_skipped,
                                 &start->n_keep,
                                 &start->n_dropped};
-    uint32_t which = below(fuzz, 11);
-    if (which == 9) {
+    uint32_t which = below(fuzz, 12);
+    if (which == 10) {
         spoil_sampling(fuzz, &start->sampling);
-    } else if (which == 10) {
+    } else if (which == 11) {
         fuzz->tokens[0][below(fuzz, 8)] = odd_number(fuzz);
     } else {
         uint32_t value = odd_number(fuzz);
@@ -429,7 +430,7 @@ static void blocks_of_kinds_that_do_not_fit_are_refused(void **state) {
     expect_refusal(drive, "slot 0 is granted 20 blocks on top of 1, 20 fit");
 
     drive_clear(drive); /* position 32 sees 17 and those after it: block 1 */
-    start.n_cached = 32;
+    start.n_cached = start.n_written = 32;
     start.n_window_skipped = 2;
     drive_start(drive, &start);
     expect_refusal(drive, "a start skips 2 windowed blocks, but position 32 sees what is in them");
@@ -451,7 +452,8 @@ static void blocks_of_kinds_that_do_not_fit_are_refused(void **state) {
     eng = engine_open_small(ENGINE_TIED, WEFT_ENG_ACT_AUTO, WEFT_ENG_KV_AUTO, 1, 16);
     drive_init(drive, eng);
     assert_int_equal(weft_eng_info(eng)->window, 0);
-    start.n_cached = 80; /* a model without windows has nothing to skip, and one kind */
+    start.n_cached = start.n_written =
+        80; /* a model without windows has nothing to skip, and one kind */
     drive_start(drive, &start);
     expect_refusal(drive, "a start skips 2 windowed blocks");
     drive->starts[0].n_window_skipped = 0;

@@ -15,6 +15,7 @@
 #include "engine/session_file.h"
 #include "harness/eng_drive.h"
 #include "harness/eng_group.h"
+#include "inside/engine/state.h"
 #include "unit/engine_fixtures.h"
 
 enum { N_PROMPT = 43, N_KEPT = 32, N_NEXT = 9, BLOCK = 16, SLOTS = 3, CHECKPOINTS = 2 };
@@ -69,16 +70,17 @@ static void close_fixture(struct fixture *fix) {
     free(fix->drive);
 }
 
-/* In the slot, with so many cached tokens; its blocks are those of the list. */
-static void begin(struct fixture *fix, uint32_t slot, uint32_t choice, uint32_t n_cached,
-                  const uint32_t blocks[4]) {
+/* In the slot, with so many cached tokens, and written ones; its blocks are those of the list. */
+static void begin_after(struct fixture *fix, uint32_t slot, uint32_t choice, uint32_t n_cached,
+                        uint32_t n_written, const uint32_t blocks[4]) {
     struct weft_step_start start = {.slot = slot,
                                     .gen = ++fix->gen[slot],
                                     .choice = choice,
                                     .tokens = fix->prompt,
                                     .n_tokens = N_PROMPT,
                                     .n_prompt = N_PROMPT,
-                                    .n_cached = n_cached};
+                                    .n_cached = n_cached,
+                                    .n_written = n_written};
     weft_sampling_init(&start.sampling);
     start.sampling.temperature = 0.9f;
     start.sampling.seed = 5;
@@ -86,6 +88,11 @@ static void begin(struct fixture *fix, uint32_t slot, uint32_t choice, uint32_t 
     start.sampling.max_tokens = N_NEXT;
     drive_start(fix->drive, &start);
     drive_grant(fix->drive, slot, start.gen, blocks, 4);
+}
+
+static void begin(struct fixture *fix, uint32_t slot, uint32_t choice, uint32_t n_cached,
+                  const uint32_t blocks[4]) {
+    begin_after(fix, slot, choice, n_cached, n_cached, blocks);
 }
 
 static void row(struct fixture *fix, uint32_t slot, uint32_t n_tokens) {
@@ -184,6 +191,81 @@ static void load_it(struct fixture *fix, const struct said expected[2]) {
     assert_same(&said, &expected[0]);
 }
 
+/* A block's keys and values, of a rank. */
+static uint8_t *block_of(const struct fixture *fix, uint32_t rank, uint32_t block) {
+    return wefti_kv_cache_block(&fix->group.engs[rank]->kv, WEFT_KV_FULL, block);
+}
+
+static size_t block_bytes(const struct fixture *fix, uint32_t rank) {
+    size_t n = fix->group.engs[rank]->kv.block_bytes[WEFT_KV_FULL];
+    assert_true(n > 0);
+    return n;
+}
+
+/* A copy of one, which is the caller's. */
+static uint8_t *copy_block(const struct fixture *fix, uint32_t rank, uint32_t block) {
+    size_t n = block_bytes(fix, rank);
+    uint8_t *bytes = malloc(n);
+    assert_non_null(bytes);
+    memcpy(bytes, block_of(fix, rank, block), n);
+    return bytes;
+}
+
+/* What becomes of the second block of a sequence whose state is of the first: zeroes, as long as it counts as written.
+ * Else what was there, since it is computed to the bit. */
+static void compute_again(struct fixture *fix, uint32_t n_written, bool stays) {
+    static const uint32_t blocks[] = {0, 1, 6, 7};
+    uint8_t *was[WEFT_COLL_RANKS_MAX];
+    for (uint32_t rank = 0; rank < fix->group.n_ranks; rank++) {
+        was[rank] = copy_block(fix, rank, 1);
+        memset(block_of(fix, rank, 1), 0, block_bytes(fix, rank));
+    }
+    begin_after(fix, 1, 1, BLOCK, n_written, blocks);
+    drive_state(fix->drive, WEFT_STATE_LOAD, 1, 0);
+    row(fix, 1, BLOCK);
+    (void)drive_run(fix->drive);
+    for (uint32_t rank = 0; rank < fix->group.n_ranks; rank++) {
+        size_t n = block_bytes(fix, rank);
+        uint8_t *zeroes = calloc(1, n);
+        assert_non_null(zeroes);
+        assert_memory_not_equal(was[rank], zeroes, n);
+        assert_memory_equal(block_of(fix, rank, 1), stays ? zeroes : was[rank], n);
+        memcpy(block_of(fix, rank, 1), was[rank], n);
+        free(was[rank]);
+        free(zeroes);
+    }
+    drive_release(fix->drive, 1, fix->gen[1]);
+}
+
+/* Two begin in one step with the state of one block, and the keys and values of two, which a third reads there. */
+static void share_them(struct fixture *fix, const struct said expected[2]) {
+    static const uint32_t tables[SLOTS][4] = {{0, 1, 2, 3}, {0, 1, 4, 5}, {0, 1, 6, 7}};
+    struct said said[SLOTS] = {{.n = 0}, {.n = 0}, {.n = 0}};
+    begin(fix, 0, 0, 0, tables[0]);
+    row(fix, 0, BLOCK);
+    drive_state(fix->drive, WEFT_STATE_KEEP, 0, 0);
+    (void)drive_run(fix->drive);
+    row(fix, 0, N_PROMPT - BLOCK);
+    keep(&said[0], drive_run(fix->drive)->outs);
+    compute_again(fix, N_KEPT, true);
+    compute_again(fix, BLOCK, false);
+    row(fix, 0, 1);
+    for (uint32_t slot = 1; slot < SLOTS; slot++) {
+        begin_after(fix, slot, slot - 1, BLOCK, N_KEPT, tables[slot]);
+        drive_state(fix->drive, WEFT_STATE_LOAD, slot, 0);
+        row(fix, slot, slot == 1 ? N_PROMPT - BLOCK : BLOCK + 3);
+    }
+    const struct weft_step_result *result = drive_run(fix->drive);
+    keep(&said[0], &result->outs[0]);
+    keep(&said[1], &result->outs[1]);
+    row(fix, 2, N_PROMPT - N_KEPT - 3);
+    keep(&said[2], drive_run(fix->drive)->outs);
+    for (uint32_t slot = 0; slot < SLOTS; slot++) {
+        finish(fix, slot, &said[slot]);
+        assert_same(&said[slot], &expected[slot == 2]);
+    }
+}
+
 /* A new epoch has none. */
 static void forget_it(struct fixture *fix) {
     static const uint32_t blocks[] = {0, 1, 6, 7};
@@ -201,6 +283,7 @@ static void check_model(const char *path, uint32_t n_threads, uint32_t n_ranks) 
     open_fixture(&fix, path, n_threads, n_ranks);
     const struct said expected[] = {alone(&fix, 0), alone(&fix, 1)};
     fork_one(&fix, expected);
+    share_them(&fix, expected);
     load_it(&fix, expected);
     forget_it(&fix);
     close_fixture(&fix);

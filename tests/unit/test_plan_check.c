@@ -12,7 +12,7 @@
 
 struct desk {
     struct wefti_slots slots;
-    uint32_t tokens[8], blocks[1];
+    uint32_t tokens[32], blocks[2];
     struct weft_step_start start;
     struct weft_step_grant grant;
     struct weft_step_row row;
@@ -56,7 +56,7 @@ enum breach { NONE, SPILL, RESTORE, CACHED, DROPPED, GUESS, N_BREACHES };
 static void commit(struct desk *desk, enum breach breach) {
     if (breach == SPILL) desk->plan.n_spills = 1;
     if (breach == RESTORE) desk->plan.n_restores = 1;
-    if (breach == CACHED) desk->start.n_cached = desk->row.n_tokens = 4;
+    if (breach == CACHED) desk->start.n_cached = desk->start.n_written = desk->row.n_tokens = 4;
     if (breach == GUESS) desk->row.n_spec = 2;
     if (breach != DROPPED) return;
     desk->start.n_prompt = 4;
@@ -95,7 +95,7 @@ static void set_four(struct desk *desk) {
     desk->slots.slots[1].gen_known = desk->slots.slots[1].used = true;
     desk->slots.slots[1].gen = 1;
     desk->slots.slots[1].n_computed = desk->slots.kept_tokens[2] = 4;
-    desk->start.n_cached = desk->row.n_tokens = 4;
+    desk->start.n_cached = desk->start.n_written = desk->row.n_tokens = 4;
 }
 
 static void a_start_gets_the_state_of_its_cached_tokens(void **state) {
@@ -128,12 +128,47 @@ static void a_start_gets_the_state_of_its_cached_tokens(void **state) {
         set_four(&desk);
         memcpy(desk.states, cases[i].states, sizeof desk.states);
         desk.plan.n_states = cases[i].n;
-        desk.start.n_cached = cases[i].n_cached;
+        desk.start.n_cached = desk.start.n_written = cases[i].n_cached;
         desk.row.n_tokens = 8 - cases[i].n_cached;
         weft_err err = wefti_plan_check(&desk.slots, &desk.plan, 0, false, &why);
         if ((err == WEFT_OK) != cases[i].is_fine) fail_msg("%zu: %s", i, why.text);
         err = wefti_plan_check(&desk.slots, &desk.plan, 0, true, &why); /* a new epoch has none */
         assert_true(!err == (cases[i].is_fine && cases[i].n_cached == 0));
+        wefti_slots_fini(&desk.slots);
+    }
+}
+
+/* Beyond the state whole blocks may be there, as far as there are tokens. */
+static void what_is_written_is_cached_or_whole_blocks(void **state) {
+    (void)state;
+    const struct {
+        uint32_t n_tokens, n_cached, n_written;
+        bool is_fine, is_fine_without;
+    } cases[] = {
+        {20, 0, 0, true, true},    {20, 4, 4, true, true},    {20, 0, 16, true, false},
+        {20, 4, 16, true, false},  {16, 4, 16, true, false},  {32, 16, 32, true, false},
+        {20, 4, 0, false, false},  {20, 4, 5, false, false},  {20, 4, 20, false, false},
+        {15, 4, 16, false, false}, {20, 4, 32, false, false}, {20, 4, UINT32_MAX, false, false},
+        {20, 16, 4, false, false},
+    };
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
+        bool is_recurrent = i % 2,
+             is_fine = is_recurrent ? cases[i / 2].is_fine : cases[i / 2].is_fine_without;
+        struct desk desk;
+        struct weft_errmsg why = {""};
+        open_desk(&desk, is_recurrent);
+        if (is_recurrent) set_four(&desk);
+        if (is_recurrent) desk.slots.kept_tokens[2] = cases[i / 2].n_cached;
+        desk.states[0] = (struct weft_step_state){WEFT_STATE_LOAD, 0, 2};
+        desk.plan.n_states = is_recurrent && cases[i / 2].n_cached > 0;
+        desk.start.n_tokens = desk.start.n_prompt = cases[i / 2].n_tokens;
+        desk.start.n_cached = cases[i / 2].n_cached;
+        desk.start.n_written = cases[i / 2].n_written;
+        desk.grant.n_blocks = 2;
+        desk.row.n_tokens = 1;
+        weft_err err = wefti_plan_check(&desk.slots, &desk.plan, 0, false, &why);
+        if (err != (is_fine ? WEFT_OK : WEFT_E_PROTO)) fail_msg("%zu: %s", i, why.text);
+        if (err) assert_non_null(strstr(why.text, "written"));
         wefti_slots_fini(&desk.slots);
     }
 }
@@ -177,6 +212,7 @@ static void where_no_layer_has_one_none_moves(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_needs_another_state_is_refused),
+        cmocka_unit_test(what_is_written_is_cached_or_whole_blocks),
         cmocka_unit_test(a_start_gets_the_state_of_its_cached_tokens),
         cmocka_unit_test(states_go_on_from_start_to_start),
         cmocka_unit_test(where_no_layer_has_one_none_moves),

@@ -255,8 +255,10 @@ static void rope_and_cache(const struct wefti_forward_thread *thread, uint32_t l
     uint32_t begin, end;
     while (wefti_forward_take_rows(thread, n_rows, per_task, &begin, &end)) {
         for (uint32_t row = begin; row < end; row++) {
-            finish_q_and_k(f, layer, row, is_last ? batch->last_rows[row] : row, rows[row].pos);
+            uint32_t of_batch = is_last ? batch->last_rows[row] : row;
+            finish_q_and_k(f, layer, row, of_batch, rows[row].pos);
             if (f->weights->layers[layer].k.n == 0) continue; /* it reads another layer's */
+            if (!wefti_forward_writes(f, batch, layer, of_batch)) continue;
             f->kern->kv_write(&f->kv->layers[layer], rows[row].block_table, rows[row].pos,
                               k + row * f->kv_stride, f->v + row * f->kv_stride);
         }

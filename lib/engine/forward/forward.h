@@ -48,6 +48,9 @@ struct wefti_forward_batch {
     const struct wefti_lora_set *const *adapters;
     const bool
         *is_second; /* [n_tokens] it belongs to the second of two texts; NULL: there are none */
+    /* [n_tokens] its keys and values are in blocks of FULL already, which others may read: they are made, but
+     * not written there; NULL: no row's are. */
+    const bool *is_written;
     uint32_t n_last_rows;
     const uint32_t *last_rows; /* rows of whose output anything is wanted, ascending */
     uint32_t n_logit_rows;

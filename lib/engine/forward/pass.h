@@ -15,6 +15,7 @@
 #include "base/minmax.h"
 #include "collective/collective.h"
 #include "engine/engine.h"
+#include "forward/forward.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
 #include "recurrent/mixer.h"
@@ -295,6 +296,14 @@ static inline uint32_t wefti_forward_layer_kind(const struct wefti_forward *f, u
 static inline enum weft_kv_kind wefti_forward_block_kind(const struct wefti_forward *f,
                                                          uint32_t layer) {
     return f->block_kinds[wefti_forward_layer_kind(f, layer)];
+}
+
+/* Whether a row of the batch writes its keys and values to the blocks of a layer. */
+static inline bool wefti_forward_writes(const struct wefti_forward *f,
+                                        const struct wefti_forward_batch *batch, uint32_t layer,
+                                        uint32_t row) {
+    bool is_full = wefti_forward_block_kind(f, layer) == WEFT_KV_FULL;
+    return !(is_full && batch->is_written && batch->is_written[row]);
 }
 
 /* The next task of a phase. */

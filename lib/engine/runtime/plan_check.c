@@ -75,6 +75,18 @@ static weft_err check_dropped(const struct check *check, const struct weft_step_
                         start->n_dropped, start->n_keep, start->n_tokens, start->n_prompt);
 }
 
+/* Without a state, or with that of the last token that is there, nothing is computed again. Else whole blocks are there,
+ * and the sequence goes on in one of its own. */
+static weft_err check_written(const struct check *check, const struct weft_step_start *start) {
+    uint32_t n = start->n_written, n_left = start->n_tokens - start->n_dropped;
+    bool is_more = check->slots->is_recurrent && n > start->n_cached && n <= n_left &&
+                   n % check->slots->block_size == 0;
+    if (n == start->n_cached || is_more) return WEFT_OK;
+    return weft_err_set(check->why, WEFT_E_PROTO,
+                        "a start has %u of %u tokens written, %u cached, in blocks of %u", n,
+                        n_left, start->n_cached, check->slots->block_size);
+}
+
 static weft_err check_start_lengths(const struct check *check,
                                     const struct weft_step_start *start) {
     uint32_t len_max = check->slots->max_model_len;
@@ -104,7 +116,7 @@ static weft_err check_start_lengths(const struct check *check,
                             "a start has %u tokens cached, but wants prompt log-probabilities "
                             "from position %u on",
                             start->n_cached, next);
-    return WEFT_OK;
+    return check_written(check, start);
 }
 
 /* Values are of the prompt, and those that every position has a part in are of computed ones. */

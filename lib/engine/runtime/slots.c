@@ -183,6 +183,7 @@ void wefti_slot_start(struct wefti_slots *slots, const struct weft_step_start *s
     slot->choice = start->choice;
     slot->n_prompt = start->n_prompt;
     slot->n_computed = start->n_cached;
+    slot->n_written = start->n_written;
     slot->is_late = slot->is_held = false;
     WEFT_ASSERT(!slot->contrast);
     slot->contrast = slot->next_contrast;

@@ -22,6 +22,7 @@ struct wefti_slot {
     bool used, gen_known; /* gen_known: `gen` is that of the last sequence here, even if !used */
     uint32_t gen, choice;
     uint32_t n_prompt, n_known, n_computed;
+    uint32_t n_written; /* of a start: the KV below is not written to blocks of FULL */
     uint32_t n_guesses; /* of this step's row: they stand behind the known tokens at first */
     uint32_t n_table[WEFT_KV_KINDS];
     uint32_t n_prompt_logprobs_done;

@@ -62,7 +62,8 @@ uint64_t wefti_forward_index_scored(const struct wefti_forward *f, const struct 
 }
 
 void wefti_forward_index_row(const struct wefti_forward *f, uint32_t layer_idx,
-                             const struct weft_attn_row *at, uint32_t row) {
+                             const struct wefti_forward_batch *batch, uint32_t row) {
+    const struct weft_attn_row *at = &batch->rows[wefti_forward_block_kind(f, layer_idx)][row];
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
     const float *cos_sin = f->rope[wefti_forward_layer_kind(f, layer_idx)] + row * f->rope_stride;
     float *k = f->index_k + row * f->index_k_stride;
@@ -70,7 +71,8 @@ void wefti_forward_index_row(const struct wefti_forward *f, uint32_t layer_idx,
                         wefti_weights_vector(f->weights, layer->index_norm_bias), NORM_EPS,
                         f->indexer.head_dim, k);
     f->kern->rope(k, 1, f->rope_dim, cos_sin, f->indexer.pairs);
-    f->kern->kv_write(&f->kv->index[layer_idx], at->block_table, at->pos, k, NULL);
+    if (wefti_forward_writes(f, batch, layer_idx, row))
+        f->kern->kv_write(&f->kv->index[layer_idx], at->block_table, at->pos, k, NULL);
     if (!is_scored(f, at)) return;
     float *q = f->index_q + row * f->index_q_stride;
     for (uint32_t h = 0; h < f->indexer.n_heads; h++, q += f->indexer.head_dim)

@@ -18,7 +18,7 @@ uint64_t wefti_forward_index_scored(const struct wefti_forward *f, const struct 
 
 /* Puts a row's index key into the cache, and makes its index queries ready. */
 void wefti_forward_index_row(const struct wefti_forward *f, uint32_t layer,
-                             const struct weft_attn_row *at, uint32_t row);
+                             const struct wefti_forward_batch *batch, uint32_t row);
 
 /* Moves what choosing reads of row `from` to row `to`, before it. */
 void wefti_forward_index_move(const struct wefti_forward *f, uint32_t from, uint32_t to);

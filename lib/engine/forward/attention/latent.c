@@ -113,16 +113,18 @@ static uint32_t count_tasks(const struct head_product *product) {
 /* Puts a token's row into the cache, and the parts of its queries that turn where attention reads
  * them. */
 static void finish_row(const struct wefti_forward *f, uint32_t layer_idx,
-                       const struct weft_attn_row *at, uint32_t row) {
+                       const struct wefti_forward_batch *batch, uint32_t row) {
     const struct wefti_weights_layer *layer = &f->weights->layers[layer_idx];
+    const struct weft_attn_row *at = &batch->rows[wefti_forward_block_kind(f, layer_idx)][row];
     const float *cos_sin = f->rope[wefti_forward_layer_kind(f, layer_idx)] + row * f->rope_stride;
     float *k = f->k + row * f->kv_stride, *q = f->q + row * f->q_stride + f->latent_dim;
     const float *from = f->heads + row * f->heads_stride + f->nope_dim;
     f->kern->rms_norm(k, wefti_weights_vector(f->weights, layer->latent_norm), f->rms_eps,
                       f->latent_dim, k);
     f->kern->rope(k + f->latent_dim, 1, f->rope_dim, cos_sin, f->rope_interleaved);
-    f->kern->kv_write(&f->kv->layers[layer_idx], at->block_table, at->pos, k, NULL);
-    if (f->indexer.n_heads > 0) wefti_forward_index_row(f, layer_idx, at, row);
+    if (wefti_forward_writes(f, batch, layer_idx, row))
+        f->kern->kv_write(&f->kv->layers[layer_idx], at->block_table, at->pos, k, NULL);
+    if (f->indexer.n_heads > 0) wefti_forward_index_row(f, layer_idx, batch, row);
     for (uint32_t h = 0; h < layer->n_heads; h++) {
         memcpy(q, from, f->rope_dim * sizeof *q);
         f->kern->rope(q, 1, f->rope_dim, cos_sin, f->rope_interleaved);
@@ -136,7 +138,6 @@ static void finish_row(const struct wefti_forward *f, uint32_t layer_idx,
 static void finish_queries(const struct wefti_forward_thread *thread, uint32_t layer_idx,
                            const struct wefti_forward_batch *batch) {
     const struct wefti_forward *f = thread->forward;
-    const struct weft_attn_row *rows = batch->rows[wefti_forward_block_kind(f, layer_idx)];
     const struct head_product product = {
         .heads = &f->weights->layers[layer_idx].up_k,
         .from = {f->heads, f->heads_stride, f->nope_dim + f->rope_dim},
@@ -150,7 +151,7 @@ static void finish_queries(const struct wefti_forward_thread *thread, uint32_t l
         multiply_task(thread, &product, task);
     wefti_forward_mark(thread, WEFT_ENG_OP_ROPE_KV);
     for (; task < n_tasks; task = wefti_forward_take_task(thread))
-        finish_row(f, layer_idx, &rows[task - n_products], task - n_products);
+        finish_row(f, layer_idx, batch, task - n_products);
     wefti_forward_end_phase(thread);
 }
 
