@@ -128,6 +128,7 @@ struct seq {
     /* While RUNNING. */
     uint32_t slot, gen;
     uint32_t n_planned;  /* tokens in the cache once all plans that are out have run */
+    uint32_t n_written;  /* tokens that had their keys and values there when it started */
     bool is_held;        /* all of them, and its last row was late: the next one computes nothing */
     uint32_t n_granted;  /* blocks of the table that the worker knows of */
     uint32_t chunk;      /* tokens in the plan that is being made, */
@@ -591,7 +592,7 @@ struct prefix {
     const struct seq *source; /* a sibling whose table it forks; NULL: the cache's blocks */
     uint32_t n_blocks;        /* whole ones that it shares */
     weft_kv_block partial;    /* a cached block to be copied, NONE: none */
-    uint32_t n_cached;        /* tokens */
+    uint32_t n_cached;        /* tokens; with checkpoints fewer than the blocks hold */
     uint32_t window_first;    /* the windowed blocks from here on come with it */
     uint32_t n_restored;      /* blocks after the whole ones that are read back from the file */
 };
@@ -602,6 +603,8 @@ void wefti_sched_prefix_find(const weft_sched *sched, const struct seq *seq,
 /* Whether there are blocks for the rest of n_tokens, and one more for each running sequence; gives up
  * the partial block if it would cost the room. */
 bool wefti_sched_prefix_has_room(const weft_sched *sched, struct prefix *prefix, uint32_t n_tokens);
+/* Tokens whose keys and values come with it. */
+uint32_t wefti_sched_prefix_n_written(const weft_sched *sched, const struct prefix *prefix);
 /* Fills the table of a sequence that starts, and adds what is to be copied to the plan. */
 void wefti_sched_prefix_fill(weft_sched *sched, struct seq *seq, const struct prefix *prefix,
                              uint32_t n_tokens);
@@ -843,7 +846,8 @@ struct seq *wefti_sched_next_suspect(weft_sched *sched);
 void wefti_sched_seq_plan_start(weft_sched *sched, struct seq *seq); /* that one */
 /* Whether the plan has room for the start of one that has a slot, and adds it. */
 bool wefti_sched_seq_start_fits(const weft_sched *sched, const struct seq *seq);
-void wefti_sched_seq_add_start(weft_sched *sched, struct seq *seq, uint32_t n_cached);
+void wefti_sched_seq_add_start(weft_sched *sched, struct seq *seq, uint32_t n_cached,
+                               uint32_t n_written);
 
 WEFT_MUST_CHECK weft_err wefti_sched_events_reserve(weft_sched *sched, size_t n_more);
 void wefti_sched_event_push(weft_sched *sched, const struct seq *seq,

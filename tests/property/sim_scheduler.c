@@ -125,8 +125,8 @@ struct totals {
     uint64_t n_worlds, n_steps, n_tokens, n_accepted, n_preemptions, n_worker_losses,
         n_sched_losses;
     uint64_t n_queue_full, n_too_long, n_deadlines, n_cancels, n_forks, n_hostile_refused;
-    uint64_t n_states, n_kept, n_loaded, n_kept_evicted, n_spills, n_restores, n_recorded,
-        n_compiled, n_forced, n_late, n_beams, n_guessed, n_accepted_guesses;
+    uint64_t n_states, n_kept, n_loaded, n_kept_evicted, n_left_alone, n_spills, n_restores,
+        n_recorded, n_compiled, n_forced, n_late, n_beams, n_guessed, n_accepted_guesses;
     uint64_t n_deadly, n_given_up, n_innocent, n_pooled;
     uint64_t n_hit_tokens, n_evictions;
     uint64_t n_saved, n_files_failed;
@@ -770,6 +770,7 @@ static void follow_slots(struct world *world, const struct weft_step_plan *plan)
                                                        .attempt = client->key.attempt,
                                                        .choice = start->choice};
         totals.n_forks += start->n_cached > 0;
+        totals.n_left_alone += start->n_written - start->n_cached;
     }
     for (uint32_t i = 0; i < world->options.max_seqs; i++) {
         const struct slot_user *user = &world->users[i];
@@ -1171,8 +1172,9 @@ static void report(void) {
     printf("%" PRIu64 " blocks spilled, %" PRIu64 " read back\n", totals.n_spills,
            totals.n_restores);
     printf("%" PRIu64 " states moved; %" PRIu64 " checkpoints, %" PRIu64 " used, %" PRIu64
-           " evicted\n",
-           totals.n_states, totals.n_kept, totals.n_loaded, totals.n_kept_evicted);
+           " evicted; %" PRIu64 " tokens were in blocks, but not in a state\n",
+           totals.n_states, totals.n_kept, totals.n_loaded, totals.n_kept_evicted,
+           totals.n_left_alone);
     printf("%" PRIu64 " beam searches, %" PRIu64 " shifts\n", totals.n_beams, totals.n_shifts);
     printf("%" PRIu64 " requests waited until their grammar was compiled; %" PRIu64
            " tokens were forced, %" PRIu64 " rows late\n",
@@ -1194,7 +1196,7 @@ static void check_all_happened(void) {
     WEFT_ASSERT(totals.n_guessed > totals.n_accepted_guesses && totals.n_accepted_guesses > 0);
     WEFT_ASSERT(totals.n_compiled > 0 && totals.n_forced > 0 && totals.n_late > 0);
     WEFT_ASSERT(totals.n_beams > 0 && totals.n_shifts > 0 && totals.n_states > 0);
-    WEFT_ASSERT(totals.n_kept > 0 && totals.n_loaded > 0);
+    WEFT_ASSERT(totals.n_kept > 0 && totals.n_loaded > 0 && totals.n_left_alone > 0);
     WEFT_ASSERT(totals.n_kept_evicted > 0 || totals.n_steps < STEPS); /* in one world of ten */
     WEFT_ASSERT(totals.n_sessions_kept > 0 && totals.n_sessions_evicted > 0);
     WEFT_ASSERT(totals.n_sessions_expired > 0 && totals.n_files_failed > 0);

@@ -12,6 +12,7 @@ struct slot {
     enum weft_end finish;
     uint32_t gen; /* of the last start, used or not */
     uint32_t choice, n_prompt, n_tokens, n_computed, n_logprobs_done;
+    uint32_t n_written; /* of a start: nothing below is written to `blocks` */
     uint32_t n_dropped; /* tokens that are not in `tokens` any more */
     uint64_t prompt_hash;
     uint64_t state; /* of the recurrent layers: the history up to the last token computed */
@@ -411,6 +412,14 @@ static void check_pooling(const struct sim_worker *worker, const struct weft_ste
     WEFT_ASSERT(start->n_cached == 0 || !weft_pooling_reads_all(pooling));
 }
 
+/* Only where a state may be of fewer tokens than blocks have been found. */
+static void check_written(const struct sim_worker *worker, const struct weft_step_start *start) {
+    if (start->n_written == start->n_cached) return;
+    WEFT_ASSERT(worker->options.n_checkpoints > 0 && start->n_written > start->n_cached);
+    WEFT_ASSERT(start->n_written < start->n_tokens);
+    WEFT_ASSERT(start->n_written % worker->options.block_size == 0);
+}
+
 static void start(struct sim_worker *worker, const struct weft_step_start *start) {
     WEFT_ASSERT(start->slot < worker->options.max_seqs);
     struct slot *slot = &worker->slots[start->slot];
@@ -420,6 +429,7 @@ static void start(struct sim_worker *worker, const struct weft_step_start *start
     check_dropped(worker, start);
     WEFT_ASSERT(!worker->options.is_recurrent || start->n_dropped == 0);
     WEFT_ASSERT(start->n_cached < n_left && n_left <= worker->options.max_model_len);
+    check_written(worker, start);
     WEFT_ASSERT(start->n_prompt_logprobs_done <= start->n_prompt);
     check_sampling(worker, &start->sampling);
     check_pooling(worker, start);
@@ -434,6 +444,7 @@ static void start(struct sim_worker *worker, const struct weft_step_start *start
     slot->choice = start->choice;
     slot->n_prompt = start->n_prompt;
     slot->n_computed = start->n_cached;
+    slot->n_written = start->n_written;
     slot->has_state = false;
     slot->n_logprobs_done = start->n_prompt_logprobs_done;
     slot->n_tokens = slot->n_blocks = 0;
@@ -503,7 +514,7 @@ static void grant_windowed(struct sim_worker *worker, struct slot *slot,
     }
 }
 
-/* A block that others use may only be granted below what is cached already, where nobody writes. */
+/* A block that others use may only be granted below what is written already, where nobody writes. */
 static void grant(struct sim_worker *worker, const struct weft_step_grant *grant) {
     struct slot *slot = used_slot(worker, grant->slot, grant->gen);
     WEFT_ASSERT(grant->n_blocks > 0 && grant->kind < WEFT_KV_KINDS);
@@ -515,8 +526,8 @@ static void grant(struct sim_worker *worker, const struct weft_step_grant *grant
         uint32_t block = grant->blocks[i];
         WEFT_ASSERT(block < worker->options.n_blocks);
         WEFT_ASSERT(slot->n_blocks < worker->table_cap);
-        bool read_only = (slot->n_blocks + 1) * worker->options.block_size <= slot->n_computed;
-        WEFT_ASSERT(worker->block_users[block] == 0 || read_only || worker->options.is_recurrent);
+        bool read_only = (slot->n_blocks + 1) * worker->options.block_size <= slot->n_written;
+        WEFT_ASSERT(worker->block_users[block] == 0 || read_only);
         slot->blocks[slot->n_blocks++] = block;
         worker->block_users[block]++;
     }
@@ -534,6 +545,16 @@ static uint64_t *window_content(struct sim_worker *worker, const struct slot *sl
     uint32_t block = slot->window_blocks[pos / worker->options.block_size];
     return &worker->window_contents[(size_t)block * worker->options.block_size +
                                     pos % worker->options.block_size];
+}
+
+/* What starts find written was written by plans before: their rows may run at the same time. */
+static void check_found(struct sim_worker *worker, const struct weft_step_plan *plan) {
+    for (uint32_t i = 0; i < plan->n_starts; i++) {
+        const struct slot *slot = &worker->slots[plan->starts[i].slot];
+        WEFT_ASSERT(slot->n_written <= slot->n_blocks * worker->options.block_size);
+        for (uint32_t pos = 0; pos < slot->n_written; pos++)
+            WEFT_ASSERT(*content(worker, slot, pos) == slot->history[pos]);
+    }
 }
 
 /* Positions first..end are written; the first of them sees the most of those before. */
@@ -588,13 +609,11 @@ static void compute(struct sim_worker *worker, struct slot *slot, uint32_t n_tok
     uint32_t end = slot->n_computed + n_tokens;
     WEFT_ASSERT(end <= slot->n_tokens);
     WEFT_ASSERT(end <= slot->n_blocks * worker->options.block_size);
-    for (uint32_t pos = 0; pos < slot->n_computed; pos++)
+    uint32_t first = weft_max_u32(slot->n_computed, slot->n_written);
+    for (uint32_t pos = 0; pos < first; pos++)
         WEFT_ASSERT(*content(worker, slot, pos) == slot->history[pos]);
-    for (uint32_t pos = slot->n_computed; pos < end; pos++) {
-        bool is_own = worker->block_users[slot->blocks[pos / worker->options.block_size]] == 1;
-        /* Up to a state others have computed the same. */
-        WEFT_ASSERT(is_own || (worker->options.is_recurrent &&
-                               *content(worker, slot, pos) == slot->history[pos]));
+    for (uint32_t pos = first; pos < end; pos++) {
+        WEFT_ASSERT(worker->block_users[slot->blocks[pos / worker->options.block_size]] == 1);
         *content(worker, slot, pos) = slot->history[pos];
     }
     if (worker->options.window > 0) compute_windowed(worker, slot, slot->n_computed, end);
@@ -857,6 +876,7 @@ struct weft_step_result *sim_worker_run(struct sim_worker *worker) {
     for (uint32_t i = 0; i < plan->n_grants; i++)
         grant(worker, &plan->grants[i]);
     move_states(worker, plan, false);
+    check_found(worker, plan);
     for (uint32_t i = 0; i < plan->n_rows; i++)
         run_row(worker, &plan->rows[i]);
     check_result(worker);

@@ -4,7 +4,8 @@
  * writes into each block, for each token, a hash of the sequence's history up to there. A row first
  * reads its whole history back, of windowed blocks what its window sees: a block that was
  * overwritten, handed out twice, copied too early or never computed does not hold what it should.
- * Every breach of the contract aborts.
+ * A block that several sequences have is read by them, and written by none. Every breach of the contract
+ * aborts.
  *
  * Tokens come from sim_token, a function of prompt, seed, choice and position, so that anybody can
  * tell a stream's tokens; pooled values come from sim_value. Of a request with a grammar several may

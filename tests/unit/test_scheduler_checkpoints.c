@@ -39,7 +39,7 @@ static int free_bench(void **state) {
 
 /* What a run did: chunks of prompts in order, and states. */
 struct seen {
-    uint32_t chunks[16], n_chunks, n_loads, n_keeps, n_cached, n_tokens;
+    uint32_t chunks[16], n_chunks, n_loads, n_keeps, n_cached, n_written, n_tokens;
 };
 
 static struct seen run(struct bench *bench) {
@@ -49,8 +49,10 @@ static struct seen run(struct bench *bench) {
             seen.n_loads += plan->states[i].op == WEFT_STATE_LOAD;
             seen.n_keeps += plan->states[i].op == WEFT_STATE_KEEP;
         }
-        for (uint32_t i = 0; i < plan->n_starts; i++)
+        for (uint32_t i = 0; i < plan->n_starts; i++) {
             seen.n_cached += plan->starts[i].n_cached;
+            seen.n_written += plan->starts[i].n_written;
+        }
         for (uint32_t i = 0; i < plan->n_rows; i++) {
             if (plan->rows[i].n_tokens > 1 && seen.n_chunks < 16)
                 seen.chunks[seen.n_chunks++] = plan->rows[i].n_tokens;
@@ -81,6 +83,7 @@ static void the_last_border_of_a_prompt_is_kept(void **state) {
     assert_int_equal(first.chunks[0], 96);
     assert_int_equal(first.chunks[1], 4);
     assert_int_equal(again.n_cached, 96);
+    assert_int_equal(again.n_written, 96);
     assert_int_equal(again.n_loads, 1);
     assert_int_equal(again.n_keeps, 0);
     assert_int_equal(again.n_tokens, 4 + 3);
@@ -97,20 +100,56 @@ static void what_spares_too_little_is_not_kept(void **state) {
     assert_int_equal(seen.n_keeps, 1);
 }
 
-/* The second one finds its blocks, shares and computes them again, and leaves the state where they end. */
+/* The second one finds its blocks, shares and computes them again, which the worker does not write, and leaves the state
+ * where they end. */
 static void where_prompts_part_the_second_keeps_a_state(void **state) {
     struct bench *bench = *state;
     (void)ask(bench, 1, 70, 130, 2);
     uint32_t n_before = bench_stats(bench).n_blocks_published;
     struct seen second = ask(bench, 2, 70, 130, 2);
     assert_int_equal(second.n_cached, 0);
+    assert_int_equal(second.n_written, 64);
     assert_int_equal(second.n_keeps, 2);
     assert_int_equal(second.chunks[0], 64);
     assert_int_equal(second.chunks[1], 64);
     assert_int_equal(bench_stats(bench).n_blocks_published - n_before, 4); /* four are shared */
     struct seen third = ask(bench, 3, 70, 130, 2);
     assert_int_equal(third.n_cached, 64);
+    assert_int_equal(third.n_written, 64);
     assert_int_equal(third.n_keeps, 1);
+}
+
+/* The state of the whole prompt's blocks is not there yet, but a shorter one is: then more is written than cached. */
+static void what_is_found_beyond_a_state_is_not_written(void **state) {
+    struct bench *bench = *state;
+    (void)ask(bench, 1, 70, 130, 2);
+    (void)ask(bench, 2, 70, 130, 2); /* it leaves the state at 64 */
+    struct seen again = ask(bench, 1, 70, 120, 2);
+    assert_int_equal(again.n_cached, 64);
+    assert_int_equal(again.n_written, 112);
+    assert_int_equal(again.n_tokens, 120 - 64 + 1);
+    weft_sched_check(bench->sched);
+}
+
+/* Two of them in one plan: the simulated worker would see who writes there. */
+static void nobody_writes_what_several_compute_again(void **state) {
+    struct bench *bench = *state;
+    uint32_t prompts[2][130], n_starts = 0;
+    (void)ask(bench, 1, 130, 130, 2);
+    for (uint32_t k = 0; k < 2; k++) {
+        struct weft_submit submit = bench_request(bench, 20 + k, 1, 2);
+        for (uint32_t i = 0; i < 130; i++)
+            prompts[k][i] = (i < 70 ? i * 3 : i * 5 + k * 11) % bench_options().n_vocab;
+        submit.prompt = prompts[k];
+        submit.n_prompt = 130;
+        bench_take(bench, &submit);
+    }
+    for (const struct weft_step_plan *plan = bench_step(bench); plan; plan = bench_step(bench)) {
+        for (uint32_t i = 0; i < plan->n_starts; i++)
+            assert_int_equal(plan->starts[i].n_written, 64);
+        n_starts += plan->n_starts;
+    }
+    assert_int_equal(n_starts, 2);
 }
 
 /* Eight times as far apart as one has to spare, also in what is generated. */
@@ -168,6 +207,8 @@ int main(void) {
         TEST(the_last_border_of_a_prompt_is_kept),
         TEST(what_spares_too_little_is_not_kept),
         TEST(where_prompts_part_the_second_keeps_a_state),
+        TEST(what_is_found_beyond_a_state_is_not_written),
+        TEST(nobody_writes_what_several_compute_again),
         TEST(long_prompts_and_outputs_have_more_of_them),
         TEST(there_are_no_more_than_places),
         TEST(a_state_goes_with_its_block),

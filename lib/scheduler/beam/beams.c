@@ -263,7 +263,7 @@ static void restart(weft_sched *sched, struct seq *seq) {
     seq->n_granted = 0;
     seq->start_step = sched->step;
     wefti_sched_window_grant_anew(sched, seq);
-    wefti_sched_seq_add_start(sched, seq, seq->n_planned);
+    wefti_sched_seq_add_start(sched, seq, seq->n_planned, seq->n_planned);
 }
 
 void wefti_sched_beams_restart(weft_sched *sched, const struct seq *alone) {

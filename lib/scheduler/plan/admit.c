@@ -60,9 +60,11 @@ bool wefti_sched_seq_start_fits(const weft_sched *sched, const struct seq *seq) 
     return seq->n_output == 0 || n_tokens <= sched->history_cap - sched->n_start_tokens;
 }
 
-void wefti_sched_seq_add_start(weft_sched *sched, struct seq *seq, uint32_t n_cached) {
+void wefti_sched_seq_add_start(weft_sched *sched, struct seq *seq, uint32_t n_cached,
+                               uint32_t n_written) {
     struct request *req = seq->req;
     uint32_t n_tokens = req->n_prompt + seq->n_output;
+    seq->n_written = n_written;
     sched->n_plan_tokens += n_tokens;
     sched->n_plan_grammar_bytes += (uint32_t)weft_sampling_long_bytes(&req->sampling);
     sched->starts[sched->plan.n_starts++] = (struct weft_step_start){
@@ -75,7 +77,7 @@ void wefti_sched_seq_add_start(weft_sched *sched, struct seq *seq, uint32_t n_ca
         .n_keep = seq->n_dropped > 0 ? req->n_keep : 0,
         .n_dropped = seq->n_dropped,
         .n_cached = n_cached,
-        .n_written = n_cached,
+        .n_written = n_written,
         .n_window_skipped = seq->windowed.first,
         .n_prompt_logprobs_done = req->n_prompt_logprobs_done,
         .sampler_state = seq->sampler_state,
@@ -100,7 +102,8 @@ static void plan_start(weft_sched *sched, struct seq *seq, const struct prefix *
     seq->ration = 0;
     seq->turn = ++sched->n_turns; /* after all that wait */
     seq->start_step = sched->step;
-    wefti_sched_seq_add_start(sched, seq, prefix->n_cached);
+    wefti_sched_seq_add_start(sched, seq, prefix->n_cached,
+                              wefti_sched_prefix_n_written(sched, prefix));
     req->following = (struct following){0};
     req->was_preempted = false;
     if (!prefix->source)

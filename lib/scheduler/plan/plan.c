@@ -224,6 +224,17 @@ static void emit_grant(weft_sched *sched, struct seq *seq) {
     seq->n_granted = seq->table.n;
 }
 
+/* Whether nobody else holds the blocks that its row writes to, and the cache has none of them. */
+static bool writes_to_own(const weft_sched *sched, const struct seq *seq, uint32_t n_tokens) {
+    uint32_t size = sched->options.block_size;
+    uint32_t first = weft_max_u32(seq->n_planned, seq->n_written);
+    uint32_t end = wefti_sched_seq_reach(sched, seq, n_tokens);
+    for (uint32_t i = first / size; first < end && i * size < end; i++) {
+        if (weft_kv_holders(sched->pool, seq->table.blocks[i]) > 1) return false;
+    }
+    return true;
+}
+
 static void emit_row(weft_sched *sched, struct seq *seq, struct plan_out *out) {
     uint32_t n_tokens = seq->chunk;
     uint32_t row_idx = out->n_rows++;
@@ -231,6 +242,7 @@ static void emit_row(weft_sched *sched, struct seq *seq, struct plan_out *out) {
     bool samples = wefti_sched_seq_left(seq) == n_tokens;
     WEFT_ASSERT(wefti_sched_seq_reach(sched, seq, n_computed + seq->n_spec) <=
                 seq->table.n * sched->options.block_size);
+    WEFT_ASSERT(writes_to_own(sched, seq, n_computed + seq->n_spec));
     struct weft_step_seq view = wefti_sched_seq_view(sched, seq, 0);
     out->logprob_bytes += weft_step_logprob_bytes(&view, n_tokens);
     sched->rows[row_idx] = (struct weft_step_row){

@@ -212,6 +212,10 @@ bool wefti_sched_prefix_has_room(const weft_sched *sched, struct prefix *prefix,
     return true;
 }
 
+uint32_t wefti_sched_prefix_n_written(const weft_sched *sched, const struct prefix *prefix) {
+    return weft_max_u32(prefix->n_cached, prefix->n_blocks * sched->options.block_size);
+}
+
 static void add_copy(weft_sched *sched, struct seq *seq, weft_kv_block from) {
     struct weft_kv_copy copy;
     weft_err err = weft_kv_prefix_append_copy(sched->cache, from, &seq->table, &copy);

@@ -10,7 +10,8 @@
  *                border. It hangs on that node of the prefix cache
  *
  * A prefix that is found is as long as ever, and its blocks are shared; but what follows its last
- * checkpoint is computed again, and written again to those blocks, with the same bits.
+ * checkpoint is computed again. It is not written again: others may be reading these blocks. So a start
+ * says how many tokens have keys and values there (n_written), and the worker leaves those alone.
  *
  * A checkpoint costs a chunk that ends there, so one is taken only where it spares checkpoint_tokens
  * or more: at the last border within a prompt; every so often in long prompts and outputs; and where
