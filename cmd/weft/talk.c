@@ -52,6 +52,16 @@ static weft_err add_dry_breakers(const weft_tokenizer *tok, uint32_t n_vocab,
     return err;
 }
 
+/* A single process lacks it for no other reasons. */
+static weft_err check_contrast(const struct weft_eng_info *info,
+                               const struct weft_sampling *sampling, struct weft_errmsg *why) {
+    if (info->has_contrast) return weft_sampling_check(sampling, 0, why);
+    return weft_err_set(why, WEFT_E_UNSUPPORTED,
+                        "--penalty-alpha: contrastive search is not available with this model%s",
+                        info->is_recurrent ? ", which has recurrent layers"
+                                           : ", or --memory-limit is too low for it");
+}
+
 weft_err weft_talk_sampling(const struct weft_config *config, const weft_tokenizer *tok,
                             const struct weft_eng_info *info, uint32_t stops[WEFT_STOP_TOKENS_MAX],
                             struct weft_sampling *out, struct weft_errmsg *why) {
@@ -73,7 +83,7 @@ weft_err weft_talk_sampling(const struct weft_config *config, const weft_tokeniz
         err = weft_err_set(why, WEFT_E_INVAL,
                            "--repeat-last-n can only be -1 or 0, for penalties look at all tokens, "
                            "unless --sampler-variant is llama.cpp");
-    if (!err && weft_sampling_is_contrastive(out)) err = weft_sampling_check(out, 0, why);
+    if (!err && weft_sampling_is_contrastive(out)) err = check_contrast(info, out, why);
     out->stop_tokens = stops;
     if (err || config->ignore_eos) return err;
     /* A tokenizer may know ids that the model lacks: they cannot come. */

@@ -1,9 +1,12 @@
 """Contrastive search over HTTP: the same in any company, when blocks lack and whatever dies; bounded, and refused where it
 cannot be."""
 
+import os
 import random
+import subprocess
 
 import harness
+import test_families as families
 from harness import Server
 
 N_TOGETHER = 6 if harness.SANITIZED else 12
@@ -59,6 +62,17 @@ def test_what_cannot_be_is_refused():
         assert refused(n=2)["param"] == "n"
         assert refused(logprobs=1)["param"] == "logprobs"
         assert refused(guided_regex="a+")["param"] == "penalty_alpha"
+
+
+def test_hybrids_refuse_it_by_name():
+    families.need()
+    model = os.path.join(families.ZOO, "lfm2")
+    done = subprocess.run([os.path.join(harness.BIN_DIR, "weft"), "run", model, "-p", "x", "-n", "2", "--penalty-alpha", "0.6",
+                           "--top-k", "4"], capture_output=True, text=True, check=False, timeout=harness.LIMIT_S)
+    assert done.returncode == 1 and "--penalty-alpha" in done.stderr and "recurrent layers" in done.stderr, done
+    with Server(model=model) as server:
+        reply = server.post("/v1/completions", {"prompt": "x", "max_tokens": 2, "penalty_alpha": 0.6, "top_k": 4})
+        assert reply.status == 400 and "penalty_alpha" in reply.text and "recurrent layers" in reply.text, reply.text
 
 
 if __name__ == "__main__":
