@@ -187,7 +187,8 @@ static weft_err refuse_variants(const wefti_lora_config *c, const json_t *root,
         "target_parameters", "use_qalora",        "alora_invocation_tokens",
         "megatron_config"};
     const char *type = json_string_value(json_object_get(root, "peft_type"));
-    const char *bias = json_string_value(json_object_get(root, "bias"));
+    const json_t *bias = json_object_get(root, "bias");
+    const char *which = json_string_value(bias);
     if (!type)
         return weft_err_set(why, WEFT_E_UNSUPPORTED,
                             "%s: peft_type is missing, or no text; only LORA is supported",
@@ -197,7 +198,7 @@ static weft_err refuse_variants(const wefti_lora_config *c, const json_t *root,
         return weft_err_set(why, WEFT_E_UNSUPPORTED,
                             "%s: peft_type is '%s'; only LORA is supported", c->path, shown.text);
     }
-    if (bias && strcmp(bias, "none") != 0)
+    if (bias && !json_is_null(bias) && (!which || strcmp(which, "none") != 0))
         return weft_err_set(why, WEFT_E_UNSUPPORTED, "%s: trained biases (bias) are not supported",
                             c->path);
     for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++) {
@@ -293,7 +294,10 @@ static weft_err read_settings(wefti_lora_config *c, const json_t *root, struct w
                             WEFT_LORA_RANK_MAX);
     if (!read_positive(json_object_get(root, "lora_alpha"), ALPHA_MAX, &c->alpha))
         return malformed(c, "lora_alpha", "is not a positive number of at most 1e9", why);
-    c->has_root_scale = json_is_true(json_object_get(root, "use_rslora"));
+    const json_t *root_scale = json_object_get(root, "use_rslora");
+    if (root_scale && !json_is_boolean(root_scale) && !json_is_null(root_scale))
+        return malformed(c, "use_rslora", "is neither true nor false", why);
+    c->has_root_scale = json_is_true(root_scale);
     err = read_targets(c, root, why);
     if (!err) err = read_layers(c, root, why);
     if (!err) err = read_pattern_map(c, root, "rank_pattern", true, &c->ranks, why);
