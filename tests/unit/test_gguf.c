@@ -536,6 +536,7 @@ static void options_of_the_metadata_are_checked(void **state) {
         {"llama.attention.sliding_window", ARRAY, 0, "", WEFT_E_UNSUPPORTED, "layer to layer"},
         {"llama.attention.causal", BOOL, 1, "", WEFT_OK, NULL},
         {"llama.attention.causal", BOOL, 0, "", WEFT_E_UNSUPPORTED, "causal"},
+        {"llama.attention.causal", U32, 0, "", WEFT_E_PROTO, "causal is not a boolean"},
         {"general.type", STR, 0, "model", WEFT_OK, NULL},
         {"general.type", STR, 0, "adapter", WEFT_E_UNSUPPORTED, "adapter"},
         {"split.count", U32, 1, "", WEFT_OK, NULL},

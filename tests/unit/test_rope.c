@@ -218,6 +218,7 @@ static void scalings_that_make_no_sense_are_refused(void **state) {
         {"\"type\":\"yarn\",\"factor\":4,\"beta_fast\":1,\"beta_slow\":2",
          "beta_slow <= beta_fast"},
         {"\"type\":\"yarn\",\"factor\":4,\"beta_slow\":0", "beta_slow"},
+        {"\"type\":\"yarn\",\"factor\":4,\"truncate\":0", "truncate"},
         {"\"type\":\"yarn\",\"factor\":4,\"attention_factor\":0", "on attention are 0"},
         {"\"type\":\"yarn\",\"factor\":4,\"mscale_all_dim\":-100,\"mscale\":1", "on attention"},
         {"\"type\":\"yarn\",\"factor\":4,\"original_max_position_embeddings\":0",

@@ -337,6 +337,30 @@ static void gguf_vocabularies_that_do_not_add_up_are_refused(void **state) {
     }
 }
 
+/* Silently they would be as if they were not there. */
+static void settings_of_another_type_are_refused(void **state) {
+    (void)state;
+    static const char *const keys[] = {"tokenizer.ggml.pre", "tokenizer.ggml.add_bos_token",
+                                       "tokenizer.ggml.remove_extra_whitespaces"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        struct gguf_builder b;
+        struct weft_buf bytes;
+        struct weft_errmsg why = {""};
+        weft_tokenizer *tok;
+        weft_buf_init(&bytes, 1 << 20);
+        gguf_init(&b);
+        gguf_str(&b, "tokenizer.ggml.model", "llama");
+        gguf_words(&b, sp_words, sizeof sp_words / sizeof *sp_words, true);
+        gguf_u32(&b, keys[i], 1);
+        gguf_finish(&b, &bytes);
+        weft_err err = text_try_open_gguf(bytes.data, bytes.len, &tok, &why);
+        assert_null(tok);
+        if (err != WEFT_E_PROTO || !strstr(why.text, keys[i])) fail_msg("%s", why.text);
+        weft_buf_fini(&bytes);
+        gguf_fini(&b);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sentence_piece_merges_by_score_and_falls_back_to_bytes),
@@ -347,6 +371,7 @@ int main(void) {
         cmocka_unit_test(end_ends_the_turn_unless_return_and_call_do),
         cmocka_unit_test(gguf_files_need_no_suffix_and_folders_may_have_one),
         cmocka_unit_test(gguf_vocabularies_that_do_not_add_up_are_refused),
+        cmocka_unit_test(settings_of_another_type_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

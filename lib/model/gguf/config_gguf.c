@@ -193,8 +193,10 @@ static weft_err check_options(const struct config *c, const struct weft_model_pa
         return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: %s %g is not supported", c->path,
                             key_of(c, clamp_key).text, clamp);
     struct key key = key_of(c, "attention.causal");
-    bool is_encoder = c->arch->traits.encoder;
-    if (weft_gguf_bool(c->gguf, key.text, &causal) && causal == is_encoder) {
+    bool is_encoder = c->arch->traits.encoder, is_said = has(c, "attention.causal");
+    if (is_said && !weft_gguf_bool(c->gguf, key.text, &causal))
+        return wrong_type(c, key.text, "a boolean");
+    if (is_said && causal == is_encoder) {
         return weft_err_set(c->why, WEFT_E_UNSUPPORTED, "%s: %s %s is not supported", c->path,
                             key.text, causal ? "true" : "false");
     }

@@ -67,8 +67,11 @@ static weft_err read_q_scaling(const struct config *c, const json_t *rope,
 }
 
 static weft_err read_yarn(const struct config *c, const json_t *rope, struct weft_model_params *p) {
+    static const char smooth_key[] = "truncate";
+    const json_t *truncate = get(rope, smooth_key);
     double mscale = 0, mscale_all = 0;
-    p->block.yarn_smooth = json_is_false(get(rope, "truncate"));
+    if (truncate && !json_is_boolean(truncate)) return wrong_type(c, smooth_key, "a boolean");
+    p->block.yarn_smooth = json_is_false(truncate);
     weft_err err = read_original_context(c, rope, p->n_context, p);
     if (err) return err;
     if (!get(rope, "factor")) p->rope_factor = (double)p->n_context / p->rope_original_context;

@@ -431,9 +431,31 @@ static weft_err load_wordpiece(struct loader *loader) {
     return WEFT_OK;
 }
 
+/* What is of another type than it should be must not pass for what is not there. */
+static weft_err check_types(struct loader *loader) {
+    static const char *const flags[] = {
+        "tokenizer.ggml.add_bos_token",           "tokenizer.ggml.add_eos_token",
+        "tokenizer.ggml.add_sep_token",           "tokenizer.ggml.add_space_prefix",
+        "tokenizer.ggml.normalizer.lowercase",    "tokenizer.ggml.normalizer.strip_accents",
+        "tokenizer.ggml.remove_extra_whitespaces"};
+    const size_t n_flags = sizeof flags / sizeof flags[0];
+    for (size_t i = 0; i < weft_gguf_n_keys(loader->gguf); i++) {
+        enum weft_gguf_type type;
+        const struct weft_str key = weft_gguf_key(loader->gguf, i, &type);
+        if (WEFT_STR_IS(key, "tokenizer.ggml.pre") && type != WEFT_GGUF_STRING)
+            return malformed(loader, "tokenizer.ggml.pre is not a string");
+        for (size_t f = 0; f < n_flags && type != WEFT_GGUF_BOOL; f++) {
+            if (key.len == strlen(flags[f]) && memcmp(key.data, flags[f], key.len) == 0)
+                return weft_err_set(loader->why, WEFT_E_PROTO, "%s is not a boolean", flags[f]);
+        }
+    }
+    return WEFT_OK;
+}
+
 static weft_err load_kind(struct loader *loader) {
     struct weft_str kind = {"", 0};
-    weft_err err;
+    weft_err err = check_types(loader);
+    if (err) return err;
     loader->bos_id = loader->eos_id = WEFTI_TOK_NO_ID;
     if (!weft_gguf_str(loader->gguf, "tokenizer.ggml.model", &kind))
         return malformed(loader, "there is no tokenizer.ggml.model");
