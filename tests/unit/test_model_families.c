@@ -565,6 +565,43 @@ static void norms_of_single_heads_are_one_vector(void **state) {
     free(text);
 }
 
+#define SMALL_NEMOTRON                                                                             \
+    "\"vocab_size\":8,\"hidden_size\":32,\"intermediate_size\":32,\"num_attention_heads\":2,"      \
+    "\"num_key_value_heads\":2,\"attention_head_dim\":16,\"mamba_num_heads\":8,\"mamba_head_"      \
+    "dim\":8,"
+
+/* Of a tensor that does not fit, config.json may be why; but not by what it says under another name, or of experts that
+ * the model does not have. */
+static void what_is_said_otherwise_is_not_missed(void **state) {
+    (void)state;
+    static const struct {
+        const char *config, *missed, *said;
+    } cases[] = {
+        {CLASS("NemotronHForCausalLM") SMALL_NEMOTRON "\"hybrid_override_pattern\":\"M*-\"}",
+         "\"ssm_state_size\" (128)", "expert"},
+        {CLASS("NemotronHForCausalLM") SMALL_NEMOTRON "\"hybrid_override_pattern\":\"M*E\"}",
+         "\"n_routed_experts\" (8)", "\"head_dim\""},
+        {CLASS("Lfm2ForCausalLM") "\"vocab_size\":8,\"block_ff_dim\":96}", "\"hidden_size\" (2560)",
+         "intermediate_size"},
+        {CLASS("Qwen3_5ForCausalLM") "\"vocab_size\":8,\"num_hidden_layers\":4,\"hidden_size\":32,"
+                                     "\"intermediate_size\":32,\"num_attention_heads\":2,"
+                                     "\"num_key_value_heads\":2,\"max_position_embeddings\":64,"
+                                     "\"rope_parameters\":{\"partial_rotary_factor\":0.25}}",
+         "\"head_dim\" (256)", "partial_rotary_factor"},
+    };
+    static const char *const tensors[] = {"model.norm.weight 32"};
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        char *dir = folder_of(cases[i].config, tensors, COUNT(tensors));
+        struct weft_errmsg why;
+        weft_model *model;
+        assert_int_equal(weft_model_open(dir, &model, &why), WEFT_E_PROTO);
+        print_message("    %s\n", why.text);
+        assert_non_null(strstr(why.text, cases[i].missed));
+        assert_null(strstr(why.text, cases[i].said));
+        test_dir_free(dir);
+    }
+}
+
 static void norms_of_heads_that_are_not_there_are_refused(void **state) {
     (void)state;
     struct weft_model_params p;
@@ -625,6 +662,7 @@ int main(void) {
         cmocka_unit_test(numbers_that_json_has_not_are_words),
         cmocka_unit_test(language_parts_of_larger_models_are_read),
         cmocka_unit_test(norms_of_single_heads_are_one_vector),
+        cmocka_unit_test(what_is_said_otherwise_is_not_missed),
         cmocka_unit_test(norms_of_heads_that_are_not_there_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

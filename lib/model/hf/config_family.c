@@ -213,16 +213,23 @@ static weft_err add_defaults(const struct config *c, const char *values) {
     return err;
 }
 
+static bool is_of_experts(const char *key) {
+    return strstr(key, "expert") || strncmp(key, "moe_", 4) == 0;
+}
+
 void wefti_model_config_left_out(const struct config *c, const struct wefti_model_arch *arch,
-                                 char hint[WEFTI_MODEL_HINT_BYTES]) {
+                                 bool has_experts, char hint[WEFTI_MODEL_HINT_BYTES]) {
     size_t at = 0;
     hint[0] = '\0';
+    if (rename_keys(c, arch->hf_type)) return; /* what another name says is not left out */
+    const json_t *rope = get(c->root, "rope_parameters");
     for (size_t i = 0; i < COUNT(defaults); i++) {
         if (strcmp(defaults[i].type, arch->hf_type) != 0) continue;
         json_t *object = json_loads(defaults[i].values, JSON_DECODE_INT_AS_REAL, NULL), *value;
         const char *key;
         json_object_foreach(object, key, value) {
             if (!json_is_number(value) || json_object_get(c->root, key) || at >= 200) continue;
+            if (json_object_get(rope, key) || (is_of_experts(key) && !has_experts)) continue;
             at += (size_t)snprintf(hint + at, WEFTI_MODEL_HINT_BYTES - at, "%s \"%s\" (%g)",
                                    at ? "," : "; config.json leaves out", key,
                                    json_number_value(value));

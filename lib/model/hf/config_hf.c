@@ -424,7 +424,7 @@ static weft_err parse_config(const struct wefti_model_file *file, struct config 
                                   c->why);
 }
 
-void wefti_model_config_missing(const struct wefti_model_file *file,
+void wefti_model_config_missing(const struct wefti_model_file *file, bool has_experts,
                                 char hint[WEFTI_MODEL_HINT_BYTES]) {
     struct weft_errmsg why;
     struct config c = {.path = file->path, .why = &why}, text;
@@ -433,7 +433,7 @@ void wefti_model_config_missing(const struct wefti_model_file *file,
     hint[0] = '\0';
     if (parse_config(file, &c)) return;
     if (!find_text(&c, &text, &arch, &is_wrapped) && arch)
-        wefti_model_config_left_out(&text, arch, hint);
+        wefti_model_config_left_out(&text, arch, has_experts, hint);
     json_decref(c.root);
 }
 

@@ -87,9 +87,10 @@ static inline weft_err get_text(const struct config *c, const json_t *object, co
 WEFT_MUST_CHECK weft_err wefti_model_config_family(const struct config *c,
                                                    const struct wefti_model_arch *arch);
 
-/* The numbers among these that the file does not have, as the end of a sentence; "" if there are none. */
+/* The numbers among these that the file does not have and the model uses, as the end of a sentence; "" if there are none.
+ * Before wefti_model_config_family, which puts them there. */
 void wefti_model_config_left_out(const struct config *c, const struct wefti_model_arch *arch,
-                                 char hint[WEFTI_MODEL_HINT_BYTES]);
+                                 bool has_experts, char hint[WEFTI_MODEL_HINT_BYTES]);
 
 /* Reads RoPE (config_rope.c); sizes are known already. */
 WEFT_MUST_CHECK weft_err wefti_model_config_rope(const struct config *c,

@@ -89,7 +89,7 @@ static weft_err read_config(weft_model *model, const char *dir, struct weft_errm
 }
 
 /* After a tensor did not fit: what config.json leaves out may be why. */
-static void name_missing(const char *dir, struct weft_errmsg *why) {
+static void name_missing(const weft_model *model, const char *dir, struct weft_errmsg *why) {
     char hint[WEFTI_MODEL_HINT_BYTES], path[PATH_MAX];
     struct wefti_model_file file;
     struct weft_errmsg other;
@@ -97,7 +97,7 @@ static void name_missing(const char *dir, struct weft_errmsg *why) {
     if (!why || len <= 0 || (size_t)len >= sizeof path ||
         wefti_model_file_map(path, WEFTI_MODEL_CONFIG_BYTES_MAX, &file, &other))
         return;
-    wefti_model_config_missing(&file, hint);
+    wefti_model_config_missing(&file, model->params.moe.n_experts > 0, hint);
     wefti_model_file_close(&file);
     size_t at = strlen(why->text);
     if (at + strlen(hint) < sizeof why->text) memcpy(why->text + at, hint, strlen(hint) + 1);
@@ -134,7 +134,7 @@ weft_err wefti_model_from_folder(const char *dir, bool may_be_bare, weft_model *
     err = wefti_model_index(model, dir, why);
     if (err) goto cleanup;
     err = wefti_model_resolve(model, WEFT_MODEL_HF, dir, why);
-    if (err && err != WEFT_E_NOMEM) name_missing(dir, why);
+    if (err && err != WEFT_E_NOMEM) name_missing(model, dir, why);
     if (err) goto cleanup;
     *model_out = model;
     model = NULL;

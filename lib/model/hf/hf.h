@@ -21,8 +21,8 @@ WEFT_MUST_CHECK weft_err wefti_model_config_hf(const struct wefti_model_file *fi
 /* What a hint says of a folder or its configuration. */
 #define WEFTI_MODEL_HINT_BYTES 320
 /* Numbers that the file leaves out and that have the family's value therefore, as the end of a sentence; "" if there are
- * none. */
-void wefti_model_config_missing(const struct wefti_model_file *file,
+ * none. Those of experts only where the model has some. */
+void wefti_model_config_missing(const struct wefti_model_file *file, bool has_experts,
                                 char hint[WEFTI_MODEL_HINT_BYTES]);
 
 /* One .safetensors file: appends its tensors. */
