@@ -410,6 +410,8 @@ static weft_err size_up(weft_eng *eng, const weft_model *model,
         .fewer_bits = wefti_weights_fewer_bits(model, options),
         .is_kv_given = options->kv_memory_bytes > 0,
         .is_kv_least = wefti_kv_cache_dtype(options) == WEFT_KV_INT8,
+        .has_many_checkpoints = options->n_checkpoints != WEFT_ENG_CHECKPOINTS_AUTO &&
+                                info->n_checkpoints > info->max_seqs,
         .limit_bytes = room->limit_bytes,
     };
     return WEFT_OK;

@@ -111,7 +111,8 @@ struct weft_eng_loading {
      * the smallest. */
     const char *fewer_bits;
     bool is_kv_given, is_kv_least;
-    uint64_t done_bytes; /* of the weights */
+    bool has_many_checkpoints; /* as many as somebody asked for, and more than sequences */
+    uint64_t done_bytes;       /* of the weights */
 };
 /* "2.3 GiB (weights 2.1 GiB, KV cache 128 MiB, scratch 60 MiB)". Returns `out`. */
 #define WEFT_ENG_NEED_TEXT_BYTES 384

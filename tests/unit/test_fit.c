@@ -109,6 +109,12 @@ static void the_sentence_has_the_numbers_and_what_would_help(void **state) {
     assert_int_equal(wefti_fit_check(&loading, loading.weight_bytes, &room, &why), WEFT_E_NOMEM);
     assert_null(strstr(why.text, "--dtype"));
     assert_non_null(strstr(why.text, " can be had: a smaller cache (--kv-memory) or "));
+    loading.state_bytes = 301 * MIB; /* more than the cache */
+    assert_int_equal(wefti_fit_check(&loading, loading.weight_bytes, &room, &why), WEFT_E_NOMEM);
+    assert_non_null(strstr(why.text, " had: fewer sequences at once (--max-num-seqs) need less"));
+    loading.has_many_checkpoints = true;
+    assert_int_equal(wefti_fit_check(&loading, loading.weight_bytes, &room, &why), WEFT_E_NOMEM);
+    assert_non_null(strstr(why.text, " had: fewer kept states (--state-checkpoints) need less"));
 }
 
 static void copies_that_are_made_at_once_are_told(void **state) {
@@ -192,6 +198,12 @@ static void advice_is_of_what_can_be_had(void **state) {
     assert_string_equal(advice(&loading), "shorter sequences (--max-model-len) would help most");
     loading.is_kv_given = true;
     assert_string_equal(advice(&loading), "a smaller cache (--kv-memory) would help most");
+    loading.state_bytes = 1550 * MIB;
+    assert_string_equal(advice(&loading),
+                        "fewer sequences at once (--max-num-seqs) would help most");
+    loading.has_many_checkpoints = true;
+    assert_string_equal(advice(&loading),
+                        "fewer kept states (--state-checkpoints) would help most");
     loading.scratch_bytes = loading.follows.scratch_bytes = 1600 * MIB;
     assert_non_null(strstr(advice(&loading), "--max-num-batched-tokens"));
     loading.lora_bytes = 1700 * MIB;

@@ -131,6 +131,11 @@ const char *weft_eng_need_text(const struct weft_eng_loading *loading,
     return need_text(loading, sum_of(loading), out);
 }
 
+static const char *what_helps_states(const struct weft_eng_loading *loading) {
+    return loading->has_many_checkpoints ? "fewer kept states (--state-checkpoints)"
+                                         : "fewer sequences at once (--max-num-seqs)";
+}
+
 weft_err wefti_fit_check(const struct weft_eng_loading *loading, uint64_t to_come,
                          const struct weft_mem_room *room, struct weft_errmsg *why) {
     uint32_t n = to_come > 0 ? loading->n_sharers : 1;
@@ -138,14 +143,18 @@ weft_err wefti_fit_check(const struct weft_eng_loading *loading, uint64_t to_com
         return WEFT_OK;
     char need[WEFT_ENG_NEED_TEXT_BYTES], limit[WEFT_SIZE_TEXT_BYTES], left[WEFT_SIZE_TEXT_BYTES];
     const char *fewer = loading->fewer_bits;
+    const bool are_states = loading->state_bytes > loading->kv_bytes;
+    const char *helps =
+        are_states ? what_helps_states(loading)
+                   : "a smaller cache (--kv-memory) or shorter sequences (--max-model-len)";
+    const char *between = !fewer ? "" : are_states ? " or " : ", ";
     return weft_err_set(
         why, WEFT_E_NOMEM,
-        "%s needs %s, the limit is %s (%s), of which %s can be had: %s%sa smaller cache "
-        "(--kv-memory) or shorter sequences (--max-model-len) need less",
+        "%s needs %s, the limit is %s (%s), of which %s can be had: %s%s%s need less",
         loading->model_name, weft_eng_need_text(loading, need),
         weft_size_text(room->limit_bytes, limit),
         room->is_cgroup ? "of the control group" : "what the machine has",
-        weft_size_text(room->most_bytes, left), fewer ? fewer : "", fewer ? ", " : "");
+        weft_size_text(room->most_bytes, left), fewer ? fewer : "", between, helps);
 }
 
 static const char *what_helps_cache(const struct weft_eng_loading *loading) {
@@ -162,7 +171,7 @@ static void find_what_helps(const struct weft_eng_loading *loading, char *out, s
     } terms[] = {
         {loading->n_copies * loading->weight_bytes,
          loading->fewer_bits ? loading->fewer_bits : "a model file of fewer bits"},
-        {loading->n_sharers * loading->state_bytes, "fewer sequences at once (--max-num-seqs)"},
+        {loading->n_sharers * loading->state_bytes, what_helps_states(loading)},
         {loading->n_sharers * loading->kv_bytes, what_helps_cache(loading)},
         {loading->n_sharers * loading->scratch_bytes,
          "smaller steps (--max-num-batched-tokens, --max-num-seqs)"},
