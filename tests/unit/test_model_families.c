@@ -363,6 +363,12 @@ static void contradictions_are_refused(void **state) {
                                               "\"moe_latent_size\":4097}",
                 "width of what experts read is 4097");
     must_refuse(CLASS("Qwen3NextForCausalLM") "\"moe_latent_size\":64}", "another width");
+    must_refuse(CLASS("NemotronHForCausalLM") "\"hybrid_override_pattern\":\"M*E-\","
+                                              "\"num_hidden_layers\":4,"
+                                              "\"mamba_hidden_act\":\"gelu\"}",
+                "\"mamba_hidden_act\": gelu is not supported");
+    must_refuse(CLASS("FalconH1ForCausalLM") "\"hidden_act\":\"gelu\"}", "hidden_act");
+    must_refuse(CLASS("Qwen3NextForCausalLM") "\"hidden_act\":\"relu2\"}", "hidden_act");
     must_refuse(CLASS("FalconH1ForCausalLM") "\"mamba_d_head\":7}", "mamba_d_head");
     must_refuse(CLASS("FalconH1ForCausalLM") "\"mamba_rms_norm\":true}", "mamba_norm_before_gate");
     must_refuse(CLASS("GraniteMoeHybridForCausalLM") "\"mamba_n_heads\":100,\"mamba_d_head\":64}",

@@ -93,6 +93,14 @@ static weft_err read_flag(const struct config *c, const char *key, bool otherwis
     return get(c->root, key) ? get_bool(c, key, out) : WEFT_OK;
 }
 
+/* That of the convolution, which the mixer has as SiLU. */
+static weft_err check_activation(const struct config *c, const char *key) {
+    const char *name;
+    weft_err err = get_text(c, c->root, key, "silu", &name);
+    if (err || strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0) return err;
+    return unsupported(c, key, name);
+}
+
 /* ------------------------------------------------------------------------------------ LFM2 --- */
 
 /* The size of the feed-forward part follows from another one. */
@@ -177,6 +185,7 @@ static weft_err read_nemotron(const struct config *c, struct weft_model_params *
     bool bias = true;
     weft_err err = read_sizes(c, sizes, COUNT(sizes));
     if (!err) err = read_flag(c, "use_conv_bias", true, &bias);
+    if (!err) err = check_activation(c, "mamba_hidden_act");
     if (!err) err = check_off(c, off, COUNT(off));
     r->conv_bias = bias;
     r->norm_groups = r->n_groups;
@@ -272,6 +281,7 @@ static weft_err read_mamba(const struct config *c, const struct wefti_model_arch
     if (!err) err = read_flag(c, order_key, false, &is_norm_first);
     if (!err && has_norm && is_norm_first) return unsupported(c, order_key, "true");
     if (!err) err = check_off(c, off, COUNT(off));
+    if (!err) err = check_activation(c, "hidden_act");
     if (!err) err = get_text(c, c->root, position_key, is_beside ? "rope" : "nope", &position);
     if (err) return err;
     r->conv_bias = bias;
@@ -298,6 +308,7 @@ static weft_err read_delta(const struct config *c, struct weft_model_params *p) 
     weft_err err = read_sizes(c, sizes, COUNT(sizes));
     if (!err) err = get_u32(c, c->root, interval_key, 4, &interval);
     if (!err && interval == 0) return wrong_type(c, interval_key, "over 0");
+    if (!err) err = check_activation(c, "hidden_act");
     if (!err) err = read_flag(c, gate_key, true, &has_gate);
     if (!err && !has_gate) return unsupported(c, gate_key, "false");
     r->kind = WEFT_MODEL_DELTA;
