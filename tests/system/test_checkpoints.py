@@ -148,6 +148,9 @@ def test_saved_sessions_carry_their_state():
             options = ("--session-dir", directory)
             with serve(name, *options) as server:
                 assert prefix.answer(server, {**first, "session_id": "talk"}) == wanted[0]
+                prefix.answer(server, {**first, "prompt": first["prompt"][:40], "session_id": "short"})
+                sessions.refused(sessions.file_call(server, "save", "y", "short"), 404, "no state", "from 64 tokens on")
+                assert server.request("DELETE", sessions.path_of("short")).status == 200
                 saved = sessions.file_call(server, "save", "x").json
                 assert saved["n_saved"] == 144, saved
                 assert prefix.answer(server, requests[1]) == (wanted[1][0], 144)  # it is there again

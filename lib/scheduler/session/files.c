@@ -161,6 +161,17 @@ static void lift_state(weft_sched *sched, struct file_op *op) {
     op->has_state = op->is_whole = true;
 }
 
+/* Blocks may be there, but of recurrent layers no state. */
+static void say_nothing_left(const weft_sched *sched, struct file_op *op, weft_err err) {
+    if (op->held.table.n == 0)
+        (void)weft_err_set(&op->why, err, "nothing of it is in the cache any more");
+    else
+        (void)weft_err_set(&op->why, err,
+                           "no state of its recurrent layers is kept: they are from %u tokens on, "
+                           "and give way to others",
+                           sched->options.checkpoint_tokens);
+}
+
 static void begin_save(weft_sched *sched, struct file_op *op) {
     uint32_t n_tokens = 0;
     const uint32_t *tokens = wefti_sched_session_tokens(sched, op->wish.tenant, op->wish.session_id,
@@ -175,7 +186,7 @@ static void begin_save(weft_sched *sched, struct file_op *op) {
         op->n_tokens = op->held.table.n * sched->options.block_size;
         if (sched->checkpoints) lift_state(sched, op);
         err = op->n_tokens > 0 ? WEFT_OK : WEFT_E_NOTFOUND;
-        if (err) (void)weft_err_set(&op->why, err, "nothing of it is in the cache any more");
+        if (err) say_nothing_left(sched, op, err);
     }
     if (err)
         end(sched, op, err);
