@@ -61,9 +61,9 @@ static void set_recurrent(const struct weft_model_info *model, struct weft_sched
 
 static void tell_recurrent(const struct wefti_actor *a, const struct weft_model_info *model) {
     if (!model->is_recurrent || a->has_model) return;
-    weft_info("layers of %s are recurrent: %u checkpoints of their states, no spilling, guesses, "
+    weft_info("layers of %s are recurrent: %u checkpoint%s of their states, no spilling, guesses, "
               "contrastive search and context shift",
-              model->model_name, model->n_checkpoints);
+              model->model_name, model->n_checkpoints, model->n_checkpoints == 1 ? "" : "s");
 }
 
 /* Guesses of each sequence in a step. */

@@ -211,7 +211,9 @@ static void print_text(const struct plan *p) {
     if (l->state_bytes > 0) {
         print_size("states", l->n_sharers, l->state_bytes);
         printf(": %s a sequence", weft_size_text(info->seq_state_bytes, size));
-        if (info->n_checkpoints > 0) printf(", and %u checkpoints of as much", info->n_checkpoints);
+        if (info->n_checkpoints > 0)
+            printf(", and %u checkpoint%s of as much", info->n_checkpoints,
+                   info->n_checkpoints == 1 ? "" : "s");
         printf("\n");
     }
     if (l->draft_bytes > 0) {
