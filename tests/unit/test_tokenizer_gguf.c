@@ -341,7 +341,8 @@ static void gguf_vocabularies_that_do_not_add_up_are_refused(void **state) {
 static void settings_of_another_type_are_refused(void **state) {
     (void)state;
     static const char *const keys[] = {"tokenizer.ggml.pre", "tokenizer.ggml.add_bos_token",
-                                       "tokenizer.ggml.remove_extra_whitespaces"};
+                                       "tokenizer.ggml.remove_extra_whitespaces",
+                                       "tokenizer.ggml.eos_token_id"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         struct gguf_builder b;
         struct weft_buf bytes;
@@ -351,7 +352,7 @@ static void settings_of_another_type_are_refused(void **state) {
         gguf_init(&b);
         gguf_str(&b, "tokenizer.ggml.model", "llama");
         gguf_words(&b, sp_words, sizeof sp_words / sizeof *sp_words, true);
-        gguf_u32(&b, keys[i], 1);
+        gguf_f32(&b, keys[i], 1);
         gguf_finish(&b, &bytes);
         weft_err err = text_try_open_gguf(bytes.data, bytes.len, &tok, &why);
         assert_null(tok);

@@ -133,6 +133,10 @@ static weft_err put_token(struct loader *loader, uint64_t id, struct weft_str te
     return err;
 }
 
+static bool is_whole(enum weft_gguf_type type) {
+    return type <= WEFT_GGUF_I32 || type == WEFT_GGUF_U64 || type == WEFT_GGUF_I64;
+}
+
 static weft_err load_tokens(struct loader *loader) {
     enum weft_gguf_type type;
     size_t n_types;
@@ -143,6 +147,8 @@ static weft_err load_tokens(struct loader *loader) {
         if (n_types != loader->n_tokens)
             return weft_err_set(loader->why, WEFT_E_PROTO, "%zu token types for %zu tokens",
                                 n_types, loader->n_tokens);
+        if (!is_whole(type))
+            return malformed(loader, "tokenizer.ggml.token_type is not an array of whole numbers");
         loader->typed = true;
     }
     weft_err err = WEFT_OK;
@@ -431,6 +437,13 @@ static weft_err load_wordpiece(struct loader *loader) {
     return WEFT_OK;
 }
 
+static bool is_token_id(struct weft_str key) {
+    static const char begin[] = "tokenizer.ggml.", end[] = "_token_id";
+    const size_t n_begin = sizeof begin - 1, n_end = sizeof end - 1;
+    return key.len >= n_begin + n_end && memcmp(key.data, begin, n_begin) == 0 &&
+           memcmp(key.data + key.len - n_end, end, n_end) == 0;
+}
+
 /* What is of another type than it should be must not pass for what is not there. */
 static weft_err check_types(struct loader *loader) {
     static const char *const flags[] = {
@@ -444,6 +457,9 @@ static weft_err check_types(struct loader *loader) {
         const struct weft_str key = weft_gguf_key(loader->gguf, i, &type);
         if (WEFT_STR_IS(key, "tokenizer.ggml.pre") && type != WEFT_GGUF_STRING)
             return malformed(loader, "tokenizer.ggml.pre is not a string");
+        if (is_token_id(key) && !is_whole(type))
+            return weft_err_set(loader->why, WEFT_E_PROTO, "%.*s is not a whole number",
+                                (int)(key.len < 60 ? key.len : 60), key.data);
         for (size_t f = 0; f < n_flags && type != WEFT_GGUF_BOOL; f++) {
             if (key.len == strlen(flags[f]) && memcmp(key.data, flags[f], key.len) == 0)
                 return weft_err_set(loader->why, WEFT_E_PROTO, "%s is not a boolean", flags[f]);
