@@ -55,6 +55,13 @@ static uint32_t make_up_state(struct fuzz *fuzz, uint32_t slot, uint32_t n) {
     return n_state;
 }
 
+/* So many, or up to a border of blocks that one with a state may find written. */
+static uint32_t make_up_written(struct fuzz *fuzz, uint32_t n_cached, uint32_t n) {
+    uint32_t border = (n_cached / 16 + 1 + below(fuzz, 2)) * 16;
+    bool is_more = weft_eng_info(fuzz->b.eng)->is_recurrent && border <= n && below(fuzz, 2);
+    return is_more ? border : n_cached;
+}
+
 static void make_up_start(struct fuzz *fuzz, uint32_t slot) {
     uint32_t *tokens = fuzz->tokens[fuzz->b.n_starts];
     uint32_t n = 1 + below(fuzz, 60), n_vocab = weft_eng_info(fuzz->b.eng)->n_vocab;
@@ -70,6 +77,7 @@ static void make_up_start(struct fuzz *fuzz, uint32_t slot) {
     start.sampling.n_prompt_logprobs = (int32_t)below(fuzz, 3) - 1;
     start.sampling.n_logprobs = (int32_t)below(fuzz, 30) - 1;
     start.n_cached = make_up_state(fuzz, slot, n);
+    start.n_written = make_up_written(fuzz, start.n_cached, n);
     if (start.n_cached > 0) start.sampling.n_prompt_logprobs = -1;
     drive_start(&fuzz->b, &start);
     fuzz->known.slots[slot] = (struct known_slot){true, true, start.gen, n, start.n_cached, 0};
