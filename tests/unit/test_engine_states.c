@@ -191,6 +191,8 @@ static void load_it(struct fixture *fix, const struct said expected[2]) {
     assert_same(&said, &expected[0]);
 }
 
+enum { BLOCK_BYTES_MAX = 1 << 16 };
+
 /* A block's keys and values, of a rank. */
 static uint8_t *block_of(const struct fixture *fix, uint32_t rank, uint32_t block) {
     return wefti_kv_cache_block(&fix->group.engs[rank]->kv, WEFT_KV_FULL, block);
@@ -198,27 +200,20 @@ static uint8_t *block_of(const struct fixture *fix, uint32_t rank, uint32_t bloc
 
 static size_t block_bytes(const struct fixture *fix, uint32_t rank) {
     size_t n = fix->group.engs[rank]->kv.block_bytes[WEFT_KV_FULL];
-    assert_true(n > 0);
+    assert_in_range(n, 1, BLOCK_BYTES_MAX);
     return n;
-}
-
-/* A copy of one, which is the caller's. */
-static uint8_t *copy_block(const struct fixture *fix, uint32_t rank, uint32_t block) {
-    size_t n = block_bytes(fix, rank);
-    uint8_t *bytes = malloc(n);
-    assert_non_null(bytes);
-    memcpy(bytes, block_of(fix, rank, block), n);
-    return bytes;
 }
 
 /* What becomes of the second block of a sequence whose state is of the first: zeroes, as long as it counts as written.
  * Else what was there, since it is computed to the bit. */
 static void compute_again(struct fixture *fix, uint32_t n_written, bool stays) {
     static const uint32_t blocks[] = {0, 1, 6, 7};
-    uint8_t *was[WEFT_COLL_RANKS_MAX];
+    static uint8_t was[WEFT_COLL_RANKS_MAX][BLOCK_BYTES_MAX];
+    static const uint8_t zeroes[BLOCK_BYTES_MAX];
     for (uint32_t rank = 0; rank < fix->group.n_ranks; rank++) {
-        was[rank] = copy_block(fix, rank, 1);
-        memset(block_of(fix, rank, 1), 0, block_bytes(fix, rank));
+        size_t n = block_bytes(fix, rank);
+        memcpy(was[rank], block_of(fix, rank, 1), n);
+        memset(block_of(fix, rank, 1), 0, n);
     }
     begin_after(fix, 1, 1, BLOCK, n_written, blocks);
     drive_state(fix->drive, WEFT_STATE_LOAD, 1, 0);
@@ -226,13 +221,9 @@ static void compute_again(struct fixture *fix, uint32_t n_written, bool stays) {
     (void)drive_run(fix->drive);
     for (uint32_t rank = 0; rank < fix->group.n_ranks; rank++) {
         size_t n = block_bytes(fix, rank);
-        uint8_t *zeroes = calloc(1, n);
-        assert_non_null(zeroes);
         assert_memory_not_equal(was[rank], zeroes, n);
         assert_memory_equal(block_of(fix, rank, 1), stays ? zeroes : was[rank], n);
         memcpy(block_of(fix, rank, 1), was[rank], n);
-        free(was[rank]);
-        free(zeroes);
     }
     drive_release(fix->drive, 1, fix->gen[1]);
 }
