@@ -383,7 +383,7 @@ static inline struct join plan_join(struct block *b, bool full[3], uint32_t s, b
 /* to = from[0] + value, to = from[1] + to ...; `to` may be `value`. */
 ALWAYS_INLINE void join_n(uint32_t n, const float *const *from, size_t at, const float *value,
                           float *to, size_t len) {
-#pragma GCC ivdep
+    IVDEP
     for (size_t i = 0; i < len; i++) {
         float v = value[i];
         for (uint32_t k = 0; k < n; k++) {

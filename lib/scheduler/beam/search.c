@@ -80,7 +80,7 @@ const struct wefti_beam *wefti_beam_live(const wefti_beam_search *search, uint32
         if (idx < search->groups[g].n_live) return &search->groups[g].live[idx];
         idx -= search->groups[g].n_live;
     }
-    WEFT_ASSERT(!"a live beam");
+    WEFT_ASSERT(false); /* fewer are live */
     return NULL;
 }
 
