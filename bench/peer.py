@@ -591,7 +591,7 @@ def make_rows(args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="a GGUF file in Q8_0, of TinyLlama-1.1B's shape")
-    parser.add_argument("--small-model", default=os.path.join(ROOT, "tests/data/fable-6m-q8_0.gguf"))
+    parser.add_argument("--small-model", default=os.path.join(ROOT, "build/made/fable-6m-q8_0.gguf"))
     parser.add_argument("--llama-bin", default=os.environ.get("LLAMA_BIN"))
     parser.add_argument("--rows", default="server,small,busy")
     parser.add_argument("--rounds", type=int, help="instead of each row's own number")

@@ -145,7 +145,7 @@ static void bf16_mode_keeps_the_perplexity(void **state) {
 
 static void int8_mode_keeps_the_perplexity(void **state) {
     (void)state;
-    check_perplexity((struct way){.model = "tests/data/fable-6m-q8_0.gguf"}, DEVIATION);
+    check_perplexity((struct way){.model = TEST_FABLE_Q8_0}, DEVIATION);
 }
 
 static void int8_per_channel_keeps_the_perplexity(void **state) {

@@ -27,6 +27,7 @@ SOURCE_DIR = os.environ.get("WEFT_SOURCE_DIR", os.path.abspath(os.path.join(os.p
 BIN_DIR = os.environ.get("WEFT_BIN_DIR", os.path.join(SOURCE_DIR, "build/bin"))
 SANITIZED = bool(os.environ.get("WEFT_SANITIZED"))
 FABLE = os.path.join(SOURCE_DIR, "models/fable-6m")
+FABLE_Q8_0 = os.path.join(os.path.dirname(BIN_DIR), "made/fable-6m-q8_0.gguf")  # by the build
 DRAFT = os.path.join(SOURCE_DIR, "tests/data/fable-draft-1m")
 SLOW = 10 if SANITIZED else 1  # factor on every limit
 LIMIT_S = 120 * SLOW

@@ -423,7 +423,7 @@ def test_chat_templates_from_a_file_and_unsupported_ones():
 
 
 def test_quantised_and_exact_models_serve():
-    for model, args in ((harness.SOURCE_DIR + "/tests/data/fable-6m-q8_0.gguf", ()),
+    for model, args in ((harness.FABLE_Q8_0, ()),
                         (harness.DRAFT, ("--activations", "f32")), (harness.DRAFT, ("--dtype", "q8"))):
         with Server(*args, model=model) as server:
             assert server.complete(prompt="Once upon a time", max_tokens=8, ignore_eos=True)["usage"]["completion_tokens"] == 8

@@ -308,7 +308,7 @@ def a_router_that_would_read_another_model_ends_the_server():
         model = os.path.join(folder, "model")
         gguf = os.path.join(folder, "model.gguf")
         shutil.copytree(harness.FABLE, model)
-        shutil.copy(os.path.join(harness.SOURCE_DIR, "tests/data/fable-6m-q8_0.gguf"), gguf)
+        shutil.copy(harness.FABLE_Q8_0, gguf)
         with open(template, "w", encoding="utf-8") as f:
             f.write("{{ messages[0].content }}")
         flags = ("--chat-template", template)

@@ -9,7 +9,7 @@
 
 /* For drive_fixture. */
 #define ENGINE_DRAFT "tests/data/fable-draft-1m"
-#define ENGINE_QUANTISED "tests/data/fable-6m-q8_0.gguf"
+#define ENGINE_QUANTISED TEST_FABLE_Q8_0
 #define ENGINE_WINDOWED "tests/data/zoo/mistral_swa16"
 #define ENGINE_TIED "tests/data/zoo/llama_gqa_llama3rope"
 

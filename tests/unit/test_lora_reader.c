@@ -129,7 +129,7 @@ static void what_is_no_adapter_is_refused(void **state) {
     assert_non_null(strstr(why.text, "neither the folder of a PEFT adapter nor a GGUF file"));
     assert_null(open_for(QWEN3, "/nowhere/at/all", &why));
     assert_non_null(strstr(why.text, "/nowhere/at/all"));
-    assert_null(open_for(FABLE, test_source_path("tests/data/fable-6m-q8_0.gguf"), &why));
+    assert_null(open_for(FABLE, test_source_path(TEST_FABLE_Q8_0), &why));
     assert_non_null(strstr(why.text, "it has no general.type"));
     assert_null(open_for(QWEN3, test_source_path("tests/data/lora/fable-r4-qv"), &why));
 }

@@ -53,7 +53,7 @@ static const struct {
 } fixtures[] = {
     {"models/fable-6m",
      {"llama", "fable-6m", 6, 8, 4, 32, 256, 768, 4096, 1024, 0, 1e-5f, 10000, WEFT_ROPE_NONE, 1, 0, 0, 0, .rope_interleaved = false, .tied = false}},
-    {"tests/data/fable-6m-q8_0.gguf",
+    {TEST_FABLE_Q8_0,
      {"llama", "fable-6m", 6, 8, 4, 32, 256, 768, 4096, 1024, 0, 1e-5f, 10000, WEFT_ROPE_NONE, 1, 0, 0, 0, .rope_interleaved = true, .tied = false}},
     {"tests/data/fable-draft-1m/config.json",
      {"llama", "fable-draft-1m", 2, 4, 2, 32, 128, 384, 4096, 1024, 0, 1e-5f, 10000, WEFT_ROPE_NONE, 1, 0, 0, 0, .rope_interleaved = false, .tied = false}},
@@ -177,7 +177,7 @@ static void a_folder_and_its_gguf_file_hold_the_same_model(void **state) {
         double tolerance;
     } pairs[] = {
         {"tests/data/zoo/llama_gqa_llama3rope", "tests/data/zoo/gguf/llama_gqa_llama3rope.gguf", 0},
-        {"models/fable-6m", "tests/data/fable-6m-q8_0.gguf", 1.0 / 254 + 0x1p-11},
+        {"models/fable-6m", TEST_FABLE_Q8_0, 1.0 / 254 + 0x1p-11},
     };
     for (size_t i = 0; i < COUNT(pairs); i++) {
         weft_model *hf = must_open(pairs[i].hf), *gguf = must_open(pairs[i].gguf);
@@ -1343,7 +1343,7 @@ static size_t n_resident(const struct weft_tensor *tensor) {
 
 static void what_is_forgotten_is_read_again_from_the_file(void **state) {
     (void)state;
-    static const char *const paths[] = {"models/fable-6m", "tests/data/fable-6m-q8_0.gguf"};
+    static const char *const paths[] = {"models/fable-6m", TEST_FABLE_Q8_0};
     for (size_t i = 0; i < COUNT(paths); i++) {
         weft_model *model = must_open(paths[i]);
         const struct weft_tensor *embedding = weft_model_embedding(model);

@@ -113,7 +113,7 @@ static void what_templates_can_do_comes_out_as_jinja_has_it(void **state) {
 
 static void the_template_is_found_where_models_keep_it(void **state) {
     (void)state;
-    static const char *const paths[] = {"models/fable-6m", "tests/data/fable-6m-q8_0.gguf"};
+    static const char *const paths[] = {"models/fable-6m", TEST_FABLE_Q8_0};
     for (size_t i = 0; i < 2; i++) {
         char *source;
         assert_int_equal(weft_tmpl_find(test_source_path(paths[i]), &source, NULL), WEFT_OK);

@@ -251,7 +251,7 @@ static void the_rest_survives_each_refusal(void **state) {
     weft_tok_free(tok);
     repeat_until_it_works(stop, NULL);
     repeat_until_it_works(find, test_source_path("models/fable-6m"));
-    repeat_until_it_works(find, test_source_path("tests/data/fable-6m-q8_0.gguf"));
+    repeat_until_it_works(find, test_source_path(TEST_FABLE_Q8_0));
 }
 
 int main(void) {

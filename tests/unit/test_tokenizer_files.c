@@ -19,7 +19,7 @@
 
 static void ends_of_generation_come_from_the_files(void **state) {
     (void)state;
-    static const char *const paths[] = {"models/fable-6m", "tests/data/fable-6m-q8_0.gguf"};
+    static const char *const paths[] = {"models/fable-6m", TEST_FABLE_Q8_0};
     for (size_t i = 0; i < 2; i++) {
         weft_tokenizer *tok = text_open_path(paths[i]);
         size_t n;

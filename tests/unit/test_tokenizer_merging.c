@@ -412,7 +412,7 @@ static void check_round_trips(const weft_tokenizer *tok, uint64_t *rand, int rou
 static void random_bytes_come_back_as_sanitised_text(void **state) {
     (void)state;
     uint64_t rand = weft_rand_test_seed();
-    static const char *const paths[] = {"models/fable-6m", "tests/data/fable-6m-q8_0.gguf",
+    static const char *const paths[] = {"models/fable-6m", TEST_FABLE_Q8_0,
                                         "tests/data/zoo/llama_gqa_llama3rope"};
     for (size_t i = 0; i < 3; i++) {
         weft_tokenizer *tok = text_open_path(paths[i]);
