@@ -127,8 +127,8 @@ static void ids_of_the_zoo_equal_the_recorded_ones(void **state) {
 
 static void ids_of_gguf_files_equal_those_of_their_folders(void **state) {
     (void)state;
-    check_goldens("tests/data/models_tokenizer_goldens.json", TEST_FABLE_Q8_0,
-                  "ids", "ids_no_special");
+    check_goldens("tests/data/models_tokenizer_goldens.json", TEST_FABLE_Q8_0, "ids",
+                  "ids_no_special");
     static const char file[] = "tests/data/zoo/tokenizer_goldens.json";
     check_goldens(file, "tests/data/zoo/gguf/llama_gqa_llama3rope.gguf", "ids_special",
                   "ids_plain");
