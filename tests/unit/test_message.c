@@ -392,6 +392,11 @@ static void constrained_calls_are_told_as_they_come(void **state) {
     setup = setup_of("llama4-pythonic");
     setup.is_constrained = true;
     expect_of(&setup, "[f(a='x', b=[1", "[call 0 f][a:{\"a\": \"x\", \"b\": [1]");
+    setup = setup_of("mistral-old"); /* the first arguments count */
+    setup.is_constrained = true;
+    expect_of(&setup,
+              "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}, \"arguments\": {\"a\": 1}}]",
+              "[call 0 f][a:{}]");
 }
 
 static void it_is_over_after_as_many_calls_as_may_be(void **state) {

@@ -211,7 +211,7 @@ static void pass_args(weft_msg_parser *p, size_t end) {
 }
 
 void wefti_msg_args_more(weft_msg_parser *p) {
-    if (p->is_constrained) pass_args(p, p->at);
+    if (p->is_constrained && !p->has_args) pass_args(p, p->at); /* else they come twice */
 }
 
 static bool is_object(struct weft_str text) {
