@@ -1,6 +1,8 @@
 # A thin face on CMake. `make run` and `make test` install what they need (Debian 12, root or sudo).
 
 JOBS ?= $(shell nproc)
+# Tests at once: the many that start servers wait for half of their time.
+TESTS ?= $(shell expr $(JOBS) + 1)
 MODEL ?= models/fable-6m
 ARGS ?=
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
@@ -79,7 +81,7 @@ everything: build
 	cmake --build build -j $(JOBS)
 
 test: deps-test everything
-	ctest --test-dir build -j $(JOBS) --output-on-failure -LE nightly
+	ctest --test-dir build -j $(TESTS) --output-on-failure -LE nightly
 
 test-page: deps-page deps-test build
 	$(if $(SHOTS),WEFT_PAGE_SHOTS=$(abspath $(SHOTS))) ctest --test-dir build --output-on-failure -L page
@@ -103,7 +105,7 @@ aarch64-test: aarch64
 
 # All of the suite, in all builds; and longer fuzzing.
 nightly: deps-deploy deps-test everything
-	ctest --test-dir build -j $(JOBS) --output-on-failure
+	ctest --test-dir build -j $(TESTS) --output-on-failure
 	$(MAKE) lint
 	$(MAKE) aarch64-test
 	$(MAKE) asan tsan SUITE=
@@ -112,12 +114,12 @@ nightly: deps-deploy deps-test everything
 asan: deps-test deps
 	cmake --preset asan
 	cmake --build build-asan -j $(JOBS)
-	$(NO_ASLR) ctest --test-dir build-asan -j $(JOBS) --output-on-failure $(SUITE)
+	$(NO_ASLR) ctest --test-dir build-asan -j $(TESTS) --output-on-failure $(SUITE)
 
 tsan: deps-test deps
 	cmake --preset tsan
 	cmake --build build-tsan -j $(JOBS)
-	$(NO_ASLR) ctest --test-dir build-tsan -j $(JOBS) --output-on-failure $(SUITE)
+	$(NO_ASLR) ctest --test-dir build-tsan -j $(TESTS) --output-on-failure $(SUITE)
 
 # libFuzzer under AddressSanitizer and UBSan, FUZZ_SECONDS for each kind of input. ARGS=--keep takes what is new into
 # the corpus.
