@@ -160,7 +160,7 @@ def nemotron_h(args):
             s.matrix(at + "ffn_up", hidden, ffn)
             s.matrix(at + "ffn_down", ffn, hidden)
         else:
-            s.vector(at + "ssm_a", 1, ssm_heads, around=-1.0, spread=0.3)
+            s.vector(at + "ssm_a", 1, ssm_heads, around=-1.0, spread=0.15)  # below 0: no state grows
             s.vector(at + "ssm_d", 1, ssm_heads, around=1.0)
             s.vector(at + "ssm_dt.bias", ssm_heads)
             s.vector(at + "ssm_conv1d.weight", 4, channels, spread=0.3)

@@ -47,8 +47,7 @@ struct wefti_mixer_seq {
     bool is_first;            /* they begin the sequence */
 };
 
-/* Rows are `stride` floats apart. The longest sequences should come first, as tasks are taken in
- * order. */
+/* Rows are `stride` floats apart. */
 struct wefti_mixer_step {
     const struct weft_kern_table *kern;
     const struct wefti_mixer *mixer;
