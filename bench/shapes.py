@@ -15,12 +15,17 @@ over and over, from a place that differs from row to row; they are written as th
 import argparse
 import array
 import math
+import os
 import random
 import struct
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests/harness"))
+
+from gguf_values import ARRAY, BOOL, FLOAT, I32, STRING, U32, text, value_of  # noqa: E402
 
 ALIGNMENT = 32
 F32, Q8_0, MXFP4 = 0, 8, 39
-U32, I32, FLOAT, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
 BLOCKS = {F32: (1, 4), Q8_0: (32, 34), MXFP4: (32, 17)}  # elements and bytes
 N_BLOCKS = 65537  # prime: no rows begin alike
 FILE_TYPES = {Q8_0: 7, MXFP4: 38}
@@ -175,20 +180,6 @@ SHAPES = {"gpt-oss": gpt_oss, "qwen3-next": qwen3_next, "nemotron-h": nemotron_h
 
 
 # -------------------------------------------------------------------------------------------------------- the file
-
-def text(value):
-    encoded = value.encode()
-    return struct.pack("<Q", len(encoded)) + encoded
-
-
-def value_of(kind, value):
-    if kind == STRING:
-        return text(value)
-    if kind == ARRAY:
-        inner, values = value
-        return struct.pack("<IQ", inner, len(values)) + b"".join(value_of(inner, v) for v in values)
-    return struct.pack({U32: "<I", I32: "<i", FLOAT: "<f", BOOL: "<?"}[kind], value)
-
 
 def tokenizer_keys(vocab):
     """Bytes, one merge, and names that no text has: enough for both programs to open it."""

@@ -13,27 +13,14 @@ import os
 import struct
 import sys
 
+from gguf_values import ARRAY, BOOL, FLOAT, I32, STRING, U32, text, value_of
+
 ALIGNMENT, BLOCK = 32, 32
 F32, Q8_0 = 0, 8
-U32, I32, FLOAT, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
 SHA256 = "2f64c9fbc9fe0be90ceb8701dcf901f776e7a0e2cf80ad878350567569bf05c1"
 LAYER = {"attn_k": "self_attn.k_proj", "attn_norm": "input_layernorm", "attn_output": "self_attn.o_proj",
          "attn_q": "self_attn.q_proj", "attn_v": "self_attn.v_proj", "ffn_down": "mlp.down_proj",
          "ffn_gate": "mlp.gate_proj", "ffn_norm": "post_attention_layernorm", "ffn_up": "mlp.up_proj"}
-
-
-def text(value):
-    encoded = value.encode()
-    return struct.pack("<Q", len(encoded)) + encoded
-
-
-def value_of(kind, value):
-    if kind == STRING:
-        return text(value)
-    if kind == ARRAY:
-        inner, values = value
-        return struct.pack("<IQ", inner, len(values)) + b"".join(value_of(inner, v) for v in values)
-    return struct.pack({U32: "<I", I32: "<i", FLOAT: "<f", BOOL: "<?"}[kind], value)
 
 
 def aligned(data):
