@@ -4,13 +4,12 @@
  *
  * All is as with AVX-512 and VNNI, and its few rows and scales are used, but for the dots of a group of
  * columns: a tile instruction takes those of 12 rows and a panel of 16 features at once. Integers are
- * exact, and floats are added as there, so both give the same bits. Why nothing else is here:
+ * exact, and floats are added as there, so both give the same bits.
  *
- * - TDPBF16PS adds pairs of products in an order of its own, and flushes subnormals, so few rows would
- *   have to take tiles, too, to agree with many.
- * - Dots leave tiles by memory alone, 15 cycles for a panel's. Where each block of 32 columns has a
- *   scale, that is most of what tiles save: Q8_0, Q4_0 and Q4_K at 512 rows had 0.5 to 1.2 times the
- *   rate of VNNI, and 0.7 to 1.0 at 8 rows (Xeon, model 207, two cores; one scale: 2.1 times).
+ * No other type of 8-bit activations is here: dots leave tiles by memory alone, 15 cycles for a panel's.
+ * Where each block of 32 columns has a scale, that is most of what tiles save: Q8_0, Q4_0 and Q4_K at 512
+ * rows had 0.5 to 1.2 times the rate of VNNI, and 0.7 to 1.0 at 8 rows (Xeon, model 207, two cores; one
+ * scale: 2.1 times).
  *
  * Tiles want a row's codes side by side; interleaved rows have them a word apart. They are laid so once
  * for all panels of a span, where dots of AVX-512 have their starts: [two blocks][row][16] words. The
@@ -19,6 +18,7 @@
 #define WEFT_KERNELS_GEMM_I8_AMX_H
 
 #include "avx512/gemm_dots_avx512.h"
+#include "rows_amx.h"
 #include "tile_config.h"
 
 enum {
@@ -47,41 +47,13 @@ ALWAYS_INLINE void dot_tiles(const int32_t *rows, const uint8_t *const panels[],
     tile_store(TILE_SUMS_1, dots[1], TILE_LINE);
 }
 
-/* Words of 16 lanes' places among 96. */
-ALWAYS_INLINE __m512i pick_words(const __m512i from[6], __m512i place) {
-    __m512i low = _mm512_permutex2var_epi32(from[0], place, from[1]);
-    __m512i middle = _mm512_permutex2var_epi32(from[2], place, from[3]);
-    __m512i high = _mm512_permutex2var_epi32(from[4], place, from[5]);
-    low =
-        _mm512_mask_blend_epi32(_mm512_cmpge_epi32_mask(place, _mm512_set1_epi32(32)), low, middle);
-    return _mm512_mask_blend_epi32(_mm512_cmpge_epi32_mask(place, _mm512_set1_epi32(64)), low,
-                                   high);
-}
-
-/* A block's codes of interleaved rows, [8][12] words, as rows of 8, a tile's line apart. */
-ALWAYS_INLINE void lay_rows(const uint8_t *codes, int32_t *rows) {
-    __m512i from[6];
-    for (size_t i = 0; i < 6; i++) {
-        from[i] = _mm512_loadu_si512(codes + i * 64);
-    }
-    /* The places of row 0, then of row 1. */
-    __m512i place = _mm512_setr_epi32(0, 12, 24, 36, 48, 60, 72, 84, 1, 13, 25, 37, 49, 61, 73, 85);
-    for (size_t r = 0; r < MANY_ROWS; r += 2) {
-        __m512i two = pick_words(from, place);
-        _mm256_storeu_si256((void *)(rows + r * PAIR_QUADS), _mm512_castsi512_si256(two));
-        _mm256_storeu_si256((void *)(rows + (r + 1) * PAIR_QUADS),
-                            _mm512_extracti64x4_epi64(two, 1));
-        place = _mm512_add_epi32(place, _mm512_set1_epi32(2));
-    }
-}
-
 /* Pairs of whole blocks; what is left of K is not laid. */
 static void lay_i8(const uint8_t *act, uint32_t k, uint32_t first, uint32_t n_blocks,
                    int32_t *out) {
     (void)k;
     for (uint32_t b = 0; b < n_blocks / 2 * 2; b++) {
         lay_rows(act + (size_t)(first + b) * GROUP_WORDS * ACT_WORD,
-                 out + (size_t)(b / 2) * 2 * GROUP_WORDS + (size_t)(b % 2) * Q8_QUADS);
+                 out + (size_t)(b / 2) * 2 * GROUP_WORDS + (size_t)(b % 2) * Q8_QUADS, PAIR_QUADS);
     }
 }
 
