@@ -54,6 +54,7 @@ struct wefti_kern_features wefti_kern_features_detect(void) {
     found.slow_bf16 = found.bf16 && (d7 >> 23 & 1) != 0 && is_intel();
     const uint32_t tile_int8 = 1u << 24 | 1u << 25;
     found.amx = found.vnni && (saved >> 17 & 3) == 3 && (d7 & tile_int8) == tile_int8;
+    found.amx_bf16 = found.amx && (d7 >> 22 & 1) != 0;
     return found;
 }
 
@@ -111,10 +112,14 @@ static void fill_avx512(struct weft_kern_table *table, struct wefti_kern_feature
     if (dots_bf16) wefti_kern_fill_peak_avx512bf16(table);
 }
 
-/* The bits are those of AVX-512, and so `bits` stays. */
+/* Integers have the bits of AVX-512, and so `bits` stays where there is no more. */
 static void fill_amx(struct weft_kern_table *table, struct wefti_kern_features features) {
-    table->name = features.bf16 && !features.slow_bf16 ? "amx-bf16" : "amx";
+    table->name = "amx";
     wefti_kern_fill_gemm_i8_amx(table);
+    if (!features.amx_bf16) return;
+    table->name = table->bits = "amx-bf16";
+    wefti_kern_fill_gemm_bf16_amx(table);
+    wefti_kern_fill_peak_amx(table);
 }
 #elif defined(WEFT_KERN_AARCH64)
 #include <asm/hwcap.h>
@@ -224,9 +229,10 @@ static void build_amx(void) {
         weft_info("the system does not let this process use AMX: AVX-512 is used");
         return;
     }
-    usable[WEFT_ISA_AMX] = wefti_kern_agree(table, &tables[WEFT_ISA_AVX512]);
+    usable[WEFT_ISA_AMX] = wefti_kern_agree(table, &tables[WEFT_ISA_AVX512]) &&
+                           (!features.amx_bf16 || wefti_kern_amx_bf16_holds(table));
     if (!usable[WEFT_ISA_AMX])
-        weft_warn("AMX does not compute the sums of AVX-512 on this CPU: AVX-512 is used");
+        weft_warn("AMX does not compute the sums that it should on this CPU: AVX-512 is used");
 #endif
 }
 

@@ -301,9 +301,10 @@ static inline bool seg_tree_add(struct seg_tree *tree, float *slots, uint32_t se
 
 /* Features of the CPU beyond the ISA's base set; a test may clear bits to reach the
  * plain variants. `slow_bf16`: vdpbf16ps is there, but f32 FMAs of widened bf16 are faster. `amx`:
- * with 8-bit products; whether this process may use it is another matter (amx/try_amx.h). */
+ * with 8-bit products, `amx_bf16` with those of bf16, too; whether this process may use it is another
+ * matter (amx/try_amx.h). */
 struct wefti_kern_features {
-    bool avx2, avx2vnni, avx512, vnni, bf16, slow_bf16, amx;
+    bool avx2, avx2vnni, avx512, vnni, bf16, slow_bf16, amx, amx_bf16;
     bool neon, dotprod, i8mm; /* and bf16 */
 };
 
@@ -362,6 +363,8 @@ void wefti_kern_fill_peak_avx512bf16(struct weft_kern_table *table);
 void wefti_kern_fill_peak_avx512vnni(struct weft_kern_table *table);
 
 void wefti_kern_fill_gemm_i8_amx(struct weft_kern_table *table);
+void wefti_kern_fill_gemm_bf16_amx(struct weft_kern_table *table);
+void wefti_kern_fill_peak_amx(struct weft_kern_table *table);
 
 void wefti_kern_fill_gemm_f32_neon(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_bf16_neon(struct weft_kern_table *table);

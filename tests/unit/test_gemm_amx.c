@@ -1,10 +1,12 @@
-/* Products as AMX computes them, by a model of its instructions, against those of AVX-512: the same
- * bits. And that what differs would be found before it is used. */
+/* Products as AMX computes them, by a model of its instructions: integers have the bits of AVX-512, bf16
+ * those of sums in the order of bf16_order.h; the latter on the CPU's own tiles, too, where it has some.
+ * And that what differs would be found before it is used. */
 #include <stdio.h>
 
 #include "gemm_case.h"
 
 #include "gemm_amx_model.h"
+#include "inside/kernels/amx/bf16_order.h"
 #include "inside/kernels/amx/try_amx.h"
 
 static struct weft_kern_table vnni, amx;
@@ -91,6 +93,65 @@ static void extreme_codes_have_the_bits_of_avx512(void **state) {
     }
 }
 
+/* Tiles of 16 pairs, from each segment's begin on. */
+static float bf16_sum(const struct gemm_case *c, uint32_t m, uint32_t n) {
+    const uint16_t *a = (const void *)((const uint8_t *)c->act + m * c->args.act_row_bytes);
+    const uint16_t *b = c->packed; /* [panel][pair][feature][2] */
+    b += ((size_t)(n / WEFT_PANEL) * ((c->k + 1) / 2) * WEFT_PANEL + n % WEFT_PANEL) * 2;
+    struct seg_tree tree = {{false}};
+    float slots[3], sum = 0;
+    for (uint32_t s = 0, begin = 0; s < c->segs.n_segs; begin = c->segs.seg_end[s++]) {
+        const uint32_t end = (c->segs.seg_end[s] + 1) / 2;
+        sum = 0;
+        for (size_t pair = begin / 2; pair < end; pair += 16) {
+            sum = bf16_add_pairs(sum, a + pair * 2, b + pair * 2 * WEFT_PANEL, 2 * WEFT_PANEL,
+                                 weft_min_u32(16, end - (uint32_t)pair));
+        }
+        (void)seg_tree_add(&tree, slots, s, begin < c->segs.seg_end[s], &sum, 1);
+    }
+    return sum;
+}
+
+static void check_order(const struct weft_kern_table *table, const struct gemm_case *c) {
+    void *groups = interleaved(table, &c->args);
+    struct weft_gemm_args args = c->args;
+    args.bias = args.residual = NULL;
+    args.c = take(c->m * c->ldc * sizeof(float));
+    for (uint32_t form = 0; form < 2; form++) {
+        args.act = form ? groups : c->act;
+        args.act_group = form ? table->group_rows : 1;
+        table->gemm[c->kind](&args, 0, n_panels(c));
+        for (uint32_t m = 0; m < c->m; m++) {
+            for (uint32_t n = 0; n < c->n; n++) {
+                float got = args.c[m * c->ldc + n], want = bf16_sum(c, m, n);
+                if (same_bits(got, want)) continue;
+                fail_msg("%s, %u x %u x %u, %u segments, groups of %u: row %u, column %u is %.9g, "
+                         "not %.9g",
+                         table->name, c->m, c->n, c->k, c->segs.n_segs, args.act_group, m, n,
+                         (double)got, (double)want);
+            }
+        }
+    }
+    free(groups);
+    free(args.c);
+}
+
+static void sums_of_bf16_have_the_order_of_the_manual(void **state) {
+    const struct weft_kern_table *own = weft_kern_table_for(WEFT_ISA_AMX);
+    (void)state;
+    if (!own) puts("this CPU has no AMX: by the model only");
+    for (uint32_t i = 0; i < 60; i++) {
+        struct gemm_case c;
+        const uint32_t m = i < 40 ? i + 1 : between(&seed, 1, 120);
+        const uint32_t k = i % 2 ? between(&seed, 1, 600) : 32 * between(&seed, 1, 40);
+        make_case(&c, &vnni, WEFT_GEMM_BF16, m, between(&seed, 1, 90), k,
+                  (enum flavour)(i % FLAVOURS));
+        check_order(&amx, &c);
+        if (own && strcmp(own->bits, vnni.bits) != 0) check_order(own, &c);
+        drop_case(&c);
+    }
+}
+
 static enum weft_gemm_kind broken;
 
 /* Off by the last bit of one sum, where rows are many. */
@@ -103,11 +164,15 @@ static void broken_product(const struct weft_gemm_args *args, uint32_t p_begin, 
 static void one_wrong_bit_of_any_kind_is_found_before_use(void **state) {
     (void)state;
     assert_true(wefti_kern_agree(&amx, &vnni));
+    assert_true(wefti_kern_amx_bf16_holds(&amx));
+    assert_false(wefti_kern_amx_bf16_holds(&vnni));
     for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
         struct weft_kern_table table = amx;
         broken = (enum weft_gemm_kind)kind;
         table.gemm[kind] = broken_product;
         assert_int_equal(wefti_kern_agree(&table, &vnni), !has_codes(broken));
+        bool holds = wefti_kern_amx_bf16_holds(&table);
+        assert_int_equal(holds, broken != WEFT_GEMM_BF16);
     }
 }
 
@@ -116,6 +181,7 @@ int main(void) {
         cmocka_unit_test(any_number_of_rows_has_the_bits_of_avx512),
         cmocka_unit_test(large_products_have_the_bits_of_avx512),
         cmocka_unit_test(extreme_codes_have_the_bits_of_avx512),
+        cmocka_unit_test(sums_of_bf16_have_the_order_of_the_manual),
         cmocka_unit_test(one_wrong_bit_of_any_kind_is_found_before_use),
     };
     struct wefti_kern_features features = wefti_kern_features_detect();

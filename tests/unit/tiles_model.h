@@ -1,11 +1,12 @@
 /* What the instructions of tiles_amx.h do, in C, after Intel's Software Developer's Manual, volume 2:
- * LDTILECFG, TILELOADD, TILESTORED, TILEZERO, TDPBSUD and TILERELEASE. Where they would raise an
+ * LDTILECFG, TILELOADD, TILESTORED, TILEZERO, TDPBSUD, TDPBF16PS and TILERELEASE. Where they would raise an
  * exception, an assertion fails. One thread. */
 #ifndef WEFT_TEST_TILES_MODEL_H
 #define WEFT_TEST_TILES_MODEL_H
 
 #include <string.h>
 
+#include "inside/kernels/amx/bf16_order.h"
 #include "inside/kernels/amx/tile_config.h"
 
 static struct {
@@ -82,6 +83,23 @@ static inline void tile_dot(uint32_t sums, uint32_t a, uint32_t b) {
                     line[n] += codes[4 * k + i] * w[i];
                 }
             }
+        }
+        memcpy(model.lines[sums][m], line, sizeof line);
+    }
+}
+
+/* TDPBF16PS. */
+static inline void tile_dot_bf16(uint32_t sums, uint32_t a, uint32_t b) {
+    check_shapes(sums, a, b);
+    for (uint32_t m = 0; m < model.config.lines[sums]; m++) {
+        float line[TILE_LINE / 4];
+        uint16_t pairs[TILE_LINE / 2], column[TILE_LINES][TILE_LINE / 2];
+        memcpy(line, model.lines[sums][m], sizeof line);
+        memcpy(pairs, model.lines[a][m], sizeof pairs);
+        memcpy(column, model.lines[b], sizeof column);
+        for (uint32_t n = 0; n < model.config.line_bytes[sums] / 4u; n++) {
+            line[n] = bf16_add_pairs(line[n], pairs, &column[0][2 * n], TILE_LINE / 2,
+                                     model.config.line_bytes[a] / 4u);
         }
         memcpy(model.lines[sums][m], line, sizeof line);
     }

@@ -15,6 +15,8 @@
 #define TILE_ROWS 2
 #define TILE_PANEL_0 3
 #define TILE_PANEL_1 4
+#define TILE_SUMS_2 5
+#define TILE_SUMS_3 6
 
 /* How many there are; bytes of a line, and lines, at most. */
 enum { TILES = 8, TILE_LINE = 64, TILE_LINES = 16 };

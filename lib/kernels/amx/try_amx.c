@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/minmax.h"
 #include "base/rand.h"
+#include "bf16_order.h"
 
 enum { TILE_DATA = 18 }; /* of the CPU's states */
 
@@ -15,9 +17,9 @@ bool wefti_kern_amx_permitted(void) {
 }
 
 /* Two groups of interleaved rows at most, the second one not full; three panels, so that a set of two
- * is not full; a whole group of every type, and of int8 a few columns more. */
-enum { ROWS = 15, FEATURES = 40, COLUMNS = 256, COLUMNS_I8 = COLUMNS + 37 };
-enum { PANELS = 3, PANEL_BYTES_MAX = 6144, ROW_BYTES_MAX = 512, GROUPS_BYTES = 24 * ROW_BYTES_MAX };
+ * is not full; a whole group of every type, and where any number may be a few columns more. */
+enum { ROWS = 15, FEATURES = 40, COLUMNS = 256, COLUMNS_ANY = COLUMNS + 37 };
+enum { PANELS = 3, PANEL_BYTES_MAX = 9472, ROW_BYTES_MAX = 640, GROUPS_BYTES = 24 * ROW_BYTES_MAX };
 
 struct trial {
     enum weft_gemm_kind kind;
@@ -41,7 +43,7 @@ static void fill_weights(struct trial *trial, uint64_t *seed) {
 }
 
 static void fill_rows(struct trial *trial, const struct weft_kern_table *known, uint64_t *seed) {
-    float x[COLUMNS_I8];
+    float x[COLUMNS_ANY];
     memset(trial->groups, 0, sizeof trial->groups);
     for (uint32_t r = 0; r < ROWS; r++) {
         uint8_t *row = trial->rows + r * trial->row_bytes;
@@ -55,42 +57,91 @@ static void fill_rows(struct trial *trial, const struct weft_kern_table *known, 
     }
 }
 
-static bool same_sums(struct trial *trial, const struct weft_kern_table *table,
-                      const struct weft_kern_table *known, uint32_t group_rows) {
-    struct weft_gemm_args args = {.act = group_rows > 1 ? trial->groups : trial->rows,
-                                  .act_row_bytes = trial->row_bytes,
-                                  .act_group = group_rows,
-                                  .packed = trial->packed,
-                                  .c = trial->sums[0],
-                                  .ldc = FEATURES,
-                                  .m = ROWS,
-                                  .n = FEATURES,
-                                  .k = trial->k,
-                                  .segs = &trial->segs};
-    table->gemm[trial->kind](&args, 0, PANELS);
-    args.c = trial->known_sums[0];
-    known->gemm[trial->kind](&args, 0, PANELS);
+static struct weft_gemm_args args_of(struct trial *trial, uint32_t group_rows, float *sums) {
+    return (struct weft_gemm_args){.act = group_rows > 1 ? trial->groups : trial->rows,
+                                   .act_row_bytes = trial->row_bytes,
+                                   .act_group = group_rows,
+                                   .packed = trial->packed,
+                                   .c = sums,
+                                   .ldc = FEATURES,
+                                   .m = ROWS,
+                                   .n = FEATURES,
+                                   .k = trial->k,
+                                   .segs = &trial->segs};
+}
+
+static void prepare(struct trial *trial, enum weft_gemm_kind kind, uint32_t k,
+                    const struct weft_kern_table *known, uint64_t *seed) {
+    WEFT_ASSERT(known->group_rows <= 12);
+    trial->kind = kind;
+    trial->k = k;
+    trial->row_bytes = weft_kern_act_row_bytes(kind, k);
+    WEFT_ASSERT(trial->row_bytes <= ROW_BYTES_MAX);
+    weft_kern_segs_one(&trial->segs, k);
+    fill_weights(trial, seed);
+    fill_rows(trial, known, seed);
+}
+
+static bool are_same(const struct trial *trial) {
     const void *bits = trial->sums, *known_bits = trial->known_sums;
     return memcmp(bits, known_bits, sizeof trial->sums) == 0;
+}
+
+/* Of rows one after the other, and interleaved ones. */
+static bool same_sums(struct trial *trial, const struct weft_kern_table *table,
+                      const struct weft_kern_table *known) {
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint32_t group_rows = i == 0 ? 1 : known->group_rows;
+        struct weft_gemm_args args = args_of(trial, group_rows, trial->sums[0]);
+        table->gemm[trial->kind](&args, 0, PANELS);
+        args.c = trial->known_sums[0];
+        known->gemm[trial->kind](&args, 0, PANELS);
+        if (!are_same(trial)) return false;
+    }
+    return true;
 }
 
 bool wefti_kern_agree(const struct weft_kern_table *table, const struct weft_kern_table *known) {
     uint64_t seed = 1;
     struct trial trial;
-    WEFT_ASSERT(table->group_rows == known->group_rows && known->group_rows <= 12);
+    WEFT_ASSERT(table->group_rows == known->group_rows);
     for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
         enum weft_kern_act act = weft_kern_act_of((enum weft_gemm_kind)kind);
         if (weft_kern_peak_of(act) != WEFT_PEAK_INT8) continue;
-        trial.kind = (enum weft_gemm_kind)kind;
-        trial.k = act == WEFT_ACT_I8 ? COLUMNS_I8 : COLUMNS;
-        trial.row_bytes = weft_kern_act_row_bytes(trial.kind, trial.k);
-        WEFT_ASSERT(trial.row_bytes <= ROW_BYTES_MAX);
-        weft_kern_segs_one(&trial.segs, trial.k);
-        fill_weights(&trial, &seed);
-        fill_rows(&trial, known, &seed);
-        if (!same_sums(&trial, table, known, 1) ||
-            !same_sums(&trial, table, known, known->group_rows))
-            return false;
+        uint32_t k = act == WEFT_ACT_I8 ? COLUMNS_ANY : COLUMNS;
+        prepare(&trial, (enum weft_gemm_kind)kind, k, known, &seed);
+        if (!same_sums(&trial, table, known)) return false;
+    }
+    return true;
+}
+
+static float bf16_sum(const struct trial *trial, uint32_t row, uint32_t feature) {
+    enum { TILE_PAIRS = 16 };
+    const uint16_t *a = (const void *)(trial->rows + row * trial->row_bytes);
+    const uint32_t n_pairs = (trial->k + 1) / 2, panel = feature / WEFT_PANEL;
+    const uint16_t *b = (const void *)trial->packed; /* [panel][pair][feature][2] */
+    b += ((size_t)panel * n_pairs * WEFT_PANEL + feature % WEFT_PANEL) * 2;
+    float sum = 0;
+    for (size_t pair = 0; pair < n_pairs; pair += TILE_PAIRS) {
+        uint32_t n = weft_min_u32(TILE_PAIRS, n_pairs - (uint32_t)pair);
+        sum = bf16_add_pairs(sum, a + pair * 2, b + pair * 2 * WEFT_PANEL, 2 * WEFT_PANEL, n);
+    }
+    return sum;
+}
+
+bool wefti_kern_amx_bf16_holds(const struct weft_kern_table *table) {
+    uint64_t seed = 1;
+    struct trial trial;
+    prepare(&trial, WEFT_GEMM_BF16, COLUMNS_ANY, table, &seed);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        for (uint32_t n = 0; n < FEATURES; n++) {
+            trial.known_sums[r][n] = bf16_sum(&trial, r, n);
+        }
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        struct weft_gemm_args args = args_of(&trial, i == 0 ? 1 : table->group_rows, trial.sums[0]);
+        table->gemm[WEFT_GEMM_BF16](&args, 0, PANELS);
+        if (!are_same(&trial)) return false;
     }
     return true;
 }
