@@ -10,12 +10,15 @@
  *
  * An ISA file defines before including this, for n and form constant after inlining:
  *   ATTN_HAS_PAIRS                1 if it has FORM_PAIRS, else 0
+ *   ATTN_HAS_TILES                1 if it has FORM_TILES, in which n is any number up to a whole batch; then
+ *   attn_begin(n), attn_end()     stand around all that may use them, batches of no more than n queries
  *   score_piece(job, form, n, n_subs)
  *                                 p[i][0 .. 16 * n_subs) = q_i . k for n = 1, 2, 4 or 8 queries;
  *                                 FOURS: as integers in the bits
  *   value_piece(job, form, n)
  *                                 out_i = out_i * fade + sum of weights[i][j] v_j, j0 <= j < j1. A
- *                                 step of which only some tokens lie there takes no others
+ *                                 step of which only some tokens lie there takes no others. TILES: the
+ *                                 sum is one of its own, of all that a query sees of the tile
  *   fours_of(x, n, inverse, words)   codes of x * inverse, n a multiple of 16, as words of a query
  *   code_weights(p, scales, words)     codes of a tile's weights p * scales, 0 where p is; returns their
  *                                    scale, NaN if one is not finite
@@ -33,6 +36,14 @@
 
 #include "attention_tile.h"
 
+#ifndef ATTN_HAS_TILES
+#define ATTN_HAS_TILES 0
+static inline void attn_begin(uint32_t n) {
+    (void)n;
+}
+static inline void attn_end(void) {}
+#endif
+
 /* Every form and number of queries gets its own unrolled copy. Not inline: their loops want every
  * register for themselves. */
 #define PIECES_OF(FORM, CALL)                                                                      \
@@ -49,7 +60,13 @@
         CALL(FORM, 8);                                                                             \
         break;
 
-#if ATTN_HAS_PAIRS
+#if ATTN_HAS_TILES
+enum { BEST_BF16 = FORM_TILES };
+#define PIECES_OF_PAIRS(CALL)                                                                      \
+    case FORM_TILES * 16 + 1 ... FORM_TILES * 16 + QUERY_BATCH:                                    \
+        CALL(FORM_TILES, n);                                                                       \
+        break;
+#elif ATTN_HAS_PAIRS
 enum { BEST_BF16 = FORM_PAIRS };
 #define PIECES_OF_PAIRS(CALL) PIECES_OF(FORM_PAIRS, CALL)
 #else
@@ -69,7 +86,8 @@ enum { BEST_BF16 = FORM_BF16 };
     }
 
 /* The largest number of queries that has a copy. */
-static inline uint32_t piece_of(uint32_t n) {
+static inline uint32_t piece_of(enum attn_form form, uint32_t n) {
+    if (form == FORM_TILES) return n;
     return n >= 8 ? 8 : n >= 4 ? 4 : n >= 2 ? 2 : 1;
 }
 
@@ -174,7 +192,7 @@ static inline enum attn_form form_of(const struct weft_attn_args *args) {
 
 /* Whether a tile is widened for `n` queries. */
 static inline bool is_widened(const struct weft_attn_args *args, enum attn_form form, uint32_t n) {
-    if (form == FORM_PAIRS || form == FORM_FOURS) return false;
+    if (form == FORM_PAIRS || form == FORM_FOURS || form == FORM_TILES) return false;
     if (args->kv.v_dim) return form != FORM_BF16; /* they are larger than L1, and not twice that */
     if (args->kv.dtype == WEFT_KV_INT8) return true;
     return args->kv.dtype != WEFT_KV_F32 && n >= WIDE_QUERIES;
@@ -190,13 +208,25 @@ static inline uint32_t max_bits_of(const float *x, uint32_t n) {
     return most;
 }
 
+/* Pairs of bf16, the first one in the low half. */
+static inline void pairs_of(const float *x, uint32_t n_words, uint32_t *restrict words) {
+    for (uint32_t w = 0; w < n_words; w++) {
+        words[w] = (uint32_t)f32_to_bf16(x[2 * w + 1]) << 16 | f32_to_bf16(x[2 * w]);
+    }
+}
+
 /* One query's words, as its batch has them. */
 static inline void prepare_query(const struct weft_attn_args *args, enum attn_form form,
                                  struct attn_query *query, uint32_t lane, attn_words *words) {
     const uint32_t dim = args->kv.head_dim, n_words = words_of(form, dim);
     const float *q = query->q;
     query->factor = args->scale;
-    if (form == FORM_PAIRS) {
+    if (form == FORM_TILES) {
+        float padded[WEFT_KV_DIM_MAX + 32];
+        memcpy(padded, q, dim * sizeof *q);
+        memset(padded + dim, 0, (2 * n_words - dim) * sizeof *q);
+        pairs_of(padded, n_words, words[0] + (size_t)lane * n_words);
+    } else if (form == FORM_PAIRS) {
         for (uint32_t w = 0; w < n_words; w++) {
             uint32_t high = 2 * w + 1 < dim ? f32_to_bf16(q[2 * w + 1]) : 0;
             words[w][lane] = high << 16 | f32_to_bf16(q[2 * w]);
@@ -225,7 +255,7 @@ struct batch {
     struct attn_query *queries;
     uint32_t n;
     const uint32_t *words; /* the first one's first; see attn_words */
-    union attn_weights *p; /* [n] */
+    union attn_weights *p; /* [n]; TILES: [QUERY_BATCH], and those after n are written, too */
     struct attn_fold *folds;
 };
 
@@ -266,7 +296,7 @@ static inline void score_batch(const struct attn_tile *tile, const struct batch 
     uint32_t last = b->queries[b->n - 1].end, n_subs = (last + ATTN_SUB - 1) / ATTN_SUB;
     if (n_subs < ATTN_SUBS) memset(b->p, 0, b->n * sizeof *b->p);
     for (uint32_t i = 0, n; i < b->n; i += n) {
-        n = piece_of(b->n - i);
+        n = piece_of(b->tile->form, b->n - i);
         scores(&(struct score_job){i ? b->again : b->tile, b->words + i, b->p + i}, n, n_subs);
     }
     _Alignas(64) float scales[ATTN_TILE];
@@ -300,6 +330,17 @@ static inline void mask_scores(const struct attn_query *query, float p[ATTN_TILE
     }
 }
 
+/* Meanwhile the first half of what is read after the values is fetched, a share for each query: requests
+ * that go out with loads alone wait for each other, while none are under way here. */
+static inline void fetch_share(const struct attn_tile *tile, uint32_t i, uint32_t n) {
+    const uint32_t n_lines = tile->code_lines / 2;
+    for (uint32_t s = 0; s < ATTN_SUBS; s++) {
+        for (uint32_t line = n_lines * i / n; line < n_lines * (i + 1) / n; line++) {
+            __builtin_prefetch(tile->after_v[s] + (size_t)line * 64);
+        }
+    }
+}
+
 /* Turns the scores of a batch into exponentials in place (masked ones into 0); `folds` get what the
  * sums so far are to be multiplied by. Each step runs for all queries before the next: most of the
  * time goes to waiting for the result before, and so they wait side by side. */
@@ -319,6 +360,7 @@ static inline void fold_scores(const struct batch *b) {
         for (uint32_t j = 0; j < ATTN_TILE; j++) {
             p[j] = exp_falling(p[j] - max[i]);
         }
+        if (b->tile != b->again) fetch_share(b->tile, i, b->n);
     }
     for (uint32_t i = 0; i < QUERY_BATCH; i++) {
         kept[i] = exp_falling(shrink[i]);
@@ -345,11 +387,9 @@ static inline void make_weights(const struct attn_tile *tile, const struct batch
             b->p[i].p[j] = b->p[i].p[j] > 0 ? scaled : 0.0f;
         }
     }
-    for (uint32_t i = 0; i < b->n && form == FORM_PAIRS; i++) {
+    for (uint32_t i = 0; i < b->n && (form == FORM_PAIRS || form == FORM_TILES); i++) {
         memcpy(p, b->p[i].p, sizeof p);
-        for (uint32_t w = 0; w < ATTN_TILE / 2; w++) {
-            b->p[i].words[w] = (uint32_t)f32_to_bf16(p[2 * w + 1]) << 16 | f32_to_bf16(p[2 * w]);
-        }
+        pairs_of(p, ATTN_TILE / 2, b->p[i].words);
     }
 }
 
@@ -363,7 +403,7 @@ static inline void own_values(const struct batch *b, uint32_t i, const struct at
 static inline void shared_values(const struct batch *b, const struct attn_fold *folds, uint32_t j0,
                                  uint32_t j1) {
     for (uint32_t i = 0, n; i < b->n; i += n) {
-        n = piece_of(b->n - i);
+        n = piece_of(b->tile->form, b->n - i);
         const struct value_job job = {
             i ? b->again : b->tile, b->queries + i, b->p + i, folds + i, j0, j1};
         values(&job, n);
@@ -379,6 +419,15 @@ static inline void fold_values(const struct batch *b) {
     struct attn_fold folds[QUERY_BATCH];
     if (b->tile->form == FORM_FOURS) { /* the others' weights are 0 */
         shared_values(b, b->folds, queries[0].begin, queries[n - 1].end);
+        return;
+    }
+    if (b->tile->form == FORM_TILES) { /* what a query sees of a tile is one sum */
+        const bool is_same =
+            queries[0].begin == queries[n - 1].begin && queries[0].end == queries[n - 1].end;
+        if (is_same) shared_values(b, b->folds, queries[0].begin, queries[0].end);
+        for (uint32_t i = 0; i < n && !is_same; i++) {
+            own_values(b, i, b->folds + i, queries[i].begin, queries[i].end);
+        }
         return;
     }
     uint32_t from = queries[n - 1].begin, to = queries[0].end;
@@ -411,25 +460,26 @@ static inline void fold_tile(const struct weft_attn_args *args, const struct att
                              const struct attn_tile *products, const struct seeing *seeing) {
     const uint32_t begin = seeing->begin, end = seeing->end;
     struct attn_query *queries = seeing->queries;
-    union attn_weights p[QUERIES_MAX];
+    union attn_weights p[QUERIES_MAX + QUERY_BATCH];
     struct attn_fold folds[QUERIES_MAX];
     struct batch batches[QUERIES_MAX / QUERY_BATCH + 1];
     const bool is_int8 = args->kv.dtype == WEFT_KV_INT8;
     const uint32_t n_words = words_of(products->form, tile->head_dim);
+    const uint32_t lane_stride = products->form == FORM_TILES ? n_words : 1;
     struct attn_tile again = *products;
     uint32_t n_batches = 0;
     memcpy(again.after_k, again.k, sizeof again.k);
     memcpy(again.after_v, again.v, sizeof again.v);
     for (uint32_t i = begin, next; i < end; i = next) {
         next = weft_min_u32(end, (i / QUERY_BATCH + 1) * QUERY_BATCH);
-        batches[n_batches++] =
-            (struct batch){.tile = i == begin ? products : &again,
-                           .again = &again,
-                           .queries = queries + i,
-                           .n = next - i,
-                           .words = seeing->words[i / QUERY_BATCH * n_words] + i % QUERY_BATCH,
-                           .p = p + (i - begin),
-                           .folds = folds + (i - begin)};
+        batches[n_batches++] = (struct batch){.tile = i == begin ? products : &again,
+                                              .again = &again,
+                                              .queries = queries + i,
+                                              .n = next - i,
+                                              .words = seeing->words[i / QUERY_BATCH * n_words] +
+                                                       (size_t)(i % QUERY_BATCH) * lane_stride,
+                                              .p = p + (i - begin),
+                                              .folds = folds + (i - begin)};
     }
     for (uint32_t i = 0; i < n_batches; i++) {
         score_batch(tile, &batches[i], is_int8);
@@ -590,6 +640,7 @@ static inline void fold_span(const struct weft_attn_args *args, const uint32_t *
         return;
     }
     struct attn_tile tile, next = {.form = span.form,
+                                   .code_lines = (uint32_t)(weft_kv_code_bytes(&args->kv) / 64),
                                    .head_dim = args->kv.head_dim,
                                    .value_dim = weft_kv_value_dim(&args->kv)};
     uint32_t at = first > low ? first : low;
@@ -719,6 +770,7 @@ static void attention(const struct weft_attn_args *args, uint32_t kv_head, uint3
     uint32_t heads_max = weft_min_u32(heads.end - heads.begin, queries_max);
     uint32_t rows_max = queries_max / heads_max;
     struct attn_query queries[QUERIES_MAX];
+    attn_begin(heads_max * weft_min_u32(rows_max, row_end - row_begin));
     for (uint32_t r = row_begin, r_end; r < row_end; r = r_end) {
         r_end = rows_together(args, r, row_end, rows_max);
         for (uint32_t h = heads.begin; h < heads.end; h += heads_max) {
@@ -731,6 +783,7 @@ static void attention(const struct weft_attn_args *args, uint32_t kv_head, uint3
             fold_queries(args, args->rows[r].block_table, kv_head, queries, n);
         }
     }
+    attn_end();
 }
 
 static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
@@ -742,6 +795,7 @@ static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, 
     uint32_t heads_max = weft_min_u32(heads.end - heads.begin, queries_max);
     uint32_t rows_max = queries_max / heads_max;
     struct attn_query queries[QUERIES_MAX];
+    attn_begin(heads_max * weft_min_u32(rows_max, row_end - row_begin));
     for (uint32_t r = row_begin, r_end; r < row_end; r = r_end) {
         r_end = rows_together(args, r, row_end, rows_max);
         for (uint32_t h = heads.begin; h < heads.end; h += heads_max) {
@@ -762,6 +816,7 @@ static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, 
             }
         }
     }
+    attn_end();
 }
 
 static void attention_join(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
@@ -865,10 +920,12 @@ static void index_scores(const struct weft_index_args *args, uint32_t begin, uin
     const struct weft_attn_args attn = {.kv = args->kv, .exact = args->exact, .scale = args->scale};
     if (begin == end) return;
     memset(scores, 0, (end - begin) * sizeof *scores);
+    attn_begin(args->n_heads);
     for (uint32_t h = 0; h < args->n_heads; h += QUERIES_MAX) {
         add_index_scores(&attn, args, h, weft_min_u32(QUERIES_MAX, args->n_heads - h), begin, end,
                          scores);
     }
+    attn_end();
 }
 
 static inline void fill_attention(struct weft_kern_table *table) {
@@ -876,7 +933,8 @@ static inline void fill_attention(struct weft_kern_table *table) {
     table->attention = attention;
     table->attention_span = attention_span;
     table->attention_join = attention_join;
-    table->attention_peak[WEFT_KV_BF16] = ATTN_HAS_PAIRS ? WEFT_PEAK_BF16 : WEFT_PEAK_F32;
+    table->attention_peak[WEFT_KV_BF16] =
+        (int)BEST_BF16 == (int)FORM_BF16 ? WEFT_PEAK_F32 : WEFT_PEAK_BF16;
     table->attention_peak[WEFT_KV_INT8] = WEFT_PEAK_INT8;
 }
 

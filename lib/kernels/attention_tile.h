@@ -24,9 +24,10 @@ enum attn_form {
     FORM_BF16,  /* the same */
     FORM_PAIRS, /* bf16 by dot products of pairs with bf16 */
     FORM_FOURS, /* int8, four by four, by dot products of 16 bits with codes of 15 */
+    FORM_TILES, /* bf16 by products of matrices of pairs: of whole batches of queries */
 };
 
-/* Elements that a form takes in one step: of a key along the head, of values along tokens. */
+/* Elements that a form takes in one step: of a key along the head, of values along tokens. (Not of TILES.) */
 static inline uint32_t form_unit(enum attn_form form) {
     return form == FORM_FOURS ? 4 : form == FORM_PAIRS || form == FORM_BF16 ? 2 : 1;
 }
@@ -38,6 +39,8 @@ struct attn_tile {
      * one go it would wait for a buffer per line. The same groups again: nothing is. */
     const uint8_t *after_k[ATTN_SUBS], *after_v[ATTN_SUBS];
     enum attn_form form;
+    uint32_t
+        code_lines; /* of 64 bytes, of a group; 0: nothing is fetched ahead while there is no other work */
     uint32_t head_dim, value_dim;
 };
 
@@ -59,15 +62,17 @@ struct attn_query {
  *   F32, F16, BF16  element w of q
  *   PAIRS           elements 2w, 2w + 1 as bf16, the first one in the low half
  *   FOURS           codes of elements 4w' and 4w' + 2 where w = 2w', of the other two where w = 2w' + 1
+ *   TILES           as PAIRS, but a query's words lie side by side, up to a multiple of 16
  * Words of elements after the last are zero. */
 typedef uint32_t attn_words[QUERY_BATCH];
 
 static inline uint32_t words_of(enum attn_form form, uint32_t head_dim) {
+    if (form == FORM_TILES) return (head_dim + 31) / 32 * 16;
     if (form == FORM_PAIRS) return (head_dim + 1) / 2;
     return form == FORM_FOURS ? (head_dim + 3) / 4 * 2 : head_dim;
 }
 
-/* What one tile's values meet, of a query: f32 weights of its tokens; PAIRS: 32 words; FOURS: 32
+/* What one tile's values meet, of a query: f32 weights of its tokens; PAIRS, TILES: 32 words; FOURS: 32
  * words, where the ISA has them (weight_at). */
 union attn_weights {
     _Alignas(64) float p[ATTN_TILE];

@@ -3,10 +3,12 @@ foreach(name gemm attention lora_kernels ops pack peak quant quantise recurrent)
             LABELS unit TIMEOUT 240) # gemm: 25 s alone, all tables of the CPU
 endforeach()
 
-# AMX's products with a model of its instructions.
+# AMX's products, and attention, with a model of its instructions.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
   set(model ${CMAKE_SOURCE_DIR}/tests/unit/gemm_amx_model.c)
-  set_source_files_properties(${model} PROPERTIES COMPILE_OPTIONS "${WEFT_KERN_VNNI_FLAGS}")
+  set(attention_model ${CMAKE_SOURCE_DIR}/tests/unit/attention_amx_model.c)
+  set_source_files_properties(${model} ${attention_model} PROPERTIES COMPILE_OPTIONS "${WEFT_KERN_VNNI_FLAGS}")
+  target_sources(test_attention PRIVATE ${attention_model})
   weft_test(test_gemm_amx SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_gemm_amx.c ${model} LINKS weft_kernels
             INSIDE kernels LABELS unit TIMEOUT 60)
 endif()

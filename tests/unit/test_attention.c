@@ -4,10 +4,28 @@
 #include "kernels_test.h"
 
 #include "inside/kernels/convert.h"
+#ifdef __x86_64__
+#include "attention_amx_model.h"
+#endif
 
 enum { DIM_MAX = 640 };
 
 static uint64_t seed;
+
+/* All of the CPU's, and tiles by a model where they do not exist. */
+static uint32_t attention_tables(struct weft_kern_table tables[TABLES_MAX]) {
+    uint32_t n = all_tables(tables);
+#ifdef __x86_64__
+    struct wefti_kern_features features = wefti_kern_features_detect();
+    if (features.vnni && !weft_kern_table_for(WEFT_ISA_AMX)) {
+        assert_true(n < TABLES_MAX);
+        wefti_kern_table_build(&tables[n], WEFT_ISA_AVX512, features);
+        tables[n].name = "tiles by a model";
+        fill_attention_amx_model(&tables[n++]);
+    }
+#endif
+    return n;
+}
 
 /* A sequence: its keys and values as f32, and queries for each of its positions. */
 struct sequence {
@@ -363,7 +381,7 @@ static void check_some_queries(const struct weft_kern_table *table, const struct
 
 static void attention_agrees_with_a_softmax_in_double(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
-    uint32_t n_tables = all_tables(tables);
+    uint32_t n_tables = attention_tables(tables);
     const uint32_t head_dims[] = {2, 6, 8, 16, 24, 34, 40, 64, 80, 96, 128, 256};
     const uint32_t groups[] = {1, 2, 3, 4, 5, 8, 71};
     (void)state;
@@ -384,7 +402,7 @@ static void attention_agrees_with_a_softmax_in_double(void **state) {
 
 static void long_sequences_agree_with_a_softmax_in_double(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
-    uint32_t n_tables = all_tables(tables);
+    uint32_t n_tables = attention_tables(tables);
     (void)state;
     for (uint32_t round = 0; round < 8; round++) {
         struct sequence s;
@@ -401,7 +419,7 @@ static void long_sequences_agree_with_a_softmax_in_double(void **state) {
 
 static void attention_over_latents_agrees_with_a_softmax_in_double(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
-    uint32_t n_tables = all_tables(tables);
+    uint32_t n_tables = attention_tables(tables);
     const uint32_t v_dims[] = {512, 32, 40, 56, 7, 16, 64, 131}, heads[] = {4, 1, 3, 16, 128, 131};
     const uint32_t rope_dims[] = {64, 16, 8, 2, 1};
     (void)state;
@@ -423,7 +441,7 @@ static void attention_over_latents_agrees_with_a_softmax_in_double(void **state)
 
 static void a_row_has_the_same_bits_in_any_chunk_block_size_and_split(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
-    uint32_t n_tables = all_tables(tables);
+    uint32_t n_tables = attention_tables(tables);
     (void)state;
     for (uint32_t round = 0; round < 24; round++) {
         const struct weft_kern_table *table = &tables[round % n_tables];
@@ -457,7 +475,7 @@ static void a_row_has_the_same_bits_in_any_chunk_block_size_and_split(void **sta
 
 static void rows_see_the_positions_of_their_sets_alone(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
-    uint32_t n_tables = all_tables(tables);
+    uint32_t n_tables = attention_tables(tables);
     const uint32_t heads[] = {4, 1, 3, 16, 128, 131};
     (void)state;
     for (uint32_t round = 0; round < 20; round++) {
@@ -477,7 +495,7 @@ static void rows_see_the_positions_of_their_sets_alone(void **state) {
 
 static void a_row_with_a_set_has_the_same_bits_in_any_chunk_block_size_and_split(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
-    uint32_t n_tables = all_tables(tables);
+    uint32_t n_tables = attention_tables(tables);
     (void)state;
     for (uint32_t round = 0; round < 24; round++) {
         const struct weft_kern_table *table = &tables[round % n_tables];
@@ -507,7 +525,7 @@ static void a_row_with_a_set_has_the_same_bits_in_any_chunk_block_size_and_split
 /* A set of everything is none: so tokens that are not there weigh nothing at all. */
 static void a_set_of_all_positions_has_the_bits_of_none(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
-    uint32_t n_tables = all_tables(tables);
+    uint32_t n_tables = attention_tables(tables);
     (void)state;
     for (uint32_t round = 0; round < 16; round++) {
         const struct weft_kern_table *table = &tables[round % n_tables];
@@ -560,7 +578,7 @@ static float *span_sums(const struct weft_kern_table *table, const struct sequen
  * token, whose score is the maximum, or all scores are 0. */
 static void int8_met_by_integers_has_the_bits_of_the_definition(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
-    uint32_t n_tables = all_tables(tables);
+    uint32_t n_tables = attention_tables(tables);
     (void)state;
     for (uint32_t round = 0; round < 24; round++) {
         struct sequence s;
@@ -599,7 +617,7 @@ static void int8_met_by_integers_has_the_bits_of_the_definition(void **state) {
 /* Beyond them, all that have fused multiply-adds agree: sums in integers leave nothing to their order. */
 static void int8_met_by_integers_has_the_same_bits_with_any_dot_product(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
-    uint32_t n_tables = all_tables(tables);
+    uint32_t n_tables = attention_tables(tables);
     (void)state;
     for (uint32_t round = 0; round < 8 && n_tables > 2; round++) {
         struct sequence s;
@@ -626,7 +644,7 @@ static void int8_met_by_integers_has_the_same_bits_with_any_dot_product(void **s
 /* A worker may have some of the heads, from the middle of a group to the middle of another. */
 static void some_of_the_heads_have_the_bits_that_they_have_among_all(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
-    uint32_t n_tables = all_tables(tables);
+    uint32_t n_tables = attention_tables(tables);
     (void)state;
     for (uint32_t round = 0; round < 40; round++) {
         const struct weft_kern_table *table = &tables[round % n_tables];
@@ -673,7 +691,7 @@ static void some_of_the_heads_have_the_bits_that_they_have_among_all(void **stat
 /* Encoders: with and without a window, in any chunk and any company, also over several spans. */
 static void rows_that_see_both_sides_are_right_and_the_same_in_any_chunk(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
-    uint32_t n_tables = all_tables(tables);
+    uint32_t n_tables = attention_tables(tables);
     (void)state;
     for (uint32_t round = 0; round < 40; round++) {
         const struct weft_kern_table *table = &tables[round % n_tables];
@@ -699,7 +717,7 @@ static void rows_that_see_both_sides_are_right_and_the_same_in_any_chunk(void **
 /* Rows of several sequences in one call, as a batch of decodes and prompt chunks brings them. */
 static void rows_of_different_sequences_do_not_mix(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
-    uint32_t n_tables = all_tables(tables);
+    uint32_t n_tables = attention_tables(tables);
     enum { SEQUENCES = 3, ROWS_MAX = 64 };
     (void)state;
     for (uint32_t round = 0; round < 12; round++) {
@@ -756,7 +774,7 @@ static void rows_of_different_sequences_do_not_mix(void **state) {
 
 static void a_later_token_never_reaches_an_earlier_row(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
-    uint32_t n_tables = all_tables(tables);
+    uint32_t n_tables = attention_tables(tables);
     const float bad[] = {NAN, INFINITY, -INFINITY};
     (void)state;
     for (uint32_t round = 0; round < 24; round++) {
@@ -782,7 +800,7 @@ static void a_later_token_never_reaches_an_earlier_row(void **state) {
 
 static void a_token_before_the_window_never_reaches_a_row(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
-    uint32_t n_tables = all_tables(tables);
+    uint32_t n_tables = attention_tables(tables);
     (void)state;
     for (uint32_t round = 0; round < 24; round++) {
         const struct weft_kern_table *table = &tables[round % n_tables];
@@ -811,7 +829,7 @@ static void a_token_before_the_window_never_reaches_a_row(void **state) {
 /* With a window, rows may be so far apart that a span between them is seen by none. */
 static void rows_far_apart_skip_what_lies_between_their_windows(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
-    uint32_t n_tables = all_tables(tables);
+    uint32_t n_tables = attention_tables(tables);
     (void)state;
     for (uint32_t t = 0; t < n_tables; t++) {
         struct sequence s;

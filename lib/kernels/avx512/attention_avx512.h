@@ -1,4 +1,5 @@
-/* kernels/attention_avx512 — attention with AVX-512, for the files with and without VNNI and BF16.
+/* kernels/attention_avx512 — attention with AVX-512, for the files with and without VNNI, BF16 and AMX's
+ * tiles (amx/attention_amx.h).
  * Scores: 4 queries x 64 tokens or 8 x 32 are 16 sums; a K vector holds 16 tokens of one step of the
  * head. Values: 4 queries x 64 elements or 8 x 32 are 16 sums; tokens are broadcast. */
 #ifndef WEFT_KERNELS_ATTENTION_AVX512_H
@@ -369,6 +370,12 @@ ALWAYS_INLINE void score_piece(const struct score_job *job, enum attn_form form,
                                uint32_t n_subs) {
     const uint32_t subs = n == QUERY_BATCH ? ATTN_SUBS / 2 : ATTN_SUBS;
     uint32_t sub = 0;
+#if ATTN_HAS_TILES
+    if (form == FORM_TILES) {
+        score_tiles(job, n_subs);
+        return;
+    }
+#endif
     for (; sub + subs <= n_subs; sub += subs) {
         score_some(job, form, n, sub, subs);
     }
@@ -553,6 +560,12 @@ ALWAYS_INLINE void value_columns(const struct value_job *job, enum attn_form for
 ALWAYS_INLINE void value_piece(const struct value_job *job, enum attn_form form, uint32_t n) {
     const uint32_t vectors = n == QUERY_BATCH ? 2 : VECTORS_MAX, value_dim = job->tile->value_dim;
     uint32_t d = 0;
+#if ATTN_HAS_TILES
+    if (form == FORM_TILES) {
+        value_tiles(job, n);
+        return;
+    }
+#endif
     for (; d + vectors * 16 <= value_dim; d += vectors * 16) {
         value_columns(job, form, n, (struct columns){d, vectors, 0xffff});
     }

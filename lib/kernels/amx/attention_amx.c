@@ -1,0 +1,8 @@
+/* Attention: AVX-512 with VNNI, and bf16 by tdpbf16ps. */
+#include "tiles_amx.h"
+
+#include "attention_amx.h"
+
+void wefti_kern_fill_attention_amx(struct weft_kern_table *table) {
+    fill_attention(table);
+}

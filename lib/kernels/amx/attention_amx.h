@@ -1,0 +1,215 @@
+/* kernels/attention_amx — attention over a cache of bf16 on AMX's tiles: for the file with the
+ * instructions (tiles_amx.h, which is included before), and for a test with a model of them. Other
+ * caches are met as with AVX-512 and VNNI.
+ *
+ * A batch of up to 8 queries has a line each. 16 tokens' keys lie as a tile wants them, 16 pairs of
+ * elements at once; of their values 8 pairs of tokens are one, 16 elements wide. Sums have the order of
+ * bf16_order.h: of a score along the head, 32 elements at a time; of values 16 tokens at a time, of what
+ * a query sees of 64; then they are added to what there was. Which tokens are summed together depends on
+ * their positions alone. Lines of queries
+ * that are not there are computed and dropped. What a query does not see is 0 on both sides. */
+#ifndef WEFT_KERNELS_ATTENTION_AMX_H
+#define WEFT_KERNELS_ATTENTION_AMX_H
+
+#include <immintrin.h>
+
+#include "attention_tile.h"
+#include "tile_config.h"
+
+#define ATTN_HAS_TILES 1
+
+/* Beside the sums' four of tile_config.h. Literals, see tiles_amx.h. */
+#define TILE_QUERIES 2
+#define TILE_KEYS 3
+#define TILE_WEIGHTS 4
+#define TILE_VALUES 7
+
+enum {
+    KEY_PAIRS = 16,             /* of elements, of a tile */
+    VALUE_PAIRS = ATTN_SUB / 2, /* of tokens */
+    SUMS_COLUMNS = 4 * WEFT_PANEL,
+};
+_Static_assert((int)QUERY_BATCH <= (int)TILE_LINES, "a line for each query");
+
+/* A row's bits are the same with any number of lines; fewer cost less. */
+static inline void attn_begin(uint32_t n) {
+    struct tile_config config = tile_config_of(n > 0 ? weft_min_u32(n, QUERY_BATCH) : 1);
+    config.lines[TILE_KEYS] = KEY_PAIRS;
+    config.lines[TILE_VALUES] = VALUE_PAIRS;
+    config.line_bytes[TILE_WEIGHTS] = VALUE_PAIRS * sizeof(uint32_t);
+    config.lines[TILE_WEIGHTS] = config.lines[TILE_QUERIES];
+    tile_configure(&config);
+}
+
+static inline void attn_end(void) {
+    tile_release();
+}
+
+/* What is read after a part of a tile, as many lines. Another batch of the same tile fetches nothing. */
+#define FETCH_LINES(after, part, n_lines, stride)                                                  \
+    if ((after) != (part)) {                                                                       \
+        const uint8_t *line_at = (after);                                                          \
+        for (uint32_t n_left = (n_lines); n_left > 0; n_left--, line_at += (stride)) {             \
+            __builtin_prefetch(line_at);                                                           \
+        }                                                                                          \
+    }
+
+/* Adds one group's keys, 16 pairs of elements from byte `at` on. */
+#define ADD_KEYS(sums, sub)                                                                        \
+    if ((sub) < n_subs) {                                                                          \
+        FETCH_LINES(tile->after_k[sub] + at, tile->k[sub] + at, KEY_PAIRS, TILE_LINE)              \
+        tile_load(TILE_KEYS, tile->k[sub] + at, TILE_LINE);                                        \
+        tile_dot_bf16(sums, TILE_QUERIES, TILE_KEYS);                                              \
+    }
+
+/* The same of what is left of them, n_pairs. */
+#define ADD_REST(sums, sub)                                                                        \
+    if ((sub) < n_subs) {                                                                          \
+        FETCH_LINES(tile->after_k[sub] + at, tile->k[sub] + at, n_pairs, TILE_LINE)                \
+        memcpy(rest, tile->k[sub] + at, (size_t)n_pairs * TILE_LINE);                              \
+        tile_load(TILE_KEYS, rest, TILE_LINE);                                                     \
+        tile_dot_bf16(sums, TILE_QUERIES, TILE_KEYS);                                              \
+    }
+
+#define STORE_SCORES(sums, sub)                                                                    \
+    if ((sub) < n_subs) tile_store(sums, job->p->p + (size_t)(sub)*ATTN_SUB, sizeof *job->p);
+
+ALWAYS_INLINE void score_subs(const struct score_job *job, uint32_t n_subs) {
+    const struct attn_tile *tile = job->tile;
+    const size_t line = words_of(FORM_TILES, tile->head_dim) * sizeof(uint32_t);
+    const uint32_t n_tiles = tile->head_dim / (2 * KEY_PAIRS);
+    const uint32_t n_pairs = (tile->head_dim % (2 * KEY_PAIRS) + 1) / 2;
+    size_t at = 0;
+    tile_zero(TILE_SUMS_0);
+    tile_zero(TILE_SUMS_1);
+    tile_zero(TILE_SUMS_2);
+    tile_zero(TILE_SUMS_3);
+    for (size_t i = 0; i < n_tiles; i++, at += (size_t)KEY_PAIRS * TILE_LINE) {
+        tile_load(TILE_QUERIES, job->words + i * KEY_PAIRS, line);
+        ADD_KEYS(TILE_SUMS_0, 0)
+        ADD_KEYS(TILE_SUMS_1, 1)
+        ADD_KEYS(TILE_SUMS_2, 2)
+        ADD_KEYS(TILE_SUMS_3, 3)
+    }
+    if (n_pairs > 0) {
+        _Alignas(64) uint8_t rest[KEY_PAIRS * TILE_LINE] = {0};
+        tile_load(TILE_QUERIES, job->words + (size_t)n_tiles * KEY_PAIRS, line);
+        ADD_REST(TILE_SUMS_0, 0)
+        ADD_REST(TILE_SUMS_1, 1)
+        ADD_REST(TILE_SUMS_2, 2)
+        ADD_REST(TILE_SUMS_3, 3)
+    }
+    STORE_SCORES(TILE_SUMS_0, 0)
+    STORE_SCORES(TILE_SUMS_1, 1)
+    STORE_SCORES(TILE_SUMS_2, 2)
+    STORE_SCORES(TILE_SUMS_3, 3)
+}
+
+/* Of a whole batch. */
+static inline void score_tiles(const struct score_job *job, uint32_t n_subs) {
+    if (n_subs == ATTN_SUBS)
+        score_subs(job, ATTN_SUBS);
+    else
+        score_subs(job, n_subs);
+}
+
+/* Values of 16 tokens, elements d .. d + 16, as a tile of their own: those of tokens outside of begin..end
+ * and of elements that are not there are zero. */
+static void copy_values(const uint8_t *group, uint32_t value_dim, uint32_t d, uint32_t begin,
+                        uint32_t end, uint8_t *out) {
+    const uint32_t left = value_dim - d;
+    const __mmask16 columns = (__mmask16)(left >= 16 ? 0xffffu : (1u << left) - 1u);
+    for (uint32_t pair = 0; pair < VALUE_PAIRS; pair++) {
+        const uint32_t first = 2 * pair, second = first + 1;
+        uint32_t seen = 0;
+        if (first >= begin && first < end) seen |= 0xffffu;
+        if (second >= begin && second < end) seen |= 0xffff0000u;
+        __m512i words = _mm512_maskz_loadu_epi32(columns, group + ((size_t)pair * value_dim + d) *
+                                                                      sizeof(uint32_t));
+        words = _mm512_and_si512(words, _mm512_set1_epi32((int32_t)seen));
+        _mm512_storeu_si512(out + (size_t)pair * TILE_LINE, words);
+    }
+}
+
+/* A group's values, of the 16 elements whose number is `vector`: as they lie. */
+#define ADD_VALUES(sums, vector)                                                                   \
+    {                                                                                              \
+        const uint8_t *part = tile->v[sub] + (d + (size_t)(vector)*WEFT_PANEL) * sizeof(uint32_t); \
+        const uint8_t *after =                                                                     \
+            tile->after_v[sub] + (d + (size_t)(vector)*WEFT_PANEL) * sizeof(uint32_t);             \
+        FETCH_LINES(after, part, VALUE_PAIRS, stride)                                              \
+        tile_load(TILE_VALUES, part, stride);                                                      \
+        tile_dot_bf16(sums, TILE_WEIGHTS, TILE_VALUES);                                            \
+    }
+
+/* The same of those that are there, and seen. */
+#define ADD_SOME(sums, vector)                                                                     \
+    if ((vector) < n_vectors) {                                                                    \
+        const uint32_t column = d + (vector)*WEFT_PANEL;                                           \
+        const size_t at = column * sizeof(uint32_t);                                               \
+        FETCH_LINES(tile->after_v[sub] + at, tile->v[sub] + at, VALUE_PAIRS, stride)               \
+        copy_values(tile->v[sub], dim, column, begin, end, some);                                  \
+        tile_load(TILE_VALUES, some, TILE_LINE);                                                   \
+        tile_dot_bf16(sums, TILE_WEIGHTS, TILE_VALUES);                                            \
+    }
+
+/* sums = weights times values, elements d .. d + 16 * n_vectors. */
+static inline void add_values(const struct value_job *job, uint32_t d, uint32_t n_vectors,
+                              float sums[QUERY_BATCH][SUMS_COLUMNS]) {
+    const struct attn_tile *tile = job->tile;
+    const uint32_t dim = tile->value_dim;
+    const size_t stride = dim * sizeof(uint32_t);
+    const bool is_wide = d + SUMS_COLUMNS <= dim;
+    _Alignas(64) uint8_t some[VALUE_PAIRS * TILE_LINE];
+    tile_zero(TILE_SUMS_0);
+    tile_zero(TILE_SUMS_1);
+    tile_zero(TILE_SUMS_2);
+    tile_zero(TILE_SUMS_3);
+    for (uint32_t sub = job->j0 / ATTN_SUB; sub * ATTN_SUB < job->j1; sub++) {
+        const uint32_t first = sub * ATTN_SUB;
+        const uint32_t begin = job->j0 > first ? job->j0 - first : 0;
+        const uint32_t end = weft_min_u32(ATTN_SUB, job->j1 - first);
+        tile_load(TILE_WEIGHTS, job->p->words + (size_t)sub * VALUE_PAIRS, sizeof *job->p);
+        if (is_wide && begin == 0 && end == ATTN_SUB) {
+            ADD_VALUES(TILE_SUMS_0, 0)
+            ADD_VALUES(TILE_SUMS_1, 1)
+            ADD_VALUES(TILE_SUMS_2, 2)
+            ADD_VALUES(TILE_SUMS_3, 3)
+        } else {
+            ADD_SOME(TILE_SUMS_0, 0)
+            ADD_SOME(TILE_SUMS_1, 1)
+            ADD_SOME(TILE_SUMS_2, 2)
+            ADD_SOME(TILE_SUMS_3, 3)
+        }
+    }
+    tile_store(TILE_SUMS_0, sums[0], sizeof *sums);
+    tile_store(TILE_SUMS_1, sums[0] + WEFT_PANEL, sizeof *sums);
+    tile_store(TILE_SUMS_2, sums[0] + (size_t)2 * WEFT_PANEL, sizeof *sums);
+    tile_store(TILE_SUMS_3, sums[0] + (size_t)3 * WEFT_PANEL, sizeof *sums);
+}
+
+/* Of `n` queries of a batch. */
+static inline void value_tiles(const struct value_job *job, uint32_t n) {
+    const uint32_t dim = job->tile->value_dim;
+    _Alignas(64) float sums[QUERY_BATCH][SUMS_COLUMNS];
+    for (uint32_t d = 0; d < dim; d += SUMS_COLUMNS) {
+        const uint32_t left = weft_min_u32(SUMS_COLUMNS, dim - d);
+        const uint32_t n_vectors = (left + WEFT_PANEL - 1) / WEFT_PANEL;
+        const __mmask16 last = (__mmask16)(0xffffu >> (n_vectors * WEFT_PANEL - left));
+        add_values(job, d, n_vectors, sums);
+        for (uint32_t i = 0; i < n; i++) {
+            const __m512 fade = _mm512_set1_ps(job->folds[i].fade);
+            float *out = job->queries[i].out + d;
+            for (uint32_t v = 0; v < n_vectors; v++, out += WEFT_PANEL) {
+                const __mmask16 mask = v + 1 < n_vectors ? 0xffff : last;
+                __m512 sum = _mm512_load_ps(sums[i] + (size_t)v * WEFT_PANEL);
+                sum = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, out), fade, sum);
+                _mm512_mask_storeu_ps(out, mask, sum);
+            }
+        }
+    }
+}
+
+#include "avx512/attention_avx512.h"
+
+#endif
