@@ -44,7 +44,7 @@ static void lay_bf16(const uint8_t *act, uint32_t count, uint32_t group_rows, fl
 
 /* Of a segment's last columns. */
 struct rest {
-    _Alignas(64) uint8_t rows[TILE_LINES][TILE_LINE], panels[TILE_PANELS_MAX][TILE_BYTES];
+    _Alignas(64) uint8_t rows[2 * MANY_ROWS][TILE_LINE], panels[TILE_PANELS_MAX][TILE_BYTES];
 };
 
 static void take_rest(const struct tile *t, uint32_t panels, uint32_t lines, struct rest *rest) {
@@ -59,36 +59,65 @@ static void take_rest(const struct tile *t, uint32_t panels, uint32_t lines, str
     }
 }
 
-/* Up to 12 rows and two panels. */
-static void many_bf16(const struct tile *args, uint32_t n_rows) {
-    enum { SUMS_LINE = MANY_PANELS * TILE_LINE };
+/* Two panels' products of the rows in TILE_ROWS. */
+#define DOT_TWO(sums_0, sums_1)                                                                    \
+    tile_dot_bf16(sums_0, TILE_ROWS, TILE_PANEL_0);                                                \
+    tile_dot_bf16(sums_1, TILE_ROWS, TILE_PANEL_1);
+
+ALWAYS_INLINE void dot_many(const uint8_t *rows, size_t row_bytes, const uint8_t *const panels[],
+                            bool two_groups) {
+    tile_load(TILE_PANEL_0, panels[0], TILE_LINE);
+    tile_load(TILE_PANEL_1, panels[1], TILE_LINE);
+    tile_load(TILE_ROWS, rows, row_bytes);
+    DOT_TWO(TILE_SUMS_0, TILE_SUMS_1)
+    if (!two_groups) return;
+    tile_load(TILE_ROWS, rows + MANY_ROWS * row_bytes, row_bytes);
+    DOT_TWO(TILE_SUMS_2, TILE_SUMS_3)
+}
+
+/* One group of rows, or two. */
+ALWAYS_INLINE void tile_many(const struct tile *args, bool two_groups) {
+    enum {
+        SUMS_LINE = MANY_PANELS * TILE_LINE,
+        GROUP_FLOATS = MANY_ROWS * MANY_PANELS * WEFT_PANEL
+    };
     const struct tile t = *args;
     const uint8_t *rows = t.act + (size_t)t.k_begin * 2;
-    (void)n_rows; /* lanes of rows that are not there are summed, too */
     tile_load(TILE_SUMS_0, t.from, SUMS_LINE);
     tile_load(TILE_SUMS_1, t.from + WEFT_PANEL, SUMS_LINE);
+    if (two_groups) {
+        tile_load(TILE_SUMS_2, t.from + GROUP_FLOATS, SUMS_LINE);
+        tile_load(TILE_SUMS_3, t.from + GROUP_FLOATS + WEFT_PANEL, SUMS_LINE);
+    }
     const uint32_t n_tiles = t.count / TILE_COLUMNS;
     for (size_t i = 0; i < n_tiles; i++) {
-        tile_load(TILE_ROWS, rows + i * TILE_LINE, t.act_row_bytes);
-        tile_load(TILE_PANEL_0, t.panels[0] + i * TILE_BYTES, TILE_LINE);
-        tile_load(TILE_PANEL_1, t.panels[1] + i * TILE_BYTES, TILE_LINE);
+        const uint8_t *const panels[] = {t.panels[0] + i * TILE_BYTES,
+                                         t.panels[1] + i * TILE_BYTES};
         for (size_t step = 0; step < TILE_COLUMNS / MANY_STEP; step++) {
             prefetch_step(&t, MANY_PANELS, i * (TILE_COLUMNS / MANY_STEP) + step);
         }
-        tile_dot_bf16(TILE_SUMS_0, TILE_ROWS, TILE_PANEL_0);
-        tile_dot_bf16(TILE_SUMS_1, TILE_ROWS, TILE_PANEL_1);
+        dot_many(rows + i * TILE_LINE, t.act_row_bytes, panels, two_groups);
     }
     if (t.count % TILE_COLUMNS) {
         struct rest rest;
-        take_rest(&t, MANY_PANELS, MANY_ROWS, &rest);
-        tile_load(TILE_ROWS, rest.rows, TILE_LINE);
-        tile_load(TILE_PANEL_0, rest.panels[0], TILE_LINE);
-        tile_load(TILE_PANEL_1, rest.panels[1], TILE_LINE);
-        tile_dot_bf16(TILE_SUMS_0, TILE_ROWS, TILE_PANEL_0);
-        tile_dot_bf16(TILE_SUMS_1, TILE_ROWS, TILE_PANEL_1);
+        take_rest(&t, MANY_PANELS, two_groups ? 2 * MANY_ROWS : MANY_ROWS, &rest);
+        const uint8_t *const panels[] = {rest.panels[0], rest.panels[1]};
+        dot_many(rest.rows[0], TILE_LINE, panels, two_groups);
     }
     tile_store(TILE_SUMS_0, t.acc, SUMS_LINE);
     tile_store(TILE_SUMS_1, t.acc + WEFT_PANEL, SUMS_LINE);
+    if (two_groups) {
+        tile_store(TILE_SUMS_2, t.acc + GROUP_FLOATS, SUMS_LINE);
+        tile_store(TILE_SUMS_3, t.acc + GROUP_FLOATS + WEFT_PANEL, SUMS_LINE);
+    }
+}
+
+/* Lanes of rows that are not there are summed, too. */
+static void many_bf16(const struct tile *t, uint32_t n_rows) {
+    if (n_rows > MANY_ROWS)
+        tile_many(t, true);
+    else
+        tile_many(t, false);
 }
 
 /* Four panels' products of the rows in TILE_ROWS. */
@@ -140,7 +169,16 @@ static const struct tile_kernel bf16_kernel = {.kind = WEFT_GEMM_BF16,
                                                .group_bytes = TILE_LINE,
                                                .step = MANY_STEP,
                                                .per_word = 2,
-                                               TILES_AVX512(few_bf16, many_bf16),
+                                               .few_rows = FEW_ROWS,
+                                               .few_max = FEW_ROWS,
+                                               .few_panels = FEW_PANELS,
+                                               .few = few_bf16,
+                                               .group_rows = MANY_ROWS,
+                                               .many_rows = 2 * MANY_ROWS,
+                                               .many_panels = MANY_PANELS,
+                                               .block_tiles = BLOCK_TILES / 2,
+                                               .block_sets = SETS_MAX,
+                                               .many = many_bf16,
                                                .widen_act = lay_bf16};
 
 static void gemm_bf16(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
