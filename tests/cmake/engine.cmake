@@ -101,6 +101,11 @@ endfunction()
 engine_tests("" "")
 engine_tests(_avx2 "WEFT_ISA=avx2")
 engine_tests(_scalar "WEFT_ISA=scalar" short)
+# Where AMX is, the tests without a suffix take it.
+file(STRINGS /proc/cpuinfo AMX_BF16 REGEX " amx_bf16( |$)" LIMIT_COUNT 1)
+if(AMX_BF16)
+  engine_tests(_avx512 "WEFT_ISA=avx512")
+endif()
 # Of all CPUs with AVX2 only some have AVX-VNNI.
 file(STRINGS /proc/cpuinfo AVX_VNNI REGEX " avx_vnni( |$)" LIMIT_COUNT 1)
 if(AVX_VNNI)
