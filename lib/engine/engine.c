@@ -94,7 +94,7 @@ static weft_err open_step_memory(weft_eng *eng, struct weft_errmsg *why) {
 
 /* Raised by every commit that changes a bit of what some kernel or layer computes: programs of
  * before and after are not taken for equal then. */
-enum { ARITHMETIC_VERSION = 4 };
+enum { ARITHMETIC_VERSION = 5 };
 
 /* Equal where the same request yields the same bits: content, stored types (both in the layout),
  * cache type, ISA, and how it is computed. */

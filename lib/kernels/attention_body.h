@@ -11,7 +11,7 @@
  * An ISA file defines before including this, for n and form constant after inlining:
  *   ATTN_HAS_PAIRS                1 if it has FORM_PAIRS, else 0
  *   ATTN_HAS_TILES                1 if it has FORM_TILES, in which n is any number up to a whole batch; then
- *   attn_begin(n), attn_end()     stand around all that may use them, batches of no more than n queries
+ *   attn_begin(n), attn_end()     stand around all that uses it, batches of no more than n queries
  *   score_piece(job, form, n, n_subs)
  *                                 p[i][0 .. 16 * n_subs) = q_i . k for n = 1, 2, 4 or 8 queries;
  *                                 FOURS: as integers in the bits
@@ -142,6 +142,7 @@ static inline void widen_tile(const struct attn_tile *tile, enum weft_kv_dtype d
                               uint32_t n_subs, struct made_tile *made) {
     const uint32_t n = ATTN_SUB * tile->head_dim, n_values = ATTN_SUB * tile->value_dim;
     made->tile = *tile;
+    made->tile.n_after = 0;
     made->tile.form = FORM_F32;
     for (uint32_t s = 0; s < ATTN_SUBS; s++) {
         float *k = made->k + (size_t)s * n, *v = made->v + (size_t)s * n_values;
@@ -165,6 +166,7 @@ static inline void widen_tile(const struct attn_tile *tile, enum weft_kv_dtype d
 static inline void make_values(const struct attn_tile *tile, uint32_t n_subs,
                                struct made_tile *made) {
     made->tile = *tile;
+    made->tile.n_after = 0;
     for (uint32_t s = 0; s < n_subs; s++) {
         uint8_t *v = (uint8_t *)made->v + (size_t)s * ATTN_SUB * WEFT_KV_DIM_MAX * sizeof(uint16_t);
         if (tile->form == FORM_FOURS)
@@ -333,8 +335,8 @@ static inline void mask_scores(const struct attn_query *query, float p[ATTN_TILE
 /* Meanwhile the first half of what is read after the values is fetched, a share for each query: requests
  * that go out with loads alone wait for each other, while none are under way here. */
 static inline void fetch_share(const struct attn_tile *tile, uint32_t i, uint32_t n) {
-    const uint32_t n_lines = tile->code_lines / 2;
-    for (uint32_t s = 0; s < ATTN_SUBS; s++) {
+    const uint32_t n_lines = tile->half_lines;
+    for (uint32_t s = 0; s < tile->n_after; s++) {
         for (uint32_t line = n_lines * i / n; line < n_lines * (i + 1) / n; line++) {
             __builtin_prefetch(tile->after_v[s] + (size_t)line * 64);
         }
@@ -513,6 +515,7 @@ static inline uint32_t find_tile(const struct weft_kv_layer *kv, const uint32_t 
  * takes more of L1 than there is: 5 to 20 % slower.) */
 static inline void plan_fetches(struct attn_tile *tile, const struct attn_tile *next,
                                 uint32_t n_next) {
+    tile->n_after = n_next;
     for (uint32_t s = 0; s < ATTN_SUBS; s++) {
         tile->after_k[s] = tile->v[s];
         tile->after_v[s] = s < n_next ? next->k[s] : tile->k[s];
@@ -640,7 +643,7 @@ static inline void fold_span(const struct weft_attn_args *args, const uint32_t *
         return;
     }
     struct attn_tile tile, next = {.form = span.form,
-                                   .code_lines = (uint32_t)(weft_kv_code_bytes(&args->kv) / 64),
+                                   .half_lines = (uint32_t)(weft_kv_code_bytes(&args->kv) / 128),
                                    .head_dim = args->kv.head_dim,
                                    .value_dim = weft_kv_value_dim(&args->kv)};
     uint32_t at = first > low ? first : low;
@@ -770,7 +773,8 @@ static void attention(const struct weft_attn_args *args, uint32_t kv_head, uint3
     uint32_t heads_max = weft_min_u32(heads.end - heads.begin, queries_max);
     uint32_t rows_max = queries_max / heads_max;
     struct attn_query queries[QUERIES_MAX];
-    attn_begin(heads_max * weft_min_u32(rows_max, row_end - row_begin));
+    const bool by_tiles = form_of(args) == FORM_TILES;
+    if (by_tiles) attn_begin(heads_max * weft_min_u32(rows_max, row_end - row_begin));
     for (uint32_t r = row_begin, r_end; r < row_end; r = r_end) {
         r_end = rows_together(args, r, row_end, rows_max);
         for (uint32_t h = heads.begin; h < heads.end; h += heads_max) {
@@ -783,7 +787,7 @@ static void attention(const struct weft_attn_args *args, uint32_t kv_head, uint3
             fold_queries(args, args->rows[r].block_table, kv_head, queries, n);
         }
     }
-    attn_end();
+    if (by_tiles) attn_end();
 }
 
 static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
@@ -795,7 +799,8 @@ static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, 
     uint32_t heads_max = weft_min_u32(heads.end - heads.begin, queries_max);
     uint32_t rows_max = queries_max / heads_max;
     struct attn_query queries[QUERIES_MAX];
-    attn_begin(heads_max * weft_min_u32(rows_max, row_end - row_begin));
+    const bool by_tiles = form_of(args) == FORM_TILES;
+    if (by_tiles) attn_begin(heads_max * weft_min_u32(rows_max, row_end - row_begin));
     for (uint32_t r = row_begin, r_end; r < row_end; r = r_end) {
         r_end = rows_together(args, r, row_end, rows_max);
         for (uint32_t h = heads.begin; h < heads.end; h += heads_max) {
@@ -816,7 +821,7 @@ static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, 
             }
         }
     }
-    attn_end();
+    if (by_tiles) attn_end();
 }
 
 static void attention_join(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
@@ -920,12 +925,13 @@ static void index_scores(const struct weft_index_args *args, uint32_t begin, uin
     const struct weft_attn_args attn = {.kv = args->kv, .exact = args->exact, .scale = args->scale};
     if (begin == end) return;
     memset(scores, 0, (end - begin) * sizeof *scores);
-    attn_begin(args->n_heads);
+    const bool by_tiles = form_of(&attn) == FORM_TILES;
+    if (by_tiles) attn_begin(args->n_heads);
     for (uint32_t h = 0; h < args->n_heads; h += QUERIES_MAX) {
         add_index_scores(&attn, args, h, weft_min_u32(QUERIES_MAX, args->n_heads - h), begin, end,
                          scores);
     }
-    attn_end();
+    if (by_tiles) attn_end();
 }
 
 static inline void fill_attention(struct weft_kern_table *table) {

@@ -39,8 +39,9 @@ struct attn_tile {
      * one go it would wait for a buffer per line. The same groups again: nothing is. */
     const uint8_t *after_k[ATTN_SUBS], *after_v[ATTN_SUBS];
     enum attn_form form;
-    uint32_t
-        code_lines; /* of 64 bytes, of a group; 0: nothing is fetched ahead while there is no other work */
+    /* How many of after_v are groups that come next, and lines of 64 bytes that half of one has; of a tile
+     * made of another one there are none. */
+    uint32_t n_after, half_lines;
     uint32_t head_dim, value_dim;
 };
 

@@ -19,7 +19,7 @@
  *   2008).
  *
  * Between chunks the sums rest in `acc` as f32, which changes no bit of them: one chain per
- * element, K ascending, whatever the shape of the tile. That is all that batch invariance asks for.
+ * element, K ascending (AMX's bf16: block by block), whatever the shape of the tile. That is all that batch invariance asks for.
  *
  * Few rows are bound by memory: they have a tile of their own, with more panels, and K unchunked,
  * so that each panel is one long stream. Many rows are bound by arithmetic: weights narrower than

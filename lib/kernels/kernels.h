@@ -161,7 +161,7 @@ enum weft_kern_act weft_kern_act_of(enum weft_gemm_kind kind);
  *
  * Few rows lie one after the other. Many rows are faster interleaved in groups of the table's
  * group_rows G: 32-bit word w of row r of a group is its word w * G + r, and a group is as long as
- * G rows. Lanes of rows that are not there are never used. */
+ * G rows. Lanes of rows that are not there never reach a result. */
 size_t weft_kern_act_row_bytes(enum weft_gemm_kind kind, uint32_t k); /* a multiple of 64 */
 
 /* Columns of up to a whole group of rows, for act_group. */
@@ -473,7 +473,8 @@ struct weft_kern_table {
      * segment (bf16: pairs; activations of Q8: the integer dot of columns that share a scale, times
      * scale_w, rounded; then one fused multiply-add with scale_a, and another one for a min; I8: one
      * with scale_a*scale_w), segments by the tree, bias, residual last. M = 1 and M = 4096 use the
-     * same order. */
+     * same order. On AMX's tiles bf16 has 32 columns at a time, from a segment's begin on: see
+     * amx/bf16_order.h. */
     void (*gemm[WEFT_GEMM_KIND_COUNT])(const struct weft_gemm_args *args, uint32_t p_begin,
                                        uint32_t p_end);
 
@@ -542,7 +543,9 @@ struct weft_kern_table {
      * head becomes 15-bit codes, scale max|q| / 16383, and so do the exponentials times scales of
      * each tile; the sum of a tile's values, times its scale, is added by one fused
      * multiply-add. bf16 is met by dot products of pairs where the CPU has fast ones, queries and
-     * exponentials rounded to bf16, else by f32 as they are.
+     * exponentials rounded to bf16, else by f32 as they are. With AMX these are of whole tiles, whose
+     * order amx/bf16_order.h has: a score's along the head, 32 elements at a time; of values 16 tokens at
+     * a time, all that a row sees of 64 a sum of its own, which one fused multiply-add takes in.
      *
      * A row with a set of positions passes over the cache by itself. Spans of which it sees nothing are left out, and
      * within a span a tile is the next four groups of 16 positions of which it sees any; the others of these weigh 0.

@@ -22,7 +22,7 @@
 #include "kernels/kernels.h"
 
 enum {
-    TABLES_MAX = 8,
+    TABLES_MAX = 9,
     FLOAT_KINDS = WEFT_GEMM_I8_F32, /* those before take weights from any source */
 };
 

@@ -1,6 +1,8 @@
 /* Attention on every table: right against a softmax in double, and for each row the same bits with
  * any block size and chunk, with its spans summed by one call or by many, and with any other
  * contents of the cache. */
+#include <stdio.h>
+
 #include "kernels_test.h"
 
 #include "inside/kernels/convert.h"
@@ -12,12 +14,12 @@ enum { DIM_MAX = 640 };
 
 static uint64_t seed;
 
-/* All of the CPU's, and tiles by a model where they do not exist. */
+/* All of the CPU's; and the last one has tiles by a model, if it can. */
 static uint32_t attention_tables(struct weft_kern_table tables[TABLES_MAX]) {
     uint32_t n = all_tables(tables);
 #ifdef __x86_64__
     struct wefti_kern_features features = wefti_kern_features_detect();
-    if (features.vnni && !weft_kern_table_for(WEFT_ISA_AMX)) {
+    if (features.vnni) {
         assert_true(n < TABLES_MAX);
         wefti_kern_table_build(&tables[n], WEFT_ISA_AVX512, features);
         tables[n].name = "tiles by a model";
@@ -641,6 +643,37 @@ static void int8_met_by_integers_has_the_same_bits_with_any_dot_product(void **s
     }
 }
 
+/* Where the CPU has tiles of bf16. */
+static void tiles_have_the_bits_of_their_model(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = attention_tables(tables);
+    const struct weft_kern_table *own = weft_kern_table_for(WEFT_ISA_AMX),
+                                 *model = &tables[n_tables - 1];
+    (void)state;
+    if (!own || own->attention_peak[WEFT_KV_BF16] != WEFT_PEAK_BF16) {
+        puts("this CPU has no tiles of bf16");
+        return;
+    }
+    for (uint32_t round = 0; round < 20; round++) {
+        struct sequence s;
+        uint32_t len = between(&seed, 1, 150), group = between(&seed, 1, 20);
+        if (round % 2)
+            make_latent_sequence(&s, len, group, between(&seed, 1, 80), 8, WIDE);
+        else
+            make_sequence(&s, len, 2, group, between(&seed, 1, 80), WIDE);
+        s.exact = false;
+        struct cache c;
+        make_cache(&c, own, &s, 32, WEFT_KV_BF16);
+        float *want = attend_all(model, &s, &c, len);
+        float *got = attend_all(own, &s, &c, between(&seed, 1, len));
+        assert_memory_equal(got, want, (size_t)len * s.n_heads * value_dim(&s) * sizeof *got);
+        free(got);
+        free(want);
+        drop_cache(&c);
+        drop_sequence(&s);
+    }
+}
+
 /* A worker may have some of the heads, from the middle of a group to the middle of another. */
 static void some_of_the_heads_have_the_bits_that_they_have_among_all(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
@@ -874,6 +907,7 @@ int main(void) {
         cmocka_unit_test(a_set_of_all_positions_has_the_bits_of_none),
         cmocka_unit_test(int8_met_by_integers_has_the_bits_of_the_definition),
         cmocka_unit_test(int8_met_by_integers_has_the_same_bits_with_any_dot_product),
+        cmocka_unit_test(tiles_have_the_bits_of_their_model),
         cmocka_unit_test(some_of_the_heads_have_the_bits_that_they_have_among_all),
         cmocka_unit_test(a_token_before_the_window_never_reaches_a_row),
         cmocka_unit_test(rows_far_apart_skip_what_lies_between_their_windows),

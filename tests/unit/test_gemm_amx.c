@@ -152,6 +152,20 @@ static void sums_of_bf16_have_the_order_of_the_manual(void **state) {
     }
 }
 
+static void without_bf16_there_are_the_bits_of_avx512(void **state) {
+    struct wefti_kern_features features = wefti_kern_features_detect();
+    struct weft_kern_table table;
+    (void)state;
+    features.amx = true;
+    features.amx_bf16 = false;
+    wefti_kern_table_build(&table, WEFT_ISA_AMX, features);
+    assert_string_equal(table.bits, vnni.bits);
+    assert_ptr_equal(table.gemm[WEFT_GEMM_BF16], vnni.gemm[WEFT_GEMM_BF16]);
+    features.amx_bf16 = true;
+    wefti_kern_table_build(&table, WEFT_ISA_AMX, features);
+    assert_string_not_equal(table.bits, vnni.bits);
+}
+
 static enum weft_gemm_kind broken;
 
 /* Off by the last bit of one sum, where rows are many. */
@@ -182,6 +196,7 @@ int main(void) {
         cmocka_unit_test(large_products_have_the_bits_of_avx512),
         cmocka_unit_test(extreme_codes_have_the_bits_of_avx512),
         cmocka_unit_test(sums_of_bf16_have_the_order_of_the_manual),
+        cmocka_unit_test(without_bf16_there_are_the_bits_of_avx512),
         cmocka_unit_test(one_wrong_bit_of_any_kind_is_found_before_use),
     };
     struct wefti_kern_features features = wefti_kern_features_detect();

@@ -12,6 +12,7 @@
 #endif
 
 #include "harness/eng_drive.h"
+#include "kernels/kernels.h"
 #include "unit/engine_fixtures.h"
 
 enum { THREADS = 2, BLOCKS = 20 };
@@ -92,6 +93,15 @@ static void an_engine_that_does_not_profile_knows_nothing(void **state) {
     close_fixture(f);
 }
 
+/* What this CPU meets a cache of bf16 with. */
+static enum weft_eng_act attention_over_bf16(void) {
+    const struct weft_kern_table *table;
+    struct weft_errmsg why;
+    assert_int_equal(weft_kern_select(&table, &why), WEFT_OK);
+    bool is_bf16 = table->attention_peak[WEFT_KV_BF16] == WEFT_PEAK_BF16;
+    return is_bf16 ? WEFT_ENG_ACT_BF16 : WEFT_ENG_ACT_F32;
+}
+
 static void a_decode_step_is_booked_by_the_matrices_and_the_rows(void **state) {
     (void)state;
     struct fixture *f = open_fixture(true, THREADS);
@@ -119,7 +129,7 @@ static void a_decode_step_is_booked_by_the_matrices_and_the_rows(void **state) {
     assert_true(weight_bytes(p) <= info->step_weight_bytes); /* vectors of the norms are left out */
     assert_true(weight_bytes(p) > info->step_weight_bytes / 100 * 99);
     assert_int_equal(p->ops[WEFT_ENG_OP_QKV].activations, info->activations);
-    assert_int_equal(p->ops[WEFT_ENG_OP_ATTENTION].activations, WEFT_ENG_ACT_F32);
+    assert_int_equal(p->ops[WEFT_ENG_OP_ATTENTION].activations, attention_over_bf16());
 
     struct weft_eng_profile first = *p; /* one step later each sequence sees one position more */
     decode(f, 3);

@@ -6,8 +6,9 @@
  * elements at once; of their values 8 pairs of tokens are one, 16 elements wide. Sums have the order of
  * bf16_order.h: of a score along the head, 32 elements at a time; of values 16 tokens at a time, of what
  * a query sees of 64; then they are added to what there was. Which tokens are summed together depends on
- * their positions alone. Lines of queries
- * that are not there are computed and dropped. What a query does not see is 0 on both sides. */
+ * their positions alone. What a query does not see is 0 on both sides. Lines of queries that are not there
+ * are computed and dropped.
+ */
 #ifndef WEFT_KERNELS_ATTENTION_AMX_H
 #define WEFT_KERNELS_ATTENTION_AMX_H
 
@@ -28,6 +29,7 @@ enum {
     KEY_PAIRS = 16,             /* of elements, of a tile */
     VALUE_PAIRS = ATTN_SUB / 2, /* of tokens */
     SUMS_COLUMNS = 4 * WEFT_PANEL,
+    ALL_SEEN = (1 << ATTN_SUB) - 1,
 };
 _Static_assert((int)QUERY_BATCH <= (int)TILE_LINES, "a line for each query");
 
@@ -113,22 +115,29 @@ static inline void score_tiles(const struct score_job *job, uint32_t n_subs) {
         score_subs(job, n_subs);
 }
 
-/* Values of 16 tokens, elements d .. d + 16, as a tile of their own: those of tokens outside of begin..end
- * and of elements that are not there are zero. */
-static void copy_values(const uint8_t *group, uint32_t value_dim, uint32_t d, uint32_t begin,
-                        uint32_t end, uint8_t *out) {
+/* Values of 16 tokens, elements d .. d + 16, as a tile of their own: those of tokens that are not among
+ * `seen` and of elements that are not there are zero. */
+static void copy_values(const uint8_t *group, uint32_t value_dim, uint32_t d, uint32_t seen,
+                        uint8_t *out) {
     const uint32_t left = value_dim - d;
     const __mmask16 columns = (__mmask16)(left >= 16 ? 0xffffu : (1u << left) - 1u);
     for (uint32_t pair = 0; pair < VALUE_PAIRS; pair++) {
-        const uint32_t first = 2 * pair, second = first + 1;
-        uint32_t seen = 0;
-        if (first >= begin && first < end) seen |= 0xffffu;
-        if (second >= begin && second < end) seen |= 0xffff0000u;
+        const uint32_t low = seen >> (2 * pair) & 1, high = seen >> (2 * pair + 1) & 1;
+        const uint32_t mask = (low ? 0xffffu : 0) | (high ? 0xffff0000u : 0);
         __m512i words = _mm512_maskz_loadu_epi32(columns, group + ((size_t)pair * value_dim + d) *
                                                                       sizeof(uint32_t));
-        words = _mm512_and_si512(words, _mm512_set1_epi32((int32_t)seen));
+        words = _mm512_and_si512(words, _mm512_set1_epi32((int32_t)mask));
         _mm512_storeu_si512(out + (size_t)pair * TILE_LINE, words);
     }
+}
+
+/* Which of a group's tokens a query sees, all of the job's alike. */
+static inline uint32_t seen_of_group(const struct value_job *job, uint32_t sub) {
+    const uint32_t first = sub * ATTN_SUB, end = weft_min_u32(ATTN_SUB, job->j1 - first);
+    const uint32_t begin = job->j0 > first ? job->j0 - first : 0;
+    const uint32_t seen = (1u << end) - (1u << begin);
+    const struct attn_query *query = &job->queries[0];
+    return query->seen ? seen & (uint32_t)(query->in_tile >> first) : seen;
 }
 
 /* A group's values, of the 16 elements whose number is `vector`: as they lie. */
@@ -148,7 +157,7 @@ static void copy_values(const uint8_t *group, uint32_t value_dim, uint32_t d, ui
         const uint32_t column = d + (vector)*WEFT_PANEL;                                           \
         const size_t at = column * sizeof(uint32_t);                                               \
         FETCH_LINES(tile->after_v[sub] + at, tile->v[sub] + at, VALUE_PAIRS, stride)               \
-        copy_values(tile->v[sub], dim, column, begin, end, some);                                  \
+        copy_values(tile->v[sub], dim, column, seen, some);                                        \
         tile_load(TILE_VALUES, some, TILE_LINE);                                                   \
         tile_dot_bf16(sums, TILE_WEIGHTS, TILE_VALUES);                                            \
     }
@@ -166,11 +175,9 @@ static inline void add_values(const struct value_job *job, uint32_t d, uint32_t 
     tile_zero(TILE_SUMS_2);
     tile_zero(TILE_SUMS_3);
     for (uint32_t sub = job->j0 / ATTN_SUB; sub * ATTN_SUB < job->j1; sub++) {
-        const uint32_t first = sub * ATTN_SUB;
-        const uint32_t begin = job->j0 > first ? job->j0 - first : 0;
-        const uint32_t end = weft_min_u32(ATTN_SUB, job->j1 - first);
+        const uint32_t seen = seen_of_group(job, sub);
         tile_load(TILE_WEIGHTS, job->p->words + (size_t)sub * VALUE_PAIRS, sizeof *job->p);
-        if (is_wide && begin == 0 && end == ATTN_SUB) {
+        if (is_wide && seen == ALL_SEEN) {
             ADD_VALUES(TILE_SUMS_0, 0)
             ADD_VALUES(TILE_SUMS_1, 1)
             ADD_VALUES(TILE_SUMS_2, 2)

@@ -24,6 +24,7 @@ static inline void tile_wait(void) {
     do {                                                                                           \
         tile_wait();                                                                               \
         _tile_loadd(tile, at, stride);                                                             \
+        tile_wait(); /* it may be written again */                                                 \
     } while (0)
 
 #define tile_store(tile, at, stride) _tile_stored(tile, at, stride)

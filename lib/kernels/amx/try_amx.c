@@ -9,6 +9,7 @@
 #include "base/minmax.h"
 #include "base/rand.h"
 #include "bf16_order.h"
+#include "tile_config.h"
 
 enum { TILE_DATA = 18 }; /* of the CPU's states */
 
@@ -16,10 +17,10 @@ bool wefti_kern_amx_permitted(void) {
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
 }
 
-/* Two groups of interleaved rows at most, the second one not full; three panels, so that a set of two
- * is not full; a whole group of every type, and where any number may be a few columns more. */
-enum { ROWS = 15, FEATURES = 40, COLUMNS = 256, COLUMNS_ANY = COLUMNS + 37 };
-enum { PANELS = 3, PANEL_BYTES_MAX = 9472, ROW_BYTES_MAX = 640, GROUPS_BYTES = 24 * ROW_BYTES_MAX };
+/* Three groups of interleaved rows, the last one not full: tiles of two groups and of one; three panels, so
+ * that a set of two is not full; a whole group of every type, and where any number may be a few columns more. */
+enum { ROWS = 27, FEATURES = 40, COLUMNS = 256, COLUMNS_ANY = COLUMNS + 37 };
+enum { PANELS = 3, PANEL_BYTES_MAX = 9472, ROW_BYTES_MAX = 640, GROUPS_BYTES = 36 * ROW_BYTES_MAX };
 
 struct trial {
     enum weft_gemm_kind kind;
@@ -57,14 +58,15 @@ static void fill_rows(struct trial *trial, const struct weft_kern_table *known, 
     }
 }
 
-static struct weft_gemm_args args_of(struct trial *trial, uint32_t group_rows, float *sums) {
+static struct weft_gemm_args args_of(struct trial *trial, uint32_t group_rows, uint32_t n_rows,
+                                     float *sums) {
     return (struct weft_gemm_args){.act = group_rows > 1 ? trial->groups : trial->rows,
                                    .act_row_bytes = trial->row_bytes,
                                    .act_group = group_rows,
                                    .packed = trial->packed,
                                    .c = sums,
                                    .ldc = FEATURES,
-                                   .m = ROWS,
+                                   .m = n_rows,
                                    .n = FEATURES,
                                    .k = trial->k,
                                    .segs = &trial->segs};
@@ -82,21 +84,28 @@ static void prepare(struct trial *trial, enum weft_gemm_kind kind, uint32_t k,
     fill_rows(trial, known, seed);
 }
 
-static bool are_same(const struct trial *trial) {
+static bool are_same(const struct trial *trial, uint32_t n_rows) {
     const void *bits = trial->sums, *known_bits = trial->known_sums;
-    return memcmp(bits, known_bits, sizeof trial->sums) == 0;
+    return memcmp(bits, known_bits, n_rows * sizeof trial->sums[0]) == 0;
 }
 
-/* Of rows one after the other, and interleaved ones. */
+/* One row, rows one after the other, and interleaved ones. */
+enum { WAYS = 3 };
+static const uint32_t ways_rows[WAYS] = {1, ROWS, ROWS};
+
+static struct weft_gemm_args args_of_way(struct trial *trial, uint32_t way, uint32_t group_rows,
+                                         float *sums) {
+    return args_of(trial, way == WAYS - 1 ? group_rows : 1, ways_rows[way], sums);
+}
+
 static bool same_sums(struct trial *trial, const struct weft_kern_table *table,
                       const struct weft_kern_table *known) {
-    for (uint32_t i = 0; i < 2; i++) {
-        const uint32_t group_rows = i == 0 ? 1 : known->group_rows;
-        struct weft_gemm_args args = args_of(trial, group_rows, trial->sums[0]);
+    for (uint32_t way = 0; way < WAYS; way++) {
+        struct weft_gemm_args args = args_of_way(trial, way, known->group_rows, trial->sums[0]);
         table->gemm[trial->kind](&args, 0, PANELS);
         args.c = trial->known_sums[0];
         known->gemm[trial->kind](&args, 0, PANELS);
-        if (!are_same(trial)) return false;
+        if (!are_same(trial, ways_rows[way])) return false;
     }
     return true;
 }
@@ -116,7 +125,7 @@ bool wefti_kern_agree(const struct weft_kern_table *table, const struct weft_ker
 }
 
 static float bf16_sum(const struct trial *trial, uint32_t row, uint32_t feature) {
-    enum { TILE_PAIRS = 16 };
+    enum { TILE_PAIRS = TILE_LINES };
     const uint16_t *a = (const void *)(trial->rows + row * trial->row_bytes);
     const uint32_t n_pairs = (trial->k + 1) / 2, panel = feature / WEFT_PANEL;
     const uint16_t *b = (const void *)trial->packed; /* [panel][pair][feature][2] */
@@ -138,10 +147,10 @@ bool wefti_kern_amx_bf16_holds(const struct weft_kern_table *table) {
             trial.known_sums[r][n] = bf16_sum(&trial, r, n);
         }
     }
-    for (uint32_t i = 0; i < 2; i++) {
-        struct weft_gemm_args args = args_of(&trial, i == 0 ? 1 : table->group_rows, trial.sums[0]);
+    for (uint32_t way = 0; way < WAYS; way++) {
+        struct weft_gemm_args args = args_of_way(&trial, way, table->group_rows, trial.sums[0]);
         table->gemm[WEFT_GEMM_BF16](&args, 0, PANELS);
-        if (!are_same(&trial)) return false;
+        if (!are_same(&trial, ways_rows[way])) return false;
     }
     return true;
 }

@@ -2,7 +2,7 @@
  *
  * Machines with AMX are few, so nothing is taken on trust: where its kernels are to be used, products of
  * every kind that they have are compared once, to the bit. Threads: any; several at once of all but
- * permitted. Memory: the stack, some 80 KiB beside a product's. */
+ * permitted. Memory: the stack, some 100 KiB beside a product's. */
 #ifndef WEFT_KERNELS_TRY_AMX_H
 #define WEFT_KERNELS_TRY_AMX_H
 
@@ -16,7 +16,8 @@ bool wefti_kern_amx_permitted(void);
  * `known`, which has the same group_rows. */
 bool wefti_kern_agree(const struct weft_kern_table *table, const struct weft_kern_table *known);
 
-/* Whether products of bf16, of few rows and of many, are the sums of bf16_order.h. */
+/* Whether products of bf16, of few rows and of many, are the sums of bf16_order.h. Attention takes the same
+ * instructions. */
 bool wefti_kern_amx_bf16_holds(const struct weft_kern_table *table);
 
 #endif
