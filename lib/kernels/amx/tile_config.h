@@ -10,7 +10,7 @@
 #include "kern_internal.h"
 
 /* Literals, see tiles_amx.h. */
-#define TILE_SUMS_0 0 /* of the first panel */
+#define TILE_SUMS_0 0
 #define TILE_SUMS_1 1
 #define TILE_ROWS 2
 #define TILE_PANEL_0 3
@@ -29,7 +29,7 @@ struct tile_config {
 _Static_assert(sizeof(struct tile_config) == 64, "what LDTILECFG reads");
 _Static_assert(WEFT_PANEL * sizeof(int32_t) == TILE_LINE, "a line has a sum of each feature");
 
-/* For dots of `rows` rows (1..16) by two panels. Tiles that have no name hold sums, too. */
+/* For dots of `rows` rows (1..16) by two panels. Tile 7 has their lines, too. */
 static inline struct tile_config tile_config_of(uint32_t rows) {
     struct tile_config config = {.palette = 1};
     WEFT_ASSERT(rows > 0 && rows <= TILE_LINES);

@@ -94,10 +94,8 @@ enum { DOT_FEW_ROWS = 2, DOT_MANY_ROWS = MANY_ROWS / 2 };
 void wefti_kern_tile_f32_many_avx512(const struct tile *t, uint32_t rows);
 void wefti_kern_tile_f32_few_avx512(const struct tile *t, uint32_t rows); /* of two panels */
 
-/* The products with VNNI, of whose parts AMX changes a few. */
-struct tile_kernel wefti_kern_q8_kernel_avx512vnni(void);
+/* The product with VNNI, of whose parts AMX changes a few. */
 struct tile_kernel wefti_kern_i8_kernel_avx512vnni(void);
-struct tile_kernel wefti_kern_q2_q6_kernel_avx512vnni(enum weft_gemm_kind kind);
 
 typedef __m512 tile_sums[MANY_ROWS][TILE_PANELS_MAX];
 

@@ -4,7 +4,3 @@
 void wefti_kern_fill_gemm_q8_avx512vnni(struct weft_kern_table *table) {
     table->gemm[WEFT_GEMM_Q8_0] = gemm_q8;
 }
-
-struct tile_kernel wefti_kern_q8_kernel_avx512vnni(void) {
-    return q8_kernel;
-}
