@@ -116,6 +116,10 @@ ALWAYS_INLINE void store_sums(const struct tile *t, uint32_t rows, uint32_t pane
     }
 }
 
+ALWAYS_INLINE __m512 load_halves(const uint8_t *at) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)at));
+}
+
 ALWAYS_INLINE __m512 broadcast_f32(struct act_words act, uint32_t row, size_t k) {
     return _mm512_set1_ps(*(const float *)act_word(act, row, k));
 }

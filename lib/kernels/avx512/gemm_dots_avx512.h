@@ -37,10 +37,6 @@ ALWAYS_INLINE __m512i dot_short_quads(__m512i sum, __m512i w, __m512i a) {
 #endif
 }
 
-ALWAYS_INLINE __m512 load_halves(const uint8_t *at) {
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)at));
-}
-
 ALWAYS_INLINE __m512i biased(__m512i start) {
     return _mm512_add_epi32(start, _mm512_set1_epi32(DOT_BIAS_BITS));
 }
