@@ -105,7 +105,7 @@ void bench_make_rows(const struct weft_kern_table *table, enum weft_gemm_kind ki
         if (group == 1)
             memcpy(act + r * row_bytes, row, row_bytes);
         else
-            weft_kern_act_interleave(row, row_bytes, r % group, group,
+            weft_kern_act_interleave(table, kind, row, row_bytes, r % group,
                                      act + (r - r % group) * row_bytes);
     }
     free(row);

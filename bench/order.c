@@ -133,7 +133,7 @@ static void make_rows(const struct job *job, struct weft_gemm_args *args) {
         if (group == 1)
             memcpy(act + r * row_bytes, row, row_bytes);
         else
-            weft_kern_act_interleave(row, row_bytes, r % group, group,
+            weft_kern_act_interleave(job->table, job->kind, row, row_bytes, r % group,
                                      act + r / group * group * row_bytes);
     }
     free(x);

@@ -118,6 +118,7 @@ static void fill_amx(struct weft_kern_table *table, struct wefti_kern_features f
     wefti_kern_fill_gemm_i8_amx(table);
     if (!features.amx_bf16) return;
     table->name = table->bits = "amx-bf16";
+    wefti_kern_fill_bf16_in_rows_avx512(table);
     wefti_kern_fill_gemm_bf16_amx(table);
     wefti_kern_fill_attention_amx(table);
     wefti_kern_fill_peak_amx(table);

@@ -370,15 +370,17 @@ struct join {
     float *to;
 };
 
-/* The place of segment `s` in the tree of kern_internal.h, of whose slots `full` are filled. */
-static inline struct join plan_join(struct block *b, bool full[3], uint32_t s, bool present) {
-    struct join join = {.to = b->acc};
+/* The place of segment `s` in the tree of kern_internal.h, of whose slots, `slot_floats` long, `full` are
+ * filled; the last sum goes to `acc`. */
+static inline struct join plan_join(float *acc, float *slots, size_t slot_floats, bool full[3],
+                                    uint32_t s, bool present) {
+    struct join join = {.to = acc};
     uint32_t bit = 0;
     for (; bit < 3 && (s >> bit & 1u); bit++) {
-        if (full[bit]) join.from[join.n_from++] = b->slots + (size_t)bit * BLOCK_FLOATS_MAX;
+        if (full[bit]) join.from[join.n_from++] = slots + bit * slot_floats;
     }
     if (bit == 3) return join;
-    join.to = b->slots + (size_t)bit * BLOCK_FLOATS_MAX;
+    join.to = slots + bit * slot_floats;
     full[bit] = present || join.n_from > 0;
     return join;
 }
@@ -542,7 +544,8 @@ static inline void run_block(struct block *b) {
     for (uint32_t s = 0; s < segs->n_segs; s++) {
         uint32_t end = segs->seg_end[s], seg_begin = begin;
         struct join join = {.to = b->acc};
-        if (segs->n_segs > 1) join = plan_join(b, full, s, begin < end);
+        if (segs->n_segs > 1)
+            join = plan_join(b->acc, b->slots, BLOCK_FLOATS_MAX, full, s, begin < end);
         struct step step = {.sums = join.n_from ? b->acc : join.to, .join = &join};
         for (uint32_t set = 0; set < b->n_sets && begin == end; set++) {
             join_sums(&join, NULL, (size_t)set * SET_FLOATS_MAX, len);

@@ -358,6 +358,7 @@ void wefti_kern_fill_attention_avx512vnni(struct weft_kern_table *table);
 void wefti_kern_fill_attention_avx512bf16(struct weft_kern_table *table); /* and VNNI */
 void wefti_kern_fill_recurrent_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_ops_avx512(struct weft_kern_table *table);
+void wefti_kern_fill_bf16_in_rows_avx512(struct weft_kern_table *table); /* for AMX */
 void wefti_kern_fill_peak_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_peak_avx512bf16(struct weft_kern_table *table);
 void wefti_kern_fill_peak_avx512vnni(struct weft_kern_table *table);

@@ -148,7 +148,7 @@ enum weft_kern_act weft_kern_act_of(enum weft_gemm_kind kind);
 
 /* Activations in the form a kind wants, for M rows:
  *   f32 kinds   [M][lda] f32, used as they are
- *   BF16        [M][lda] uint16 bf16, lda even, odd K: zero padded
+ *   BF16        [M][lda] uint16 bf16, lda even, odd K: zero padded; an odd number of lines of 64 bytes
  *   Q8          [M] rows: k int8, then k/32 f32 scales, then k/32 int32 (-128 * sum of the block's
  *               int8, for the unsigned weights); padded to 64 bytes
  *   Q8_SUMS     the same, then k/32 int32 (-32 * sum of the block's first 16), then k/32 f32 (scale
@@ -161,7 +161,8 @@ enum weft_kern_act weft_kern_act_of(enum weft_gemm_kind kind);
  *
  * Few rows lie one after the other. Many rows are faster interleaved in groups of the table's
  * group_rows G: 32-bit word w of row r of a group is its word w * G + r, and a group is as long as
- * G rows. Lanes of rows that are not there never reach a result. */
+ * G rows. Where the table has bf16_in_rows, those of BF16 lie one after the other within a group, too.
+ * Lanes of rows that are not there never reach a result. */
 size_t weft_kern_act_row_bytes(enum weft_gemm_kind kind, uint32_t k); /* a multiple of 64 */
 
 /* Columns of up to a whole group of rows, for act_group. */
@@ -175,10 +176,6 @@ struct weft_kern_act_part {
 
 /* Columns that a kind's activations keep together: 1, 2, 32 or 256. */
 uint32_t weft_kern_act_unit(enum weft_gemm_kind kind);
-
-/* Puts one row of `row_bytes` into a group of `group_rows`, as its row `row_idx`. */
-void weft_kern_act_interleave(const void *row, size_t row_bytes, uint32_t row_idx,
-                              uint32_t group_rows, void *group);
 
 /* Memory that is read soon, but not by a product: a product of many rows has time to fetch it. */
 struct weft_kern_beside {
@@ -468,6 +465,7 @@ struct weft_kern_table {
     const char *name;    /* "scalar", "avx2", "avx2-vnni", "avx512-vnni-bf16", "neon-i8mm", ... */
     const char *bits;    /* the name of a table with the same bits: part of the fingerprint */
     uint32_t group_rows; /* of interleaved activations; 1: this ISA does not use them */
+    bool bf16_in_rows;   /* but for those of BF16, see weft_kern_act_row_bytes */
 
     /* Panels p_begin..p_end of the product, all M rows. Order per element: K ascending within a
      * segment (bf16: pairs; activations of Q8: the integer dot of columns that share a scale, times
@@ -605,6 +603,10 @@ struct weft_kern_table {
      * multiply-add: proportional to `steps`. */
     double (*peak[WEFT_PEAK_COUNT])(uint64_t steps);
 };
+
+/* Puts one row of `row_bytes`, of a kind's activations, into a group of the table's, as its row `row_idx`. */
+void weft_kern_act_interleave(const struct weft_kern_table *table, enum weft_gemm_kind kind,
+                              const void *row, size_t row_bytes, uint32_t row_idx, void *group);
 
 /* The best table for this CPU, or what WEFT_ISA=scalar|avx2|avx2vnni|avx512|amx|neon
  * names.

@@ -139,6 +139,17 @@ static inline void group_bf16(const struct weft_kern_act_part *part) {
     }
 }
 
+/* The same one after the other: see weft_kern_table.bf16_in_rows. */
+static inline void rows_bf16(enum weft_gemm_kind kind, const struct weft_kern_act_part *part) {
+    const size_t row_bytes = weft_kern_act_row_bytes(kind, part->k);
+    const uint32_t n = part->k_end - part->k_begin;
+    for (uint32_t r = 0; r < part->n_rows; r++) {
+        uint16_t *to = (uint16_t *)(void *)((uint8_t *)part->group + r * row_bytes) + part->k_begin;
+        narrow_row(false, part->src + r * part->src_stride, n, to);
+        if (n % 2 != 0) to[n] = 0;
+    }
+}
+
 static void act_group(enum weft_gemm_kind kind, const struct weft_kern_act_part *part) {
     const uint32_t unit = weft_kern_act_unit(kind);
     WEFT_ASSERT(part->n_rows > 0 && part->n_rows <= GROUP_ROWS);

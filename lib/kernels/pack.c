@@ -125,18 +125,23 @@ uint32_t weft_kern_act_unit(enum weft_gemm_kind kind) {
 size_t weft_kern_act_row_bytes(enum weft_gemm_kind kind, uint32_t k) {
     enum weft_kern_act act = weft_kern_act_of(kind);
     if (act == WEFT_ACT_F32) return round_up((size_t)k * 4);
-    if (act == WEFT_ACT_BF16) return round_up(((size_t)k + 1) / 2 * 4);
+    /* Rows that begin a multiple of 4 KiB apart would share one set of L1 where tiles read them. */
+    if (act == WEFT_ACT_BF16) return round_up(((size_t)k + 1) / 2 * 4) | 64;
     if (act == WEFT_ACT_I8) return round_up((size_t)i8_columns(k) + (size_t)i8_groups(k) * 8);
     WEFT_ASSERT(k % Q8_GROUP == 0);
     return round_up((size_t)k + (size_t)k / Q8_GROUP * (act == WEFT_ACT_Q8_SUMS ? 16 : 8));
 }
 
-void weft_kern_act_interleave(const void *row, size_t row_bytes, uint32_t row_idx,
-                              uint32_t group_rows, void *group) {
-    WEFT_ASSERT(row_bytes % 4 == 0 && row_idx < group_rows);
-    const uint32_t *words = row;
+void weft_kern_act_interleave(const struct weft_kern_table *table, enum weft_gemm_kind kind,
+                              const void *row, size_t row_bytes, uint32_t row_idx, void *group) {
+    const uint32_t *words = row, n = table->group_rows;
+    WEFT_ASSERT(row_bytes % 4 == 0 && row_idx < n);
+    if (table->bf16_in_rows && weft_kern_act_of(kind) == WEFT_ACT_BF16) {
+        memcpy((uint8_t *)group + row_idx * row_bytes, row, row_bytes);
+        return;
+    }
     uint32_t *to = (uint32_t *)group + row_idx;
-    for (size_t i = 0; i < row_bytes / 4; i++, to += group_rows) {
+    for (size_t i = 0; i < row_bytes / 4; i++, to += n) {
         *to = words[i];
     }
 }

@@ -8,4 +8,5 @@
 void fill_gemm_amx_model(struct weft_kern_table *table) {
     table->gemm[WEFT_GEMM_I8] = gemm_i8;
     table->gemm[WEFT_GEMM_BF16] = gemm_bf16;
+    table->bf16_in_rows = true;
 }

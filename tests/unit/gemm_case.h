@@ -194,14 +194,14 @@ static inline size_t group_count(const struct weft_kern_table *table, uint32_t m
 }
 
 /* The activations of `args` interleaved, in lanes that are NaN where there is no row. */
-static inline void *interleaved(const struct weft_kern_table *table,
+static inline void *interleaved(const struct weft_kern_table *table, enum weft_gemm_kind kind,
                                 const struct weft_gemm_args *args) {
     size_t group_bytes = table->group_rows * args->act_row_bytes;
     uint8_t *groups = take(group_count(table, args->m) * group_bytes);
     memset(groups, 0xff, group_count(table, args->m) * group_bytes);
     for (uint32_t m = 0; m < args->m; m++) {
-        weft_kern_act_interleave((const uint8_t *)args->act + m * args->act_row_bytes,
-                                 args->act_row_bytes, m % table->group_rows, table->group_rows,
+        weft_kern_act_interleave(table, kind, (const uint8_t *)args->act + m * args->act_row_bytes,
+                                 args->act_row_bytes, m % table->group_rows,
                                  groups + m / table->group_rows * group_bytes);
     }
     return groups;
@@ -213,7 +213,7 @@ static inline void run_kernel(const struct weft_kern_table *table, enum weft_gem
     struct weft_gemm_args other = *args;
     void *groups = NULL;
     if (weft_rand_below(&seed, 2)) {
-        other.act = groups = interleaved(table, args);
+        other.act = groups = interleaved(table, kind, args);
         other.act_group = table->group_rows;
     }
     table->gemm[kind](&other, p0, p1);

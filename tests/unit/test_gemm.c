@@ -252,7 +252,7 @@ static void both_forms_of_activations_give_the_same_bits(void **state) {
                 float *rows = args.c = take(c.m * c.ldc * sizeof(float));
                 tables[t].gemm[kind](&args, 0, n_panels(&c));
                 float *groups = args.c = take(c.m * c.ldc * sizeof(float));
-                void *act = interleaved(&tables[t], &args);
+                void *act = interleaved(&tables[t], c.kind, &args);
                 args.act = act;
                 args.act_group = tables[t].group_rows;
                 tables[t].gemm[kind](&args, 0, n_panels(&c));

@@ -23,7 +23,7 @@ static float *sums_of(const struct weft_kern_table *table, const struct gemm_cas
 }
 
 static void check_same(const struct gemm_case *c, uint32_t p0, uint32_t p1) {
-    void *groups = interleaved(&vnni, &c->args);
+    void *groups = interleaved(&vnni, c->kind, &c->args);
     float *want = sums_of(&vnni, c, groups, p0, p1), *got = sums_of(&amx, c, groups, p0, p1);
     for (size_t i = 0; i < c->m * c->ldc; i++) {
         if (same_bits(got[i], want[i])) continue;
@@ -113,7 +113,7 @@ static float bf16_sum(const struct gemm_case *c, uint32_t m, uint32_t n) {
 }
 
 static void check_order(const struct weft_kern_table *table, const struct gemm_case *c) {
-    void *groups = interleaved(table, &c->args);
+    void *groups = interleaved(table, c->kind, &c->args);
     struct weft_gemm_args args = c->args;
     args.bias = args.residual = NULL;
     args.c = take(c->m * c->ldc * sizeof(float));

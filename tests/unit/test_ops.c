@@ -486,7 +486,7 @@ static void compare_group(const struct weft_kern_table *table, enum weft_gemm_ki
     for (uint32_t r = 0; r < m; r++) {
         memset(rows, 0, row_bytes);
         table->act_convert(kind, x + r * stride, stride, 1, k, rows, row_bytes);
-        weft_kern_act_interleave(rows, row_bytes, r, table->group_rows, want);
+        weft_kern_act_interleave(table, kind, rows, row_bytes, r, want);
     }
     const uint32_t cut = weft_rand_below(&seed, k / unit + 1) * unit;
     struct weft_kern_act_part part = {x, stride, m, k, 0, cut, got};

@@ -15,6 +15,10 @@ static const enum weft_gemm_kind form_kind[WEFT_ACT_COUNT] = {[WEFT_ACT_F32] = W
                                                               [WEFT_ACT_Q8] = WEFT_GEMM_Q8_0,
                                                               [WEFT_ACT_Q8_SUMS] = WEFT_GEMM_Q4_1};
 
+enum weft_gemm_kind wefti_forward_form_kind(enum weft_kern_act form) {
+    return form_kind[form];
+}
+
 static void note_form(struct wefti_forward *f, const struct wefti_weights_matrix *m) {
     enum weft_kern_act form = weft_kern_act_of(m->kind);
     size_t bytes = weft_kern_act_row_bytes(form_kind[form], m->k);

@@ -34,6 +34,9 @@ struct wefti_forward_acts {
 /* Notes, at opening, which forms the weights ask for, and how wide their rows get. */
 void wefti_forward_acts_note_forms(struct wefti_forward *f);
 
+/* A kind that takes activations of a form. */
+enum weft_gemm_kind wefti_forward_form_kind(enum weft_kern_act form);
+
 /* The activations of `n_rows` rows for the products in `group`, ready for this thread when it
  * returns. Ends a phase unless each thread made its own. */
 struct wefti_forward_acts wefti_forward_acts_make(const struct wefti_forward_thread *thread,

@@ -162,8 +162,9 @@ static void gather_group(const struct wefti_forward_thread *thread, const struct
     const size_t bytes = feed->row_bytes[form];
     uint8_t *to = f->sorted[form] + begin * bytes;
     for (uint32_t place = begin; feed->acts && place < end; place++)
-        weft_kern_act_interleave(row_at(f, routing, feed, form, place, thread->scratch->few[form]),
-                                 bytes, place - begin, f->kern->group_rows, to);
+        weft_kern_act_interleave(f->kern, wefti_forward_form_kind(form),
+                                 row_at(f, routing, feed, form, place, thread->scratch->few[form]),
+                                 bytes, place - begin, to);
     if (feed->acts) return;
     for (uint32_t i = 0; i < feed->n_group; i++) {
         const struct wefti_weights_matrix *m = feed->group[i];

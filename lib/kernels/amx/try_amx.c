@@ -20,7 +20,7 @@ bool wefti_kern_amx_permitted(void) {
 /* Three groups of interleaved rows, the last one not full: tiles of two groups and of one; three panels, so
  * that a set of two is not full; a whole group of every type, and where any number may be a few columns more. */
 enum { ROWS = 27, FEATURES = 40, COLUMNS = 256, COLUMNS_ANY = COLUMNS + 37 };
-enum { PANELS = 3, PANEL_BYTES_MAX = 9472, ROW_BYTES_MAX = 640, GROUPS_BYTES = 36 * ROW_BYTES_MAX };
+enum { PANELS = 3, PANEL_BYTES_MAX = 9472, ROW_BYTES_MAX = 704, GROUPS_BYTES = 36 * ROW_BYTES_MAX };
 
 struct trial {
     enum weft_gemm_kind kind;
@@ -52,7 +52,7 @@ static void fill_rows(struct trial *trial, const struct weft_kern_table *known, 
             x[i] = (float)weft_rand_unit(seed) - 0.5f;
         }
         known->act_convert(trial->kind, x, trial->k, 1, trial->k, row, trial->row_bytes);
-        weft_kern_act_interleave(row, trial->row_bytes, r % known->group_rows, known->group_rows,
+        weft_kern_act_interleave(known, trial->kind, row, trial->row_bytes, r % known->group_rows,
                                  trial->groups +
                                      r / known->group_rows * known->group_rows * trial->row_bytes);
     }
