@@ -33,6 +33,7 @@ static const uint32_t shapes[N_SHAPES] = {1, 16, 64, M_MAX};
 #define NAMES_NONE(id, name)
 #define NAMES_EXACT(id, name) [WEFT_GEMM_##id##_F32] = name "*f32",
 #define NAMES_BOTH(id, name) NAMES_EXACT(id, name)[WEFT_GEMM_##id] = name,
+#define NAMES_ALL(id, name) NAMES_BOTH(id, name)[WEFT_GEMM_##id##_BF16] = name "*bf16",
 #define NAMES(id, name, class, elems, bytes, file, layout, products) NAMES_##products(id, name)
 static const char *const kind_names[WEFT_GEMM_KIND_COUNT] = {WEFT_DTYPES(NAMES)};
 
@@ -186,6 +187,8 @@ static double rates[WEFT_GEMM_KIND_COUNT][N_SHAPES][ROUNDS_MAX];
 static double shares[WEFT_GEMM_KIND_COUNT][N_SHAPES][ROUNDS_MAX];
 static double read_rates[ROUNDS_MAX], peaks[WEFT_PEAK_COUNT][ROUNDS_MAX];
 
+static bool is_there[WEFT_GEMM_KIND_COUNT]; /* in the table */
+
 static void measure_kind_round(weft_machine *machine, struct job jobs[][N_SHAPES], uint32_t round) {
     struct weft_machine_rates can;
     struct weft_errmsg why = {""};
@@ -195,6 +198,7 @@ static void measure_kind_round(weft_machine *machine, struct job jobs[][N_SHAPES
         peaks[p][round] = can.ops[p] / 1e9;
     }
     for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
+        if (!is_there[kind]) continue;
         for (uint32_t s = 0; s < N_SHAPES; s++) {
             struct job *job = &jobs[kind][s];
             double amount = shapes[s] == 1 ? gbyte(job) : gflop(job);
@@ -212,6 +216,7 @@ static void print_kinds(uint32_t n_rounds) {
         (void)printf("    m=%-3u GFLOP/s", shapes[s]);
     }
     for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
+        if (!is_there[kind]) continue;
         (void)printf("\n%-10s", kind_names[kind]);
         for (uint32_t s = 0; s < N_SHAPES; s++) {
             (void)printf(" %10.1f (%3.0f%%)", weft_median(rates[kind][s], n_rounds),
@@ -224,6 +229,7 @@ static void print_kinds(uint32_t n_rounds) {
 static void print_kinds_json(uint32_t n_rounds) {
     (void)printf("[");
     for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
+        if (!is_there[kind]) continue;
         for (uint32_t s = 0; s < N_SHAPES; s++) {
             (void)printf(
                 "%s{\"kind\": \"%s\", \"m\": %u, \"%s\": %.2f, \"%s\": %.4f}",
@@ -240,7 +246,10 @@ static void bench_kinds(const struct weft_kern_table *table, weft_machine *machi
     static struct job jobs[WEFT_GEMM_KIND_COUNT][N_SHAPES];
     static struct weft_kern_segs segs[WEFT_GEMM_KIND_COUNT][N_SHAPES];
     uint32_t n_rounds = (uint32_t)o->rounds;
+    for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++)
+        is_there[kind] = table->gemm[kind] != NULL;
     for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
+        if (!is_there[kind]) continue;
         for (uint32_t s = 0; s < N_SHAPES; s++) {
             uint32_t n = DIM, k = DIM;
             if (shapes[s] == 1) {
@@ -258,6 +267,7 @@ static void bench_kinds(const struct weft_kern_table *table, weft_machine *machi
     }
     (o->json ? print_kinds_json : print_kinds)(n_rounds);
     for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
+        if (!is_there[kind]) continue;
         for (uint32_t s = 0; s < N_SHAPES; s++) {
             struct weft_gemm_args *args = &jobs[kind][s].args;
             free((void *)(uintptr_t)args->act);
@@ -299,7 +309,7 @@ static bool repeat_product(const struct weft_kern_table *table, const char *what
     if (sscanf(what, "%15[^:]:%" SCNu32 ":%" SCNu32, name, &m, &times) != 3 || m == 0) return false;
     while (kind < WEFT_GEMM_KIND_COUNT && strcmp(kind_names[kind], name) != 0)
         kind++;
-    if (kind == WEFT_GEMM_KIND_COUNT || m > M_MAX) return false;
+    if (kind == WEFT_GEMM_KIND_COUNT || !table->gemm[kind] || m > M_MAX) return false;
     struct job job = make_job(table, (enum weft_gemm_kind)kind, m, REPEAT_N, REPEAT_K, &segs);
     for (uint32_t i = 0; i < times; i++) {
         run_gemm(&job, i, 0, 1);

@@ -54,7 +54,8 @@ struct wefti_kern_features wefti_kern_features_detect(void) {
     found.slow_bf16 = found.bf16 && (d7 >> 23 & 1) != 0 && is_intel();
     const uint32_t tile_int8 = 1u << 24 | 1u << 25;
     found.amx = found.vnni && (saved >> 17 & 3) == 3 && (d7 & tile_int8) == tile_int8;
-    found.amx_bf16 = found.amx && (d7 >> 22 & 1) != 0;
+    found.vbmi = found.avx512 && (c7 >> 1 & 1) != 0;
+    found.amx_bf16 = found.amx && found.bf16 && found.vbmi && (d7 >> 22 & 1) != 0;
     return found;
 }
 
@@ -180,8 +181,16 @@ static bool isa_usable(enum weft_isa isa, struct wefti_kern_features features) {
 static void fill_alike(struct weft_kern_table *table) {
 #define FILL_ALIKE(name, ID, AS)                                                                   \
     table->gemm[WEFT_GEMM_##ID##_F32] = table->gemm[WEFT_GEMM_##AS##_F32];                         \
-    table->gemm[WEFT_GEMM_##ID] = table->gemm[WEFT_GEMM_##AS];
+    table->gemm[WEFT_GEMM_##ID] = table->gemm[WEFT_GEMM_##AS];                                     \
+    table->gemm[WEFT_GEMM_##ID##_BF16] = table->gemm[WEFT_GEMM_##AS##_BF16];
     QUANT_ALIKE(FILL_ALIKE)
+}
+
+/* The scalar ones do not know the other ISAs' groups of rows. */
+static void drop_rounded(struct weft_kern_table *table) {
+    for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
+        if (kind_facts[kind].rounds) table->gemm[kind] = NULL;
+    }
 }
 
 void wefti_kern_table_build(struct weft_kern_table *table, enum weft_isa isa,
@@ -202,6 +211,7 @@ void wefti_kern_table_build(struct weft_kern_table *table, enum weft_isa isa,
     if (isa == WEFT_ISA_NEON) fill_neon(table, features);
 #endif
     table->bits = table->name;
+    if (isa != WEFT_ISA_SCALAR) drop_rounded(table);
 #ifdef WEFT_KERN_X86
     if (isa == WEFT_ISA_AMX) fill_amx(table, features);
 #endif

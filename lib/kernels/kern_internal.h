@@ -84,15 +84,17 @@ static inline struct q8_row q8_row_at(const void *row, uint32_t k) {
     return (struct q8_row){codes, scales, offsets, halves, (const void *)(halves + k / Q8_GROUP)};
 }
 
-/* The weights that a kind multiplies, and whether by f32 activations. */
+/* The weights that a kind multiplies, and whether by f32 activations, or by bf16 where weights are rounded to it. */
 struct kind_facts {
     enum weft_dtype weights;
-    bool is_exact;
+    bool is_exact, rounds;
 };
 
 #define KIND_FACTS_NONE(id)
 #define KIND_FACTS_EXACT(id) [WEFT_GEMM_##id##_F32] = {WEFT_DT_##id, true},
 #define KIND_FACTS_BOTH(id) KIND_FACTS_EXACT(id)[WEFT_GEMM_##id] = {WEFT_DT_##id, false},
+#define KIND_FACTS_ALL(id)                                                                         \
+    KIND_FACTS_BOTH(id)[WEFT_GEMM_##id##_BF16] = {WEFT_DT_##id, .rounds = true},
 #define KIND_FACTS(id, name, class, elems, bytes, file, layout, products) KIND_FACTS_##products(id)
 static const struct kind_facts kind_facts[WEFT_GEMM_KIND_COUNT] = {WEFT_DTYPES(KIND_FACTS)};
 
@@ -301,10 +303,10 @@ static inline bool seg_tree_add(struct seg_tree *tree, float *slots, uint32_t se
 
 /* Features of the CPU beyond the ISA's base set; a test may clear bits to reach the
  * plain variants. `slow_bf16`: vdpbf16ps is there, but f32 FMAs of widened bf16 are faster. `amx`:
- * with 8-bit products, `amx_bf16` with those of bf16, too; whether this process may use it is another
+ * with 8-bit products, `amx_bf16` with those of bf16, too, and with what AVX-512 has beside it (BF16, VBMI); whether this process may use it is another
  * matter (amx/try_amx.h). */
 struct wefti_kern_features {
-    bool avx2, avx2vnni, avx512, vnni, bf16, slow_bf16, amx, amx_bf16;
+    bool avx2, avx2vnni, avx512, vnni, vbmi, bf16, slow_bf16, amx, amx_bf16;
     bool neon, dotprod, i8mm; /* and bf16 */
 };
 

@@ -35,20 +35,24 @@ enum weft_isa {
 
 /* How a packed weight is stored, and which activations it meets: each type has
  * WEFT_GEMM_<type>_F32, with f32 activations, and weights widened to meet them; most also have
- * WEFT_GEMM_<type>, with the activations that weft_kern_act_of names: bf16 in pairs, or 8 bits. A
- * kind and its _F32 share a layout. */
+ * WEFT_GEMM_<type>, with the activations that weft_kern_act_of names: bf16 in pairs, or 8 bits; and those of
+ * blocks WEFT_GEMM_<type>_BF16, where weights are rounded to bf16 as they are read. A type's kinds share
+ * a layout. */
 #define WEFT_GEMM_KINDS_NONE(id)
 #define WEFT_GEMM_KINDS_EXACT(id) WEFT_GEMM_##id##_F32,
 #define WEFT_GEMM_KINDS_BOTH(id) WEFT_GEMM_##id##_F32, WEFT_GEMM_##id,
+#define WEFT_GEMM_KINDS_ALL(id) WEFT_GEMM_KINDS_BOTH(id) WEFT_GEMM_##id##_BF16,
 #define WEFT_GEMM_KINDS(id, name, class, elems, bytes, file, layout, products)                     \
     WEFT_GEMM_KINDS_##products(id)
 enum weft_gemm_kind { WEFT_DTYPES(WEFT_GEMM_KINDS) WEFT_GEMM_KIND_COUNT };
 
-/* Whether weights of a type can be multiplied (all but pieces), and then by which kind, with f32
- * activations and with the fastest. */
+/* Whether weights of a type can be multiplied (all but pieces), and then by which kind: with f32
+ * activations; with those of 8 bits or, of bf16, its own; with those of bf16. Where there is none of the last two,
+ * it is the kind before. */
 bool weft_kern_has_kind(enum weft_dtype dtype);
 enum weft_gemm_kind weft_kern_exact_kind(enum weft_dtype dtype);
 enum weft_gemm_kind weft_kern_fast_kind(enum weft_dtype dtype);
+enum weft_gemm_kind weft_kern_bf16_kind(enum weft_dtype dtype);
 /* The reverse. */
 enum weft_dtype weft_kern_weights_of(enum weft_gemm_kind kind);
 
@@ -466,9 +470,10 @@ struct weft_kern_table {
     const char *bits;    /* the name of a table with the same bits: part of the fingerprint */
     uint32_t group_rows; /* of interleaved activations; 1: this ISA does not use them */
     bool bf16_in_rows;   /* but for those of BF16, see weft_kern_act_row_bytes */
+    bool bf16_of_blocks; /* products of blocks rounded to bf16 are made for this ISA */
 
     /* Panels p_begin..p_end of the product, all M rows. Order per element: K ascending within a
-     * segment (bf16: pairs; activations of Q8: the integer dot of columns that share a scale, times
+     * segment (bf16: pairs, and as from weights of bf16 where they are rounded to it; activations of Q8: the integer dot of columns that share a scale, times
      * scale_w, rounded; then one fused multiply-add with scale_a, and another one for a min; I8: one
      * with scale_a*scale_w), segments by the tree, bias, residual last. M = 1 and M = 4096 use the
      * same order. On AMX's tiles bf16 has 32 columns at a time, from a segment's begin on: see
@@ -614,7 +619,8 @@ void weft_kern_act_interleave(const struct weft_kern_table *table, enum weft_gem
 WEFT_MUST_CHECK weft_err weft_kern_select(const struct weft_kern_table **table_out,
                                           struct weft_errmsg *why);
 
-/* For tests and benchmarks: one ISA's table, NULL where the CPU lacks it. No entry is ever NULL. */
+/* For tests and benchmarks: one ISA's table, NULL where the CPU lacks it. No entry is ever NULL, but for
+ * kinds of blocks rounded to bf16 where bf16_of_blocks is false and the ISA is not scalar, which has them all. */
 const struct weft_kern_table *weft_kern_table_for(enum weft_isa isa);
 
 #endif

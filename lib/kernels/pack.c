@@ -84,6 +84,7 @@ enum weft_gemm_kind weft_kern_exact_kind(enum weft_dtype dtype) {
 #define EXACT_NONE(id)
 #define EXACT_EXACT(id) [WEFT_DT_##id] = WEFT_GEMM_##id##_F32,
 #define EXACT_BOTH(id) EXACT_EXACT(id)
+#define EXACT_ALL(id) EXACT_EXACT(id)
 #define EXACT(id, name, class, elems, bytes, file, layout, products) EXACT_##products(id)
     static const enum weft_gemm_kind kinds[WEFT_DT_COUNT] = {WEFT_DTYPES(EXACT)};
     WEFT_ASSERT(weft_kern_has_kind(dtype));
@@ -94,8 +95,20 @@ enum weft_gemm_kind weft_kern_fast_kind(enum weft_dtype dtype) {
 #define FAST_NONE(id)
 #define FAST_EXACT(id) [WEFT_DT_##id] = WEFT_GEMM_##id##_F32,
 #define FAST_BOTH(id) [WEFT_DT_##id] = WEFT_GEMM_##id,
+#define FAST_ALL(id) FAST_BOTH(id)
 #define FAST(id, name, class, elems, bytes, file, layout, products) FAST_##products(id)
     static const enum weft_gemm_kind kinds[WEFT_DT_COUNT] = {WEFT_DTYPES(FAST)};
+    WEFT_ASSERT(weft_kern_has_kind(dtype));
+    return kinds[dtype];
+}
+
+enum weft_gemm_kind weft_kern_bf16_kind(enum weft_dtype dtype) {
+#define BF16_NONE(id)
+#define BF16_EXACT(id) [WEFT_DT_##id] = WEFT_GEMM_##id##_F32,
+#define BF16_BOTH(id) [WEFT_DT_##id] = WEFT_GEMM_##id,
+#define BF16_ALL(id) [WEFT_DT_##id] = WEFT_GEMM_##id##_BF16,
+#define BF16(id, name, class, elems, bytes, file, layout, products) BF16_##products(id)
+    static const enum weft_gemm_kind kinds[WEFT_DT_COUNT] = {WEFT_DTYPES(BF16)};
     WEFT_ASSERT(weft_kern_has_kind(dtype));
     return kinds[dtype];
 }
@@ -107,7 +120,7 @@ enum weft_dtype weft_kern_weights_of(enum weft_gemm_kind kind) {
 enum weft_kern_act weft_kern_act_of(enum weft_gemm_kind kind) {
     enum weft_dtype weights = weights_of(kind);
     if (kind_facts[kind].is_exact) return WEFT_ACT_F32;
-    if (weights == WEFT_DT_BF16) return WEFT_ACT_BF16;
+    if (weights == WEFT_DT_BF16 || kind_facts[kind].rounds) return WEFT_ACT_BF16;
     if (weights == WEFT_DT_I8) return WEFT_ACT_I8;
     if (weights == WEFT_DT_Q8_0) return WEFT_ACT_Q8;
     return quant_reads_sums(quant_layout_of(weights)) ? WEFT_ACT_Q8_SUMS : WEFT_ACT_Q8;

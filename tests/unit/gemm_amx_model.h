@@ -5,5 +5,7 @@
 #include "kernels/kernels.h"
 
 void fill_gemm_amx_model(struct weft_kern_table *table);
+/* Those of bf16, and of blocks rounded to it: only where the CPU has AVX-512 with BF16 and VBMI. */
+void fill_gemm_rounded_model(struct weft_kern_table *table);
 
 #endif

@@ -21,7 +21,7 @@ struct gemm_case {
 static uint64_t seed;
 
 static inline bool is_q8(enum weft_gemm_kind kind) {
-    return kind == WEFT_GEMM_Q8_0 || kind == WEFT_GEMM_Q8_0_F32;
+    return weights_of(kind) == WEFT_DT_Q8_0;
 }
 
 static inline bool is_i8(enum weft_gemm_kind kind) {

@@ -23,7 +23,7 @@
 
 enum {
     TABLES_MAX = 9,
-    FLOAT_KINDS = WEFT_GEMM_I8_F32, /* those before take weights from any source */
+    FLOAT_KINDS = WEFT_GEMM_Q8_0_BF16, /* those before take weights from any source */
 };
 
 /* NEON, and without each of its extensions in turn. */
@@ -82,6 +82,11 @@ static inline bool takes_q8(enum weft_gemm_kind kind) {
 /* Whether another kind's products are the same functions: one of them is enough. */
 static inline bool is_alike(enum weft_gemm_kind kind) {
     return quant_lies_as(weights_of(kind)) != weights_of(kind);
+}
+
+/* Whether a table has products of a kind that are not another kind's. */
+static inline bool has_own(const struct weft_kern_table *table, uint32_t kind) {
+    return table->gemm[kind] && !is_alike((enum weft_gemm_kind)kind);
 }
 
 enum flavour { PLAIN, WIDE, TINY, HUGE_ONES, SPARSE, FLAVOURS };

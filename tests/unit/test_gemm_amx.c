@@ -152,6 +152,70 @@ static void sums_of_bf16_have_the_order_of_the_manual(void **state) {
     }
 }
 
+/* The kind's weights as numbers, packed as bf16. */
+static void *packed_as_bf16(const struct gemm_case *c) {
+    float *weights = take((size_t)c->n * c->k * sizeof *weights);
+    void *row = take((size_t)c->k * sizeof(float));
+    void *packed = take(weft_kern_packed_bytes(WEFT_GEMM_BF16, c->n, c->k));
+    for (uint32_t n = 0; n < c->n; n++) {
+        enum weft_dtype type = weft_kern_unpack_row(c->kind, c->packed, c->k, n, row);
+        weft_kern_read_row(type, row, c->k, weights + (size_t)n * c->k);
+    }
+    weft_kern_pack(WEFT_GEMM_BF16, &(struct weft_kern_source){WEFT_DT_F32, weights, c->n, c->k}, 0,
+                   c->n, NULL, packed);
+    free(weights);
+    free(row);
+    return packed;
+}
+
+static void check_rounded(const struct weft_kern_table *table, enum weft_gemm_kind kind, uint32_t m,
+                          uint32_t n, uint32_t k, enum flavour flavour) {
+    struct gemm_case c;
+    make_case(&c, &vnni, kind, m, n, k, flavour);
+    struct weft_gemm_args args = c.args, plain = c.args;
+    float *got = args.c = take(m * c.ldc * sizeof *got);
+    float *want = plain.c = take(m * c.ldc * sizeof *want);
+    void *packed = packed_as_bf16(&c);
+    plain.packed = packed;
+    run_kernel(table, kind, &args, 0, n_panels(&c));
+    run_kernel(table, WEFT_GEMM_BF16, &plain, 0, n_panels(&c));
+    for (uint32_t i = 0; i < m; i++) {
+        for (uint32_t j = 0; j < n; j++) {
+            if (same_bits(got[i * c.ldc + j], want[i * c.ldc + j])) continue;
+            fail_msg("%s, kind %d, %u x %u x %u, %u segments: row %u, column %u is %.9g, not %.9g",
+                     table->name, kind, m, n, c.k, c.segs.n_segs, i, j, (double)got[i * c.ldc + j],
+                     (double)want[i * c.ldc + j]);
+        }
+    }
+    free(got);
+    free(want);
+    free(packed);
+    drop_case(&c);
+}
+
+static void rounded_blocks_have_the_bits_of_bf16(void **state) {
+    static const uint32_t rows[] = {1, 5, 16, 17, 33, 40};
+    const struct weft_kern_table *own = weft_kern_table_for(WEFT_ISA_AMX);
+    struct weft_kern_table rounded = vnni;
+    struct wefti_kern_features features = wefti_kern_features_detect();
+    (void)state;
+    if (!features.bf16 || !features.vbmi) {
+        puts("skipped: this CPU lacks AVX-512 with BF16 or VBMI");
+        skip();
+    }
+    fill_gemm_rounded_model(&rounded);
+    for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
+        if (!kind_facts[kind].rounds || is_alike((enum weft_gemm_kind)kind)) continue;
+        for (uint32_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+            const uint32_t n = between(&seed, 1, 80), k = between(&seed, 1, 1300);
+            check_rounded(&rounded, (enum weft_gemm_kind)kind, rows[i], n, k,
+                          (enum flavour)(i % FLAVOURS));
+            if (own && own->bf16_of_blocks)
+                check_rounded(own, (enum weft_gemm_kind)kind, rows[i] + 560, n, k, PLAIN);
+        }
+    }
+}
+
 static void without_bf16_there_are_the_bits_of_avx512(void **state) {
     struct wefti_kern_features features = wefti_kern_features_detect();
     struct weft_kern_table table;
@@ -196,6 +260,7 @@ int main(void) {
         cmocka_unit_test(large_products_have_the_bits_of_avx512),
         cmocka_unit_test(extreme_codes_have_the_bits_of_avx512),
         cmocka_unit_test(sums_of_bf16_have_the_order_of_the_manual),
+        cmocka_unit_test(rounded_blocks_have_the_bits_of_bf16),
         cmocka_unit_test(without_bf16_there_are_the_bits_of_avx512),
         cmocka_unit_test(one_wrong_bit_of_any_kind_is_found_before_use),
     };

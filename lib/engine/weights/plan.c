@@ -809,6 +809,7 @@ weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan, const weft_mod
                                  const struct weft_eng_options *options,
                                  struct wefti_weights *weights, struct weft_errmsg *why) {
     const struct weft_model_params *p = weft_model_params(model);
+    const struct weft_kern_table *kern;
     *plan = (struct wefti_weights_plan){
         .model = model,
         .options = options,
@@ -828,7 +829,10 @@ weft_err wefti_weights_plan_make(struct wefti_weights_plan *plan, const weft_mod
     if (!plan->items || !plan->stored || !weights->layers || !weights->experts)
         return weft_err_set(why, WEFT_E_NOMEM, "no memory for the list of tensors");
     weft_err err = wefti_weights_types_check_scheme(options, why);
-    if (!err && options->expert_profile)
+    if (!err) err = weft_kern_select(&kern, why);
+    if (err) return err;
+    plan->types.bf16_of_blocks = kern->bf16_of_blocks;
+    if (options->expert_profile)
         err = wefti_expert_load_read(options->expert_profile, p, &plan->expert_tokens, why);
     if (!err) err = use_calibration(plan, why);
     if (!err) err = make_room_to_join(plan, why);

@@ -9,13 +9,14 @@
 #include "base/log.h"
 #include "runtime/options.h"
 
-/* How a weight is stored: the kinds that read it, with f32 activations and with the fastest. */
+/* How a weight is stored: the kinds that read it, with f32 activations, with those of its own, and with bf16. */
 struct storage {
-    enum weft_gemm_kind exact, fast;
+    enum weft_gemm_kind exact, fast, bf16;
 };
 
 static struct storage storage_of(enum weft_dtype stored) {
-    return (struct storage){weft_kern_exact_kind(stored), weft_kern_fast_kind(stored)};
+    return (struct storage){weft_kern_exact_kind(stored), weft_kern_fast_kind(stored),
+                            weft_kern_bf16_kind(stored)};
 }
 
 /* Its columns are not whole groups, so it gets int8 and one scale per output feature. */
@@ -106,8 +107,9 @@ weft_err wefti_weights_types_check_scheme(const struct weft_eng_options *options
                         schemes[options->scheme], takers[options->scheme]);
 }
 
-/* The kernel of a stored weight. bf16 and int8 activations are for weights of such a type; where
- * they are asked for, other weights run with f32, which is more exact. */
+/* The kernel of a stored weight. int8 activations are for quantised weights, bf16 for weights of that type and,
+ * where the CPU is fast with them, for blocks; where they are asked for, other weights run with f32, which is
+ * more exact. */
 static enum weft_gemm_kind gemm_kind_for(struct wefti_weights_types *types,
                                          struct storage storage) {
     enum weft_eng_act act = types->options->activations;
@@ -116,6 +118,11 @@ static enum weft_gemm_kind gemm_kind_for(struct wefti_weights_types *types,
     bool met = act == WEFT_ENG_ACT_AUTO || act == WEFT_ENG_ACT_F32 ||
                (act == WEFT_ENG_ACT_BF16 && own == WEFT_ACT_BF16) ||
                (act == WEFT_ENG_ACT_INT8 && is_int8);
+    if (act == WEFT_ENG_ACT_BF16 && types->bf16_of_blocks &&
+        weft_kern_act_of(storage.bf16) == WEFT_ACT_BF16) {
+        types->asked_kind_met = true;
+        return storage.bf16;
+    }
     types->asked_kind_met |= met;
     return met && act != WEFT_ENG_ACT_F32 ? storage.fast : storage.exact;
 }

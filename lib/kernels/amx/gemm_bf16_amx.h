@@ -28,7 +28,8 @@ enum {
     SPAN_COLUMNS = 512,
     SPAN_BYTES = SPAN_COLUMNS * 2,       /* of a row */
     LAID_BYTES = SPAN_BYTES + TILE_LINE, /* from one row to the next where they are copied */
-    CHUNK_COLUMNS = 256,                 /* of four panels, widened for few rows */
+    CHUNK_LEAST = 32,
+    CHUNK_COLUMNS = 256, /* of four panels, widened for few rows */
     BLOCK_ROWS = 576,
     FEW_TILES = 6, /* so many tiles of rows pass over two panels from end to end */
     TILE_FLOATS = TILE_LINES * MANY_PANELS * WEFT_PANEL, /* sums of a tile's rows by two panels */
@@ -299,6 +300,12 @@ ALWAYS_INLINE void fetch_streams(const struct tile_product *p, size_t at, size_t
     }
 }
 
+/* Columns at once: the fewer are widened before their dots, the more do both go on at the same time. */
+static inline uint32_t few_columns(const struct tile_weights *w) {
+    if (!w->widen) return CHUNK_COLUMNS;
+    return weft_max_u32(w->group, CHUNK_LEAST);
+}
+
 /* A segment of up to 16 rows by four panels: sums stay in tiles. */
 static inline void run_few_span(struct tile_product *p, const struct tile_span *span) {
     enum { FEW_LINE = FEW_PANELS * TILE_LINE };
@@ -312,7 +319,7 @@ static inline void run_few_span(struct tile_product *p, const struct tile_span *
     tile_zero(TILE_SUMS_2);
     tile_zero(TILE_SUMS_3);
     for (uint32_t begin = span->begin, end; begin < whole; begin = end) {
-        end = weft_min_u32(whole, begin + CHUNK_COLUMNS);
+        end = weft_min_u32(whole, begin + few_columns(w));
         const size_t at = (size_t)begin / w->group * w->group_bytes;
         if (w->widen) fetch_streams(p, at, (size_t)(end - begin) / w->group * w->group_bytes);
         panel_pairs(p, begin, end, pairs);

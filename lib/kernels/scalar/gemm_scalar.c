@@ -212,6 +212,34 @@ static void dot_quant(enum weft_dtype dtype, struct q8_row a, const uint8_t *pan
     }
 }
 
+/* bf16 activations, and weights rounded to bf16. */
+static float rounded_product(uint16_t a, float weight) {
+    return bf16_to_f32(a) * bf16_to_f32(f32_to_bf16(weight));
+}
+
+static void dot_q8_bf16(const struct weft_gemm_args *args, const void *row, const void *panel,
+                        uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
+    const uint16_t *a = row;
+    (void)args;
+    for (uint32_t k = k_begin; k < k_end; k++) {
+        const uint8_t *block = q8_block(panel, k);
+        for (uint32_t i = 0; i < WEFT_PANEL; i++) {
+            sum[i] += rounded_product(a[k], q8_scale(block, i) * (float)q8_code(block, k, i));
+        }
+    }
+}
+
+static void dot_quant_bf16(enum weft_dtype dtype, const uint16_t *a, const uint8_t *panel,
+                           uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {
+    const struct quant_layout *q = &quant_layouts[dtype];
+    for (uint32_t k = k_begin; k < k_end; k++) {
+        const uint8_t *group = panel + (size_t)k / q->group * q->bytes;
+        for (uint32_t i = 0; i < WEFT_PANEL; i++) {
+            sum[i] += rounded_product(a[k], quant_weight(q, group, k % q->group, i));
+        }
+    }
+}
+
 static void product(const struct weft_gemm_args *args, const void *row, const void *panel,
                     dot_fn *dot, float sum[WEFT_PANEL]) {
     const struct weft_kern_segs *segs = args->segs;
@@ -293,7 +321,11 @@ static void gemm_q8_g_f32(const struct weft_gemm_args *args, uint32_t p_begin, u
     gemm(args, WEFT_GEMM_Q8_G_F32, dot_q8_g_f32, p_begin, p_end);
 }
 
-/* One pair of functions for each type. */
+static void gemm_q8_bf16(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
+    gemm(args, WEFT_GEMM_Q8_0_BF16, dot_q8_bf16, p_begin, p_end);
+}
+
+/* Three pairs of functions for each type. */
 #define DEFINE_QUANT(name, ID, ...)                                                                \
     static void dot_##name##_f32(const struct weft_gemm_args *args, const void *row,               \
                                  const void *panel, uint32_t k_begin, uint32_t k_end,              \
@@ -305,9 +337,19 @@ static void gemm_q8_g_f32(const struct weft_gemm_args *args, uint32_t p_begin, u
                            uint32_t k_begin, uint32_t k_end, float sum[WEFT_PANEL]) {              \
         dot_quant(WEFT_DT_##ID, q8_row_at(row, args->k), panel, k_begin, k_end, sum);              \
     }                                                                                              \
+    static void dot_##name##_bf16(const struct weft_gemm_args *args, const void *row,              \
+                                  const void *panel, uint32_t k_begin, uint32_t k_end,             \
+                                  float sum[WEFT_PANEL]) {                                         \
+        (void)args;                                                                                \
+        dot_quant_bf16(WEFT_DT_##ID, row, panel, k_begin, k_end, sum);                             \
+    }                                                                                              \
     static void gemm_##name##_f32(const struct weft_gemm_args *args, uint32_t p_begin,             \
                                   uint32_t p_end) {                                                \
         gemm(args, WEFT_GEMM_##ID##_F32, dot_##name##_f32, p_begin, p_end);                        \
+    }                                                                                              \
+    static void gemm_##name##_bf16(const struct weft_gemm_args *args, uint32_t p_begin,            \
+                                   uint32_t p_end) {                                               \
+        gemm(args, WEFT_GEMM_##ID##_BF16, dot_##name##_bf16, p_begin, p_end);                      \
     }                                                                                              \
     static void gemm_##name(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) { \
         gemm(args, WEFT_GEMM_##ID, dot_##name, p_begin, p_end);                                    \
@@ -322,6 +364,7 @@ void wefti_kern_fill_gemm_scalar(struct weft_kern_table *table) {
     table->gemm[WEFT_GEMM_BF16] = gemm_bf16;
     table->gemm[WEFT_GEMM_Q8_0_F32] = gemm_q8_f32;
     table->gemm[WEFT_GEMM_Q8_0] = gemm_q8;
+    table->gemm[WEFT_GEMM_Q8_0_BF16] = gemm_q8_bf16;
     table->gemm[WEFT_GEMM_I8_F32] = gemm_i8_f32;
     table->gemm[WEFT_GEMM_I8] = gemm_i8;
     table->gemm[WEFT_GEMM_F8_E4M3_F32] = gemm_f8_f32;
@@ -329,6 +372,7 @@ void wefti_kern_fill_gemm_scalar(struct weft_kern_table *table) {
     table->gemm[WEFT_GEMM_Q4_G_F32] = gemm_q4_g_f32;
     table->gemm[WEFT_GEMM_Q8_G_F32] = gemm_q8_g_f32;
 #define FILL_QUANT(name, ID, ...)                                                                  \
+    table->gemm[WEFT_GEMM_##ID##_BF16] = gemm_##name##_bf16;                                       \
     table->gemm[WEFT_GEMM_##ID##_F32] = gemm_##name##_f32;                                         \
     table->gemm[WEFT_GEMM_##ID] = gemm_##name;
     QUANT_EACH(FILL_QUANT)
