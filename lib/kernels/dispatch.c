@@ -1,5 +1,5 @@
 /* One table per ISA, each filled once from what the CPU can do: scalar entries first, then faster
- * ones over them, so that no entry is ever NULL. */
+ * ones over them; none is NULL but what kernels.h says of blocks rounded to bf16. */
 #include "kernels/kernels.h"
 
 #include <pthread.h>

@@ -12,14 +12,13 @@
  * - Up to 8 sets go through K together, span by span: the rows' part of a span (192 KiB) is read
  *   from L2 by all of them. Otherwise a long K would be read from L3 for each set, or widened again.
  *   (Xeon, model 207, one core, 96 rows with 4 sets and with 8: f32 176 and 190 GFLOP/s, bf16 154
- *   and 164, int8 alike.) AMX's tiles are so fast that what is done once for all sets is a fourth of
- *   their time: they take 16 (bf16 at 512 rows: 640 and 695).
+ *   and 164, int8 alike.)
  * - K is cut by segment, and within one in chunks whose part of the panels (16 KiB) fills half of a
  *   32 KiB L1 while all tiles of the block pass over it: the B sliver (Goto and van de Geijn
  *   2008).
  *
  * Between chunks the sums rest in `acc` as f32, which changes no bit of them: one chain per
- * element, K ascending (AMX's bf16: block by block), whatever the shape of the tile. That is all that batch invariance asks for.
+ * element, K ascending, whatever the shape of the tile. That is all that batch invariance asks for.
  *
  * Few rows are bound by memory: they have a tile of their own, with more panels, and K unchunked,
  * so that each panel is one long stream. Many rows are bound by arithmetic: weights narrower than
@@ -36,11 +35,10 @@
 
 enum {
     TILE_PANELS_MAX = 4,
-    TILE_FLOATS_MAX = 48 * WEFT_PANEL, /* rows * panels * 16 of the largest tile */
+    TILE_FLOATS_MAX = 24 * WEFT_PANEL, /* rows * panels * 16 of the largest tile */
     BLOCK_TILES = 8,
-    SET_FLOATS_MAX = BLOCK_TILES * 24 * WEFT_PANEL, /* half as many of the largest */
-    BLOCK_SETS = 8,
-    SETS_MAX = 16,
+    SET_FLOATS_MAX = BLOCK_TILES * TILE_FLOATS_MAX,
+    SETS_MAX = 8,
     NO_SETS_TILES = 4, /* fewer go through K with one set */
     BLOCK_FLOATS_MAX = SETS_MAX * SET_FLOATS_MAX,
     NARROW_TILES = 2,
@@ -159,10 +157,9 @@ struct tile_kernel {
     uint32_t few_rows, few_max, few_panels;
     tile_fn *few;
     bool few_widens; /* `few` takes f32 weights, too */
-    /* Interleaved rows: tiles of many_rows, which divides group_rows or is a multiple of it, or fewer. */
+    /* Interleaved rows: tiles of many_rows, which divides group_rows, or fewer. */
     uint32_t group_rows, many_rows, many_panels;
     uint32_t block_tiles; /* of a block at most; 0: BLOCK_TILES, more if they are smaller */
-    uint32_t block_sets;  /* that go through K together at most; 0: BLOCK_SETS */
     tile_fn *many;        /* f32 weights if there is `widen` or `widen_at` */
     /* NULL, or: `many` with weights as they are, for rows of at most NARROW_TILES tiles: widening
      * in registers for each costs less than going through a buffer. Its steps are those of `many`. */
@@ -191,8 +188,8 @@ struct tile_kernel {
     void (*widen_act)(const uint8_t *act, uint32_t count, uint32_t group_rows, float *out);
 };
 
-/* Rows and panels under way, and the scratch of the thread that works on them (a MiB of stack,
- * of which few sets touch half). */
+/* Rows and panels under way, and the scratch of the thread that works on them (640 KiB of
+ * stack). */
 struct block {
     const struct tile_kernel *kernel;
     const struct weft_gemm_args *args;
@@ -585,8 +582,7 @@ static inline void run_rows(struct block *b, uint32_t m0, uint32_t p_begin, uint
          * set would widen the rows again. */
         bool widens_again = (kernel->widen_act || kernel->n_starts > 2) && span_of(b) < b->args->k;
         bool one = b->few || (b->n_tiles < NO_SETS_TILES && !widens_again);
-        b->n_sets =
-            one ? 1 : weft_min_u32(n_sets, kernel->block_sets ? kernel->block_sets : BLOCK_SETS);
+        b->n_sets = one ? 1 : weft_min_u32(n_sets, SETS_MAX);
         run_block(b);
         for (uint32_t set = 0; set < b->n_sets; set++) {
             store_set(b, set, m0);

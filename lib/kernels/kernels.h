@@ -189,9 +189,10 @@ struct weft_kern_beside {
 };
 
 struct weft_gemm_args {
-    const void *act;       /* rows in the kind's form, act_row_bytes apart; or at a whole group */
-    size_t act_row_bytes;  /* >= weft_kern_act_row_bytes(kind, k); a multiple of 64 */
-    uint32_t act_group;    /* 1: row after row; else the table's group_rows: interleaved */
+    const void *act;      /* rows in the kind's form, act_row_bytes apart; or at a whole group */
+    size_t act_row_bytes; /* >= weft_kern_act_row_bytes(kind, k); a multiple of 64 */
+    uint32_t
+        act_group; /* 1: row after row; else the table's group_rows: interleaved, or as bf16_in_rows says */
     const void *packed;    /* whole packed weight, 64-byte aligned */
     float *c;              /* row-major [M][ldc]; column n of the weight lands in c[m * ldc + n] */
     size_t ldc;            /* elements; >= N */

@@ -1,6 +1,6 @@
 foreach(name gemm attention lora_kernels ops pack peak quant quantise recurrent)
   weft_test(test_${name} SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_${name}.c LINKS weft_kernels INSIDE kernels
-            LABELS unit TIMEOUT 240) # gemm: 25 s alone, all tables of the CPU
+            LABELS unit TIMEOUT 400) # gemm: 100 s alone, all tables of the CPU
 endforeach()
 
 # AMX's products, and attention, with a model of its instructions.

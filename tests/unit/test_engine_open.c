@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/rand.h"
 #include "harness/eng_drive.h"
+#include "kernels/kernels.h"
 #include "model/model.h"
 #include "unit/engine_fixtures.h"
 
@@ -94,6 +95,31 @@ static void the_cache_takes_the_bytes_of_its_type(void **state) {
         assert_int_equal(info->n_blocks, options.kv_memory_bytes / block);
         assert_int_equal(info->kv_bytes, info->n_blocks * block);
         memcpy(fingerprints[i], info->fingerprint, sizeof fingerprints[i]);
+        for (uint32_t j = 0; j < i; j++) {
+            assert_string_not_equal(fingerprints[i], fingerprints[j]);
+        }
+        weft_eng_free(eng);
+    }
+}
+
+/* Blocks met by bf16 are other arithmetic than blocks met by int8: sessions must not go from one to the other. */
+static void activations_are_in_the_fingerprint(void **state) {
+    const enum weft_eng_act kinds[] = {WEFT_ENG_ACT_AUTO, WEFT_ENG_ACT_F32, WEFT_ENG_ACT_BF16};
+    const struct weft_kern_table *kern;
+    struct weft_errmsg why;
+    char fingerprints[3][32];
+    (void)state;
+    assert_int_equal(weft_kern_select(&kern, &why), WEFT_OK);
+    const uint32_t n = kern->bf16_of_blocks ? 3 : 2;
+    if (n < 3) puts("this CPU has no bf16 activations for blocks: auto and f32 only");
+    for (uint32_t i = 0; i < n; i++) {
+        struct weft_eng_options options;
+        weft_eng_options_init(&options);
+        options.dtype = WEFT_ENG_DT_Q4;
+        options.activations = kinds[i];
+        options.kv_dtype = WEFT_ENG_KV_BF16;
+        weft_eng *eng = drive_open(drive_fixture(ENGINE_TIED), &options);
+        memcpy(fingerprints[i], weft_eng_info(eng)->fingerprint, sizeof fingerprints[i]);
         for (uint32_t j = 0; j < i; j++) {
             assert_string_not_equal(fingerprints[i], fingerprints[j]);
         }
@@ -603,6 +629,7 @@ static void where_all_layers_are_windowed_other_blocks_take_nothing(void **state
 int main(int argc, char **argv) {
     if (!engine_test_begin("test_engine_open", argc, argv)) return 77;
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(activations_are_in_the_fingerprint),
         cmocka_unit_test(names_of_options_are_parsed),
         cmocka_unit_test(opening_tells_what_it_will_take_and_how_far_it_is),
         cmocka_unit_test(too_little_memory_is_refused_before_anything_is_read),

@@ -149,6 +149,11 @@ enum { SUM_ROUNDS = 12, BATCH_ROUNDS = 2 };
 enum { SUM_ROUNDS = 45, BATCH_ROUNDS = 8 };
 #endif
 
+/* Kinds that round differ in how a weight is unpacked alone, so a fourth of the rounds is enough of each. */
+static bool is_left_out(uint32_t kind, uint32_t round) {
+    return kind_facts[kind].rounds && (round + kind) % 4 != 0;
+}
+
 static void every_kind_agrees_with_a_sum_in_double(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
     uint32_t n_tables = all_tables(tables);
@@ -160,6 +165,7 @@ static void every_kind_agrees_with_a_sum_in_double(void **state) {
         for (uint32_t t = 0; t < n_tables; t++) {
             for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
                 if (!has_own(&tables[t], kind)) continue;
+                if (is_left_out(kind, round)) continue;
                 struct gemm_case c;
                 make_case(&c, &tables[t], (enum weft_gemm_kind)kind, m, n, k, flavour);
                 float *got = product(&tables[t], &c);
@@ -223,6 +229,7 @@ static void a_row_has_the_same_bits_in_any_batch(void **state) {
         for (uint32_t t = 0; t < n_tables; t++) {
             for (uint32_t kind = 0; kind < WEFT_GEMM_KIND_COUNT; kind++) {
                 if (!has_own(&tables[t], kind)) continue;
+                if (is_left_out(kind, round)) continue;
                 uint32_t m = between(&seed, 14, tables[t].isa == WEFT_ISA_SCALAR ? 20 : 130);
                 struct gemm_case c;
                 make_case(&c, &tables[t], (enum weft_gemm_kind)kind, m, between(&seed, 33, 120),

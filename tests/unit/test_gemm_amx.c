@@ -152,6 +152,26 @@ static void sums_of_bf16_have_the_order_of_the_manual(void **state) {
     }
 }
 
+/* More rows than a block has, several spans in a segment, and more panels than go through K together. */
+static void large_sums_of_bf16_have_the_order_of_the_manual(void **state) {
+    const struct weft_kern_table *own = weft_kern_table_for(WEFT_ISA_AMX);
+    (void)state;
+    if (!own || !own->bf16_in_rows) {
+        puts("skipped: this CPU has no tiles of bf16");
+        skip();
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        struct gemm_case c;
+        make_case(&c, &vnni, WEFT_GEMM_BF16, i ? 130 : 600, i ? 700 : 170, i ? 640 : 1100, PLAIN);
+        if (i)
+            weft_kern_segs_split(&c.segs, c.k / 64, 64);
+        else
+            weft_kern_segs_one(&c.segs, c.k);
+        check_order(own, &c);
+        drop_case(&c);
+    }
+}
+
 /* The kind's weights as numbers, packed as bf16. */
 static void *packed_as_bf16(const struct gemm_case *c) {
     float *weights = take((size_t)c->n * c->k * sizeof *weights);
@@ -260,6 +280,7 @@ int main(void) {
         cmocka_unit_test(large_products_have_the_bits_of_avx512),
         cmocka_unit_test(extreme_codes_have_the_bits_of_avx512),
         cmocka_unit_test(sums_of_bf16_have_the_order_of_the_manual),
+        cmocka_unit_test(large_sums_of_bf16_have_the_order_of_the_manual),
         cmocka_unit_test(rounded_blocks_have_the_bits_of_bf16),
         cmocka_unit_test(without_bf16_there_are_the_bits_of_avx512),
         cmocka_unit_test(one_wrong_bit_of_any_kind_is_found_before_use),

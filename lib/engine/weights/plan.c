@@ -24,6 +24,12 @@ struct item_bytes {
     size_t own, whole;
 };
 
+/* What tells the kinds of a type apart. */
+static uint64_t number_of_kind(enum weft_gemm_kind kind, enum weft_dtype stored) {
+    if (kind == weft_kern_exact_kind(stored)) return 1;
+    return kind == weft_kern_fast_kind(stored) ? 0 : 2;
+}
+
 /* `stored`: the form's name in a packed file. Both hashes cover the layout; that of the run also
  * covers the kernels that read it, which a packed file leaves open. What they cover has numbers of
  * its own, which no order of rows or members changes. It is the layout of the whole model: ranks of
@@ -46,9 +52,12 @@ static void add_item(struct wefti_weights_plan *plan, const struct wefti_weights
     }
     plan->whole_used += weft_round_up(bytes.whole, 64);
     bool is_matrix = item->form == WEFTI_WEIGHTS_PANELS || item->form == WEFTI_WEIGHTS_HEADS;
-    bool is_exact = is_matrix && item->kind == weft_kern_exact_kind(stored);
-    uint64_t facts[6] = {
-        (uint64_t)item->form, weft_dtypes[stored].layout_number, item->n, item->k, place, is_exact};
+    uint64_t facts[6] = {(uint64_t)item->form,
+                         weft_dtypes[stored].layout_number,
+                         item->n,
+                         item->k,
+                         place,
+                         is_matrix ? number_of_kind(item->kind, stored) : 0};
     WEFT_ASSERT(!is_matrix || weft_kern_weights_of(item->kind) == stored);
     plan->hash = XXH64(facts, sizeof facts, plan->hash);
     plan->place_hash = XXH64(facts, sizeof facts - sizeof facts[5], plan->place_hash);

@@ -214,6 +214,9 @@ weft_err wefti_weights_types_check(const struct wefti_weights_types *types,
                   types->n_kept);
     if (types->asked_kind_met) return WEFT_OK;
     bool bf16 = types->options->activations == WEFT_ENG_ACT_BF16;
-    return weft_err_set(why, WEFT_E_INVAL, "%s activations need %s weights, the model has none",
-                        bf16 ? "bf16" : "int8", bf16 ? "bf16" : "quantised");
+    const char *needed = !bf16                   ? "quantised weights"
+                         : types->bf16_of_blocks ? "weights of bf16 or in blocks with scales"
+                                                 : "bf16 weights";
+    return weft_err_set(why, WEFT_E_INVAL, "%s activations need %s, the model has none",
+                        bf16 ? "bf16" : "int8", needed);
 }

@@ -14,7 +14,8 @@
 struct wefti_weights_types {
     const weft_model *model;
     const struct weft_eng_options *options;
-    bool bf16_of_blocks; /* the table's */
+    bool
+        bf16_of_blocks; /* as in the table that computes: kinds of blocks rounded to bf16 may be chosen */
     bool asked_kind_met; /* some matrix runs with the activations that were asked for */
     bool dtype_misfits;  /* the model is packed, and --dtype would have packed it otherwise */
     uint32_t n_kept;     /* weights that are quantised already and stay so, whatever --dtype says */

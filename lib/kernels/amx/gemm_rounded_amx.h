@@ -2,7 +2,7 @@
  * files that gemm_bf16_amx.h is for. Needs AVX-512 with VBMI and BF16, too.
  *
  * A weight is what its scale, code and min give as an f32, rounded once more: so sums are those of a bf16 weight
- * that was packed from these numbers. To unpack 64 codes takes some 18 instructions, once for all rows of a
+ * that was packed from these numbers (but where a number is less than all that are normal, or a scale is infinite). To unpack 64 codes takes some 18 instructions, once for all rows of a
  * block; beside that dots of 8 bits by VNNI would take 2 for each row. */
 #ifndef WEFT_KERNELS_GEMM_ROUNDED_AMX_H
 #define WEFT_KERNELS_GEMM_ROUNDED_AMX_H
