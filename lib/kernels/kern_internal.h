@@ -91,10 +91,9 @@ struct kind_facts {
 };
 
 #define KIND_FACTS_NONE(id)
-#define KIND_FACTS_EXACT(id) [WEFT_GEMM_##id##_F32] = {WEFT_DT_##id, true},
-#define KIND_FACTS_BOTH(id) KIND_FACTS_EXACT(id)[WEFT_GEMM_##id] = {WEFT_DT_##id, false},
-#define KIND_FACTS_ALL(id)                                                                         \
-    KIND_FACTS_BOTH(id)[WEFT_GEMM_##id##_BF16] = {WEFT_DT_##id, .rounds = true},
+#define KIND_FACTS_EXACT(id) [WEFT_GEMM_##id##_F32] = {WEFT_DT_##id, true, false},
+#define KIND_FACTS_BOTH(id) KIND_FACTS_EXACT(id)[WEFT_GEMM_##id] = {WEFT_DT_##id, false, false},
+#define KIND_FACTS_ALL(id) KIND_FACTS_BOTH(id)[WEFT_GEMM_##id##_BF16] = {WEFT_DT_##id, false, true},
 #define KIND_FACTS(id, name, class, elems, bytes, file, layout, products) KIND_FACTS_##products(id)
 static const struct kind_facts kind_facts[WEFT_GEMM_KIND_COUNT] = {WEFT_DTYPES(KIND_FACTS)};
 
