@@ -6,11 +6,11 @@
  * columns: a tile instruction takes those of 12 rows and a panel of 16 features at once. Integers are
  * exact, and floats are added as there, so both give the same bits.
  *
- * No other type of 8-bit activations is here: dots leave tiles by memory alone, 15 cycles for a panel's,
- * and to load a tile takes 16 to 20. Where each block of 32 columns has a scale, that is most of what tiles
- * save. Q8_0, Q4_0 and Q4_K at 512 rows had 0.5 to 1.2 times the rate of VNNI, and 0.7 to 1.0 at 8 rows
- * (Xeon, model 207, two cores; one scale: 2.1 times); with sums in registers, and the next block's dots under
- * way meanwhile, 0.9 to 1.05 and 0.6 to 0.7, though the loop alone had 1.7.
+ * No other type of 8-bit activations is here: dots leave tiles by memory alone, and where each block of 32 columns
+ * has a scale, that is most of what tiles save. Q8_0, Q4_0 and Q4_K at 512 rows had 0.5 to 1.2 times the rate of VNNI,
+ * and 0.7 to 1.0 at 8 rows (Xeon, model 207, two cores; one scale: 2.1 times); with sums in registers, and the next
+ * block's dots under way meanwhile, 0.9 to 1.05 and 0.6 to 0.7. A loop alone had 1.75, but 1.1 while another guest
+ * used the core's other half (docs/plan/19.md).
  *
  * Tiles want a row's codes side by side; interleaved rows have them a word apart. They are laid so once
  * for all panels of a span, where dots of AVX-512 have their starts: [two blocks][row][16] words. The
