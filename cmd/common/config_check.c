@@ -132,6 +132,18 @@ static weft_err check_groups(const struct weft_config *c, struct weft_errmsg *wh
     return WEFT_OK;
 }
 
+static weft_err check_quantising(const struct weft_config *c, struct weft_errmsg *why) {
+    if (c->mixed_keep >= 0 && !c->mixed)
+        return weft_err_set(why, WEFT_E_INVAL, "--mixed-keep is for --mixed");
+    if (c->mixed && !c->calibrate)
+        return weft_err_set(why, WEFT_E_INVAL,
+                            "--mixed needs a text to measure on: --calibrate FILE");
+    if (c->calibrate && strcmp(c->dtype, "q8") != 0 && strcmp(c->dtype, "q4") != 0)
+        return weft_err_set(why, WEFT_E_INVAL, "--calibrate is for --dtype q8 or q4, not %s",
+                            c->dtype);
+    return WEFT_OK;
+}
+
 weft_err wefti_config_check(const struct wefti_config_program *program, struct weft_config *c,
                             struct weft_errmsg *why) {
     for (uint32_t i = 0; i < WEFTI_CONFIG_WORDS_MAX && program->words[i].name; i++) {
@@ -183,6 +195,8 @@ weft_err wefti_config_check(const struct wefti_config_program *program, struct w
                             "separated by commas, not \"%s\"",
                             c->allowed_origins);
     weft_err err = check_groups(c, why);
+    if (!err && program->bit & (WEFT_PROG_PACK | WEFT_PROG_PERPLEXITY))
+        err = check_quantising(c, why);
     if (err) return err;
     if (program->bit & (WEFT_PROG_SERVE | WEFT_PROG_RUN_BATCH | WEFT_PROG_ROUTER) &&
         !c->served_model_name)

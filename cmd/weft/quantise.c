@@ -166,15 +166,7 @@ static weft_err mix(const struct weft_config *config, struct weft_eng_options *o
 
 /* ----------------------------------------------------------------------------------- choice --- */
 
-static weft_err check_flags(const struct weft_config *config,
-                            const struct weft_eng_options *options, struct weft_errmsg *why) {
-    if (!config->calibrate)
-        return weft_err_set(why, WEFT_E_INVAL,
-                            "--mixed needs a text to measure on: --calibrate "
-                            "FILE");
-    if (options->dtype != WEFT_ENG_DT_Q8 && options->dtype != WEFT_ENG_DT_Q4)
-        return weft_err_set(why, WEFT_E_INVAL, "--calibrate is for --dtype q8 or q4, not %s",
-                            config->dtype);
+static weft_err check_source(const struct weft_config *config, struct weft_errmsg *why) {
     weft_model *model = NULL;
     weft_err err = weft_model_open(config->model, &model, why);
     if (!err && weft_model_packed(model))
@@ -193,10 +185,8 @@ weft_err weft_quant_choose(const struct weft_config *config, struct weft_eng_opt
         return weft_err_set(why, err,
                             "--calibration is error, minmax, percentile or entropy, not \"%s\"",
                             config->calibration);
-    if (config->mixed_keep >= 0 && !config->mixed)
-        return weft_err_set(why, WEFT_E_INVAL, "--mixed-keep is for --mixed");
-    if (!config->calibrate && !config->mixed) return WEFT_OK;
-    err = check_flags(config, options, why);
+    if (!config->calibrate) return WEFT_OK;
+    err = check_source(config, why);
     if (!err) err = weft_score_read(config->model, config->calibrate, &text, why);
     if (!err && options->clip != WEFT_ENG_CLIP_MINMAX)
         err = calibrate(config->model, options, &text, &quant_out->calib, why);
