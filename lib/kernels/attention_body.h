@@ -10,11 +10,15 @@
  *
  * An ISA file defines before including this, for n and form constant after inlining:
  *   ATTN_HAS_PAIRS                1 if it has FORM_PAIRS, else 0
- *   ATTN_HAS_TILES                1 if it has FORM_TILES, in which n is any number up to a whole batch; then
- *   attn_begin(n), attn_end()     stand around all that uses it, batches of no more than n queries
+ *   ATTN_HAS_TILES                1 if it has FORM_TILES and FORM_BYTES, in which n is any number up to a whole
+ *                                 batch; then
+ *   attn_begin(form, n), attn_end()
+ *                                 stand around all that uses one of them, batches of no more than n queries
+ *   bytes_of(x, n, inverse, bytes)  high and low bytes of codes of x * inverse, n of each; n a multiple of 64
+ *   byte_weights(p, scales, bytes)  as code_weights, for BYTES: 64 high and 64 low bytes; p is read first
  *   score_piece(job, form, n, n_subs)
  *                                 p[i][0 .. 16 * n_subs) = q_i . k for n = 1, 2, 4 or 8 queries;
- *                                 FOURS: as integers in the bits
+ *                                 FOURS, BYTES: as integers in the bits
  *   value_piece(job, form, n)
  *                                 out_i = out_i * fade + sum of weights[i][j] v_j, j0 <= j < j1. A
  *                                 step of which only some tokens lie there takes no others. TILES: the
@@ -38,10 +42,22 @@
 
 #ifndef ATTN_HAS_TILES
 #define ATTN_HAS_TILES 0
-static inline void attn_begin(uint32_t n) {
+static inline void attn_begin(enum attn_form form, uint32_t n) {
+    (void)form;
     (void)n;
 }
 static inline void attn_end(void) {}
+static inline void bytes_of(const float *x, uint32_t n, float inverse, uint8_t *bytes) {
+    (void)x;
+    (void)inverse;
+    memset(bytes, 0, (size_t)2 * n);
+}
+static inline float byte_weights(const float *p, const float *scales, uint8_t *bytes) {
+    (void)p;
+    (void)scales;
+    (void)bytes;
+    return 0;
+}
 #endif
 
 /* Every form and number of queries gets its own unrolled copy. Not inline: their loops want every
@@ -61,16 +77,19 @@ static inline void attn_end(void) {}
         break;
 
 #if ATTN_HAS_TILES
-enum { BEST_BF16 = FORM_TILES };
+enum { BEST_BF16 = FORM_TILES, BEST_INT8 = FORM_BYTES };
 #define PIECES_OF_PAIRS(CALL)                                                                      \
     case FORM_TILES * 16 + 1 ... FORM_TILES * 16 + QUERY_BATCH:                                    \
         CALL(FORM_TILES, n);                                                                       \
+        break;                                                                                     \
+    case FORM_BYTES * 16 + 1 ... FORM_BYTES * 16 + QUERY_BATCH:                                    \
+        CALL(FORM_BYTES, n);                                                                       \
         break;
 #elif ATTN_HAS_PAIRS
-enum { BEST_BF16 = FORM_PAIRS };
+enum { BEST_BF16 = FORM_PAIRS, BEST_INT8 = FORM_FOURS };
 #define PIECES_OF_PAIRS(CALL) PIECES_OF(FORM_PAIRS, CALL)
 #else
-enum { BEST_BF16 = FORM_BF16 };
+enum { BEST_BF16 = FORM_BF16, BEST_INT8 = FORM_FOURS };
 #define PIECES_OF_PAIRS(CALL)
 #endif
 
@@ -87,7 +106,7 @@ enum { BEST_BF16 = FORM_BF16 };
 
 /* The largest number of queries that has a copy. */
 static inline uint32_t piece_of(enum attn_form form, uint32_t n) {
-    if (form == FORM_TILES) return n;
+    if (is_tiled(form)) return n;
     return n >= 8 ? 8 : n >= 4 ? 4 : n >= 2 ? 2 : 1;
 }
 
@@ -169,7 +188,7 @@ static inline void make_values(const struct attn_tile *tile, uint32_t n_subs,
     made->tile.n_after = 0;
     for (uint32_t s = 0; s < n_subs; s++) {
         uint8_t *v = (uint8_t *)made->v + (size_t)s * ATTN_SUB * WEFT_KV_DIM_MAX * sizeof(uint16_t);
-        if (tile->form == FORM_FOURS)
+        if (is_whole(tile->form))
             latent_fours(tile->k[s], tile->value_dim, v);
         else
             latent_pairs(tile->k[s], tile->value_dim, v);
@@ -182,11 +201,11 @@ static inline void make_values(const struct attn_tile *tile, uint32_t n_subs,
 static inline enum attn_form form_of(const struct weft_attn_args *args) {
     switch (args->kv.dtype) {
     case WEFT_KV_BF16:
-        return args->exact ? FORM_BF16 : BEST_BF16;
+        return args->exact ? FORM_BF16 : (enum attn_form)BEST_BF16;
     case WEFT_KV_F16:
         return FORM_F16;
     case WEFT_KV_INT8:
-        return args->exact ? FORM_F32 : FORM_FOURS;
+        return args->exact ? FORM_F32 : (enum attn_form)BEST_INT8;
     default:
         return FORM_F32;
     }
@@ -194,7 +213,7 @@ static inline enum attn_form form_of(const struct weft_attn_args *args) {
 
 /* Whether a tile is widened for `n` queries. */
 static inline bool is_widened(const struct weft_attn_args *args, enum attn_form form, uint32_t n) {
-    if (form == FORM_PAIRS || form == FORM_FOURS || form == FORM_TILES) return false;
+    if (form == FORM_PAIRS || is_tiled(form) || is_whole(form)) return false;
     if (args->kv.v_dim) return form != FORM_BF16; /* they are larger than L1, and not twice that */
     if (args->kv.dtype == WEFT_KV_INT8) return true;
     return args->kv.dtype != WEFT_KV_F32 && n >= WIDE_QUERIES;
@@ -233,6 +252,14 @@ static inline void prepare_query(const struct weft_attn_args *args, enum attn_fo
             uint32_t high = 2 * w + 1 < dim ? f32_to_bf16(q[2 * w + 1]) : 0;
             words[w][lane] = high << 16 | f32_to_bf16(q[2 * w]);
         }
+    } else if (form == FORM_BYTES) {
+        _Alignas(64) float padded[WEFT_KV_DIM_MAX + 64];
+        const uint32_t n = 2 * n_words;
+        memcpy(padded, q, dim * sizeof *q);
+        memset(padded + dim, 0, (n - dim) * sizeof *q);
+        uint32_t max_bits = max_bits_of(padded, n);
+        bytes_of(padded, n, code_inverse(max_bits), (uint8_t *)(words[0] + (size_t)lane * n_words));
+        query->factor = code_scale(max_bits) * args->scale;
     } else if (form == FORM_FOURS) {
         _Alignas(64) float padded[WEFT_KV_DIM_MAX];
         uint32_t codes[WEFT_KV_DIM_MAX / 2], n = (dim + 15) / 16 * 16;
@@ -304,7 +331,7 @@ static inline void score_batch(const struct attn_tile *tile, const struct batch 
     _Alignas(64) float scales[ATTN_TILE];
     if (is_int8) take_scales(tile, tile->k, n_subs, scales);
     for (uint32_t i = 0; i < b->n; i++) {
-        scale_scores(scales, is_int8, b->tile->form == FORM_FOURS, b->queries[i].factor, b->p + i);
+        scale_scores(scales, is_int8, is_whole(b->tile->form), b->queries[i].factor, b->p + i);
     }
 }
 
@@ -383,7 +410,11 @@ static inline void make_weights(const struct attn_tile *tile, const struct batch
     for (uint32_t i = 0; i < b->n && form == FORM_FOURS; i++) {
         b->folds[i].scale = code_weights(b->p[i].p, scales, b->p[i].words);
     }
-    for (uint32_t i = 0; i < b->n && is_int8 && form != FORM_FOURS; i++) {
+    for (uint32_t i = 0; i < b->n && form == FORM_BYTES; i++) { /* over those that are used */
+        uint8_t *bytes = (uint8_t *)b->p + (size_t)i * 2 * ATTN_TILE;
+        b->folds[i].scale = byte_weights(b->p[i].p, scales, bytes);
+    }
+    for (uint32_t i = 0; i < b->n && is_int8 && !is_whole(form); i++) {
         for (uint32_t j = 0; j < ATTN_TILE; j++) {
             float scaled = b->p[i].p[j] * scales[j];
             b->p[i].p[j] = b->p[i].p[j] > 0 ? scaled : 0.0f;
@@ -419,7 +450,7 @@ static inline void fold_values(const struct batch *b) {
     const uint32_t n = b->n, unit = form_unit(b->tile->form);
     const struct attn_fold one = {.fade = 1.0f};
     struct attn_fold folds[QUERY_BATCH];
-    if (b->tile->form == FORM_FOURS) { /* the others' weights are 0 */
+    if (is_whole(b->tile->form)) { /* the others' weights are 0 */
         shared_values(b, b->folds, queries[0].begin, queries[n - 1].end);
         return;
     }
@@ -467,7 +498,7 @@ static inline void fold_tile(const struct weft_attn_args *args, const struct att
     struct batch batches[QUERIES_MAX / QUERY_BATCH + 1];
     const bool is_int8 = args->kv.dtype == WEFT_KV_INT8;
     const uint32_t n_words = words_of(products->form, tile->head_dim);
-    const uint32_t lane_stride = products->form == FORM_TILES ? n_words : 1;
+    const uint32_t lane_stride = is_tiled(products->form) ? n_words : 1;
     struct attn_tile again = *products;
     uint32_t n_batches = 0;
     memcpy(again.after_k, again.k, sizeof again.k);
@@ -773,8 +804,9 @@ static void attention(const struct weft_attn_args *args, uint32_t kv_head, uint3
     uint32_t heads_max = weft_min_u32(heads.end - heads.begin, queries_max);
     uint32_t rows_max = queries_max / heads_max;
     struct attn_query queries[QUERIES_MAX];
-    const bool by_tiles = form_of(args) == FORM_TILES;
-    if (by_tiles) attn_begin(heads_max * weft_min_u32(rows_max, row_end - row_begin));
+    const bool by_tiles = is_tiled(form_of(args));
+    if (by_tiles)
+        attn_begin(form_of(args), heads_max * weft_min_u32(rows_max, row_end - row_begin));
     for (uint32_t r = row_begin, r_end; r < row_end; r = r_end) {
         r_end = rows_together(args, r, row_end, rows_max);
         for (uint32_t h = heads.begin; h < heads.end; h += heads_max) {
@@ -799,8 +831,9 @@ static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, 
     uint32_t heads_max = weft_min_u32(heads.end - heads.begin, queries_max);
     uint32_t rows_max = queries_max / heads_max;
     struct attn_query queries[QUERIES_MAX];
-    const bool by_tiles = form_of(args) == FORM_TILES;
-    if (by_tiles) attn_begin(heads_max * weft_min_u32(rows_max, row_end - row_begin));
+    const bool by_tiles = is_tiled(form_of(args));
+    if (by_tiles)
+        attn_begin(form_of(args), heads_max * weft_min_u32(rows_max, row_end - row_begin));
     for (uint32_t r = row_begin, r_end; r < row_end; r = r_end) {
         r_end = rows_together(args, r, row_end, rows_max);
         for (uint32_t h = heads.begin; h < heads.end; h += heads_max) {
@@ -855,7 +888,7 @@ static inline const struct attn_tile *index_tile(const struct weft_attn_args *at
                                                  const struct attn_tile *tile, uint32_t n_subs,
                                                  struct made_tile *made) {
     const uint32_t dim = tile->head_dim;
-    if (attn->kv.dtype != WEFT_KV_INT8 || tile->form == FORM_FOURS) return tile;
+    if (attn->kv.dtype != WEFT_KV_INT8 || is_whole(tile->form)) return tile;
     made->tile = *tile;
     for (uint32_t s = 0; s < n_subs; s++) {
         float *k = made->k + (size_t)s * ATTN_SUB * WEFT_KV_DIM_MAX;
@@ -925,8 +958,8 @@ static void index_scores(const struct weft_index_args *args, uint32_t begin, uin
     const struct weft_attn_args attn = {.kv = args->kv, .exact = args->exact, .scale = args->scale};
     if (begin == end) return;
     memset(scores, 0, (end - begin) * sizeof *scores);
-    const bool by_tiles = form_of(&attn) == FORM_TILES;
-    if (by_tiles) attn_begin(args->n_heads);
+    const bool by_tiles = is_tiled(form_of(&attn));
+    if (by_tiles) attn_begin(form_of(&attn), args->n_heads);
     for (uint32_t h = 0; h < args->n_heads; h += QUERIES_MAX) {
         add_index_scores(&attn, args, h, weft_min_u32(QUERIES_MAX, args->n_heads - h), begin, end,
                          scores);

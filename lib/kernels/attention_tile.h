@@ -25,9 +25,20 @@ enum attn_form {
     FORM_PAIRS, /* bf16 by dot products of pairs with bf16 */
     FORM_FOURS, /* int8, four by four, by dot products of 16 bits with codes of 15 */
     FORM_TILES, /* bf16 by products of matrices of pairs: of whole batches of queries */
+    FORM_BYTES, /* the codes of FOURS by products of matrices of bytes, high and low ones: of whole batches */
 };
 
-/* Elements that a form takes in one step: of a key along the head, of values along tokens. (Not of TILES.) */
+/* Batches have any number of queries, and those of a batch their words side by side. */
+static inline bool is_tiled(enum attn_form form) {
+    return form == FORM_TILES || form == FORM_BYTES;
+}
+
+/* Sums of codes are integers. */
+static inline bool is_whole(enum attn_form form) {
+    return form == FORM_FOURS || form == FORM_BYTES;
+}
+
+/* Elements that a form takes in one step: of a key along the head, of values along tokens. (Not of tiled ones.) */
 static inline uint32_t form_unit(enum attn_form form) {
     return form == FORM_FOURS ? 4 : form == FORM_PAIRS || form == FORM_BF16 ? 2 : 1;
 }
@@ -64,23 +75,26 @@ struct attn_query {
  *   PAIRS           elements 2w, 2w + 1 as bf16, the first one in the low half
  *   FOURS           codes of elements 4w' and 4w' + 2 where w = 2w', of the other two where w = 2w' + 1
  *   TILES           as PAIRS, but a query's words lie side by side, up to a multiple of 16
+ *   BYTES           likewise: high bytes of codes, up to a multiple of 64, and then as many low ones
  * Words of elements after the last are zero. */
 typedef uint32_t attn_words[QUERY_BATCH];
 
 static inline uint32_t words_of(enum attn_form form, uint32_t head_dim) {
     if (form == FORM_TILES) return (head_dim + 31) / 32 * 16;
+    if (form == FORM_BYTES) return (head_dim + 63) / 64 * 32;
     if (form == FORM_PAIRS) return (head_dim + 1) / 2;
     return form == FORM_FOURS ? (head_dim + 3) / 4 * 2 : head_dim;
 }
 
 /* What one tile's values meet, of a query: f32 weights of its tokens; PAIRS, TILES: 32 words; FOURS: 32
- * words, where the ISA has them (weight_at). */
+ * words, where the ISA has them (weight_at); BYTES: 64 high bytes of codes and 64 low ones, a
+ * query's after another's. */
 union attn_weights {
     _Alignas(64) float p[ATTN_TILE];
     uint32_t words[ATTN_TILE];
 };
 
-/* out = out * fade + sum of weights times values; FOURS: of codes, times scale. */
+/* out = out * fade + sum of weights times values; FOURS and BYTES: of codes, times scale. */
 struct attn_fold {
     float fade, scale;
 };

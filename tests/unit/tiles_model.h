@@ -1,6 +1,6 @@
 /* What the instructions of tiles_amx.h do, in C, after Intel's Software Developer's Manual, volume 2:
- * LDTILECFG, TILELOADD, TILESTORED, TILEZERO, TDPBSUD, TDPBF16PS and TILERELEASE. Where they would raise an
- * exception, an assertion fails. One thread. */
+ * LDTILECFG, TILELOADD, TILESTORED, TILEZERO, TDPBSUD, TDPBSSD, TDPBF16PS and TILERELEASE. Where they would
+ * raise an exception, an assertion fails. One thread. */
 #ifndef WEFT_TEST_TILES_MODEL_H
 #define WEFT_TEST_TILES_MODEL_H
 
@@ -69,8 +69,7 @@ static inline void check_shapes(uint32_t sums, uint32_t a, uint32_t b) {
     WEFT_ASSERT(config->lines[b] == config->line_bytes[a] / 4);
 }
 
-/* TDPBSUD: bytes of `a` are signed, those of `b` are not. */
-static inline void tile_dot(uint32_t sums, uint32_t a, uint32_t b) {
+static inline void dot_bytes(uint32_t sums, uint32_t a, uint32_t b, bool is_signed) {
     check_shapes(sums, a, b);
     for (uint32_t m = 0; m < model.config.lines[sums]; m++) {
         int32_t line[TILE_LINE / 4];
@@ -80,12 +79,22 @@ static inline void tile_dot(uint32_t sums, uint32_t a, uint32_t b) {
             for (uint32_t n = 0; n < model.config.line_bytes[sums] / 4u; n++) {
                 const uint8_t *w = &model.lines[b][k][4 * n];
                 for (uint32_t i = 0; i < 4; i++) {
-                    line[n] += codes[4 * k + i] * w[i];
+                    line[n] += codes[4 * k + i] * (is_signed ? (int8_t)w[i] : w[i]);
                 }
             }
         }
         memcpy(model.lines[sums][m], line, sizeof line);
     }
+}
+
+/* TDPBSUD: bytes of `a` are signed, those of `b` are not. */
+static inline void tile_dot(uint32_t sums, uint32_t a, uint32_t b) {
+    dot_bytes(sums, a, b, false);
+}
+
+/* TDPBSSD: both are. */
+static inline void tile_dot_signed(uint32_t sums, uint32_t a, uint32_t b) {
+    dot_bytes(sums, a, b, true);
 }
 
 /* TDPBF16PS. */

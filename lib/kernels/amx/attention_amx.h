@@ -1,13 +1,17 @@
-/* kernels/attention_amx — attention over a cache of bf16 on AMX's tiles: for the file with the
+/* kernels/attention_amx — attention over a cache of bf16 or int8 on AMX's tiles: for the file with the
  * instructions (tiles_amx.h, which is included before), and for a test with a model of them. Other
  * caches are met as with AVX-512 and VNNI.
  *
- * A batch of up to 8 queries has a line each. 16 tokens' keys lie as a tile wants them, 16 pairs of
+ * bf16: a batch of up to 8 queries has a line each. 16 tokens' keys lie as a tile wants them, 16 pairs of
  * elements at once; of their values 8 pairs of tokens are one, 16 elements wide. Sums have the order of
  * bf16_order.h: of a score along the head, 32 elements at a time; of values 16 tokens at a time, of what
  * a query sees of 64; then they are added to what there was. Which tokens are summed together depends on
  * their positions alone. What a query does not see is 0 on both sides. Lines of queries that are not there
  * are computed and dropped.
+ *
+ * int8: a query has two lines, of its codes' high bytes and of their low ones, and 256 times the sum of one and the sum of
+ * the other are the sum that VNNI has: the bits are the same. 16 tokens' keys are 16 fours of elements at
+ * once, as they lie; the values of 64 tokens are collected, four lines of each group.
  */
 #ifndef WEFT_KERNELS_ATTENTION_AMX_H
 #define WEFT_KERNELS_ATTENTION_AMX_H
@@ -28,17 +32,25 @@
 enum {
     KEY_PAIRS = 16,             /* of elements, of a tile */
     VALUE_PAIRS = ATTN_SUB / 2, /* of tokens */
+    KEY_FOURS = 16,
+    VALUE_FOURS = ATTN_TILE / 4,
+    SUB_FOURS = ATTN_SUB / 4,
+    BYTE_LINES = 2 * QUERY_BATCH,
     SUMS_COLUMNS = 4 * WEFT_PANEL,
     ALL_SEEN = (1 << ATTN_SUB) - 1,
 };
-_Static_assert((int)QUERY_BATCH <= (int)TILE_LINES, "a line for each query");
+_Static_assert((int)BYTE_LINES <= (int)TILE_LINES, "two lines for each query");
+_Static_assert((int)KEY_PAIRS == (int)TILE_LINES && (int)VALUE_FOURS == (int)TILE_LINES,
+               "whole tiles");
 
 /* A row's bits are the same with any number of lines; fewer cost less. */
-static inline void attn_begin(uint32_t n) {
-    struct tile_config config = tile_config_of(n > 0 ? weft_min_u32(n, QUERY_BATCH) : 1);
-    config.lines[TILE_KEYS] = KEY_PAIRS;
-    config.lines[TILE_VALUES] = VALUE_PAIRS;
-    config.line_bytes[TILE_WEIGHTS] = VALUE_PAIRS * sizeof(uint32_t);
+static inline void attn_begin(enum attn_form form, uint32_t n) {
+    const uint32_t n_queries = n > 0 ? weft_min_u32(n, QUERY_BATCH) : 1;
+    struct tile_config config = tile_config_of(form == FORM_BYTES ? 2 * n_queries : n_queries);
+    const uint32_t value_lines = form == FORM_BYTES ? VALUE_FOURS : VALUE_PAIRS;
+    config.lines[TILE_KEYS] = TILE_LINES;
+    config.lines[TILE_VALUES] = (uint8_t)value_lines;
+    config.line_bytes[TILE_WEIGHTS] = (uint16_t)(value_lines * sizeof(uint32_t));
     config.lines[TILE_WEIGHTS] = config.lines[TILE_QUERIES];
     tile_configure(&config);
 }
@@ -211,6 +223,158 @@ static inline void value_tiles(const struct value_job *job, uint32_t n) {
                 const __mmask16 mask = v + 1 < n_vectors ? 0xffff : last;
                 __m512 sum = _mm512_load_ps(sums[i] + (size_t)v * WEFT_PANEL);
                 sum = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, out), fade, sum);
+                _mm512_mask_storeu_ps(out, mask, sum);
+            }
+        }
+    }
+}
+
+/* ---------------------------------------------------------------------------------- bytes --- */
+
+/* Adds one group's keys, 16 fours of elements from byte `at` on. */
+#define ADD_FOURS(sums, sub)                                                                       \
+    if ((sub) < n_subs) {                                                                          \
+        FETCH_LINES(tile->after_k[sub] + at, tile->k[sub] + at, KEY_FOURS, TILE_LINE)              \
+        tile_load(TILE_KEYS, tile->k[sub] + at, TILE_LINE);                                        \
+        tile_dot_signed(sums, TILE_QUERIES, TILE_KEYS);                                            \
+    }
+
+/* The same of what is left of them, n_fours. Queries are 0 behind it. */
+#define ADD_LAST_FOURS(sums, sub)                                                                  \
+    if ((sub) < n_subs) {                                                                          \
+        FETCH_LINES(tile->after_k[sub] + at, tile->k[sub] + at, n_fours, TILE_LINE)                \
+        memcpy(rest, tile->k[sub] + at, (size_t)n_fours * TILE_LINE);                              \
+        tile_load(TILE_KEYS, rest, TILE_LINE);                                                     \
+        tile_dot_signed(sums, TILE_QUERIES, TILE_KEYS);                                            \
+    }
+
+#define STORE_SUMS(tile, vector, sums)                                                             \
+    tile_store(tile, (sums)[0] + (size_t)(vector)*WEFT_PANEL, sizeof *(sums))
+
+ALWAYS_INLINE void add_keys(const struct score_job *job, uint32_t n_subs,
+                            int32_t sums[BYTE_LINES][ATTN_TILE]) {
+    const struct attn_tile *tile = job->tile;
+    const size_t line = words_of(FORM_BYTES, tile->head_dim) * sizeof(uint32_t) / 2;
+    const uint8_t *queries = (const uint8_t *)job->words;
+    const uint32_t n_tiles = tile->head_dim / (4 * KEY_FOURS);
+    const uint32_t n_fours = (tile->head_dim % (4 * KEY_FOURS) + 3) / 4;
+    size_t at = 0;
+    tile_zero(TILE_SUMS_0);
+    tile_zero(TILE_SUMS_1);
+    tile_zero(TILE_SUMS_2);
+    tile_zero(TILE_SUMS_3);
+    for (size_t i = 0; i < n_tiles; i++, at += (size_t)KEY_FOURS * TILE_LINE) {
+        tile_load(TILE_QUERIES, queries + i * TILE_LINE, line);
+        ADD_FOURS(TILE_SUMS_0, 0)
+        ADD_FOURS(TILE_SUMS_1, 1)
+        ADD_FOURS(TILE_SUMS_2, 2)
+        ADD_FOURS(TILE_SUMS_3, 3)
+    }
+    if (n_fours > 0) {
+        _Alignas(64) uint8_t rest[KEY_FOURS * TILE_LINE] = {0};
+        tile_load(TILE_QUERIES, queries + (size_t)n_tiles * TILE_LINE, line);
+        ADD_LAST_FOURS(TILE_SUMS_0, 0)
+        ADD_LAST_FOURS(TILE_SUMS_1, 1)
+        ADD_LAST_FOURS(TILE_SUMS_2, 2)
+        ADD_LAST_FOURS(TILE_SUMS_3, 3)
+    }
+    STORE_SUMS(TILE_SUMS_0, 0, sums);
+    STORE_SUMS(TILE_SUMS_1, 1, sums);
+    STORE_SUMS(TILE_SUMS_2, 2, sums);
+    STORE_SUMS(TILE_SUMS_3, 3, sums);
+}
+
+/* The sums of a query's codes, from those of its two lines. */
+ALWAYS_INLINE __m512i code_sums(const int32_t *high, const int32_t *low) {
+    return _mm512_add_epi32(_mm512_slli_epi32(_mm512_load_si512(high), 8), _mm512_load_si512(low));
+}
+
+/* Of `n` queries of a batch. Scores of groups that are not there are 0. */
+static inline void score_bytes(const struct score_job *job, uint32_t n, uint32_t n_subs) {
+    _Alignas(64) int32_t sums[BYTE_LINES][ATTN_TILE];
+    if (n_subs == ATTN_SUBS)
+        add_keys(job, ATTN_SUBS, sums);
+    else
+        add_keys(job, n_subs, sums);
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t j = 0; j < ATTN_TILE; j += WEFT_PANEL) {
+            _mm512_store_si512(job->p[i].words + j,
+                               code_sums(sums[(size_t)2 * i] + j, sums[(size_t)2 * i + 1] + j));
+        }
+    }
+}
+
+/* Values of a tile's tokens, elements d .. d + 16: four lines of each group that any query sees. */
+ALWAYS_INLINE void collect_values(const struct value_job *job, uint32_t d, __mmask16 columns,
+                                  uint8_t *out) {
+    const struct attn_tile *tile = job->tile;
+    for (uint32_t sub = 0; sub < ATTN_SUBS; sub++) {
+        const bool is_seen = sub >= job->j0 / ATTN_SUB && sub * ATTN_SUB < job->j1;
+        for (uint32_t four = 0; four < SUB_FOURS; four++, out += TILE_LINE) {
+            const size_t at = ((size_t)four * tile->value_dim + d) * sizeof(uint32_t);
+            __m512i words = _mm512_setzero_si512();
+            if (is_seen) {
+                if (tile->after_v[sub] != tile->v[sub]) __builtin_prefetch(tile->after_v[sub] + at);
+                words = _mm512_maskz_loadu_epi32(columns, tile->v[sub] + at);
+            }
+            _mm512_store_si512(out, words);
+        }
+    }
+}
+
+#define ADD_COLLECTED(sums, vector)                                                                \
+    tile_load(TILE_VALUES, values[vector], TILE_LINE);                                             \
+    tile_dot_signed(sums, TILE_WEIGHTS, TILE_VALUES);
+
+/* out = weights times values, of four vectors of elements. */
+ALWAYS_INLINE void add_collected(uint8_t values[SUMS_COLUMNS / WEFT_PANEL][TILE_LINES * TILE_LINE],
+                                 int32_t out[BYTE_LINES][SUMS_COLUMNS]) {
+    tile_zero(TILE_SUMS_0);
+    tile_zero(TILE_SUMS_1);
+    tile_zero(TILE_SUMS_2);
+    tile_zero(TILE_SUMS_3);
+    ADD_COLLECTED(TILE_SUMS_0, 0)
+    ADD_COLLECTED(TILE_SUMS_1, 1)
+    ADD_COLLECTED(TILE_SUMS_2, 2)
+    ADD_COLLECTED(TILE_SUMS_3, 3)
+    STORE_SUMS(TILE_SUMS_0, 0, out);
+    STORE_SUMS(TILE_SUMS_1, 1, out);
+    STORE_SUMS(TILE_SUMS_2, 2, out);
+    STORE_SUMS(TILE_SUMS_3, 3, out);
+}
+
+static inline __mmask16 columns_of(uint32_t left, uint32_t vector) {
+    const uint32_t before = vector * WEFT_PANEL;
+    if (left <= before) return 0;
+    return (__mmask16)(left - before >= WEFT_PANEL ? 0xffffu : (1u << (left - before)) - 1u);
+}
+
+/* Of `n` queries of a batch. */
+static inline void value_bytes(const struct value_job *job, uint32_t n) {
+    const uint32_t dim = job->tile->value_dim;
+    _Alignas(64) int32_t sums[BYTE_LINES][SUMS_COLUMNS];
+    _Alignas(64) uint8_t values[SUMS_COLUMNS / WEFT_PANEL][TILE_LINES * TILE_LINE];
+    tile_load(TILE_WEIGHTS, job->p->words, TILE_LINE);
+    for (uint32_t d = 0; d < dim; d += SUMS_COLUMNS) {
+        const uint32_t left = dim - d;
+        for (uint32_t v = 0; v < SUMS_COLUMNS / WEFT_PANEL; v++) {
+            if (left >= SUMS_COLUMNS)
+                collect_values(job, d + v * WEFT_PANEL, 0xffff, values[v]);
+            else
+                collect_values(job, d + v * WEFT_PANEL, columns_of(left, v), values[v]);
+        }
+        add_collected(values, sums);
+        for (uint32_t i = 0; i < n; i++) {
+            const __m512 fade = _mm512_set1_ps(job->folds[i].fade);
+            const __m512 scale = _mm512_set1_ps(job->folds[i].scale);
+            float *out = job->queries[i].out + d;
+            for (uint32_t v = 0; v < SUMS_COLUMNS / WEFT_PANEL; v++, out += WEFT_PANEL) {
+                const __mmask16 mask = columns_of(left, v);
+                const uint32_t at = v * WEFT_PANEL;
+                const __m512i dots =
+                    code_sums(sums[(size_t)2 * i] + at, sums[(size_t)2 * i + 1] + at);
+                __m512 sum = _mm512_mul_ps(fade, _mm512_maskz_loadu_ps(mask, out));
+                sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scale, sum);
                 _mm512_mask_storeu_ps(out, mask, sum);
             }
         }

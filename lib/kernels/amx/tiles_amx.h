@@ -35,6 +35,9 @@ static inline void tile_wait(void) {
  * of a's row. */
 #define tile_dot(sums, a, b) _tile_dpbsud(sums, a, b)
 
+/* The same where both are signed. */
+#define tile_dot_signed(sums, a, b) _tile_dpbssd(sums, a, b)
+
 /* sums[m][n] += the products of bf16 of a[m] by those of b[.][n], summed as bf16_order.h says. */
 #define tile_dot_bf16(sums, a, b) _tile_dpbf16ps(sums, a, b)
 

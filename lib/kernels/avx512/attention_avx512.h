@@ -210,8 +210,9 @@ ALWAYS_INLINE uint32_t weight_at(uint32_t part, uint32_t four) {
     return four / 8 * 16 + four % 4 * 4 + four / 4 % 2 * 2 + part;
 }
 
-ALWAYS_INLINE float code_weights(const float *p, const float *scales, uint32_t *words) {
-    __m512 w[4], zero = _mm512_setzero_ps();
+/* A tile's weights p * scales, 0 where p is; returns the largest one's bits. */
+ALWAYS_INLINE uint32_t scale_weights(const float *p, const float *scales, __m512 w[4]) {
+    __m512 zero = _mm512_setzero_ps();
     __m512i most = _mm512_setzero_si512();
     for (uint32_t i = 0; i < 4; i++) {
         __m512 x = _mm512_load_ps(p + (size_t)i * 16);
@@ -219,12 +220,56 @@ ALWAYS_INLINE float code_weights(const float *p, const float *scales, uint32_t *
         w[i] = _mm512_maskz_mul_ps(seen, x, _mm512_load_ps(scales + (size_t)i * 16));
         most = _mm512_max_epu32(most, _mm512_castps_si512(_mm512_abs_ps(w[i])));
     }
-    uint32_t max_bits = _mm512_reduce_max_epu32(most);
+    return _mm512_reduce_max_epu32(most);
+}
+
+ALWAYS_INLINE float code_weights(const float *p, const float *scales, uint32_t *words) {
+    __m512 w[4];
+    const uint32_t max_bits = scale_weights(p, scales, w);
     const __m512 inverse = _mm512_set1_ps(code_inverse(max_bits));
     _mm512_store_si512(words, halves_of(w[0], w[1], inverse));
     _mm512_store_si512(words + 16, halves_of(w[2], w[3], inverse));
     return code_scale(max_bits);
 }
+
+#if ATTN_HAS_TILES
+/* Codes of 64 numbers in two bytes each, both signed: high * 256 + low. Packing takes a lane of each vector at a
+ * time. */
+ALWAYS_INLINE void bytes_of_64(const __m512 x[4], float inverse, uint8_t *high, uint8_t *low) {
+    const __m512i in_order =
+        _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i low_bytes = _mm512_set1_epi16(0xff), half = _mm512_set1_epi16(0x80);
+    __m512i words[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        const __m512 a = _mm512_mul_ps(x[2 * i], _mm512_set1_ps(inverse));
+        const __m512 b = _mm512_mul_ps(x[2 * i + 1], _mm512_set1_ps(inverse));
+        words[i] = _mm512_packs_epi32(_mm512_cvtps_epi32(a), _mm512_cvtps_epi32(b));
+    }
+    __m512i bytes = _mm512_packus_epi16(_mm512_and_si512(words[0], low_bytes),
+                                        _mm512_and_si512(words[1], low_bytes));
+    _mm512_storeu_si512(low, _mm512_permutexvar_epi32(in_order, bytes));
+    bytes = _mm512_packs_epi16(_mm512_srai_epi16(_mm512_add_epi16(words[0], half), 8),
+                               _mm512_srai_epi16(_mm512_add_epi16(words[1], half), 8));
+    _mm512_storeu_si512(high, _mm512_permutexvar_epi32(in_order, bytes));
+}
+
+static inline void bytes_of(const float *x, uint32_t n, float inverse, uint8_t *bytes) {
+    for (uint32_t i = 0; i < n; i += 64) {
+        __m512 of_64[4];
+        for (uint32_t v = 0; v < 4; v++) {
+            of_64[v] = _mm512_loadu_ps(x + i + (size_t)v * 16);
+        }
+        bytes_of_64(of_64, inverse, bytes + i, bytes + n + i);
+    }
+}
+
+ALWAYS_INLINE float byte_weights(const float *p, const float *scales, uint8_t *bytes) {
+    __m512 w[4];
+    const uint32_t max_bits = scale_weights(p, scales, w);
+    bytes_of_64(w, code_inverse(max_bits), bytes, bytes + ATTN_TILE);
+    return code_scale(max_bits);
+}
+#endif
 
 /* Bytes of each four as 16-bit numbers. */
 ALWAYS_INLINE __m512i even_bytes_of(__m512i fours) {
@@ -371,8 +416,11 @@ ALWAYS_INLINE void score_piece(const struct score_job *job, enum attn_form form,
     const uint32_t subs = n == QUERY_BATCH ? ATTN_SUBS / 2 : ATTN_SUBS;
     uint32_t sub = 0;
 #if ATTN_HAS_TILES
-    if (form == FORM_TILES) {
-        score_tiles(job, n_subs);
+    if (form == FORM_TILES || form == FORM_BYTES) {
+        if (form == FORM_TILES)
+            score_tiles(job, n_subs);
+        else
+            score_bytes(job, n, n_subs);
         return;
     }
 #endif
@@ -561,8 +609,11 @@ ALWAYS_INLINE void value_piece(const struct value_job *job, enum attn_form form,
     const uint32_t vectors = n == QUERY_BATCH ? 2 : VECTORS_MAX, value_dim = job->tile->value_dim;
     uint32_t d = 0;
 #if ATTN_HAS_TILES
-    if (form == FORM_TILES) {
-        value_tiles(job, n);
+    if (form == FORM_TILES || form == FORM_BYTES) {
+        if (form == FORM_TILES)
+            value_tiles(job, n);
+        else
+            value_bytes(job, n);
         return;
     }
 #endif
