@@ -12,6 +12,13 @@
 
 enum { DIM_MAX = 640 };
 
+/* Sanitizers look at places, which a few sizes reach, and take ten times as long. */
+#ifdef WEFT_SANITIZED
+#define ROUNDS(n) (((n) + 2) / 3)
+#else
+#define ROUNDS(n) (n)
+#endif
+
 static uint64_t seed;
 
 /* All of the CPU's; and the last one has tiles by a model, if it can. */
@@ -387,7 +394,7 @@ static void attention_agrees_with_a_softmax_in_double(void **state) {
     const uint32_t head_dims[] = {2, 6, 8, 16, 24, 34, 40, 64, 80, 96, 128, 256};
     const uint32_t groups[] = {1, 2, 3, 4, 5, 8, 71};
     (void)state;
-    for (uint32_t round = 0; round < 36; round++) {
+    for (uint32_t round = 0; round < ROUNDS(36); round++) {
         uint32_t hd = head_dims[round % 12],
                  group = groups[weft_rand_below(&seed, round < 3 ? 7 : 6)];
         struct sequence s;
@@ -406,7 +413,7 @@ static void long_sequences_agree_with_a_softmax_in_double(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
     uint32_t n_tables = attention_tables(tables);
     (void)state;
-    for (uint32_t round = 0; round < 8; round++) {
+    for (uint32_t round = 0; round < ROUNDS(8); round++) {
         struct sequence s;
         make_sequence(&s, between(&seed, WEFT_ATTN_SPAN, 4 * WEFT_ATTN_SPAN), 1,
                       between(&seed, 1, 3), between(&seed, 1, 20) * 2, PLAIN);
@@ -425,7 +432,7 @@ static void attention_over_latents_agrees_with_a_softmax_in_double(void **state)
     const uint32_t v_dims[] = {512, 32, 40, 56, 7, 16, 64, 131}, heads[] = {4, 1, 3, 16, 128, 131};
     const uint32_t rope_dims[] = {64, 16, 8, 2, 1};
     (void)state;
-    for (uint32_t round = 0; round < 32; round++) {
+    for (uint32_t round = 0; round < ROUNDS(32); round++) {
         struct sequence s;
         bool is_long = round % 8 == 7;
         uint32_t v_dim = v_dims[round % 8], n_heads = heads[weft_rand_below(&seed, 6)];
@@ -445,7 +452,7 @@ static void a_row_has_the_same_bits_in_any_chunk_block_size_and_split(void **sta
     struct weft_kern_table tables[TABLES_MAX];
     uint32_t n_tables = attention_tables(tables);
     (void)state;
-    for (uint32_t round = 0; round < 24; round++) {
+    for (uint32_t round = 0; round < ROUNDS(24); round++) {
         const struct weft_kern_table *table = &tables[round % n_tables];
         enum weft_kv_dtype dtype = (enum weft_kv_dtype)weft_rand_below(&seed, WEFT_KV_DTYPE_COUNT);
         struct sequence s;
@@ -480,7 +487,7 @@ static void rows_see_the_positions_of_their_sets_alone(void **state) {
     uint32_t n_tables = attention_tables(tables);
     const uint32_t heads[] = {4, 1, 3, 16, 128, 131};
     (void)state;
-    for (uint32_t round = 0; round < 20; round++) {
+    for (uint32_t round = 0; round < ROUNDS(20); round++) {
         struct sequence s;
         uint32_t len = between(&seed, 1, round % 4 == 3 ? 1300 : 200);
         if (round % 3)
@@ -499,7 +506,7 @@ static void a_row_with_a_set_has_the_same_bits_in_any_chunk_block_size_and_split
     struct weft_kern_table tables[TABLES_MAX];
     uint32_t n_tables = attention_tables(tables);
     (void)state;
-    for (uint32_t round = 0; round < 24; round++) {
+    for (uint32_t round = 0; round < ROUNDS(24); round++) {
         const struct weft_kern_table *table = &tables[round % n_tables];
         enum weft_kv_dtype dtype = (enum weft_kv_dtype)weft_rand_below(&seed, WEFT_KV_DTYPE_COUNT);
         struct sequence s;
@@ -529,7 +536,7 @@ static void a_set_of_all_positions_has_the_bits_of_none(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
     uint32_t n_tables = attention_tables(tables);
     (void)state;
-    for (uint32_t round = 0; round < 16; round++) {
+    for (uint32_t round = 0; round < ROUNDS(16); round++) {
         const struct weft_kern_table *table = &tables[round % n_tables];
         struct sequence s;
         struct cache c;
@@ -582,7 +589,7 @@ static void int8_met_by_integers_has_the_bits_of_the_definition(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
     uint32_t n_tables = attention_tables(tables);
     (void)state;
-    for (uint32_t round = 0; round < 24; round++) {
+    for (uint32_t round = 0; round < ROUNDS(24); round++) {
         struct sequence s;
         uint32_t len = between(&seed, 1, 150), group = between(&seed, 1, 9);
         uint32_t dim = between(&seed, 1, 80);
@@ -621,7 +628,7 @@ static void int8_met_by_integers_has_the_same_bits_with_any_dot_product(void **s
     struct weft_kern_table tables[TABLES_MAX];
     uint32_t n_tables = attention_tables(tables);
     (void)state;
-    for (uint32_t round = 0; round < 8 && n_tables > 2; round++) {
+    for (uint32_t round = 0; round < ROUNDS(8) && n_tables > 2; round++) {
         struct sequence s;
         uint32_t len = between(&seed, 1, 150), group = between(&seed, 1, 9);
         if (round % 2)
@@ -654,7 +661,7 @@ static void tiles_have_the_bits_of_their_model(void **state) {
         puts("this CPU has no tiles of bf16");
         return;
     }
-    for (uint32_t round = 0; round < 20; round++) {
+    for (uint32_t round = 0; round < ROUNDS(20); round++) {
         struct sequence s;
         uint32_t len = between(&seed, 1, 150), group = between(&seed, 1, 20);
         if (round % 2)
@@ -679,7 +686,7 @@ static void some_of_the_heads_have_the_bits_that_they_have_among_all(void **stat
     struct weft_kern_table tables[TABLES_MAX];
     uint32_t n_tables = attention_tables(tables);
     (void)state;
-    for (uint32_t round = 0; round < 40; round++) {
+    for (uint32_t round = 0; round < ROUNDS(40); round++) {
         const struct weft_kern_table *table = &tables[round % n_tables];
         uint32_t group = between(&seed, 1, 6), len = round % 8 == 7 ? 700 : 40;
         struct sequence s;
@@ -726,7 +733,7 @@ static void rows_that_see_both_sides_are_right_and_the_same_in_any_chunk(void **
     struct weft_kern_table tables[TABLES_MAX];
     uint32_t n_tables = attention_tables(tables);
     (void)state;
-    for (uint32_t round = 0; round < 40; round++) {
+    for (uint32_t round = 0; round < ROUNDS(40); round++) {
         const struct weft_kern_table *table = &tables[round % n_tables];
         enum weft_kv_dtype dtype = (enum weft_kv_dtype)(round / 2 % WEFT_KV_DTYPE_COUNT);
         struct sequence s;
@@ -753,7 +760,7 @@ static void rows_of_different_sequences_do_not_mix(void **state) {
     uint32_t n_tables = attention_tables(tables);
     enum { SEQUENCES = 3, ROWS_MAX = 64 };
     (void)state;
-    for (uint32_t round = 0; round < 12; round++) {
+    for (uint32_t round = 0; round < ROUNDS(12); round++) {
         const struct weft_kern_table *table = &tables[round % n_tables];
         uint32_t len = between(&seed, 30, 100), hd = between(&seed, 1, 80);
         struct sequence all;
@@ -810,7 +817,7 @@ static void a_later_token_never_reaches_an_earlier_row(void **state) {
     uint32_t n_tables = attention_tables(tables);
     const float bad[] = {NAN, INFINITY, -INFINITY};
     (void)state;
-    for (uint32_t round = 0; round < 24; round++) {
+    for (uint32_t round = 0; round < ROUNDS(24); round++) {
         const struct weft_kern_table *table = &tables[round % n_tables];
         struct sequence s;
         make_sequence(&s, 150, 1, between(&seed, 1, 6), 24, PLAIN);
@@ -835,7 +842,7 @@ static void a_token_before_the_window_never_reaches_a_row(void **state) {
     struct weft_kern_table tables[TABLES_MAX];
     uint32_t n_tables = attention_tables(tables);
     (void)state;
-    for (uint32_t round = 0; round < 24; round++) {
+    for (uint32_t round = 0; round < ROUNDS(24); round++) {
         const struct weft_kern_table *table = &tables[round % n_tables];
         struct sequence s;
         make_sequence(&s, 300, 1, between(&seed, 1, 6), 24, PLAIN);
