@@ -15,13 +15,15 @@
  *   attn_begin(form, n), attn_end()
  *                                 stand around all that uses one of them, batches of no more than n queries
  *   bytes_of(x, n, inverse, bytes)  high and low bytes of codes of x * inverse, n of each; n a multiple of 64
- *   byte_weights(p, scales, bytes)  as code_weights, for BYTES: 64 high and 64 low bytes; p is read first
+ *   byte_weights(p, scales, bytes)  as code_weights, for BYTES: 64 high and 64 low bytes, which
+ *                                 may lie over p
  *   score_piece(job, form, n, n_subs)
  *                                 p[i][0 .. 16 * n_subs) = q_i . k for n = 1, 2, 4 or 8 queries;
  *                                 FOURS, BYTES: as integers in the bits
  *   value_piece(job, form, n)
  *                                 out_i = out_i * fade + sum of weights[i][j] v_j, j0 <= j < j1. A
- *                                 step of which only some tokens lie there takes no others. TILES: the
+ *                                 step of which only some tokens lie there takes no others, but of FOURS
+ *                                 and BYTES, where the others' weights are 0. TILES: the
  *                                 sum is one of its own, of all that a query sees of the tile
  *   fours_of(x, n, inverse, words)   codes of x * inverse, n a multiple of 16, as words of a query
  *   code_weights(p, scales, words)     codes of a tile's weights p * scales, 0 where p is; returns their
@@ -49,14 +51,16 @@ static inline void attn_begin(enum attn_form form, uint32_t n) {
 static inline void attn_end(void) {}
 static inline void bytes_of(const float *x, uint32_t n, float inverse, uint8_t *bytes) {
     (void)x;
+    (void)n;
     (void)inverse;
-    memset(bytes, 0, (size_t)2 * n);
+    (void)bytes;
+    weft_check_failed("a form without tiles", __FILE__, __LINE__);
 }
 static inline float byte_weights(const float *p, const float *scales, uint8_t *bytes) {
     (void)p;
     (void)scales;
     (void)bytes;
-    return 0;
+    weft_check_failed("a form without tiles", __FILE__, __LINE__);
 }
 #endif
 
@@ -78,7 +82,7 @@ static inline float byte_weights(const float *p, const float *scales, uint8_t *b
 
 #if ATTN_HAS_TILES
 enum { BEST_BF16 = FORM_TILES, BEST_INT8 = FORM_BYTES };
-#define PIECES_OF_PAIRS(CALL)                                                                      \
+#define PIECES_BY_ISA(CALL)                                                                        \
     case FORM_TILES * 16 + 1 ... FORM_TILES * 16 + QUERY_BATCH:                                    \
         CALL(FORM_TILES, n);                                                                       \
         break;                                                                                     \
@@ -87,10 +91,12 @@ enum { BEST_BF16 = FORM_TILES, BEST_INT8 = FORM_BYTES };
         break;
 #elif ATTN_HAS_PAIRS
 enum { BEST_BF16 = FORM_PAIRS, BEST_INT8 = FORM_FOURS };
-#define PIECES_OF_PAIRS(CALL) PIECES_OF(FORM_PAIRS, CALL)
+#define PIECES_BY_ISA(CALL)                                                                        \
+    PIECES_OF(FORM_PAIRS, CALL)                                                                    \
+    PIECES_OF(FORM_FOURS, CALL)
 #else
 enum { BEST_BF16 = FORM_BF16, BEST_INT8 = FORM_FOURS };
-#define PIECES_OF_PAIRS(CALL)
+#define PIECES_BY_ISA(CALL) PIECES_OF(FORM_FOURS, CALL)
 #endif
 
 #define ALL_PIECES(form, n, CALL)                                                                  \
@@ -98,8 +104,7 @@ enum { BEST_BF16 = FORM_BF16, BEST_INT8 = FORM_FOURS };
         PIECES_OF(FORM_F32, CALL)                                                                  \
         PIECES_OF(FORM_F16, CALL)                                                                  \
         PIECES_OF(FORM_BF16, CALL)                                                                 \
-        PIECES_OF_PAIRS(CALL)                                                                      \
-        PIECES_OF(FORM_FOURS, CALL)                                                                \
+        PIECES_BY_ISA(CALL)                                                                        \
     default:                                                                                       \
         weft_check_failed("queries of a piece", __FILE__, __LINE__);                               \
     }
@@ -284,7 +289,8 @@ struct batch {
     struct attn_query *queries;
     uint32_t n;
     const uint32_t *words; /* the first one's first; see attn_words */
-    union attn_weights *p; /* [n]; TILES: [QUERY_BATCH], and those after n are written, too */
+    union attn_weights
+        *p; /* [n]; tiled: [QUERY_BATCH], and those after n are written or read, too */
     struct attn_fold *folds;
 };
 
@@ -300,11 +306,11 @@ ALWAYS_INLINE void take_scales(const struct attn_tile *tile, const uint8_t *cons
     }
 }
 
-/* Dots become scores: of int8 with the tokens' scales, of codes (is_whole) as integers. */
-static inline void scale_scores(const float scales[ATTN_TILE], bool is_int8, bool is_whole,
+/* Dots become scores: of int8 with the tokens' scales, of codes (is_codes) as integers. */
+static inline void scale_scores(const float scales[ATTN_TILE], bool is_int8, bool is_codes,
                                 float factor, union attn_weights *p) {
     int32_t dots[ATTN_TILE];
-    if (is_whole) {
+    if (is_codes) {
         memcpy(dots, p->words, sizeof dots);
         for (uint32_t j = 0; j < ATTN_TILE; j++) {
             p->p[j] = (float)dots[j] * scales[j] * factor;
@@ -410,7 +416,7 @@ static inline void make_weights(const struct attn_tile *tile, const struct batch
     for (uint32_t i = 0; i < b->n && form == FORM_FOURS; i++) {
         b->folds[i].scale = code_weights(b->p[i].p, scales, b->p[i].words);
     }
-    for (uint32_t i = 0; i < b->n && form == FORM_BYTES; i++) { /* over those that are used */
+    for (uint32_t i = 0; i < b->n && form == FORM_BYTES; i++) { /* over the floats of i / 2 */
         uint8_t *bytes = (uint8_t *)b->p + (size_t)i * 2 * ATTN_TILE;
         b->folds[i].scale = byte_weights(b->p[i].p, scales, bytes);
     }
@@ -549,7 +555,7 @@ static inline void plan_fetches(struct attn_tile *tile, const struct attn_tile *
     tile->n_after = n_next;
     for (uint32_t s = 0; s < ATTN_SUBS; s++) {
         tile->after_k[s] = tile->v[s];
-        tile->after_v[s] = s < n_next ? next->k[s] : tile->k[s];
+        tile->after_v[s] = s < n_next ? next->k[s] : tile->v[s];
     }
 }
 

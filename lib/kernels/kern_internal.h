@@ -366,7 +366,7 @@ void wefti_kern_fill_peak_avx512vnni(struct weft_kern_table *table);
 
 void wefti_kern_fill_gemm_i8_amx(struct weft_kern_table *table);
 void wefti_kern_fill_gemm_bf16_amx(struct weft_kern_table *table);
-void wefti_kern_fill_attention_amx(struct weft_kern_table *table); /* of bf16 by tiles */
+void wefti_kern_fill_attention_amx(struct weft_kern_table *table); /* bf16, int8 by tiles */
 void wefti_kern_fill_peak_amx(struct weft_kern_table *table);
 
 void wefti_kern_fill_gemm_f32_neon(struct weft_kern_table *table);

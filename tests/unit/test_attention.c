@@ -541,7 +541,8 @@ static void a_set_of_all_positions_has_the_bits_of_none(void **state) {
         struct sequence s;
         struct cache c;
         make_latent_sequence(&s, between(&seed, 1, 700), 3, 24, 8, PLAIN);
-        make_cache(&c, table, &s, 48, (enum weft_kv_dtype)(round % WEFT_KV_DTYPE_COUNT));
+        make_cache(&c, table, &s, 48,
+                   (enum weft_kv_dtype)weft_rand_below(&seed, WEFT_KV_DTYPE_COUNT));
         float *plain = attend_all(table, &s, &c, s.len);
         make_sets(&s);
         for (uint32_t pos = 0; pos < s.len; pos++) {
@@ -631,11 +632,15 @@ static void int8_met_by_integers_has_the_same_bits_with_any_dot_product(void **s
     for (uint32_t round = 0; round < ROUNDS(8) && n_tables > 2; round++) {
         struct sequence s;
         uint32_t len = between(&seed, 1, 150), group = between(&seed, 1, 9);
+        bool is_large = weft_rand_below(&seed, 2); /* as heads are */
         if (round % 2)
-            make_latent_sequence(&s, len, group, between(&seed, 1, 80), 8, WIDE);
+            make_latent_sequence(&s, len, group, is_large ? 512 : between(&seed, 1, 80),
+                                 is_large ? 64 : 8, WIDE);
         else
-            make_sequence(&s, len, 2, group, between(&seed, 1, 80), WIDE);
+            make_sequence(&s, len, 2, group, between(&seed, 1, is_large ? 256 : 80), WIDE);
         s.exact = false;
+        if (weft_rand_below(&seed, 2)) s.window = between(&seed, 1, len);
+        if (round % 4 == 0) make_sets(&s);
         struct cache c;
         make_cache(&c, &tables[0], &s, 32, WEFT_KV_INT8);
         float *first = attend_all(&tables[1], &s, &c, len);
@@ -848,7 +853,8 @@ static void a_token_before_the_window_never_reaches_a_row(void **state) {
         make_sequence(&s, 300, 1, between(&seed, 1, 6), 24, PLAIN);
         s.window = between(&seed, 1, 200);
         struct cache c;
-        make_cache(&c, table, &s, 48, (enum weft_kv_dtype)(round % WEFT_KV_DTYPE_COUNT));
+        make_cache(&c, table, &s, 48,
+                   (enum weft_kv_dtype)weft_rand_below(&seed, WEFT_KV_DTYPE_COUNT));
         float *before = attend_all(table, &s, &c, s.len);
         uint32_t pos = weft_rand_below(&seed, s.len - s.window), first = pos + s.window;
         s.k[(size_t)pos * 24 + 3] = NAN;

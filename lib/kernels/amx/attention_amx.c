@@ -1,4 +1,4 @@
-/* Attention: AVX-512 with VNNI, and bf16 by tdpbf16ps. */
+/* Attention: AVX-512, bf16 by tdpbf16ps, int8 by tdpbssd. */
 #include "tiles_amx.h"
 
 #include "attention_amx.h"

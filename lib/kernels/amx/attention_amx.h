@@ -9,9 +9,10 @@
  * their positions alone. What a query does not see is 0 on both sides. Lines of queries that are not there
  * are computed and dropped.
  *
- * int8: a query has two lines, of its codes' high bytes and of their low ones, and 256 times the sum of one and the sum of
- * the other are the sum that VNNI has: the bits are the same. 16 tokens' keys are 16 fours of elements at
- * once, as they lie; the values of 64 tokens are collected, four lines of each group.
+ * int8: a query has two lines, one of its codes' high bytes and one of their low bytes. 256 times the sum of the high
+ * ones, plus the sum of the low ones, is the integer that VNNI has, so the bits are the same. 16 tokens'
+ * keys are 16 fours of elements at once, as they lie; the values of 64 tokens are collected, four lines of
+ * each group.
  */
 #ifndef WEFT_KERNELS_ATTENTION_AMX_H
 #define WEFT_KERNELS_ATTENTION_AMX_H
@@ -30,18 +31,16 @@
 #define TILE_VALUES 7
 
 enum {
-    KEY_PAIRS = 16,             /* of elements, of a tile */
-    VALUE_PAIRS = ATTN_SUB / 2, /* of tokens */
-    KEY_FOURS = 16,
+    VALUE_PAIRS = ATTN_SUB / 2, /* of tokens, of a tile */
     VALUE_FOURS = ATTN_TILE / 4,
     SUB_FOURS = ATTN_SUB / 4,
     BYTE_LINES = 2 * QUERY_BATCH,
-    SUMS_COLUMNS = 4 * WEFT_PANEL,
+    SUMS_VECTORS = 4,
+    SUMS_COLUMNS = SUMS_VECTORS * WEFT_PANEL,
     ALL_SEEN = (1 << ATTN_SUB) - 1,
 };
 _Static_assert((int)BYTE_LINES <= (int)TILE_LINES, "two lines for each query");
-_Static_assert((int)KEY_PAIRS == (int)TILE_LINES && (int)VALUE_FOURS == (int)TILE_LINES,
-               "whole tiles");
+_Static_assert((int)VALUE_FOURS == (int)TILE_LINES, "a whole tile");
 
 /* A row's bits are the same with any number of lines; fewer cost less. */
 static inline void attn_begin(enum attn_form form, uint32_t n) {
@@ -68,51 +67,69 @@ static inline void attn_end(void) {
         }                                                                                          \
     }
 
-/* Adds one group's keys, 16 pairs of elements from byte `at` on. */
+#define DOT_KEYS(sums)                                                                             \
+    if (form == FORM_BYTES)                                                                        \
+        tile_dot_signed(sums, TILE_QUERIES, TILE_KEYS);                                            \
+    else                                                                                           \
+        tile_dot_bf16(sums, TILE_QUERIES, TILE_KEYS);
+
+/* Adds one group's keys, 16 lines from byte `at` on. */
 #define ADD_KEYS(sums, sub)                                                                        \
     if ((sub) < n_subs) {                                                                          \
-        FETCH_LINES(tile->after_k[sub] + at, tile->k[sub] + at, KEY_PAIRS, TILE_LINE)              \
+        FETCH_LINES(tile->after_k[sub] + at, tile->k[sub] + at, TILE_LINES, TILE_LINE)             \
         tile_load(TILE_KEYS, tile->k[sub] + at, TILE_LINE);                                        \
-        tile_dot_bf16(sums, TILE_QUERIES, TILE_KEYS);                                              \
+        DOT_KEYS(sums)                                                                             \
     }
 
-/* The same of what is left of them, n_pairs. */
+/* The same of what is left of them, n_lines. Queries are 0 behind it. */
 #define ADD_REST(sums, sub)                                                                        \
     if ((sub) < n_subs) {                                                                          \
-        FETCH_LINES(tile->after_k[sub] + at, tile->k[sub] + at, n_pairs, TILE_LINE)                \
-        memcpy(rest, tile->k[sub] + at, (size_t)n_pairs * TILE_LINE);                              \
+        FETCH_LINES(tile->after_k[sub] + at, tile->k[sub] + at, n_lines, TILE_LINE)                \
+        memcpy(rest, tile->k[sub] + at, (size_t)n_lines * TILE_LINE);                              \
         tile_load(TILE_KEYS, rest, TILE_LINE);                                                     \
-        tile_dot_bf16(sums, TILE_QUERIES, TILE_KEYS);                                              \
+        DOT_KEYS(sums)                                                                             \
     }
 
-#define STORE_SCORES(sums, sub)                                                                    \
-    if ((sub) < n_subs) tile_store(sums, job->p->p + (size_t)(sub)*ATTN_SUB, sizeof *job->p);
-
-ALWAYS_INLINE void score_subs(const struct score_job *job, uint32_t n_subs) {
+/* Leaves the sums of four groups' keys in tiles. */
+ALWAYS_INLINE void add_keys(const struct score_job *job, enum attn_form form, uint32_t n_subs) {
     const struct attn_tile *tile = job->tile;
-    const size_t line = words_of(FORM_TILES, tile->head_dim) * sizeof(uint32_t);
-    const uint32_t n_tiles = tile->head_dim / (2 * KEY_PAIRS);
-    const uint32_t n_pairs = (tile->head_dim % (2 * KEY_PAIRS) + 1) / 2;
+    const uint32_t unit = form == FORM_BYTES ? 4 : 2, of_tile = unit * TILE_LINES;
+    const size_t query_bytes = words_of(form, tile->head_dim) * sizeof(uint32_t);
+    const size_t line = form == FORM_BYTES ? query_bytes / 2 : query_bytes;
+    const uint8_t *queries = (const uint8_t *)job->words;
+    const uint32_t n_tiles = tile->head_dim / of_tile;
+    const uint32_t n_lines = (tile->head_dim % of_tile + unit - 1) / unit;
     size_t at = 0;
     tile_zero(TILE_SUMS_0);
     tile_zero(TILE_SUMS_1);
     tile_zero(TILE_SUMS_2);
     tile_zero(TILE_SUMS_3);
-    for (size_t i = 0; i < n_tiles; i++, at += (size_t)KEY_PAIRS * TILE_LINE) {
-        tile_load(TILE_QUERIES, job->words + i * KEY_PAIRS, line);
+    for (size_t i = 0; i < n_tiles; i++, at += (size_t)TILE_LINES * TILE_LINE) {
+        tile_load(TILE_QUERIES, queries + i * TILE_LINE, line);
         ADD_KEYS(TILE_SUMS_0, 0)
         ADD_KEYS(TILE_SUMS_1, 1)
         ADD_KEYS(TILE_SUMS_2, 2)
         ADD_KEYS(TILE_SUMS_3, 3)
     }
-    if (n_pairs > 0) {
-        _Alignas(64) uint8_t rest[KEY_PAIRS * TILE_LINE] = {0};
-        tile_load(TILE_QUERIES, job->words + (size_t)n_tiles * KEY_PAIRS, line);
+    if (n_lines > 0) {
+        _Alignas(64) uint8_t rest[TILE_LINES * TILE_LINE] = {0};
+        tile_load(TILE_QUERIES, queries + (size_t)n_tiles * TILE_LINE, line);
         ADD_REST(TILE_SUMS_0, 0)
         ADD_REST(TILE_SUMS_1, 1)
         ADD_REST(TILE_SUMS_2, 2)
         ADD_REST(TILE_SUMS_3, 3)
     }
+}
+
+/* One vector of the sums of each line. */
+#define STORE_SUMS(sums, vector, out)                                                              \
+    tile_store(sums, (out)[0] + (size_t)(vector)*WEFT_PANEL, sizeof *(out))
+
+#define STORE_SCORES(sums, sub)                                                                    \
+    if ((sub) < n_subs) tile_store(sums, job->p->p + (size_t)(sub)*ATTN_SUB, sizeof *job->p);
+
+ALWAYS_INLINE void score_subs(const struct score_job *job, uint32_t n_subs) {
+    add_keys(job, FORM_TILES, n_subs);
     STORE_SCORES(TILE_SUMS_0, 0)
     STORE_SCORES(TILE_SUMS_1, 1)
     STORE_SCORES(TILE_SUMS_2, 2)
@@ -201,10 +218,22 @@ static inline void add_values(const struct value_job *job, uint32_t d, uint32_t 
             ADD_SOME(TILE_SUMS_3, 3)
         }
     }
-    tile_store(TILE_SUMS_0, sums[0], sizeof *sums);
-    tile_store(TILE_SUMS_1, sums[0] + WEFT_PANEL, sizeof *sums);
-    tile_store(TILE_SUMS_2, sums[0] + (size_t)2 * WEFT_PANEL, sizeof *sums);
-    tile_store(TILE_SUMS_3, sums[0] + (size_t)3 * WEFT_PANEL, sizeof *sums);
+    STORE_SUMS(TILE_SUMS_0, 0, sums);
+    STORE_SUMS(TILE_SUMS_1, 1, sums);
+    STORE_SUMS(TILE_SUMS_2, 2, sums);
+    STORE_SUMS(TILE_SUMS_3, 3, sums);
+}
+
+/* The vectors of up to SUMS_COLUMNS elements, of `left`, and the mask of the last one. */
+struct vectors {
+    uint32_t n;
+    __mmask16 last;
+};
+
+static inline struct vectors vectors_of(uint32_t left) {
+    const uint32_t n_columns = weft_min_u32(SUMS_COLUMNS, left);
+    const uint32_t n = (n_columns + WEFT_PANEL - 1) / WEFT_PANEL;
+    return (struct vectors){n, (__mmask16)(0xffffu >> (n * WEFT_PANEL - n_columns))};
 }
 
 /* Of `n` queries of a batch. */
@@ -212,15 +241,13 @@ static inline void value_tiles(const struct value_job *job, uint32_t n) {
     const uint32_t dim = job->tile->value_dim;
     _Alignas(64) float sums[QUERY_BATCH][SUMS_COLUMNS];
     for (uint32_t d = 0; d < dim; d += SUMS_COLUMNS) {
-        const uint32_t left = weft_min_u32(SUMS_COLUMNS, dim - d);
-        const uint32_t n_vectors = (left + WEFT_PANEL - 1) / WEFT_PANEL;
-        const __mmask16 last = (__mmask16)(0xffffu >> (n_vectors * WEFT_PANEL - left));
-        add_values(job, d, n_vectors, sums);
+        const struct vectors vectors = vectors_of(dim - d);
+        add_values(job, d, vectors.n, sums);
         for (uint32_t i = 0; i < n; i++) {
             const __m512 fade = _mm512_set1_ps(job->folds[i].fade);
             float *out = job->queries[i].out + d;
-            for (uint32_t v = 0; v < n_vectors; v++, out += WEFT_PANEL) {
-                const __mmask16 mask = v + 1 < n_vectors ? 0xffff : last;
+            for (uint32_t v = 0; v < vectors.n; v++, out += WEFT_PANEL) {
+                const __mmask16 mask = v + 1 < vectors.n ? 0xffff : vectors.last;
                 __m512 sum = _mm512_load_ps(sums[i] + (size_t)v * WEFT_PANEL);
                 sum = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, out), fade, sum);
                 _mm512_mask_storeu_ps(out, mask, sum);
@@ -231,53 +258,9 @@ static inline void value_tiles(const struct value_job *job, uint32_t n) {
 
 /* ---------------------------------------------------------------------------------- bytes --- */
 
-/* Adds one group's keys, 16 fours of elements from byte `at` on. */
-#define ADD_FOURS(sums, sub)                                                                       \
-    if ((sub) < n_subs) {                                                                          \
-        FETCH_LINES(tile->after_k[sub] + at, tile->k[sub] + at, KEY_FOURS, TILE_LINE)              \
-        tile_load(TILE_KEYS, tile->k[sub] + at, TILE_LINE);                                        \
-        tile_dot_signed(sums, TILE_QUERIES, TILE_KEYS);                                            \
-    }
-
-/* The same of what is left of them, n_fours. Queries are 0 behind it. */
-#define ADD_LAST_FOURS(sums, sub)                                                                  \
-    if ((sub) < n_subs) {                                                                          \
-        FETCH_LINES(tile->after_k[sub] + at, tile->k[sub] + at, n_fours, TILE_LINE)                \
-        memcpy(rest, tile->k[sub] + at, (size_t)n_fours * TILE_LINE);                              \
-        tile_load(TILE_KEYS, rest, TILE_LINE);                                                     \
-        tile_dot_signed(sums, TILE_QUERIES, TILE_KEYS);                                            \
-    }
-
-#define STORE_SUMS(tile, vector, sums)                                                             \
-    tile_store(tile, (sums)[0] + (size_t)(vector)*WEFT_PANEL, sizeof *(sums))
-
-ALWAYS_INLINE void add_keys(const struct score_job *job, uint32_t n_subs,
+ALWAYS_INLINE void sum_subs(const struct score_job *job, uint32_t n_subs,
                             int32_t sums[BYTE_LINES][ATTN_TILE]) {
-    const struct attn_tile *tile = job->tile;
-    const size_t line = words_of(FORM_BYTES, tile->head_dim) * sizeof(uint32_t) / 2;
-    const uint8_t *queries = (const uint8_t *)job->words;
-    const uint32_t n_tiles = tile->head_dim / (4 * KEY_FOURS);
-    const uint32_t n_fours = (tile->head_dim % (4 * KEY_FOURS) + 3) / 4;
-    size_t at = 0;
-    tile_zero(TILE_SUMS_0);
-    tile_zero(TILE_SUMS_1);
-    tile_zero(TILE_SUMS_2);
-    tile_zero(TILE_SUMS_3);
-    for (size_t i = 0; i < n_tiles; i++, at += (size_t)KEY_FOURS * TILE_LINE) {
-        tile_load(TILE_QUERIES, queries + i * TILE_LINE, line);
-        ADD_FOURS(TILE_SUMS_0, 0)
-        ADD_FOURS(TILE_SUMS_1, 1)
-        ADD_FOURS(TILE_SUMS_2, 2)
-        ADD_FOURS(TILE_SUMS_3, 3)
-    }
-    if (n_fours > 0) {
-        _Alignas(64) uint8_t rest[KEY_FOURS * TILE_LINE] = {0};
-        tile_load(TILE_QUERIES, queries + (size_t)n_tiles * TILE_LINE, line);
-        ADD_LAST_FOURS(TILE_SUMS_0, 0)
-        ADD_LAST_FOURS(TILE_SUMS_1, 1)
-        ADD_LAST_FOURS(TILE_SUMS_2, 2)
-        ADD_LAST_FOURS(TILE_SUMS_3, 3)
-    }
+    add_keys(job, FORM_BYTES, n_subs);
     STORE_SUMS(TILE_SUMS_0, 0, sums);
     STORE_SUMS(TILE_SUMS_1, 1, sums);
     STORE_SUMS(TILE_SUMS_2, 2, sums);
@@ -293,9 +276,9 @@ ALWAYS_INLINE __m512i code_sums(const int32_t *high, const int32_t *low) {
 static inline void score_bytes(const struct score_job *job, uint32_t n, uint32_t n_subs) {
     _Alignas(64) int32_t sums[BYTE_LINES][ATTN_TILE];
     if (n_subs == ATTN_SUBS)
-        add_keys(job, ATTN_SUBS, sums);
+        sum_subs(job, ATTN_SUBS, sums);
     else
-        add_keys(job, n_subs, sums);
+        sum_subs(job, n_subs, sums);
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t j = 0; j < ATTN_TILE; j += WEFT_PANEL) {
             _mm512_store_si512(job->p[i].words + j,
@@ -323,12 +306,14 @@ ALWAYS_INLINE void collect_values(const struct value_job *job, uint32_t d, __mma
 }
 
 #define ADD_COLLECTED(sums, vector)                                                                \
-    tile_load(TILE_VALUES, values[vector], TILE_LINE);                                             \
-    tile_dot_signed(sums, TILE_WEIGHTS, TILE_VALUES);
+    if ((vector) < n_vectors) {                                                                    \
+        tile_load(TILE_VALUES, values[vector], TILE_LINE);                                         \
+        tile_dot_signed(sums, TILE_WEIGHTS, TILE_VALUES);                                          \
+    }
 
-/* out = weights times values, of four vectors of elements. */
-ALWAYS_INLINE void add_collected(uint8_t values[SUMS_COLUMNS / WEFT_PANEL][TILE_LINES * TILE_LINE],
-                                 int32_t out[BYTE_LINES][SUMS_COLUMNS]) {
+/* out = weights times values, of n_vectors vectors of elements. */
+ALWAYS_INLINE void add_collected(uint8_t values[SUMS_VECTORS][TILE_LINES * TILE_LINE],
+                                 uint32_t n_vectors, int32_t out[BYTE_LINES][SUMS_COLUMNS]) {
     tile_zero(TILE_SUMS_0);
     tile_zero(TILE_SUMS_1);
     tile_zero(TILE_SUMS_2);
@@ -343,41 +328,40 @@ ALWAYS_INLINE void add_collected(uint8_t values[SUMS_COLUMNS / WEFT_PANEL][TILE_
     STORE_SUMS(TILE_SUMS_3, 3, out);
 }
 
-static inline __mmask16 columns_of(uint32_t left, uint32_t vector) {
-    const uint32_t before = vector * WEFT_PANEL;
-    if (left <= before) return 0;
-    return (__mmask16)(left - before >= WEFT_PANEL ? 0xffffu : (1u << (left - before)) - 1u);
+/* Values of a tile, elements d .. d + 16 * n_vectors, the last vector's as `last` says, for `n` queries. */
+ALWAYS_INLINE void fold_vectors(const struct value_job *job, uint32_t n, uint32_t d,
+                                uint32_t n_vectors, __mmask16 last) {
+    _Alignas(64) int32_t sums[BYTE_LINES][SUMS_COLUMNS];
+    _Alignas(64) uint8_t values[SUMS_VECTORS][TILE_LINES * TILE_LINE];
+    for (uint32_t v = 0; v < n_vectors; v++) {
+        collect_values(job, d + v * WEFT_PANEL, v + 1 < n_vectors ? 0xffff : last, values[v]);
+    }
+    add_collected(values, n_vectors, sums);
+    for (uint32_t i = 0; i < n; i++) {
+        const __m512 fade = _mm512_set1_ps(job->folds[i].fade);
+        const __m512 scale = _mm512_set1_ps(job->folds[i].scale);
+        float *out = job->queries[i].out + d;
+        for (uint32_t v = 0; v < n_vectors; v++, out += WEFT_PANEL) {
+            const __mmask16 mask = v + 1 < n_vectors ? 0xffff : last;
+            const uint32_t at = v * WEFT_PANEL;
+            const __m512i dots = code_sums(sums[(size_t)2 * i] + at, sums[(size_t)2 * i + 1] + at);
+            __m512 sum = _mm512_mul_ps(fade, _mm512_maskz_loadu_ps(mask, out));
+            sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scale, sum);
+            _mm512_mask_storeu_ps(out, mask, sum);
+        }
+    }
 }
 
-/* Of `n` queries of a batch. */
+/* Of `n` queries of a batch; as many lines of weights are read as attn_begin made room for. */
 static inline void value_bytes(const struct value_job *job, uint32_t n) {
     const uint32_t dim = job->tile->value_dim;
-    _Alignas(64) int32_t sums[BYTE_LINES][SUMS_COLUMNS];
-    _Alignas(64) uint8_t values[SUMS_COLUMNS / WEFT_PANEL][TILE_LINES * TILE_LINE];
     tile_load(TILE_WEIGHTS, job->p->words, TILE_LINE);
     for (uint32_t d = 0; d < dim; d += SUMS_COLUMNS) {
-        const uint32_t left = dim - d;
-        for (uint32_t v = 0; v < SUMS_COLUMNS / WEFT_PANEL; v++) {
-            if (left >= SUMS_COLUMNS)
-                collect_values(job, d + v * WEFT_PANEL, 0xffff, values[v]);
-            else
-                collect_values(job, d + v * WEFT_PANEL, columns_of(left, v), values[v]);
-        }
-        add_collected(values, sums);
-        for (uint32_t i = 0; i < n; i++) {
-            const __m512 fade = _mm512_set1_ps(job->folds[i].fade);
-            const __m512 scale = _mm512_set1_ps(job->folds[i].scale);
-            float *out = job->queries[i].out + d;
-            for (uint32_t v = 0; v < SUMS_COLUMNS / WEFT_PANEL; v++, out += WEFT_PANEL) {
-                const __mmask16 mask = columns_of(left, v);
-                const uint32_t at = v * WEFT_PANEL;
-                const __m512i dots =
-                    code_sums(sums[(size_t)2 * i] + at, sums[(size_t)2 * i + 1] + at);
-                __m512 sum = _mm512_mul_ps(fade, _mm512_maskz_loadu_ps(mask, out));
-                sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots), scale, sum);
-                _mm512_mask_storeu_ps(out, mask, sum);
-            }
-        }
+        const struct vectors vectors = vectors_of(dim - d);
+        if (dim - d >= SUMS_COLUMNS)
+            fold_vectors(job, n, d, SUMS_VECTORS, 0xffff);
+        else
+            fold_vectors(job, n, d, vectors.n, vectors.last);
     }
 }
 

@@ -110,6 +110,49 @@ static bool same_sums(struct trial *trial, const struct weft_kern_table *table,
     return true;
 }
 
+/* A key of one tile and a part of another, tokens in a tile that is not full, and all lines of both queries and
+ * weights. */
+enum { TOKENS = 60, TOKENS_MAX = 64, HEADS = 8, HEAD_DIM = 80, PLANE_BYTES_MAX = TOKENS_MAX * 96 };
+
+/* Attention over int8: another instruction than that of products. */
+static bool same_attention(const struct weft_kern_table *table, const struct weft_kern_table *known,
+                           uint64_t *seed) {
+    _Alignas(64) uint8_t k[PLANE_BYTES_MAX], v[PLANE_BYTES_MAX];
+    float x[2 * HEAD_DIM], q[HEADS * HEAD_DIM], out[HEADS * HEAD_DIM], known_out[HEADS * HEAD_DIM];
+    const uint32_t block = 0;
+    struct weft_kv_layer kv = {.k = k,
+                               .v = v,
+                               .dtype = WEFT_KV_INT8,
+                               .block_size = TOKENS_MAX,
+                               .n_kv_heads = 1,
+                               .head_dim = HEAD_DIM};
+    kv.stride_bytes = weft_kv_block_bytes(&kv);
+    WEFT_ASSERT(kv.stride_bytes <= sizeof k);
+    for (uint32_t pos = 0; pos < TOKENS; pos++) {
+        for (uint32_t i = 0; i < 2 * HEAD_DIM; i++) {
+            x[i] = (float)weft_rand_unit(seed) - 0.5f;
+        }
+        known->kv_write(&kv, &block, pos, x, x + HEAD_DIM);
+    }
+    for (uint32_t i = 0; i < HEADS * HEAD_DIM; i++) {
+        q[i] = (float)weft_rand_unit(seed) - 0.5f;
+    }
+    const struct weft_attn_row row = {&block, TOKENS - 1, 0};
+    struct weft_attn_args args = {.kv = kv,
+                                  .q = q,
+                                  .out = out,
+                                  .q_stride = HEADS * HEAD_DIM,
+                                  .out_stride = HEADS * HEAD_DIM,
+                                  .rows = &row,
+                                  .n_heads = HEADS,
+                                  .scale = 1.0f};
+    table->attention(&args, 0, 0, 1);
+    args.out = known_out;
+    known->attention(&args, 0, 0, 1);
+    const void *bits = out, *known_bits = known_out;
+    return memcmp(bits, known_bits, sizeof out) == 0;
+}
+
 bool wefti_kern_agree(const struct weft_kern_table *table, const struct weft_kern_table *known) {
     uint64_t seed = 1;
     struct trial trial;
@@ -121,7 +164,7 @@ bool wefti_kern_agree(const struct weft_kern_table *table, const struct weft_ker
         prepare(&trial, (enum weft_gemm_kind)kind, k, known, &seed);
         if (!same_sums(&trial, table, known)) return false;
     }
-    return true;
+    return same_attention(table, known, &seed);
 }
 
 static float bf16_sum(const struct trial *trial, uint32_t row, uint32_t feature) {

@@ -416,7 +416,7 @@ ALWAYS_INLINE void score_piece(const struct score_job *job, enum attn_form form,
     const uint32_t subs = n == QUERY_BATCH ? ATTN_SUBS / 2 : ATTN_SUBS;
     uint32_t sub = 0;
 #if ATTN_HAS_TILES
-    if (form == FORM_TILES || form == FORM_BYTES) {
+    if (is_tiled(form)) {
         if (form == FORM_TILES)
             score_tiles(job, n_subs);
         else
@@ -609,7 +609,7 @@ ALWAYS_INLINE void value_piece(const struct value_job *job, enum attn_form form,
     const uint32_t vectors = n == QUERY_BATCH ? 2 : VECTORS_MAX, value_dim = job->tile->value_dim;
     uint32_t d = 0;
 #if ATTN_HAS_TILES
-    if (form == FORM_TILES || form == FORM_BYTES) {
+    if (is_tiled(form)) {
         if (form == FORM_TILES)
             value_tiles(job, n);
         else
