@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Sources that are built of a file that commits since a time have changed: affected.py BUILD SINCE. Reads what ninja
-knows of includes, so the build must be there."""
+"""Of the sources that are named on standard input, those that are built of a file that commits since a time have
+changed: affected.py BUILD SINCE. Reads what ninja knows of includes, so the build must be there. What ninja knows
+nothing of is among them, and all are where the linter's own settings have changed."""
 
 import os
 import subprocess
@@ -30,8 +31,14 @@ def objects(build):
 def main():
     """Prints them, one a line."""
     build, since = sys.argv[1:]
+    sources = set(sys.stdin.read().split())
     changed = changed_since(since)
-    print("\n".join(sorted({files[0] for files in objects(build) if changed.intersection(files)})))
+    built = list(objects(build))
+    affected = {files[0] for files in built if changed.intersection(files)}
+    unknown = sources - {files[0] for files in built}
+    if ".clang-tidy" not in changed:
+        sources &= affected | unknown
+    print("\n".join(sorted(sources)))
 
 
 if __name__ == "__main__":
