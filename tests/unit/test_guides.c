@@ -211,6 +211,29 @@ static void many_grammars_come_and_go(void **state) {
     }
 }
 
+/* Each takes more than half of what all may take, and goes when the next one comes. */
+static void large_grammars_give_way_to_each_other(void **state) {
+    enum { WORDS = 4000, BYTES_MAX = 1 << 20 };
+    struct fixture fix = *(const struct fixture *)*state;
+    static char regex[WORDS * 12];
+    assert_int_equal(wefti_guides_new(path, fix.n_vocab, BYTES_MAX, &fix.guides), WEFT_OK);
+    for (uint32_t i = 0; i < 6; i++) {
+        size_t len = 0;
+        for (uint32_t word = 0; word < WORDS; word++)
+            len += (size_t)snprintf(regex + len, sizeof regex - len, "a%u_%u|", i, word);
+        regex[len - 1] = '\0';
+        wefti_guide_run *run = start(&fix, regex, NULL, 0);
+        struct wefti_guide guide = await(&fix, run);
+        assert_non_null(guide.mask);
+        assert_true(wefti_guide_allows(&guide, token_of(&fix, "a")));
+        wefti_guides_end(fix.guides, run);
+    }
+    wefti_guide_run *run = start(&fix, "a", NULL, 0);
+    assert_non_null(await(&fix, run).mask);
+    wefti_guides_end(fix.guides, run);
+    wefti_guides_free(fix.guides);
+}
+
 static void ending_in_the_midst_is_clean(void **state) {
     (void)state;
     struct fixture fix = {.budget = UINT32_MAX};
@@ -571,6 +594,7 @@ int main(void) {
         cmocka_unit_test(where_nothing_may_come_the_mask_is_empty),
         cmocka_unit_test(what_does_not_fit_or_compile_never_gets_a_mask),
         cmocka_unit_test(many_grammars_come_and_go),
+        cmocka_unit_test(large_grammars_give_way_to_each_other),
         cmocka_unit_test(a_long_output_is_taken_in_pieces),
         cmocka_unit_test(a_grammar_is_compiled_ahead),
         cmocka_unit_test(thoughts_end_when_there_were_enough),

@@ -138,16 +138,18 @@ static void grammar_free(struct grammar *grammar) {
     free(grammar);
 }
 
-/* Locked. The newest stay: somebody who was told of them may be about to start. One that failed for want
- * of memory is tried anew. */
+/* Locked. The newest stay as long as there is room: somebody who was told of them may be about to start, and
+ * would have to wait for another compilation. One that failed for want of memory is tried anew. */
 static void drop_unused(wefti_guides *guides) {
     struct grammar *grammar, *next;
     uint32_t n_left = guides->n_grammars;
     for (grammar = TAILQ_FIRST(&guides->grammars); grammar; grammar = next) {
         next = TAILQ_NEXT(grammar, entry);
-        bool is_over = n_left-- > NEWEST && (guides->n_grammars > WEFTI_GUIDES_KEPT_MAX ||
-                                             guides->n_bytes > guides->kept_bytes_max);
-        is_over = is_over || grammar->has_lacked_memory;
+        bool is_newest = n_left-- <= NEWEST;
+        bool is_over = guides->n_bytes > guides->bytes_max || grammar->has_lacked_memory;
+        if (!is_newest)
+            is_over = is_over || guides->n_grammars > WEFTI_GUIDES_KEPT_MAX ||
+                      guides->n_bytes > guides->kept_bytes_max;
         if (!is_over || grammar->n_runs > 0 || grammar->state < READY) continue;
         TAILQ_REMOVE(&guides->grammars, grammar, entry);
         guides->n_grammars--;
@@ -301,6 +303,7 @@ static void *compiler_main(void *arg) {
         if (!err) measure(guides, grammar);
         tell_prepared(guides, grammar);
         (void)pthread_cond_broadcast(&guides->to_mask);
+        drop_unused(guides);
     }
     unlock(guides);
     return NULL;
