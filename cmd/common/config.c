@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/parse.h"
+#include "common/foreign.h"
 #include "common/nearest.h"
 
 static weft_err bad_value(const struct wefti_config_setting *s, const char *called,
@@ -212,6 +213,17 @@ struct args {
     struct weft_errmsg *why;
 };
 
+/* What another server's flag is called here, if this program has that. */
+static const char *foreign_flag(const struct args *args, struct weft_str typed) {
+    const char *here = weft_foreign_flag(typed);
+    if (!here || here[0] != '-') return here;
+    for (size_t i = 0; i < wefti_config_n_settings; i++) {
+        const struct wefti_config_setting *s = &wefti_config_settings[i];
+        if (s->programs & args->program->bit && !strcmp(here + 2, s->name)) return here;
+    }
+    return NULL;
+}
+
 /* Names that somebody may have meant: "--port", "--rounds". */
 static weft_err unknown_flag(const struct args *args, const char *typed, size_t typed_len) {
     struct weft_nearest nearest;
@@ -230,6 +242,10 @@ static weft_err unknown_flag(const struct args *args, const char *typed, size_t 
     weft_nearest_offer(&nearest, "--help");
     weft_nearest_offer(&nearest, "--version");
     const char *meant = weft_nearest_name(&nearest);
+    const char *here = foreign_flag(args, (struct weft_str){typed, typed_len});
+    if (here)
+        return weft_err_set(args->why, WEFT_E_INVAL, "unknown flag %.*s (%s%s)", (int)typed_len,
+                            typed, here[0] == '-' ? "here it is " : "", here);
     return weft_err_set(args->why, WEFT_E_INVAL, "unknown flag %.*s (%s%s%s)", (int)typed_len,
                         typed, meant ? "did you mean " : "try --help", meant ? meant : "",
                         meant ? "?" : "");

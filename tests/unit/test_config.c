@@ -292,6 +292,12 @@ static void unknown_flags_are_refused(void **state) {
                    "--nope=1");
     ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag -x (try --help)", WEFT_PROG_SERVE, "m", "-x");
     ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag -- (try --help)", WEFT_PROG_SERVE, "m", "--");
+    ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag --ctx-size (here it is --max-model-len)",
+                   WEFT_PROG_SERVE, "m", "--ctx-size", "512");
+    ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag -ngl (computing is on CPUs alone)", WEFT_PROG_SERVE,
+                   "m", "-ngl", "99");
+    ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag --alias (try --help)", WEFT_PROG_RUN, "m",
+                   "--alias=x");
     ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag --por (did you mean --port?)", WEFT_PROG_SERVE, "m",
                    "--por", "1");
     ASSERT_REFUSED(WEFT_E_INVAL, "unknown flag --portx (did you mean --port?)", WEFT_PROG_SERVE,
@@ -313,7 +319,7 @@ static void a_misspelt_flag_has_a_neighbour(void **state) {
         {"--api-key-fil", "--api-key-fil (did you mean --api-key-file?)"},
         {"--metrics", "--metrics (did you mean --metrics-prefix?)"},
         {"--hlep", "--hlep (did you mean --help?)"},
-        {"--n-gpu-layers", "--n-gpu-layers (try --help)"},
+        {"--n-gpu-layers", "--n-gpu-layers (computing is on CPUs alone)"},
         {"--temperature", "--temperature (try --help)"},
         {"-port", "-port (did you mean --port?)"},
     };
