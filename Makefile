@@ -41,6 +41,7 @@ NO_ASLR = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 help:
 	@echo "make run     build and serve the bundled model on http://127.0.0.1:8080; MODEL=PATH another one,"
 	@echo "             ARGS='--port 8090 --rpc-port 8091' on other ports"
+	@echo "             JOBS=1 for one compiler and test at a time; as many as CPUs otherwise"
 	@echo "make test    build and run the suite; make nightly: all of it, in all builds, and fuzz for longer"
 	@echo "make test-page   the page in Chromium; SHOTS=docs takes its pictures anew"
 	@echo "make test-mpi    a group across hosts, which needs MPI: builds that, too, in build-mpi/"

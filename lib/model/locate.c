@@ -99,6 +99,7 @@ weft_err weft_model_locate(const char *path, struct weft_model_place *place_out,
     WEFT_ASSERT(n <= sizeof magic);
     err = weft_file_check_lfs(path, magic, n, why);
     if (err) return err;
+    if (n == 0) return weft_err_set(why, WEFT_E_PROTO, "%s: the file is empty", path);
     if (wefti_model_packed_is(magic, n)) return place_packed(path, place_out, why);
     if (n >= 4 && memcmp(magic, "GGUF", 4) == 0) return place_gguf(path, place_out, why);
     const char *slash = strrchr(path, '/');

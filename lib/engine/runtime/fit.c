@@ -174,7 +174,7 @@ static void find_what_helps(const struct weft_eng_loading *loading, char *out, s
         {loading->n_sharers * loading->state_bytes, what_helps_states(loading)},
         {loading->n_sharers * loading->kv_bytes, what_helps_cache(loading)},
         {loading->n_sharers * loading->scratch_bytes,
-         "smaller steps (--max-num-batched-tokens, --max-num-seqs)"},
+         "less scratch (--threads, --max-model-len, --max-num-batched-tokens, --max-num-seqs)"},
         {loading->n_sharers * loading->lora_bytes,
          "fewer adapters (--max-lora-memory, --max-loras)"},
     };
@@ -194,7 +194,7 @@ static void find_what_helps(const struct weft_eng_loading *loading, char *out, s
 }
 
 weft_err wefti_fit_check_limit(const struct weft_eng_loading *loading, struct weft_errmsg *why) {
-    char need[WEFT_ENG_NEED_TEXT_BYTES], limit[WEFT_SIZE_TEXT_BYTES], helps[80];
+    char need[WEFT_ENG_NEED_TEXT_BYTES], limit[WEFT_SIZE_TEXT_BYTES], helps[112];
     if (!is_limited(loading) || sum_of(loading) <= loading->limit.bytes) return WEFT_OK;
     struct weft_eng_loading at;
     uint64_t least_bytes = least_limit(loading, &at);
