@@ -10,7 +10,6 @@
 
 #include "base/check.h"
 #include "base/parse.h"
-#include "common/foreign.h"
 #include "common/nearest.h"
 
 static weft_err bad_value(const struct wefti_config_setting *s, const char *called,
@@ -215,7 +214,7 @@ struct args {
 
 /* What another server's flag is called here, if this program has that. */
 static const char *foreign_flag(const struct args *args, struct weft_str typed) {
-    const char *here = weft_foreign_flag(typed);
+    const char *here = weft_nearest_foreign(typed);
     if (!here || here[0] != '-') return here;
     for (size_t i = 0; i < wefti_config_n_settings; i++) {
         const struct wefti_config_setting *s = &wefti_config_settings[i];

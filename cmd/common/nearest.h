@@ -20,4 +20,8 @@ void weft_nearest_offer(struct weft_nearest *nearest, const char *name);
 /* NULL: none is near. Valid as long as `nearest`. */
 const char *weft_nearest_name(const struct weft_nearest *nearest);
 
+/* What a flag of vLLM or llama-server is called here, or why there is none, as text that never begins with '-'. NULL: it
+ * is no such flag. */
+const char *weft_nearest_foreign(struct weft_str typed);
+
 #endif
