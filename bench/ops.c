@@ -253,9 +253,7 @@ static void attend(struct bench *b, const struct weft_kv_layer *kv, uint32_t rou
             .n_heads = HEADS,
             .scale = 0.125f,
         };
-        for (uint32_t h = 0; h < KV_HEADS; h++) {
-            b->kern->attention(&args, h, 0, 1);
-        }
+        b->kern->attention(&args, &(struct weft_attn_range){0, 1, 0, KV_HEADS});
     }
 }
 

@@ -485,23 +485,24 @@ static inline void fold_values(const struct batch *b) {
     }
 }
 
-/* Those of a span's queries that see some of a tile. */
-struct seeing {
-    struct attn_query *queries; /* the span's */
-    uint32_t begin, end;
-    const attn_words *words; /* of all of the span's */
+/* A kv head's queries of a span, ascending positions. */
+struct side {
+    uint32_t kv_head;
+    struct attn_query *queries;
+    uint32_t n;
+    uint32_t begin, end; /* those of them that see some of the current tile */
+    const attn_words *words;
 };
 
-/* One tile for the queries begin..end of a span, each of which sees some of it; ascending
- * positions. First all scores, then all weights, then all values: each with its half of the tile in
- * L1. */
+/* One tile for those of a side's queries that see some of it. First all scores, then all weights, then all
+ * values: each with its half of the tile in L1. */
 static inline void fold_tile(const struct weft_attn_args *args, const struct attn_tile *tile,
-                             const struct attn_tile *products, const struct seeing *seeing) {
-    const uint32_t begin = seeing->begin, end = seeing->end;
-    struct attn_query *queries = seeing->queries;
+                             const struct attn_tile *products, const struct side *side) {
+    const uint32_t begin = side->begin, end = side->end;
+    struct attn_query *queries = side->queries;
     union attn_weights p[QUERIES_MAX + QUERY_BATCH];
     struct attn_fold folds[QUERIES_MAX];
-    struct batch batches[QUERIES_MAX / QUERY_BATCH + 1];
+    struct batch batches[BATCHES_MAX + 1];
     const bool is_int8 = args->kv.dtype == WEFT_KV_INT8;
     const uint32_t n_words = words_of(products->form, tile->head_dim);
     const uint32_t lane_stride = is_tiled(products->form) ? n_words : 1;
@@ -515,7 +516,7 @@ static inline void fold_tile(const struct weft_attn_args *args, const struct att
                                               .again = &again,
                                               .queries = queries + i,
                                               .n = next - i,
-                                              .words = seeing->words[i / QUERY_BATCH * n_words] +
+                                              .words = side->words[i / QUERY_BATCH * n_words] +
                                                        (size_t)(i % QUERY_BATCH) * lane_stride,
                                               .p = p + (i - begin),
                                               .folds = folds + (i - begin)};
@@ -571,15 +572,22 @@ static inline void fetch_rest(const struct attn_tile *next, uint32_t n_next, siz
     }
 }
 
-/* What keys of a span meet, and sums of nothing. */
-static inline void prepare_queries(const struct weft_attn_args *args, enum attn_form form,
-                                   struct attn_query *queries, uint32_t n, attn_words *words) {
+/* What keys of a span meet, and sums of nothing. Words of a side begin with a batch. */
+static inline void prepare_sides(const struct weft_attn_args *args, enum attn_form form,
+                                 struct side *sides, uint32_t n_sides, attn_words *words) {
     const uint32_t n_words = words_of(form, args->kv.head_dim);
-    for (uint32_t i = 0; i < n; i++) {
-        prepare_query(args, form, &queries[i], i % QUERY_BATCH, words + i / QUERY_BATCH * n_words);
-        memset(queries[i].out, 0, weft_kv_value_dim(&args->kv) * sizeof(float));
-        queries[i].max = -INFINITY;
-        queries[i].total = 0.0f;
+    for (uint32_t s = 0; s < n_sides; s++) {
+        struct side *side = &sides[s];
+        side->words = words;
+        side->begin = side->end = 0;
+        for (uint32_t i = 0; i < side->n; i++) {
+            struct attn_query *query = &side->queries[i];
+            prepare_query(args, form, query, i % QUERY_BATCH, words + i / QUERY_BATCH * n_words);
+            memset(query->out, 0, weft_kv_value_dim(&args->kv) * sizeof(float));
+            query->max = -INFINITY;
+            query->total = 0.0f;
+        }
+        words += batches_of(side->n) * n_words;
     }
 }
 
@@ -604,24 +612,22 @@ static inline uint32_t find_chosen(const struct weft_attn_args *args, const uint
     return s;
 }
 
-/* A span's queries, and what is made for them. */
+/* What all tiles of a span are met with. */
 struct span {
     const struct weft_attn_args *args;
     enum attn_form form;
     size_t group_bytes;
-    struct attn_query *queries;
-    const attn_words *words;
     struct made_tile made;
 };
 
-/* One tile of n_subs groups for queries begin..end, which know what they see of it; n_next groups are met after it. */
-static inline void meet_tile(struct span *span, struct attn_tile *tile, uint32_t n_subs,
-                             const struct attn_tile *next, uint32_t n_next, uint32_t begin,
-                             uint32_t end) {
+/* One tile of n_subs groups for those of a side's queries that see some of it; n_next groups are met after it. */
+static inline void meet_tile(struct span *span, const struct side *side, struct attn_tile *tile,
+                             uint32_t n_subs, const struct attn_tile *next, uint32_t n_next) {
     const struct weft_attn_args *args = span->args;
     const struct attn_tile *products = tile;
     plan_fetches(tile, next, n_next);
-    bool is_wide = is_widened(args, span->form, end - begin), is_read = !is_wide && !args->kv.v_dim;
+    bool is_wide = is_widened(args, span->form, side->end - side->begin);
+    bool is_read = !is_wide && !args->kv.v_dim;
     fetch_rest(next, n_next, is_read ? weft_kv_code_bytes(&args->kv) : 0, span->group_bytes);
     if (is_wide) {
         widen_tile(tile, args->kv.dtype, n_subs, &span->made);
@@ -630,53 +636,72 @@ static inline void meet_tile(struct span *span, struct attn_tile *tile, uint32_t
         make_values(tile, n_subs, &span->made);
         products = &span->made.tile;
     }
-    fold_tile(args, tile, products, &(struct seeing){span->queries, begin, end, span->words});
+    fold_tile(args, tile, products, side);
 }
 
 /* The positions first..last that one row's queries see of a span, of a set. */
-static inline void fold_chosen(struct span *span, const uint32_t *block_table, uint32_t kv_head,
-                               uint32_t first, uint32_t last, uint32_t n) {
+static inline void fold_chosen(struct span *span, struct side *side, const uint32_t *block_table,
+                               uint32_t first, uint32_t last) {
     const struct weft_attn_args *args = span->args;
-    const uint64_t *seen = span->queries[0].seen;
+    const uint64_t *seen = side->queries[0].seen;
     uint32_t group = first / ATTN_SUB, end = last / ATTN_SUB + 1;
     struct attn_tile tile, next = {.form = span->form,
                                    .head_dim = args->kv.head_dim,
                                    .value_dim = weft_kv_value_dim(&args->kv)};
     uint64_t bits, next_bits;
-    uint32_t n_next = find_chosen(args, block_table, kv_head, seen, &group, end, &next, &next_bits);
+    uint32_t n_next =
+        find_chosen(args, block_table, side->kv_head, seen, &group, end, &next, &next_bits);
+    side->begin = 0;
+    side->end = side->n;
     while (n_next > 0) {
         uint32_t n_subs = n_next;
         tile = next;
         bits = next_bits;
-        n_next = find_chosen(args, block_table, kv_head, seen, &group, end, &next, &next_bits);
-        for (uint32_t i = 0; i < n; i++) {
-            span->queries[i].in_tile = bits;
-            span->queries[i].begin = (uint32_t)__builtin_ctzll(bits);
-            span->queries[i].end = ATTN_TILE - (uint32_t)__builtin_clzll(bits);
+        n_next =
+            find_chosen(args, block_table, side->kv_head, seen, &group, end, &next, &next_bits);
+        for (uint32_t i = 0; i < side->n; i++) {
+            side->queries[i].in_tile = bits;
+            side->queries[i].begin = (uint32_t)__builtin_ctzll(bits);
+            side->queries[i].end = ATTN_TILE - (uint32_t)__builtin_clzll(bits);
         }
-        meet_tile(span, &tile, n_subs, &next, n_next, 0, n);
+        meet_tile(span, side, &tile, n_subs, &next, n_next);
     }
 }
 
-/* One span for queries of one sequence and kv head, positions ascending; all see some of it. With a set they
- * are of one row. */
+/* Finds which of a side's queries see some of the tile at `at`, and what. Tiles ascend. */
+static inline void see_tile(struct side *side, uint32_t at) {
+    struct attn_query *queries = side->queries;
+    while (queries[side->begin].pos < at) {
+        side->begin++;
+    }
+    while (side->end < side->n && queries[side->end].low < at + ATTN_TILE) {
+        side->end++;
+    }
+    for (uint32_t i = side->begin; i < side->end; i++) {
+        queries[i].begin = queries[i].low > at ? queries[i].low - at : 0;
+        queries[i].end = weft_min_u32(ATTN_TILE, queries[i].pos - at + 1);
+    }
+}
+
+/* One span for queries of one sequence, all of which see some of it, each side's of the same rows: with a set, of
+ * one. Sides take turns at each tile: blocks have their kv heads one after another, so what the CPU fetches
+ * beyond one head's is the next one's. */
 static inline void fold_span(const struct weft_attn_args *args, const uint32_t *block_table,
-                             uint32_t kv_head, uint32_t span_idx, struct attn_query *queries,
-                             uint32_t n) {
-    WEFT_ASSERT(n > 0);
-    uint32_t first = span_idx * WEFT_ATTN_SPAN, low = queries[0].low / ATTN_TILE * ATTN_TILE;
-    uint32_t last = weft_min_u32(first + WEFT_ATTN_SPAN - 1, queries[n - 1].pos), begin = 0,
-             end = 0;
-    attn_words words[QUERIES_MAX / QUERY_BATCH * WEFT_KV_DIM_MAX];
+                             uint32_t span_idx, struct side *sides, uint32_t n_sides) {
+    const struct side *one = &sides[0];
+    WEFT_ASSERT(one->n > 0);
+    uint32_t first = span_idx * WEFT_ATTN_SPAN, low = one->queries[0].low / ATTN_TILE * ATTN_TILE;
+    uint32_t last = weft_min_u32(first + WEFT_ATTN_SPAN - 1, one->queries[one->n - 1].pos);
+    attn_words words[BATCHES_MAX * WEFT_KV_DIM_MAX];
     struct span span;
     span.args = args;
     span.form = form_of(args);
     span.group_bytes = weft_kv_group_bytes(&args->kv);
-    span.queries = queries;
-    span.words = words;
-    prepare_queries(args, span.form, queries, n, words);
-    if (queries[0].seen) {
-        fold_chosen(&span, block_table, kv_head, first, last, n);
+    prepare_sides(args, span.form, sides, n_sides, words);
+    if (one->queries[0].seen) {
+        for (uint32_t s = 0; s < n_sides; s++) {
+            fold_chosen(&span, &sides[s], block_table, first, last);
+        }
         return;
     }
     struct attn_tile tile, next = {.form = span.form,
@@ -684,22 +709,17 @@ static inline void fold_span(const struct weft_attn_args *args, const uint32_t *
                                    .head_dim = args->kv.head_dim,
                                    .value_dim = weft_kv_value_dim(&args->kv)};
     uint32_t at = first > low ? first : low;
-    (void)find_tile(&args->kv, block_table, kv_head, at, last, &next);
+    (void)find_tile(&args->kv, block_table, one->kv_head, at, last, &next);
     for (; at <= last; at += ATTN_TILE) {
-        tile = next;
-        uint32_t n_next = find_tile(&args->kv, block_table, kv_head, at + ATTN_TILE, last, &next);
-        while (queries[begin].pos < at) {
-            begin++;
-        }
-        while (end < n && queries[end].low < at + ATTN_TILE) {
-            end++;
-        }
-        for (uint32_t i = begin; i < end; i++) {
-            queries[i].begin = queries[i].low > at ? queries[i].low - at : 0;
-            queries[i].end = weft_min_u32(ATTN_TILE, queries[i].pos - at + 1);
-        }
         uint32_t n_subs = (weft_min_u32(last - at, ATTN_TILE - 1) + ATTN_SUB) / ATTN_SUB;
-        meet_tile(&span, &tile, n_subs, &next, n_next, begin, end);
+        for (uint32_t s = 0; s < n_sides; s++) {
+            const bool is_last = s + 1 == n_sides;
+            tile = next;
+            uint32_t n_next = find_tile(&args->kv, block_table, sides[is_last ? 0 : s + 1].kv_head,
+                                        is_last ? at + ATTN_TILE : at, last, &next);
+            see_tile(&sides[s], at);
+            meet_tile(&span, &sides[s], &tile, n_subs, &next, n_next);
+        }
     }
 }
 
@@ -732,39 +752,62 @@ static inline void divide(struct span_sum *sum, const float *sink, uint32_t valu
     }
 }
 
-/* All spans for queries of one sequence and kv head, positions ascending. A query's first span is
- * summed where the result belongs, later ones beside it. */
-static inline void fold_queries(const struct weft_attn_args *args, const uint32_t *block_table,
-                                uint32_t kv_head, struct attn_query *queries, uint32_t n) {
-    uint32_t value_dim = weft_kv_value_dim(&args->kv), begin = 0, end = 0;
+/* Those of a side's queries that see some of a span. */
+static inline struct side side_of_span(const struct side *all, uint32_t span) {
+    uint32_t begin = 0, end;
+    while (begin < all->n && all->queries[begin].pos / WEFT_ATTN_SPAN < span) {
+        begin++;
+    }
+    end = begin;
+    while (end < all->n && all->queries[end].low / WEFT_ATTN_SPAN <= span) {
+        end++;
+    }
+    return (struct side){
+        .kv_head = all->kv_head, .queries = all->queries + begin, .n = end - begin};
+}
+
+/* What a span left of a query. */
+static inline void take_span(struct attn_query *query, uint32_t value_dim) {
+    if (query->out == query->joined.out) {
+        query->joined.max = query->max;
+        query->joined.total = query->total;
+    } else {
+        join_span(&query->joined, query->out, query->max, query->total, value_dim);
+    }
+}
+
+/* All spans for queries of one sequence, of which sides have the same rows. A query's first span is summed where the
+ * result belongs, later ones beside it. */
+static inline void fold_sides(const struct weft_attn_args *args, const uint32_t *block_table,
+                              const struct side *sides, uint32_t n_sides) {
+    const struct attn_query *all = sides[0].queries, *last = all + sides[0].n - 1;
+    uint32_t value_dim = weft_kv_value_dim(&args->kv);
     float beside[QUERIES_MAX * WEFT_KV_DIM_MAX];
-    for (uint32_t span = queries[0].low / WEFT_ATTN_SPAN;
-         span <= queries[n - 1].pos / WEFT_ATTN_SPAN; span++) {
-        while (queries[begin].pos / WEFT_ATTN_SPAN < span) {
-            begin++;
+    for (uint32_t span = all->low / WEFT_ATTN_SPAN; span <= last->pos / WEFT_ATTN_SPAN; span++) {
+        struct side parts[BATCHES_MAX];
+        const struct side first = side_of_span(&sides[0], span);
+        if (first.n == 0) continue; /* between windows: nobody sees it */
+        if (!has_of_span(first.queries->seen, first.queries->pos, span)) continue;
+        for (uint32_t s = 0; s < n_sides; s++) {
+            parts[s] = side_of_span(&sides[s], span);
+            for (uint32_t i = 0; i < parts[s].n; i++) {
+                struct attn_query *query = &parts[s].queries[i];
+                bool is_first = query->first_span == span;
+                query->out =
+                    is_first ? query->joined.out : beside + (size_t)(query - all) * value_dim;
+            }
         }
-        while (end < n && queries[end].low / WEFT_ATTN_SPAN <= span) {
-            end++;
-        }
-        if (begin == end) continue; /* between windows: nobody sees it */
-        if (!has_of_span(queries[begin].seen, queries[begin].pos, span)) continue;
-        for (uint32_t i = begin; i < end; i++) {
-            bool is_first = queries[i].first_span == span;
-            queries[i].out = is_first ? queries[i].joined.out : beside + (size_t)i * value_dim;
-        }
-        fold_span(args, block_table, kv_head, span, queries + begin, end - begin);
-        for (uint32_t i = begin; i < end; i++) {
-            struct attn_query *query = &queries[i];
-            if (query->out == query->joined.out) {
-                query->joined.max = query->max;
-                query->joined.total = query->total;
-            } else {
-                join_span(&query->joined, query->out, query->max, query->total, value_dim);
+        fold_span(args, block_table, span, parts, n_sides);
+        for (uint32_t s = 0; s < n_sides; s++) {
+            for (uint32_t i = 0; i < parts[s].n; i++) {
+                take_span(&parts[s].queries[i], value_dim);
             }
         }
     }
-    for (uint32_t i = 0; i < n; i++) {
-        divide(&queries[i].joined, queries[i].sink, value_dim);
+    for (uint32_t s = 0; s < n_sides; s++) {
+        for (uint32_t i = 0; i < sides[s].n; i++) {
+            divide(&sides[s].queries[i].joined, sides[s].queries[i].sink, value_dim);
+        }
     }
 }
 
@@ -802,89 +845,128 @@ static inline struct attn_query query_at(const struct weft_attn_args *args, uint
                                .seen = seen};
 }
 
-static void attention(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
-                      uint32_t row_end) {
-    check_attn_args(args, kv_head, row_begin, row_end);
+/* What passes over a sequence's cache together: rows, kv heads, and of each kv head the heads from its `head`th on. */
+struct pass {
+    struct weft_attn_range range;
+    uint32_t head, n_heads;
+};
+
+/* Sums of one span, of rows from row_begin on; `parts` NULL: all spans, joined. */
+struct goal {
+    const struct weft_attn_parts *parts;
+    uint32_t row_begin, span;
+};
+
+/* The queries of one kv head of a pass. Returns their number. */
+static inline uint32_t take_queries(const struct weft_attn_args *args, const struct pass *pass,
+                                    const struct goal *goal, uint32_t kv_head,
+                                    struct attn_query *queries) {
     const struct head_range heads = heads_of(args, kv_head);
-    uint32_t queries_max = args->kv.v_dim ? WEFT_ATTN_LATENT_QUERIES : ATTN_QUERIES;
-    uint32_t heads_max = weft_min_u32(heads.end - heads.begin, queries_max);
-    uint32_t rows_max = queries_max / heads_max;
-    struct attn_query queries[QUERIES_MAX];
-    const bool by_tiles = is_tiled(form_of(args));
-    if (by_tiles)
-        attn_begin(form_of(args), heads_max * weft_min_u32(rows_max, row_end - row_begin));
-    for (uint32_t r = row_begin, r_end; r < row_end; r = r_end) {
-        r_end = rows_together(args, r, row_end, rows_max);
-        for (uint32_t h = heads.begin; h < heads.end; h += heads_max) {
-            uint32_t n = 0;
-            for (uint32_t i = r; i < r_end; i++) {
-                for (uint32_t j = h; j < weft_min_u32(h + heads_max, heads.end); j++) {
-                    queries[n++] = query_at(args, i, j);
-                }
+    const uint32_t begin = heads.begin + pass->head;
+    uint32_t n = 0;
+    for (uint32_t i = pass->range.row_begin; i < pass->range.row_end; i++) {
+        for (uint32_t j = begin; j < weft_min_u32(begin + pass->n_heads, heads.end); j++) {
+            struct attn_query query = query_at(args, i, j);
+            if (goal->parts) {
+                if (!sees_span(query.low, query.pos, goal->span)) continue;
+                if (!has_of_span(query.seen, query.pos, goal->span)) continue;
+                query.out = part_at(args, goal->parts, i - goal->row_begin, goal->span, j);
             }
-            fold_queries(args, args->rows[r].block_table, kv_head, queries, n);
+            queries[n++] = query;
+        }
+    }
+    return n;
+}
+
+static inline void attend_pass(const struct weft_attn_args *args, const struct pass *pass,
+                               const struct goal *goal) {
+    const uint32_t *block_table = args->rows[pass->range.row_begin].block_table;
+    const uint32_t value_dim = weft_kv_value_dim(&args->kv);
+    struct attn_query queries[QUERIES_MAX], *next = queries;
+    struct side sides[BATCHES_MAX];
+    uint32_t n_sides = 0;
+    for (uint32_t h = pass->range.kv_head_begin; h < pass->range.kv_head_end; h++) {
+        const uint32_t n = take_queries(args, pass, goal, h, next);
+        if (n == 0) continue;
+        sides[n_sides++] = (struct side){.kv_head = h, .queries = next, .n = n};
+        next += n;
+    }
+    if (n_sides == 0) return;
+    if (!goal->parts) {
+        fold_sides(args, block_table, sides, n_sides);
+        return;
+    }
+    fold_span(args, block_table, goal->span, sides, n_sides);
+    for (struct attn_query *query = queries; query < next; query++) {
+        query->out[value_dim] = query->max;
+        query->out[value_dim + 1] = query->total;
+    }
+}
+
+static void attend(const struct weft_attn_args *args, const struct weft_attn_range *range,
+                   const struct goal *goal) {
+    check_attn_args(args, range);
+    const uint32_t group = kv_group_heads(args);
+    const uint32_t queries_max = args->kv.v_dim ? WEFT_ATTN_LATENT_QUERIES : ATTN_QUERIES;
+    const uint32_t heads_max = weft_min_u32(group, queries_max), rows_max = queries_max / heads_max;
+    const uint32_t n_rows = range->row_end - range->row_begin;
+    const bool by_tiles = is_tiled(form_of(args));
+    if (by_tiles) attn_begin(form_of(args), heads_max * weft_min_u32(rows_max, n_rows));
+    struct pass pass = {.range = *range, .n_heads = heads_max};
+    for (uint32_t r = range->row_begin; r < range->row_end; r = pass.range.row_end) {
+        pass.range.row_begin = r;
+        pass.range.row_end = rows_together(args, r, range->row_end, rows_max);
+        const uint32_t n_batches = batches_of((pass.range.row_end - r) * heads_max);
+        for (uint32_t h = range->kv_head_begin; h < range->kv_head_end;
+             h = pass.range.kv_head_end) {
+            pass.range.kv_head_begin = h;
+            pass.range.kv_head_end = weft_min_u32(range->kv_head_end, h + BATCHES_MAX / n_batches);
+            for (pass.head = 0; pass.head < group; pass.head += heads_max) {
+                attend_pass(args, &pass, goal);
+            }
         }
     }
     if (by_tiles) attn_end();
 }
 
-static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
-                           uint32_t row_end, uint32_t span, const struct weft_attn_parts *parts) {
-    check_attn_args(args, kv_head, row_begin, row_end);
-    const struct head_range heads = heads_of(args, kv_head);
-    uint32_t value_dim = weft_kv_value_dim(&args->kv);
-    uint32_t queries_max = args->kv.v_dim ? WEFT_ATTN_LATENT_QUERIES : ATTN_QUERIES;
-    uint32_t heads_max = weft_min_u32(heads.end - heads.begin, queries_max);
-    uint32_t rows_max = queries_max / heads_max;
-    struct attn_query queries[QUERIES_MAX];
-    const bool by_tiles = is_tiled(form_of(args));
-    if (by_tiles)
-        attn_begin(form_of(args), heads_max * weft_min_u32(rows_max, row_end - row_begin));
-    for (uint32_t r = row_begin, r_end; r < row_end; r = r_end) {
-        r_end = rows_together(args, r, row_end, rows_max);
-        for (uint32_t h = heads.begin; h < heads.end; h += heads_max) {
-            uint32_t n = 0;
-            for (uint32_t i = r; i < r_end; i++) {
-                for (uint32_t j = h; j < weft_min_u32(h + heads_max, heads.end); j++) {
-                    struct attn_query query = query_at(args, i, j);
-                    if (!sees_span(query.low, query.pos, span)) continue;
-                    if (!has_of_span(query.seen, query.pos, span)) continue;
-                    query.out = part_at(args, parts, i - row_begin, span, j);
-                    queries[n++] = query;
-                }
-            }
-            if (n > 0) fold_span(args, args->rows[r].block_table, kv_head, span, queries, n);
-            for (uint32_t i = 0; i < n; i++) {
-                queries[i].out[value_dim] = queries[i].max;
-                queries[i].out[value_dim + 1] = queries[i].total;
-            }
-        }
-    }
-    if (by_tiles) attn_end();
+static void attention(const struct weft_attn_args *args, const struct weft_attn_range *range) {
+    attend(args, range, &(struct goal){.parts = NULL});
 }
 
-static void attention_join(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
-                           uint32_t row_end, const struct weft_attn_parts *parts) {
-    check_attn_args(args, kv_head, row_begin, row_end);
-    const struct head_range heads = heads_of(args, kv_head);
-    uint32_t value_dim = weft_kv_value_dim(&args->kv);
-    for (uint32_t r = row_begin; r < row_end; r++) {
-        for (uint32_t h = heads.begin; h < heads.end; h++) {
-            struct attn_query query = query_at(args, r, h);
-            struct span_sum sum = query.joined;
-            uint32_t first = query.first_span, last = query.pos / WEFT_ATTN_SPAN;
-            for (uint32_t span = first; span <= last; span++) {
-                if (!has_of_span(query.seen, query.pos, span)) continue;
-                const float *part = part_at(args, parts, r - row_begin, span, h);
-                if (span == first) {
-                    memcpy(sum.out, part, value_dim * sizeof *part);
-                    sum.max = part[value_dim];
-                    sum.total = part[value_dim + 1];
-                } else {
-                    join_span(&sum, part, part[value_dim], part[value_dim + 1], value_dim);
-                }
-            }
-            divide(&sum, query.sink, value_dim);
+static void attention_span(const struct weft_attn_args *args, const struct weft_attn_range *range,
+                           uint32_t span, const struct weft_attn_parts *parts) {
+    attend(args, range, &(struct goal){parts, range->row_begin, span});
+}
+
+/* One head of a row. */
+static inline void join_parts(const struct weft_attn_args *args, uint32_t row, uint32_t head,
+                              const struct goal *goal) {
+    const uint32_t value_dim = weft_kv_value_dim(&args->kv);
+    struct attn_query query = query_at(args, row, head);
+    struct span_sum sum = query.joined;
+    uint32_t first = query.first_span, last = query.pos / WEFT_ATTN_SPAN;
+    for (uint32_t span = first; span <= last; span++) {
+        if (!has_of_span(query.seen, query.pos, span)) continue;
+        const float *part = part_at(args, goal->parts, row - goal->row_begin, span, head);
+        if (span == first) {
+            memcpy(sum.out, part, value_dim * sizeof *part);
+            sum.max = part[value_dim];
+            sum.total = part[value_dim + 1];
+        } else {
+            join_span(&sum, part, part[value_dim], part[value_dim + 1], value_dim);
+        }
+    }
+    divide(&sum, query.sink, value_dim);
+}
+
+static void attention_join(const struct weft_attn_args *args, const struct weft_attn_range *range,
+                           const struct weft_attn_parts *parts) {
+    check_attn_args(args, range);
+    const struct goal goal = {parts, range->row_begin, 0};
+    for (uint32_t r = range->row_begin; r < range->row_end; r++) {
+        for (uint32_t h = heads_of(args, range->kv_head_begin).begin;
+             h < heads_of(args, range->kv_head_end - 1).end; h++) {
+            join_parts(args, r, h, &goal);
         }
     }
 }
@@ -921,7 +1003,7 @@ static inline void add_index_scores(const struct weft_attn_args *attn,
     const enum attn_form form = form_of(attn);
     const uint32_t dim = args->kv.head_dim, n_words = words_of(form, dim);
     struct attn_query queries[QUERIES_MAX];
-    attn_words words[QUERIES_MAX / QUERY_BATCH * WEFT_HEAD_DIM_MAX];
+    attn_words words[BATCHES_MAX * WEFT_HEAD_DIM_MAX];
     union attn_weights p[QUERY_BATCH];
     struct made_tile made;
     struct attn_tile tile, next = {.form = form, .head_dim = dim, .value_dim = dim};

@@ -15,7 +15,12 @@ enum { ATTN_QUERIES = 128, QUERY_BATCH = 8, ATTN_SUBS = ATTN_TILE / ATTN_SUB };
 enum { QUERIES_MAX = WEFT_ATTN_LATENT_QUERIES };
 _Static_assert((int)ATTN_QUERIES <= (int)QUERIES_MAX && QUERIES_MAX % QUERY_BATCH == 0,
                "arrays of queries have room for both kinds of layers, in whole batches");
+enum { BATCHES_MAX = QUERIES_MAX / QUERY_BATCH };
 enum { WIDE_QUERIES = 16 }; /* this many pay for widening a tile */
+
+static inline uint32_t batches_of(uint32_t n_queries) {
+    return (n_queries + QUERY_BATCH - 1) / QUERY_BATCH;
+}
 
 /* How keys and values are met. */
 enum attn_form {

@@ -242,8 +242,13 @@ struct head_range {
     uint32_t begin, end;
 };
 
+/* Heads of a kv head, if none is skipped. */
+static inline uint32_t kv_group_heads(const struct weft_attn_args *args) {
+    return args->group_heads ? args->group_heads : args->n_heads / args->kv.n_kv_heads;
+}
+
 static inline struct head_range heads_of(const struct weft_attn_args *args, uint32_t kv_head) {
-    uint32_t group = args->group_heads ? args->group_heads : args->n_heads / args->kv.n_kv_heads;
+    uint32_t group = kv_group_heads(args);
     uint32_t begin = kv_head * group, end = begin + group, skipped = args->skipped_heads;
     struct head_range heads = {begin > skipped ? begin - skipped : 0,
                                weft_min_u32(end - skipped, args->n_heads)};
@@ -251,10 +256,11 @@ static inline struct head_range heads_of(const struct weft_attn_args *args, uint
     return heads;
 }
 
-static inline void check_attn_args(const struct weft_attn_args *args, uint32_t kv_head,
-                                   uint32_t row_begin, uint32_t row_end) {
+static inline void check_attn_args(const struct weft_attn_args *args,
+                                   const struct weft_attn_range *range) {
     check_kv_layer(&args->kv);
-    WEFT_ASSERT(row_begin <= row_end && kv_head < args->kv.n_kv_heads);
+    WEFT_ASSERT(range->row_begin <= range->row_end && range->kv_head_begin < range->kv_head_end);
+    WEFT_ASSERT(range->kv_head_end <= args->kv.n_kv_heads);
     WEFT_ASSERT(args->group_heads > 0 || args->n_heads % args->kv.n_kv_heads == 0);
     WEFT_ASSERT(args->skipped_heads == 0 || args->skipped_heads < args->group_heads);
     WEFT_ASSERT(args->q != args->out); /* `out` collects while `q` is still read */

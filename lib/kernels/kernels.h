@@ -321,6 +321,11 @@ struct weft_attn_args {
     uint32_t seen_from;
 };
 
+/* Rows and kv heads of a call. */
+struct weft_attn_range {
+    uint32_t row_begin, row_end, kv_head_begin, kv_head_end; /* one kv head at least */
+};
+
 /* Positions as a set: a bit each, a tile of 64 to a word. */
 #define WEFT_ATTN_SET_WORD 64u
 
@@ -556,16 +561,15 @@ struct weft_kern_table {
      *
      * Heads know nothing of each other: a latent layer's may be given in groups, by an `args` of a
      * group's q, out and n_heads, to the same bits. */
-    void (*attention)(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
-                      uint32_t row_end);
+    void (*attention)(const struct weft_attn_args *args, const struct weft_attn_range *range);
 
     /* The same in two steps, to the same bits: the sums of one span, for those of the rows that see
      * any of it (others' sums are not touched); and, when all spans that a row sees are there,
      * their join into args->out. */
-    void (*attention_span)(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
-                           uint32_t row_end, uint32_t span, const struct weft_attn_parts *parts);
-    void (*attention_join)(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
-                           uint32_t row_end, const struct weft_attn_parts *parts);
+    void (*attention_span)(const struct weft_attn_args *args, const struct weft_attn_range *range,
+                           uint32_t span, const struct weft_attn_parts *parts);
+    void (*attention_join)(const struct weft_attn_args *args, const struct weft_attn_range *range,
+                           const struct weft_attn_parts *parts);
 
     /* scores[i] = the score of position begin + i, for those before `end`; begin is a multiple of 64. A
      * position's products run as in `attention`; the sum over heads is one chain, heads ascending, a

@@ -158,7 +158,8 @@ static void drop_cache(struct cache *c) {
 
 /* Rows begin..end of a call span by span, the last one first, into memory of just the size. */
 static void attend_in_spans(const struct weft_kern_table *table, const struct weft_attn_args *args,
-                            uint32_t kv_head, uint32_t begin, uint32_t end) {
+                            struct weft_attn_range range) {
+    uint32_t begin = range.row_begin, end = range.row_end;
     if (begin == end) return;
     struct weft_attn_parts parts;
     parts.span_begin =
@@ -172,21 +173,24 @@ static void attend_in_spans(const struct weft_kern_table *table, const struct we
         struct weft_attn_parts rest = parts;
         rest.sums += (size_t)(cut - begin) * parts.n_spans * args->n_heads *
                      weft_attn_part_floats(weft_kv_value_dim(&args->kv));
-        table->attention_span(args, kv_head, cut, end, parts.span_begin + i, &rest);
-        table->attention_span(args, kv_head, begin, cut, parts.span_begin + i, &parts);
+        struct weft_attn_range low = range, high = range;
+        low.row_end = high.row_begin = cut;
+        table->attention_span(args, &high, parts.span_begin + i, &rest);
+        table->attention_span(args, &low, parts.span_begin + i, &parts);
     }
-    table->attention_join(args, kv_head, begin, end, &parts);
+    table->attention_join(args, &range, &parts);
     free(parts.sums);
 }
 
 static void attend_rows(const struct weft_kern_table *table, const struct weft_attn_args *args,
-                        uint32_t kv_head, uint32_t n_rows) {
-    uint32_t cut = weft_rand_below(&seed, n_rows + 1);
-    table->attention(args, kv_head, 0, cut);
+                        struct weft_attn_range range) {
+    struct weft_attn_range low = range;
+    low.row_end = range.row_begin = weft_rand_below(&seed, range.row_end + 1);
+    table->attention(args, &low);
     if (weft_rand_below(&seed, 2)) {
-        table->attention(args, kv_head, cut, n_rows);
+        table->attention(args, &range);
     } else {
-        attend_in_spans(table, args, kv_head, cut, n_rows);
+        attend_in_spans(table, args, range);
     }
 }
 
@@ -195,12 +199,12 @@ static void attend_in_groups(const struct weft_kern_table *table, const struct w
                              uint32_t n_rows) {
     struct weft_attn_args group = *args;
     group.n_heads = between(&seed, 1, args->n_heads);
-    attend_rows(table, &group, 0, n_rows);
+    attend_rows(table, &group, (struct weft_attn_range){0, n_rows, 0, 1});
     group.q += (size_t)group.n_heads * args->kv.head_dim;
     group.out += (size_t)group.n_heads * args->kv.v_dim;
     if (group.sinks) group.sinks += group.n_heads;
     group.n_heads = args->n_heads - group.n_heads;
-    if (group.n_heads > 0) attend_rows(table, &group, 0, n_rows);
+    if (group.n_heads > 0) attend_rows(table, &group, (struct weft_attn_range){0, n_rows, 0, 1});
 }
 
 /* Rows of positions first..first+n of the sequence, in chunks of `chunk` rows, to
@@ -234,8 +238,9 @@ static void attend(const struct weft_kern_table *table, const struct sequence *s
                                       .seen_from = s->seen_from};
         if (s->seen) args.seen += (first + done) * s->seen_stride;
         if (s->v_dim) attend_in_groups(table, &args, rows);
-        for (uint32_t h = 0; h < s->n_kv_heads && !s->v_dim; h++) {
-            attend_rows(table, &args, h, rows);
+        for (uint32_t h = 0, end; h < s->n_kv_heads && !s->v_dim; h = end) {
+            end = between(&seed, h + 1, s->n_kv_heads);
+            attend_rows(table, &args, (struct weft_attn_range){0, rows, h, end});
         }
         free(row);
     }
@@ -577,8 +582,8 @@ static float *span_sums(const struct weft_kern_table *table, const struct sequen
                                   .n_heads = s->n_heads,
                                   .window = s->window,
                                   .scale = 1.0f / sqrtf((float)s->head_dim)};
-    for (uint32_t h = 0; h < s->n_kv_heads; h++)
-        table->attention_span(&args, h, 0, s->len, 0, &parts);
+    const struct weft_attn_range all = {0, s->len, 0, s->n_kv_heads};
+    table->attention_span(&args, &all, 0, &parts);
     free(out);
     free(rows);
     return parts.sums;
@@ -720,8 +725,11 @@ static void some_of_the_heads_have_the_bits_that_they_have_among_all(void **stat
                                       .soft_cap = s.soft_cap,
                                       .in_chunks = s.in_chunks,
                                       .sinks = s.sinks ? s.sinks + skipped : NULL};
-        for (uint32_t h = 0; h * group < skipped + n; h++)
-            attend_rows(table, &args, h, s.len);
+        const uint32_t n_kv_heads = (skipped + n + group - 1) / group;
+        for (uint32_t h = 0, end; h < n_kv_heads; h = end) {
+            end = between(&seed, h + 1, n_kv_heads);
+            attend_rows(table, &args, (struct weft_attn_range){0, s.len, h, end});
+        }
         for (uint32_t i = 0; i < s.len; i++)
             assert_memory_equal(some + i * token, all + i * token + (size_t)skipped * s.head_dim,
                                 n * s.head_dim * sizeof *all);
@@ -801,7 +809,7 @@ static void rows_of_different_sequences_do_not_mix(void **state) {
                                       .soft_cap = all.soft_cap,
                                       .in_chunks = all.in_chunks,
                                       .sinks = all.sinks};
-        table->attention(&args, 0, 0, n);
+        table->attention(&args, &(struct weft_attn_range){0, n, 0, 1});
         for (uint32_t i = 0; i < n; i++) {
             assert_memory_equal(out + i * token, alone + rows[i].pos * token,
                                 token * sizeof(float));
@@ -899,7 +907,7 @@ static void rows_far_apart_skip_what_lies_between_their_windows(void **state) {
                                       .soft_cap = s.soft_cap,
                                       .in_chunks = s.in_chunks,
                                       .sinks = s.sinks};
-        tables[t].attention(&args, 0, 0, 2);
+        tables[t].attention(&args, &(struct weft_attn_range){0, 2, 0, 1});
         assert_memory_equal(far, all + 8 * token, token * sizeof *far);
         assert_memory_equal(far + token, all + (s.len - 5) * token, token * sizeof *far);
         free(all);

@@ -146,9 +146,10 @@ static bool same_attention(const struct weft_kern_table *table, const struct wef
                                   .rows = &row,
                                   .n_heads = HEADS,
                                   .scale = 1.0f};
-    table->attention(&args, 0, 0, 1);
+    const struct weft_attn_range range = {0, 1, 0, 1};
+    table->attention(&args, &range);
     args.out = known_out;
-    known->attention(&args, 0, 0, 1);
+    known->attention(&args, &range);
     const void *bits = out, *known_bits = known_out;
     return memcmp(bits, known_bits, sizeof out) == 0;
 }

@@ -197,6 +197,22 @@ struct reader {
     uint32_t row, head, kv_head;
 };
 
+/* All heads of a range, one row after another. */
+static struct reader first_reader(const struct weft_attn_args *args,
+                                  const struct weft_attn_range *range) {
+    uint32_t kv_head = range->kv_head_begin;
+    return (struct reader){range->row_begin, heads_of(args, kv_head).begin, kv_head};
+}
+
+static struct reader next_reader(const struct weft_attn_args *args,
+                                 const struct weft_attn_range *range, struct reader at) {
+    if (++at.head < heads_of(args, at.kv_head).end) return at;
+    if (++at.kv_head < range->kv_head_end) return at; /* whose heads come next */
+    struct reader next = first_reader(args, range);
+    next.row = at.row + 1;
+    return next;
+}
+
 static void fold_span(const struct weft_attn_args *args, struct reader reader, uint32_t span,
                       struct span_sum *sum) {
     const struct weft_attn_row *row = &args->rows[reader.row];
@@ -251,22 +267,21 @@ static void add_sink(struct span_sum *sum, float sink, uint32_t value_dim) {
     sum->max = max;
 }
 
-static void attention_span(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
-                           uint32_t row_end, uint32_t span, const struct weft_attn_parts *parts) {
-    check_attn_args(args, kv_head, row_begin, row_end);
-    const struct head_range heads = heads_of(args, kv_head);
+static void attention_span(const struct weft_attn_args *args, const struct weft_attn_range *range,
+                           uint32_t span, const struct weft_attn_parts *parts) {
+    check_attn_args(args, range);
     uint32_t value_dim = weft_kv_value_dim(&args->kv);
-    for (uint32_t r = row_begin; r < row_end; r++) {
-        const struct weft_attn_row *row = &args->rows[r];
+    for (struct reader at = first_reader(args, range); at.row < range->row_end;
+         at = next_reader(args, range, at)) {
+        const struct weft_attn_row *row = &args->rows[at.row];
         uint32_t low = weft_attn_first(row->pos, args->window, args->in_chunks);
         if (!sees_span(low, weft_attn_high(row, args->window), span)) continue;
-        if (!has_of_span(seen_by(args, r), row->pos, span)) continue;
-        for (uint32_t h = heads.begin; h < heads.end; h++) {
-            struct span_sum sum = {.out = part_at(args, parts, r - row_begin, span, h)};
-            fold_span(args, (struct reader){r, h, kv_head}, span, &sum);
-            sum.out[value_dim] = sum.max;
-            sum.out[value_dim + 1] = sum.total;
-        }
+        if (!has_of_span(seen_by(args, at.row), row->pos, span)) continue;
+        struct span_sum sum = {.out =
+                                   part_at(args, parts, at.row - range->row_begin, span, at.head)};
+        fold_span(args, at, span, &sum);
+        sum.out[value_dim] = sum.max;
+        sum.out[value_dim + 1] = sum.total;
     }
 }
 
@@ -308,20 +323,17 @@ static void one_head(const struct weft_attn_args *args, const struct weft_attn_p
     }
 }
 
-static void attention_join(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
-                           uint32_t row_end, const struct weft_attn_parts *parts) {
-    check_attn_args(args, kv_head, row_begin, row_end);
-    const struct head_range heads = heads_of(args, kv_head);
-    for (uint32_t r = row_begin; r < row_end; r++) {
-        for (uint32_t h = heads.begin; h < heads.end; h++) {
-            one_head(args, parts, row_begin, (struct reader){r, h, kv_head});
-        }
+static void attention_join(const struct weft_attn_args *args, const struct weft_attn_range *range,
+                           const struct weft_attn_parts *parts) {
+    check_attn_args(args, range);
+    for (struct reader at = first_reader(args, range); at.row < range->row_end;
+         at = next_reader(args, range, at)) {
+        one_head(args, parts, range->row_begin, at);
     }
 }
 
-static void attention(const struct weft_attn_args *args, uint32_t kv_head, uint32_t row_begin,
-                      uint32_t row_end) {
-    attention_join(args, kv_head, row_begin, row_end, NULL);
+static void attention(const struct weft_attn_args *args, const struct weft_attn_range *range) {
+    attention_join(args, range, NULL);
 }
 
 static float index_score(const struct query *head, float weight, uint32_t pos) {

@@ -1,9 +1,10 @@
 /* Paged attention inside a step: who computes which part of it.
  *
- * The rows of a step are cut into tiles of one sequence each, and threads take a tile and a kv head
- * at a time. If that leaves threads with nothing to do (a long sequence among few), they share its
- * spans of positions, too, and join the sums of the spans afterwards; the kernels fold spans in the
- * same order either way.
+ * The rows of a step are cut into tiles of one sequence each, and threads take a tile and some of its kv heads
+ * at a time: one, where many rows share what is read; where few do, and so wait for memory, all that can be
+ * without leaving threads with nothing to do, as a cache's kv heads lie side by side. Where that is too few, or
+ * one is too much, they share a tile's spans of positions, too, and join the sums of the spans
+ * afterwards; the kernels fold spans in the same order either way.
  *
  * Heads that share a latent are one kv head, so there threads take groups of heads, as few as keep
  * them busy: each group reads the cache by itself. */
@@ -15,6 +16,8 @@ enum {
     ATTN_ROWS = 32, /* query rows of a sequence per tile */
     /* Room for sums of single spans, or more if one row has more. */
     PART_BYTES = 64 * 1024 * 1024,
+    TASKS = 4,    /* a thread should have at least, where tasks have different sizes */
+    NARROW = 128, /* queries of a tile, of all heads, that go over its cache together */
 };
 
 size_t wefti_forward_attn_part_floats(const struct wefti_forward *f) {
@@ -34,29 +37,59 @@ size_t wefti_forward_attn_parts_for(const struct wefti_forward *f, uint64_t n_po
     return n_spans > room ? n_spans : room;
 }
 
-/* Whether to share by spans: where one tile would keep a thread busy for more than half of its
- * share of all the work, as long as there is room for the sums. */
-static bool worth_spans(const struct wefti_forward *f, const struct wefti_forward_attn_work *work) {
-    uint64_t all = 0, longest = 0;
-    size_t n_parts = 0;
-    for (uint32_t i = 0; i < work->n_tiles; i++) {
-        const struct wefti_forward_attn_tile *tile = &work->tiles[i];
-        uint64_t n_rows = tile->end - tile->begin;
-        all += tile->size * work->n_shares;
-        if (tile->n_spans == 1) continue;
-        n_parts += n_rows * tile->n_spans;
-        if (tile->size > longest) longest = tile->size;
+/* Of a step: what a thread's share is reckoned by, and what is left of the room for sums. */
+struct balance {
+    uint64_t all; /* sizes of all tiles */
+    size_t n_parts;
+};
+
+/* The fewest shares that the kv heads of a tile, or of a span of one, should be divided into. They are even. */
+static uint32_t count_shares(const struct wefti_forward *f, uint64_t size, uint64_t all,
+                             uint32_t n_kv_heads) {
+    uint32_t n = 1;
+    if (f->n_threads == 1) return n;
+    while (n < n_kv_heads && (n_kv_heads % n != 0 || size * TASKS * f->n_threads > all * n)) {
+        n++;
     }
-    return 2 * longest * f->n_threads > all && n_parts <= f->parts_max;
+    return n;
+}
+
+/* By spans where a kv head of the tile alone would keep a thread busy for more than half of its share of all the
+ * work, or where more kv heads can stay together then; as long as there is room for the sums. */
+static void divide(const struct wefti_forward *f, struct balance *balance, uint32_t n_kv_heads,
+                   struct wefti_forward_attn_tile *tile) {
+    const uint64_t n_rows = tile->end - tile->begin;
+    const size_t n_parts = n_rows * tile->n_spans;
+    const bool is_narrow = n_rows * f->n_heads <= NARROW;
+    const uint32_t n_shares =
+        is_narrow ? count_shares(f, tile->size, balance->all, n_kv_heads) : n_kv_heads;
+    tile->n_shares = n_shares;
+    if (tile->n_spans == 1 || balance->n_parts + n_parts > f->parts_max) return;
+    if (is_narrow)
+        tile->n_shares = count_shares(f, tile->size / tile->n_spans, balance->all, n_kv_heads);
+    tile->by_spans =
+        tile->n_shares < n_shares || 2 * tile->size * f->n_threads > balance->all * n_kv_heads;
+    if (!tile->by_spans) return;
+    tile->part = balance->n_parts;
+    balance->n_parts += n_parts;
+}
+
+/* How many tasks a tile is. */
+static uint32_t count_tasks(const struct wefti_forward_attn_tile *tile) {
+    return tile->n_shares * (tile->by_spans ? tile->n_spans : 1);
 }
 
 /* The number of groups of the heads that share a latent: one, unless threads would have nothing to
  * do. More cost nothing while each has as many queries as pass over the cache together anyway. */
 static uint32_t count_groups(const struct wefti_forward *f,
                              const struct wefti_forward_attn_work *work, uint32_t n_rows) {
-    uint32_t n_tasks = work->n_spans ? work->n_spans : work->n_tiles;
+    uint32_t n_tasks = 0;
+    for (uint32_t i = 0; i < work->n_tiles; i++) {
+        n_tasks += count_tasks(&work->tiles[i]);
+    }
+    WEFT_ASSERT(n_tasks > 0);
     uint32_t needed = (f->n_threads + n_tasks - 1) / n_tasks;
-    uint32_t even = (4 * f->n_threads + n_tasks - 1) / n_tasks;
+    uint32_t even = (TASKS * f->n_threads + n_tasks - 1) / n_tasks;
     uint64_t n_queries = (uint64_t)n_rows / work->n_tiles * f->n_heads;
     uint64_t free = n_queries / WEFT_ATTN_LATENT_QUERIES;
     if (even > free) even = (uint32_t)free;
@@ -84,10 +117,8 @@ struct wefti_forward_attn_work wefti_forward_attn_plan(const struct wefti_forwar
                                                        const struct weft_attn_row *rows, uint32_t n,
                                                        struct wefti_forward_attn_tile *tiles) {
     const uint32_t window = f->windows[kind];
-    struct wefti_forward_attn_work work = {
-        .window = window, .rows = rows, .tiles = tiles, .n_shares = f->of_kind[kind].n_kv_heads};
-    uint32_t n_spans = 0;
-    size_t part = 0;
+    struct wefti_forward_attn_work work = {.window = window, .rows = rows, .tiles = tiles};
+    struct balance balance = {0};
     for (uint32_t begin = 0, end; begin < n; begin = end) {
         end = begin + 1;
         while (end < n && end - begin < ATTN_ROWS &&
@@ -97,15 +128,20 @@ struct wefti_forward_attn_work wefti_forward_attn_plan(const struct wefti_forwar
         uint32_t first = weft_attn_first(rows[begin].pos, window, f->in_chunks) / WEFT_ATTN_SPAN;
         uint32_t last = weft_attn_high(&rows[end - 1], window) / WEFT_ATTN_SPAN;
         uint32_t n_seen = weft_attn_high(&rows[end - 1], window) + 1 - first * WEFT_ATTN_SPAN;
-        struct wefti_forward_attn_tile tile = {
-            begin, end, first, last - first + 1, part, (uint64_t)(end - begin) * n_seen};
-        if (tile.n_spans > 1) part += (size_t)(end - begin) * tile.n_spans;
-        n_spans += tile.n_spans;
-        tiles[work.n_tiles++] = tile;
+        tiles[work.n_tiles] = (struct wefti_forward_attn_tile){
+            .begin = begin, .end = end, .span_begin = first, .n_spans = last - first + 1};
+        tiles[work.n_tiles].size = (uint64_t)(end - begin) * n_seen;
+        balance.all += tiles[work.n_tiles++].size;
     }
     sort_tiles(&work);
-    if (worth_spans(f, &work)) work.n_spans = n_spans;
-    if (f->latent_dim && n > 0) work.n_shares = count_groups(f, &work, n);
+    for (uint32_t i = 0; i < work.n_tiles; i++) {
+        divide(f, &balance, f->of_kind[kind].n_kv_heads, &tiles[i]);
+    }
+    work.has_parts = balance.n_parts > 0;
+    const uint32_t n_groups = f->latent_dim && n > 0 ? count_groups(f, &work, n) : 0;
+    for (uint32_t i = 0; i < work.n_tiles && n_groups > 0; i++) {
+        tiles[i].n_shares = n_groups;
+    }
     return work;
 }
 
@@ -125,14 +161,14 @@ uint64_t wefti_forward_attn_seen(const struct wefti_forward *f, uint32_t window,
 }
 
 /* How often the shares of a tile together pass over it. */
-static uint64_t n_passes(const struct wefti_forward *f, const struct wefti_forward_attn_work *work,
+static uint64_t n_passes(const struct wefti_forward *f,
                          const struct wefti_forward_attn_tile *tile) {
-    if (!f->latent_dim) return 1; /* a share reads a kv head of its own */
+    if (!f->latent_dim) return 1; /* a share reads kv heads of its own */
     uint32_t most = WEFT_ATTN_LATENT_QUERIES, n_rows = tile->end - tile->begin;
-    uint32_t n_heads = (f->n_heads + work->n_shares - 1) / work->n_shares;
+    uint32_t n_heads = (f->n_heads + tile->n_shares - 1) / tile->n_shares;
     uint32_t together = n_heads < most ? most / n_heads : 1;
     uint64_t per_share = (uint64_t)(n_rows + together - 1) / together;
-    return work->n_shares * per_share * ((n_heads + most - 1) / most);
+    return tile->n_shares * per_share * ((n_heads + most - 1) / most);
 }
 
 /* Rows whose positions are chosen pass over them one by one. Of the tiles of the cache that these lie in as little
@@ -145,7 +181,7 @@ static uint64_t read_by_rows(const struct wefti_forward *f,
         struct wefti_forward_attn_tile alone = *tile;
         alone.begin = i;
         alone.end = i + 1;
-        sum += count_chosen(f, (uint64_t)work->rows[i].pos + 1) * n_passes(f, work, &alone);
+        sum += count_chosen(f, (uint64_t)work->rows[i].pos + 1) * n_passes(f, &alone);
     }
     return sum;
 }
@@ -162,43 +198,62 @@ uint64_t wefti_forward_attn_read(const struct wefti_forward *f,
         }
         uint32_t low = weft_attn_first(work->rows[tile->begin].pos, work->window, f->in_chunks);
         uint32_t high = weft_attn_high(&work->rows[tile->end - 1], work->window);
-        sum += (high + 1 - low) * n_passes(f, work, tile);
+        sum += (high + 1 - low) * n_passes(f, tile);
     }
     return sum;
-}
-
-/* How many shares there are in a layer: as planned, unless it has fewer heads than another one. */
-static uint32_t shares_of(const struct wefti_forward *f, uint32_t layer,
-                          const struct wefti_forward_attn_work *work) {
-    const struct wefti_weights_layer *l = &f->weights->layers[layer];
-    return weft_min_u32(work->n_shares, f->latent_dim ? l->n_heads : l->n_kv_heads);
 }
 
 /* The heads of a layer in tiles. */
 struct layer_work {
     const struct wefti_forward_attn_work *work;
-    uint32_t n_heads, n_shares; /* per tile or span */
+    uint32_t n_heads; /* that shares divide: kv heads, or those that share a latent */
 };
 
-/* One thread's share of a tile: a kv head, or a group of the heads that share a latent, as if there
+/* A thread's place among tasks, which are those of one tile after another's. It gets them in ascending order. */
+struct place {
+    uint32_t tile, before; /* tasks of the tiles before it */
+};
+
+/* One thread's share of a tile: some kv heads, or a group of the heads that share a latent, as if there
  * were no others. */
 struct share {
+    const struct wefti_forward_attn_tile *tile; /* NULL: there are no more tasks */
     struct weft_attn_args args;
     struct weft_attn_parts parts;
-    uint32_t kv_head;
+    struct weft_attn_range range;
+    uint32_t span; /* of those that are tasks: whose number it is, of its tile's */
 };
 
-static struct share share_of(const struct wefti_forward *f, const struct weft_attn_args *args,
-                             const struct layer_work *of,
-                             const struct wefti_forward_attn_tile *tile, uint32_t i) {
-    struct share share = {.args = *args, .kv_head = i};
+/* How many shares a tile has in a layer: as planned, unless it has fewer heads than another one. */
+static uint32_t shares_of(const struct layer_work *of, const struct wefti_forward_attn_tile *tile) {
+    return weft_min_u32(tile->n_shares, of->n_heads);
+}
+
+/* Task number `task` of a phase whose tasks are shares, or (by_spans) those of spans where tiles are divided so. */
+static struct share share_at(const struct wefti_forward *f, const struct weft_attn_args *args,
+                             const struct layer_work *of, bool by_spans, uint32_t task,
+                             struct place *place) {
+    struct share share = {.tile = NULL};
+    const struct wefti_forward_attn_tile *tile = of->work->tiles + place->tile;
+    for (; place->tile < of->work->n_tiles; place->tile++, tile++) {
+        uint32_t n = shares_of(of, tile) * (by_spans && tile->by_spans ? tile->n_spans : 1);
+        if (task < place->before + n) break;
+        place->before += n;
+    }
+    if (place->tile == of->work->n_tiles) return share;
+    const uint32_t n_shares = shares_of(of, tile), i = (task - place->before) % n_shares;
+    const uint32_t begin = (uint32_t)((uint64_t)of->n_heads * i / n_shares);
+    const uint32_t end = (uint32_t)((uint64_t)of->n_heads * (i + 1) / n_shares);
+    share.tile = tile;
+    share.args = *args;
+    share.range = (struct weft_attn_range){tile->begin, tile->end, begin, end};
+    share.span = tile->span_begin + (task - place->before) / n_shares;
     share.parts = (struct weft_attn_parts){
         f->parts + tile->part * wefti_forward_attn_part_floats(f), tile->span_begin, tile->n_spans};
     if (!f->latent_dim) return share;
-    uint32_t begin = (uint32_t)((uint64_t)of->n_heads * i / of->n_shares);
-    uint32_t end = (uint32_t)((uint64_t)of->n_heads * (i + 1) / of->n_shares);
     size_t n_parts = (size_t)(tile->end - tile->begin) * tile->n_spans * begin;
-    share.kv_head = 0;
+    share.range.kv_head_begin = 0;
+    share.range.kv_head_end = 1;
     share.args.n_heads = end - begin;
     share.args.q += (size_t)begin * f->head_dim;
     share.args.out += (size_t)begin * f->latent_dim;
@@ -206,36 +261,32 @@ static struct share share_of(const struct wefti_forward *f, const struct weft_at
     return share;
 }
 
-/* The sums of all spans, then their joins. A tile of one span has nothing to join. */
-static void attend_by_spans(const struct wefti_forward_thread *thread,
-                            const struct weft_attn_args *args, const struct layer_work *of) {
+/* Tiles, or the sums of their spans. */
+static void sum_tiles(const struct wefti_forward_thread *thread, const struct weft_attn_args *args,
+                      const struct layer_work *of) {
     const struct wefti_forward *f = thread->forward;
-    const struct wefti_forward_attn_work *work = of->work;
-    uint32_t n_shares = of->n_shares, n_tasks = work->n_spans * n_shares, before = 0;
-    const struct wefti_forward_attn_tile *tile = work->tiles;
-    for (uint32_t task = wefti_forward_take_task(thread); task < n_tasks;
-         task = wefti_forward_take_task(thread)) {
-        while (task / n_shares >= before + tile->n_spans) {
-            before += tile->n_spans;
-            tile++;
-        }
-        struct share share = share_of(f, args, of, tile, task % n_shares);
-        uint32_t span = task / n_shares - before;
-        if (tile->n_spans == 1) {
-            f->kern->attention(&share.args, share.kv_head, tile->begin, tile->end);
-        } else {
-            f->kern->attention_span(&share.args, share.kv_head, tile->begin, tile->end,
-                                    tile->span_begin + span, &share.parts);
-        }
+    struct place place = {0};
+    for (;;) {
+        const struct share share =
+            share_at(f, args, of, true, wefti_forward_take_task(thread), &place);
+        if (!share.tile) break;
+        if (share.tile->by_spans)
+            f->kern->attention_span(&share.args, &share.range, share.span, &share.parts);
+        else
+            f->kern->attention(&share.args, &share.range);
     }
     wefti_forward_end_phase(thread);
-    n_tasks = work->n_tiles * n_shares;
-    for (uint32_t task = wefti_forward_take_task(thread); task < n_tasks;
-         task = wefti_forward_take_task(thread)) {
-        tile = &work->tiles[task / n_shares];
-        if (tile->n_spans == 1) continue;
-        struct share share = share_of(f, args, of, tile, task % n_shares);
-        f->kern->attention_join(&share.args, share.kv_head, tile->begin, tile->end, &share.parts);
+}
+
+static void join_spans(const struct wefti_forward_thread *thread, const struct weft_attn_args *args,
+                       const struct layer_work *of) {
+    const struct wefti_forward *f = thread->forward;
+    struct place place = {0};
+    for (;;) {
+        const struct share share =
+            share_at(f, args, of, false, wefti_forward_take_task(thread), &place);
+        if (!share.tile) break;
+        if (share.tile->by_spans) f->kern->attention_join(&share.args, &share.range, &share.parts);
     }
     wefti_forward_end_phase(thread);
 }
@@ -245,7 +296,8 @@ void wefti_forward_attend(const struct wefti_forward_thread *thread, uint32_t la
     const struct wefti_forward *f = thread->forward;
     const struct wefti_weights_layer *l = &f->weights->layers[layer];
     const struct wefti_forward_heads *heads = wefti_forward_heads_of(f, layer);
-    const struct layer_work of = {work, l->n_heads, shares_of(f, layer, work)};
+    const uint32_t n_heads = f->latent_dim ? l->n_heads : l->n_kv_heads;
+    const struct layer_work of = {work, n_heads};
     struct weft_attn_args args = {
         .kv = f->kv->layers[layer],
         .q = f->q + (size_t)l->q_first * heads->head_dim,
@@ -266,16 +318,6 @@ void wefti_forward_attend(const struct wefti_forward_thread *thread, uint32_t la
         .seen_stride = f->seen_stride,
         .seen_from = f->indexer.top_k,
     };
-    if (work->n_spans > 0) {
-        attend_by_spans(thread, &args, &of);
-        return;
-    }
-    uint32_t n_tasks = work->n_tiles * of.n_shares;
-    for (uint32_t task = wefti_forward_take_task(thread); task < n_tasks;
-         task = wefti_forward_take_task(thread)) {
-        const struct wefti_forward_attn_tile *tile = &work->tiles[task / of.n_shares];
-        struct share share = share_of(f, &args, &of, tile, task % of.n_shares);
-        f->kern->attention(&share.args, share.kv_head, tile->begin, tile->end);
-    }
-    wefti_forward_end_phase(thread);
+    sum_tiles(thread, &args, &of);
+    if (work->has_parts) join_spans(thread, &args, &of);
 }

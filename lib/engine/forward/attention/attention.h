@@ -7,11 +7,13 @@
 struct wefti_forward_attn_tile {
     uint32_t begin, end;
     uint32_t span_begin, n_spans; /* those that any of its rows sees */
-    size_t part;                  /* where its sums begin, in sums of a row and span */
     uint64_t size;                /* rows times positions, about */
+    uint32_t n_shares;            /* of its kv heads, or of the heads that share a latent: tasks */
+    bool by_spans;                /* each of its spans is a task by itself */
+    size_t part;                  /* then: where its sums begin, in sums of a row and span */
 };
 
-/* The attention of some rows, cut into tiles, which threads share by kv head (or by group of the
+/* The attention of some rows, cut into tiles, which threads share by kv heads (or by groups of the
  * heads that share a latent) and, where that is not enough, by spans of positions, too. All of it
  * yields the same bits. */
 struct wefti_forward_attn_work {
@@ -19,8 +21,7 @@ struct wefti_forward_attn_work {
     const struct weft_attn_row *rows;
     struct wefti_forward_attn_tile *tiles;
     uint32_t n_tiles;
-    uint32_t n_spans;  /* all tiles together; 0: not shared by spans */
-    uint32_t n_shares; /* per tile or span: kv heads, or groups of the heads that share a latent */
+    bool has_parts; /* some tile is shared by spans */
 };
 
 /* Cuts the attention of `n` rows in layers of a kind into tiles, for which `tiles` has room. */
