@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """GGUF files of real models' widths with few layers and random weights, for `weft bench` and `bench/compare.py`.
 
-    bench/shapes.py NAME OUT.gguf [--periods N] [--experts N] [--vocab N]
+    bench/shapes.py NAME OUT.gguf [--type Q8_0] [--periods N] [--experts N] [--vocab N]
 
+tinyllama   TinyLlama-1.1B, all of its 22 layers; what docs/performance.md calls tl-TYPE.gguf              (1.2 GB in Q8_0)
+llama-7b    Llama 7B: 2 layers, where each query head has keys and values of its own; l7b-2.gguf there (0.7 GB in Q8_0)
 gpt-oss     gpt-oss-20b: 4 layers, experts in MXFP4, all else in Q8_0                                   (3.1 GB)
 qwen3-next  Qwen3-Next-80B-A3B in Q8_0: one period, three layers of gated DeltaNet and one of attention, with 256 of the
             512 experts: a token takes 10 of them as ever                                               (4.2 GB)
 nemotron-h  Nemotron-H-8B in Q8_0: one period, five layers of Mamba-2, one of attention, five feed-forward (2.7 GB)
 
-Both programs read the same file: names, shapes and metadata are those of llama.cpp's converter. Matrices are random blocks
+The first two have matrices of --type: Q8_0, Q4_0, Q4_K or BF16. Both programs read the same file: names, shapes and metadata are those of llama.cpp's converter. Matrices are random blocks
 over and over, from a place that differs from row to row; they are written as they are made, so this takes no memory.
 """
 
@@ -25,17 +27,18 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(
 from gguf_values import ARRAY, BOOL, FLOAT, I32, STRING, U32, text, value_of  # noqa: E402
 
 ALIGNMENT = 32
-F32, Q8_0, MXFP4 = 0, 8, 39
-BLOCKS = {F32: (1, 4), Q8_0: (32, 34), MXFP4: (32, 17)}  # elements and bytes
+F32, Q4_0, Q8_0, Q4_K, BF16, MXFP4 = 0, 2, 8, 12, 30, 39
+BLOCKS = {F32: (1, 4), Q4_0: (32, 18), Q8_0: (32, 34), Q4_K: (256, 144), BF16: (32, 64), MXFP4: (32, 17)}  # elements, bytes
 N_BLOCKS = 65537  # prime: no rows begin alike
-FILE_TYPES = {Q8_0: 7, MXFP4: 38}
+FILE_TYPES = {Q4_0: 2, Q8_0: 7, Q4_K: 14, BF16: 32, MXFP4: 38}
+DENSE_TYPES = {"Q4_0": Q4_0, "Q8_0": Q8_0, "Q4_K": Q4_K, "BF16": BF16}
 
 
 # ------------------------------------------------------------------------------------------------------ the shapes
 
 class Shape:
     def __init__(self, arch, file_type, vocab):
-        self.arch, self.vocab, self.tensors = arch, vocab, []
+        self.arch, self.vocab, self.tensors, self.type = arch, vocab, [], file_type
         self.keys = [("general.architecture", STRING, arch), ("general.type", STRING, "model"),
                      ("general.file_type", U32, FILE_TYPES[file_type]), ("general.quantization_version", U32, 2)]
 
@@ -46,7 +49,9 @@ class Shape:
         for name, value in values.items():
             self.key(name.replace("__", "."), FLOAT if isinstance(value, float) else U32, value)
 
-    def matrix(self, name, columns, *rows, kind=Q8_0):
+    def matrix(self, name, columns, *rows, kind=None):
+        if kind is None:
+            kind = Q8_0 if self.type == MXFP4 else self.type
         self.tensors.append((name + ".weight", kind, (columns, *rows), None))
 
     def vector(self, name, *dims, around=0.0, spread=0.02):
@@ -66,11 +71,37 @@ class Shape:
         self.matrix(at + "attn_v", hidden, kv)
         self.matrix(at + "attn_output", out, hidden)
 
-    def experts(self, at, hidden, ffn, n, kind=Q8_0):
+    def experts(self, at, hidden, ffn, n, kind=None):
         self.vector(at + "ffn_gate_inp.weight", hidden, n, spread=1 / math.sqrt(hidden))
         self.matrix(at + "ffn_gate_exps", hidden, ffn, n, kind=kind)
         self.matrix(at + "ffn_up_exps", hidden, ffn, n, kind=kind)
         self.matrix(at + "ffn_down_exps", ffn, hidden, n, kind=kind)
+
+
+def llama(args, n_layers, hidden, heads, kv_heads, ffn):
+    head = hidden // heads
+    s = Shape("llama", DENSE_TYPES[args.type], args.vocab or 32000)
+    s.numbers(block_count=n_layers, context_length=2048, embedding_length=hidden, feed_forward_length=ffn,
+              attention__head_count=heads, attention__head_count_kv=kv_heads, attention__layer_norm_rms_epsilon=1e-5,
+              rope__freq_base=10000.0, rope__dimension_count=head)
+    s.ends(hidden)
+    for i in range(n_layers):
+        at = f"blk.{i}."
+        s.norm(at + "attn_norm", hidden)
+        s.attention(at, hidden, hidden, kv_heads * head, hidden)
+        s.norm(at + "ffn_norm", hidden)
+        s.matrix(at + "ffn_gate", hidden, ffn)
+        s.matrix(at + "ffn_up", hidden, ffn)
+        s.matrix(at + "ffn_down", ffn, hidden)
+    return s
+
+
+def tinyllama(args):
+    return llama(args, 22 * args.periods, 2048, 32, 4, 5632)
+
+
+def llama_7b(args):
+    return llama(args, 2 * args.periods, 4096, 32, 32, 11008)
 
 
 def gpt_oss(args):
@@ -176,7 +207,7 @@ def nemotron_h(args):
     return s
 
 
-SHAPES = {"gpt-oss": gpt_oss, "qwen3-next": qwen3_next, "nemotron-h": nemotron_h}
+SHAPES = {"tinyllama": tinyllama, "llama-7b": llama_7b, "gpt-oss": gpt_oss, "qwen3-next": qwen3_next, "nemotron-h": nemotron_h}
 
 
 # -------------------------------------------------------------------------------------------------------- the file
@@ -200,10 +231,17 @@ def random_blocks(kind, rng):
     n_bytes = BLOCKS[kind][1]
     blocks = bytearray(rng.randbytes(N_BLOCKS * n_bytes))
     for i in range(N_BLOCKS):
-        if kind == Q8_0:
-            struct.pack_into("<e", blocks, i * n_bytes, (2 + i % 3) * 1e-4)
-        else:
+        if kind == MXFP4:
             blocks[i * n_bytes] = 119 + i % 3  # exponents of e8m0
+        elif kind == Q8_0:
+            struct.pack_into("<e", blocks, i * n_bytes, (2 + i % 3) * 1e-4)
+        elif kind == Q4_0:
+            struct.pack_into("<e", blocks, i * n_bytes, (2 + i % 3) * 2e-3)
+        elif kind == Q4_K:  # scales of scales and of minima
+            struct.pack_into("<ee", blocks, i * n_bytes, (2 + i % 3) * 1e-4, (2 + i % 3) * 7e-4)
+        else:
+            for at in range(i * n_bytes, (i + 1) * n_bytes, 2):
+                struct.pack_into("<H", blocks, at, 0x3c00 | rng.getrandbits(8) | rng.getrandbits(1) << 15)
     return blocks
 
 
@@ -260,7 +298,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("name", choices=SHAPES)
     parser.add_argument("out")
-    parser.add_argument("--periods", type=int, default=1, help="of the layers' pattern, or fours of layers")
+    parser.add_argument("--type", choices=DENSE_TYPES, default="Q8_0", help="of the first two's matrices")
+    parser.add_argument("--periods", type=int, default=1, help="of the layers' pattern, or fours, twos or all of the layers")
     parser.add_argument("--experts", type=int, default=0, help="0: as above")
     parser.add_argument("--vocab", type=int, default=0, help="0: the model's own")
     args = parser.parse_args()

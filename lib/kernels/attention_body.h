@@ -14,6 +14,7 @@
  *                                 batch; then
  *   attn_begin(form, n), attn_end()
  *                                 stand around all that uses one of them, batches of no more than n queries
+ *   attn_stay_awake()             between them, where nothing that the ISA left in tiles is needed any more
  *   bytes_of(x, n, inverse, bytes)  high and low bytes of codes of x * inverse, n of each; n a multiple of 64
  *   byte_weights(p, scales, bytes)  as code_weights, for BYTES: 64 high and 64 low bytes, which
  *                                 may lie over p
@@ -49,6 +50,7 @@ static inline void attn_begin(enum attn_form form, uint32_t n) {
     (void)n;
 }
 static inline void attn_end(void) {}
+static inline void attn_stay_awake(void) {}
 static inline void bytes_of(const float *x, uint32_t n, float inverse, uint8_t *bytes) {
     (void)x;
     (void)n;
@@ -396,6 +398,7 @@ static inline void fold_scores(const struct batch *b) {
             p[j] = exp_falling(p[j] - max[i]);
         }
         if (b->tile != b->again) fetch_share(b->tile, i, b->n);
+        if (i == b->n / 2 && is_tiled(b->tile->form)) attn_stay_awake();
     }
     for (uint32_t i = 0; i < QUERY_BATCH; i++) {
         kept[i] = exp_falling(shrink[i]);
@@ -636,6 +639,7 @@ static inline void meet_tile(struct span *span, const struct side *side, struct 
         make_values(tile, n_subs, &span->made);
         products = &span->made.tile;
     }
+    if (is_tiled(products->form)) attn_stay_awake();
     fold_tile(args, tile, products, side);
 }
 
