@@ -20,6 +20,8 @@ import sys
 import threading
 import time
 
+import behind
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -58,8 +60,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--bin", default=os.path.join(ROOT, "build/bin"))
-    parser.add_argument("options", nargs="*", help="options of weft serve, behind --")
-    args = parser.parse_args()
+    args = behind.parse_args(parser, "weft serve")
     proc = subprocess.Popen([os.path.join(args.bin, "weft"), "serve", args.model, "--port", "0", "--rpc-port", "0",
                              *args.options], stderr=subprocess.PIPE, text=True)
     try:

@@ -18,6 +18,8 @@ import statistics
 import subprocess
 import sys
 
+import behind
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -73,8 +75,7 @@ def main():
     parser.add_argument("--context", default="32")
     parser.add_argument("--threads", default=str(len(os.sched_getaffinity(0))))
     parser.add_argument("--json", metavar="FILE", help="write the medians there")
-    parser.add_argument("options", nargs="*", help="options of weft bench, behind --")
-    args = parser.parse_args()
+    args = behind.parse_args(parser, "weft bench")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # which ends what was started, too
     model = os.path.abspath(args.model)
     runs = {"weft": weft}

@@ -28,6 +28,7 @@ import sys
 import threading
 import time
 
+import behind
 from footprint import ROOT, children_of
 
 SPARE_FILES = 200  # of this program and of the router beside its connections
@@ -183,8 +184,7 @@ def main():
     parser.add_argument("--connections", type=int, default=10000)
     parser.add_argument("--hold", type=float, default=40, help="seconds")
     parser.add_argument("--bin", default=os.path.join(ROOT, "build/bin"))
-    parser.add_argument("options", nargs="*", help="options of weft serve, behind --")
-    args = parser.parse_args()
+    args = behind.parse_args(parser, "weft serve")
     raise_limit(args.connections)
     idle_s = 1.5 * args.hold
     proc = subprocess.Popen([os.path.join(args.bin, "weft"), "serve", args.model, "--port", "0", "--no-rpc", "--log-level",

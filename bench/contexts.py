@@ -17,6 +17,8 @@ import json
 import os
 import subprocess
 
+import behind
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 GEN = 16
 
@@ -82,8 +84,7 @@ def main():
     parser.add_argument("--prompts", default="512,1984,8000", help="none: \"\"")
     parser.add_argument("--reps", type=int, default=5)
     parser.add_argument("--bin", default=os.path.join(ROOT, "build/bin"))
-    parser.add_argument("options", nargs="*", help="options of weft bench, behind --")
-    args = parser.parse_args()
+    args = behind.parse_args(parser, "weft bench")
     if args.contexts:
         print_decoding(args)
     if args.prompts:

@@ -23,6 +23,8 @@ import subprocess
 import sys
 import time
 
+import behind
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 
@@ -137,8 +139,7 @@ def main():
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--loading", action="store_true", help="the peak while the model is loaded")
     parser.add_argument("--bin", default=os.path.join(ROOT, "build/bin"))
-    parser.add_argument("options", nargs="*", help="options of weft serve, behind --")
-    args = parser.parse_args()
+    args = behind.parse_args(parser, "weft serve")
     options = args.options or ["--kv-memory", "16MiB"]
     command = [os.path.join(args.bin, "weft"), "serve", args.model, "--port", "0", "--rpc-port", "0", *options]
     if args.loading:

@@ -17,6 +17,8 @@ import struct
 import subprocess
 import tempfile
 
+import behind
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 HIDDEN, HEADS, NOPE, ROPE, VALUE, LORA, FFN, VOCAB = 2048, 16, 128, 64, 128, 512, 10944, 32000
 PATTERN = 1 << 16  # weights before they repeat
@@ -76,8 +78,7 @@ def main():
     parser.add_argument("--batch", default="1,4")
     parser.add_argument("--reps", type=int, default=5)
     parser.add_argument("--bin", default=os.path.join(ROOT, "build/bin"))
-    parser.add_argument("options", nargs="*", help="options of weft bench, behind --")
-    args = parser.parse_args()
+    args = behind.parse_args(parser, "weft bench")
     with tempfile.TemporaryDirectory() as folder:
         make_model(folder, args.layers)
         print("| context | batch | step, ms | attention of it | latents of all bytes read | attention, GFLOP/s |")

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 
+import behind
 from structured import ROOT, stream
 
 SHAPES = {"tinyllama": (22, 2048, 256, 5632), "tiny-test": (4, 256, 128, 768)}  # layers, hidden, kv, feed-forward
@@ -84,8 +85,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--bin", default=os.path.join(ROOT, "build/bin"))
-    parser.add_argument("options", nargs="*", help="options of weft serve, behind --")
-    args = parser.parse_args()
+    args = behind.parse_args(parser, "weft serve")
     kinds = {"model": [{}] * args.streams,
              "adapters": [{"model": f"a{i % args.adapters}"} for i in range(args.streams)],
              "one_adapter": [{"model": "a0"}] * args.streams}

@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 
+import behind
 from footprint import ROOT, children_of
 
 PROMPT = [1, 100, 200, 300, 400, 500, 600, 700]
@@ -94,8 +95,7 @@ def main():
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=24)
     parser.add_argument("--bin", default=os.path.join(ROOT, "build/bin"))
-    parser.add_argument("options", nargs="*", help="options of weft serve, behind --")
-    args = parser.parse_args()
+    args = behind.parse_args(parser, "weft serve")
     server = Server([os.path.join(args.bin, "weft"), "serve", args.model, "--port", "0", "--rpc-port", "0", *args.options])
     try:
         want = stream(server, args.tokens, lambda n: None)

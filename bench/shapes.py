@@ -213,14 +213,15 @@ SHAPES = {"tinyllama": tinyllama, "llama-7b": llama_7b, "gpt-oss": gpt_oss, "qwe
 # -------------------------------------------------------------------------------------------------------- the file
 
 def tokenizer_keys(vocab):
-    """Bytes, one merge, and names that no text has: enough for both programs to open it."""
+    """Bytes, one merge, words that no merge leads to, so that each token of an answer has a text, and two control tokens:
+    enough for both programs to open it."""
     plain = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or 174 <= b]
     others = [b for b in range(256) if b not in plain]
     letters = [chr(b) for b in plain] + [chr(256 + i) for i in range(len(others))]
-    tokens = [*letters, "\u0120t", *(f"<|{i}|>" for i in range(257, vocab))]
+    tokens = [*letters, "\u0120t", *(f"\u0120w{i}" for i in range(257, vocab - 2)), "<|end|>", "<|begin|>"]
     return [("tokenizer.ggml.model", STRING, "gpt2"), ("tokenizer.ggml.pre", STRING, "gpt-2"),
             ("tokenizer.ggml.tokens", ARRAY, (STRING, tokens)),
-            ("tokenizer.ggml.token_type", ARRAY, (I32, [1] * 257 + [3] * (vocab - 257))),
+            ("tokenizer.ggml.token_type", ARRAY, (I32, [1] * (vocab - 2) + [3, 3])),
             ("tokenizer.ggml.merges", ARRAY, (STRING, ["\u0120 t"])),
             ("tokenizer.ggml.bos_token_id", U32, vocab - 1), ("tokenizer.ggml.eos_token_id", U32, vocab - 2),
             ("tokenizer.ggml.add_bos_token", BOOL, False)]

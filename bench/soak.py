@@ -23,6 +23,7 @@ import sys
 import threading
 import time
 
+import behind
 from footprint import ROOT
 
 GOAL = 0.01
@@ -169,8 +170,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--bin", default=os.path.join(ROOT, "build/bin"))
     parser.add_argument("--csv", metavar="FILE", help="write every sample there")
-    parser.add_argument("options", nargs="*", help="options of weft serve, behind --")
-    args = parser.parse_args()
+    args = behind.parse_args(parser, "weft serve")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # so that the server is stopped
     server, port = start(args)
     over = threading.Event()

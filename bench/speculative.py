@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 
+import behind
 from turns import ROOT, start
 
 TEXT = ("Once upon a time there was a little fox who lived in the wood. The little fox had a red coat, and the little "
@@ -96,8 +97,7 @@ def main():
     parser.add_argument("--with", dest="extra", default="--speculative-ngram 3")
     parser.add_argument("--goal", type=float, default=0)
     parser.add_argument("--bin", default=os.path.join(ROOT, "build/bin"))
-    parser.add_argument("options", nargs="*", help="options of weft serve, behind --")
-    args = parser.parse_args()
+    args = behind.parse_args(parser, "weft serve")
     servers = [start(args), start(args, *shlex.split(args.extra))]
     rates, rng = ([], []), random.Random(1)
     try:

@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 
+import behind
 from footprint import ROOT
 
 GOAL = 5.0
@@ -90,8 +91,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--bin", default=os.path.join(ROOT, "build/bin"))
     parser.add_argument("--json")
-    parser.add_argument("options", nargs="*", help="options of weft serve, behind --")
-    args = parser.parse_args()
+    args = behind.parse_args(parser, "weft serve")
     rng, servers = random.Random(1), {}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended early"))  # and with it the servers
     found = {name: [[] for _ in range(args.turns)] for name in ("on", "off")}
