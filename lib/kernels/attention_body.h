@@ -20,7 +20,8 @@
  *                                 may lie over p
  *   score_piece(job, form, n, n_subs)
  *                                 p[i][0 .. 16 * n_subs) = q_i . k for n = 1, 2, 4 or 8 queries;
- *                                 FOURS, BYTES: as integers in the bits
+ *                                 FOURS: as integers in the bits; BYTES: scores already, dots times
+ *                                 scales times the query's factor
  *   value_piece(job, form, n)
  *                                 out_i = out_i * fade + sum of weights[i][j] v_j, j0 <= j < j1. A
  *                                 step of which only some tokens lie there takes no others, but of FOURS
@@ -332,13 +333,15 @@ static inline void scale_scores(const float scales[ATTN_TILE], bool is_int8, boo
 static inline void score_batch(const struct attn_tile *tile, const struct batch *b, bool is_int8) {
     uint32_t last = b->queries[b->n - 1].end, n_subs = (last + ATTN_SUB - 1) / ATTN_SUB;
     if (n_subs < ATTN_SUBS) memset(b->p, 0, b->n * sizeof *b->p);
-    for (uint32_t i = 0, n; i < b->n; i += n) {
-        n = piece_of(b->tile->form, b->n - i);
-        scores(&(struct score_job){i ? b->again : b->tile, b->words + i, b->p + i}, n, n_subs);
-    }
     _Alignas(64) float scales[ATTN_TILE];
     if (is_int8) take_scales(tile, tile->k, n_subs, scales);
-    for (uint32_t i = 0; i < b->n; i++) {
+    for (uint32_t i = 0, n; i < b->n; i += n) {
+        n = piece_of(b->tile->form, b->n - i);
+        const struct score_job job = {i ? b->again : b->tile, b->words + i, b->p + i, scales,
+                                      b->queries + i};
+        scores(&job, n, n_subs);
+    }
+    for (uint32_t i = 0; i < b->n && b->tile->form != FORM_BYTES; i++) {
         scale_scores(scales, is_int8, is_whole(b->tile->form), b->queries[i].factor, b->p + i);
     }
 }

@@ -109,6 +109,8 @@ struct score_job {
     const struct attn_tile *tile;
     const uint32_t *words; /* see attn_words */
     union attn_weights *p;
+    const float *scales; /* [64], of int8 */
+    const struct attn_query *queries;
 };
 
 /* Values j0..j1 of a tile for the queries of one piece. */

@@ -286,9 +286,11 @@ static inline void score_bytes(const struct score_job *job, uint32_t n, uint32_t
     else
         sum_subs(job, n_subs, sums);
     for (uint32_t i = 0; i < n; i++) {
+        const __m512 factor = _mm512_set1_ps(job->queries[i].factor);
         for (uint32_t j = 0; j < ATTN_TILE; j += WEFT_PANEL) {
-            _mm512_store_si512(job->p[i].words + j,
-                               code_sums(sums[(size_t)2 * i] + j, sums[(size_t)2 * i + 1] + j));
+            __m512i dots = code_sums(sums[(size_t)2 * i] + j, sums[(size_t)2 * i + 1] + j);
+            __m512 score = _mm512_mul_ps(_mm512_cvtepi32_ps(dots), _mm512_load_ps(job->scales + j));
+            _mm512_store_ps(job->p[i].p + j, _mm512_mul_ps(score, factor));
         }
     }
 }

@@ -303,7 +303,10 @@ ALWAYS_INLINE void score_piece(const struct score_job *job, enum attn_form form,
                                uint32_t n_subs) {
     const uint32_t n = n_all < PIECE ? n_all : PIECE, together = PIECE / n;
     for (uint32_t i = 0; i < n_all; i += n) {
-        const struct score_job some = {job->tile, job->words + i, job->p + i};
+        struct score_job some = *job;
+        some.words += i;
+        some.p += i;
+        some.queries += i;
         uint32_t sub = 0;
         for (; sub + together <= n_subs; sub += together) {
             score_some(&some, form, n, sub, together);

@@ -120,7 +120,10 @@ ALWAYS_INLINE void score_piece(const struct score_job *job, enum attn_form form,
     const uint32_t together = (form == FORM_FOURS ? CODE_SUMS : SUMS) / n;
     const uint32_t least = together < QUARTERS ? together : QUARTERS;
     for (uint32_t i = 0; i < n_all; i += n) {
-        const struct score_job some = {job->tile, job->words + i, job->p + i};
+        struct score_job some = *job;
+        some.words += i;
+        some.p += i;
+        some.queries += i;
         uint32_t vector = 0;
         for (; vector + together <= n_subs * QUARTERS; vector += together) {
             score_some(&some, form, n, (struct score_part){vector, together});
