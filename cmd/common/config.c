@@ -40,14 +40,34 @@ static void list_words(const char *choices, char *out, size_t out_bytes) {
     }
 }
 
-static weft_err check_word(const struct wefti_config_setting *s, const char *called,
-                           const char *text, struct weft_errmsg *why) {
-    char words[128];
+static bool is_word_of(const struct wefti_config_setting *s, const char *text) {
     for (const char *word = s->arg; *word;) {
         size_t len = strcspn(word, "|");
-        if (strlen(text) == len && !memcmp(word, text, len)) return WEFT_OK;
+        if (strlen(text) == len && !memcmp(word, text, len)) return true;
         word += len + (word[len] ? 1 : 0);
     }
+    return false;
+}
+
+/* What a type is called here, of its name in PyTorch, which vLLM takes; or the same. */
+static const char *plain_word(const char *text) {
+    static const struct {
+        const char *torch, *plain;
+    } types[] = {
+        {"float32", "f32"}, {"float", "f32"}, {"bfloat16", "bf16"},
+        {"float16", "f16"}, {"half", "f16"},
+    };
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        if (!strcmp(text, types[i].torch)) return types[i].plain;
+    }
+    return text;
+}
+
+static weft_err set_word(const struct wefti_config_setting *s, const char *called, const char *text,
+                         const char **out, struct weft_errmsg *why) {
+    char words[128];
+    *out = is_word_of(s, text) ? text : plain_word(text);
+    if (is_word_of(s, *out)) return WEFT_OK;
     list_words(s->arg, words, sizeof words);
     return weft_err_set(why, WEFT_E_INVAL, "%s is %s, not \"%s\"", called, words, text);
 }
@@ -77,10 +97,7 @@ weft_err wefti_config_set(struct weft_config *config, const struct wefti_config_
     weft_err err = WEFT_OK;
     switch (s->kind) {
     case WEFTI_CONFIG_WORD:
-        err = check_word(s, called, text, why);
-        if (err) return err;
-        *(const char **)(void *)at = text;
-        return WEFT_OK;
+        return set_word(s, called, text, (const char **)(void *)at, why);
     case WEFTI_CONFIG_TEXT:
         *(const char **)(void *)at = text;
         return WEFT_OK;
@@ -294,7 +311,10 @@ static weft_err take_word(struct args *args) {
         *at = word;
         return WEFT_OK;
     }
-    return weft_err_set(args->why, WEFT_E_INVAL, "unexpected argument \"%s\"", word);
+    static const struct weft_str prompt = {"prompt", sizeof "prompt" - 1};
+    const bool is_asked = wefti_config_find(args->program->bit, prompt) != NULL;
+    return weft_err_set(args->why, WEFT_E_INVAL, "unexpected argument \"%s\"%s", word,
+                        is_asked ? " (a prompt goes behind --prompt)" : "");
 }
 
 /* All arguments. Called twice: first for --config, --help and --version alone. */

@@ -350,7 +350,7 @@
     X(max_lora_memory, SIZE, "max-lora-memory", SERVE | WORKER | PLAN, 0, 1e15, NULL, "SIZE",             \
       "memory of a worker's adapters (default: its part of a third of what the model leaves free)")   \
     X(dtype, WORD, "dtype", ENGINE | PACK, 0, 0, "auto", "auto|f32|bf16|f16|q8|q4",                \
-      "type of the weights; auto: as the file has them")                                           \
+      "type of the weights (bfloat16 and half are known, too); auto: as the file has them")        \
     X(quant_scheme, WORD, "quant-scheme", ENGINE | PACK, 0, 0, "auto",                             \
       "auto|channel|group|group-asym",                                                             \
       "how q8 and q4 quantise; auto is channel for q8, group-asym for q4")                         \

@@ -395,12 +395,23 @@ static void a_model_is_called_by_its_folder_or_file(void **state) {
     assert_null(config.served_model_name);
 }
 
+static void types_may_have_their_names_in_pytorch(void **state) {
+    (void)state;
+    ASSERT_PARSES(WEFT_PROG_SERVE, "m", "--dtype", "bfloat16", "--kv-dtype=half");
+    assert_string_equal(config.dtype, "bf16");
+    assert_string_equal(config.kv_dtype, "f16");
+    ASSERT_REFUSED(WEFT_E_INVAL, "--activations is auto, f32, bf16 or int8, not \"half\"",
+                   WEFT_PROG_SERVE, "m", "--activations=half");
+}
+
 static void arguments_are_as_many_as_the_program_takes(void **state) {
     (void)state;
     ASSERT_REFUSED(WEFT_E_INVAL, "unexpected argument \"n\"", WEFT_PROG_SERVE, "m", "n");
     ASSERT_REFUSED(WEFT_E_INVAL, "unexpected argument \"false\"", WEFT_PROG_SERVE, "m", "--no-rpc",
                    "false");
     ASSERT_REFUSED(WEFT_E_INVAL, "unexpected argument \"m\"", WEFT_PROG_SCHEDULER, "m");
+    ASSERT_REFUSED(WEFT_E_INVAL, "unexpected argument \"once\" (a prompt goes behind --prompt)",
+                   WEFT_PROG_RUN, "m", "once");
     ASSERT_PARSES(WEFT_PROG_PERPLEXITY, "m", "-"); /* standard input */
     assert_string_equal(config.model, "m");
     assert_string_equal(config.prompt, "-");
@@ -1203,6 +1214,7 @@ int main(void) {
         CASE(a_word_is_one_of_those_that_help_lists),
         CASE(what_is_required_is_named),
         CASE(a_model_is_called_by_its_folder_or_file),
+        CASE(types_may_have_their_names_in_pytorch),
         CASE(arguments_are_as_many_as_the_program_takes),
         CASE(a_missing_model_is_told_with_the_usage),
         CASE(settings_that_exclude_each_other_are_refused),
