@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a batch costs those who are served meanwhile: gaps between the tokens of streams alone, and beside a batch.
 
-    bench/batches.py [--model models/fable-6m] [--streams 8] [--lines 10000] [--tokens 64] [--seconds 30] [-- serve flags]
+    bench/batches.py [--model models/fable-6m] [--streams 8] [--lines 10000] [--tokens 64] [--seconds 30] [-- options of weft serve]
 
 The streams go on again and again for so many seconds, alone and then beside the batch; after that the batch has the
 machine for itself. Printed are percentiles of the gaps in ms, their ratio, and lines a second in both parts.
@@ -17,6 +17,8 @@ import sys
 import tempfile
 import threading
 import time
+
+import behind
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BIN_DIR = os.environ.get("WEFT_BIN_DIR", os.path.join(ROOT, "build", "bin"))
@@ -91,10 +93,9 @@ def main():
     parser.add_argument("--lines", type=int, default=10000)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=30)
-    parser.add_argument("flags", nargs="*")
-    args = parser.parse_args()
+    args = behind.parse_args(parser, "weft serve")
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(args.model, folder, args.flags)
+        server = Server(args.model, folder, args.options)
         measure(server, argparse.Namespace(**{**vars(args), "seconds": min(5, args.seconds)}))  # warm
         alone = measure(server, args)
         batch, begin = upload(server, args), time.monotonic()

@@ -6,7 +6,7 @@ import sys
 
 def parse_args(parser, program):
     """The arguments before --; what is behind it becomes their `options`, those of `program`."""
-    parser.usage = parser.format_usage().removeprefix("usage: ").rstrip() + f" [-- options of {program}]"
+    parser.usage = parser.format_usage().removeprefix("usage: ").rstrip().replace("%", "%%") + f" [-- options of {program}]"
     given = sys.argv[1:]
     at = given.index("--") if "--" in given else len(given)
     args = parser.parse_args(given[:at])

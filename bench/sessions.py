@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 
+import behind
 from footprint import ROOT
 from turns import TOKENS, ask, start
 
@@ -55,17 +56,13 @@ def restore(port):
 
 
 def main():
-    argv, options = sys.argv[1:], []
-    if "--" in argv:
-        argv, options = argv[:argv.index("--")], argv[argv.index("--") + 1:]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", default=os.path.join(ROOT, "models/fable-6m"))
     parser.add_argument("--said", type=int, default=1800)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--bin", default=os.path.join(ROOT, "build/bin"))
     parser.add_argument("--json")
-    args = parser.parse_args(argv)
-    args.options = options
+    args = behind.parse_args(parser, "weft serve")
     rng = random.Random(18)
     said = [rng.choice(TOKENS) for _ in range(args.said)]
     with tempfile.TemporaryDirectory(prefix="weft-sessions-") as directory:

@@ -10,8 +10,9 @@ qwen3-next  Qwen3-Next-80B-A3B in Q8_0: one period, three layers of gated DeltaN
             512 experts: a token takes 10 of them as ever                                               (4.2 GB)
 nemotron-h  Nemotron-H-8B in Q8_0: one period, five layers of Mamba-2, one of attention, five feed-forward (2.7 GB)
 
-The first two have matrices of --type: Q8_0, Q4_0, Q4_K or BF16. Both programs read the same file: names, shapes and metadata are those of llama.cpp's converter. Matrices are random blocks
-over and over, from a place that differs from row to row; they are written as they are made, so this takes no memory.
+The first two have matrices of --type: Q8_0, Q4_0, Q4_K or BF16. Both programs read the same file: names, shapes and
+metadata are those of llama.cpp's converter. Matrices are random blocks over and over, from a place that differs from row
+to row; they are written as they are made, so this takes no memory.
 """
 
 import argparse
@@ -306,6 +307,8 @@ def main():
     args = parser.parse_args()
     if args.periods < 1 or (args.vocab and args.vocab < 30000):
         raise SystemExit("at least one period and 30000 tokens, which are made-up prompts'")
+    if args.type != "Q8_0" and args.name not in ("tinyllama", "llama-7b"):
+        raise SystemExit(f"{args.name} has types of its own")
     n = write(SHAPES[args.name](args), args.out, random.Random(1))
     print(f"{args.out}: {n / 1e9:.2f} GB")
 

@@ -1,5 +1,8 @@
 /* kernels/attention_body — the walk over a sequence's spans and tiles, shared by the vector ISAs.
  *
+ * A pass takes some rows of a sequence, and as many kv heads as keep it within BATCHES_MAX batches of queries; at each
+ * tile the kv heads, its sides, take turns.
+ *
  * Queries (row, head) that read the same kv head of the same sequence pass over the cache together:
  * a tile of 64 tokens is read from memory once for up to 128 of them, and up to QUERY_BATCH of them
  * share each load. `out` holds the unnormalised sum of values meanwhile. What a query computes never
@@ -970,9 +973,10 @@ static void attention_join(const struct weft_attn_args *args, const struct weft_
                            const struct weft_attn_parts *parts) {
     check_attn_args(args, range);
     const struct goal goal = {parts, range->row_begin, 0};
+    const uint32_t begin = heads_of(args, range->kv_head_begin).begin;
+    const uint32_t end = heads_of(args, range->kv_head_end - 1).end;
     for (uint32_t r = range->row_begin; r < range->row_end; r++) {
-        for (uint32_t h = heads_of(args, range->kv_head_begin).begin;
-             h < heads_of(args, range->kv_head_end - 1).end; h++) {
+        for (uint32_t h = begin; h < end; h++) {
             join_parts(args, r, h, &goal);
         }
     }

@@ -321,9 +321,9 @@ struct weft_attn_args {
     uint32_t seen_from;
 };
 
-/* Rows and kv heads of a call. */
+/* Rows of a call, which may be none, and kv heads. */
 struct weft_attn_range {
-    uint32_t row_begin, row_end, kv_head_begin, kv_head_end; /* one kv head at least */
+    uint32_t row_begin, row_end, kv_head_begin, kv_head_end; /* one kv head or more */
 };
 
 /* Positions as a set: a bit each, a tile of 64 to a word. */
@@ -538,8 +538,8 @@ struct weft_kern_table {
     void (*kv_write)(const struct weft_kv_layer *kv, const uint32_t *block_table, uint32_t pos,
                      const float *k, const float *v);
 
-    /* Attention of rows row_begin..row_end for kv head `kv_head` and the query heads it serves.
-     * Each span of WEFT_ATTN_SPAN positions that a row sees any of gives a maximum, a sum of
+    /* Attention of the range's rows for its kv heads and the query heads that these serve; nothing else is
+     * written, and ranges may be cut in any way, to the same bits. Each span of WEFT_ATTN_SPAN positions that a row sees any of gives a maximum, a sum of
      * exponentials and a sum of values; these are joined in ascending order, one after the other,
      * and divided at last. Within a span KV is folded in position order in tiles of 64 tokens at
      * absolute positions; tiles that a row sees nothing of are left out; per tile: scores

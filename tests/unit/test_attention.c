@@ -468,7 +468,7 @@ static void a_row_has_the_same_bits_in_any_chunk_block_size_and_split(void **sta
             make_latent_sequence(&s, len, between(&seed, 1, 20), (dim + 1) / 2,
                                  between(&seed, 1, 8), WIDE);
         else
-            make_sequence(&s, len, 2, between(&seed, 1, 7), dim, WIDE);
+            make_sequence(&s, len, between(&seed, 1, 4), between(&seed, 1, 7), dim, WIDE);
         s.window = weft_rand_below(&seed, 2) ? some_window(s.len) : 0;
         struct cache c;
         make_cache(&c, table, &s, 16, dtype);
@@ -482,6 +482,30 @@ static void a_row_has_the_same_bits_in_any_chunk_block_size_and_split(void **sta
             free(chunked);
         }
         free(alone);
+        drop_cache(&c);
+        drop_sequence(&s);
+    }
+}
+
+/* More of them than take turns at once. */
+static void a_row_has_the_same_bits_whatever_kv_heads_are_computed_with_it(void **state) {
+    struct weft_kern_table tables[TABLES_MAX];
+    uint32_t n_tables = attention_tables(tables);
+    (void)state;
+    for (uint32_t round = 0; round < ROUNDS(12); round++) {
+        const struct weft_kern_table *table = &tables[round % n_tables];
+        enum weft_kv_dtype dtype = (enum weft_kv_dtype)weft_rand_below(&seed, WEFT_KV_DTYPE_COUNT);
+        struct sequence s;
+        struct cache c;
+        make_sequence(&s, between(&seed, 1, 70), between(&seed, 10, 40), between(&seed, 1, 9),
+                      between(&seed, 1, 20), WIDE);
+        make_cache(&c, table, &s, 16, dtype);
+        float *alone = attend_all(table, &s, &c, 1);
+        float *chunked = attend_all(table, &s, &c, between(&seed, 1, s.len));
+        assert_memory_equal(alone, chunked,
+                            (size_t)s.len * s.n_heads * value_dim(&s) * sizeof(float));
+        free(alone);
+        free(chunked);
         drop_cache(&c);
         drop_sequence(&s);
     }
@@ -701,8 +725,9 @@ static void some_of_the_heads_have_the_bits_that_they_have_among_all(void **stat
         uint32_t group = between(&seed, 1, 6), len = round % 8 == 7 ? 700 : 40;
         struct sequence s;
         struct cache c;
-        make_sequence(&s, len, 3, group, 32, PLAIN);
-        make_cache(&c, table, &s, 16, WEFT_KV_BF16);
+        make_sequence(&s, len, between(&seed, 2, 12), group, 32, PLAIN);
+        make_cache(&c, table, &s, 16,
+                   (enum weft_kv_dtype)weft_rand_below(&seed, WEFT_KV_DTYPE_COUNT));
         float *all = attend_all(table, &s, &c, s.len);
         size_t token = (size_t)s.n_heads * s.head_dim;
         float *some = take(s.len * token * sizeof *some);
@@ -923,6 +948,7 @@ int main(void) {
         cmocka_unit_test(long_sequences_agree_with_a_softmax_in_double),
         cmocka_unit_test(attention_over_latents_agrees_with_a_softmax_in_double),
         cmocka_unit_test(a_row_has_the_same_bits_in_any_chunk_block_size_and_split),
+        cmocka_unit_test(a_row_has_the_same_bits_whatever_kv_heads_are_computed_with_it),
         cmocka_unit_test(rows_see_the_positions_of_their_sets_alone),
         cmocka_unit_test(a_row_with_a_set_has_the_same_bits_in_any_chunk_block_size_and_split),
         cmocka_unit_test(a_set_of_all_positions_has_the_bits_of_none),

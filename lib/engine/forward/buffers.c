@@ -324,7 +324,7 @@ weft_err wefti_forward_measure(const struct wefti_forward_config *config, bool i
     if (!f) return weft_err_set(why, WEFT_E_NOMEM, "no memory for the forward pass");
     set_up(f, config);
     struct wefti_memory_layout layout = {0};
-    /* Most steps need no parts. */
+    /* Most steps need few parts or none. */
     if (is_most) f->parts_max = wefti_forward_attn_parts_for(f, config->max_model_len);
     lay_out(f, &layout);
     *bytes_out = layout.used + (f->coll ? wefti_forward_rank_bytes(f) : 0);

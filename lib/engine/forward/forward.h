@@ -99,8 +99,8 @@ void wefti_forward_free(struct wefti_forward *forward); /* accepts NULL */
 /* Where its buffers are. */
 const void *wefti_forward_memory(const struct wefti_forward *forward, size_t *bytes_out);
 
-/* The memory that its buffers take, once a full batch has used them. `is_most`: with the sums of spans that
- * only long sequences have, and what adapters add. The cache need not be open. NOMEM. */
+/* The memory that its buffers take, once a full batch has used them. `is_most`: with all sums of spans that long
+ * sequences may have, of which a step mostly uses little, and what adapters add. The cache need not be open. NOMEM. */
 WEFT_MUST_CHECK weft_err wefti_forward_measure(const struct wefti_forward_config *config,
                                                bool is_most, size_t *bytes_out,
                                                struct weft_errmsg *why);

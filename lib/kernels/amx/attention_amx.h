@@ -59,7 +59,8 @@ static inline void attn_end(void) {
 }
 
 /* A CPU whose last dot was some 250 ns ago takes 300 ns more for the next ones (Sapphire Rapids; another tile
- * instruction doesn't count). So between scores and values there is one for nothing. */
+ * instruction doesn't count). So there is one for nothing before a tile's scores, and one between scores and values.
+ * It leaves no sums in TILE_SUMS_0. */
 static inline void attn_stay_awake(void) {
     tile_zero(TILE_SUMS_0); /* whatever bits it has: sums do not overflow */
     tile_dot_signed(TILE_SUMS_0, TILE_QUERIES, TILE_KEYS);

@@ -306,7 +306,6 @@ ALWAYS_INLINE void score_piece(const struct score_job *job, enum attn_form form,
         struct score_job some = *job;
         some.words += i;
         some.p += i;
-        some.queries += i;
         uint32_t sub = 0;
         for (; sub + together <= n_subs; sub += together) {
             score_some(&some, form, n, sub, together);

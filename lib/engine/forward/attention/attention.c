@@ -16,8 +16,10 @@ enum {
     ATTN_ROWS = 32, /* query rows of a sequence per tile */
     /* Room for sums of single spans, or more if one row has more. */
     PART_BYTES = 64 * 1024 * 1024,
-    TASKS = 4,    /* a thread should have at least, where tasks have different sizes */
-    NARROW = 128, /* queries of a tile, of all heads, that go over its cache together */
+    TASKS = 4, /* a thread should have at least, where tasks have different sizes */
+    /* Queries of a tile, of all heads, that wait for memory rather than compute: about as many as kernels take
+     * over a cache in one go. */
+    NARROW = 128,
 };
 
 size_t wefti_forward_attn_part_floats(const struct wefti_forward *f) {
@@ -37,10 +39,10 @@ size_t wefti_forward_attn_parts_for(const struct wefti_forward *f, uint64_t n_po
     return n_spans > room ? n_spans : room;
 }
 
-/* Of a step: what a thread's share is reckoned by, and what is left of the room for sums. */
+/* What the tiles of a step share. */
 struct balance {
-    uint64_t all; /* sizes of all tiles */
-    size_t n_parts;
+    uint64_t all;   /* their sizes */
+    size_t n_parts; /* sums that those shared by spans have so far */
 };
 
 /* The fewest shares that the kv heads of a tile, or of a span of one, should be divided into. They are even. */
@@ -221,7 +223,7 @@ struct share {
     struct weft_attn_args args;
     struct weft_attn_parts parts;
     struct weft_attn_range range;
-    uint32_t span; /* of those that are tasks: whose number it is, of its tile's */
+    uint32_t span; /* its number, where the tile is shared by spans */
 };
 
 /* How many shares a tile has in a layer: as planned, unless it has fewer heads than another one. */

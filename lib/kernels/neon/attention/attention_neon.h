@@ -123,7 +123,6 @@ ALWAYS_INLINE void score_piece(const struct score_job *job, enum attn_form form,
         struct score_job some = *job;
         some.words += i;
         some.p += i;
-        some.queries += i;
         uint32_t vector = 0;
         for (; vector + together <= n_subs * QUARTERS; vector += together) {
             score_some(&some, form, n, (struct score_part){vector, together});
