@@ -17,6 +17,8 @@ weft_test(test_plan_check SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_plan_check
           LINKS weft_engine weft_kernels weft_alloc INSIDE engine LABELS unit TIMEOUT 30)
 weft_test(test_index SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_index.c
           LINKS weft_engine weft_kernels weft_alloc m INSIDE engine kernels LABELS unit TIMEOUT 60)
+weft_test(test_attention_tasks SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_attention_tasks.c
+          LINKS weft_engine weft_kernels weft_model weft_collective weft_alloc m INSIDE engine LABELS unit TIMEOUT 30)
 weft_test(test_mixer SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_mixer.c
           LINKS weft_engine weft_kernels weft_alloc m INSIDE engine LABELS unit TIMEOUT 30)
 weft_test(test_guides SOURCES ${CMAKE_SOURCE_DIR}/tests/unit/test_guides.c
