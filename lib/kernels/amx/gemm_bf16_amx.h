@@ -6,276 +6,45 @@
  * the same in any batch because every number of rows takes tiles: with one row a KiB of weights takes
  * 10 ns (Xeon, model 207), a fraction of what memory needs.
  *
- * 16 pairs of columns of a panel lie as a tile wants them. Rows are read where they are, one after the other
- * (weft_kern_table.bf16_in_rows): their distance is an odd number of lines, so that those of a tile do not meet
- * in one set of L1. Weights of other types become pairs of bf16 in L1, span by span. A segment's last columns, if
- * they fill no tile, meet it with zeros on both sides.
- *
- * - Rows come in blocks of up to 576, so that weights are widened, and read from memory, once for all.
- * - K is cut in spans of 512 columns: a block's part of one (576 KiB) stays in L2 while all panels of the
- *   call pass over it, two by two, whose part (32 KiB) stays in L1 while all rows do.
- * - Between spans sums rest in memory: four tiles of them come and go for 16 times four products. */
+ * Between spans sums rest in memory: four tiles of them come and go for 16 times four products. */
 #ifndef WEFT_KERNELS_GEMM_BF16_AMX_H
 #define WEFT_KERNELS_GEMM_BF16_AMX_H
 
-#include "avx512/gemm_avx512.h"
-#include "tile_config.h"
+#include "gemm_tiles_amx.h"
 
 enum {
-    TILE_PAIRS = 16, /* words of a row, lines of a panel */
-    TILE_COLUMNS = 2 * TILE_PAIRS,
-    TILE_BYTES = TILE_LINES * TILE_LINE,
-    SPAN_COLUMNS = 512,
-    SPAN_BYTES = SPAN_COLUMNS * 2,       /* of a row */
-    LAID_BYTES = SPAN_BYTES + TILE_LINE, /* from one row to the next where they are copied */
     CHUNK_LEAST = 32,
     CHUNK_COLUMNS = 256, /* of four panels, widened for few rows */
-    BLOCK_ROWS = 576,
-    FEW_TILES = 6, /* so many tiles of rows pass over two panels from end to end */
-    TILE_FLOATS = TILE_LINES * MANY_PANELS * WEFT_PANEL, /* sums of a tile's rows by two panels */
-    SUMS_FLOATS = 4 * BLOCK_ROWS * MANY_PANELS * WEFT_PANEL,
-    WIDENED_BYTES = SPAN_COLUMNS * MANY_PANELS * WEFT_PANEL * 2,
 };
-_Static_assert(FEW_PANELS *CHUNK_COLUMNS == MANY_PANELS * SPAN_COLUMNS, "one buffer for both");
-_Static_assert(FEW_PANELS == 2 * MANY_PANELS, "what is joined of either has room");
+_Static_assert(FEW_PANELS *CHUNK_COLUMNS * 2 <= MANY_PANELS * SPAN_BYTES, "one buffer for both");
 
-/* Weights of a kind. */
-struct tile_weights {
-    enum weft_gemm_kind kind;
-    uint32_t group, group_bytes; /* columns, and bytes of a panel, that belong together */
-    /* NULL: panels are pairs of bf16. Or makes such pairs, [count / 2][16][2], of `count` columns, which are whole
-     * groups. */
-    void (*widen)(const uint8_t *panel, uint32_t count, uint8_t *pairs);
-};
-
-/* A tile of rows: lines `line` bytes apart. */
-struct tile_rows {
-    const uint8_t *at;
-    size_t line;
-};
-
-/* A product under way: the scratch of the thread that works on it, and what its rows and panels are. */
-struct tile_product {
-    const struct tile_weights *weights;
-    const struct weft_gemm_args *args;
-    size_t panel_bytes;
-    const uint8_t *act;       /* of the block */
-    uint32_t n_rows, n_tiles; /* of the block; tiles of rows, the last one not full */
-    uint32_t p_begin, p_end, n_panels, n_sets,
-        set;                                /* panels of the call; of a set; sets under way */
-    const uint8_t *panels[TILE_PANELS_MAX]; /* of the set, as they are stored */
-    /* What is read after the set's part of a span: so many lines of either panel for each tile. */
-    const uint8_t *ahead;
-    uint32_t ahead_lines;
-    _Alignas(64) float acc[SUMS_FLOATS];
-    _Alignas(64) float slots[3 * SUMS_FLOATS];
-    _Alignas(64) float joined[2 * TILE_FLOATS];
-    _Alignas(64) uint8_t widened[WIDENED_BYTES];
-    _Alignas(64) uint8_t rest_panels[TILE_PANELS_MAX][TILE_BYTES];
-    _Alignas(64) uint8_t rest_rows[TILE_BYTES];
-    _Alignas(64) uint8_t
-        last_rows[TILE_LINES * LAID_BYTES]; /* of the block's last tile, if it is not full */
-};
-
-/* Columns begin..end, all of one segment: whether they are its first and its last ones. */
-struct tile_span {
-    uint32_t begin, end;
-    bool first, last;
-    float *sums; /* where they gather, of all sets */
-    const struct join *join;
-};
-
-/* Whole tiles of its columns, and how many more there are. */
-static inline uint32_t span_tiles(const struct tile_span *span) {
-    return (span->end - span->begin) / TILE_COLUMNS;
-}
-
-static inline uint32_t span_rest(const struct tile_span *span) {
-    return (span->end - span->begin) % TILE_COLUMNS;
-}
-
-/* --------------------------------------------------------------------------------------- rows --- */
-
-/* `count` columns from `begin` on of up to 16 rows, from `first` on, to lines `line` bytes apart. */
-static inline void copy_columns(const struct tile_product *p, uint32_t first, uint32_t begin,
-                                uint32_t count, uint8_t *to, size_t line) {
-    const uint32_t n = weft_min_u32(p->n_rows - first, TILE_LINES);
-    const uint8_t *from = p->act + first * p->args->act_row_bytes + (size_t)begin * 2;
-    for (uint32_t r = 0; r < n; r++, from += p->args->act_row_bytes, to += line)
-        memcpy(to, from, (size_t)(count + 1) / 2 * ACT_WORD);
-}
-
-/* If the block's last tile is not full, its part of a span is laid beside lines that are there. */
-static inline void lay_last_rows(struct tile_product *p, const struct tile_span *span) {
-    if (p->n_rows % TILE_LINES == 0) return;
-    copy_columns(p, p->n_rows / TILE_LINES * TILE_LINES, span->begin, span->end - span->begin,
-                 p->last_rows, LAID_BYTES);
-}
-
-static inline struct tile_rows tile_rows_of(const struct tile_product *p,
-                                            const struct tile_span *span, uint32_t tile) {
-    if ((tile + 1) * TILE_LINES > p->n_rows) return (struct tile_rows){p->last_rows, LAID_BYTES};
-    const size_t stride = p->args->act_row_bytes;
-    return (struct tile_rows){p->act + tile * TILE_LINES * stride + (size_t)span->begin * 2,
-                              stride};
-}
-
-/* The columns that fill no tile, and zeros. */
-static inline struct tile_rows rest_of_rows(struct tile_product *p, const struct tile_span *span,
-                                            uint32_t tile) {
-    const uint32_t rest = span_rest(span);
-    memset(p->rest_rows, 0, sizeof p->rest_rows);
-    copy_columns(p, tile * TILE_LINES, span->end - rest, rest, p->rest_rows, TILE_LINE);
-    return (struct tile_rows){p->rest_rows, TILE_LINE};
-}
-
-/* ------------------------------------------------------------------------------------- panels --- */
-
-static inline void choose_panels(struct tile_product *p, uint32_t set) {
-    p->set = set;
-    for (uint32_t i = 0; i < p->n_panels; i++) {
-        size_t at = weft_min_u32(p->p_begin + set * p->n_panels + i, p->p_end - 1);
-        p->panels[i] = (const uint8_t *)p->args->packed + at * p->panel_bytes;
-    }
-}
-
-/* Columns begin..end of the set's panels as pairs. */
-static inline void panel_pairs(struct tile_product *p, uint32_t begin, uint32_t end,
-                               const uint8_t *pairs[TILE_PANELS_MAX]) {
-    const struct tile_weights *w = p->weights;
-    for (uint32_t i = 0; i < p->n_panels; i++) {
-        pairs[i] = p->panels[i] + (size_t)begin / w->group * w->group_bytes;
-        if (!w->widen) continue;
-        uint8_t *to = p->widened + i * (sizeof p->widened / p->n_panels);
-        WEFT_ASSERT((end - begin) * p->n_panels <= WIDENED_BYTES / (2 * WEFT_PANEL));
-        w->widen(pairs[i], end - begin, to);
-        pairs[i] = to;
-    }
-}
-
-/* Of what panel_pairs found, the columns that fill no tile, `skip` bytes further on, and zeros. */
-static inline void rest_of_panels(struct tile_product *p, const struct tile_span *span, size_t skip,
-                                  const uint8_t *const pairs[], const uint8_t *rest[]) {
-    const size_t n_pairs = (span_rest(span) + 1) / 2;
-    for (uint32_t i = 0; i < p->n_panels; i++) {
-        memset(p->rest_panels[i], 0, sizeof p->rest_panels[i]);
-        memcpy(p->rest_panels[i], pairs[i] + skip, n_pairs * TILE_LINE);
-        rest[i] = p->rest_panels[i];
-    }
-}
-
-/* ---------------------------------------------------------------------------------- many rows --- */
-
-enum { SUMS_LINE = MANY_PANELS * TILE_LINE };
-
-/* A tile of rows by the two panels in TILE_PANEL_0 and TILE_PANEL_1. */
-#define DOT_ROWS(sums_0, sums_1, rows)                                                             \
-    tile_load(TILE_ROWS, (rows).at, (rows).line);                                                  \
-    tile_dot_bf16(sums_0, TILE_ROWS, TILE_PANEL_0);                                                \
-    tile_dot_bf16(sums_1, TILE_ROWS, TILE_PANEL_1)
-
-#define LOAD_PANELS(panel_0, panel_1)                                                              \
-    tile_load(TILE_PANEL_0, panel_0, TILE_LINE);                                                   \
-    tile_load(TILE_PANEL_1, panel_1, TILE_LINE)
-
-/* One tile of rows, or two, by two panels, and prefetches. Nothing in the loop writes to memory. */
-ALWAYS_INLINE void dot_span(struct tile_product *p, struct tile_rows first, struct tile_rows second,
-                            const uint8_t *const pairs[], uint32_t n_tiles, bool two) {
-    const uint8_t *panel_0 = pairs[0], *panel_1 = pairs[1], *ahead = p->ahead;
-    const size_t ahead_stride = p->panel_bytes;
-    const uint32_t lines = p->ahead_lines;
-    for (size_t t = 0; t < n_tiles; t++) {
-        LOAD_PANELS(panel_0, panel_1);
-        DOT_ROWS(TILE_SUMS_0, TILE_SUMS_1, first);
-        if (two) {
-            DOT_ROWS(TILE_SUMS_2, TILE_SUMS_3, second);
-        }
-        for (uint32_t i = 0; i < lines; i++, ahead += TILE_LINE) {
-            __builtin_prefetch(ahead, 0, 2);
-            __builtin_prefetch(ahead + ahead_stride, 0, 2);
-        }
-        first.at += TILE_LINE;
-        second.at += TILE_LINE;
-        panel_0 += TILE_BYTES;
-        panel_1 += TILE_BYTES;
-    }
-    p->ahead = ahead;
-}
-
-/* A tile of rows of a span and, if `two`, the next one, by the set's panels. */
-ALWAYS_INLINE void tile_span_rows(struct tile_product *p, const struct tile_span *span,
-                                  uint32_t tile, const uint8_t *const pairs[],
-                                  const uint8_t *const rest[], bool two) {
-    float *sums = span->sums + ((size_t)p->set * p->n_tiles + tile) * TILE_FLOATS;
-    const bool joins = span->last && span->join->n_from;
-    const float *from = span->first ? NULL : sums;
-    float *to = joins ? p->joined : sums;
+ALWAYS_INLINE void multiply_bf16(struct tile_product *p, const struct tile_span *span,
+                                 uint32_t tile, const uint8_t *const pairs[],
+                                 const uint8_t *const rest[], bool two) {
+    const struct tile_sums sums = tile_sums_of(p, span, tile);
+    const float *from = sums.from;
+    const struct tile_rows first = tile_rows_of(p, span, tile);
+    const struct tile_rows rows[2] = {first, two ? tile_rows_of(p, span, tile + 1) : first};
     if (!from) {
-        tile_zero(TILE_SUMS_0);
-        tile_zero(TILE_SUMS_1);
-        if (two) tile_zero(TILE_SUMS_2);
-        if (two) tile_zero(TILE_SUMS_3);
+        zero_sums(two);
     } else {
         tile_load(TILE_SUMS_0, from, SUMS_LINE);
         tile_load(TILE_SUMS_1, from + WEFT_PANEL, SUMS_LINE);
         if (two) tile_load(TILE_SUMS_2, from + TILE_FLOATS, SUMS_LINE);
         if (two) tile_load(TILE_SUMS_3, from + TILE_FLOATS + WEFT_PANEL, SUMS_LINE);
     }
-    const struct tile_rows first = tile_rows_of(p, span, tile);
-    dot_span(p, first, two ? tile_rows_of(p, span, tile + 1) : first, pairs, span_tiles(span), two);
-    if (span_rest(span)) {
-        LOAD_PANELS(rest[0], rest[1]);
-        DOT_ROWS(TILE_SUMS_0, TILE_SUMS_1, rest_of_rows(p, span, tile));
-        if (two) {
-            DOT_ROWS(TILE_SUMS_2, TILE_SUMS_3, rest_of_rows(p, span, tile + 1));
-        }
-    }
-    tile_store(TILE_SUMS_0, to, SUMS_LINE);
-    tile_store(TILE_SUMS_1, to + WEFT_PANEL, SUMS_LINE);
-    if (two) tile_store(TILE_SUMS_2, to + TILE_FLOATS, SUMS_LINE);
-    if (two) tile_store(TILE_SUMS_3, to + TILE_FLOATS + WEFT_PANEL, SUMS_LINE);
-    if (joins)
-        join_sums(span->join, p->joined, (size_t)(sums - span->sums),
-                  (two ? 2 : 1) * (size_t)TILE_FLOATS);
+    dot_columns(p, rows, pairs, 0, span_tiles(p, span), two, false);
+    if (span_rest(p, span)) dot_last_columns(p, span, tile, rest, two, false);
+    store_tiles(sums.to, two);
+    end_tile_sums(p, span, &sums, two);
 }
 
-/* What is read after this span of this set: the same of the next one, or the next span of the first,
- * or the sets that follow. Pairs of tiles share it, so that requests go out evenly. */
-static inline void plan_tiles_ahead(struct tile_product *p, const struct tile_span *span) {
-    const struct tile_weights *w = p->weights;
-    const uint32_t n_steps = (p->n_tiles + 1) / 2 * span_tiles(span);
-    const size_t k = p->args->k;
-    size_t panel = p->p_begin + (p->set + 1) * (size_t)p->n_panels, begin = span->begin;
-    if (p->set + 1 == p->n_sets) {
-        begin = span->end < k ? span->end : 0;
-        if (begin > 0) panel = p->p_begin;
-    }
-    p->ahead = p->panels[0];
-    p->ahead_lines = 0;
-    if (n_steps == 0 || panel >= p->p_end) return;
-    const size_t end = begin + SPAN_COLUMNS < k ? begin + SPAN_COLUMNS : k;
-    p->ahead = (const uint8_t *)p->args->packed + panel * p->panel_bytes +
-               begin / w->group * w->group_bytes;
-    const uint32_t lines = (uint32_t)((end - begin) / w->group * w->group_bytes / TILE_LINE);
-    p->ahead_lines = (lines + n_steps - 1) / n_steps;
-}
-
-static inline void run_many_span(struct tile_product *p, const struct tile_span *span) {
-    lay_last_rows(p, span);
-    for (uint32_t set = 0; set < p->n_sets; set++) {
-        const uint8_t *pairs[TILE_PANELS_MAX], *rest[TILE_PANELS_MAX] = {NULL};
-        choose_panels(p, set);
-        panel_pairs(p, span->begin, span->end, pairs);
-        if (span_rest(span))
-            rest_of_panels(p, span, (size_t)span_tiles(span) * TILE_BYTES, pairs, rest);
-        plan_tiles_ahead(p, span);
-        uint32_t tile = 0;
-        for (; tile + 1 < p->n_tiles; tile += 2) {
-            if (p->args->beside) fetch_beside(p->args->beside);
-            tile_span_rows(p, span, tile, pairs, rest, true);
-        }
-        if (tile < p->n_tiles) tile_span_rows(p, span, tile, pairs, rest, false);
-    }
+static void many_bf16(struct tile_product *p, const struct tile_span *span, uint32_t tile,
+                      const uint8_t *const pairs[], const uint8_t *const rest[], bool two) {
+    if (two)
+        multiply_bf16(p, span, tile, pairs, rest, true);
+    else
+        multiply_bf16(p, span, tile, pairs, rest, false);
 }
 
 /* ----------------------------------------------------------------------------------- few rows --- */
@@ -307,12 +76,12 @@ static inline uint32_t few_columns(const struct tile_weights *w) {
 }
 
 /* A segment of up to 16 rows by four panels: sums stay in tiles. */
-static inline void run_few_span(struct tile_product *p, const struct tile_span *span) {
+static void few_bf16(struct tile_product *p, const struct tile_span *span) {
     enum { FEW_LINE = FEW_PANELS * TILE_LINE };
     const struct tile_weights *w = p->weights;
     const bool joins = span->join->n_from;
     float *to = joins ? p->joined : span->sums;
-    const uint32_t rest = span_rest(span), whole = span->end - rest;
+    const uint32_t rest = span_rest(p, span), whole = span->end - rest;
     const uint8_t *pairs[TILE_PANELS_MAX];
     tile_zero(TILE_SUMS_0);
     tile_zero(TILE_SUMS_1);
@@ -322,9 +91,9 @@ static inline void run_few_span(struct tile_product *p, const struct tile_span *
         end = weft_min_u32(whole, begin + few_columns(w));
         const size_t at = (size_t)begin / w->group * w->group_bytes;
         if (w->widen) fetch_streams(p, at, (size_t)(end - begin) / w->group * w->group_bytes);
-        panel_pairs(p, begin, end, pairs);
+        read_panels(p, begin, end, pairs);
         const uint8_t *rows = p->act + (size_t)begin * 2;
-        for (size_t t = 0; t < (end - begin) / TILE_COLUMNS; t++) {
+        for (size_t t = 0; t < (end - begin) / tile_columns(p); t++) {
             tile_load(TILE_ROWS, rows + t * TILE_LINE, p->args->act_row_bytes);
             if (!w->widen) fetch_streams(p, at + t * TILE_BYTES, TILE_BYTES);
             dot_four(pairs, t * TILE_BYTES);
@@ -333,7 +102,7 @@ static inline void run_few_span(struct tile_product *p, const struct tile_span *
     if (rest) {
         const uint8_t *rests[TILE_PANELS_MAX];
         const struct tile_rows rows = rest_of_rows(p, span, 0);
-        panel_pairs(p, whole, span->end, pairs);
+        read_panels(p, whole, span->end, pairs);
         rest_of_panels(p, span, 0, pairs, rests);
         tile_load(TILE_ROWS, rows.at, rows.line);
         dot_four(rests, 0);
@@ -345,92 +114,13 @@ static inline void run_few_span(struct tile_product *p, const struct tile_span *
     if (joins) join_sums(span->join, p->joined, 0, (size_t)p->n_rows * FEW_PANELS * WEFT_PANEL);
 }
 
-/* ------------------------------------------------------------------------------------ product --- */
-
-static inline bool is_few(const struct tile_product *p) {
-    return p->n_tiles == 1;
-}
-
-/* Sums of a set. */
-static inline size_t set_floats_of(const struct tile_product *p) {
-    const size_t rows = is_few(p) ? p->n_rows : (size_t)p->n_tiles * TILE_LINES;
-    return rows * p->n_panels * WEFT_PANEL;
-}
-
-/* All of K for the block's rows and sets; the result is left in acc, [set][row][panel][16]. */
-static inline void run_segments(struct tile_product *p) {
-    const struct weft_kern_segs *segs = p->args->segs;
-    const size_t n_floats = p->n_sets * set_floats_of(p);
-    bool full[3] = {false};
-    uint32_t begin = 0;
-    for (uint32_t s = 0; s < segs->n_segs; s++) {
-        const uint32_t end = segs->seg_end[s], seg_begin = begin;
-        struct join join = {.to = p->acc};
-        if (segs->n_segs > 1) join = plan_join(p->acc, p->slots, SUMS_FLOATS, full, s, begin < end);
-        if (begin == end) join_sums(&join, NULL, 0, n_floats);
-        struct tile_span span = {.sums = join.n_from ? p->acc : join.to, .join = &join};
-        for (; begin < end; begin = span.end) {
-            span.begin = begin;
-            span.end = is_few(p) ? end : weft_min_u32(end, begin + SPAN_COLUMNS);
-            span.first = begin == seg_begin;
-            span.last = span.end == end;
-            if (is_few(p))
-                run_few_span(p, &span);
-            else
-                run_many_span(p, &span);
-        }
-    }
-}
-
-static inline void put_sets(const struct tile_product *p, uint32_t m0) {
-    const struct weft_gemm_args *args = p->args;
-    const size_t row_floats = (size_t)p->n_panels * WEFT_PANEL, set_floats = set_floats_of(p);
-    for (uint32_t r = 0; r < p->n_rows; r++) {
-        for (uint32_t set = 0; set < p->n_sets; set++) {
-            const uint32_t first = p->p_begin + set * p->n_panels, n0 = first * WEFT_PANEL;
-            const uint32_t end = weft_min_u32(first + p->n_panels, p->p_end) * WEFT_PANEL;
-            put_row(args, p->acc + set * set_floats + r * row_floats, m0 + r, n0,
-                    weft_min_u32(args->n, end) - n0);
-        }
-    }
-}
-
-/* Rows m0..m0 + p->n_rows, all panels of the call. */
-static inline void run_tile_rows(struct tile_product *p, uint32_t m0, uint32_t p_begin,
-                                 uint32_t p_end) {
-    p->n_tiles = (p->n_rows + TILE_LINES - 1) / TILE_LINES;
-    p->n_panels = is_few(p) ? FEW_PANELS : MANY_PANELS;
-    p->act = (const uint8_t *)p->args->act + m0 * p->args->act_row_bytes;
-    p->p_end = p_end;
-    uint32_t sets_max = p->n_tiles <= FEW_TILES ? 1 : (uint32_t)(SUMS_FLOATS / set_floats_of(p));
-    for (p->p_begin = p_begin; p->p_begin < p_end; p->p_begin += p->n_sets * p->n_panels) {
-        p->n_sets = weft_min_u32((p_end - p->p_begin + p->n_panels - 1) / p->n_panels, sets_max);
-        choose_panels(p, 0);
-        run_segments(p);
-        put_sets(p, m0);
-    }
-}
-
-static inline void gemm_tiles(const struct tile_weights *weights, const struct weft_gemm_args *args,
-                              uint32_t p_begin, uint32_t p_end) {
-    check_gemm_args(args, weights->kind, p_begin, p_end);
-    WEFT_ASSERT(args->act_group == 1 || args->act_group == MANY_ROWS);
-    struct tile_product p;
-    p.weights = weights;
-    p.args = args;
-    p.panel_bytes = weft_kern_part_bytes(weights->kind, whole_k(args), args->k);
-    for (uint32_t m0 = 0; m0 < args->m; m0 += BLOCK_ROWS) {
-        p.n_rows = weft_min_u32(BLOCK_ROWS, args->m - m0);
-        const struct tile_config config = tile_config_of(weft_min_u32(p.n_rows, TILE_LINES));
-        tile_configure(&config);
-        run_tile_rows(&p, m0, p_begin, p_end);
-    }
-    tile_release();
-}
-
 static void gemm_bf16(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
-    static const struct tile_weights weights = {
-        .kind = WEFT_GEMM_BF16, .group = 2, .group_bytes = TILE_LINE};
+    static const struct tile_weights weights = {.kind = WEFT_GEMM_BF16,
+                                                .group = 2,
+                                                .group_bytes = TILE_LINE,
+                                                .column_bytes = 2,
+                                                .many = many_bf16,
+                                                .few = few_bf16};
     gemm_tiles(&weights, args, p_begin, p_end);
 }
 

@@ -97,9 +97,15 @@ static void round_q8(const uint8_t *panel, uint32_t count, uint8_t *pairs) {
     }
 }
 
+#define ROUNDED(kind_, group_, bytes_, widen_)                                                     \
+    {                                                                                              \
+        .kind = (kind_), .group = (group_), .group_bytes = (bytes_), .column_bytes = 2,            \
+        .widen = (widen_), .many = many_bf16, .few = few_bf16                                      \
+    }
+
 static void gemm_q8_bf16(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
-    static const struct tile_weights weights = {WEFT_GEMM_Q8_0_BF16, Q8_GROUP, Q8_BLOCK_BYTES,
-                                                round_q8};
+    static const struct tile_weights weights =
+        ROUNDED(WEFT_GEMM_Q8_0_BF16, Q8_GROUP, Q8_BLOCK_BYTES, round_q8);
     gemm_tiles(&weights, args, p_begin, p_end);
 }
 
@@ -111,8 +117,8 @@ static void gemm_q8_bf16(const struct weft_gemm_args *args, uint32_t p_begin, ui
     static void gemm_##name##_bf16(const struct weft_gemm_args *args, uint32_t p_begin,            \
                                    uint32_t p_end) {                                               \
         const struct quant_layout *q = &quant_layouts[WEFT_DT_##ID];                               \
-        const struct tile_weights weights = {WEFT_GEMM_##ID##_BF16, q->group, q->bytes,            \
-                                             round_##name};                                        \
+        const struct tile_weights weights =                                                        \
+            ROUNDED(WEFT_GEMM_##ID##_BF16, q->group, q->bytes, round_##name);                      \
         gemm_tiles(&weights, args, p_begin, p_end);                                                \
     }
 
