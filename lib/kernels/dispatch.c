@@ -116,10 +116,10 @@ static void fill_avx512(struct weft_kern_table *table, struct wefti_kern_feature
 /* Integers have the bits of AVX-512, and so `bits` stays where there is no more. */
 static void fill_amx(struct weft_kern_table *table, struct wefti_kern_features features) {
     table->name = "amx";
+    wefti_kern_fill_act_in_rows_avx512(table, features.amx_bf16);
     wefti_kern_fill_gemm_i8_amx(table);
     if (!features.amx_bf16) return;
     table->name = table->bits = "amx-bf16";
-    wefti_kern_fill_bf16_in_rows_avx512(table);
     wefti_kern_fill_gemm_bf16_amx(table);
     wefti_kern_fill_attention_amx(table);
     wefti_kern_fill_peak_amx(table);

@@ -365,7 +365,8 @@ void wefti_kern_fill_attention_avx512vnni(struct weft_kern_table *table);
 void wefti_kern_fill_attention_avx512bf16(struct weft_kern_table *table); /* and VNNI */
 void wefti_kern_fill_recurrent_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_ops_avx512(struct weft_kern_table *table);
-void wefti_kern_fill_bf16_in_rows_avx512(struct weft_kern_table *table); /* for AMX */
+/* For AMX: rows of int8 and, if `bf16`, of bf16 one after the other. */
+void wefti_kern_fill_act_in_rows_avx512(struct weft_kern_table *table, bool bf16);
 void wefti_kern_fill_peak_avx512(struct weft_kern_table *table);
 void wefti_kern_fill_peak_avx512bf16(struct weft_kern_table *table);
 void wefti_kern_fill_peak_avx512vnni(struct weft_kern_table *table);

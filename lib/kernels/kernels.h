@@ -158,14 +158,14 @@ enum weft_kern_act weft_kern_act_of(enum weft_gemm_kind kind);
  *   Q8_SUMS     the same, then k/32 int32 (-32 * sum of the block's first 16), then k/32 f32 (scale
  *               * sum); padded to 64 bytes
  *   I8          [M] rows: k int8 (rounded up to 4 of them with zeros), then ceil(k/256) f32 scales,
- *               then as many int32 (-128 * sum of the group); padded to 64 bytes
+ *               then as many int32 (-128 * sum of the group); padded to an odd number of lines
  *
  * Codes of Q8 are those of the one of six grids that fits their block best; those of I8 reach to
  * its largest number.
  *
  * Few rows lie one after the other. Many rows are faster interleaved in groups of the table's
  * group_rows G: 32-bit word w of row r of a group is its word w * G + r, and a group is as long as
- * G rows. Where the table has bf16_in_rows, those of BF16 lie one after the other within a group, too.
+ * G rows. Forms for which the table says act_in_rows lie one after the other within a group, too.
  * Lanes of rows that are not there never reach a result. */
 size_t weft_kern_act_row_bytes(enum weft_gemm_kind kind, uint32_t k); /* a multiple of 64 */
 
@@ -192,7 +192,7 @@ struct weft_gemm_args {
     const void *act;      /* rows in the kind's form, act_row_bytes apart; or at a whole group */
     size_t act_row_bytes; /* >= weft_kern_act_row_bytes(kind, k); a multiple of 64 */
     uint32_t
-        act_group; /* 1: row after row; else the table's group_rows: interleaved, or as bf16_in_rows says */
+        act_group; /* 1: row after row; else the table's group_rows: interleaved, or as act_in_rows says */
     const void *packed;    /* whole packed weight, 64-byte aligned */
     float *c;              /* row-major [M][ldc]; column n of the weight lands in c[m * ldc + n] */
     size_t ldc;            /* elements; >= N */
@@ -475,8 +475,9 @@ struct weft_kern_table {
     const char *name;    /* "scalar", "avx2", "avx2-vnni", "avx512-vnni-bf16", "neon-i8mm", ... */
     const char *bits;    /* the name of a table with the same bits: part of the fingerprint */
     uint32_t group_rows; /* of interleaved activations; 1: this ISA does not use them */
-    bool bf16_in_rows;   /* but for those of BF16, see weft_kern_act_row_bytes */
-    bool bf16_of_blocks; /* products of blocks rounded to bf16 are made for this ISA */
+    bool
+        act_in_rows[WEFT_ACT_COUNT]; /* but for those of these forms: see weft_kern_act_row_bytes */
+    bool bf16_of_blocks;             /* products of blocks rounded to bf16 are made for this ISA */
 
     /* Panels p_begin..p_end of the product, all M rows. Order per element: K ascending within a
      * segment (bf16: pairs, and as from weights of bf16 where they are rounded to it; activations of Q8: the integer dot of columns that share a scale, times

@@ -139,7 +139,7 @@ static inline void group_bf16(const struct weft_kern_act_part *part) {
     }
 }
 
-/* The same one after the other: see weft_kern_table.bf16_in_rows. */
+/* The same one after the other: see weft_kern_table.act_in_rows. */
 static inline void rows_bf16(enum weft_gemm_kind kind, const struct weft_kern_act_part *part) {
     const size_t row_bytes = weft_kern_act_row_bytes(kind, part->k);
     const uint32_t n = part->k_end - part->k_begin;
@@ -147,6 +147,14 @@ static inline void rows_bf16(enum weft_gemm_kind kind, const struct weft_kern_ac
         uint16_t *to = (uint16_t *)(void *)((uint8_t *)part->group + r * row_bytes) + part->k_begin;
         narrow_row(false, part->src + r * part->src_stride, n, to);
         if (n % 2 != 0) to[n] = 0;
+    }
+}
+
+static inline void rows_i8(enum weft_gemm_kind kind, const struct weft_kern_act_part *part) {
+    const size_t row_bytes = weft_kern_act_row_bytes(kind, part->k);
+    for (uint32_t r = 0; r < part->n_rows; r++) {
+        quantise_columns_i8(part->src + r * part->src_stride, part->k, part->k_begin, part->k_end,
+                            (uint8_t *)part->group + r * row_bytes);
     }
 }
 

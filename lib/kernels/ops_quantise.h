@@ -255,16 +255,22 @@ static inline void quantise_row(const float *x, uint32_t k, void *row) {
     }
 }
 
-static inline void quantise_row_i8(const float *x, uint32_t k, void *row) {
+/* Columns begin..end of a row of `k`, whole groups but for the row's last ones; `x` is at `begin`. */
+static inline void quantise_columns_i8(const float *x, uint32_t k, uint32_t begin, uint32_t end,
+                                       void *row) {
     int8_t *codes = row;
     float *scales = (void *)(codes + i8_columns(k));
     int32_t *offsets = (void *)(scales + i8_groups(k));
-    memset(codes + k, 0, i8_columns(k) - k);
-    for (uint32_t g = 0; g < i8_groups(k); g++) {
-        size_t at = (size_t)g * I8_GROUP;
-        quantise_block(x + at, weft_min_u32(I8_GROUP, k - (uint32_t)at), codes + at, scales + g,
-                       offsets + g);
+    for (uint32_t at = begin, n; at < end; at += n) {
+        n = weft_min_u32(I8_GROUP, end - at);
+        quantise_block(x + (at - begin), n, codes + at, scales + at / I8_GROUP,
+                       offsets + at / I8_GROUP);
     }
+    if (end == k) memset(codes + k, 0, i8_columns(k) - k);
+}
+
+static inline void quantise_row_i8(const float *x, uint32_t k, void *row) {
+    quantise_columns_i8(x, k, 0, k, row);
 }
 
 /* What the types with mins, or with two scales in a block, need beside the codes. */

@@ -140,7 +140,7 @@ size_t weft_kern_act_row_bytes(enum weft_gemm_kind kind, uint32_t k) {
     if (act == WEFT_ACT_F32) return round_up((size_t)k * 4);
     /* Rows that begin a multiple of 4 KiB apart would share one set of L1 where tiles read them. */
     if (act == WEFT_ACT_BF16) return round_up(((size_t)k + 1) / 2 * 4) | 64;
-    if (act == WEFT_ACT_I8) return round_up((size_t)i8_columns(k) + (size_t)i8_groups(k) * 8);
+    if (act == WEFT_ACT_I8) return round_up((size_t)i8_columns(k) + (size_t)i8_groups(k) * 8) | 64;
     WEFT_ASSERT(k % Q8_GROUP == 0);
     return round_up((size_t)k + (size_t)k / Q8_GROUP * (act == WEFT_ACT_Q8_SUMS ? 16 : 8));
 }
@@ -149,7 +149,7 @@ void weft_kern_act_interleave(const struct weft_kern_table *table, enum weft_gem
                               const void *row, size_t row_bytes, uint32_t row_idx, void *group) {
     const uint32_t *words = row, n = table->group_rows;
     WEFT_ASSERT(row_bytes % 4 == 0 && row_idx < n);
-    if (table->bf16_in_rows && weft_kern_act_of(kind) == WEFT_ACT_BF16) {
+    if (table->act_in_rows[weft_kern_act_of(kind)]) {
         memcpy((uint8_t *)group + row_idx * row_bytes, row, row_bytes);
         return;
     }

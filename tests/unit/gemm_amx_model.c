@@ -8,5 +8,5 @@
 void fill_gemm_amx_model(struct weft_kern_table *table) {
     table->gemm[WEFT_GEMM_I8] = gemm_i8;
     table->gemm[WEFT_GEMM_BF16] = gemm_bf16;
-    table->bf16_in_rows = true;
+    table->act_in_rows[WEFT_ACT_I8] = table->act_in_rows[WEFT_ACT_BF16] = true;
 }

@@ -6,6 +6,6 @@
 
 void fill_gemm_rounded_model(struct weft_kern_table *table) {
     table->gemm[WEFT_GEMM_BF16] = gemm_bf16;
-    table->bf16_in_rows = true;
+    table->act_in_rows[WEFT_ACT_BF16] = true;
     fill_rounded(table);
 }

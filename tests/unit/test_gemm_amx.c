@@ -24,7 +24,8 @@ static float *sums_of(const struct weft_kern_table *table, const struct gemm_cas
 
 static void check_same(const struct gemm_case *c, uint32_t p0, uint32_t p1) {
     void *groups = interleaved(&vnni, c->kind, &c->args);
-    float *want = sums_of(&vnni, c, groups, p0, p1), *got = sums_of(&amx, c, groups, p0, p1);
+    void *amx_groups = interleaved(&amx, c->kind, &c->args);
+    float *want = sums_of(&vnni, c, groups, p0, p1), *got = sums_of(&amx, c, amx_groups, p0, p1);
     for (size_t i = 0; i < c->m * c->ldc; i++) {
         if (same_bits(got[i], want[i])) continue;
         fail_msg("kind %d, %u x %u x %u, %u segments, panels %u..%u: row %zu, column %zu is %.9g, "
@@ -33,6 +34,7 @@ static void check_same(const struct gemm_case *c, uint32_t p0, uint32_t p1) {
                  (double)got[i], (double)want[i]);
     }
     free(groups);
+    free(amx_groups);
     free(want);
     free(got);
 }
@@ -156,7 +158,7 @@ static void sums_of_bf16_have_the_order_of_the_manual(void **state) {
 static void large_sums_of_bf16_have_the_order_of_the_manual(void **state) {
     const struct weft_kern_table *own = weft_kern_table_for(WEFT_ISA_AMX);
     (void)state;
-    if (!own || !own->bf16_in_rows) {
+    if (!own || !own->act_in_rows[WEFT_ACT_BF16]) {
         puts("skipped: this CPU has no tiles of bf16");
         skip();
     }

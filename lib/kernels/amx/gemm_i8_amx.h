@@ -1,120 +1,112 @@
-/* kernels/gemm_i8_amx — products of many rows of int8 with weights of one scale per feature, on AMX's
- * tiles: for the file with the instructions (tiles_amx.h, which is included before), and for a test
- * with a model of them.
+/* kernels/gemm_i8_amx — products of int8 activations with weights of one scale per feature, on AMX's tiles: for the
+ * file with the instructions (tiles_amx.h, which is included before), and for a test with a model of them.
  *
- * All is as with AVX-512 and VNNI, and its few rows and scales are used, but for the dots of a group of
- * columns: a tile instruction takes those of 12 rows and a panel of 16 features at once. Integers are
- * exact, and floats are added as there, so both give the same bits.
+ * All is as with AVX-512 and VNNI, but for the dots of 256 columns: a tile instruction takes 64 of them of 16 rows and a
+ * panel at once. Integers are exact, and floats are added as there, so both give the same bits, and few rows, which
+ * memory bounds, go there.
+ *
+ * Integers leave tiles by memory: those of a group of columns become floats while the next group's dots are under
+ * way.
  *
  * No other type of 8-bit activations is here: dots leave tiles by memory alone, and where each block of 32 columns
  * has a scale, that is most of what tiles save. Q8_0, Q4_0 and Q4_K at 512 rows had 0.5 to 1.2 times the rate of VNNI,
- * and 0.7 to 1.0 at 8 rows (Xeon, model 207, two cores; one scale: 2.1 times); with sums in registers, and the next
+ * and 0.7 to 1.0 at 8 rows (Xeon, model 207, two cores); with sums in registers, and the next
  * block's dots under way meanwhile, 0.9 to 1.05 and 0.6 to 0.7. A loop alone had 1.75, but 1.1 while another guest
- * used the core's other half (docs/plan/19.md).
- *
- * Tiles want a row's codes side by side; interleaved rows have them a word apart. They are laid so once
- * for all panels of a span, where dots of AVX-512 have their starts: [two blocks][row][16] words. The
- * tiles' shapes are set once for each call of a product. */
+ * used the core's other half (docs/plan/19.md). */
 #ifndef WEFT_KERNELS_GEMM_I8_AMX_H
 #define WEFT_KERNELS_GEMM_I8_AMX_H
 
-#include "avx512/gemm_dots_avx512.h"
-#include "rows_amx.h"
-#include "tile_config.h"
+#include "gemm_tiles_amx.h"
 
-enum {
-    GROUP_WORDS = MANY_ROWS * Q8_QUADS, /* of codes of a block and group of rows */
-    PAIR_QUADS = 2 * Q8_QUADS,          /* of a tile */
-    SPAN_BLOCKS = SPAN_WORDS / Q8_QUADS,
-};
+enum { GROUP_TILES = I8_GROUP / TILE_LINE };
 
-/* [panel][row][feature] */
-typedef int32_t panel_dots[MANY_PANELS][MANY_ROWS][WEFT_PANEL];
+/* Dots of a group of columns: [tile][row][panel][feature]. */
+typedef int32_t group_dots[2 * TILE_FLOATS];
 
-/* Dots of `n` tiles of rows, as lay_i8 lays them, and of two panels. */
-ALWAYS_INLINE void dot_tiles(const int32_t *rows, const uint8_t *const panels[], uint32_t n,
-                             panel_dots dots) {
-    enum { PANEL_STEP = PAIR_QUADS * I8_QUAD_BYTES };
-    tile_zero(TILE_SUMS_0);
-    tile_zero(TILE_SUMS_1);
-    for (size_t i = 0; i < n; i++) {
-        tile_load(TILE_ROWS, rows + i * MANY_ROWS * PAIR_QUADS, TILE_LINE);
-        tile_load(TILE_PANEL_0, panels[0] + i * PANEL_STEP, TILE_LINE);
-        tile_load(TILE_PANEL_1, panels[1] + i * PANEL_STEP, TILE_LINE);
-        tile_dot(TILE_SUMS_0, TILE_ROWS, TILE_PANEL_0);
-        tile_dot(TILE_SUMS_1, TILE_ROWS, TILE_PANEL_1);
-    }
-    tile_store(TILE_SUMS_0, dots[0], TILE_LINE);
-    tile_store(TILE_SUMS_1, dots[1], TILE_LINE);
-}
-
-/* Pairs of whole blocks; what is left of K is not laid. */
-static void lay_i8(const uint8_t *act, uint32_t k, uint32_t first, uint32_t n_blocks,
-                   int32_t *out) {
-    (void)k;
-    for (uint32_t b = 0; b < n_blocks / 2 * 2; b++) {
-        lay_rows(act + (size_t)(first + b) * GROUP_WORDS * ACT_WORD,
-                 out + (size_t)(b / 2) * 2 * GROUP_WORDS + (size_t)(b % 2) * Q8_QUADS, PAIR_QUADS);
-    }
-}
-
-/* Adds the products of quads from `quad` on, which no tile is full of. */
-static void dot_rest(const struct tile *t, uint32_t n_rows, size_t quad, panel_dots dots) {
-    const struct act_words codes = act_words_at(t, MANY_ROWS, t->k_begin / 4);
-    for (; quad < i8_columns(t->count) / 4; quad++) {
-        for (uint32_t p = 0; p < MANY_PANELS; p++) {
-            const __m512i w = _mm512_load_si512(t->panels[p] + quad * I8_QUAD_BYTES);
-            for (uint32_t r = 0; r < n_rows; r++) {
-                __m512i dot = _mm512_load_si512(dots[p][r]);
-                dot = dot_quads(dot, w, broadcast_word(codes, r, quad));
-                _mm512_store_si512(dots[p][r], dot);
-            }
-        }
-    }
-}
-
-/* As tile_i8 of gemm_i8_avx512.h. */
-static void many_i8(const struct tile *t, uint32_t n_rows) {
-    const uint32_t group = t->k_begin / I8_GROUP, n_words = i8_columns(t->k) / 4;
-    const struct act_words scales = act_words_at(t, MANY_ROWS, n_words + group);
-    const struct act_words offsets = act_words_at(t, MANY_ROWS, n_words + i8_groups(t->k) + group);
-    const size_t scales_at = (i8_columns(t->k) - (size_t)t->k_begin) * WEFT_PANEL;
-    _Alignas(64) panel_dots dots;
-    const uint32_t n_pairs = t->count / (PAIR_QUADS * 4);
-    for (size_t quad = 0; quad < i8_columns(t->count) / 4; quad++) {
-        prefetch_step(t, MANY_PANELS, quad);
-    }
-    dot_tiles(t->starts, t->panels, n_pairs, dots);
-    dot_rest(t, n_rows, (size_t)n_pairs * PAIR_QUADS, dots);
+/* Adds them, times the scales of group `group`, to a tile's sums. */
+ALWAYS_INLINE void add_dots(const struct tile_product *p, uint32_t tile, uint32_t group,
+                            const int32_t *dots, const float *from, float *to) {
+    const struct weft_gemm_args *args = p->args;
+    const size_t columns = i8_columns(args->k);
+    const uint32_t n_rows = weft_min_u32(p->n_rows - tile * TILE_LINES, TILE_LINES);
+    const uint8_t *scale =
+        p->act + tile * TILE_LINES * args->act_row_bytes + columns + (size_t)group * sizeof(float);
+    const uint8_t *offset = scale + i8_groups(args->k) * sizeof(float);
+    /* A panel ends in its scales. */
+    const __m512 w_scale[MANY_PANELS] = {_mm512_load_ps(p->panels[0] + columns * WEFT_PANEL),
+                                         _mm512_load_ps(p->panels[1] + columns * WEFT_PANEL)};
     for (uint32_t r = 0; r < n_rows; r++) {
-        for (uint32_t p = 0; p < MANY_PANELS; p++) {
-            const size_t at = (r * MANY_PANELS + p) * WEFT_PANEL;
-            __m512 w_scale = _mm512_load_ps((const void *)(t->panels[p] + scales_at));
-            __m512 scale = _mm512_mul_ps(broadcast_f32(scales, r, 0), w_scale);
-            __m512i dot =
-                _mm512_add_epi32(_mm512_load_si512(dots[p][r]), broadcast_word(offsets, r, 0));
-            __m512 sum =
-                _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, _mm512_load_ps(t->from + at));
-            _mm512_store_ps(t->acc + at, sum);
+        const __m512 a_scale = _mm512_set1_ps(*(const float *)(const void *)scale);
+        const __m512i start = _mm512_set1_epi32(*(const int32_t *)(const void *)offset);
+        for (uint32_t i = 0; i < MANY_PANELS; i++) {
+            const __m512i dot = _mm512_add_epi32(_mm512_load_si512(dots), start);
+            const __m512 sum = from ? _mm512_load_ps(from) : _mm512_setzero_ps();
+            _mm512_store_ps(to, _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot),
+                                                _mm512_mul_ps(a_scale, w_scale[i]), sum));
+            dots += WEFT_PANEL;
+            to += WEFT_PANEL;
+            if (from) from += WEFT_PANEL;
         }
+        scale += args->act_row_bytes;
+        offset += args->act_row_bytes;
     }
+}
+
+ALWAYS_INLINE void add_group(const struct tile_product *p, const struct tile_sums *sums,
+                             uint32_t tile, uint32_t group, bool first, const int32_t *dots,
+                             bool two) {
+    const float *from = first ? sums->from : sums->to;
+    add_dots(p, tile, group, dots, from, sums->to);
+    if (!two) return;
+    add_dots(p, tile + 1, group, dots + TILE_FLOATS, from ? from + TILE_FLOATS : NULL,
+             sums->to + TILE_FLOATS);
+}
+
+ALWAYS_INLINE void multiply_i8(struct tile_product *p, const struct tile_span *span, uint32_t tile,
+                               const uint8_t *const panels[], const uint8_t *const rest[],
+                               bool two) {
+    const struct tile_sums sums = tile_sums_of(p, span, tile);
+    const struct tile_rows first = tile_rows_of(p, span, tile);
+    const struct tile_rows rows[2] = {first, two ? tile_rows_of(p, span, tile + 1) : first};
+    const uint32_t n_tiles = span_tiles(p, span), group = span->begin / I8_GROUP;
+    const uint32_t n_groups = i8_groups(span->end - span->begin);
+    _Alignas(64) group_dots dots[2];
+    for (uint32_t g = 0; g <= n_groups; g++) {
+        if (g < n_groups) {
+            const uint32_t at = g * GROUP_TILES;
+            zero_sums(two);
+            dot_columns(p, rows, panels, at, weft_min_u32(n_tiles - at, GROUP_TILES), two, true);
+            if (g + 1 == n_groups && span_rest(p, span))
+                dot_last_columns(p, span, tile, rest, two, true);
+        }
+        if (g > 0) add_group(p, &sums, tile, group + g - 1, g == 1, dots[(g - 1) % 2], two);
+        if (g < n_groups) store_tiles(dots[g % 2], two);
+    }
+    end_tile_sums(p, span, &sums, two);
+}
+
+static void many_i8(struct tile_product *p, const struct tile_span *span, uint32_t tile,
+                    const uint8_t *const panels[], const uint8_t *const rest[], bool two) {
+    if (two)
+        multiply_i8(p, span, tile, panels, rest, true);
+    else
+        multiply_i8(p, span, tile, panels, rest, false);
 }
 
 static void gemm_i8(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
-    struct tile_kernel kernel = wefti_kern_i8_kernel_avx512vnni();
-    kernel.many = many_i8;
-    kernel.many_rows = MANY_ROWS;
-    kernel.start = lay_i8;
-    kernel.n_starts = Q8_QUADS;
-    kernel.block_tiles = ACT_FLOATS / (SPAN_BLOCKS * MANY_ROWS * kernel.n_starts);
-    WEFT_ASSERT(kernel.block_tiles > 0 && kernel.many_panels == MANY_PANELS);
-    const bool uses_tiles = args->act_group > 1;
-    if (uses_tiles) {
-        const struct tile_config config = tile_config_of(MANY_ROWS);
-        tile_configure(&config);
+    static const struct tile_weights weights = {.kind = WEFT_GEMM_I8,
+                                                .group = I8_GROUP,
+                                                .group_bytes = I8_GROUP / 4 * I8_QUAD_BYTES,
+                                                .column_bytes = 1,
+                                                .many = many_i8};
+    if (args->m > FEW_ROWS) {
+        gemm_tiles(&weights, args, p_begin, p_end);
+        return;
     }
-    gemm_run(&kernel, args, p_begin, p_end);
-    if (uses_tiles) tile_release();
+    const struct tile_kernel kernel = wefti_kern_i8_kernel_avx512vnni();
+    struct weft_gemm_args few = *args;
+    few.act_group = 1;
+    gemm_run(&kernel, &few, p_begin, p_end);
 }
 
 #endif

@@ -3,7 +3,7 @@
  * instructions are defined (tiles_amx.h), or a model of them.
  *
  * 16 words of a panel's columns, 2 columns of bf16 or 4 of int8 in each, lie as a tile wants them. Rows are read
- * where they are, one after the other (weft_kern_table.bf16_in_rows): their distance is an odd number of lines, so
+ * where they are, one after the other (weft_kern_table.act_in_rows): their distance is an odd number of lines, so
  * that those of a tile do not meet in one set of L1. Weights of other types become pairs of bf16 in L1, span by
  * span. A segment's last columns, if they fill no tile, meet it with zeros on both sides.
  *

@@ -28,7 +28,9 @@ struct trial {
     uint32_t k;
     size_t row_bytes;
     _Alignas(64) uint8_t packed[PANELS * PANEL_BYTES_MAX];
-    _Alignas(64) uint8_t rows[GROUPS_BYTES], groups[GROUPS_BYTES];
+    _Alignas(64) uint8_t rows[GROUPS_BYTES];
+    _Alignas(64) uint8_t groups[GROUPS_BYTES],
+        known_groups[GROUPS_BYTES]; /* as either table has them */
     float sums[ROWS][FEATURES], known_sums[ROWS][FEATURES];
 };
 
@@ -43,37 +45,32 @@ static void fill_weights(struct trial *trial, uint64_t *seed) {
     }
 }
 
-static void fill_rows(struct trial *trial, const struct weft_kern_table *known, uint64_t *seed) {
+static void add_to_group(const struct trial *trial, const struct weft_kern_table *table, uint32_t r,
+                         uint8_t *groups) {
+    const uint32_t n = table->group_rows;
+    weft_kern_act_interleave(table, trial->kind, trial->rows + r * trial->row_bytes,
+                             trial->row_bytes, r % n, groups + r / n * n * trial->row_bytes);
+}
+
+static void fill_rows(struct trial *trial, const struct weft_kern_table *table,
+                      const struct weft_kern_table *known, uint64_t *seed) {
     float x[COLUMNS_ANY];
     memset(trial->groups, 0, sizeof trial->groups);
+    memset(trial->known_groups, 0, sizeof trial->known_groups);
     for (uint32_t r = 0; r < ROWS; r++) {
-        uint8_t *row = trial->rows + r * trial->row_bytes;
         for (uint32_t i = 0; i < trial->k; i++) {
             x[i] = (float)weft_rand_unit(seed) - 0.5f;
         }
-        known->act_convert(trial->kind, x, trial->k, 1, trial->k, row, trial->row_bytes);
-        weft_kern_act_interleave(known, trial->kind, row, trial->row_bytes, r % known->group_rows,
-                                 trial->groups +
-                                     r / known->group_rows * known->group_rows * trial->row_bytes);
+        known->act_convert(trial->kind, x, trial->k, 1, trial->k,
+                           trial->rows + r * trial->row_bytes, trial->row_bytes);
+        add_to_group(trial, table, r, trial->groups);
+        add_to_group(trial, known, r, trial->known_groups);
     }
 }
 
-static struct weft_gemm_args args_of(struct trial *trial, uint32_t group_rows, uint32_t n_rows,
-                                     float *sums) {
-    return (struct weft_gemm_args){.act = group_rows > 1 ? trial->groups : trial->rows,
-                                   .act_row_bytes = trial->row_bytes,
-                                   .act_group = group_rows,
-                                   .packed = trial->packed,
-                                   .c = sums,
-                                   .ldc = FEATURES,
-                                   .m = n_rows,
-                                   .n = FEATURES,
-                                   .k = trial->k,
-                                   .segs = &trial->segs};
-}
-
 static void prepare(struct trial *trial, enum weft_gemm_kind kind, uint32_t k,
-                    const struct weft_kern_table *known, uint64_t *seed) {
+                    const struct weft_kern_table *table, const struct weft_kern_table *known,
+                    uint64_t *seed) {
     WEFT_ASSERT(known->group_rows <= 12);
     trial->kind = kind;
     trial->k = k;
@@ -81,7 +78,7 @@ static void prepare(struct trial *trial, enum weft_gemm_kind kind, uint32_t k,
     WEFT_ASSERT(trial->row_bytes <= ROW_BYTES_MAX);
     weft_kern_segs_one(&trial->segs, k);
     fill_weights(trial, seed);
-    fill_rows(trial, known, seed);
+    fill_rows(trial, table, known, seed);
 }
 
 static bool are_same(const struct trial *trial, uint32_t n_rows) {
@@ -93,18 +90,28 @@ static bool are_same(const struct trial *trial, uint32_t n_rows) {
 enum { WAYS = 3 };
 static const uint32_t ways_rows[WAYS] = {1, ROWS, ROWS};
 
-static struct weft_gemm_args args_of_way(struct trial *trial, uint32_t way, uint32_t group_rows,
-                                         float *sums) {
-    return args_of(trial, way == WAYS - 1 ? group_rows : 1, ways_rows[way], sums);
+/* Of one of both tables. */
+static void multiply(const struct weft_kern_table *table, struct trial *trial, uint32_t way,
+                     const uint8_t *groups, float *sums) {
+    const bool grouped = way == WAYS - 1;
+    const struct weft_gemm_args args = {.act = grouped ? groups : trial->rows,
+                                        .act_row_bytes = trial->row_bytes,
+                                        .act_group = grouped ? table->group_rows : 1,
+                                        .packed = trial->packed,
+                                        .c = sums,
+                                        .ldc = FEATURES,
+                                        .m = ways_rows[way],
+                                        .n = FEATURES,
+                                        .k = trial->k,
+                                        .segs = &trial->segs};
+    table->gemm[trial->kind](&args, 0, PANELS);
 }
 
 static bool same_sums(struct trial *trial, const struct weft_kern_table *table,
                       const struct weft_kern_table *known) {
     for (uint32_t way = 0; way < WAYS; way++) {
-        struct weft_gemm_args args = args_of_way(trial, way, known->group_rows, trial->sums[0]);
-        table->gemm[trial->kind](&args, 0, PANELS);
-        args.c = trial->known_sums[0];
-        known->gemm[trial->kind](&args, 0, PANELS);
+        multiply(table, trial, way, trial->groups, trial->sums[0]);
+        multiply(known, trial, way, trial->known_groups, trial->known_sums[0]);
         if (!are_same(trial, ways_rows[way])) return false;
     }
     return true;
@@ -162,7 +169,7 @@ bool wefti_kern_agree(const struct weft_kern_table *table, const struct weft_ker
         enum weft_kern_act act = weft_kern_act_of((enum weft_gemm_kind)kind);
         if (weft_kern_peak_of(act) != WEFT_PEAK_INT8) continue;
         uint32_t k = act == WEFT_ACT_I8 ? COLUMNS_ANY : COLUMNS;
-        prepare(&trial, (enum weft_gemm_kind)kind, k, known, &seed);
+        prepare(&trial, (enum weft_gemm_kind)kind, k, table, known, &seed);
         if (!same_sums(&trial, table, known)) return false;
     }
     return same_attention(table, known, &seed);
@@ -185,15 +192,14 @@ static float bf16_sum(const struct trial *trial, uint32_t row, uint32_t feature)
 bool wefti_kern_amx_bf16_holds(const struct weft_kern_table *table) {
     uint64_t seed = 1;
     struct trial trial;
-    prepare(&trial, WEFT_GEMM_BF16, COLUMNS_ANY, table, &seed);
+    prepare(&trial, WEFT_GEMM_BF16, COLUMNS_ANY, table, table, &seed);
     for (uint32_t r = 0; r < ROWS; r++) {
         for (uint32_t n = 0; n < FEATURES; n++) {
             trial.known_sums[r][n] = bf16_sum(&trial, r, n);
         }
     }
     for (uint32_t way = 0; way < WAYS; way++) {
-        struct weft_gemm_args args = args_of_way(&trial, way, table->group_rows, trial.sums[0]);
-        table->gemm[WEFT_GEMM_BF16](&args, 0, PANELS);
+        multiply(table, &trial, way, trial.groups, trial.sums[0]);
         if (!are_same(&trial, ways_rows[way])) return false;
     }
     return true;
