@@ -91,6 +91,19 @@ def test_what_does_not_fit_is_refused_in_the_servers_words():
         assert not told["fits"] and refused == "weft: " + told["reason"], (refused, told["reason"])
 
 
+def test_rope_that_would_be_stretched_has_its_length():
+    with tempfile.TemporaryDirectory() as folder:
+        path = bare(folder, harness.FABLE)
+        with open(os.path.join(path, "config.json")) as f:
+            config = json.load(f)
+        config["rope_scaling"] = {"rope_type": "dynamic", "factor": 4.0}
+        with open(os.path.join(path, "config.json"), "w") as f:
+            json.dump(config, f)
+        assert plan(path)["max_model_len"] == config["max_position_embeddings"]
+        longer = f"--max-model-len={config['max_position_embeddings'] + 1}"
+        assert "would be stretched (dynamic)" in run("inspect", "--plan", path, longer, status=1).stderr
+
+
 def test_the_configuration_alone_will_do():
     """Sizes are those of the folder with its weights, to the byte: nothing here has routers in f32."""
     with tempfile.TemporaryDirectory() as folder:

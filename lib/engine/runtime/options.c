@@ -74,6 +74,12 @@ weft_err wefti_options_check(const struct weft_eng_options *o, const struct weft
     if (o->max_model_len > WEFT_CONTEXT_MAX)
         return weft_err_set(why, WEFT_E_INVAL, "a model length of %u; the most is %u",
                             o->max_model_len, WEFT_CONTEXT_MAX);
+    if (o->max_model_len > p->n_context && p->rope_scaling == WEFT_ROPE_DYNAMIC)
+        return weft_err_set(
+            why, WEFT_E_INVAL,
+            "a model length of %u is over the model's context of %u, after which its "
+            "RoPE would be stretched (dynamic): that is not supported; YaRN is",
+            o->max_model_len, p->n_context);
     if (o->max_model_len > p->n_context)
         weft_warn(
             "a model length of %u is over the model's context of %u: it was not trained on what "
