@@ -1,6 +1,7 @@
 #include "file.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -24,6 +25,18 @@ static weft_err fill(int fd, const struct wefti_model_file *file, struct weft_er
                         file->path);
 }
 
+/* A copy of a path, for messages: a descriptor's is the file's that it was opened by. */
+static char *copy_path(const char *path) {
+    static const char by_descriptor[] = "/proc/self/fd/";
+    char to[PATH_MAX];
+    ssize_t n = -1;
+    if (!strncmp(path, by_descriptor, sizeof by_descriptor - 1))
+        n = readlink(path, to, sizeof to - 1);
+    if (n <= 0) return strdup(path);
+    to[n] = '\0';
+    return strdup(to);
+}
+
 weft_err wefti_model_file_open(const char *path, enum wefti_model_file_way way, uint64_t max_bytes,
                                struct wefti_model_file *file_out, struct weft_errmsg *why) {
     int fd;
@@ -36,7 +49,7 @@ weft_err wefti_model_file_open(const char *path, enum wefti_model_file_way way, 
         err = weft_err_set(why, WEFT_E_PROTO, "%s: the file is empty", path);
         goto cleanup;
     }
-    char *path_copy = strdup(path);
+    char *path_copy = copy_path(path);
     if (!path_copy) {
         err = weft_err_set(why, WEFT_E_NOMEM, "out of memory while opening %s", path);
         goto cleanup;

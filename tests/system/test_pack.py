@@ -113,7 +113,7 @@ def test_a_file_cut_short_in_use_is_told_of():
                 conn.request("POST", "/v1/completions", "{\"prompt\": \"x\", \"max_tokens\": 4}",
                              {"Content-Type": "application/json"})
                 harness.wait_until("word of it", lambda: any("cut short" in line for line in server.lines))
-                harness.wait_until("the reason", lambda: any("8192 bytes of" in line for line in server.lines))
+                harness.wait_until("the reason", lambda: any(f"{out}: is a damaged packed file: it has 8192 bytes of" in line for line in server.lines))
             finally:
                 conn.close()
             server.proc.send_signal(signal.SIGTERM)
