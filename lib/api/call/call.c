@@ -72,7 +72,8 @@ static void fail_for_grammar(weft_api_call *call) {
              "grammar allows at some place of the output");
     else
         fail(call, 500, 0, "grammar_failed",
-             "the output could not be kept within its grammar: that met a bound of work or memory");
+             "the output could not be kept within its grammar: that met a bound of work or memory "
+             "(the server's log says if it was what all grammars may take)");
 }
 
 /* False: the call has failed. */

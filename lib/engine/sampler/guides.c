@@ -470,7 +470,12 @@ static void advance(wefti_guides *guides, wefti_guide_run *run) {
     measure_run(guides, run);
     if (guides->n_bytes > guides->bytes_max) {
         drop_unused(guides);
-        if (guides->n_bytes > guides->bytes_max) err = WEFT_E_TOOBIG;
+        if (guides->n_bytes > guides->bytes_max) {
+            weft_warn("the grammars in use take %zu KiB, over the %zu KiB that there are for them "
+                      "(--memory-limit): the sequence that one of them grew for ends",
+                      guides->n_bytes >> 10, guides->bytes_max >> 10);
+            err = WEFT_E_TOOBIG;
+        }
     }
     run->has_failed = run->has_failed || err != WEFT_OK;
     run->is_ready = is_last && run->n_tokens == 0;

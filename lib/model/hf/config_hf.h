@@ -48,7 +48,7 @@ static inline weft_err get_u32(const struct config *c, const json_t *object, con
         return WEFT_OK;
     }
     double number = json_number_value(value);
-    if (number < 0 || number != floor(number)) return wrong_type(c, key, "a whole number");
+    if (number != floor(number)) return wrong_type(c, key, "a whole number");
     return weft_err_set(c->why, WEFT_E_PROTO, "%s: \"%s\" is %.17g, which is out of range", c->path,
                         key, number);
 }
