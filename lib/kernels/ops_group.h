@@ -139,10 +139,19 @@ static inline void group_bf16(const struct weft_kern_act_part *part) {
     }
 }
 
+static inline void check_act_part(enum weft_gemm_kind kind, const struct weft_kern_act_part *part) {
+    const uint32_t unit = weft_kern_act_unit(kind);
+    WEFT_ASSERT(part->n_rows > 0 && part->n_rows <= GROUP_ROWS);
+    WEFT_ASSERT(part->k_begin < part->k_end && part->k_end <= part->k);
+    WEFT_ASSERT(part->k_begin % unit == 0 && (part->k_end % unit == 0 || part->k_end == part->k));
+    WEFT_ASSERT(part->src_stride >= part->k_end - part->k_begin || part->n_rows == 1);
+}
+
 /* The same one after the other: see weft_kern_table.act_in_rows. */
 static inline void rows_bf16(enum weft_gemm_kind kind, const struct weft_kern_act_part *part) {
     const size_t row_bytes = weft_kern_act_row_bytes(kind, part->k);
     const uint32_t n = part->k_end - part->k_begin;
+    check_act_part(kind, part);
     for (uint32_t r = 0; r < part->n_rows; r++) {
         uint16_t *to = (uint16_t *)(void *)((uint8_t *)part->group + r * row_bytes) + part->k_begin;
         narrow_row(false, part->src + r * part->src_stride, n, to);
@@ -152,6 +161,7 @@ static inline void rows_bf16(enum weft_gemm_kind kind, const struct weft_kern_ac
 
 static inline void rows_i8(enum weft_gemm_kind kind, const struct weft_kern_act_part *part) {
     const size_t row_bytes = weft_kern_act_row_bytes(kind, part->k);
+    check_act_part(kind, part);
     for (uint32_t r = 0; r < part->n_rows; r++) {
         quantise_columns_i8(part->src + r * part->src_stride, part->k, part->k_begin, part->k_end,
                             (uint8_t *)part->group + r * row_bytes);
@@ -159,11 +169,7 @@ static inline void rows_i8(enum weft_gemm_kind kind, const struct weft_kern_act_
 }
 
 static void act_group(enum weft_gemm_kind kind, const struct weft_kern_act_part *part) {
-    const uint32_t unit = weft_kern_act_unit(kind);
-    WEFT_ASSERT(part->n_rows > 0 && part->n_rows <= GROUP_ROWS);
-    WEFT_ASSERT(part->k_begin < part->k_end && part->k_end <= part->k);
-    WEFT_ASSERT(part->k_begin % unit == 0 && (part->k_end % unit == 0 || part->k_end == part->k));
-    WEFT_ASSERT(part->src_stride >= part->k_end - part->k_begin || part->n_rows == 1);
+    check_act_part(kind, part);
     switch (weft_kern_act_of(kind)) {
     case WEFT_ACT_Q8:
         group_q8(part, false);

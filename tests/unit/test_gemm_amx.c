@@ -22,10 +22,11 @@ static float *sums_of(const struct weft_kern_table *table, const struct gemm_cas
     return args.c;
 }
 
-static void check_same(const struct gemm_case *c, uint32_t p0, uint32_t p1) {
+static void check_same_as(const struct weft_kern_table *table, const struct gemm_case *c,
+                          uint32_t p0, uint32_t p1) {
     void *groups = interleaved(&vnni, c->kind, &c->args);
-    void *amx_groups = interleaved(&amx, c->kind, &c->args);
-    float *want = sums_of(&vnni, c, groups, p0, p1), *got = sums_of(&amx, c, amx_groups, p0, p1);
+    void *amx_groups = interleaved(table, c->kind, &c->args);
+    float *want = sums_of(&vnni, c, groups, p0, p1), *got = sums_of(table, c, amx_groups, p0, p1);
     for (size_t i = 0; i < c->m * c->ldc; i++) {
         if (same_bits(got[i], want[i])) continue;
         fail_msg("kind %d, %u x %u x %u, %u segments, panels %u..%u: row %zu, column %zu is %.9g, "
@@ -37,6 +38,10 @@ static void check_same(const struct gemm_case *c, uint32_t p0, uint32_t p1) {
     free(amx_groups);
     free(want);
     free(got);
+}
+
+static void check_same(const struct gemm_case *c, uint32_t p0, uint32_t p1) {
+    check_same_as(&amx, c, p0, p1);
 }
 
 static void check_product_of(enum weft_gemm_kind kind, uint32_t m, uint32_t n, uint32_t k,
@@ -61,7 +66,7 @@ static void any_number_of_rows_has_the_bits_of_avx512(void **state) {
     }
 }
 
-/* More rows than a block has, more panels than go through K together, and K longer than a span. */
+/* Many rows and panels, and K longer than a span. */
 static void large_products_have_the_bits_of_avx512(void **state) {
     static const uint32_t sizes[3][3] = {{100, 70, 2400}, {50, 290, 300}, {15, 40, 4500}};
     (void)state;
@@ -174,6 +179,26 @@ static void large_sums_of_bf16_have_the_order_of_the_manual(void **state) {
     }
 }
 
+/* The same of int8, where another table has the bits. */
+static void large_sums_of_int8_have_the_bits_of_avx512(void **state) {
+    const struct weft_kern_table *own = weft_kern_table_for(WEFT_ISA_AMX);
+    (void)state;
+    if (!own || !own->act_in_rows[WEFT_ACT_I8]) {
+        puts("skipped: this CPU has no tiles of int8");
+        skip();
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        struct gemm_case c;
+        make_case(&c, &vnni, WEFT_GEMM_I8, 600, i ? 300 : 170, i ? 2304 : 1100, PLAIN);
+        if (i)
+            weft_kern_segs_split(&c.segs, c.k / 256, 256);
+        else
+            weft_kern_segs_one(&c.segs, c.k);
+        check_same_as(own, &c, 0, n_panels(&c));
+        drop_case(&c);
+    }
+}
+
 /* The kind's weights as numbers, packed as bf16. */
 static void *packed_as_bf16(const struct gemm_case *c) {
     float *weights = take((size_t)c->n * c->k * sizeof *weights);
@@ -256,7 +281,7 @@ static enum weft_gemm_kind broken;
 
 /* Off by the last bit of one sum, where rows are many. */
 static void broken_product(const struct weft_gemm_args *args, uint32_t p_begin, uint32_t p_end) {
-    vnni.gemm[broken](args, p_begin, p_end);
+    amx.gemm[broken](args, p_begin, p_end);
     float *sum = args->c + args->ldc * 3 + 5;
     if (args->act_group > 1) *sum = nextafterf(*sum, INFINITY);
 }
@@ -283,6 +308,7 @@ int main(void) {
         cmocka_unit_test(extreme_codes_have_the_bits_of_avx512),
         cmocka_unit_test(sums_of_bf16_have_the_order_of_the_manual),
         cmocka_unit_test(large_sums_of_bf16_have_the_order_of_the_manual),
+        cmocka_unit_test(large_sums_of_int8_have_the_bits_of_avx512),
         cmocka_unit_test(rounded_blocks_have_the_bits_of_bf16),
         cmocka_unit_test(without_bf16_there_are_the_bits_of_avx512),
         cmocka_unit_test(one_wrong_bit_of_any_kind_is_found_before_use),

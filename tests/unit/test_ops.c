@@ -509,6 +509,7 @@ static void groups_convert_to_the_bits_of_their_rows(void **state) {
         enum weft_gemm_kind kind = (enum weft_gemm_kind)(round % WEFT_GEMM_KIND_COUNT);
         uint32_t group = weft_kern_group(kind);
         uint32_t k = between(&seed, 1, group > 32 ? 5 : 40) * (group > 2 ? group : 9);
+        if (weft_kern_act_of(kind) == WEFT_ACT_I8) k += weft_rand_below(&seed, group);
         size_t stride = k + weft_rand_below(&seed, 5), n = 12 * stride;
         float *x = take(n * sizeof *x);
         fill(&seed, (enum flavour)(round / WEFT_GEMM_KIND_COUNT % FLAVOURS), x, n);

@@ -1,4 +1,4 @@
-/* Products of many rows of int8 with tdpbsud. */
+/* Products of int8 with tdpbsud, but of few rows. */
 #include "tiles_amx.h"
 
 #include "gemm_i8_amx.h"

@@ -111,6 +111,7 @@ static void gemm_i8(const struct weft_gemm_args *args, uint32_t p_begin, uint32_
                                                 .group_bytes = I8_GROUP / 4 * I8_QUAD_BYTES,
                                                 .column_bytes = 1,
                                                 .many = many_i8};
+    WEFT_ASSERT(args->act_group == 1 || args->act_group == MANY_ROWS);
     if (args->m > FEW_ROWS) {
         gemm_tiles(&weights, args, p_begin, p_end);
         return;

@@ -171,7 +171,7 @@ static inline void read_panels(struct tile_product *p, uint32_t begin, uint32_t 
     }
 }
 
-/* Of what panel_pairs found, the columns that fill no tile, `skip` bytes further on, and zeros. */
+/* Of what read_panels found, the columns that fill no tile, `skip` bytes further on, and zeros. */
 static inline void rest_of_panels(struct tile_product *p, const struct tile_span *span, size_t skip,
                                   const uint8_t *const pairs[], const uint8_t *rest[]) {
     const size_t n_words = row_bytes_of(p, span_rest(p, span)) / ACT_WORD;
@@ -235,10 +235,12 @@ ALWAYS_INLINE void dot_columns(struct tile_product *p, const struct tile_rows ro
 ALWAYS_INLINE void dot_last_columns(struct tile_product *p, const struct tile_span *span,
                                     uint32_t tile, const uint8_t *const rest[], bool two,
                                     bool codes) {
+    struct tile_rows rows = rest_of_rows(p, span, tile);
     LOAD_PANELS(rest[0], rest[1]);
-    DOT_ROWS(TILE_SUMS_0, TILE_SUMS_1, rest_of_rows(p, span, tile), codes)
+    DOT_ROWS(TILE_SUMS_0, TILE_SUMS_1, rows, codes)
     if (two) {
-        DOT_ROWS(TILE_SUMS_2, TILE_SUMS_3, rest_of_rows(p, span, tile + 1), codes)
+        rows = rest_of_rows(p, span, tile + 1);
+        DOT_ROWS(TILE_SUMS_2, TILE_SUMS_3, rows, codes)
     }
 }
 

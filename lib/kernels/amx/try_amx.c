@@ -17,7 +17,7 @@ bool wefti_kern_amx_permitted(void) {
     return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
 }
 
-/* Three groups of interleaved rows, the last one not full; of bf16 a tile of 16 rows, and one that is not full; three panels, so
+/* Three groups of interleaved rows, the last one not full; of bf16 and int8 a tile of 16 rows, and one that is not full; three panels, so
  * that a set of two is not full; a whole group of every type, and where any number may be a few columns more. */
 enum { ROWS = 27, FEATURES = 40, COLUMNS = 256, COLUMNS_ANY = COLUMNS + 37 };
 enum { PANELS = 3, PANEL_BYTES_MAX = 9472, ROW_BYTES_MAX = 704, GROUPS_BYTES = 36 * ROW_BYTES_MAX };
@@ -86,7 +86,7 @@ static bool are_same(const struct trial *trial, uint32_t n_rows) {
     return memcmp(bits, known_bits, n_rows * sizeof trial->sums[0]) == 0;
 }
 
-/* One row, rows one after the other, and interleaved ones. */
+/* One row, rows one after the other, and in groups as the table has them. */
 enum { WAYS = 3 };
 static const uint32_t ways_rows[WAYS] = {1, ROWS, ROWS};
 

@@ -94,7 +94,7 @@ enum { DOT_FEW_ROWS = 2, DOT_MANY_ROWS = MANY_ROWS / 2 };
 void wefti_kern_tile_f32_many_avx512(const struct tile *t, uint32_t rows);
 void wefti_kern_tile_f32_few_avx512(const struct tile *t, uint32_t rows); /* of two panels */
 
-/* The product with VNNI, of whose parts AMX changes a few. */
+/* The product with VNNI, which few rows take on AMX, too. */
 struct tile_kernel wefti_kern_i8_kernel_avx512vnni(void);
 
 typedef __m512 tile_sums[MANY_ROWS][TILE_PANELS_MAX];
