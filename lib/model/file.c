@@ -25,7 +25,8 @@ static weft_err fill(int fd, const struct wefti_model_file *file, struct weft_er
                         file->path);
 }
 
-/* A copy of a path, for messages: a descriptor's is the file's that it was opened by. */
+/* A copy of a path, for messages: a descriptor's is that of its file, as Linux knows it now (it adds " (deleted)"
+ * where another one has taken its name). */
 static char *copy_path(const char *path) {
     static const char by_descriptor[] = "/proc/self/fd/";
     char to[PATH_MAX];
@@ -45,25 +46,26 @@ weft_err wefti_model_file_open(const char *path, enum wefti_model_file_way way, 
     *file_out = (struct wefti_model_file){0};
     weft_err err = weft_file_open(path, max_bytes, &fd, &n_bytes, why);
     if (err) return err;
-    if (n_bytes == 0) {
-        err = weft_err_set(why, WEFT_E_PROTO, "%s: the file is empty", path);
-        goto cleanup;
-    }
     char *path_copy = copy_path(path);
     if (!path_copy) {
         err = weft_err_set(why, WEFT_E_NOMEM, "out of memory while opening %s", path);
         goto cleanup;
     }
+    if (n_bytes == 0) {
+        err = weft_err_set(why, WEFT_E_PROTO, "%s: the file is empty", path_copy);
+        free(path_copy);
+        goto cleanup;
+    }
     void *bytes = map(fd, way, n_bytes);
     if (bytes == MAP_FAILED) {
-        err = weft_err_errno(why, errno, "cannot map %s", path);
+        err = weft_err_errno(why, errno, "cannot map %s", path_copy);
         free(path_copy);
         goto cleanup;
     }
     *file_out = (struct wefti_model_file){path_copy, bytes,   n_bytes,
                                           bytes,     n_bytes, way == WEFTI_MODEL_FILE_MAPPED};
     if (way == WEFTI_MODEL_FILE_COPIED) err = fill(fd, file_out, why);
-    if (!err) err = weft_file_check_lfs(path, bytes, n_bytes, why);
+    if (!err) err = weft_file_check_lfs(path_copy, bytes, n_bytes, why);
     if (err) wefti_model_file_close(file_out);
 cleanup:
     (void)close(fd);

@@ -17,6 +17,7 @@
 #include <time.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/minmax.h"
 #include "grammar/grammar.h"
@@ -105,6 +106,7 @@ struct wefti_guides {
     size_t n_bytes; /* of all grammars */
     size_t kept_bytes_max, bytes_max;
     uint64_t n_turns; /* of any thread */
+    uint64_t quiet_until_ms;
 
     /* The compiling thread's, until the first grammar is ready; then nobody changes them. */
     weft_tokenizer *tok;
@@ -446,11 +448,20 @@ static weft_err take_forced(wefti_guides *guides, wefti_guide_run *run, uint64_t
     return err;
 }
 
+static void tell_of_bound(wefti_guides *guides) {
+    weft_log(
+        weft_log_rarely(WEFT_LOG_WARN, weft_now_ms(), &guides->quiet_until_ms),
+        "the grammars in use take %zu KiB, over the %zu KiB that there are for them "
+        "(--request-memory, or a part of --memory-limit; 1 GiB at most): the sequence that one of "
+        "them grew for ends",
+        guides->n_bytes >> 10, guides->bytes_max >> 10);
+}
+
 /* Locked, but not while it works. A long output is taken piece by piece, with the others in between. */
 static void advance(wefti_guides *guides, wefti_guide_run *run) {
     uint32_t tokens[PIECE], n = weft_min_u32(run->n_tokens, PIECE), n_taken = 0;
     if (n > 0) memcpy(tokens, run->tokens, n * sizeof *tokens);
-    bool is_last = run->n_tokens == n;
+    bool is_last = run->n_tokens == n, is_over = false;
     uint64_t begin_us = thread_us();
     run->grammar->is_busy = true;
     unlock(guides);
@@ -470,16 +481,13 @@ static void advance(wefti_guides *guides, wefti_guide_run *run) {
     measure_run(guides, run);
     if (guides->n_bytes > guides->bytes_max) {
         drop_unused(guides);
-        if (guides->n_bytes > guides->bytes_max) {
-            weft_warn("the grammars in use take %zu KiB, over the %zu KiB that there are for them "
-                      "(--memory-limit): the sequence that one of them grew for ends",
-                      guides->n_bytes >> 10, guides->bytes_max >> 10);
-            err = WEFT_E_TOOBIG;
-        }
+        is_over = guides->n_bytes > guides->bytes_max;
     }
+    if (is_over) err = WEFT_E_TOOBIG;
     run->has_failed = run->has_failed || err != WEFT_OK;
     run->is_ready = is_last && run->n_tokens == 0;
     (void)pthread_cond_broadcast(&guides->ready);
+    if (is_over) tell_of_bound(guides);
 }
 
 /* Locked, but not while it works. */

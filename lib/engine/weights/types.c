@@ -214,10 +214,12 @@ weft_err wefti_weights_types_check(const struct wefti_weights_types *types,
                   types->n_kept);
     if (types->asked_kind_met) return WEFT_OK;
     bool bf16 = types->options->activations == WEFT_ENG_ACT_BF16;
-    const char *needed = !bf16 ? "quantised weights"
-                         : types->bf16_of_blocks
-                             ? "weights of bf16 or in blocks with scales"
-                             : "bf16 weights (or, of weights in blocks, a CPU with AMX)";
-    return weft_err_set(why, WEFT_E_INVAL, "%s activations need %s, the model has none",
-                        bf16 ? "bf16" : "int8", needed);
+    const char *needed = !bf16                   ? "quantised weights"
+                         : types->bf16_of_blocks ? "weights of bf16 or in blocks with scales"
+                                                 : "bf16 weights";
+    const char *more = bf16 && !types->bf16_of_blocks
+                           ? " (blocks with scales will do where AMX with BF16 computes)"
+                           : "";
+    return weft_err_set(why, WEFT_E_INVAL, "%s activations need %s, the model has none%s",
+                        bf16 ? "bf16" : "int8", needed, more);
 }
