@@ -448,13 +448,19 @@ static weft_err take_forced(wefti_guides *guides, wefti_guide_run *run, uint64_t
     return err;
 }
 
+/* Locked, but not while it waits for whoever reads the log. */
 static void tell_of_bound(wefti_guides *guides) {
+    const size_t n_bytes = guides->n_bytes;
+    const enum weft_log_level level =
+        weft_log_rarely(WEFT_LOG_WARN, weft_now_ms(), &guides->quiet_until_ms);
+    unlock(guides);
     weft_log(
-        weft_log_rarely(WEFT_LOG_WARN, weft_now_ms(), &guides->quiet_until_ms),
+        level,
         "the grammars in use take %zu KiB, over the %zu KiB that there are for them "
         "(--request-memory, or a part of --memory-limit; 1 GiB at most): the sequence that one of "
         "them grew for ends",
-        guides->n_bytes >> 10, guides->bytes_max >> 10);
+        n_bytes >> 10, guides->bytes_max >> 10);
+    lock(guides);
 }
 
 /* Locked, but not while it works. A long output is taken piece by piece, with the others in between. */
