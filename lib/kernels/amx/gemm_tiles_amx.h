@@ -159,25 +159,25 @@ static inline void choose_panels(struct tile_product *p, uint32_t set) {
 
 /* Columns begin..end of the set's panels as tiles want them. */
 static inline void read_panels(struct tile_product *p, uint32_t begin, uint32_t end,
-                               const uint8_t *pairs[TILE_PANELS_MAX]) {
+                               const uint8_t *panels[TILE_PANELS_MAX]) {
     const struct tile_weights *w = p->weights;
     for (uint32_t i = 0; i < p->n_panels; i++) {
-        pairs[i] = p->panels[i] + (size_t)begin / w->group * w->group_bytes;
+        panels[i] = p->panels[i] + (size_t)begin / w->group * w->group_bytes;
         if (!w->widen) continue;
         uint8_t *to = p->widened + i * (sizeof p->widened / p->n_panels);
         WEFT_ASSERT((size_t)(end - begin) * p->n_panels <= WIDENED_BYTES / (2 * WEFT_PANEL));
-        w->widen(pairs[i], end - begin, to);
-        pairs[i] = to;
+        w->widen(panels[i], end - begin, to);
+        panels[i] = to;
     }
 }
 
 /* Of what read_panels found, the columns that fill no tile, `skip` bytes further on, and zeros. */
 static inline void rest_of_panels(struct tile_product *p, const struct tile_span *span, size_t skip,
-                                  const uint8_t *const pairs[], const uint8_t *rest[]) {
+                                  const uint8_t *const panels[], const uint8_t *rest[]) {
     const size_t n_words = row_bytes_of(p, span_rest(p, span)) / ACT_WORD;
     for (uint32_t i = 0; i < p->n_panels; i++) {
         memset(p->rest_panels[i], 0, sizeof p->rest_panels[i]);
-        memcpy(p->rest_panels[i], pairs[i] + skip, n_words * TILE_LINE);
+        memcpy(p->rest_panels[i], panels[i] + skip, n_words * TILE_LINE);
         rest[i] = p->rest_panels[i];
     }
 }
@@ -312,12 +312,10 @@ static inline void run_many_span(struct tile_product *p, const struct tile_span 
         if (span_rest(p, span))
             rest_of_panels(p, span, (size_t)span_tiles(p, span) * TILE_BYTES, panels, rest);
         plan_tiles_ahead(p, span);
-        uint32_t tile = 0;
-        for (; tile + 1 < p->n_tiles; tile += 2) {
+        for (uint32_t tile = 0; tile < p->n_tiles; tile += 2) {
             if (p->args->beside) fetch_beside(p->args->beside);
-            p->weights->many(p, span, tile, panels, rest, true);
+            p->weights->many(p, span, tile, panels, rest, tile + 1 < p->n_tiles);
         }
-        if (tile < p->n_tiles) p->weights->many(p, span, tile, panels, rest, false);
     }
 }
 
